@@ -1,0 +1,59 @@
+"""The errors a caller can meet. The CLI prints one as a single line and exits 1.
+
+A caller's own mistake (a wrong argument) stays ``ValueError``. A malformed *packet* is never an error: it is counted,
+or named by a finding with its frame number.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class RocekitError(Exception):
+    """What went wrong and what to do about it, in one line."""
+
+
+class CaptureError(RocekitError):
+    """A file or interface that cannot be read as a capture.
+
+    Args:
+        message: what is wrong and what to do.
+        file: the file or interface, where there is one.
+        offset: the byte in the file at which reading stopped.
+    """
+
+    def __init__(self, message: str, *, file: str | Path | None = None, offset: int | None = None) -> None:
+        self.file = None if file is None else str(file)
+        self.offset = offset
+        where = "" if self.file is None else f"{self.file}: "
+        at = "" if offset is None else f" (at byte {offset})"
+        super().__init__(f"{where}{message}{at}")
+
+
+class JournalError(RocekitError):
+    """A journal, or a line of one, that cannot be used.
+
+    Args:
+        message: what was expected.
+        file: the journal.
+        line: the line, counted from 1.
+    """
+
+    def __init__(self, message: str, *, file: str | Path | None = None, line: int | None = None) -> None:
+        self.file = None if file is None else str(file)
+        self.line = line
+        where = "" if self.file is None else f"{self.file}: "
+        at = "" if line is None else f"line {line}: "
+        super().__init__(f"{where}{at}{message}")
+
+
+class VerbsError(RocekitError):
+    """The verbs library, the kernel or a device refused; ``errno`` says why where it is known."""
+
+    def __init__(self, message: str, *, errno: int | None = None) -> None:
+        self.errno = errno
+        super().__init__(message)
+
+
+class ScenarioError(RocekitError):
+    """A scenario of ``rocekit inject`` or a command of ``rocekit lab`` that could not be run to its end."""

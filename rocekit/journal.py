@@ -1,0 +1,422 @@
+"""The journal: what a program asked of verbs and what verbs told it, beside a capture of the packets.
+
+A journal is JSON Lines, one event a line, in the spirit of qlog. Every line has ``time_ns`` (whole
+nanoseconds since the epoch), ``clock``, ``host``, ``pid`` and ``event``; :data:`SCHEMA` says which further keys
+an event must and may have. The reader is forgiving (a bad line is reported and the rest is used, unknown keys
+are kept), the writer is not (an unknown event or key is a mistake of the caller's).
+
+The names of opcodes, statuses and CM events are those of ``ibv_wr_opcode``, ``ibv_wc_status``,
+``ibv_wc_opcode`` and ``rdma_cm_event_type``, without their prefixes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import IO, Any, cast
+
+from rocekit.errors import JournalError
+
+CLOCK = "realtime"
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of value: ``words`` say what was expected of one that ``accepts`` refuses."""
+
+    words: str
+    accepts: Callable[[object], bool]
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_uint(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_str(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_hex(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        bytes.fromhex(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_qp(value: object) -> bool:
+    return isinstance(value, dict) and _is_str(value.get("device")) and _is_uint(value.get("qpn"))
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_sges(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(sge, dict) and all(_is_uint(sge.get(key)) for key in ("addr", "length", "lkey"))
+        for sge in value
+    )
+
+
+INT = Kind("a whole number", _is_int)
+UINT = Kind("a whole number from 0", _is_uint)
+BOOL = Kind("true or false", lambda value: isinstance(value, bool))
+STR = Kind("a string", _is_str)
+HEX = Kind("a string of hexadecimal bytes", _is_hex)
+QP = Kind('{"device": string, "qpn": number}', _is_qp)
+NAMES = Kind("a list of names", _is_names)
+SGES = Kind('a list of {"addr", "length", "lkey"}', _is_sges)
+
+
+@dataclass(frozen=True, slots=True)
+class EventSchema:
+    """The keys an event must have and those it may have beside them."""
+
+    required: Mapping[str, Kind]
+    optional: Mapping[str, Kind]
+
+    def kind(self, key: str) -> Kind | None:
+        return self.required.get(key) or self.optional.get(key)
+
+
+def _schema(required: dict[str, Kind], optional: dict[str, Kind]) -> EventSchema:
+    return EventSchema(MappingProxyType(required), MappingProxyType(optional))
+
+
+_RECEIVE = {"srq": UINT, "errno": INT}
+
+SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
+    {
+        "mr_registered": _schema(
+            {"device": STR, "addr": UINT, "length": UINT, "lkey": UINT, "rkey": UINT},
+            {"access": NAMES},
+        ),
+        "qp_created": _schema(
+            {"qp": QP, "transport": STR},
+            {"max_send_wr": UINT, "max_recv_wr": UINT, "sq_sig_all": BOOL, "local_ip": STR},
+        ),
+        "qp_modified": _schema(
+            {"qp": QP},
+            {
+                "state": STR,
+                "dest_qpn": UINT,
+                "sq_psn": UINT,
+                "rq_psn": UINT,
+                "path_mtu": UINT,
+                "timeout": UINT,
+                "retry_cnt": UINT,
+                "rnr_retry": UINT,
+                "min_rnr_timer": UINT,
+                "dest_gid": STR,
+                "dest_ip": STR,
+                "local_ip": STR,
+            },
+        ),
+        "wr_posted": _schema(
+            {"qp": QP, "wr_id": UINT, "opcode": STR, "length": UINT},
+            {
+                "sges": SGES,
+                "remote_va": UINT,
+                "rkey": UINT,
+                "imm": UINT,
+                "invalidate_rkey": UINT,
+                "compare": UINT,
+                "swap_add": UINT,
+                "signaled": BOOL,
+                "inline": BOOL,
+                "fenced": BOOL,
+                "solicited": BOOL,
+                "dest_qpn": UINT,
+                "dest_ip": STR,
+                "qkey": UINT,
+                "errno": INT,
+            },
+        ),
+        "recv_posted": _schema({"wr_id": UINT}, {"qp": QP, "sges": SGES, "length": UINT} | _RECEIVE),
+        "wc_polled": _schema(
+            {"qp": QP, "wr_id": UINT, "status": STR},
+            {"opcode": STR, "byte_len": UINT, "vendor_err": UINT, "imm": UINT, "src_qpn": UINT},
+        ),
+        "cm_event": _schema(
+            {"type": STR},
+            {
+                "status": INT,
+                "private_data": HEX,
+                "local_ip": STR,
+                "remote_ip": STR,
+                "local_port": UINT,
+                "remote_port": UINT,
+                "qp": QP,
+            },
+        ),
+        "async_event": _schema({"type": STR}, {"qp": QP}),
+    }
+)
+
+_COMMON: Mapping[str, Kind] = MappingProxyType({"time_ns": UINT, "host": STR, "pid": UINT, "clock": STR})
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One journal line.
+
+    Attributes:
+        time_ns: nanoseconds since the epoch, by the clock of ``host``.
+        event: a name of :data:`SCHEMA`.
+        host, pid: which process it happened in.
+        qp: (device, QPN), or None where the event has no QP.
+        fields: the event's other keys; a key whose value was null is left out.
+    """
+
+    time_ns: int
+    event: str
+    host: str
+    pid: int
+    qp: tuple[str, int] | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.fields[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.fields.get(key, default)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as its journal line has it."""
+        line: dict[str, Any] = {
+            "time_ns": self.time_ns,
+            "clock": CLOCK,
+            "host": self.host,
+            "pid": self.pid,
+            "event": self.event,
+        }
+        if self.qp is not None:
+            line["qp"] = {"device": self.qp[0], "qpn": self.qp[1]}
+        return line | dict(self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A line that was not used, and what was expected of it."""
+
+    file: str
+    line: int
+    expected: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: line {self.line}: {self.expected}"
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The events of one journal or several, in the order of their times, and the lines that were not used."""
+
+    events: list[Event]
+    problems: list[Problem] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def of(self, *events: str) -> list[Event]:
+        """The events of the names given."""
+        return [event for event in self.events if event.event in events]
+
+
+def merge(journals: Iterable[Journal]) -> Journal:
+    """One journal of several. Equal times keep the order of the journals; clocks are not adjusted."""
+    journals = list(journals)
+    events = [event for journal in journals for event in journal.events]
+    events.sort(key=lambda event: event.time_ns)
+    return Journal(events, [problem for journal in journals for problem in journal.problems])
+
+
+def parse_event(line: object) -> Event:
+    """An event out of one line's decoded JSON.
+
+    Raises:
+        ValueError: what was expected.
+    """
+    if not isinstance(line, dict):
+        raise ValueError("expected a JSON object")
+    values = {key: value for key, value in line.items() if value is not None}
+    name = values.pop("event", None)
+    schema = SCHEMA.get(name) if isinstance(name, str) else None
+    if schema is None:
+        shown = "no event" if name is None else f"event {name!r}"
+        raise ValueError(f"{shown}: expected one of {', '.join(SCHEMA)}")
+    for key, kind in _COMMON.items():
+        if key not in values:
+            if key == "clock":
+                continue
+            raise ValueError(f"{name} without {key}: expected {kind.words}")
+        if not kind.accepts(values[key]):
+            raise ValueError(f"{key} of {name}: expected {kind.words}")
+    if values.pop("clock", CLOCK) != CLOCK:
+        raise ValueError(f"clock of {name}: expected {CLOCK!r}")
+    for key, kind in schema.required.items():
+        if key not in values:
+            raise ValueError(f"{name} without {key}: expected {kind.words}")
+    for key, value in values.items():
+        known = schema.kind(key)
+        if known is not None and not known.accepts(value):
+            raise ValueError(f"{key} of {name}: expected {known.words}")
+    time_ns, host, pid = values.pop("time_ns"), values.pop("host"), values.pop("pid")
+    qp = values.pop("qp", None)
+    return Event(time_ns, name, host, pid, (qp["device"], qp["qpn"]) if _is_qp(qp) else None, values)
+
+
+def read_journal(path: str | Path) -> Journal:
+    """The journal in a file, plain or gzip, sorted by time (equal times keep the file's order).
+
+    A line that is no event is put among ``problems`` and the rest is used; so is a last line that was cut in
+    the middle, as a program that was killed leaves it.
+
+    Raises:
+        JournalError: the file cannot be read, or has no usable line.
+    """
+    events: list[Event] = []
+    problems: list[Problem] = []
+    number = 0
+    try:
+        for number, raw in enumerate(_lines(Path(path)), start=1):
+            if not raw.strip():
+                continue
+            try:
+                events.append(parse_event(_load(raw)))
+            except ValueError as error:
+                problems.append(Problem(str(path), number, str(error)))
+    except (EOFError, gzip.BadGzipFile) as error:
+        problems.append(Problem(str(path), number + 1, f"gzip data cut off or damaged ({error})"))
+    except OSError as error:
+        raise JournalError(f"cannot be read: {error.strerror or error}", file=path) from None
+    if not events:
+        if problems:
+            first = problems[0]
+            raise JournalError(f"no usable line; {first.expected}", file=path, line=first.line)
+        raise JournalError("no events; expected JSON Lines, one event a line", file=path)
+    events.sort(key=lambda event: event.time_ns)
+    return Journal(events, problems)
+
+
+def _load(raw: bytes) -> object:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        cut = not raw.endswith(b"\n")
+        what = "the last line is cut off" if cut else "not JSON"
+        raise ValueError(f"{what}: expected one JSON object a line") from None
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as plain:
+        # Not peek(): a pipe may give one byte at first.
+        magic = plain.read(len(_GZIP_MAGIC))
+        if magic == _GZIP_MAGIC and plain.seekable():
+            plain.seek(0)
+            with gzip.open(plain) as unpacked:
+                yield from cast(IO[bytes], unpacked)
+        elif magic:
+            first = magic if magic.endswith(b"\n") else magic + plain.readline()
+            yield from first.splitlines(keepends=True)
+            yield from plain
+
+
+class JournalWriter:
+    """Writes a journal. Threads may share one; lines are buffered, and written out by :meth:`close`.
+
+    Args:
+        file: a path (``.gz`` is compressed; an existing file is replaced) or a text file, which stays open.
+        host, pid: what the lines say; this machine's name and this process when not given.
+
+    Raises:
+        JournalError: the file cannot be written.
+    """
+
+    def __init__(
+        self, file: str | Path | IO[str], *, host: str | None = None, pid: int | None = None
+    ) -> None:
+        self.host = socket.gethostname() if host is None else host
+        self.pid = os.getpid() if pid is None else pid
+        self._lock = threading.Lock()
+        self._owned = isinstance(file, str | Path)
+        self._file: IO[str]
+        if isinstance(file, str | Path):
+            try:
+                # Kept open over the writer's life; close() closes it.
+                gz = str(file).endswith(".gz")
+                opened = gzip.open(file, "wt") if gz else Path(file).open("w", encoding="utf-8")  # noqa: SIM115
+            except OSError as error:
+                raise JournalError(f"cannot be written: {error.strerror or error}", file=file) from None
+            self._file = cast(IO[str], opened)
+        else:
+            self._file = file
+
+    def write(
+        self, event: str, *, time_ns: int | None = None, qp: tuple[str, int] | None = None, **fields: Any
+    ) -> None:
+        """Write one event. A field that is None is left out.
+
+        Args:
+            time_ns: when it happened; now when not given.
+            qp: (device, QPN).
+
+        Raises:
+            ValueError: an event, key or value that :data:`SCHEMA` has not.
+        """
+        line: dict[str, Any] = {
+            "time_ns": time.time_ns() if time_ns is None else time_ns,
+            "clock": CLOCK,
+            "host": self.host,
+            "pid": self.pid,
+            "event": event,
+        }
+        if qp is not None:
+            line["qp"] = {"device": qp[0], "qpn": qp[1]}
+        line.update((key, value) for key, value in fields.items() if value is not None)
+        parse_event(line)
+        schema = SCHEMA[event]
+        for key in fields.keys() | ({"qp"} if qp is not None else set()):
+            if schema.kind(key) is None:
+                raise ValueError(f"{event} has no {key}")
+        text = json.dumps(line, separators=(",", ":"))
+        with self._lock:
+            self._file.write(text + "\n")
+
+    def flush(self) -> None:
+        with self._lock:
+            self._file.flush()
+
+    def close(self) -> None:
+        """Write out what is buffered; a file that was given stays open."""
+        with self._lock:
+            if self._owned:
+                self._file.close()
+            else:
+                self._file.flush()
+
+    def __enter__(self) -> JournalWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,126 @@
+"""The command line: which commands there are, and what becomes of their errors. Nothing else.
+
+Exit status: 0 done; 1 an error, said in one line on standard error; 2 a wrong command line; 130 interrupted;
+141 the reader of our output went away. ``rocekit lab`` gives its command's own status.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+
+import click
+
+COMMANDS: dict[str, str] = {
+    "doctor": "rocekit.commands.doctor",
+}
+"""A command's name and the module whose ``command`` it is; a new command is a row."""
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+class Commands(click.Group):
+    """Loads a command when it is asked for, and ends every error in one line and an exit status."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command = importlib.import_module(module).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = _nearest(args[0]) if args else None
+            if near is None or "Did you mean" in error.message:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near!r}?", ctx) from None
+
+    def invoke(self, ctx: click.Context) -> object:
+        from rocekit.errors import RocekitError
+
+        try:
+            result = super().invoke(ctx)
+            # Written now, a reader that has gone shows here and not at the interpreter's end.
+            sys.stdout.flush()
+            return result
+        except RocekitError as error:
+            _say(str(error))
+            ctx.exit(EXIT_ERROR)
+        except BrokenPipeError:
+            _drop_output()
+            ctx.exit(EXIT_BROKEN_PIPE)
+        except OSError as error:
+            # A full disk, a folder that cannot be written: the system's own words, and which file.
+            reason = error.strerror or str(error)
+            _say(reason if error.filename is None else f"{os.fsdecode(error.filename)}: {reason}")
+            _drop_output()
+            ctx.exit(EXIT_ERROR)
+        except MemoryError:
+            _say("out of memory")
+            ctx.exit(EXIT_ERROR)
+        except KeyboardInterrupt:
+            ctx.exit(EXIT_INTERRUPTED)
+
+
+def _say(message: str) -> None:
+    """One line on standard error. What a hostile file put into the message cannot drive the terminal."""
+    line = " ".join(message.split())
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    click.echo(f"{click.style('rocekit: error:', fg='red')} {line}", err=True)
+
+
+def _drop_output() -> None:
+    """Point standard output at nothing, so that the interpreter's last flush does not fail once more."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
+def _nearest(name: str) -> str | None:
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, COMMANDS, n=1)), None)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="rocekit", prog_name="rocekit")
+@click.pass_context
+def rocekit(ctx: click.Context) -> None:
+    """Explain RDMA transfers: what was asked for, what went over the wire, what came back, and when.
+
+    \b
+    Example:
+      rocekit doctor
+    """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+
+
+def main() -> None:
+    """The entry point ``rocekit``."""
+    for stream in (sys.stdout, sys.stderr):
+        # Where the encoding has no µ or ✓, a ? in its place is better than no output.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        rocekit(prog_name="rocekit")
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""``rocekit doctor``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rocekit.commands import format_option, mark, print_json
+
+if TYPE_CHECKING:
+    from rocekit.doctor import Report
+
+
+@click.command()
+@format_option
+def command(output: str) -> None:
+    """Say what this machine can do, and how to add what it cannot.
+
+    Nothing is changed: each missing piece is named with the command that adds it. The exit status is 0
+    whatever is missing, since reading captures needs none of it.
+
+    \b
+    Example:
+      rocekit doctor
+      rocekit doctor --format json
+    """
+    from rocekit.doctor import examine
+
+    report = examine()
+    if output == "json":
+        print_json(report.to_dict())
+    else:
+        click.echo(text(report))
+
+
+def text(report: Report) -> str:
+    """The report as aligned lines: what works, then each piece and the command that adds it."""
+    lines = [report.system, "", click.style("What works here", bold=True)]
+    titles = {check.name: check.title for check in report.checks}
+    for ability in report.abilities:
+        lacks = (
+            f"  (missing: {', '.join(titles[name] for name in ability.missing)})" if ability.missing else ""
+        )
+        lines.append(f"  {mark(ability.ok)} {ability.title}{click.style(lacks, dim=True)}")
+    lines += ["", click.style("Pieces", bold=True)]
+    width = max(len(check.title) for check in report.checks)
+    for check in report.checks:
+        lines.append(f"  {mark(check.ok)} {check.title:<{width}}  {check.detail}")
+        if check.fix is not None:
+            lines.append(f"    {'':<{width}}  {click.style(check.fix, fg='cyan')}")
+    return "\n".join(lines)

@@ -1,0 +1,54 @@
+"""What tests of several modules share: where captures are, what a machine may lack, and how hypothesis runs.
+
+A test that needs what this machine has not is skipped with the name of the missing thing, never silently.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# No deadlines: the machines that run this are slow at times. A failure prints the blob that repeats it.
+settings.register_profile("rocekit", deadline=None, print_blob=True)
+settings.register_profile(
+    "ci", parent=settings.get_profile("rocekit"), suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", parent=settings.get_profile("rocekit"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "rocekit"))
+
+
+@pytest.fixture(scope="session")
+def pcaps() -> Path:
+    """The folder of captures that the project made itself."""
+    return ROOT / "pcaps"
+
+
+@pytest.fixture(scope="session")
+def others() -> Path:
+    """The folder of captures that others made; they are not ours to hand on, so it may not be there."""
+    folder = ROOT.parent / "shared" / "captures"
+    if not folder.is_dir():
+        pytest.skip("no ../shared/captures: captures that others made")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tshark() -> str:
+    """The path of tshark."""
+    path = shutil.which("tshark")
+    if path is None:
+        pytest.skip("no tshark (apt-get install tshark)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def root() -> None:
+    """The test changes interfaces or opens raw sockets."""
+    if os.geteuid() != 0:
+        pytest.skip("not root: interfaces and raw sockets")

@@ -1,0 +1,187 @@
+"""The doctor: what it says of machines that have, and have not, what rocekit needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rocekit.doctor import ABILITIES, CHECKS, Check, Machine, Report, examine, has_module, judge, lab_kernels
+
+RXE = "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko"
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Machine:
+    """A machine with nothing: no module, program or device, and a user without rights."""
+    return Machine(
+        root=tmp_path,
+        release="6.1.0-1-amd64",
+        arch="x86_64",
+        system="Linux",
+        interpreter=tmp_path / "venv/bin/python",
+        python=(3, 11),
+        euid=1000,
+        which=lambda name: None,
+        module_found=lambda name: False,
+        package_version=lambda name: None,
+        first_line=lambda program, option: "1.0",
+    )
+
+
+def put(machine: Machine, path: str, text: str = "") -> None:
+    file = machine.root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def check(report: Report, name: str) -> Check:
+    return next(c for c in report.checks if c.name == name)
+
+
+def able(report: Report) -> set[str]:
+    return {ability.name for ability in report.abilities if ability.ok}
+
+
+def test_a_bare_machine_reads_captures_and_nothing_else(bare: Machine) -> None:
+    report = examine(bare)
+    assert able(report) == {"read"}
+    assert not any(c.ok for c in report.checks)
+
+
+def test_every_missing_piece_that_a_command_adds_names_it(bare: Machine) -> None:
+    for c in examine(bare).checks:
+        assert c.fix or c.name == "kvm", c.name
+
+
+def test_abilities_are_built_from_checks_that_exist(bare: Machine) -> None:
+    names = [c.name for c in examine(bare).checks]
+    assert len(names) == len(set(names)) == len(CHECKS)
+    assert {need for _, _, ways in ABILITIES for way in ways for need in way} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("mask", "ok"), [("0000000000002000", True), ("000001ffffffdfff", False), ("0", False)]
+)
+def test_capture_rights_are_cap_net_raw(bare: Machine, mask: str, ok: bool) -> None:
+    """Bit 13, whatever the user is: root in a container can lack it, a user can hold it."""
+    put(bare, "proc/self/status", f"Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t{mask}\n")
+    assert check(examine(bare), "capture_rights").ok is ok
+    assert check(examine(replace(bare, euid=0)), "capture_rights").ok is ok
+
+
+def test_capture_rights_are_given_to_the_interpreter_behind_a_venv_link(bare: Machine) -> None:
+    put(bare, "usr/bin/python3.11")
+    bare.interpreter.parent.mkdir(parents=True)
+    bare.interpreter.symlink_to(bare.root / "usr/bin/python3.11")
+    fix = check(examine(bare), "capture_rights").fix
+    assert fix == f"sudo setcap cap_net_raw+ep {(bare.root / 'usr/bin/python3.11').resolve()}"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "state"),
+    [
+        ("sys/module/rdma_rxe/refcnt", "0", "loaded"),
+        ("lib/modules/6.1.0-1-amd64/modules.builtin", f"{RXE}\n", "built in"),
+        ("lib/modules/6.1.0-1-amd64/modules.dep", f"{RXE}: kernel/x.ko\n", "available"),
+        ("lib/modules/6.1.0-1-amd64/modules.dep", f"{RXE}.xz: kernel/x.ko\n", "available"),
+        ("usr/lib/modules/6.1.0-1-amd64/modules.dep", f"{RXE}: kernel/x.ko\n", "available"),
+        ("lib/modules/5.0-cloud/modules.dep", f"{RXE}: kernel/x.ko\n", None),
+        ("lib/modules/6.1.0-1-amd64/modules.dep", "kernel/y.ko: " + "kernel/rdma_rxe_not.ko\n", None),
+    ],
+)
+def test_a_module_counts_in_the_running_kernel_only(
+    bare: Machine, file: str, text: str, state: str | None
+) -> None:
+    put(bare, file, text)
+    assert has_module(bare, "rdma_rxe") == state
+
+
+def test_the_newest_kernel_with_rxe_boots_the_lab(bare: Machine) -> None:
+    for release in ("6.1.0-9-amd64", "6.1.0-10-amd64", "6.12.0-cloud"):
+        put(bare, f"boot/vmlinuz-{release}")
+    for release in ("6.1.0-9-amd64", "6.1.0-10-amd64", "6.99.0-no-image"):
+        put(bare, f"lib/modules/{release}/modules.dep", f"{RXE}:\n")
+    assert lab_kernels(bare) == ["6.1.0-9-amd64", "6.1.0-10-amd64"]
+    assert "6.1.0-10-amd64" in check(examine(bare), "lab_kernel").detail
+
+
+def test_the_lab_needs_a_vm_or_root_and_rxe(bare: Machine) -> None:
+    put(bare, "sys/module/rdma_rxe/refcnt")
+    assert "lab" not in able(examine(bare))
+    assert "lab" in able(examine(replace(bare, euid=0)))
+
+    put(bare, "boot/vmlinuz-6.1.0-1-amd64")
+    put(bare, "lib/modules/6.1.0-1-amd64/modules.dep", f"{RXE}:\n")
+    programs = {"qemu-system-x86_64", "busybox"}
+    vm = replace(
+        bare,
+        which=lambda name: f"/usr/bin/{name}" if name in programs else None,
+        package_version=lambda name: "1.30" if name == "virtme-ng" else None,
+    )
+    assert "lab" in able(examine(vm))
+    programs.remove("busybox")
+    assert "lab" not in able(examine(vm))
+
+
+def test_what_an_ability_misses_is_told_of_its_nearest_way() -> None:
+    def checks(*failed: str) -> tuple[Check, ...]:
+        names = {need for _, _, ways in ABILITIES for way in ways for need in way}
+        return tuple(Check(name, name, name not in failed, "") for name in sorted(names))
+
+    def missing(*failed: str) -> tuple[str, ...]:
+        return next(a.missing for a in judge(checks(*failed)) if a.name == "lab")
+
+    assert missing("root", "rxe", "qemu") == ("qemu",)
+    assert missing("rxe", "qemu", "vng") == ("rxe",)
+    assert missing("root", "rxe") == ()
+
+
+def test_an_rxe_module_without_a_device_is_told_how_to_make_one(bare: Machine) -> None:
+    put(bare, "sys/module/rdma_rxe/refcnt")
+    put(bare, "sys/class/net/lo/address")
+    put(bare, "sys/class/net/eth7/address")
+    assert check(examine(bare), "devices").fix == "sudo rdma link add rxe0 type rxe netdev eth7"
+
+
+def test_a_device_needs_its_device_files(bare: Machine) -> None:
+    put(bare, "sys/class/infiniband/rxe0/node_type")
+    assert not check(examine(bare), "devices").ok
+    put(bare, "dev/infiniband/uverbs0")
+    assert check(examine(bare), "devices").detail == "rxe0"
+    assert check(examine(bare), "devices").ok
+
+
+def test_pyverbs_of_another_python_is_no_use(bare: Machine) -> None:
+    put(bare, "usr/lib/python3/dist-packages/pyverbs/qp.cpython-311-x86_64-linux-gnu.so")
+    assert check(examine(bare), "pyverbs").ok
+    other = check(examine(replace(bare, python=(3, 13))), "pyverbs")
+    assert not other.ok
+    assert "3.11" in other.detail
+    assert "3.13" in other.detail
+
+
+def test_root_is_not_told_to_use_sudo(bare: Machine) -> None:
+    fixes = [c.fix for c in examine(replace(bare, euid=0)).checks if c.fix and "apt-get" in c.fix]
+    assert fixes
+    assert not any("sudo" in fix for fix in fixes)
+
+
+def test_a_program_beside_the_interpreter_is_found(bare: Machine) -> None:
+    put(bare, "venv/bin/tshark")
+    (bare.root / "venv/bin/tshark").chmod(0o755)
+    assert check(examine(bare), "tshark").ok
+
+
+def test_a_program_that_does_not_answer_is_still_there(bare: Machine) -> None:
+    silent: Callable[[str, str], str] = lambda program, option: ""  # noqa: E731
+    report = examine(replace(bare, which=lambda name: f"/opt/{name}", first_line=silent))
+    assert check(report, "tshark").detail == "/opt/tshark"
+
+
+def test_the_report_is_plain_json() -> None:
+    document = examine().to_dict()
+    assert json.loads(json.dumps(document)) == document

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,17 @@ def root() -> None:
     """The test changes interfaces or opens raw sockets."""
     if os.geteuid() != 0:
         pytest.skip("not root: interfaces and raw sockets")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell scripts/test, which asks for it by naming a file, what was skipped and why."""
+    wanted = os.environ.get("ROCEKIT_SKIPPED")
+    if not wanted:
+        return
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple)
+    )
+    lines = [f"{n} test{'s' if n > 1 else ''}: {reason}\n" for reason, n in sorted(reasons.items())]
+    Path(wanted).write_text("".join(lines))

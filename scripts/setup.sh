@@ -1,0 +1,170 @@
+# What scripts/test and scripts/demo share: everything a fresh machine needs, and nothing twice.
+# Sourced from the repository's root. Nothing here gives up unless there is no usable Python: what cannot be
+# had is remembered with leave_out and told at the end by tell_left_out.
+
+VENV=.venv
+LEFT_OUT=()
+
+# The lab: two rxe devices, in a VM where this kernel has none, and the pyverbs that drives them.
+LAB_PACKAGES=(python3-venv python3-pyverbs rdma-core ibverbs-providers iproute2 kmod tcpdump)
+# Booting that VM.
+VM_PACKAGES=(qemu-system-x86 busybox-static linux-image-amd64)
+# Programs that nobody here wrote: the tests compare with what they say and do.
+PEER_PACKAGES=(ibverbs-utils rdmacm-utils perftest tshark zstd)
+
+say() { printf '== %s\n' "$*"; }
+
+leave_out() { LEFT_OUT+=("$*"); }
+
+tell_left_out() {
+    local thing
+    if [ ${#LEFT_OUT[@]} -eq 0 ]; then
+        echo "left out: nothing"
+        return
+    fi
+    echo "left out:"
+    for thing in "${LEFT_OUT[@]}"; do echo "  - $thing"; done
+}
+
+# Whether kernel $1 has the rxe driver.
+kernel_has_rxe() {
+    local base
+    for base in "/lib/modules/$1" "/usr/lib/modules/$1"; do
+        grep -qsE '/rdma_rxe\.ko' "$base/modules.dep" "$base/modules.builtin" && return 0
+    done
+    return 1
+}
+
+# Whether an rxe device can be made in place: the module is there and root here may load it and use it.
+# (CAP_NET_ADMIN is bit 12, CAP_SYS_MODULE bit 16, CAP_SYS_ADMIN bit 21.)
+rxe_in_place() {
+    local rights need=$((1 << 12 | 1 << 21))
+    [ "$(id -u)" = 0 ] || return 1
+    if [ ! -d /sys/module/rdma_rxe ]; then
+        kernel_has_rxe "$(uname -r)" || return 1
+        need=$((need | 1 << 16))
+    fi
+    rights=$((16#$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/self/status)))
+    [ $((rights & need)) -eq "$need" ]
+}
+
+# Whether /boot holds a kernel with rxe that the VM can boot.
+bootable_kernel_with_rxe() {
+    local image
+    for image in /boot/vmlinuz-*; do
+        [ -e "$image" ] && kernel_has_rxe "${image#/boot/vmlinuz-}" && return 0
+    done
+    return 1
+}
+
+# Print those of the Debian packages $@ that are not installed.
+missing_packages() {
+    local have package
+    have=" $(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "$@" 2>/dev/null |
+        sed -n 's/ installed$//p' | tr '\n' ' ')"
+    for package in "$@"; do
+        case $have in *" $package "*) ;; *) echo "$package" ;; esac
+    done
+}
+
+apt_get() {
+    DEBIAN_FRONTEND=noninteractive timeout 1200 apt-get -y -q -o DPkg::Lock::Timeout=300 \
+        -o Acquire::http::Timeout=30 -o Acquire::Retries=2 "$@" </dev/null
+}
+
+# Install the Debian packages $@ that are missing, or say which are and how to have them.
+install_packages() {
+    local missing log package
+    if ! command -v dpkg-query >/dev/null; then
+        leave_out "packages, since this is not Debian; what they are called there: $*"
+        return
+    fi
+    mapfile -t missing < <(missing_packages "$@")
+    [ ${#missing[@]} -eq 0 ] && return
+    if [ "$(id -u)" != 0 ]; then
+        leave_out "what needs these: sudo apt-get install --no-install-recommends ${missing[*]}"
+        return
+    fi
+    log=$(mktemp "${TMPDIR:-/tmp}/rocekit-apt.XXXXXX")
+    say "installing ${missing[*]}"
+    apt_get update >"$log" 2>&1 || tail -n 3 "$log" >&2
+    if ! apt_get install --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
+        # One name that this release does not have shall not keep the others away.
+        tail -n 3 "$log" >&2
+        for package in "${missing[@]}"; do
+            apt_get install --no-install-recommends "$package" >>"$log" 2>&1
+        done
+    fi
+    mapfile -t missing < <(missing_packages "${missing[@]}")
+    if [ ${#missing[@]} -eq 0 ]; then
+        rm -f "$log"
+    else
+        leave_out "what needs ${missing[*]}: apt-get could not install them, see $log"
+    fi
+}
+
+usable_python() {
+    "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
+# Print a Python that can make the virtual environment. The distribution's comes first, since its pyverbs
+# is compiled for it.
+find_python() {
+    local python
+    for python in ${PYTHON:-} /usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11; do
+        if usable_python "$python"; then
+            command -v "$python"
+            return
+        fi
+    done
+    return 1
+}
+
+# Make the virtual environment and install the project in it with the extras $1, unless that was done.
+install_project() {
+    local extras=$1 python stamp state
+    if ! "$VENV/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+        if ! python=$(find_python); then
+            echo "No Python 3.11 or newer with venv. On Debian 12 or newer:" >&2
+            echo "    sudo apt-get install python3-venv" >&2
+            echo "elsewhere install one and name it: PYTHON=/path/to/python3 $0" >&2
+            return 1
+        fi
+        say "making $VENV with $python"
+        "$python" -m venv --clear "$VENV" || return 1
+    fi
+    stamp="$VENV/.installed-$extras"
+    state=$(cat pyproject.toml setup.py 2>/dev/null | sha256sum)
+    if [ "$(cat "$stamp" 2>/dev/null)" != "$state" ] || ! "$VENV/bin/rocekit" --version >/dev/null 2>&1; then
+        say "installing rocekit[$extras] in $VENV"
+        if "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input -q -e ".[$extras]" </dev/null; then
+            echo "$state" >"$stamp"
+        elif "$VENV/bin/rocekit" --version >/dev/null 2>&1; then
+            leave_out "an up-to-date $VENV: pip could not install rocekit[$extras]; what was there is used"
+        else
+            echo "pip could not install rocekit[$extras]; is the package index within reach?" >&2
+            return 1
+        fi
+    fi
+    # The VM's starter, virtme-run, is looked for on PATH.
+    PATH="$PWD/$VENV/bin:$PATH"
+    export PATH
+}
+
+# Everything: the extras $1, and the Debian packages named after it.
+set_up() {
+    local extras=$1 packages=("${@:2}" "${LAB_PACKAGES[@]}")
+    if ! rxe_in_place; then
+        if [ "$(uname -m)" = x86_64 ]; then
+            packages+=("${VM_PACKAGES[@]}")
+            if bootable_kernel_with_rxe; then
+                packages=("${packages[@]/linux-image-amd64/}")
+            fi
+        else
+            leave_out "the lab: this kernel has no rxe that we may load, and its VM is for x86_64"
+        fi
+    fi
+    # shellcheck disable=SC2046,SC2068  # an empty name, left by the line above, is dropped here
+    install_packages ${packages[@]}
+    install_project "$extras"
+}

@@ -76,7 +76,7 @@ apt_get() {
 install_packages() {
     local missing log package
     if ! command -v dpkg-query >/dev/null; then
-        leave_out "packages, since this is not Debian; what they are called there: $*"
+        leave_out "what needs these Debian packages, or their like (there is no dpkg here): $*"
         return
     fi
     mapfile -t missing < <(missing_packages "$@")

@@ -23,9 +23,11 @@ except ImportError:
     crc32 = zlib.crc32
 
 #: The CRC's state behind the eight bytes of ones.
-_SEED: Final = zlib.crc32(b"\xff" * 8)
+SEED: Final = zlib.crc32(b"\xff" * 8)
 
 IPV4_VARIANT: Final = (1, 8, 10, 11)  # TOS, TTL, header checksum
+#: IPv6 and GRH: traffic class, flow label and hop limit; of byte 0 the low four bits, the version stays.
+IPV6_VARIANT: Final = (1, 2, 3, 7)
 UDP_VARIANT: Final = (6, 7)  # checksum
 BTH_VARIANT: Final = (4,)  # FECN, BECN and six reserved bits
 _BTH_BYTES: Final = 12
@@ -44,10 +46,10 @@ def masked_header(ip_and_transport: Buffer, ip_length: int, *, udp: bool) -> byt
     if head[0] >> 4 == 4:
         for i in IPV4_VARIANT:
             head[i] = 0xFF
-    else:  # IPv6 and GRH: version stays; traffic class, flow label and hop limit may change
+    else:
         head[0] |= 0x0F
-        head[1] = head[2] = head[3] = 0xFF
-        head[7] = 0xFF
+        for i in IPV6_VARIANT:
+            head[i] = 0xFF
     if udp:
         for i in UDP_VARIANT:
             head[ip_length + i] = 0xFF
@@ -72,7 +74,7 @@ def icrc(ip_and_transport: Buffer, ip_length: int, *, udp: bool = True) -> int:
     if len(ip_and_transport) < end:
         raise ValueError(f"an ICRC covers at least {end} bytes here, got {len(ip_and_transport)}")
     head = masked_header(ip_and_transport, ip_length, udp=udp)
-    return crc32(memoryview(ip_and_transport)[end:], crc32(head, _SEED))
+    return crc32(memoryview(ip_and_transport)[end:], crc32(head, SEED))
 
 
 def icrc_bytes(ip_and_transport: Buffer, ip_length: int, *, udp: bool = True) -> bytes:

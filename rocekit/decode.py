@@ -1,0 +1,487 @@
+"""Frames to packet columns: one row a RoCE packet, one NumPy column a field of ``wire``.
+
+The BTH and what follows it are gathered once, as ten big-endian words a packet; a field's column is shifted
+and masked out of them when it is first asked for, so that what nobody looks at costs nothing. Which header
+stands where depends on the opcode and is looked up in tables derived from ``wire.OPCODES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit import link
+from rocekit.frames import FrameBatch
+from rocekit.icrc_columns import icrc_columns
+from rocekit.link import MALFORMED
+from rocekit.wire import BTH, GRH, HEADERS, ICRC_BYTES, OPCODES, Field, Header
+
+ICRC_VALID: Final = 0
+ICRC_INVALID: Final = 1
+ICRC_UNCHECKED: Final = 2
+ICRC_STATES: Final = ("valid", "invalid", "unchecked")
+NO_OPCODE: Final = -1  #: the column ``opcode`` of a packet cut before its BTH ended
+
+Column = NDArray[Any]
+
+_BLOCK_WORDS: Final = max(o.headers_length for o in OPCODES.values()) // 4
+#: The bit in the column ``has`` that says whether a packet carries the header.
+HAS: Final = MappingProxyType({name: 1 << i for i, name in enumerate(HEADERS)})
+
+# Tables by opcode; the 257th row (also index −1) is that of a packet without one.
+_NEED = np.full(257, BTH.length, np.int64)
+_HAS = np.full(257, HAS["BTH"], np.uint16)
+_KNOWN = np.zeros(257, np.bool_)
+_BARE = np.zeros(257, np.bool_)
+_PLACE = {name: np.full(257, -1, np.int8) for name in HEADERS}  # in words from the BTH's first
+_HAS[256] = 0
+
+
+def _fill_tables() -> None:
+    for value, opcode in OPCODES.items():
+        _KNOWN[value], _BARE[value] = True, not opcode.payload
+        _NEED[value] = opcode.headers_length
+        place = BTH.length
+        for header in opcode.headers:
+            _PLACE[header.name][value] = place // 4
+            _HAS[value] |= HAS[header.name]
+            place += header.length
+
+
+_fill_tables()
+
+
+def _meaningful(field: Field) -> bool:
+    return not field.reserved and not field.is_bytes
+
+
+def _homes() -> dict[str, list[tuple[Header, Field]]]:
+    homes: dict[str, list[tuple[Header, Field]]] = {}
+    for header in HEADERS.values():
+        for field in header.fields:
+            if header is not GRH and _meaningful(field):
+                homes.setdefault(field.name, []).append((header, field))
+    return homes
+
+
+#: Each field of the transport headers and the headers it stands in: ``rkey`` stands in RETH and AtomicETH.
+FIELD_HOMES: Final = MappingProxyType(_homes())
+
+#: Columns that are kept for every packet, and how.
+_KEPT: Final = MappingProxyType(
+    {
+        "frame": np.int64,
+        "file": np.int32,
+        "time_ns": np.int64,
+        "ip_version": np.uint8,
+        "roce_version": np.uint8,
+        "src": np.int32,
+        "dst": np.int32,
+        "udp_sport": np.uint16,
+        "tclass": np.uint8,
+        "hop_limit": np.uint8,
+        "flow_label": np.int32,
+        "vlan": np.int32,
+        "priority": np.uint8,
+        "opcode": np.int64,
+        "has": np.uint16,
+        "payload_length": np.int32,
+        "icrc": np.uint32,
+        "icrc_state": np.uint8,
+        "truncated": np.bool_,
+        "malformed": np.uint8,
+        "fragment": np.bool_,
+    }
+)
+#: Every column by name, in the order in which a packet is printed.
+COLUMNS: Final = tuple(dict.fromkeys([*_KEPT, "dscp", "ecn", *FIELD_HOMES]))
+
+
+class Packets:
+    """RoCE packets as columns of one length.
+
+    ``packets.psn`` and ``packets["psn"]`` are NumPy arrays with one value a packet. Every field of the
+    transport headers in ``wire`` is a column (int64; uint64 where the field has 64 bits), 0 where a packet
+    has not the header; ``has`` tells which headers it has, by the bits of ``HAS``. ``opcode`` is −1 where the
+    capture ends before the BTH does. Besides:
+
+    - ``frame`` (number in its file), ``file``, ``time_ns``;
+    - ``src``, ``dst``: indices into ``addresses``; ``ip_version`` 4 or 6 (a RoCE v1 GRH is 6),
+      ``roce_version`` 1 or 2;
+    - ``udp_sport`` (0 for RoCE v1), ``tclass`` and its parts ``dscp`` and ``ecn``, ``hop_limit``,
+      ``flow_label``;
+    - ``vlan`` (−1: untagged), ``priority``: the innermost tag's;
+    - ``payload_length``: bytes without pad and ICRC, from the lengths in the headers, also of a truncated
+      packet;
+    - ``icrc`` and ``icrc_state`` (``ICRC_VALID``, ``ICRC_INVALID``, ``ICRC_UNCHECKED``);
+    - ``truncated``: cut by the snaplen; ``fragment``: the first fragment of a datagram;
+    - ``malformed``: 0, or a code of ``MALFORMED``.
+
+    Attributes:
+        addresses: textual IP addresses; shared by all batches of one ``Decoder``, it grows.
+    """
+
+    __slots__ = ("_buffer", "_columns", "_lazy", "_payload_at", "_words", "addresses")
+
+    def __init__(
+        self,
+        columns: dict[str, Column],
+        words: NDArray[np.uint32],
+        addresses: list[str],
+        buffer: NDArray[np.uint8] | None,
+        payload_at: NDArray[np.int64],
+    ) -> None:
+        self._columns = columns
+        self._words = words
+        self._lazy: dict[str, Column] = {}
+        self.addresses = addresses
+        self._buffer = buffer
+        self._payload_at = payload_at
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def __getattr__(self, name: str) -> Column:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"packets have no column {name!r}") from None
+
+    def __getitem__(self, name: str) -> Column:
+        """The column ``name``. KeyError when there is none."""
+        column = self._columns.get(name)
+        if column is None:
+            column = self._lazy.get(name)
+        if column is None:
+            column = self._lazy[name] = self._derive(name)
+        return column
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *COLUMNS})
+
+    def __repr__(self) -> str:
+        return f"<Packets: {len(self)} packets, {len(COLUMNS)} columns>"
+
+    def _derive(self, name: str) -> Column:
+        if name == "dscp":
+            return self._columns["tclass"] >> 2
+        if name == "ecn":
+            return self._columns["tclass"] & 3
+        homes = FIELD_HOMES[name]
+        if homes[0][0] is BTH:
+            return _shift(self._words, 0, homes[0][1])
+        values = np.zeros(len(self), np.uint64 if homes[0][1].bits > 32 else np.int64)
+        for header, field in homes:
+            rows = np.flatnonzero(self._columns["has"] & HAS[header.name])
+            if not len(rows):
+                continue
+            places = _PLACE[header.name][self._columns["opcode"][rows]]
+            for place in np.unique(places).tolist():
+                here = rows if (places == place).all() else rows[places == place]
+                values[here] = _shift(self._words[here], place, field)
+        return values
+
+    def where(self, rows: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Packets:
+        """The packets that a mask, an array of indices or a slice chooses."""
+        return Packets(
+            {name: column[rows] for name, column in self._columns.items()},
+            self._words[rows],
+            self.addresses,
+            self._buffer,
+            self._payload_at[rows],
+        )
+
+    @classmethod
+    def concat(cls, parts: Sequence[Packets]) -> Packets:
+        """One batch of several, of the same ``Decoder``. The payloads' bytes are not kept.
+
+        Raises:
+            ValueError: the parts are of different decoders, so their address indices mean different things.
+        """
+        if not parts:
+            return empty_packets()
+        if any(part.addresses is not parts[0].addresses for part in parts):
+            raise ValueError("packets of different decoders cannot be put together")
+        return cls(
+            {name: np.concatenate([part._columns[name] for part in parts]) for name in _KEPT},
+            np.concatenate([part._words for part in parts]),
+            parts[0].addresses,
+            None,
+            np.concatenate([part._payload_at for part in parts]),
+        )
+
+    def payload(self, i: int) -> bytes:
+        """The captured payload bytes of packet ``i``, without pad and ICRC.
+
+        Fewer than ``payload_length`` when the packet is cut. They stand in the reader's buffer: ask before
+        the next batch of frames is read.
+
+        Raises:
+            ValueError: the packets were put together by :meth:`concat`, which keeps columns only.
+        """
+        if self._buffer is None:
+            raise ValueError("payload bytes are kept only with the batch they came in")
+        start = int(self._payload_at[i])
+        stop = min(start + int(self.payload_length[i]), int(self._columns["limit"][i]))
+        return self._buffer[start:stop].tobytes() if 0 <= start < stop else b""
+
+    def row(self, i: int) -> dict[str, int | str | bool | None]:
+        """Packet ``i`` as a dict for people and JSON: addresses as text, only the headers it has."""
+        has = int(self.has[i])
+        opcode = int(self.opcode[i])
+        known = OPCODES.get(opcode)
+        row: dict[str, int | str | bool | None] = {
+            "frame": int(self.frame[i]),
+            "file": int(self.file[i]),
+            "time_ns": int(self.time_ns[i]),
+            "src": self.addresses[self.src[i]],
+            "dst": self.addresses[self.dst[i]],
+            "ip_version": int(self.ip_version[i]),
+            "roce_version": int(self.roce_version[i]),
+            "udp_sport": int(self.udp_sport[i]) if self.roce_version[i] == 2 else None,
+            "dscp": int(self.dscp[i]),
+            "ecn": int(self.ecn[i]),
+            "hop_limit": int(self.hop_limit[i]),
+            "vlan": int(self.vlan[i]) if self.vlan[i] >= 0 else None,
+            "priority": int(self.priority[i]) if self.vlan[i] >= 0 else None,
+            "opcode": known.name if known else (opcode if opcode >= 0 else None),
+        }
+        for name, homes in FIELD_HOMES.items():
+            if name != "opcode" and any(has & HAS[header.name] for header, _ in homes):
+                row[name] = int(self[name][i])
+        row["payload_length"] = int(self.payload_length[i])
+        row["icrc"] = int(self.icrc[i]) if self.icrc_state[i] != ICRC_UNCHECKED else None
+        row["icrc_state"] = ICRC_STATES[self.icrc_state[i]]
+        row["truncated"] = bool(self.truncated[i])
+        row["fragment"] = bool(self.fragment[i])
+        row["malformed"] = MALFORMED[int(self.malformed[i])] if self.malformed[i] else None
+        return row
+
+    def rows(self) -> Iterator[dict[str, int | str | bool | None]]:
+        """Every packet's :meth:`row`; for printing, not for analysis."""
+        return (self.row(i) for i in range(len(self)))
+
+
+def _shift(words: NDArray[np.uint32], place: int, field: Field) -> Column:
+    """A field's column out of words, its header beginning at word ``place``."""
+    at, bit = divmod(field.offset, 32)
+    at += place
+    if field.bits == 64:
+        return words[:, at].astype(np.uint64) << np.uint64(32) | words[:, at + 1]
+    if field.bits == 32:
+        return words[:, at].astype(np.int64)
+    # No field of these headers crosses a word without being 64 bits wide.
+    return (words[:, at] >> (32 - bit - field.bits) & ((1 << field.bits) - 1)).astype(np.int64)
+
+
+def empty_packets(addresses: list[str] | None = None) -> Packets:
+    """No packets, with all columns."""
+    columns: dict[str, Column] = {name: np.empty(0, kind) for name, kind in _KEPT.items()}
+    columns["limit"] = np.empty(0, np.int64)
+    none = np.empty((0, _BLOCK_WORDS), np.uint32)
+    return Packets(columns, none, [] if addresses is None else addresses, None, np.empty(0, np.int64))
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a decoder has seen.
+
+    Attributes:
+        frames: all of them; roce_packets: those that became rows.
+        truncated_packets: cut by the snaplen; malformed_packets: with a code in ``malformed``.
+        bad_icrc, unchecked_icrc: verdicts that were not "valid".
+        fragments: first fragments (rows) and later ones of UDP datagrams (no rows).
+        pause_frames: 802.3 PAUSE and PFC.
+        non_roce: frames of neither kind.
+    """
+
+    frames: int = 0
+    roce_packets: int = 0
+    truncated_packets: int = 0
+    malformed_packets: int = 0
+    bad_icrc: int = 0
+    unchecked_icrc: int = 0
+    fragments: int = 0
+    pause_frames: int = 0
+    non_roce: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+class _Addresses:
+    """Addresses to small numbers, whole columns at a time."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._index: dict[tuple[int, int], int] = {}
+        self._keys = np.empty(0, np.uint64)  # sorted
+        self._pairs = np.empty((0, 2), np.uint64)
+        self._numbers = np.empty(0, np.int32)
+
+    def numbers(self, pairs: NDArray[np.uint64]) -> NDArray[np.int32]:
+        keys = link.address_keys(pairs)
+        found = self._look_up(keys, pairs)
+        strange = np.flatnonzero(found < 0)
+        if len(strange):
+            self._learn(keys[strange], pairs[strange])
+            found[strange] = self._look_up(keys[strange], pairs[strange])
+            for i in np.flatnonzero(found < 0):  # two addresses share a key: one of them is found here
+                found[i] = self._index[int(pairs[i, 0]), int(pairs[i, 1])]
+        return found
+
+    def _look_up(self, keys: NDArray[np.uint64], pairs: NDArray[np.uint64]) -> NDArray[np.int32]:
+        if not len(self._keys):
+            return np.full(len(keys), -1, np.int32)
+        place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        known = self._pairs[place]
+        same = (known[:, 0] == pairs[:, 0]) & (known[:, 1] == pairs[:, 1])
+        numbers = self._numbers[place]
+        numbers[~same] = -1
+        return numbers
+
+    def _learn(self, keys: NDArray[np.uint64], pairs: NDArray[np.uint64]) -> None:
+        for high, low in np.unique(pairs, axis=0).tolist():
+            if (high, low) not in self._index:
+                self._index[high, low] = len(self.texts)
+                self.texts.append(link.address_text(high, low))
+        known = np.array(list(self._index), np.uint64).reshape(-1, 2)
+        keys, first = np.unique(link.address_keys(known), return_index=True)
+        self._keys, self._pairs = keys, known[first]
+        self._numbers = np.array(list(self._index.values()), np.int32)[first]
+
+
+class Decoder:
+    """Turns batches of frames into packets; addresses and counts go on from batch to batch.
+
+    Args:
+        check_icrc: whether to compute every packet's ICRC; without, all are ``ICRC_UNCHECKED``.
+    """
+
+    def __init__(self, *, check_icrc: bool = True) -> None:
+        self.counts = Counts()
+        self._check_icrc = check_icrc
+        self._addresses = _Addresses()
+
+    @property
+    def addresses(self) -> list[str]:
+        return self._addresses.texts
+
+    def decode(self, batch: FrameBatch) -> Packets:
+        """The RoCE packets of a batch, in its order; a malformed one is a row with a code, never an error."""
+        network = link.find_roce(batch)
+        n = len(network)
+        counts = self.counts
+        counts.frames += len(batch)
+        counts.roce_packets += n
+        counts.pause_frames += network.pause_frames
+        counts.fragments += network.later_fragments
+        counts.non_roce += len(batch) - n - network.pause_frames - network.later_fragments
+        if not n:
+            return empty_packets(self.addresses)
+
+        block = link.words(batch.buffer, network.bth, _BLOCK_WORDS)
+        opcode = (block[:, 0] >> 24).astype(np.int64)
+        readable = link.least_end(network) - network.bth
+        has, malformed = self._headers(network, block, opcode, readable)
+
+        need = _NEED[opcode]
+        pad = (block[:, 0] >> 20 & 3).astype(np.int64)
+        room = network.end - network.bth - need - ICRC_BYTES
+        payload_length = room - pad
+        _mark(malformed, link.PAD, (payload_length < 0) & (room >= 0) & (opcode >= 0))
+        _mark(malformed, link.PAYLOAD, _BARE[opcode] & (room > 0))
+
+        checkable = (
+            ~network.truncated & ~network.fragment & (network.end - network.bth >= BTH.length + ICRC_BYTES)
+        )
+        icrc, state = np.zeros(n, np.uint32), np.full(n, ICRC_UNCHECKED, np.uint8)
+        rows = np.flatnonzero(checkable) if self._check_icrc else np.empty(0, np.int64)
+        if len(rows):
+            sent = link.gather(batch.buffer, network.end[rows] - ICRC_BYTES, ICRC_BYTES).view("<u4")[:, 0]
+            computed = icrc_columns(
+                batch.buffer,
+                network.start[rows],
+                network.bth[rows],
+                network.end[rows] - ICRC_BYTES,
+                network.roce_version[rows] == 2,
+            )
+            icrc[rows] = sent
+            state[rows] = np.where(sent == computed, ICRC_VALID, ICRC_INVALID)
+
+        counts.truncated_packets += int(network.truncated.sum())
+        counts.malformed_packets += int(np.count_nonzero(malformed))
+        counts.fragments += int(network.fragment.sum())
+        counts.bad_icrc += int((state == ICRC_INVALID).sum())
+        counts.unchecked_icrc += int((state == ICRC_UNCHECKED).sum())
+
+        every = n == len(batch)
+        columns: dict[str, Column] = {
+            "frame": batch.number if every else batch.number[network.index],
+            "file": np.full(n, batch.file, np.int32),
+            "time_ns": batch.time_ns if every else batch.time_ns[network.index],
+            "ip_version": network.ip_version,
+            "roce_version": network.roce_version,
+            "src": self._addresses.numbers(network.source),
+            "dst": self._addresses.numbers(network.destination),
+            "udp_sport": network.udp_sport,
+            "tclass": network.tclass,
+            "hop_limit": network.hop_limit,
+            "flow_label": network.flow_label,
+            "vlan": network.vlan,
+            "priority": network.priority,
+            "opcode": opcode,
+            "has": has,
+            "payload_length": np.maximum(payload_length, 0).astype(np.int32),
+            "icrc": icrc,
+            "icrc_state": state,
+            "truncated": network.truncated,
+            "malformed": malformed,
+            "fragment": network.fragment,
+            "limit": np.minimum(network.limit, network.end),
+        }
+        return Packets(columns, block, self.addresses, batch.buffer, network.bth + need)
+
+    def _headers(
+        self,
+        network: link.Network,
+        block: NDArray[np.uint32],
+        opcode: NDArray[np.int64],
+        readable: NDArray[np.int64],
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
+        """Which headers each packet has and what is wrong with it; clears what is beyond a packet's end."""
+        malformed = network.malformed
+        has = _HAS[opcode]
+        cut = np.flatnonzero(readable < _NEED[opcode])
+        if len(cut):
+            bare = cut[readable[cut] < BTH.length]
+            opcode[bare] = NO_OPCODE
+            has[bare] = 0
+            for name, places in _PLACE.items():
+                place = places[opcode[cut]].astype(np.int64)
+                gone = (place > 0) & (place * 4 + HEADERS[name].length > readable[cut])
+                has[cut[gone]] &= ~np.uint16(HAS[name])
+            beyond = np.arange(4, 4 * block.shape[1] + 1, 4) > readable[cut, None]
+            block[cut] = np.where(beyond, 0, block[cut])
+            by_snaplen = network.truncated[cut] & (network.limit[cut] < network.end[cut])
+            _mark(malformed, link.CUT, cut[by_snaplen])
+            _mark(malformed, link.SHORT, cut[~by_snaplen])
+        _mark(malformed, link.UNKNOWN_OPCODE, ~_KNOWN[opcode] & (opcode >= 0))
+        _mark(malformed, link.VERSION, block[:, 0] >> 16 & 0xF != 0)
+        has[network.roce_version == 1] |= HAS["GRH"]
+        return has, malformed
+
+
+def _mark(malformed: NDArray[np.uint8], code: int, rows: Column) -> None:
+    """Give ``code`` to the rows that have none yet: the first thing wrong is the one named."""
+    chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+    if len(chosen):
+        chosen = chosen[malformed[chosen] == 0]
+        malformed[chosen] = code

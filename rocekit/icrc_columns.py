@@ -1,0 +1,59 @@
+"""The ICRCs of many packets at once: :func:`rocekit.icrc.icrc`, which is the definition, for columns."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit import icrc as definition
+from rocekit.link import UDP_BYTES, gather, scatter
+from rocekit.wire import BTH
+
+Ints = NDArray[np.int64]
+
+
+def icrc_columns(
+    buffer: NDArray[np.uint8], start: Ints, bth: Ints, end: Ints, udp: NDArray[np.bool_]
+) -> NDArray[np.uint32]:
+    """The ICRC that each packet should carry.
+
+    The variant bytes are overwritten with ones in ``buffer`` itself and put back before this returns, so that
+    each packet is one run of bytes and costs one call; a read-only buffer is copied first.
+
+    Args:
+        buffer: the bytes; packets must not overlap.
+        start: the first byte of each packet's IP header or GRH.
+        bth: the first byte of its BTH.
+        end: behind its pad bytes; at least a BTH behind ``bth``.
+        udp: whether UDP stands before the BTH (RoCE v2).
+    """
+    if not buffer.flags.writeable:
+        buffer = buffer.copy()
+    crcs = np.empty(len(start), np.uint32)
+    version = buffer[start] >> 4
+    layout = (bth - start) * 16 + version
+    for key in np.unique(layout).tolist():
+        rows = np.flatnonzero(layout == key)
+        ip_version, before_bth = key & 15, key >> 4
+        over_udp = bool(udp[rows[0]])
+        at = start[rows]
+        whole = gather(buffer, at, before_bth + BTH.length)
+        masked = whole.copy()
+        network = definition.IPV4_VARIANT if ip_version == 4 else definition.IPV6_VARIANT
+        masked[:, network] = 0xFF
+        if ip_version != 4:
+            masked[:, 0] |= 0x0F
+        if over_udp:
+            masked[:, [before_bth - UDP_BYTES + i for i in definition.UDP_VARIANT]] = 0xFF
+        masked[:, [before_bth + i for i in definition.BTH_VARIANT]] = 0xFF
+        try:
+            scatter(buffer, at, masked)
+            crcs[rows] = _runs(buffer, at, end[rows])
+        finally:
+            scatter(buffer, at, whole)
+    return crcs
+
+
+def _runs(buffer: NDArray[np.uint8], start: Ints, end: Ints) -> list[int]:
+    view, crc32, seed = buffer.data, definition.crc32, definition.SEED
+    return [crc32(view[a:b], seed) for a, b in zip(start.tolist(), end.tolist(), strict=True)]

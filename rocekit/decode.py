@@ -86,6 +86,7 @@ _KEPT: Final = MappingProxyType(
         "tclass": np.uint8,
         "hop_limit": np.uint8,
         "flow_label": np.int32,
+        "ip_id": np.uint16,
         "vlan": np.int32,
         "priority": np.uint8,
         "opcode": np.int64,
@@ -114,7 +115,7 @@ class Packets:
     - ``src``, ``dst``: indices into ``addresses``; ``ip_version`` 4 or 6 (a RoCE v1 GRH is 6),
       ``roce_version`` 1 or 2;
     - ``udp_sport`` (0 for RoCE v1), ``tclass`` and its parts ``dscp`` and ``ecn``, ``hop_limit``,
-      ``flow_label``;
+      ``flow_label``, ``ip_id`` (IPv4's identification, else 0);
     - ``vlan`` (−1: untagged), ``priority``: the innermost tag's;
     - ``payload_length``: bytes without pad and ICRC, from the lengths in the headers, also of a truncated
       packet;
@@ -435,6 +436,7 @@ class Decoder:
             "tclass": network.tclass,
             "hop_limit": network.hop_limit,
             "flow_label": network.flow_label,
+            "ip_id": network.ip_id,
             "vlan": network.vlan,
             "priority": network.priority,
             "opcode": opcode,

@@ -119,6 +119,7 @@ class Network:
         truncated: whether the snaplen cut the packet.
         ip_version: 4 or 6 (a GRH counts as 6); roce_version: 1 or 2.
         tclass, hop_limit, flow_label: of the IP header or GRH.
+        ip_id: IPv4's identification, which tells a datagram from its repeat; 0 elsewhere.
         udp_sport: 0 for RoCE v1.
         vlan, priority: of the innermost VLAN tag; −1 and 0 without one.
         source, destination: addresses as pairs of words (n, 2) of uint64; IPv4 as IPv4-mapped.
@@ -139,6 +140,7 @@ class Network:
     tclass: NDArray[np.uint8]
     hop_limit: NDArray[np.uint8]
     flow_label: NDArray[np.int32]
+    ip_id: NDArray[np.uint16]
     udp_sport: NDArray[np.uint16]
     vlan: NDArray[np.int32]
     priority: NDArray[np.uint8]
@@ -292,6 +294,7 @@ def _ipv4(buffer: Bytes, frames: _Frames) -> Network:
         tclass=first >> 16 & 0xFF,
         hop_limit=third >> 24,
         flow_label=np.zeros(len(head), np.int32),
+        ip_id=head[:, 1] >> 16,
         fragment=fragment != 0,
         malformed=np.where(wrong, CHECKSUM, 0).astype(np.uint8),
         source=pair[0],
@@ -383,6 +386,7 @@ def _ipv6_columns(head: Words) -> dict[str, Any]:
         "tclass": head[:, 0] >> 20 & 0xFF,
         "hop_limit": head[:, 1] & 0xFF,
         "flow_label": head[:, 0] & 0xFFFFF,
+        "ip_id": np.zeros(len(head), np.uint16),
         "source": pairs[:, 0:2],
         "destination": pairs[:, 2:4],
     }
@@ -430,6 +434,7 @@ def _packets(frames: _Frames, ip_version: int, roce_version: int, **columns: Any
         tclass=columns["tclass"].astype(np.uint8),
         hop_limit=columns["hop_limit"].astype(np.uint8),
         flow_label=columns["flow_label"].astype(np.int32),
+        ip_id=columns["ip_id"].astype(np.uint16),
         udp_sport=columns["sport"].astype(np.uint16),
         vlan=frames.vlan,
         priority=frames.priority,

@@ -1,7 +1,7 @@
 """The loops that touch every record of a capture: find where each one begins, copy each one out.
 
-They are kept apart, small and free of NumPy so that they can be compiled (Cython, pure-Python mode) and run the
-same uncompiled. Everything but the record's place is gathered from there in bulk by the caller.
+They are kept apart, small and free of NumPy, so that they can be compiled (Cython, pure-Python mode) and run
+the same uncompiled. Everything but the record's place is gathered from there in bulk by the caller.
 """
 
 from __future__ import annotations

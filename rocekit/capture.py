@@ -4,10 +4,10 @@
         for batch in capture:
             ...
 
-A reader hands on :class:`FrameBatch` after batch, in file order, through one buffer that it uses again. What cannot be
-read is noted in ``damage`` and everything else is delivered; only what is no capture at all, or cannot carry RoCE,
-is a :class:`rocekit.errors.CaptureError`. The formats are in :mod:`rocekit.pcap` and :mod:`rocekit.pcapng`, live
-interfaces in :mod:`rocekit.live`, writing in :mod:`rocekit.pcapng_write`.
+A reader hands on batch after batch, in file order, through one buffer that it uses again. What cannot be
+read is noted in ``damage`` and everything else is delivered; only what is no capture at all, or cannot
+carry RoCE, is a :class:`rocekit.errors.CaptureError`. The formats are in :mod:`rocekit.pcap` and
+:mod:`rocekit.pcapng`, live interfaces in :mod:`rocekit.live`, writing in :mod:`rocekit.pcapng_write`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CaptureReader:
 
     Made by :func:`open_capture`. While it is iterated:
 
-    - ``name``, ``format`` ("pcap" or "pcapng"), ``size`` in bytes (None where unknown: a pipe, a growing file);
+    - ``name``, ``format`` ("pcap" or "pcapng"), ``size`` in bytes (None: a pipe, a growing file);
     - ``bytes_read`` of those, before any unpacking, for a progress bar;
     - ``frames`` so far, also those of link types that are left out (``skipped``: link type to count);
     - ``comments``: frame number to that frame's comments;
@@ -144,7 +144,7 @@ def open_capture(
     batch_frames: int = 65536,
     chunk_bytes: int = CHUNK,
 ) -> CaptureReader:
-    """Opens a pcap or pcapng capture, also inside gzip or zstd, each told by its first bytes and not by its name.
+    """Opens a pcap or pcapng capture, also inside gzip or zstd; the first bytes tell, not the name.
 
     Args:
         source: a path, ``-`` for standard input, or an open binary file.
@@ -178,7 +178,7 @@ def _no_capture(head: bytes, window: Window) -> str:
             return f"this is {what}, which rocekit does not read: convert it with `editcap -F pcapng IN OUT`"
     for magic, what in _PACKED.items():
         if head.startswith(magic):
-            return f"this is packed with {what}, which rocekit does not unpack (it does gzip and zstd): unpack it first"
+            return f"packed with {what}; rocekit unpacks gzip and zstd only: unpack it first"
     if window.ended and len(head) < 12:
         return f"not a capture: its {len(head)} bytes are neither pcap nor pcapng"
     return "not a capture: it begins neither as pcap nor as pcapng"

@@ -138,6 +138,7 @@ def unsupported_linktype(linktype: int, file: str) -> CaptureError:
     name = f" ({_REFUSED[linktype]})" if linktype in _REFUSED else ""
     advice = _ADVICE.get(linktype, "capture on an Ethernet interface, or on 'any'")
     return CaptureError(
-        f"link type {linktype}{name} is not one that rocekit reads (Ethernet, Linux cooked v1 and v2, raw IP): {advice}",
+        f"link type {linktype}{name} is none that rocekit reads "
+        f"(Ethernet, Linux cooked v1 and v2, raw IP): {advice}",
         file=file,
     )

@@ -80,7 +80,7 @@ class PcapFrames:
 
     def __iter__(self) -> Iterator[FrameBatch]:
         window = self._window
-        places = memoryview(self._places)
+        places = self._places.data
         while True:
             count, window_start = walk_pcap(
                 window.view, window.start, window.end, self._big, LARGEST_FRAME, places, len(places)
@@ -110,7 +110,7 @@ class PcapFrames:
         array = self._window.array
         places = self._places[:count].copy()
         # One header is one item of 16 bytes at any place: NumPy gathers them whole.
-        every = np.ndarray((len(array) - PCAP_RECORD + 1,), "V16", array, strides=(1,))  # type: ignore[call-overload]
+        every = np.ndarray((len(array) - PCAP_RECORD + 1,), "V16", array, strides=(1,))
         words = every[places].view(self._word).reshape(count, 4)
         time_ns = words[:, 0].astype(np.int64)
         self._last_s = int(time_ns[-1])
@@ -145,7 +145,7 @@ class PcapFrames:
             return self._resynchronise(what, at_end=True)
         return False
 
-    # -- after damage: find the next record that can be believed --------------------------------------------------
+    # -- after damage: find the next record that can be believed
 
     def _resynchronise(self, what: str, *, at_end: bool = False) -> bool:
         """Moves to the next believable record behind a damaged one. False when none is found in reach."""

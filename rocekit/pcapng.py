@@ -1,4 +1,7 @@
-"""Pcapng files (draft-ietf-opsawg-pcapng): sections of blocks, each section with its own byte order and interfaces."""
+"""Pcapng files (draft-ietf-opsawg-pcapng): sections of blocks, each with its own byte order and interfaces.
+
+:mod:`rocekit.pcapng_interface` has what interfaces say of their packets: link type and time.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from rocekit.frames import (
     fold_linktype,
     unsupported_linktype,
 )
+from rocekit.pcapng_interface import Interface, InterfaceTables
 
 SECTION_HEADER = 0x0A0D0D0A  # reads the same in both byte orders
 INTERFACE = 1
@@ -41,10 +45,6 @@ _RESYNC_LIMIT = 16 << 20  # bytes searched for the next block after a damaged on
 _RESYNC_AHEAD = 1 << 20  # no longer block is believed after damage
 _REFUSE_AFTER = 10_000  # frames that cannot be read, when no interface so far is one that can
 
-_NS = 1_000_000_000
-_SECONDS_END = (1 << 63) // _NS  # seconds from the epoch that fit 63 bits of nanoseconds
-_FAR_S = 1 << 40  # seconds beyond any use
-
 OPT_COMMENT = 1
 _OPT_END = 0
 _OPTIONS_AT_ONCE = 4  # options of a packet looked at in bulk before they are looked at one by one
@@ -53,29 +53,23 @@ _ISB_IFDROP, _ISB_OSDROP = 5, 7
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
-    """An interface description block.
+class _OddPacket:
+    """A packet that does not stand in an enhanced packet block; ``stamp`` None: it has no time."""
 
-    Args:
-        linktype: folded LINKTYPE number.
-        snaplen: most bytes captured of a frame; 0 for no limit.
-        resolution: the ``if_tsresol`` byte: 10^-n seconds, or 2^-n with the highest bit set.
-        offset_s: seconds to add to every time.
-        name: the interface's name, where it was written.
-    """
-
-    linktype: int
-    snaplen: int
-    resolution: int = 6
-    offset_s: int = 0
-    name: str | None = None
+    interface: int
+    stamp: int | None
+    caplen: int
+    wirelen: int
+    block: int
+    data: int
+    end: int
 
 
 class PcapngFrames:
     """The frames of one pcapng stream; iterating gives batches, until the stream ends or cannot be read on.
 
-    Takes what :class:`rocekit.pcap.PcapFrames` takes. Raises CaptureError when no interface has a link type that
-    can carry RoCE; where only some have, the frames of the others are counted in ``skipped`` by link type.
+    Takes what :class:`rocekit.pcap.PcapFrames` takes. Raises CaptureError when no interface has a link type
+    that can carry RoCE; where only some have, ``skipped`` counts the frames of the others, by link type.
     """
 
     def __init__(
@@ -99,11 +93,11 @@ class PcapngFrames:
         self._places = np.empty(batch_frames, np.int64)
         self._count = 0
         self._odd: dict[int, _OddPacket] = {}
-        self._tables = _InterfaceTables([])
+        self._tables = InterfaceTables([])
 
     @property
     def dropped(self) -> int | None:
-        """Frames that interface or system dropped, by the last statistics of each interface; None without any."""
+        """Frames dropped, by the last statistics of each interface; None where there are none."""
         return sum(self._drops.values()) if self._drops else None
 
     def _set_order(self, big: bool) -> None:
@@ -138,7 +132,7 @@ class PcapngFrames:
         if self._refused and not self._readable:
             raise unsupported_linktype(self._refused.linktype, self._name)
 
-    # -- blocks ---------------------------------------------------------------------------------------------------
+    # -- blocks
 
     def _collect(self) -> str:
         """Walks blocks and keeps the places of packets, up to a batch of them.
@@ -147,7 +141,7 @@ class PcapngFrames:
         "bad". Bytes move and the byte order changes only after the batch is out.
         """
         window = self._window
-        places = memoryview(self._places)
+        places = self._places.data
         while self._count < len(places):
             self._count, window.start = walk_enhanced(
                 window.view, window.start, window.end, self._big, places, self._count, len(places)
@@ -198,7 +192,7 @@ class PcapngFrames:
         self._set_order(big)
         self._section += 1
         self.interfaces = []
-        self._tables = _InterfaceTables([])
+        self._tables = InterfaceTables([])
         total = self._u32(window.view, window.start + 4)[0]
         major = self._halves(window.view, window.start + 12)[0]
         at = window.base + window.start
@@ -209,8 +203,8 @@ class PcapngFrames:
         window.start += total
 
     def _block(self, kind: int, place: int, end: int) -> None:
-        """Uses one whole block that is neither an enhanced packet nor a section header; ``end`` is its last length."""
-        if kind == PACKET or kind == SIMPLE_PACKET:
+        """Uses one whole block of another type; its last length stands at ``end``."""
+        if kind in (PACKET, SIMPLE_PACKET):
             odd = self._odd_packet(kind, place, end)
             if odd is not None:
                 self._odd[self._count] = odd
@@ -288,7 +282,7 @@ class PcapngFrames:
             yield code, place + 4, size
             place += 4 + (size + 3 & ~3)
 
-    # -- packets --------------------------------------------------------------------------------------------------
+    # -- packets
 
     def _batch(self) -> FrameBatch:
         """The packets collected, as columns, without those that cannot be delivered."""
@@ -296,7 +290,7 @@ class PcapngFrames:
         odd, self._odd = self._odd, {}
         array = self._window.array
         places = self._places[:count].copy()
-        head = np.ndarray((len(array) - _PACKET_HEAD + 1,), f"V{_PACKET_HEAD}", array, strides=(1,))  # type: ignore[call-overload]
+        head = np.ndarray((len(array) - _PACKET_HEAD + 1,), f"V{_PACKET_HEAD}", array, strides=(1,))
         words = head[places].view(self._word).reshape(count, _PACKET_HEAD // 4)
         interface = words[:, 2].astype(np.int64)
         stamp = words[:, 3].astype(np.uint64) << np.uint64(32) | words[:, 4]
@@ -310,7 +304,7 @@ class PcapngFrames:
         self.frames += count
 
         if len(self._tables.linktype) != len(self.interfaces):
-            self._tables = _InterfaceTables(self.interfaces)
+            self._tables = InterfaceTables(self.interfaces)
         tables = self._tables
         keep = (interface < len(self.interfaces)) & (caplen <= end - data)
         if not keep.all():
@@ -333,7 +327,7 @@ class PcapngFrames:
         self._comments(places, data + (caplen + 3 & ~3), end, number, keep)
         columns = (data, caplen, wirelen, time_ns, number, linktype)
         if not keep.all():
-            columns = tuple(column[keep] for column in columns)  # type: ignore[assignment]
+            columns = tuple(column[keep] for column in columns)
         return FrameBatch(self._file, array, *columns)
 
     def _note_impossible(
@@ -353,14 +347,14 @@ class PcapngFrames:
             )
 
     def _supported(self, linktype: NDArray[np.uint16], keep: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which frames have a link type that can be read; counts the others, and refuses when none can ever be."""
+        """Which frames have a link type that can be read; counts the others."""
         good = np.isin(linktype, list(SUPPORTED_LINKTYPES))
         kinds, counts = np.unique(linktype[keep & ~good], return_counts=True)
         for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
             self.skipped[kind] = self.skipped.get(kind, 0) + count
-        if self._refused and not self._readable:
-            if self._follow or sum(self.skipped.values()) > _REFUSE_AFTER:
-                raise unsupported_linktype(self._refused.linktype, self._name)
+        hopeless = self._follow or sum(self.skipped.values()) > _REFUSE_AFTER
+        if self._refused and not self._readable and hopeless:
+            raise unsupported_linktype(self._refused.linktype, self._name)
         return good
 
     def _comments(
@@ -376,7 +370,7 @@ class PcapngFrames:
         if not len(at):
             return
         array = self._window.array
-        heads = np.ndarray((len(array) - 3,), "V4", array, strides=(1,))  # type: ignore[call-overload]
+        heads = np.ndarray((len(array) - 3,), "V4", array, strides=(1,))
         place = options[at]
         wanted: list[int] = []
         for _ in range(_OPTIONS_AT_ONCE):
@@ -400,7 +394,7 @@ class PcapngFrames:
             if texts:
                 self.comments[int(number[index])] = texts
 
-    # -- after damage, and at the end -----------------------------------------------------------------------------
+    # -- after damage, and at the end
 
     def _end(self) -> bool:
         """Notes what is left at the end of the stream. True when more blocks were found in it."""
@@ -413,7 +407,10 @@ class PcapngFrames:
                 words = f"the file ends in the middle of a block, after frame {self.frames}"
             else:
                 total = self._need()
-                words = f"the file ends in the middle of a block, after frame {self.frames}: {left} of {total} bytes are there"
+                words = (
+                    f"the file ends in the middle of a block, after frame {self.frames}: "
+                    f"{left} of {total} bytes are there"
+                )
             return self._resynchronise(words, at_end=True)
         return False
 
@@ -469,80 +466,5 @@ class PcapngFrames:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _OddPacket:
-    """A packet that does not stand in an enhanced packet block; ``stamp`` None: it has no time."""
-
-    interface: int
-    stamp: int | None
-    caplen: int
-    wirelen: int
-    block: int
-    data: int
-    end: int
-
-
 def _believable_length(kind: int, total: int) -> bool:
     return _LEAST.get(kind, BLOCK_LEAST) <= total <= LARGEST_BLOCK and total & 3 == 0
-
-
-class _InterfaceTables:
-    """What the interfaces of a section say, as columns to look packets up in."""
-
-    def __init__(self, interfaces: list[Interface]) -> None:
-        self.linktype = np.array([one.linktype for one in interfaces], np.uint16)
-        self.all_supported = all(one.linktype in SUPPORTED_LINKTYPES for one in interfaces)
-        self._resolution = np.array([one.resolution for one in interfaces], np.uint8)
-        offsets = [max(-_FAR_S, min(_FAR_S, one.offset_s)) for one in interfaces]
-        self._offset_s = np.array(offsets, np.int64)
-        self._plain = None
-        if (
-            not any(offsets)
-            and len({one.resolution for one in interfaces}) == 1
-            and interfaces[0].resolution <= 9
-        ):
-            self._plain = 10 ** (9 - interfaces[0].resolution)
-
-    def time_ns(
-        self, interface: NDArray[np.int64], stamp: NDArray[np.uint64]
-    ) -> tuple[NDArray[np.int64], int]:
-        """Nanoseconds since the epoch of each packet, and how many are too far from it (they are set to the limit)."""
-        if not len(stamp):
-            return np.zeros(0, np.int64), 0
-        if self._plain is not None and int(stamp.max()) <= (2**63 - 1) // self._plain:
-            return stamp.astype(np.int64) * self._plain, 0
-        seconds = np.zeros(len(stamp), np.uint64)
-        nanos = np.zeros(len(stamp), np.uint64)
-        resolutions = self._resolution[interface]
-        for resolution in np.unique(resolutions).tolist():
-            which = resolutions == resolution
-            seconds[which], nanos[which] = split_stamp(stamp[which], resolution)
-        since = np.minimum(seconds, np.uint64(_FAR_S)).astype(np.int64) + self._offset_s[interface]
-        outside = int(np.count_nonzero((since >= _SECONDS_END) | (since < -_SECONDS_END)))
-        since = np.clip(since, -_SECONDS_END, _SECONDS_END - 1)
-        return since * _NS + nanos.astype(np.int64), outside
-
-
-def split_stamp(stamp: NDArray[np.uint64], resolution: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Whole seconds, and nanoseconds within them (rounded down), of 64-bit times of an ``if_tsresol``.
-
-    Source: draft-ietf-opsawg-pcapng, if_tsresol: the lower seven bits are a negative power of 10, or of 2 when the
-    highest bit is set.
-    """
-    power = resolution & 0x7F
-    none = np.zeros_like(stamp)
-    if resolution & 0x80:
-        rest = stamp & np.uint64((1 << power) - 1) if power < 64 else stamp
-        seconds = stamp >> np.uint64(power) if power < 64 else none
-        # 34 bits of fraction are finer than a nanosecond, and times 10^9 they fit 64 bits.
-        cut = max(0, power - 34)
-        rest = rest >> np.uint64(cut) if cut < 64 else none
-        return seconds, rest * np.uint64(_NS) >> np.uint64(power - cut)
-    if power > 19:
-        rest, seconds = stamp, none
-    else:
-        unit = np.uint64(10**power)
-        seconds, rest = stamp // unit, stamp % unit
-    if power <= 9:
-        return seconds, rest * np.uint64(10 ** (9 - power))
-    return seconds, rest // np.uint64(10 ** (power - 9)) if power <= 28 else none

@@ -1,4 +1,4 @@
-"""Writes pcapng with nanosecond times and packet comments (draft-ietf-opsawg-pcapng), for any other tool to read."""
+"""Writes pcapng with nanosecond times and packet comments (draft-ietf-opsawg-pcapng), for any tool."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PcapngWriter:
     """Writes frames to a pcapng file: one section, an interface for each link type that is met.
 
     Args:
-        path_or_file: a path, ``-`` for standard output, or a file open for writing bytes (then not closed here).
+        path_or_file: a path, ``-`` for standard output, or a file open for writing bytes (not closed here).
         linktype: LINKTYPE of frames given to :meth:`write`.
         snaplen: what the interface says was its limit, bytes.
         interface_name: what the interface says it was called.
@@ -54,7 +54,7 @@ class PcapngWriter:
         elif isinstance(path_or_file, str | Path):
             self.name = str(path_or_file)
             try:
-                self._file = Path(path_or_file).open("wb", buffering=_BUFFER)
+                self._file = Path(path_or_file).open("wb", buffering=_BUFFER)  # noqa: SIM115
             except OSError as error:
                 raise self._cannot(error) from None
         self._interfaces: dict[int, int] = {}
@@ -87,7 +87,7 @@ class PcapngWriter:
         self.frames += 1
 
     def write_batch(self, batch: FrameBatch) -> None:
-        """Writes every frame of a batch, in order. Times before the epoch, which pcapng has not, become the epoch."""
+        """Writes every frame of a batch, in order. Times before the epoch, which pcapng has not, become 0."""
         count = len(batch)
         if not count:
             return
@@ -118,17 +118,17 @@ class PcapngWriter:
         words[(place // 4)[:, None] + np.arange(7)] = head
         words[after // 4 - 1] = total
         copy_frames(
-            memoryview(batch.buffer),
+            batch.buffer.data,
             batch.offset.tolist(),
             batch.caplen.tolist(),
-            memoryview(out),
+            out.data,
             (place + _EPB.size).tolist(),
         )
         self._put(out.data)
         self.frames += count
 
     def write_statistics(self, received: int, dropped: int) -> None:
-        """Writes what the kernel counted until now: frames let through by its filter, and frames it had to drop.
+        """Writes what the kernel counted until now: frames its filter let through, and frames it had to drop.
 
         May be called again; readers take the last one.
         """
@@ -203,6 +203,9 @@ def _option(code: int, value: bytes) -> bytes:
 
 
 def _application() -> str:
-    from rocekit import __version__
+    from importlib.metadata import PackageNotFoundError, version
 
-    return f"rocekit {__version__}"
+    try:
+        return f"rocekit {version('rocekit')}"
+    except PackageNotFoundError:
+        return "rocekit"

@@ -1,0 +1,103 @@
+"""The program that the kernel runs on every frame of a live interface, to let through what may be RoCE.
+
+Classic BPF, put together here from a list with labels. Let through: UDP to port 4791 over IPv4 (any header
+length) and IPv6; every later fragment of a UDP datagram over IPv4, which shows no port; IPv6 with extension
+headers, behind which only the decoder looks; RoCE v1; MAC control (pause) frames. Up to two VLAN tags
+inside the frame are passed over; one more may stand outside it, where the kernel keeps a tag that it took
+off.
+
+Sources: McCanne & Jacobson, "The BSD Packet Filter" (USENIX 1993); Linux Documentation/networking/filter.rst.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from rocekit.wire import ROCE_UDP_PORT, ROCE_V1_ETHERTYPE
+
+# Opcodes: class, size and mode in one number.
+LD_H_ABS, LD_B_IND, LD_H_IND = 0x28, 0x50, 0x48
+LDX_IMM, JEQ, JSET, RET = 0x01, 0x15, 0x45, 0x06
+AND, LSH, ADD_X, TAX = 0x54, 0x64, 0x0C, 0x07
+
+_INSTRUCTION = Struct("=HBBI")
+
+_ETHERTYPE = 12  # where the first EtherType of a frame stands
+_VLAN_TAG = 4
+_VLAN = (0x8100, 0x88A8, 0x9100)
+_IPV4, _IPV6, _MAC_CONTROL = 0x0800, 0x86DD, 0x8808
+_UDP = 17
+# Hop-by-hop, routing, fragment, AH, destination options, mobility, HIP, shim6 (IANA).
+_IPV6_EXTENSIONS = (0, 43, 44, 51, 60, 135, 139, 140)
+
+Instruction = tuple[int, int, int, int]
+"""Opcode, jump when true, jump when false (instructions to pass over), constant."""
+
+_Line = str | tuple[int, int] | tuple[int, int, str | None, str | None]
+
+
+def roce_filter(snaplen: int, *, ethernet: bool = True) -> list[Instruction]:
+    """The filter: frames that may be RoCE, cut to ``snaplen`` bytes.
+
+    Args:
+        snaplen: bytes to keep of each frame.
+        ethernet: frames begin with an Ethernet header; else with the IP header (a tunnel interface).
+    """
+    lines: list[_Line] = []
+    if ethernet:
+        for depth in range(3):
+            at = _ETHERTYPE + depth * _VLAN_TAG
+            tagged = f"tag {depth + 1}" if depth < 2 else "no"
+            lines += [f"tag {depth}", (LD_H_ABS, at), *((JEQ, tpid, tagged, None) for tpid in _VLAN)]
+            lines += [(LDX_IMM, at + 2), *_by_ethertype()]
+    else:
+        lines += [(LDX_IMM, 0), (LD_B_IND, 0), (AND, 0xF0), (JEQ, 0x40, "v4", None), (JEQ, 0x60, "v6", "no")]
+    lines += ["v4", (LD_B_IND, 9), (JEQ, _UDP, None, "no")]
+    lines += [(LD_H_IND, 6), (JSET, 0x1FFF, "yes", None)]  # not the first fragment
+    # The UDP header stands behind four times the low half of the first byte.
+    lines += [(LD_B_IND, 0), (AND, 0x0F), (LSH, 2), (ADD_X, 0), (TAX, 0)]
+    lines += [(LD_H_IND, 2), (JEQ, ROCE_UDP_PORT, "yes", "no")]
+    lines += ["v6", (LD_B_IND, 6), *((JEQ, header, "yes", None) for header in _IPV6_EXTENSIONS)]
+    lines += [(JEQ, _UDP, None, "no"), (LD_H_IND, 42), (JEQ, ROCE_UDP_PORT, "yes", "no")]
+    lines += ["yes", (RET, snaplen), "no", (RET, 0)]
+    return _assemble(lines)
+
+
+def every_frame(snaplen: int) -> list[Instruction]:
+    """The filter that lets everything through, cut to ``snaplen`` bytes."""
+    return [(RET, 0, 0, snaplen)]
+
+
+def pack(program: list[Instruction]) -> bytes:
+    """The program as the kernel's ``struct sock_filter`` array."""
+    return b"".join(_INSTRUCTION.pack(*instruction) for instruction in program)
+
+
+def _by_ethertype() -> list[_Line]:
+    return [
+        (JEQ, ROCE_V1_ETHERTYPE, "yes", None),
+        (JEQ, _MAC_CONTROL, "yes", None),
+        (JEQ, _IPV4, "v4", None),
+        (JEQ, _IPV6, "v6", "no"),
+    ]
+
+
+def _assemble(lines: list[_Line]) -> list[Instruction]:
+    """Replaces labels, which stand on lines of their own, by distances; jumps go forward only."""
+    labels: dict[str, int] = {}
+    count = 0
+    for line in lines:
+        if isinstance(line, str):
+            labels[line] = count
+        else:
+            count += 1
+    program: list[Instruction] = []
+    for line in lines:
+        if isinstance(line, str):
+            continue
+        opcode, constant = line[0], line[1]
+        targets = line[2:] if len(line) == 4 else (None, None)
+        here = len(program) + 1
+        true, false = (0 if target is None else labels[target] - here for target in targets)
+        program.append((opcode, true, false, constant))
+    return program

@@ -2,7 +2,7 @@
 
 Classic BPF, put together here from a list with labels. Let through: UDP to port 4791 over IPv4 (any header
 length) and IPv6; every later fragment of a UDP datagram over IPv4, which shows no port; IPv6 with extension
-headers, behind which only the decoder looks; RoCE v1; MAC control (pause) frames. Up to two VLAN tags
+headers, behind two of which only the decoder looks; RoCE v1; MAC control (pause) frames. Up to two VLAN tags
 inside the frame are passed over; one more may stand outside it, where the kernel keeps a tag that it took
 off.
 
@@ -57,8 +57,11 @@ def roce_filter(snaplen: int, *, ethernet: bool = True) -> list[Instruction]:
     # The UDP header stands behind four times the low half of the first byte.
     lines += [(LD_B_IND, 0), (AND, 0x0F), (LSH, 2), (ADD_X, 0), (TAX, 0)]
     lines += [(LD_H_IND, 2), (JEQ, ROCE_UDP_PORT, "yes", "no")]
-    lines += ["v6", (LD_B_IND, 6), *((JEQ, header, "yes", None) for header in _IPV6_EXTENSIONS)]
+    lines += ["v6", (LD_B_IND, 6), *((JEQ, header, "extended", None) for header in _IPV6_EXTENSIONS)]
     lines += [(JEQ, _UDP, None, "no"), (LD_H_IND, 42), (JEQ, ROCE_UDP_PORT, "yes", "no")]
+    # Every extension header begins with what follows it: UDP, or one more.
+    lines += ["extended", (LD_B_IND, 40), *((JEQ, header, "yes", None) for header in _IPV6_EXTENSIONS)]
+    lines += [(JEQ, _UDP, "yes", "no")]
     lines += ["yes", (RET, snaplen), "no", (RET, 0)]
     return _assemble(lines)
 

@@ -1,0 +1,116 @@
+"""Connections: QP pairs, and how two one-way flows are known to belong together.
+
+A RoCE packet names the QP it goes to, never the one it comes from (UD's DETH aside), so a capture shows one-way *flows*:
+(source address, destination address, destination QPN). Two flows make a connection. What says so is, in this order:
+
+* ``cm``: the REQ and REP of the connection manager name both QPNs (IBA Vol. 1, 12.6);
+* ``journal``: the programs' own record names them;
+* ``psn``: one flow's acknowledgements answer the PSNs that the other one asks with.
+
+QPNs are compared together with addresses: every host counts its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rocekit import wire
+from rocekit.transfers import Event
+
+if TYPE_CHECKING:
+    from rocekit.tracking import Requests
+
+MAX_KEPT = 1000
+"""Frames and events of one kind kept per connection; beyond, they are only counted."""
+
+
+@dataclass(slots=True)
+class Negotiated:
+    """What the CM exchange or the journal says of one side of a connection; None where it does not."""
+
+    starting_psn: int | None = None
+    path_mtu: int | None = None
+    retry_count: int | None = None
+    rnr_retry_count: int | None = None
+    ack_timeout: int | None = None
+    responder_resources: int | None = None
+    initiator_depth: int | None = None
+    min_rnr_timer: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """A QP pair, both directions; for UD, two QPs that send to each other.
+
+    Attributes:
+        ips: addresses of ``a`` and ``b``; qpns: their QPNs, None where nothing reveals one.
+        paired_by: ``cm``, ``journal``, ``psn``, or None where only one direction is known.
+        path_mtu: bytes, as the packets show it, else as negotiated; None while unknown.
+        requests: the tracking state of the requests of ``a`` and of ``b``.
+        missed: acknowledged PSNs that the capture never showed; jumps: leaps of the PSN; stray_events: what
+            happened to PSNs of no known transfer.
+    """
+
+    id: int
+    transport: str
+    ips: list[str | None]
+    qpns: list[int | None]
+    paired_by: str | None = None
+    path_mtu: int | None = None
+    packets: int = 0
+    bytes: int = 0
+    transfers: int = 0
+    retransmitted_packets: int = 0
+    naks: int = 0
+    rnr_naks: int = 0
+    cnps: int = 0
+    ce_marked: int = 0
+    duplicates: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    requests: list[Requests | None] = field(default_factory=lambda: [None, None])
+    negotiated: list[Negotiated] = field(default_factory=lambda: [Negotiated(), Negotiated()])
+    mtu_observed: dict[int, int] = field(default_factory=dict)
+    missed: list[Event] = field(default_factory=list)
+    jumps: list[Event] = field(default_factory=list)
+    stray_events: list[Event] = field(default_factory=list)
+    bad_icrc: list[int] = field(default_factory=list)
+    bad_icrc_count: int = 0
+    closed_frame: int | None = None
+
+    def end(self, side: int) -> dict[str, Any]:
+        """One end: ``{"ip", "qpn"}``."""
+        return {"ip": self.ips[side], "qpn": self.qpns[side]}
+
+    def observe_mtu(self, payload: int, frame: int) -> None:
+        """Learn the path MTU from a packet that does not end its message: it is full (9.7.2)."""
+        if payload not in self.mtu_observed and len(self.mtu_observed) < MAX_KEPT:
+            first = not any(n in wire.PATH_MTU_CODES for n in self.mtu_observed)
+            self.mtu_observed[payload] = frame
+            if payload in wire.PATH_MTU_CODES and first:
+                self.path_mtu = payload
+
+    def note_bad_icrc(self, frame: int) -> None:
+        self.bad_icrc_count += 1
+        if len(self.bad_icrc) < MAX_KEPT:
+            self.bad_icrc.append(frame)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The connection as the JSON contract has it."""
+        return {
+            "id": self.id,
+            "transport": self.transport,
+            "a": self.end(0),
+            "b": self.end(1),
+            "paired_by": self.paired_by,
+            "path_mtu": self.path_mtu,
+            "packets": self.packets,
+            "bytes": self.bytes,
+            "transfers": self.transfers,
+            "retransmitted_packets": self.retransmitted_packets,
+            "naks": self.naks,
+            "rnr_naks": self.rnr_naks,
+            "cnps": self.cnps,
+            "ce_marked": self.ce_marked,
+        }

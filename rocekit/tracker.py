@@ -1,0 +1,472 @@
+"""From packets to connections and transfers: one pass, in the capture's order.
+
+``Tracker.feed`` takes batches of packets as they come; ``finish`` says that no more will. It hands every packet to the
+side of the connection that it belongs to; the rules are in ``tracking``, the pairing in ``pairing``, the CM's in
+``exchanges``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from rocekit import wire
+from rocekit.connections import Connection, Negotiated
+from rocekit.decode import ICRC_INVALID, ICRC_VALID
+from rocekit.exchanges import CmRecord, Exchange, Exchanges, qpns
+from rocekit.mad import parse_mad
+from rocekit.pairing import Flow, Lobby
+from rocekit.rows import Rows
+from rocekit.tracking import OPERATION, Requests
+from rocekit.transfers import SENT, Event, Transfer
+
+if TYPE_CHECKING:
+    from rocekit.decode import Packets
+
+_IGNORED, _REQUEST, _RESPONSE, _DATAGRAM, _CNP = range(5)
+_QPN_BITS: Final = 24
+_ADDRESS_BITS: Final = 20
+_ECN_CE: Final = 3  # RFC 3168
+_UD_REMEMBERED: Final = 4096
+
+
+def _kind(value: int) -> int:
+    opcode = wire.OPCODES.get(value)
+    if opcode is None or opcode.transport == "RD":
+        return _IGNORED
+    if opcode.transport == "CNP":
+        return _CNP
+    if opcode.transport == "UD":
+        return _DATAGRAM
+    return _RESPONSE if opcode.response else _REQUEST
+
+
+_KINDS: Final = tuple(_kind(v) for v in range(256))
+_TRANSPORT: Final = tuple(wire.OPCODES[v].transport if v in wire.OPCODES else "" for v in range(256))
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What a journal says of a QP pair; an address it does not know is None."""
+
+    transport: str
+    ips: tuple[str | None, str | None]
+    qpns: tuple[int, int]
+    negotiated: tuple[Negotiated, Negotiated]
+
+
+class Tracker:
+    """Connections, transfers and CM messages out of packets.
+
+    Args:
+        pairs: QP pairs that a journal names.
+        on_end: called with every transfer as it ends, while it may still change.
+        on_change: called with a transfer at every event that befalls it.
+        on_connection: called with every connection as it is known.
+        on_cm: called with every CM message.
+
+    Attributes:
+        connections, transfers: all of them, in order of their ids.
+        cm: the CM messages and exchanges.
+        bad_icrc: frame references of packets that belong to no known connection.
+        icrc_ignored: whether the ICRCs are tracked regardless, because most are wrong from the start: then it is
+            not corruption but a capture, a device or a middlebox that does not keep them.
+    """
+
+    def __init__(
+        self,
+        *,
+        pairs: Iterable[Pair] = (),
+        on_end: Callable[[Transfer], None] | None = None,
+        on_change: Callable[[Transfer, Event | None], None] | None = None,
+        on_connection: Callable[[Connection], None] | None = None,
+        on_cm: Callable[[CmRecord], None] | None = None,
+    ) -> None:
+        self.connections: list[Connection] = []
+        self.transfers: list[Transfer] = []
+        self.cm = Exchanges()
+        self.malformed: list[tuple[int, int]] = []
+        self.bad_icrc: list[int] = []
+        self.icrc_ignored = False
+        self._checked = 0
+        self._wrong = 0
+        self._pairs: dict[tuple[str | None, int], list[Pair]] = {}
+        for pair in pairs:
+            for side in (0, 1):
+                self._pairs.setdefault((pair.ips[side], pair.qpns[side]), []).append(pair)
+        self._on_end = on_end
+        self._on_change = on_change
+        self._on_connection = on_connection
+        self._on_cm = on_cm
+        self._flows: dict[int, Flow] = {}
+        self._lobbies: dict[tuple[int, int], Lobby] = {}
+        self._datagrams: dict[int, tuple[Connection, int]] = {}
+        self._ud_seen: dict[tuple[int, int], int] = {}
+        self._ud_order: deque[tuple[int, int]] = deque()
+        self._addresses: list[str] = []
+        self._address_numbers: dict[str, int] = {}
+
+    # ------------------------------------------------------------------ what tracking tells
+
+    def next_id(self) -> int:
+        return len(self.transfers)
+
+    def began(self, transfer: Transfer) -> None:
+        self.transfers.append(transfer)
+        transfer.connection.transfers += 1
+
+    def ended(self, transfer: Transfer) -> None:
+        if self._on_end is not None:
+            self._on_end(transfer)
+
+    def changed(self, transfer: Transfer) -> None:
+        if self._on_change is not None:
+            self._on_change(transfer, transfer.events[-1] if transfer.events else None)
+
+    # ------------------------------------------------------------------ packets
+
+    def feed(self, packets: Packets) -> None:
+        """Take a batch of packets, later than all before."""
+        if not len(packets):
+            return
+        self._addresses = packets.addresses
+        sound = self._sound(packets)
+        if not sound.all():
+            packets = packets.where(sound)
+        rows = Rows(packets)
+        opcodes, sources, destinations, qpns_ = rows.opcode, rows.src, rows.dst, rows.dest_qpn
+        ecn = rows.ecn if (packets.ecn == _ECN_CE).any() else None
+        flows = self._flows
+        for i in range(len(rows)):
+            opcode = opcodes[i]
+            kind = _KINDS[opcode]
+            if kind == _REQUEST or kind == _RESPONSE or kind == _CNP:
+                key = (sources[i] << _ADDRESS_BITS | destinations[i]) << _QPN_BITS | qpns_[i]
+                flow = flows.get(key)
+                if flow is None:
+                    if kind == _CNP:
+                        continue
+                    flow = flows[key] = self._new_flow(rows, i)
+                connection = flow.connection
+                if connection is None:
+                    self._wait(flow, rows, i, kind)
+                else:
+                    self._dispatch(flow, connection, rows, i, kind)
+                if ecn is not None and ecn[i] == _ECN_CE and flow.connection is not None:
+                    flow.connection.ce_marked += 1
+            elif kind == _DATAGRAM:
+                if qpns_[i] in wire.MAD_QPNS:
+                    self._management(rows, i)
+                else:
+                    self._datagram(rows, i)
+
+    def finish(self) -> None:
+        """The capture has ended: settle what is open."""
+        for lobby in self._lobbies.values():
+            self._empty(lobby)
+        for connection in self.connections:
+            self._finalise(connection)
+
+    def _finalise(self, connection: Connection) -> None:
+        for requests in connection.requests:
+            if requests is not None:
+                requests.finalise()
+        connection.bytes = 0
+        for transfer in self.transfers:
+            if transfer.connection is connection:
+                connection.bytes += transfer.bytes
+
+    def _sound(self, packets: Packets) -> np.ndarray:
+        """Which packets to track: not malformed, and with an ICRC that is right or not checkable."""
+        wrong = packets.icrc_state == ICRC_INVALID
+        bad = int(wrong.sum())
+        valid = int((packets.icrc_state == ICRC_VALID).sum())
+        if not self._checked and bad > valid:
+            self.icrc_ignored = True
+        self._checked += bad + valid
+        self._wrong += bad
+        malformed = packets.malformed != 0
+        for i in np.flatnonzero(malformed).tolist():
+            self.malformed.append((self._reference(packets, i), int(packets.malformed[i])))
+        if bad:
+            for i in np.flatnonzero(wrong & ~malformed).tolist():
+                self._note_bad_icrc(packets, i)
+        if self.icrc_ignored:
+            wrong = np.zeros_like(wrong)
+        sound: np.ndarray = ~(malformed | wrong) & (packets.opcode >= 0)
+        return sound
+
+    @staticmethod
+    def _reference(packets: Packets, i: int) -> int:
+        from rocekit.transfers import frame_reference
+
+        return frame_reference(int(packets.file[i]), int(packets.frame[i]))
+
+    def _note_bad_icrc(self, packets: Packets, i: int) -> None:
+        key = (int(packets.src[i]) << _ADDRESS_BITS | int(packets.dst[i])) << _QPN_BITS | int(
+            packets.dest_qpn[i]
+        )
+        flow = self._flows.get(key)
+        frame = self._reference(packets, i)
+        if flow is not None and flow.connection is not None:
+            flow.connection.note_bad_icrc(frame)
+        else:
+            self.bad_icrc.append(frame)
+
+    def _dispatch(self, flow: Flow, connection: Connection, r: Rows, i: int, kind: int) -> None:
+        connection.packets += 1
+        time_ns = r.time_ns[i]
+        if connection.first_ns is None:
+            connection.first_ns = time_ns
+        connection.last_ns = time_ns
+        side = flow.side
+        if kind == _REQUEST:
+            requests = connection.requests[side] or self._requests(connection, side)
+            requests.request(r, i)
+        elif kind == _RESPONSE:
+            requests = connection.requests[1 - side] or self._requests(connection, 1 - side)
+            requests.respond(r, i)
+        else:
+            connection.cnps += 1
+
+    def _requests(self, connection: Connection, side: int) -> Requests:
+        requests = Requests(connection, side, self, reliable=connection.transport != "UC")
+        connection.requests[side] = requests
+        psn = connection.negotiated[side].starting_psn
+        if psn is not None:
+            requests.start(psn)
+        return requests
+
+    # ------------------------------------------------------------------ flows and pairs
+
+    def _new_flow(self, r: Rows, i: int) -> Flow:
+        flow = Flow(r.src[i], r.dst[i], r.dest_qpn[i], _TRANSPORT[r.opcode[i]], r.udp_sport[i])
+        pair = self._journal_pair(flow)
+        if pair is not None:
+            self._pair_by_journal(flow, *pair)
+        else:
+            self._lobby(flow).add(flow)
+        return flow
+
+    def _lobby(self, flow: Flow) -> Lobby:
+        key = (min(flow.src, flow.dst), max(flow.src, flow.dst))
+        lobby = self._lobbies.get(key)
+        if lobby is None:
+            lobby = self._lobbies[key] = Lobby()
+        return lobby
+
+    def _wait(self, flow: Flow, r: Rows, i: int, kind: int) -> None:
+        """Keep a packet of a flow whose other half is not known, and look whether it tells."""
+        lobby = self._lobby(flow)
+        if kind == _REQUEST:
+            length = r.dma_length[i] if OPERATION[r.opcode[i]] == "READ" else 0
+            flow.requested(r.psn[i], wire.psns_of(length, min(wire.PATH_MTU_CODES)), r.time_ns[i])
+        lobby.hold(flow, r, i)
+        if flow.transport == "UC":
+            self._let_go(lobby, flow)
+        elif kind == _RESPONSE:
+            partner = lobby.partner(flow, r, i)
+            if partner is not None:
+                self._pair_by_psn(lobby, partner, flow)
+                return
+        if lobby.overdue(r.time_ns[i]):
+            self._empty(lobby)
+
+    def _pair_by_psn(self, lobby: Lobby, asker: Flow, answer: Flow) -> None:
+        connection = asker.connection
+        if connection is None:
+            first = asker
+            if 0 <= answer.high and answer.first_request_ns < asker.first_request_ns:
+                first = answer
+            connection = self._connect(first, answer if first is asker else asker, "psn")
+        else:
+            answer.connection, answer.side = connection, 1 - asker.side
+            connection.qpns[asker.side] = answer.qpn
+            connection.paired_by = "psn"
+        lobby.flows = [f for f in lobby.flows if f is not asker and f is not answer]
+        self._replay(lobby, asker, answer)
+
+    def _connect(self, asking: Flow, other: Flow | None, paired_by: str | None) -> Connection:
+        """A connection whose ``a`` sends on ``asking``."""
+        connection = Connection(
+            len(self.connections),
+            asking.transport,
+            [self._addresses[asking.src], self._addresses[asking.dst]],
+            [None if other is None else other.qpn, asking.qpn],
+            paired_by,
+        )
+        asking.connection, asking.side = connection, 0
+        if other is not None:
+            other.connection, other.side = connection, 1
+        self._add(connection)
+        return connection
+
+    def _add(self, connection: Connection) -> None:
+        self.connections.append(connection)
+        if self._on_connection is not None:
+            self._on_connection(connection)
+
+    def _replay(self, lobby: Lobby, *flows: Flow) -> None:
+        for flow, r, i in lobby.take(*flows):
+            assert flow.connection is not None
+            self._dispatch(flow, flow.connection, r, i, _KINDS[r.opcode[i]])
+
+    def _let_go(self, lobby: Lobby, flow: Flow) -> None:
+        """Track a flow alone; its other half may still be found."""
+        if flow.high < 0 and flow.answers:  # answers only: the requester is the one they go to
+            self._connect_answers(flow)
+        else:
+            self._connect(flow, None, None)
+        if flow.transport == "UC" or flow.high < 0:
+            lobby.flows.remove(flow)
+        self._replay(lobby, flow)
+
+    def _connect_answers(self, flow: Flow) -> Connection:
+        connection = Connection(
+            len(self.connections),
+            flow.transport,
+            [self._addresses[flow.dst], self._addresses[flow.src]],
+            [flow.qpn, None],
+        )
+        flow.connection, flow.side = connection, 1
+        self._add(connection)
+        return connection
+
+    def _empty(self, lobby: Lobby) -> None:
+        """Decide by what is known, and let the rest go."""
+        for answer in [f for f in lobby.flows if f.answers and f.connection is None]:
+            if answer.connection is None:
+                asker = lobby.elect(answer)
+                if asker is not None:
+                    self._pair_by_psn(lobby, asker, answer)
+        for flow in [f for f in lobby.flows if f.connection is None]:
+            self._let_go(lobby, flow)
+
+    # ------------------------------------------------------------------ journal
+
+    def _journal_pair(self, flow: Flow) -> tuple[Pair, int] | None:
+        """The journal's pair that this flow belongs to, and the side that sends on it."""
+        src, dst = self._addresses[flow.src], self._addresses[flow.dst]
+        found = []
+        for ip in (dst, None):
+            for pair in self._pairs.get((ip, flow.qpn), ()):
+                for side in (0, 1):
+                    here, there = pair.ips[side], pair.ips[1 - side]
+                    if pair.qpns[1 - side] == flow.qpn and here in (src, None) and there in (dst, None):
+                        found.append((pair, side))
+        distinct = {(id(pair), side): (pair, side) for pair, side in found}
+        return next(iter(distinct.values())) if len(distinct) == 1 else None
+
+    def _pair_by_journal(self, flow: Flow, pair: Pair, side: int) -> None:
+        src, dst = self._addresses[flow.src], self._addresses[flow.dst]
+        ips: list[str | None] = [src, dst] if side == 0 else [dst, src]
+        connection = Connection(len(self.connections), flow.transport, ips, list(pair.qpns), "journal")
+        connection.negotiated = list(pair.negotiated)
+        connection.path_mtu = pair.negotiated[0].path_mtu or pair.negotiated[1].path_mtu
+        flow.connection, flow.side = connection, side
+        back = Flow(
+            flow.dst, flow.src, pair.qpns[side], flow.transport, 0, connection=connection, side=1 - side
+        )
+        self._flows[(flow.dst << _ADDRESS_BITS | flow.src) << _QPN_BITS | pair.qpns[side]] = back
+        self._add(connection)
+
+    # ------------------------------------------------------------------ connection management
+
+    def _management(self, r: Rows, i: int) -> None:
+        mad = parse_mad(r.payload(i))
+        if mad is None:
+            return
+        src, dst = self._addresses[r.src[i]], self._addresses[r.dst[i]]
+        record = self.cm.take(mad, r.frame[i], r.time_ns[i], src, dst)
+        if record is None:
+            return
+        exchange = record.exchange
+        if exchange is not None:
+            if record.message == "REP" and exchange.connection is None:
+                if record is exchange.reply:
+                    self._pair_by_cm(exchange, r.dst[i], r.src[i])
+            elif record.message in ("DREQ", "REJ") and exchange.connection is not None:
+                connection = exchange.connection
+                connection.closed_frame = connection.closed_frame or record.frame
+        if self._on_cm is not None:
+            self._on_cm(record)
+
+    def _pair_by_cm(self, exchange: Exchange, a: int, b: int) -> None:
+        """A REP answered a REQ: ``a`` asked, ``b`` was asked (address numbers)."""
+        a_qpn, b_qpn = qpns(exchange)
+        if a_qpn is None or b_qpn is None:
+            return
+        connection = Connection(
+            len(self.connections),
+            exchange.transport,
+            [self._addresses[a], self._addresses[b]],
+            [a_qpn, b_qpn],
+            "cm",
+            path_mtu=exchange.request.cm.path_mtu,
+            negotiated=exchange.negotiated(),
+        )
+        exchange.connection = connection
+        self._add(connection)
+        waiting = []
+        for side, (src, dst, qpn) in enumerate(((a, b, b_qpn), (b, a, a_qpn))):
+            key = (src << _ADDRESS_BITS | dst) << _QPN_BITS | qpn
+            old = self._flows.get(key)
+            if old is not None and old.connection is None:
+                self._lobby(old).flows.remove(old)
+                old.connection, old.side = connection, side
+                waiting.append(old)
+                continue
+            if old is not None and old.connection is not None:
+                self._finalise(old.connection)  # the QPN lives anew
+            self._flows[key] = Flow(src, dst, qpn, exchange.transport, 0, connection=connection, side=side)
+        if waiting:
+            self._replay(self._lobby(waiting[0]), *waiting)
+
+    # ------------------------------------------------------------------ datagrams
+
+    def _datagram(self, r: Rows, i: int) -> None:
+        """A UD message: one packet, acknowledged by nobody."""
+        src, dst, source_qpn, qpn = r.src[i], r.dst[i], r.src_qpn[i], r.dest_qpn[i]
+        here, there = src << _QPN_BITS | source_qpn, dst << _QPN_BITS | qpn
+        known = self._datagrams.get(here << (_QPN_BITS + _ADDRESS_BITS) | there)
+        if known is None:
+            connection = Connection(
+                len(self.connections), "UD", [self._addresses[src], self._addresses[dst]], [source_qpn, qpn]
+            )
+            known = (connection, 0)
+            self._datagrams[here << (_QPN_BITS + _ADDRESS_BITS) | there] = known
+            self._datagrams[there << (_QPN_BITS + _ADDRESS_BITS) | here] = (connection, 1)
+            self._add(connection)
+        connection, side = known
+        time_ns, frame, psn, length = r.time_ns[i], r.frame[i], r.psn[i], r.payload_length[i]
+        connection.packets += 1
+        connection.first_ns = time_ns if connection.first_ns is None else connection.first_ns
+        connection.last_ns = time_ns
+        if r.ecn[i] == _ECN_CE:
+            connection.ce_marked += 1
+        identity = (connection.id << 1 | side, psn)
+        before = self._ud_seen.get(identity)
+        if before is not None and self.transfers[before].bytes == length:
+            transfer = self.transfers[before]
+            transfer.duplicates += 1
+            connection.duplicates += 1
+            transfer.events.append(
+                Event("duplicate", time_ns, frame, psn, psn, last_ns=time_ns, last_frame=frame)
+            )
+            return
+        transfer = Transfer(
+            self.next_id(), connection, side, "SEND", psn, psn, time_ns, time_ns, frame, frame,
+            bytes=length, packets=1, status=SENT, request_end_ns=time_ns, ended=True,
+        )  # fmt: skip
+        if "IMMEDIATE" in wire.OPCODES[r.opcode[i]].name:
+            transfer.immediate = r.immediate[i]
+        self._ud_seen[identity] = transfer.id
+        self._ud_order.append(identity)
+        if len(self._ud_order) > _UD_REMEMBERED:
+            self._ud_seen.pop(self._ud_order.popleft(), None)
+        self.began(transfer)
+        self.ended(transfer)

@@ -1,0 +1,182 @@
+"""What the packets of a connection add up to: transfers, and what happened to each of them on the way.
+
+A transfer is one message from its first packet to its last acknowledgement: what one work request becomes on the
+wire. ``tracking`` fills these records; everything behind reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rocekit.connections import Connection
+
+ACKED: Final = "acked"
+UNACKNOWLEDGED: Final = "unacknowledged"
+INCOMPLETE: Final = "incomplete"
+SENT: Final = "sent"
+NAK_PREFIX: Final = "nak:"
+
+#: Frame references of several captures in one number: the file's place above, the frame's number below.
+FRAME_BITS: Final = 40
+FRAME_MASK: Final = (1 << FRAME_BITS) - 1
+
+
+def frame_reference(file: int, number: int) -> int:
+    """One integer for frame ``number`` of the capture at place ``file``."""
+    return file << FRAME_BITS | number
+
+
+def frame_name(reference: int, *, several: bool = False) -> int | str:
+    """A frame as the JSON names it: its number, or ``"i:n"`` with several captures."""
+    number = reference & FRAME_MASK
+    return f"{reference >> FRAME_BITS}:{number}" if several else number
+
+
+@dataclass(slots=True)
+class Event:
+    """Something that happened to a transfer besides its plain course.
+
+    ``kind`` is one of
+
+    * ``nak``, ``rnr_nak``: the responder refused at ``psn``; ``syndrome`` says how.
+    * ``repeat``: the requester sent ``psn`` … ``last_psn`` again; ``cause`` is ``nak``, ``rnr``, ``timeout`` or
+      ``implied_nak``; ``waited_ns`` is the silence before it, ``after_ack`` says that the capture had already shown
+      their acknowledgement; ``first_sight`` counts packets among them that the capture had not shown before; ``run``
+      numbers the go-back, which may pass over several transfers and ``opens`` in the first of them.
+    * ``response_repeat``: the responder sent these responses again.
+    * ``hole``: PSNs passed over at this frame: lost before the capture point, late, or missed by the capture.
+    * ``response_hole``: the same among a READ's responses.
+    * ``late``: packets that filled a hole without anything being sent again: reordered.
+    * ``duplicate``: the same datagram seen twice.
+    * ``missed``: acknowledged PSNs that the capture never showed.
+
+    Times are ns since the epoch, frames frame references, PSNs unwrapped.
+    """
+
+    kind: str
+    time_ns: int
+    frame: int
+    psn: int
+    last_psn: int
+    count: int = 1
+    bytes: int = 0
+    last_ns: int = 0
+    last_frame: int = 0
+    cause: str | None = None
+    syndrome: int | None = None
+    waited_ns: int = 0
+    first_sight: int = 0
+    after_ack: bool = False
+    run: int = 0
+    opens: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """One message. PSNs are unwrapped here and 24 bits in ``to_dict``; times are ns since the epoch.
+
+    Attributes:
+        side: the requester's side of its connection: 0 for ``a``, 1 for ``b``.
+        bytes: payload of the message, without pad and repeats.
+        packets: the message's own packets, once each.
+        request_end_ns: when the requester's last packet was seen (a READ's request); ``last_ns`` is the message's.
+        missing: PSNs of the message that the capture never showed.
+        started, ended: whether its first and last packet are known.
+    """
+
+    id: int
+    connection: Connection
+    side: int
+    operation: str
+    first_psn: int
+    last_psn: int
+    first_ns: int
+    last_ns: int
+    first_frame: int
+    last_frame: int
+    bytes: int = 0
+    packets: int = 0
+    status: str = UNACKNOWLEDGED
+    immediate: int | None = None
+    invalidate_rkey: int | None = None
+    remote_va: int | None = None
+    rkey: int | None = None
+    length: int | None = None
+    swap_add: int | None = None
+    compare: int | None = None
+    original: int | None = None
+    acked_ns: int | None = None
+    acked_frame: int | None = None
+    request_end_ns: int = 0
+    retransmitted_packets: int = 0
+    naks: int = 0
+    rnr_naks: int = 0
+    timeouts: int = 0
+    started: bool = True
+    ended: bool = False
+    missing: set[int] = field(default_factory=set)
+    responses_missing: set[int] = field(default_factory=set)
+    response_next: int = 0
+    events: list[Event] = field(default_factory=list)
+    duplicates: int = 0
+    wr: Any = None
+    wc: Any = None
+
+    @property
+    def requester(self) -> dict[str, Any]:
+        """The requesting end: ``{"ip", "qpn"}``."""
+        return self.connection.end(self.side)
+
+    @property
+    def responder(self) -> dict[str, Any]:
+        """The responding end: ``{"ip", "qpn"}``."""
+        return self.connection.end(1 - self.side)
+
+    @property
+    def is_read(self) -> bool:
+        return self.operation == "READ"
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing but its plain course happened to it."""
+        return not self.events and self.status in (ACKED, SENT)
+
+    @property
+    def duration_ns(self) -> int:
+        """From the first packet to the last acknowledgement, or to the last packet where none came."""
+        return max(self.last_ns, self.acked_ns or 0) - self.first_ns
+
+    def to_dict(self, *, several: bool = False) -> dict[str, Any]:
+        """The transfer as the JSON contract has it."""
+        from rocekit.psn import MASK
+
+        return {
+            "id": self.id,
+            "connection": self.connection.id,
+            "requester": self.requester,
+            "operation": self.operation,
+            "immediate": self.immediate,
+            "invalidate_rkey": self.invalidate_rkey,
+            "bytes": self.bytes,
+            "packets": self.packets,
+            "first_psn": self.first_psn & MASK,
+            "last_psn": self.last_psn & MASK,
+            "remote_va": self.remote_va,
+            "rkey": self.rkey,
+            "first_ns": self.first_ns,
+            "last_ns": self.last_ns,
+            "acked_ns": self.acked_ns,
+            "status": self.status,
+            "retransmitted_packets": self.retransmitted_packets,
+            "naks": self.naks,
+            "rnr_naks": self.rnr_naks,
+            "timeouts": self.timeouts,
+            "wr": None if self.wr is None else self.wr.to_dict(),
+            "wc": None if self.wc is None else self.wc.to_dict(),
+            "frames": [
+                frame_name(self.first_frame, several=several),
+                frame_name(self.last_frame, several=several),
+            ],
+        }

@@ -28,6 +28,7 @@ ICRC_STATES: Final = ("valid", "invalid", "unchecked")
 NO_OPCODE: Final = -1  #: the column ``opcode`` of a packet cut before its BTH ended
 
 Column = NDArray[Any]
+Row = dict[str, int | str | bool | None]
 
 _BLOCK_WORDS: Final = max(o.headers_length for o in OPCODES.values()) // 4
 #: The bit in the column ``has`` that says whether a packet carries the header.
@@ -233,41 +234,61 @@ class Packets:
         stop = min(start + int(self.payload_length[i]), int(self._columns["limit"][i]))
         return self._buffer[start:stop].tobytes() if 0 <= start < stop else b""
 
-    def row(self, i: int) -> dict[str, int | str | bool | None]:
-        """Packet ``i`` as a dict for people and JSON: addresses as text, only the headers it has."""
-        has = int(self.has[i])
-        opcode = int(self.opcode[i])
-        known = OPCODES.get(opcode)
-        row: dict[str, int | str | bool | None] = {
-            "frame": int(self.frame[i]),
-            "file": int(self.file[i]),
-            "time_ns": int(self.time_ns[i]),
-            "src": self.addresses[self.src[i]],
-            "dst": self.addresses[self.dst[i]],
-            "ip_version": int(self.ip_version[i]),
-            "roce_version": int(self.roce_version[i]),
-            "udp_sport": int(self.udp_sport[i]) if self.roce_version[i] == 2 else None,
-            "dscp": int(self.dscp[i]),
-            "ecn": int(self.ecn[i]),
-            "hop_limit": int(self.hop_limit[i]),
-            "vlan": int(self.vlan[i]) if self.vlan[i] >= 0 else None,
-            "priority": int(self.priority[i]) if self.vlan[i] >= 0 else None,
-            "opcode": known.name if known else (opcode if opcode >= 0 else None),
-        }
-        for name, homes in FIELD_HOMES.items():
-            if name != "opcode" and any(has & HAS[header.name] for header, _ in homes):
-                row[name] = int(self[name][i])
-        row["payload_length"] = int(self.payload_length[i])
-        row["icrc"] = int(self.icrc[i]) if self.icrc_state[i] != ICRC_UNCHECKED else None
-        row["icrc_state"] = ICRC_STATES[self.icrc_state[i]]
-        row["truncated"] = bool(self.truncated[i])
-        row["fragment"] = bool(self.fragment[i])
-        row["malformed"] = MALFORMED[int(self.malformed[i])] if self.malformed[i] else None
-        return row
+    def row(self, i: int) -> Row:
+        """Packet ``i`` as a dict: see :meth:`rows`."""
+        i = range(len(self))[i]
+        return next(self.where(slice(i, i + 1)).rows())
 
-    def rows(self) -> Iterator[dict[str, int | str | bool | None]]:
-        """Every packet's :meth:`row`; for printing, not for analysis."""
-        return (self.row(i) for i in range(len(self)))
+    def rows(self) -> Iterator[Row]:
+        """Each packet as a dict for people and JSON: addresses as text, codes as words, the headers it has."""
+        kept = zip(*(self._columns[name].tolist() for name in _KEPT), strict=True)
+        lists: dict[str, list[Any]] = {}
+        names_of: dict[int, tuple[str, ...]] = {}
+        for i, values in enumerate(kept):
+            column = dict(zip(_KEPT, values, strict=True))
+            opcode, tagged = column["opcode"], column["vlan"] >= 0
+            known = OPCODES.get(opcode)
+            row: Row = {
+                "frame": column["frame"],
+                "file": column["file"],
+                "time_ns": column["time_ns"],
+                "src": self.addresses[column["src"]],
+                "dst": self.addresses[column["dst"]],
+                "ip_version": column["ip_version"],
+                "roce_version": column["roce_version"],
+                "udp_sport": column["udp_sport"] if column["roce_version"] == 2 else None,
+                "tclass": column["tclass"],
+                "dscp": column["tclass"] >> 2,
+                "ecn": column["tclass"] & 3,
+                "hop_limit": column["hop_limit"],
+                "flow_label": column["flow_label"] if column["ip_version"] == 6 else None,
+                "vlan": column["vlan"] if tagged else None,
+                "priority": column["priority"] if tagged else None,
+                "opcode": known.name if known else (None if opcode == NO_OPCODE else opcode),
+            }
+            names = names_of.get(column["has"])
+            if names is None:
+                names = names_of[column["has"]] = _fields_of(column["has"])
+                lists.update((name, self[name].tolist()) for name in names if name not in lists)
+            for name in names:
+                row[name] = lists[name][i]
+            unchecked = column["icrc_state"] == ICRC_UNCHECKED
+            row["payload_length"] = column["payload_length"]
+            row["icrc"] = None if unchecked else column["icrc"]
+            row["icrc_state"] = ICRC_STATES[column["icrc_state"]]
+            row["truncated"] = column["truncated"]
+            row["fragment"] = column["fragment"]
+            row["malformed"] = MALFORMED.get(column["malformed"])
+            yield row
+
+
+def _fields_of(has: int) -> tuple[str, ...]:
+    """The fields of the headers in ``has``, without the opcode, in the order of the headers."""
+    return tuple(
+        name
+        for name, homes in FIELD_HOMES.items()
+        if name != "opcode" and any(has & HAS[header.name] for header, _ in homes)
+    )
 
 
 def _shift(words: NDArray[np.uint32], place: int, field: Field) -> Column:

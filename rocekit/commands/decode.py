@@ -1,0 +1,265 @@
+"""``rocekit decode``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocekit.commands import FILE, format_option
+
+if TYPE_CHECKING:
+    from rocekit.capture import CaptureReader
+    from rocekit.decode import Packets, Row
+    from rocekit.filters import Filter
+    from rocekit.mad import Mad
+
+
+@click.command()
+@click.argument("file", type=FILE)
+@click.option("--fields", metavar="A,B,…", help="Print these columns only, separated by tabs.")
+@click.option(
+    "--filter", "expression", metavar="EXPR", help="Only packets for which this is true; see the examples."
+)
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N packets.")
+@format_option
+def command(file: Path, fields: str | None, expression: str | None, count: int | None, output: str) -> None:
+    """Print a line for each RoCE packet of FILE ("-": standard input).
+
+    Fields have the names of the packet columns, with which a filter is an expression: comparisons, and, or,
+    not, in (…), arithmetic. Opcodes stand by name, addresses as written or as a network after "in", and a
+    header's name asks whether a packet has it. JSON is one object a line.
+
+    \b
+    Example:
+      rocekit decode x.pcapng
+      rocekit decode x.pcapng --filter 'src == 10.9.0.1 and opcode == RC_RDMA_READ_REQUEST'
+      rocekit decode x.pcapng --filter 'AETH and syndrome >= 0x20' --format json
+      rocekit decode x.pcapng --fields frame,psn,dest_qpn,ecn --count 10
+    """
+    from rocekit.capture import open_capture
+
+    names = _names(fields)
+    chosen = _filter(expression)
+    with open_capture("-" if str(file) == "-" else file) as capture:
+        printer = _Fields(names, output == "json") if names else (_Json() if output == "json" else _Lines())
+        printed = 0
+        for packets, first_ns in _packets(capture, chosen):
+            if count is not None and printed + len(packets) >= count:
+                packets = packets.where(slice(count - printed))
+            printed += len(packets)
+            lines = list(printer.lines(packets, first_ns))
+            if lines:
+                click.echo("\n".join(lines))
+            if printed == count:
+                return
+        _end(capture, printed, chosen is not None)
+
+
+def _names(fields: str | None) -> list[str]:
+    from rocekit.decode import COLUMNS
+
+    names = [name.strip() for name in (fields or "").split(",") if name.strip()]
+    for name in names:
+        if name not in COLUMNS:
+            raise click.UsageError(f"there is no field {name!r}; fields: {', '.join(COLUMNS)}")
+    if fields is not None and not names:
+        raise click.UsageError("--fields takes names separated by commas")
+    return names
+
+
+def _filter(expression: str | None) -> Filter | None:
+    if expression is None:
+        return None
+    from rocekit.filters import Filter, FilterError
+
+    try:
+        return Filter(expression)
+    except FilterError as error:
+        raise click.UsageError(f"--filter: {error}") from None
+
+
+def _packets(capture: CaptureReader, chosen: Filter | None) -> Iterator[tuple[Packets, int]]:
+    """Batches of the packets to print, and the time of the capture's first frame."""
+    from rocekit.decode import Decoder
+
+    decoder = Decoder()
+    first_ns = None
+    for batch in capture:
+        if not len(batch):
+            continue
+        if first_ns is None:
+            first_ns = int(batch.time_ns[0])
+        packets = decoder.decode(batch)
+        if chosen is not None and len(packets):
+            packets = packets.where(chosen(packets))
+        if len(packets):
+            yield packets, first_ns
+
+
+def _end(capture: CaptureReader, printed: int, filtered: bool) -> None:
+    """Say what the lines do not: nothing to print, or a capture that could not be read to its end."""
+    from rocekit.errors import CaptureError
+
+    if not printed:
+        what = "no packet matches the filter" if filtered else "no RoCE packets"
+        click.echo(f"{what} in {capture.frames:,} frames", err=True)
+    if capture.damage:
+        first, total = capture.damage[0], capture.damage.total
+        more = f", and {total - 1} more places are damaged" if total > 1 else ""
+        raise CaptureError(f"{first.message}{more}", file=capture.name, offset=first.offset)
+
+
+class _Fields:
+    """Chosen columns, separated by tabs under their names, or as JSON."""
+
+    def __init__(self, names: list[str], as_json: bool) -> None:
+        self._names = names
+        self._json = as_json
+        self._head = not as_json
+
+    def lines(self, packets: Packets, first_ns: int) -> Iterator[str]:
+        if self._head:
+            yield "\t".join(self._names)
+            self._head = False
+        has = packets.has.tolist() if "has" in self._names else []
+        for i, row in enumerate(packets.rows()):
+            if has:
+                row["has"] = has[i]
+            values = {name: row.get(name) for name in self._names}
+            if self._json:
+                yield json.dumps(values)
+            else:
+                yield "\t".join("" if v is None else str(v) for v in values.values())
+
+
+class _Json:
+    """Each packet as an object with the fields it has."""
+
+    def lines(self, packets: Packets, first_ns: int) -> Iterator[str]:
+        mads = _mads(packets)
+        for i, row in enumerate(packets.rows()):
+            document: dict[str, object] = dict(row)
+            if i in mads:
+                document["mad"] = mads[i].to_dict()
+            yield json.dumps(document, ensure_ascii=False)
+
+
+def _mads(packets: Packets) -> dict[int, Mad]:
+    from rocekit.mad import find_mads
+
+    return dict(find_mads(packets))
+
+
+class _Lines:
+    """Lines for people: what every packet has in columns, then what its headers say."""
+
+    def __init__(self) -> None:
+        self._widths = {"frame": 5, "time": 12, "route": 0, "opcode": 0, "qpn": 6}
+        self._head = True
+
+    def lines(self, packets: Packets, first_ns: int) -> Iterator[str]:
+        mads = _mads(packets)
+        rows = list(packets.rows())
+        cells = [self._cells(row, first_ns) for row in rows]
+        for cell in cells:
+            for name, text in cell.items():
+                if len(text) > self._widths[name]:
+                    self._widths[name] = len(text)
+        if self._head:
+            head = {
+                "frame": "frame",
+                "time": "seconds",
+                "route": "from → to",
+                "opcode": "opcode",
+                "qpn": "to QP",
+            }
+            yield click.style(f"{self._aligned(head)}       PSN", bold=True)
+            self._head = False
+        for i, (row, cell) in enumerate(zip(rows, cells, strict=True)):
+            psn = f"{row['psn']:>10}" if "psn" in row else " " * 10
+            yield f"{self._aligned(cell)}{psn}  {_details(row, mads.get(i))}".rstrip()
+
+    @staticmethod
+    def _cells(row: Row, first_ns: int) -> dict[str, str]:
+        opcode, time_ns = row["opcode"], row["time_ns"]
+        assert isinstance(time_ns, int)
+        since = time_ns - first_ns
+        return {
+            "frame": str(row["frame"]),
+            "time": f"{'-' if since < 0 else ''}{abs(since) // 10**9}.{abs(since) % 10**9:09}",
+            "route": f"{row['src']} → {row['dst']}",
+            "opcode": f"opcode {opcode:#04x}" if isinstance(opcode, int) else opcode or "?",
+            "qpn": f"{row['dest_qpn']:#x}" if "dest_qpn" in row else "",
+        }
+
+    def _aligned(self, cell: dict[str, str]) -> str:
+        w = self._widths
+        return (
+            f"{cell['frame']:>{w['frame']}}  {cell['time']:>{w['time']}}  {cell['route']:<{w['route']}}  "
+            f"{cell['opcode']:<{w['opcode']}}  {cell['qpn']:>{w['qpn']}}"
+        )
+
+
+def _details(row: Row, mad: Mad | None) -> str:
+    """What the extended headers, the flags and the checks say."""
+    from rocekit.wire import syndrome_kind, syndrome_name
+
+    parts: list[str] = []
+
+    def add(name: str, form: str) -> None:
+        if name in row:
+            parts.append(form.format(row[name]))
+
+    if mad is not None:
+        parts.append(click.style(mad.summary(), fg="cyan"))
+    else:
+        add("src_qpn", "from QP {:#x}")
+        add("qkey", "qkey {:#x}")
+    syndrome = row.get("syndrome")
+    if isinstance(syndrome, int):
+        words = syndrome_name(syndrome)
+        parts.append(words if syndrome_kind(syndrome) == 0 else click.style(words, fg="red"))
+    add("msn", "MSN {}")
+    add("ee_context", "EE context {:#x}")
+    add("xrc_srqn", "SRQ {:#x}")
+    add("remote_va", "va {:#x}")
+    add("rkey", "rkey {:#x}")
+    add("dma_length", "length {}")
+    if row["opcode"] in _SWAPS:
+        add("swap_add", "swap {:#x}")
+        add("compare", "compare {:#x}")
+    else:
+        add("swap_add", "add {:#x}")
+    add("original", "original {:#x}")
+    add("immediate", "immediate {:#x}")
+    add("invalidate_rkey", "invalidate {:#x}")
+    add("placement_type", "placement {}")
+    add("selectivity", "selectivity {}")
+    if row["payload_length"] and mad is None:
+        parts.append(f"{row['payload_length']} bytes")
+    flags = [word for name, word in _FLAGS.items() if row.get(name)]
+    if row["ecn"] == 3:
+        flags.append("CE")
+    if row["roce_version"] == 1:
+        flags.append("RoCE v1")
+    if row["vlan"] is not None:
+        flags.append(f"VLAN {row['vlan']}")
+    if row["fragment"]:
+        flags.append("first fragment")
+    if row["truncated"]:
+        flags.append("cut by snaplen")
+    if flags:
+        parts.append(click.style(f"[{', '.join(flags)}]", dim=True))
+    if row["icrc_state"] == "invalid":
+        parts.append(click.style("ICRC INVALID", fg="red", bold=True))
+    if row["malformed"]:
+        parts.append(click.style(f"MALFORMED: {row['malformed']}", fg="red", bold=True))
+    return "  ".join(parts)
+
+
+_FLAGS = {"ackreq": "ack requested", "solicited": "solicited", "fecn": "FECN", "becn": "BECN"}
+_SWAPS = frozenset(f"{transport}_COMPARE_SWAP" for transport in ("RC", "RD", "XRC"))

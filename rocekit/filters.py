@@ -22,8 +22,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit.decode import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, Packets
 from rocekit.link import MALFORMED
+from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, Packets
 from rocekit.wire import OPCODE_NAMES
 
 Mask = NDArray[np.bool_]

@@ -15,6 +15,7 @@ import select
 import stat
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -140,6 +141,9 @@ class GzipSource:
         self._done = False
 
     def readinto(self, target: memoryview) -> int | None:
+        return _fill(self._some, target)
+
+    def _some(self, target: memoryview) -> int | None:
         while not self._done:
             if not self._input:
                 got = self._raw.readinto(self._read)
@@ -207,6 +211,9 @@ class ZstdSource:
         self._done = False
 
     def readinto(self, target: memoryview) -> int | None:
+        return _fill(self._some, target)
+
+    def _some(self, target: memoryview) -> int | None:
         while not self._output and not self._done:
             if not self._input:
                 got = self._raw.readinto(self._read)
@@ -302,6 +309,17 @@ def open_source(
     elif head[:4] == _ZSTD or int.from_bytes(head[:4], "little") in _ZSTD_SKIPPABLE:
         unpack, head = ZstdSource(raw, head), b""
     return raw, Window(unpack, head, chunk)
+
+
+def _fill(some: Callable[[memoryview], int | None], target: memoryview) -> int | None:
+    """Has ``some`` fill the target as far as it can: it gives little at a time, and batches have their cost."""
+    have = 0
+    while have < len(target):
+        got = some(target[have:])
+        if not got:
+            return have or got
+        have += got
+    return have
 
 
 def _inflater() -> Any:

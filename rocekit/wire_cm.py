@@ -1,8 +1,8 @@
 """Management datagrams and the communication manager's messages, each layout typed once.
 
-A MAD is 256 bytes (13.4.2); a CM message fills the 232 bytes behind the 24-byte common header (12.6). Layouts and
-numbers are those of the IBA Specification, Volume 1, chapters 12 and 13; the IP addressing in front of a REQ's or
-SIDR_REQ's private data is annex A11.
+A MAD is 256 bytes (13.4.2); a CM message fills the 232 bytes behind the 24-byte common header (12.6). Layouts
+and numbers are those of the IBA Specification, Volume 1, chapters 12 and 13; the IP addressing in front of a
+REQ's or SIDR_REQ's private data is annex A11.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PATH = (
 REQ = Header.of(
     "REQ",
     "12.6.5",
-    "local_comm_id:32 resv0:32 service_id:64 local_ca_guid:64 resv1:32 local_qkey:32 "
+    "local_comm_id:32 resv0:8 vendor_id:24 service_id:64 local_ca_guid:64 resv1:32 local_qkey:32 "
     "local_qpn:24 responder_resources:8 local_eecn:24 initiator_depth:8 "
     "remote_eecn:24 remote_cm_response_timeout:5 transport_service_type:2 end_to_end_flow_control:1 "
     "starting_psn:24 local_cm_response_timeout:5 retry_count:3 partition_key:16 "
@@ -70,9 +70,10 @@ REJ = Header.of(
 REP = Header.of(
     "REP",
     "12.6.8",
-    "local_comm_id:32 remote_comm_id:32 local_qkey:32 local_qpn:24 resv0:8 local_eecn:24 resv1:8 "
-    "starting_psn:24 resv2:8 responder_resources:8 initiator_depth:8 target_ack_delay:5 failover_accepted:2 "
-    "end_to_end_flow_control:1 rnr_retry_count:3 srq:1 resv3:4 local_ca_guid:64 private_data:1568",
+    "local_comm_id:32 remote_comm_id:32 local_qkey:32 local_qpn:24 vendor_id_high:8 local_eecn:24 "
+    "vendor_id_mid:8 starting_psn:24 vendor_id_low:8 responder_resources:8 initiator_depth:8
+    target_ack_delay:5 failover_accepted:2 " "end_to_end_flow_control:1 rnr_retry_count:3 srq:1 resv3:4
+    local_ca_guid:64 private_data:1568",
 )
 RTU = Header.of("RTU", "12.6.9", "local_comm_id:32 remote_comm_id:32 private_data:1792")
 DREQ = Header.of(
@@ -100,8 +101,8 @@ SIDR_REQ = Header.of(
 SIDR_REP = Header.of(
     "SIDR_REP",
     "12.11.2",
-    "request_id:32 sidr_status:8 additional_info_length:8 resv0:16 local_qpn:24 resv1:8 service_id:64 qkey:32 "
-    "additional_info:576 private_data:1088",
+    "request_id:32 sidr_status:8 additional_info_length:8 vendor_id_high:16 local_qpn:24 vendor_id_low:8
+    service_id:64 qkey:32 " "additional_info:576 private_data:1088",
 )
 
 #: CM attribute IDs (12.6, table "CM Attributes") to the message they carry.

@@ -1,9 +1,10 @@
 """The invariant CRC: what a RoCE packet carries in its last four bytes (IBA Vol. 1, 7.8.1, A16.3, A17.3).
 
-It covers the packet from the network header to the end of the payload and pad, with every field that may change on
-the way replaced by ones: the IP header's traffic class (DSCP and ECN), hop limit, flow label and checksum, the UDP
-checksum, and the byte of the BTH that holds FECN and BECN. Eight bytes of ones stand in front for the local routing
-header that RoCE has not. The polynomial is Ethernet's; the CRC is sent least significant byte first.
+It covers the packet from the network header to the end of the payload and pad, with every field that may
+change on the way replaced by ones: the IP header's traffic class (DSCP and ECN), hop limit, flow label and
+checksum, the UDP checksum, and the byte of the BTH that holds FECN and BECN. Eight bytes of ones stand in
+front for the local routing header that RoCE has not. The polynomial is Ethernet's; the CRC is sent least
+significant byte first.
 """
 
 from __future__ import annotations

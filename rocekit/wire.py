@@ -1,8 +1,9 @@
 """The transport facts of the InfiniBand Architecture that travel in RoCE packets, each typed once.
 
-Sections are those of the IBA Specification, Volume 1 (release 1.5 where annex A19 is cited). RoCE v1 is annex A16,
-RoCE v2 annex A17, XRC annex A14, the memory placement extensions (FLUSH, ATOMIC WRITE) annex A19. Everything else
-in the project derives lengths, offsets, names and columns from here; MADs and CM messages stand in ``wire_cm``.
+Sections are those of the IBA Specification, Volume 1 (release 1.5 where annex A19 is cited). RoCE v1 is annex
+A16, RoCE v2 annex A17, XRC annex A14, the memory placement extensions (FLUSH, ATOMIC WRITE) annex A19.
+Everything else in the project derives lengths, offsets, names and columns from here; MADs and CM messages stand
+in ``wire_cm``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAD_QPNS: Final = (0, 1)  # QP0 carries subnet management, QP1 general services 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a header: its name, width in bits and bit offset from the header's first bit (big-endian)."""
+    """A field of a header: its name, width in bits and bit offset from the header's first bit."""
 
     name: str
     bits: int
@@ -166,9 +167,9 @@ class Opcode:
         value: the byte on the wire.
         name: Scapy's name, such as ``RC_SEND_ONLY``.
         transport: ``RC``, ``UC``, ``RD``, ``UD``, ``XRC`` or ``CNP``.
-        operation: what the message does: ``SEND``, ``WRITE``, ``READ``, ``FETCH_ADD``, ``CMP_SWAP``, ``FLUSH``,
-            ``ATOMIC_WRITE`` for requests; ``READ_RESPONSE``, ``ACK``, ``ATOMIC_ACK`` for what comes back;
-            ``RESYNC``, ``CNP``.
+        operation: what the message does: ``SEND``, ``WRITE``, ``READ``, ``FETCH_ADD``, ``CMP_SWAP``,
+            ``FLUSH``, ``ATOMIC_WRITE`` for requests; ``READ_RESPONSE``, ``ACK``, ``ATOMIC_ACK`` for what
+            comes back; ``RESYNC``, ``CNP``.
         position: ``FIRST``, ``MIDDLE``, ``LAST`` or ``ONLY``: the packet's place in its message.
         headers: what follows the BTH, in order.
         payload: whether payload may follow.
@@ -305,7 +306,8 @@ RNR_TIMER_US: Final = (
     *(81_920, 122_880, 163_840, 245_760, 327_680, 491_520),
 )
 
-#: End-to-end credit codes (9.7.7.2, table "End-to-End Flow Control Credit Encoding"); 31 says there is no credit count.
+#: End-to-end credit codes (9.7.7.2, table "End-to-End Flow Control Credit Encoding"); 31 says there is no
+#: credit count.
 CREDITS: Final = (
     *(0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768),
     *(1_024, 1_536, 2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768),
@@ -335,7 +337,9 @@ def syndrome_name(syndrome: int) -> str:
         return "ACK" if value == NO_CREDITS else f"ACK, {CREDITS[value]} credits"
     if kind == RNR_NAK:
         return f"RNR NAK {RNR_TIMER_US[value] / 1000:g} ms"
-    return f"NAK {NAK_CODES.get(value, f'reserved {value}')}" if kind == NAK else f"reserved syndrome {syndrome:#04x}"
+    if kind == NAK:
+        return f"NAK {NAK_CODES.get(value, f'reserved {value}')}"
+    return f"reserved syndrome {syndrome:#04x}"
 
 
 def local_ack_timeout_us(code: int) -> float | None:
@@ -352,22 +356,30 @@ PATH_MTU_CODES: Final = MappingProxyType({v: k for k, v in PATH_MTU_BYTES.items(
 MAX_MESSAGE_BYTES: Final = 1 << 31  # 9.7.7
 RETRY_INFINITE: Final = 7  # 9.7.5.2.8: RNR retry count 7 never counts down
 
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 #: Work completion statuses (11.6.2), with the numbers and names of libibverbs' ``enum ibv_wc_status``.
 WC_STATUSES: Final = MappingProxyType(
     dict(
         enumerate(
-            "SUCCESS LOC_LEN_ERR LOC_QP_OP_ERR LOC_EEC_OP_ERR LOC_PROT_ERR WR_FLUSH_ERR MW_BIND_ERR BAD_RESP_ERR "
-            "LOC_ACCESS_ERR REM_INV_REQ_ERR REM_ACCESS_ERR REM_OP_ERR RETRY_EXC_ERR RNR_RETRY_EXC_ERR "
-            "LOC_RDD_VIOL_ERR REM_INV_RD_REQ_ERR REM_ABORT_ERR INV_EECN_ERR INV_EEC_STATE_ERR FATAL_ERR "
-            "RESP_TIMEOUT_ERR GENERAL_ERR TM_ERR TM_RNDV_INCOMPLETE".split()
+            _words(
+                "SUCCESS LOC_LEN_ERR LOC_QP_OP_ERR LOC_EEC_OP_ERR LOC_PROT_ERR WR_FLUSH_ERR MW_BIND_ERR "
+                "BAD_RESP_ERR LOC_ACCESS_ERR REM_INV_REQ_ERR REM_ACCESS_ERR REM_OP_ERR RETRY_EXC_ERR "
+                "RNR_RETRY_EXC_ERR LOC_RDD_VIOL_ERR REM_INV_RD_REQ_ERR REM_ABORT_ERR INV_EECN_ERR "
+                "INV_EEC_STATE_ERR FATAL_ERR RESP_TIMEOUT_ERR GENERAL_ERR TM_ERR TM_RNDV_INCOMPLETE"
+            )
         )
     )
 )
 
 #: librdmacm's ``enum rdma_cm_event_type``.
-CM_EVENTS: Final = tuple(
-    "ADDR_RESOLVED ADDR_ERROR ROUTE_RESOLVED ROUTE_ERROR CONNECT_REQUEST CONNECT_RESPONSE CONNECT_ERROR UNREACHABLE "
-    "REJECTED ESTABLISHED DISCONNECTED DEVICE_REMOVAL MULTICAST_JOIN MULTICAST_ERROR ADDR_CHANGE TIMEWAIT_EXIT".split()
+CM_EVENTS: Final = _words(
+    "ADDR_RESOLVED ADDR_ERROR ROUTE_RESOLVED ROUTE_ERROR CONNECT_REQUEST CONNECT_RESPONSE CONNECT_ERROR "
+    "UNREACHABLE REJECTED ESTABLISHED DISCONNECTED DEVICE_REMOVAL MULTICAST_JOIN MULTICAST_ERROR ADDR_CHANGE "
+    "TIMEWAIT_EXIT"
 )
 
 

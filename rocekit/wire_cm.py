@@ -71,9 +71,9 @@ REP = Header.of(
     "REP",
     "12.6.8",
     "local_comm_id:32 remote_comm_id:32 local_qkey:32 local_qpn:24 vendor_id_high:8 local_eecn:24 "
-    "vendor_id_mid:8 starting_psn:24 vendor_id_low:8 responder_resources:8 initiator_depth:8
-    target_ack_delay:5 failover_accepted:2 " "end_to_end_flow_control:1 rnr_retry_count:3 srq:1 resv3:4
-    local_ca_guid:64 private_data:1568",
+    "vendor_id_mid:8 starting_psn:24 vendor_id_low:8 responder_resources:8 initiator_depth:8 "
+    "target_ack_delay:5 failover_accepted:2 end_to_end_flow_control:1 rnr_retry_count:3 srq:1 resv3:4 "
+    "local_ca_guid:64 private_data:1568",
 )
 RTU = Header.of("RTU", "12.6.9", "local_comm_id:32 remote_comm_id:32 private_data:1792")
 DREQ = Header.of(
@@ -101,8 +101,8 @@ SIDR_REQ = Header.of(
 SIDR_REP = Header.of(
     "SIDR_REP",
     "12.11.2",
-    "request_id:32 sidr_status:8 additional_info_length:8 vendor_id_high:16 local_qpn:24 vendor_id_low:8
-    service_id:64 qkey:32 " "additional_info:576 private_data:1088",
+    "request_id:32 sidr_status:8 additional_info_length:8 vendor_id_high:16 local_qpn:24 vendor_id_low:8 "
+    "service_id:64 qkey:32 additional_info:576 private_data:1088",
 )
 
 #: CM attribute IDs (12.6, table "CM Attributes") to the message they carry.

@@ -1,9 +1,9 @@
 """The journal: what a program asked of verbs and what verbs told it, beside a capture of the packets.
 
 A journal is JSON Lines, one event a line, in the spirit of qlog. Every line has ``time_ns`` (whole
-nanoseconds since the epoch), ``clock``, ``host``, ``pid`` and ``event``; :data:`SCHEMA` says which further keys
-an event must and may have. The reader is forgiving (a bad line is reported and the rest is used, unknown keys
-are kept), the writer is not (an unknown event or key is a mistake of the caller's).
+nanoseconds since the epoch), ``clock``, ``host``, ``pid`` and ``event``; :data:`SCHEMA` says which further
+keys an event must and may have. The reader is forgiving (a bad line is reported and the rest is used,
+unknown keys are kept), the writer is not (an unknown event or key is a mistake of the caller).
 
 The names of opcodes, statuses and CM events are those of ``ibv_wr_opcode``, ``ibv_wc_status``,
 ``ibv_wc_opcode`` and ``rdma_cm_event_type``, without their prefixes.
@@ -397,6 +397,13 @@ class JournalWriter:
         for key in fields.keys() | ({"qp"} if qp is not None else set()):
             if schema.kind(key) is None:
                 raise ValueError(f"{event} has no {key}")
+        self._put(line)
+
+    def write_event(self, event: Event) -> None:
+        """Write an event as it stands, with the host and process that it has."""
+        self._put(event.to_dict())
+
+    def _put(self, line: dict[str, Any]) -> None:
         text = json.dumps(line, separators=(",", ":"))
         with self._lock:
             self._file.write(text + "\n")

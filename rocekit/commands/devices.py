@@ -1,0 +1,52 @@
+"""``rocekit devices``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rocekit.commands import format_option, print_json
+
+if TYPE_CHECKING:
+    from rocekit.devices import Device
+
+
+@click.command()
+@format_option
+def command(output: str) -> None:
+    """List RDMA devices with their ports, GIDs and limits.
+
+    A GID's index is what `rocekit inject -x` and perftest's `-x` take. Limits need pyverbs.
+
+    \b
+    Example:
+      rocekit devices
+      rocekit devices --format json
+    """
+    from rocekit.verbs import devices
+
+    found = devices()
+    if output == "json":
+        print_json({"schema": "rocekit/1", "devices": [device.to_dict() for device in found]})
+    else:
+        click.echo("\n".join(text(device) for device in found))
+
+
+def text(device: Device) -> str:
+    """A device as indented lines; the limits under the names that verbs gives them."""
+    about = [f"node GUID {device.node_guid}"]
+    if device.driver:
+        about.append(f"driver {device.driver}")
+    if device.firmware:
+        about.append(f"firmware {device.firmware}")
+    lines = [f"{click.style(device.name, bold=True)}  {', '.join(about)}"]
+    for port in device.ports:
+        state = click.style(port.state, fg="green" if port.state == "ACTIVE" else "red")
+        mtu = "" if port.active_mtu is None else f"MTU {port.active_mtu} of {port.max_mtu}"
+        about = [state, port.link_layer, mtu, port.rate]
+        lines.append("  ".join([f"  port {port.number}", *filter(None, about)]))
+        for gid in port.gids:
+            lines.append("  ".join(filter(None, [f"    GID {gid.index}", gid.type, gid.ip, gid.netdev])))
+    lines += [f"  {name} {value:,}" for name, value in device.limits.items()]
+    return "\n".join(lines)

@@ -1,0 +1,224 @@
+"""RDMA devices, their ports and GIDs, as the kernel's sysfs shows them; their limits, as verbs does.
+
+Nothing but sysfs is needed for names, ports and GIDs. Limits are asked of the device through pyverbs where
+it is there (:func:`rocekit.verbs.devices`), and are empty where not.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rocekit.errors import VerbsError
+
+SYSFS = Path("/sys/class/infiniband")
+
+NO_RDMA = (
+    "no RDMA in this kernel: modprobe -a rdma_rxe rdma_ucm (Debian's linux-image-amd64 has them, "
+    "its cloud kernel not), or run this in `rocekit lab -- ...`"
+)
+NO_DEVICE = (
+    "no RDMA device: rdma link add rxe0 type rxe netdev eth0 makes a software one, "
+    "or run this in `rocekit lab -- ...`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gid:
+    """An entry of a port's GID table: an address that QPs of the port can talk from.
+
+    Attributes:
+        index: its place, perftest's ``-x``.
+        gid: 128 bits, as an IPv6 address.
+        type: "RoCE v2", "RoCE v1" or "IB".
+        netdev: the network interface that has the address, or None.
+    """
+
+    index: int
+    gid: str
+    type: str
+    netdev: str | None
+
+    @property
+    def ip(self) -> str:
+        """The IP address that the GID stands for: IPv4 where it is a mapped one."""
+        address = ipaddress.IPv6Address(self.gid)
+        return str(address.ipv4_mapped or address)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port of a device.
+
+    Attributes:
+        state: "ACTIVE", "DOWN" and so on.
+        active_mtu, max_mtu: bytes; None where the kernel does not say and pyverbs is missing.
+    """
+
+    number: int
+    state: str
+    link_layer: str
+    rate: str
+    gids: tuple[Gid, ...]
+    active_mtu: int | None = None
+    max_mtu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """An RDMA device.
+
+    Attributes:
+        node_guid: as sysfs writes it, 0011:2233:4455:6677.
+        limits: what the device can do at most (``struct ibv_device_attr``); empty without pyverbs.
+    """
+
+    name: str
+    node_guid: str
+    firmware: str
+    driver: str | None
+    ports: tuple[Port, ...]
+    limits: dict[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        device = asdict(self)
+        for port, source in zip(device["ports"], self.ports, strict=True):
+            for gid, entry in zip(port["gids"], source.gids, strict=True):
+                gid["ip"] = entry.ip
+        return device
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Where an endpoint talks from."""
+
+    device: Device
+    port: Port
+    gid: Gid
+
+
+def devices(sysfs: Path = SYSFS) -> list[Device]:
+    """The devices of this machine, without their limits.
+
+    Raises:
+        VerbsError: the kernel has no RDMA, or no device.
+    """
+    if not sysfs.is_dir():
+        raise VerbsError(NO_RDMA)
+    found = [_device(path) for path in sorted(sysfs.iterdir())]
+    if not found:
+        raise VerbsError(NO_DEVICE)
+    return found
+
+
+def _device(path: Path) -> Device:
+    ports = sorted((path / "ports").iterdir(), key=lambda port: int(port.name))
+    driver = path / "device" / "driver"
+    return Device(
+        name=path.name,
+        node_guid=_read(path / "node_guid"),
+        firmware=_read(path / "fw_ver"),
+        driver=driver.resolve().name if driver.exists() else _software_driver(path),
+        ports=tuple(_port(port) for port in ports),
+    )
+
+
+def _software_driver(path: Path) -> str | None:
+    # A software device has no device/driver; rxe and siw show which they are by a file of their own.
+    return "rxe" if (path / "parent").exists() else None
+
+
+def _port(path: Path) -> Port:
+    gids = []
+    for entry in sorted((path / "gids").iterdir(), key=lambda gid: int(gid.name)):
+        value = _read(entry)
+        if not value or int(value.replace(":", ""), 16) == 0:
+            continue
+        netdev = _read(path / "gid_attrs" / "ndevs" / entry.name) or None
+        kind = _read(path / "gid_attrs" / "types" / entry.name)
+        gids.append(
+            Gid(int(entry.name), str(ipaddress.IPv6Address(value)), _GID_TYPES.get(kind, kind), netdev)
+        )
+    return Port(
+        number=int(path.name),
+        state=_read(path / "state").partition(": ")[2],
+        link_layer=_read(path / "link_layer"),
+        rate=_read(path / "rate"),
+        gids=tuple(gids),
+    )
+
+
+_GID_TYPES = {"IB/RoCE v1": "RoCE v1"}
+
+
+def _read(path: Path) -> str:
+    # An unused GID's attributes fail with EINVAL; a file may go while we look.
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def choose(
+    found: list[Device], *, device: str | None, port: int, gid_index: int | None, ip: str | None
+) -> Local:
+    """The device, port and GID that the options name; the first RoCE v2 GID with an IPv4 address, else with
+    any.
+
+    Raises:
+        VerbsError: there is none such.
+    """
+    names = ", ".join(one.name for one in found)
+    if device is not None and device not in {one.name for one in found}:
+        raise VerbsError(f"no RDMA device {device!r} (-d); there is {names}")
+    candidates = [
+        Local(one, at, gid)
+        for one in found
+        if device in (None, one.name)
+        for at in one.ports
+        if at.number == port
+        for gid in at.gids
+    ]
+    if not any(one for one in candidates):
+        raise VerbsError(
+            f"{device or names} has no port {port} (-i), or the port has no GID (is its netdev up?)"
+        )
+    if ip is not None:
+        wanted = ipaddress.ip_address(ip.partition("%")[0])
+        candidates = [at for at in candidates if ipaddress.ip_address(at.gid.ip) == wanted]
+        if not candidates:
+            raise VerbsError(f"no RDMA device has the address {ip}; `rocekit devices` lists those there are")
+    if gid_index is not None:
+        had = ", ".join(f"{at.gid.index} ({at.gid.ip})" for at in candidates)
+        candidates = [at for at in candidates if at.gid.index == gid_index]
+        if not candidates:
+            raise VerbsError(f"no GID index {gid_index} (-x); there is {had}")
+    v2 = [at for at in candidates if at.gid.type == "RoCE v2"]
+    if not v2:
+        at = candidates[0]
+        raise VerbsError(f"GID {at.gid.index} of {at.device.name} is {at.gid.type}; RoCE v2 is needed (-x)")
+    active = [at for at in v2 if at.port.state == "ACTIVE"]
+    if not active:
+        at = v2[0]
+        raise VerbsError(
+            f"{at.device.name} port {at.port.number} is {at.port.state}; ip link set {at.gid.netdev} up"
+        )
+    return min(active, key=lambda at: (":" in at.gid.ip, ipaddress.ip_address(at.gid.ip).is_link_local))
+
+
+def source_address(host: str, port: int) -> tuple[str, str]:
+    """(this machine's address on the way to a host, the host's address). Sends nothing.
+
+    Raises:
+        VerbsError: the name has no address, or no route leads there.
+    """
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0]), str(target[0])
+    except OSError as error:
+        raise VerbsError(f"no way to {host}: {error.strerror or error}", errno=error.errno) from None

@@ -1,0 +1,21 @@
+"""The scenarios of ``rocekit inject``: small programs over :mod:`rocekit.endpoint`, made to be read.
+
+Each module has one class; the same class runs over every backend.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from rocekit.scenarios.atomic import Atomic
+from rocekit.scenarios.base import Scenario
+from rocekit.scenarios.blast_sr import BlastSr
+from rocekit.scenarios.ping_read import PingRead
+from rocekit.scenarios.ping_sr import PingSr
+from rocekit.scenarios.ping_write import PingWrite
+
+SCENARIOS: MappingProxyType[str, type[Scenario]] = MappingProxyType(
+    {scenario.name: scenario for scenario in (PingSr, BlastSr, PingWrite, PingRead, Atomic)}
+)
+
+__all__ = ["SCENARIOS", "Scenario"]

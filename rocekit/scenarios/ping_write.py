@@ -1,0 +1,73 @@
+"""``ping-write``: RDMA WRITEs back and forth, without a receive anywhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rocekit.endpoint import LOCAL_WRITE, REMOTE_WRITE
+from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario, latency
+
+
+class PingWrite(Scenario):
+    """RDMA WRITE ping-pong.
+
+    1. both told the other where their memory is and its rkey, in the private data of the handshake; both
+       registered it with REMOTE_WRITE (and LOCAL_WRITE, without which that is not allowed);
+    2. the client WRITEs its ping into the server's memory (ibv_post_send, IBV_WR_RDMA_WRITE);
+    3. no completion tells the server: it watches the last byte, which counts up with each message, and
+       which a WRITE puts down last;
+    4. the server WRITEs what it got back, and the client, watching its own last byte, compares.
+
+    The time of an iteration is half the round trip.
+    """
+
+    name = "ping-write"
+    summary = "RDMA WRITE ping-pong: each side watches its memory for the other's message."
+    access = (LOCAL_WRITE, REMOTE_WRITE)
+
+    def client_memory(self, plan: Plan) -> int:
+        return 2 * plan.size  # what is sent, then where the peer writes
+
+    server_memory = client_memory
+
+    def client(self, run: Run) -> Samples:
+        size, pattern = run.plan.size, Pattern(run.plan.size)
+        times: list[int] = []
+        started = time.perf_counter_ns()
+        for i in range(run.plan.iterations):
+            for link in run.links:
+                link.region.write(0, numbered(pattern, i))
+                start = time.perf_counter_ns()
+                link.send(link.wr("RDMA_WRITE", 0, size, remote=size, inline=run.inline_size))
+                run.until(answered(link, size, i))
+                times.append(time.perf_counter_ns() - start)
+                check(pattern, i, link.region.read(size, size))
+                run.done += 1
+        return latency(run.plan, times, started, one_way=True)
+
+    def server(self, run: Run) -> None:
+        size, pattern = run.plan.size, Pattern(run.plan.size)
+        for i in range(run.plan.iterations):
+            for link in run.links:
+                run.until(answered(link, size, i))
+                message = link.region.read(size, size)
+                check(pattern, i, message)
+                link.region.write(0, message)
+                link.send(link.wr("RDMA_WRITE", 0, size, remote=size, inline=run.inline_size))
+                run.done += 1
+
+
+def numbered(pattern: Pattern, i: int) -> bytes:
+    """Message ``i`` with its number in the last byte: never 0, and never that of the one before."""
+    return pattern(i)[:-1] + bytes([i % 255 + 1])
+
+
+def answered(link: Link, size: int, i: int) -> Callable[[], bool]:
+    """Whether message ``i`` has arrived and what this side wrote is done, so that its buffer is free."""
+    number = i % 255 + 1
+    return lambda: link.region.read(2 * size - 1, 1)[0] == number and not link.unsent
+
+
+def check(pattern: Pattern, i: int, message: bytes) -> None:
+    pattern.check(i, message[:-1] + pattern(i)[-1:])

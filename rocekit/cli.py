@@ -14,7 +14,11 @@ import sys
 import click
 
 COMMANDS: dict[str, str] = {
+    "decode": "rocekit.commands.decode",
+    "devices": "rocekit.commands.devices",
     "doctor": "rocekit.commands.doctor",
+    "inject": "rocekit.commands.inject",
+    "lab": "rocekit.commands.lab",
 }
 """A command's name and the module whose ``command`` it is; a new command is a row."""
 

@@ -1,0 +1,211 @@
+"""``rocekit inject``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocekit.commands import FILE, format_option, print_json
+
+if TYPE_CHECKING:
+    from rocekit.inject import Outcome, Settings
+    from rocekit.scenarios.base import Plan
+
+COUNT = click.IntRange(min=1)
+BYTES = click.IntRange(min=0)
+RETRIES = click.IntRange(0, 7)
+MTUS = click.Choice(["256", "512", "1024", "2048", "4096"])
+ATOMICS = click.Choice(["FETCH_AND_ADD", "CMP_AND_SWAP"], case_sensitive=False)
+SECONDS = click.FloatRange(min=0, min_open=True)
+
+OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    # Names and defaults are perftest's where perftest has the option.
+    ("-d --ib-dev device", {"metavar": "DEVICE", "help": "The device; see rocekit devices."}),
+    ("-i --ib-port ib_port", {"type": COUNT, "default": 1, "help": "Its port."}),
+    ("-x --gid-index", {"type": BYTES, "help": "Its GID.  [default: the first IPv4 one]"}),
+    (
+        "--bind_source_ip --bind-source-ip ip",
+        {"metavar": "IP", "help": "Its address, in place of -d and -x."},
+    ),
+    ("-s --size", {"type": COUNT, "help": "Bytes of a message.  [default: the scenario's]"}),
+    ("-n --iters", {"type": COUNT, "help": "Messages on each QP.  [default: the scenario's]"}),
+    ("-q --qp qps", {"type": COUNT, "default": 1, "help": "How many QPs."}),
+    ("-m --mtu", {"type": MTUS, "help": "Path MTU.  [default: rdma_cm's choice]"}),
+    ("-t --tx-depth", {"type": COUNT, "default": 128, "help": "Work requests outstanding on a QP."}),
+    ("-l --post_list --post-list", {"type": COUNT, "default": 1, "help": "Work requests in a post."}),
+    ("-Q --cq-mod", {"type": COUNT, "default": 100, "help": "One in so many is signaled."}),
+    (
+        "-I --inline_size --inline-size",
+        {"type": BYTES, "default": 0, "help": "Up to so many bytes go inline."},
+    ),
+    ("-o --outs", {"type": COUNT, "default": 16, "help": "READs and atomics outstanding."}),
+    (
+        "-A --atomic_type --atomic-type",
+        {"type": ATOMICS, "default": "FETCH_AND_ADD", "help": "Which atomic."},
+    ),
+    (
+        "-u --qp-timeout",
+        {"type": click.IntRange(0, 31), "default": 14, "help": "ACK timeout: 4.096 µs × 2^n."},
+    ),
+    ("--retry-cnt", {"type": RETRIES, "default": 6, "help": "How often a lost packet is sent again."}),
+    ("--rnr-retry", {"type": RETRIES, "default": 7, "help": "The same without a receive; 7: no end."}),
+    ("-R --rdma_cm --rdma-cm", {"is_flag": True, "help": "Connect through rdma_cm, as is done anyway."}),
+    ("-p --port", {"type": click.IntRange(1, 65535), "default": 18515, "help": "The server's port."}),
+    (
+        "--timeout timeout_s",
+        {"type": SECONDS, "default": 30.0, "help": "Seconds in which nothing may happen."},
+    ),
+    ("--both", {"is_flag": True, "help": "Server and client on this machine; no HOST."}),
+    ("--server-dev", {"metavar": "DEVICE", "help": "With --both, the server's.  [default: the last]"}),
+    (
+        "--journal",
+        {"type": FILE, "metavar": "FILE", "help": "Write down what verbs was asked, and answered."},
+    ),
+)
+
+
+def _list(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from rocekit.scenarios import SCENARIOS
+
+    width = max(map(len, SCENARIOS))
+    for name, scenario in SCENARIOS.items():
+        click.echo(f"{click.style(f'{name:<{width}}', bold=True)}  {scenario.summary}")
+    ctx.exit()
+
+
+def _option(names: str, about: dict[str, Any]) -> click.Option:
+    if isinstance(about.get("type"), click.IntRange | click.FloatRange):
+        about = {"metavar": "N", **about}
+    return click.Option(names.split(), **about)
+
+
+@click.command(
+    params=[_option(*row) for row in OPTIONS],
+    context_settings={"show_default": True},
+)
+@click.option(
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="Name the scenarios."
+)
+@click.argument("scenario")
+@click.argument("host", required=False)
+@format_option
+def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
+    """Make RDMA traffic: SCENARIO as a server, or with HOST as the client of one.
+
+    The client tells the server what will happen, so a server needs no other options. The data is checked.
+    With --journal every work request, completion and connection event is written down, for rocekit explain
+    to put beside the packets.
+
+    \b
+    Example:
+      rocekit inject --list
+      rocekit lab -- rocekit inject ping-write --both -n 5 -s 65536
+    """
+    from rocekit.inject import both, call, serve, terminated_cleanly
+    from rocekit.scenarios import SCENARIOS
+
+    if scenario not in SCENARIOS:
+        raise click.UsageError(f"No scenario {scenario!r}; there is {', '.join(SCENARIOS)}.")
+    if given["both"] and host is not None:
+        raise click.UsageError("--both has its server here; it takes no HOST.")
+    settings = _settings(given, given["device"])
+    with terminated_cleanly():
+        if given["both"]:
+            outcome = both(_plan(scenario, given), _settings(given, _server_device(given)), settings)
+        elif host is not None:
+            outcome = call(host, _plan(scenario, given), settings)
+        else:
+            outcome = serve(scenario, settings, ready=lambda ip: _ready(ip, settings.port))
+    if output == "json":
+        print_json({"schema": "rocekit/1", **outcome.to_dict()})
+    else:
+        click.echo(text(outcome))
+
+
+def _plan(scenario: str, given: dict[str, Any]) -> Plan:
+    from rocekit.scenarios import SCENARIOS
+    from rocekit.scenarios.base import Plan
+
+    known = SCENARIOS[scenario]
+    return Plan(
+        scenario,
+        given["size"] or known.default_size,
+        given["iters"] or known.default_iterations,
+        qps=given["qps"],
+        window=given["tx_depth"],
+        post_list=given["post_list"],
+        cq_mod=given["cq_mod"],
+        path_mtu=int(given["mtu"] or 0),
+        atomic=given["atomic_type"],
+    )
+
+
+def _settings(given: dict[str, Any], device: str | None) -> Settings:
+    from rocekit.endpoint import EndpointOptions, QpOptions
+    from rocekit.inject import Settings
+
+    # With --both, -x and the address are the client's: the server's device has GIDs of its own.
+    ours = device == given["device"]
+    return Settings(
+        endpoint=EndpointOptions(
+            device=device,
+            port=given["ib_port"],
+            gid_index=given["gid_index"] if ours else None,
+            ip=given["ip"] if ours else None,
+        ),
+        qp=QpOptions(
+            inline_size=given["inline_size"],
+            timeout=given["qp_timeout"],
+            retry_cnt=given["retry_cnt"],
+            rnr_retry=given["rnr_retry"],
+            reads=given["outs"],
+        ),
+        port=given["port"],
+        timeout_s=given["timeout_s"],
+        journal=given["journal"],
+    )
+
+
+def _server_device(given: dict[str, Any]) -> str:
+    """Two devices have a wire between them; with one, both sides are on it."""
+    from rocekit.devices import devices
+
+    return str(given["server_dev"] or devices()[-1].name)
+
+
+def _ready(ip: str, port: int) -> None:
+    click.echo(f"listening on {ip} port {port}", err=True)
+
+
+def text(outcome: Outcome) -> str:
+    """What a side did, in perftest's form."""
+    told = outcome.to_dict()
+    plan = outcome.plan
+    peer = f" → {outcome.peer_ip}" if outcome.peer_ip else ""
+    lines = [
+        f"{plan.scenario} {outcome.role}: {outcome.device} {outcome.ip}{peer}, "
+        f"{plan.qps} QP{'s' if plan.qps > 1 else ''}, path MTU {outcome.path_mtu}, data verified"
+    ]
+    if outcome.samples is not None:
+        row = {"#bytes": f"{plan.size}", "#iterations": f"{plan.iterations}"}
+        if outcome.samples.kind == "latency":
+            for name in ("t_min", "t_max", "t_typical", "t_avg", "t_stdev"):
+                row[f"{name}[usec]"] = f"{told[f'{name}_us']:.2f}"
+            row["99%[usec]"] = f"{told['p99_us']:.2f}"
+            row["99.9%[usec]"] = f"{told['p999_us']:.2f}"
+        else:
+            row["BW average[Gb/sec]"] = f"{told['bandwidth_gbps']:.3f}"
+            row["MsgRate[Mpps]"] = f"{told['message_rate_mpps']:.6f}"
+        lines += _row(row)
+    return "\n".join(lines)
+
+
+def _row(row: dict[str, str]) -> list[str]:
+    widths = [max(len(name), len(value)) for name, value in row.items()]
+    return [
+        "  ".join(f"{name:>{width}}" for name, width in zip(row, widths, strict=True)),
+        "  ".join(f"{value:>{width}}" for value, width in zip(row.values(), widths, strict=True)),
+    ]

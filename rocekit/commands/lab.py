@@ -1,0 +1,84 @@
+"""``rocekit lab``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from rocekit.commands import FILE
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--netem",
+    metavar="FAULT",
+    help="What happens to packets that rxe0 sends, in tc-netem's words: 'loss 2%'.",
+)
+@click.option("--netem-b", metavar="FAULT", help="The same for packets that rxe1 sends.")
+@click.option(
+    "--out",
+    type=FILE,
+    metavar="FOLDER",
+    help="Where the command's output folder, $ROCEKIT_LAB_OUT, goes.  [default: lab-out, if not empty]",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="The command's time limit.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["auto", "native", "vm"]),
+    default="auto",
+    show_default=True,
+    help="In place, which needs root and a kernel with rxe; in a VM; or in place where that is possible.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Only the command's own output.")
+@click.argument("command_line", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    netem: str | None,
+    netem_b: str | None,
+    out: Path | None,
+    timeout_s: float,
+    mode: Literal["auto", "native", "vm"],
+    quiet: bool,
+    command_line: tuple[str, ...],
+) -> None:
+    """Run a command where two real rxe devices talk to each other.
+
+    rxe0 has the addresses 10.9.0.1 and fd00:9::1 on interface va, rxe1 has 10.9.0.2 and fd00:9::2 on vb, and
+    what they say crosses a veth pair that tcpdump and rocekit trace can watch. Where this kernel has no rxe,
+    or the user is not root, a small VM is booted for it, which takes half a minute or more. The command sees
+    this machine's files read-only there; what it writes to $ROCEKIT_LAB_OUT comes back. The exit status is
+    the command's own, 124 when its time was over.
+
+    \b
+    Example:
+      rocekit lab -- rdma link
+      rocekit lab --netem 'loss 2%' -- sh -c 'rping -s -a 10.9.0.2 & sleep 1; rping -c -a 10.9.0.2 -C 5 -v'
+    """
+    from rocekit.lab import run
+
+    try:
+        result = run(command_line, netem=netem, netem_b=netem_b, timeout_s=timeout_s, out=out, mode=mode)
+    except ValueError as error:
+        raise click.UsageError(str(error), ctx) from None
+    if not quiet:
+        where = f"kernel {result.kernel}"
+        if result.mode == "vm":
+            where += f" in a VM ({result.accelerator})"
+        told = f"lab: {where}, set up in {result.setup_s:.1f} s, ran {result.command_s:.1f} s"
+        if result.timed_out:
+            told += f", ended after its {timeout_s:g} s"
+        if result.out is not None:
+            told += f"; output in {result.out}"
+        click.secho(told, err=True, dim=True)
+    ctx.exit(result.returncode)

@@ -103,7 +103,7 @@ def batch_of(
     wirelen: Sequence[int] | None = None,
     linktype: int | Sequence[int] = LINKTYPE_ETHERNET,
 ) -> FrameBatch:
-    """Frames as a reader hands them on: with the bytes of record headers between them, and none behind the last."""
+    """Frames as a reader hands them on: a record header's bytes before each, none behind the last."""
     gap = b"\xa5" * 16
     buffer = bytearray(b"".join(gap + frame for frame in frames))
     caplen = np.array([len(frame) for frame in frames], np.int64)

@@ -216,6 +216,12 @@ class Packets:
             np.concatenate([part._payload_at for part in parts]),
         )
 
+    def at(self, time_ns: NDArray[np.int64]) -> Packets:
+        """The same packets at other times."""
+        return Packets(
+            self._columns | {"time_ns": time_ns}, self._words, self.addresses, self._buffer, self._payload_at
+        )
+
     def payload(self, i: int) -> bytes:
         """The captured payload bytes of packet ``i``, without pad and ICRC.
 

@@ -90,6 +90,7 @@ class Requests:
         self.trigger: Event | None = None
         self.run: Event | None = None
         self.tentative: Event | None = None
+        self.unanswered: Event | None = None  # the opening event of the last go-back, until an answer comes
         self.runs = 0
         self.dead = False
         self._ring_psn = [-1] * RING
@@ -280,6 +281,8 @@ class Requests:
         late.kind, late.cause, late.run, late.first_sight = "repeat", run.cause, run.run, 1
         late.waited_ns = run.waited_ns
         late.opens = True
+        late.sent_psn = self.high - 1
+        self.unanswered = late
         if late not in self.pending:
             transfer = self._find(late.psn)
             if transfer is not None:
@@ -292,7 +295,7 @@ class Requests:
         time_ns, frame = r.time_ns[i], r.frame[i]
         begun = run.last_psn >= 0
         run.last_psn = p
-        self._attribute(
+        event = self._attribute(
             Event(
                 "repeat",
                 time_ns,
@@ -312,6 +315,9 @@ class Requests:
                 not begun,
             )  # fmt: skip
         )
+        if not begun:
+            event.sent_psn = self.high - 1
+            self.unanswered = event
 
     def _attribute(self, event: Event) -> Event:
         """Put an event on the transfer that holds its PSN, or keep it until there is one."""
@@ -563,6 +569,7 @@ class Requests:
             elif event.psn >= self.expected:
                 self.pending.append(event)
             else:
+                event.side = self.side
                 self.connection.stray_events.append(event)
 
     def _find(self, p: int) -> Transfer | None:
@@ -587,7 +594,7 @@ class Requests:
         self.ahead.clear()
         self.pending.clear()
         self.begin = self.expected = self.high = self.acked = p
-        self.trigger = self.run = self.tentative = self.open_read = None
+        self.trigger = self.run = self.tentative = self.open_read = self.unanswered = None
         self._assemble(r, i, p)
 
     # ------------------------------------------------------------------ responses
@@ -605,6 +612,8 @@ class Requests:
         if operation == "ACK":
             syndrome = r.syndrome[i]
             kind = wire.syndrome_kind(syndrome)
+            if self.unanswered is not None:
+                self._answer(self.unanswered, p, frame)
             if kind == wire.ACK:
                 self._acknowledge(p + 1, time_ns, frame)
             else:
@@ -618,6 +627,12 @@ class Requests:
             if transfer is not None and transfer.operation in _ATOMICS:
                 self._answered(transfer, r, i)
                 transfer.original = r.original[i]
+
+    def _answer(self, opening: Event, p: int, frame: int) -> None:
+        """The first answer to a go-back tells what the responder already had (9.7.5.1.2)."""
+        opening.answer_psn, opening.answer_frame = p, frame
+        opening.reached_psn = opening.last_psn if self.run is None else self.run.last_psn
+        self.unanswered = None
 
     def _started_by(self, r: Rows, i: int, operation: str) -> bool:
         """Whether this response ends the probation; READ responses without any request stand for themselves."""
@@ -845,5 +860,6 @@ class Requests:
         self.awaiting.clear()
         self.unacked.clear()
         for event in self.pending:
+            event.side = self.side
             self.connection.stray_events.append(event)
         self.pending = []

@@ -44,7 +44,9 @@ class Event:
     * ``repeat``: the requester sent ``psn`` … ``last_psn`` again; ``cause`` is ``nak``, ``rnr``, ``timeout`` or
       ``implied_nak``; ``waited_ns`` is the silence before it, ``after_ack`` says that the capture had already shown
       their acknowledgement; ``first_sight`` counts packets among them that the capture had not shown before; ``run``
-      numbers the go-back, which may pass over several transfers and ``opens`` in the first of them.
+      numbers the go-back, which may pass over several transfers and ``opens`` in the first of them. In the one that
+      opens, ``sent_psn`` is the highest PSN sent before, ``answer_psn`` what the first acknowledgement (or NAK) after it
+      named (None while there is none), in ``answer_frame``, and ``reached_psn`` how far the repeat had come by then.
     * ``response_repeat``: the responder sent these responses again.
     * ``hole``: PSNs passed over at this frame: lost before the capture point, late, or missed by the capture.
     * ``response_hole``: the same among a READ's responses.
@@ -52,7 +54,8 @@ class Event:
     * ``duplicate``: the same datagram seen twice.
     * ``missed``: acknowledged PSNs that the capture never showed.
 
-    Times are ns since the epoch, frames frame references, PSNs unwrapped.
+    ``side`` is the requester's, filled in where no transfer holds the event. Times are ns since the epoch, frames frame
+    references, PSNs unwrapped.
     """
 
     kind: str
@@ -71,6 +74,11 @@ class Event:
     after_ack: bool = False
     run: int = 0
     opens: bool = False
+    sent_psn: int = -1
+    answer_psn: int | None = None
+    answer_frame: int = 0
+    reached_psn: int = -1
+    side: int = 0
 
 
 @dataclass(slots=True, eq=False)

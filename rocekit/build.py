@@ -20,8 +20,10 @@ from rocekit.wire import (
     CNP_OPCODE,
     CNP_RESERVED_BYTES,
     GRH,
+    ONLY,
     OPCODE_NAMES,
     OPCODES,
+    RETH,
     ROCE_UDP_PORT,
     ROCE_V1_ETHERTYPE,
 )
@@ -41,6 +43,11 @@ DEFAULT_PKEY: Final = 0xFFFF  # 10.9.1.1: the default partition, full member
 DONT_FRAGMENT: Final = 0x4000
 _IPV4, _IPV6, _VLAN, _QINQ = 0x0800, 0x86DD, 0x8100, 0x88A8
 _UDP, _IBA_TRANSPORT = 17, 0x1B  # IPv4 protocol; GRH next header (8.3)
+
+#: Opcodes with an RETH whose message is the packet's own payload.
+_WHOLE_WRITES: Final = frozenset(
+    o.value for o in OPCODES.values() if o.payload and o.position == ONLY and RETH in o.headers
+)
 
 
 def opcode_value(opcode: int | str) -> int:
@@ -87,16 +94,20 @@ def build_transport(opcode: int | str, payload: bytes = b"", **fields: int) -> b
     Args:
         opcode: its name or value. Of an opcode that ``wire`` does not know only the BTH is made.
         payload: what follows the headers; zeros pad it to a multiple of four bytes. A CNP without payload
-            gets its sixteen reserved bytes.
+            gets its sixteen reserved bytes, and has BECN set.
         fields: fields of the BTH and of the headers that the opcode asks for, by ``wire``'s names.
-            ``padcount`` given here changes the field, not the pad.
+            ``padcount`` given here changes the field, not the pad. Where one packet is the whole message,
+            ``dma_length`` is the payload's.
 
     Raises:
         ValueError: an unknown opcode name, a field that this opcode has not, or a value that does not fit.
     """
     value = opcode_value(opcode)
-    if value == CNP_OPCODE and not payload:
-        payload = bytes(CNP_RESERVED_BYTES)
+    if value == CNP_OPCODE:
+        payload = payload or bytes(CNP_RESERVED_BYTES)
+        fields = {"becn": 1, **fields}
+    elif payload and value in _WHOLE_WRITES:
+        fields = {"dma_length": len(payload), **fields}
     length, places = _layout(value)
     pad = -len(payload) & 3
     whole = value << places["opcode"][0]

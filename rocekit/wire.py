@@ -2,7 +2,7 @@
 
 Sections are those of the IBA Specification, Volume 1 (release 1.5 where annex A19 is cited). RoCE v1 is annex
 A16, RoCE v2 annex A17, XRC annex A14, the memory placement extensions (FLUSH, ATOMIC WRITE) annex A19.
-Everything else in the project derives lengths, offsets, names and columns from here; MADs and CM messages stand
+Everything else in the project derives lengths, offsets, names and columns from here; MADs and CM messages are
 in ``wire_cm``.
 """
 

@@ -1,0 +1,239 @@
+"""What runs where the devices are: sets the lab up, runs the command, says how it ended.
+
+In place it is a child process of ``rocekit lab``; in a VM it is what the guest runs. Both ways it talks to
+the starter over one control channel, a line of JSON a message:
+
+    agent → starter  {"say": "hello", "kernel": "..."}       it runs
+                     {"say": "up"}                           the devices are there, the command starts
+                     {"say": "failed", "message": "..."}     no lab; the last message
+                     {"say": "ended", "returncode": n, "timed_out": false, "streams": [n, n]}
+                     {"say": "bye"}                          the output folder has been handed over
+    starter → agent  {"do": "interrupt"}                     as if the user had typed Ctrl-C
+
+The agent ends everything when the channel ends: a starter that was killed leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rocekit.lab.net import LabError, wired
+
+TIMED_OUT = 124
+"""The exit status of a command that ran into its time limit, as timeout(1) has it."""
+GRACE_S = 3.0
+"""How long a command that is told to end (SIGTERM) may take before it is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the agent is asked to do. ``out`` is the folder that the starter reads afterwards."""
+
+    command: tuple[str, ...]
+    directory: str
+    environment: Mapping[str, str]
+    timeout_s: float
+    netem: str | None
+    netem_b: str | None
+    out: str
+    scratch: str | None = None
+    """Where the command's output folder is while it runs, if not ``out`` itself: a memory file system."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Order:
+        fields = json.loads(text)
+        return cls(**{**fields, "command": tuple(fields["command"])})
+
+
+class Channel(Protocol):
+    """The agent's end of the control channel."""
+
+    def fileno(self) -> int: ...
+
+
+def say(channel: int, **message: object) -> None:
+    """Send one message; a starter that is gone is noticed when reading."""
+    try:
+        os.write(channel, json.dumps(message).encode() + b"\n")
+    except OSError:
+        pass
+
+
+@contextmanager
+def _guest_port(name: str, flags: int) -> Iterator[int]:
+    """A virtio-serial port of the VM by its name; udev's links are not waited for."""
+    end = time.monotonic() + 10
+    while True:
+        for entry in Path("/sys/class/virtio-ports").glob("*"):
+            if (entry / "name").read_text().strip() == name:
+                descriptor = os.open(Path("/dev", entry.name), flags)
+                try:
+                    yield descriptor
+                finally:
+                    os.close(descriptor)
+                return
+        if time.monotonic() > end:
+            raise LabError(f"the VM has no port named {name}")
+        time.sleep(0.05)
+
+
+def run_command(order: Order, channel: int, streams: Sequence[int]) -> tuple[int, bool, bool, list[int]]:
+    """Run the order's command and pass on what it prints, until it ends, its time is over or the starter is gone.
+
+    Returns:
+        Exit status, whether the time was over, whether the starter is gone, and the bytes printed to each stream.
+    """
+    scratch = order.scratch or order.out
+    environment = {**order.environment, "ROCEKIT_LAB": "1", "ROCEKIT_LAB_OUT": scratch}
+    try:
+        child = subprocess.Popen(
+            order.command,
+            cwd=order.directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        status = 127 if isinstance(error, FileNotFoundError) else 126
+        text = f"rocekit lab: {order.command[0]}: {error.strerror}\n".encode()
+        os.write(streams[1], text)
+        return status, False, False, [0, len(text)]
+    assert child.stdout is not None
+    assert child.stderr is not None
+    routes = {child.stdout.fileno(): 0, child.stderr.fileno(): 1}
+    printed = [0, 0]
+    deadline = time.monotonic() + order.timeout_s
+    kill_at: float | None = None
+    drain_until: float | None = None
+    timed_out = gone = False
+    poll = select.poll()
+    for descriptor in (*routes, channel):
+        poll.register(descriptor, select.POLLIN | select.POLLHUP)
+    pending = b""
+    while routes or child.poll() is None:
+        now = time.monotonic()
+        if child.poll() is not None:
+            # A descendant may hold the pipes open for ever: it gets a moment, then the whole group goes.
+            drain_until = drain_until or now + GRACE_S
+            if now > drain_until:
+                break
+        elif kill_at is not None and now > kill_at:
+            _signal(child, signal.SIGKILL)
+        elif kill_at is None and (gone or now > deadline):
+            timed_out = not gone
+            _signal(child, signal.SIGTERM)
+            kill_at = now + GRACE_S
+        for descriptor, event in poll.poll(50 if kill_at or drain_until else 200):
+            if descriptor == channel:
+                data = b""
+                if event & select.POLLIN:
+                    data = os.read(channel, 4096)
+                if not data:
+                    gone = True
+                    poll.unregister(channel)
+                pending += data
+                *lines, pending = pending.split(b"\n")
+                for line in lines:
+                    if line and json.loads(line).get("do") == "interrupt":
+                        _signal(child, signal.SIGINT)
+                continue
+            data = os.read(descriptor, 65536)
+            if not data:
+                poll.unregister(descriptor)
+                del routes[descriptor]
+                continue
+            printed[routes[descriptor]] += len(data)
+            if not gone:
+                _write_all(streams[routes[descriptor]], data)
+    _signal(child, signal.SIGKILL)
+    code = child.wait()
+    child.stdout.close()
+    child.stderr.close()
+    return TIMED_OUT if timed_out else code if code >= 0 else 128 - code, timed_out, gone, printed
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except OSError:
+        pass
+
+
+def _signal(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """To the command's whole process group, which outlives its leader."""
+    try:
+        os.killpg(child.pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def serve(order: Order, channel: int, streams: Sequence[int]) -> None:
+    """Set up, run, hand over, undo: all of the agent's work."""
+    say(channel, say="hello", kernel=os.uname().release)
+    try:
+        if order.scratch is not None:
+            Path(order.scratch).mkdir(parents=True, exist_ok=True)
+        with wired(netem=order.netem, netem_b=order.netem_b):
+            say(channel, say="up")
+            code, timed_out, gone, printed = run_command(order, channel, streams)
+        if gone:
+            return
+        say(channel, say="ended", returncode=code, timed_out=timed_out, streams=printed)
+        if order.scratch is not None:
+            _hand_over(Path(order.scratch), Path(order.out))
+    except (LabError, OSError) as error:
+        say(channel, say="failed", message=str(error))
+        return
+    say(channel, say="bye")
+
+
+def _hand_over(scratch: Path, out: Path) -> None:
+    for entry in scratch.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, out / entry.name, symlinks=True, dirs_exist_ok=True)
+        else:
+            # Times kept, owner not: 9p may not let the guest change it.
+            shutil.copy2(entry, out / entry.name, follow_symlinks=False)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """``agent FOLDER`` in a VM, ``agent FOLDER DESCRIPTOR`` in place: the order is FOLDER/order.json."""
+    folder = Path(arguments[0])
+    order = Order.from_json((folder / "order.json").read_text())
+    # The undoing must run whatever ends the agent; the starter's end is noticed on the channel.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if len(arguments) > 1:
+        serve(order, int(arguments[1]), (1, 2))
+        return 0
+    with (
+        _guest_port("rocekit.control", os.O_RDWR) as channel,
+        _guest_port("rocekit.stdout", os.O_WRONLY) as stdout,
+        _guest_port("rocekit.stderr", os.O_WRONLY) as stderr,
+    ):
+        serve(order, channel, (stdout, stderr))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

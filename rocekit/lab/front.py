@@ -1,0 +1,229 @@
+"""``rocekit.lab.run``: where the command runs is decided here, and what it left is brought back."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from rocekit.lab.agent import Order
+from rocekit.lab.checks import native_obstacle, vm_obstacle
+from rocekit.lab.link import Session, end_group, follow
+from rocekit.lab.net import LabError
+from rocekit.lab.vm import UP_LIMIT_S, Guest, run_in_vm
+
+Mode = Literal["auto", "native", "vm"]
+
+
+@dataclass(frozen=True, slots=True)
+class LabResult:
+    """A command that ran in the lab.
+
+    ``returncode`` is the command's own (128 + n after signal n), or 124 when its time was over. ``out`` is the folder
+    with what it wrote to ``$ROCEKIT_LAB_OUT``, or None where it wrote nothing and none was asked for. ``mode`` is
+    "native" or "vm", ``kernel`` the version that ran, ``accelerator`` the VM's ("kvm" or "tcg"), ``log`` what its boot
+    printed. ``setup_s`` went by before the command, ``command_s`` in it.
+    """
+
+    returncode: int
+    timed_out: bool
+    out: Path | None
+    mode: str
+    kernel: str
+    accelerator: str | None
+    setup_s: float
+    command_s: float
+    log: str
+
+
+def run(
+    command: Sequence[str],
+    *,
+    netem: str | None = None,
+    netem_b: str | None = None,
+    timeout_s: float = 600.0,
+    out: Path | str | None = None,
+    mode: Mode = "auto",
+    memory: str = "2G",
+    cpus: int = 2,
+    boot_timeout_s: float = 180.0,
+    environment: Mapping[str, str] | None = None,
+    stdout: BinaryIO | None = None,
+    stderr: BinaryIO | None = None,
+) -> LabResult:
+    """Run a command where two rxe devices talk over a veth pair, and wait for its end.
+
+    It runs in the caller's directory (read-only in a VM; what it writes to /tmp there is lost), as root, with
+    ``ROCEKIT_LAB=1``, this Python's folder first on PATH, and ``ROCEKIT_LAB_OUT`` naming a folder whose content
+    comes back. Its standard input is empty.
+
+    Args:
+        command: the program and its arguments; no shell.
+        netem: what tc-netem does to packets that rxe0's end sends, in its own words: ``loss 2%``.
+        netem_b: the same for rxe1's end.
+        timeout_s: the command's time limit, in seconds.
+        out: where the output folder goes; by default ``lab-out``, ``lab-out-2``, … in the current directory, made
+            only when something was written.
+        mode: "native", "vm", or "auto": in place where that is possible.
+        memory, cpus: the VM's size.
+        boot_timeout_s: the VM's time limit up to the point where it speaks.
+        environment: instead of the caller's own.
+        stdout, stderr: where the command's output goes, as it is printed; by default the caller's own.
+
+    Raises:
+        LabError: something is missing, the lab did not come up, or it did not answer any more.
+        ValueError: an empty command, a limit that is not positive, an unknown mode.
+    """
+    if not command:
+        raise ValueError("no command to run")
+    if timeout_s <= 0 or boot_timeout_s <= 0:
+        raise ValueError("a time limit must be more than 0 seconds")
+    if mode not in ("auto", "native", "vm"):
+        raise ValueError(f"mode must be auto, native or vm, not {mode!r}")
+    chosen = pick_mode() if mode == "auto" else mode
+    obstacle = native_obstacle() if chosen == "native" else vm_obstacle()
+    if obstacle:
+        raise LabError(obstacle)
+    for words in (netem, netem_b):
+        if words is not None:
+            try:
+                shlex.split(words)
+            except ValueError as error:
+                raise ValueError(f"netem words {words!r}: {error}") from error
+    sinks = (stdout or _binary(sys.stdout), stderr or _binary(sys.stderr))
+    with tempfile.TemporaryDirectory(prefix="rocekit-lab-out-") as landing:
+        order = Order(
+            tuple(command),
+            str(Path.cwd()),
+            _environment(environment if environment is not None else os.environ),
+            timeout_s,
+            netem,
+            netem_b,
+            landing,
+        )
+        try:
+            if chosen == "native":
+                session, kernel, accelerator, log = (*_run_in_place(order, sinks), None, "")
+            else:
+                guest = Guest(memory, cpus, boot_timeout_s)
+                ended_vm = run_in_vm(order, guest, sinks, Path(landing))
+                session, kernel = ended_vm.session, ended_vm.kernel
+                accelerator, log = ended_vm.accelerator, ended_vm.log
+        finally:
+            kept = _keep(Path(landing), None if out is None else Path(out))
+    ended = session.said["ended"]
+    return LabResult(
+        returncode=int(ended["returncode"]),
+        timed_out=bool(ended["timed_out"]),
+        out=kept,
+        mode=chosen,
+        kernel=kernel,
+        accelerator=accelerator,
+        setup_s=(session.up_at or 0.0) - session.started_at,
+        command_s=(session.ended_at or 0.0) - (session.up_at or 0.0),
+        log=log,
+    )
+
+
+def pick_mode() -> Literal["native", "vm"]:
+    """What "auto" means on this machine."""
+    return "native" if native_obstacle() is None else "vm"
+
+
+def _binary(stream: object) -> BinaryIO:
+    """The bytes below a text stream; a replacement that has none (a test's) gets the text."""
+    buffer = getattr(stream, "buffer", None)
+    return buffer if buffer is not None else io.BytesIO()
+
+
+def _environment(caller: Mapping[str, str]) -> dict[str, str]:
+    kept = {key: value for key, value in caller.items() if key not in ("TMPDIR", "LD_PRELOAD")}
+    source = str(Path(__file__).resolve().parents[2])
+    path = kept.get("PATH", "/usr/bin:/bin").split(os.pathsep)
+    path = [str(Path(sys.executable).parent), *path, "/usr/local/sbin", "/usr/sbin", "/sbin"]
+    kept["PATH"] = os.pathsep.join(dict.fromkeys(path))
+    if not any((Path(folder) / "rocekit").is_dir() for folder in sys.path if "site-packages" in folder):
+        # Run from a source tree that is not installed: the command finds the same rocekit.
+        kept["PYTHONPATH"] = os.pathsep.join(filter(None, (source, kept.get("PYTHONPATH"))))
+    return kept
+
+
+def _run_in_place(order: Order, sinks: tuple[BinaryIO, BinaryIO]) -> tuple[Session, str]:
+    import socket
+
+    ours, theirs = socket.socketpair()
+    with tempfile.TemporaryDirectory(prefix="rocekit-lab-") as folder, ours, theirs:
+        Path(folder, "order.json").write_text(order.to_json())
+        environment = dict(os.environ)
+        environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rocekit.lab.agent", folder, str(theirs.fileno())],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+        theirs.close()
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            session = follow(
+                control=ours.fileno(),
+                streams=(process.stdout.fileno(), process.stderr.fileno()),
+                sinks=sinks,
+                alive=lambda: process.poll() is None,
+                hello_limit_s=30.0,
+                up_limit_s=UP_LIMIT_S,
+                timeout_s=order.timeout_s,
+            )
+        finally:
+            # The agent sees its channel end, ends the command and undoes the set-up; only then, if ever, by force.
+            ours.close()
+            _end_agent(process)
+    return session, os.uname().release
+
+
+def _end_agent(process: subprocess.Popen[bytes]) -> None:
+    def reap(seconds: float) -> bool:
+        try:
+            process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    if not reap(30.0):
+        end_group(process.pid, reap)
+
+
+def _keep(landing: Path, out: Path | None) -> Path | None:
+    """Move what came back to where it belongs."""
+    import shutil
+
+    if out is None:
+        if not any(landing.iterdir()):
+            return None
+        out = _fresh(Path.cwd())
+    out.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(landing, out, symlinks=True, dirs_exist_ok=True)
+    return out
+
+
+def _fresh(folder: Path) -> Path:
+    number = 1
+    while True:
+        candidate = folder / ("lab-out" if number == 1 else f"lab-out-{number}")
+        try:
+            candidate.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return candidate

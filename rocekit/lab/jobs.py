@@ -1,0 +1,312 @@
+"""Several pairs of programs in one lab, each captured: what the captures in ``pcaps/`` and the tests are made with.
+
+Booting the lab's VM costs far more than running a program in it, so all jobs share one lab:
+
+    run_jobs([Job("send", server="ib_send_bw -d rxe1 -x 1", client="ib_send_bw -d rxe0 -x 1 10.9.0.2")], out)
+
+leaves in ``out``, for each job, ``NAME.pcap`` (seen on rxe0's end, nanoseconds), ``NAME.server.txt`` and
+``NAME.client.txt`` (what the programs printed), and one ``manifest.json`` that tells how each ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from rocekit.lab.net import A, B, LabError, set_netem, tool
+
+if TYPE_CHECKING:
+    from rocekit.lab.front import LabResult
+
+READY_LIMIT_S = 20.0
+TCPDUMP = (
+    "tcpdump",
+    *("-i", A.interface, "--time-stamp-precision=nano", "--immediate-mode", "-U"),
+    *("-B", "65536", "-s", "0", "-Z", "root"),
+)
+"""Immediate mode: else the kernel hands packets over up to a second late, and a capture that ends loses its tail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A server, a client, and what happens to their packets.
+
+    ``server`` and ``client`` are shell commands with $OUT naming the output folder and $NAME the job; the client
+    starts once the server listens (on a TCP port or for the connection manager), or after ``settle_s`` where it does
+    neither. A job without a server has just a client. ``limit_s`` bounds the client; a server still there
+    ``linger_s`` after the client's end is ended, which is no error for receivers of lost datagrams.
+    """
+
+    name: str
+    client: str
+    server: str | None = None
+    netem: str | None = None
+    netem_b: str | None = None
+    limit_s: float = 60.0
+    linger_s: float = 5.0
+    settle_s: float = 3.0
+    capture_filter: str = "udp port 4791"
+    truth: dict[str, Any] = field(default_factory=dict)
+    """What the programs were told to do, for whoever reads the manifest."""
+
+
+def run_jobs(jobs: Sequence[Job], out: Path, *, timeout_s: float | None = None, **options: Any) -> LabResult:
+    """Run the jobs in one lab and bring back captures, outputs and manifest.
+
+    Args:
+        jobs: with names that differ.
+        out: the folder for all of it.
+        timeout_s: for all jobs together; by default what the jobs' own limits add up to.
+        options: passed on to ``rocekit.lab.run``.
+
+    Raises:
+        LabError: no lab, or not all jobs came to their end in time.
+    """
+    import tempfile
+
+    from rocekit.lab.front import run
+
+    names = [job.name for job in jobs]
+    if len(set(names)) != len(names) or not all(re.fullmatch(r"[\w.+-]+", name) for name in names):
+        raise ValueError("jobs need names that differ and can be file names")
+    limit = timeout_s or sum(job.limit_s + job.linger_s + READY_LIMIT_S + 15 for job in jobs)
+    # /tmp is seen in the VM; a temporary folder elsewhere might not be.
+    with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="rocekit-jobs-") as listing:
+        json.dump([asdict(job) for job in jobs], listing)
+        listing.flush()
+        command = (sys.executable, "-m", "rocekit.lab.jobs", listing.name)
+        result = run(command, out=out, timeout_s=limit, **options)
+    if result.returncode:
+        raise LabError(f"the lab's jobs ended with status {result.returncode} (124: out of time)")
+    return result
+
+
+def load_manifest(out: Path) -> dict[str, dict[str, Any]]:
+    """The manifest's entries by job name."""
+    return {entry["name"]: entry for entry in json.loads((out / "manifest.json").read_text())["jobs"]}
+
+
+def run_job(job: Job, out: Path) -> dict[str, Any]:
+    """One job, inside the lab; returns its entry of the manifest."""
+    for end, words in ((A, job.netem), (B, job.netem_b)):
+        set_netem(end, words)
+    pcap = out / f"{job.name}.pcap"
+    began = time.monotonic()
+    with (out / f"{job.name}.tcpdump.txt").open("w+") as log:
+        capture = subprocess.Popen(
+            [*TCPDUMP, "-w", str(pcap), job.capture_filter],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            _wait_for_capture(capture, Path(log.name))
+            before = _counters()
+            programs = _run_programs(job, out)
+            after = _counters()
+        finally:
+            _stop_capture(capture, pcap)
+    said = (out / f"{job.name}.tcpdump.txt").read_text()
+    (out / f"{job.name}.tcpdump.txt").unlink()
+    return {
+        **asdict(job),
+        **programs,
+        "pcap": pcap.name,
+        "captured": _number(r"(\d+) packets? captured", said),
+        "dropped_by_kernel": _number(r"(\d+) packets? dropped by kernel", said),
+        "counters": {
+            device: {
+                name: n - before[device].get(name, 0)
+                for name, n in values.items()
+                if n != before[device].get(name)
+            }
+            for device, values in after.items()
+        },
+        "seconds": round(time.monotonic() - began, 3),
+    }
+
+
+def _number(pattern: str, text: str) -> int | None:
+    found = re.search(pattern, text)
+    return int(found[1]) if found else None
+
+
+def _wait_for_capture(capture: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + READY_LIMIT_S
+    while "listening on" not in log.read_text():
+        if capture.poll() is not None or time.monotonic() > end:
+            raise LabError(f"tcpdump did not start: {log.read_text().strip() or 'no word from it'}")
+        time.sleep(0.02)
+
+
+def _stop_capture(capture: subprocess.Popen[bytes], pcap: Path) -> None:
+    """Once the file has stopped growing, so that its tail is in it."""
+    size = -1
+    for _ in range(20):
+        time.sleep(0.3)
+        now = pcap.stat().st_size if pcap.exists() else 0
+        if now == size:
+            break
+        size = now
+    capture.send_signal(signal.SIGINT)
+    try:
+        capture.wait(10)
+    except subprocess.TimeoutExpired:
+        capture.kill()
+        capture.wait()
+
+
+def _run_programs(job: Job, out: Path) -> dict[str, Any]:
+    environment = {**os.environ, "OUT": str(out), "NAME": job.name}
+    result: dict[str, Any] = {"server_result": None, "client_result": None}
+    server: subprocess.Popen[bytes] | None = None
+    with (
+        (out / f"{job.name}.server.txt").open("wb") as server_text,
+        (out / f"{job.name}.client.txt").open("wb") as client_text,
+    ):
+        try:
+            if job.server is not None:
+                server = _shell(job.server, environment, server_text)
+                _wait_until_listening(server, job.settle_s)
+            client = _shell(job.client, environment, client_text)
+            result["client_result"] = _finish(client, job.limit_s)
+        finally:
+            if server is not None:
+                result["server_result"] = _finish(server, job.linger_s)
+    if job.server is None:
+        (out / f"{job.name}.server.txt").unlink()
+    return result
+
+
+def _shell(command: str, environment: dict[str, str], sink: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["/bin/bash", "-c", command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=sink,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _finish(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
+    """Wait for a program, end its whole group if need be, and say how it went."""
+    killed = False
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        killed = True
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, number)
+                process.wait(2.0)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+            except ProcessLookupError:
+                break
+        process.wait()
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    return {"returncode": process.returncode, "killed": killed}
+
+
+def _wait_until_listening(server: subprocess.Popen[bytes], settle_s: float) -> None:
+    """Until a process of the server's group listens, by TCP or the connection manager."""
+    began = time.monotonic()
+    while time.monotonic() - began < settle_s and server.poll() is None:
+        pids = _group(server.pid)
+        if _listens_tcp(pids) or _listens_cm(pids):
+            # Listening is one step before accepting; programs take it at once.
+            time.sleep(0.2)
+            return
+        time.sleep(0.1)
+
+
+def _group(leader: int) -> set[int]:
+    pids = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # "pid (name) state ppid pgrp …": the name may hold blanks and brackets.
+            if int(stat.read_text().rpartition(")")[2].split()[2]) == leader:
+                pids.add(int(stat.parent.name))
+        except (OSError, ValueError, IndexError):
+            continue
+    return pids
+
+
+def _listens_tcp(pids: set[int]) -> bool:
+    inodes = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = Path("/proc/net", table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        inodes |= {fields[9] for line in lines if (fields := line.split())[3] == "0A"}
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                target = os.readlink(descriptor)
+            except OSError:
+                continue
+            if target.startswith("socket:[") and target[8:-1] in inodes:
+                return True
+    return False
+
+
+def _listens_cm(pids: set[int]) -> bool:
+    try:
+        shown = json.loads(tool("rdma", "-j", "resource", "show", "cm_id") or "[]")
+    except (LabError, ValueError):
+        return False
+    return any(entry.get("pid") in pids and entry.get("state") == "LISTEN" for entry in shown)
+
+
+def _counters() -> dict[str, dict[str, int]]:
+    """rxe's own counts of what it did, per device."""
+    counts: dict[str, dict[str, int]] = {}
+    for end in (A, B):
+        folder = Path("/sys/class/infiniband", end.device, "ports/1/hw_counters")
+        counts[end.device] = {}
+        for path in folder.glob("*"):
+            try:
+                counts[end.device][path.name] = int(path.read_text())
+            except (OSError, ValueError):
+                continue
+    return counts
+
+
+def main(arguments: Sequence[str]) -> int:
+    """``python -m rocekit.lab.jobs JOBS.json``, inside the lab."""
+    out = Path(os.environ["ROCEKIT_LAB_OUT"])
+    jobs = [Job(**entry) for entry in json.loads(Path(arguments[0]).read_text())]
+    entries = []
+    for number, job in enumerate(jobs, 1):
+        entry = run_job(job, out)
+        entries.append(entry)
+        status = [entry[key] and entry[key]["returncode"] for key in ("server_result", "client_result")]
+        print(
+            f"{number}/{len(jobs)} {job.name}: server {status[0]}, client {status[1]}, "
+            f"{entry['captured']} packets, {entry['seconds']:.1f} s",
+            flush=True,
+        )
+        # After each job, so that a lab that dies tells of what came before.
+        manifest = {"kernel": os.uname().release, "tcpdump": shlex.join(TCPDUMP), "jobs": entries}
+        (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,364 @@
+"""The lab in a small QEMU VM, for machines whose own kernel has no rxe or whose user is not root.
+
+virtme-ng's ``virtme-run`` boots an installed distribution kernel on the machine's own files, read-only over
+9p: the guest sees the same /usr, virtual environment and source tree. Standard streams and control channel
+of the command are virtio-serial ports of our own, so that nothing of the boot gets between them.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import select
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from rocekit.lab.agent import Order
+from rocekit.lab.link import Session, end_group, follow
+from rocekit.lab.net import LabError
+
+PORTS = ("control", "stdout", "stderr")
+SHARE = "/run/rocekit/share"
+"""Where the guest sees the folder that is shared with it, writable."""
+ROOT_TAG = "rocekit.root"
+CACHED_ROOT = """
+mkdir -p /run/rocekit/root /run/rocekit/upper /run/rocekit/work
+if mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose {tag} /run/rocekit/root; then
+  for d in /run/rocekit/root/*; do
+    n=/${{d##*/}}
+    case $n in /proc|/sys|/dev|/run|/tmp|/lost+found) continue;; esac
+    [ -d "$d" ] && [ ! -L "$d" ] && mount --bind "$d" "$n"
+  done
+fi
+mount -t overlay -o lowerdir=/tmp,upperdir=/run/rocekit/upper,workdir=/run/rocekit/work lab-tmp /tmp
+"""
+"""virtme mounts the machine's files without a cache: every program start reads them again, which under emulation
+takes most of the time. The machine's root once more, cached, over it. What is on /tmp can be written, in memory."""
+UNNEEDED = [
+    "kvm_amd",
+    "kvm_intel",
+    "ccp",
+    "psmouse",
+    "sg",
+    "sr_mod",
+    "ahci",
+    "iTCO_wdt",
+    "i2c_i801",
+    "lpc_ich",
+    "pcspkr",
+    "serio_raw",
+    "i6300esb",
+    "aesni_intel",
+    "sha512_ssse3",
+    "sha256_ssse3",
+    "sha1_ssse3",
+    "ghash_clmulni_intel",
+    "crct10dif_pclmul",
+    "powernow_k8",
+    "evdev",
+    "qemu_fw_cfg",
+]
+"""Modules that udev would load at boot and nobody here wants: they double the boot time under emulation."""
+KVM_HELLO_S = 30.0
+"""With working KVM the guest speaks within seconds; one that does not is broken (nested virtualisation)."""
+UP_LIMIT_S = 120.0
+QEMU_PACKAGE = {"x86_64": "qemu-system-x86", "aarch64": "qemu-system-arm"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An installed kernel that the VM can boot."""
+
+    version: str
+    image: Path
+
+
+def newest_kernel(boot: Path = Path("/boot"), modules: Path = Path("/lib/modules")) -> Kernel | None:
+    """The newest installed kernel whose modules include rdma_rxe, or None."""
+    found = []
+    for image in boot.glob("vmlinuz-*"):
+        version = image.name.removeprefix("vmlinuz-")
+        if has_module(modules / version, "rdma_rxe") and os.access(image, os.R_OK):
+            found.append(Kernel(version, image))
+    return max(found, key=lambda kernel: version_key(kernel.version), default=None)
+
+
+def version_key(version: str) -> list[tuple[int, int, str]]:
+    """Orders kernel versions as people do: 6.1.0-9 before 6.1.0-10."""
+    return [
+        (1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"\d+|[a-z]+", version)
+    ]
+
+
+def has_module(folder: Path, name: str) -> bool:
+    """Whether a kernel's module folder has a module, compressed or not."""
+    index = folder / "modules.dep"
+    try:
+        text = index.read_text()
+    except OSError:
+        return any(folder.rglob(f"{name}.ko*")) if folder.is_dir() else False
+    return re.search(rf"^\S*/{name}\.ko", text, re.MULTILINE) is not None
+
+
+def virtme_run() -> str | None:
+    """virtme-ng's starter: beside this Python first, then on PATH."""
+    beside = Path(sys.executable).parent / "virtme-run"
+    if os.access(beside, os.X_OK):
+        return str(beside)
+    return shutil.which("virtme-run")
+
+
+def qemu() -> str | None:
+    """QEMU's emulator of this machine's own architecture, or None."""
+    return shutil.which(f"qemu-system-{platform.machine()}")
+
+
+def kvm_promising() -> bool:
+    """Whether KVM is worth trying: accessible, and the processor offers virtualisation.
+
+    A /dev/kvm on a processor without the flag is one that a hypervisor passes through; QEMU asserts or hangs there.
+    """
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return False
+    if platform.machine() != "x86_64":
+        return True
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return re.search(r"^flags\s*:.*\b(vmx|svm)\b", flags, re.MULTILINE) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """How large the VM is and how long it may take to come up."""
+
+    memory: str = "2G"
+    cpus: int = 2
+    boot_timeout_s: float = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A VM that has done its work."""
+
+    session: Session
+    kernel: str
+    accelerator: str
+    log: str
+
+
+def run_in_vm(order: Order, guest: Guest, sinks: tuple[BinaryIO, BinaryIO], out: Path) -> Ended:
+    """Boot, run the order, bring its output folder back into ``out``, and leave nothing behind.
+
+    KVM is used where it works; where the guest does not speak in time under it, emulation takes over.
+
+    Raises:
+        LabError: something is missing, or a limit passed; the message carries the last words of the boot.
+    """
+    kernel = newest_kernel()
+    if kernel is None:
+        raise LabError("no installed kernel has rdma_rxe: apt-get install linux-image-amd64")
+    if kvm_promising():
+        limit = min(KVM_HELLO_S, guest.boot_timeout_s)
+        try:
+            return _boot(order, guest, kernel, "kvm", limit, sinks, out)
+        except _NoHelloError:
+            pass
+    return _boot(order, guest, kernel, "tcg", guest.boot_timeout_s, sinks, out)
+
+
+class _NoHelloError(LabError):
+    """The guest never spoke: with KVM, a reason to try without."""
+
+
+def _boot(
+    order: Order,
+    guest: Guest,
+    kernel: Kernel,
+    accelerator: str,
+    hello_limit_s: float,
+    sinks: tuple[BinaryIO, BinaryIO],
+    out: Path,
+) -> Ended:
+    with ExitStack() as stack:
+        folder = _short_folder(stack)
+        share = folder / "share"
+        (share / "out").mkdir(parents=True)
+        inside = Order(
+            order.command,
+            order.directory,
+            order.environment,
+            order.timeout_s,
+            order.netem,
+            order.netem_b,
+            f"{SHARE}/out",
+            "/run/rocekit/out",
+        )
+        (share / "order.json").write_text(inside.to_json())
+        listeners = [stack.enter_context(_listener(folder / name)) for name in PORTS]
+        process = _start(_command(folder, share, kernel, guest, accelerator), folder)
+        log = _Log(process)
+        stack.callback(log.close)
+        stack.callback(end_group, process.pid, lambda seconds: _gone(process, seconds))
+        start = time.monotonic()
+        session: Session | None = None
+        try:
+            connections = [stack.enter_context(_accept(listener, process, start)) for listener in listeners]
+            session = follow(
+                control=connections[0].fileno(),
+                streams=(connections[1].fileno(), connections[2].fileno()),
+                sinks=sinks,
+                alive=lambda: process.poll() is None,
+                hello_limit_s=hello_limit_s,
+                up_limit_s=UP_LIMIT_S,
+                timeout_s=order.timeout_s,
+            )
+        except LabError as error:
+            raise _with_log(error, log) from error
+        finally:
+            if session is not None or any((share / "out").iterdir()):
+                shutil.copytree(share / "out", out, symlinks=True, dirs_exist_ok=True)
+        return Ended(session, kernel.version, accelerator, log.text())
+
+
+def _with_log(error: LabError, log: _Log) -> LabError:
+    lines = [line.strip() for line in log.text().splitlines() if line.strip()]
+    words = f" (the VM's last words: {lines[-1][:200]})" if lines else ""
+    return type(error)(f"{error}{words}")
+
+
+class _Log:
+    """Collects what a VM prints beside its command; the first 256 KB and no more."""
+
+    LIMIT = 1 << 18
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        self._pipe = process.stdout
+        self._data = bytearray()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while data := os.read(self._pipe.fileno(), 65536):
+            self._data += data[: self.LIMIT - len(self._data)]
+
+    def text(self) -> str:
+        return self._data.decode(errors="replace")
+
+    def close(self) -> None:
+        """After the processes have ended, and the pipe with them."""
+        self._thread.join(5.0)
+        if not self._thread.is_alive():
+            self._pipe.close()
+
+
+def _short_folder(stack: ExitStack) -> Path:
+    """A private folder that is removed afterwards; short, since a socket's path has at most 107 bytes."""
+    base = tempfile.gettempdir()
+    return Path(
+        stack.enter_context(
+            tempfile.TemporaryDirectory(
+                prefix="rocekit-lab-", dir=base if len(base) < 60 else "/tmp", ignore_cleanup_errors=True
+            )
+        )
+    )
+
+
+@contextmanager
+def _listener(path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+        yield listener
+
+
+def _accept(listener: socket.socket, process: subprocess.Popen[bytes], start: float) -> socket.socket:
+    """QEMU connects to all ports as it starts, before the guest runs."""
+    while not select.select([listener], [], [], 0.2)[0]:
+        if process.poll() is not None:
+            raise _NoHelloError(f"the VM did not start: virtme-run ended with status {process.returncode}")
+        if time.monotonic() > start + KVM_HELLO_S:
+            raise _NoHelloError(f"QEMU did not start within {KVM_HELLO_S:.0f} s; it was killed")
+    return listener.accept()[0]
+
+
+def _command(folder: Path, share: Path, kernel: Kernel, guest: Guest, accelerator: str) -> list[str]:
+    starter = virtme_run()
+    if starter is None or qemu() is None:
+        package = QEMU_PACKAGE.get(platform.machine(), "qemu-system")
+        raise LabError(
+            f"QEMU is missing: apt-get install {package}"
+            if starter
+            else "virtme-ng is missing: pip install virtme-ng"
+        )
+    source = Path(__file__).resolve().parents[2]
+    agent = ("env", f"PYTHONPATH={source}", sys.executable, "-m", "rocekit.lab.agent", SHARE)
+    devices = [
+        "-fsdev local,id=rk_root,path=/,security_model=none,readonly=on,multidevs=remap",
+        f"-device virtio-9p-pci,fsdev=rk_root,mount_tag={ROOT_TAG}",
+        f"-device virtio-serial-pci,id=rocekit,max_ports={len(PORTS) + 1}",
+    ]
+    for name in PORTS:
+        # A comma in QEMU's options is written twice.
+        path = str(folder / name).replace(",", ",,")
+        devices.append(f"-chardev socket,id=rk_{name},path={shlex.quote(path)}")
+        devices.append(f"-device virtserialport,bus=rocekit.0,chardev=rk_{name},name=rocekit.{name}")
+    return [
+        starter,
+        *("--kimg", str(kernel.image), "--mods", "auto", "--force-9p", "--disable-microvm"),
+        *(("--disable-kvm",) if accelerator == "tcg" else ()),
+        *("--memory", guest.memory, "--cpus", str(guest.cpus), "--user", "root"),
+        *(
+            f"--rwdir={SHARE}={share}",
+            "--show-boot-console",
+            "-a",
+            "modprobe.blacklist=" + ",".join(UNNEEDED),
+        ),
+        *("--script-sh", f"{CACHED_ROOT.format(tag=ROOT_TAG)}exec {shlex.join(agent)}"),
+        *(
+            "--qemu-opts",
+            *shlex.split(" ".join((*devices, *(("-cpu", "max") if accelerator == "tcg" else ())))),
+        ),
+    ]
+
+
+def _start(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    """In a session of its own, its temporary files in our folder.
+
+    What it prints goes through a pipe: QEMU opens its console by name, and would cut a file short.
+    """
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    environment["PATH"] = os.pathsep.join(
+        (str(Path(sys.executable).parent), environment.get("PATH", ""), "/usr/sbin", "/sbin")
+    )
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _gone(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True

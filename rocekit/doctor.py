@@ -14,9 +14,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from rocekit.lab import checks
+from rocekit.lab.checks import KERNEL_PACKAGE
+from rocekit.lab.vm import has_module as module_installed
+from rocekit.lab.vm import newest_kernel
 
 CAP_NET_RAW = 13
 """Its bit in the capability sets of /proc/PID/status (capability.h); AF_PACKET sockets need it, packet(7)."""
@@ -76,7 +81,7 @@ ABILITIES: tuple[tuple[str, str, tuple[tuple[str, ...], ...]], ...] = (
         "make traffic on this machine's own devices: inject, devices",
         (("pyverbs", "kernel_rdma", "devices"),),
     ),
-    ("lab", "two rxe devices that talk: lab", (("root", "rxe"), ("qemu", "lab_kernel", "vng", "busybox"))),
+    ("lab", "two rxe devices that talk: lab", (("lab_in_place",), ("lab_vm",))),
     ("verify", "compare with tshark: verify", (("tshark", "pyshark"),)),
 )
 
@@ -104,6 +109,15 @@ def _first_line(program: str, option: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Lab:
+    """What the lab says of itself."""
+
+    pieces: Callable[[], Sequence[checks.Check]] = checks.check
+    native_obstacle: Callable[[], str | None] = checks.native_obstacle
+    vm_obstacle: Callable[[], str | None] = checks.vm_obstacle
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """Where to look. The defaults are this machine; tests hand over a folder that stands for one."""
 
@@ -118,6 +132,7 @@ class Machine:
     module_found: Callable[[str], bool] = _module_found
     package_version: Callable[[str], str | None] = _package_version
     first_line: Callable[[str, str], str] = _first_line
+    lab: Lab = field(default_factory=Lab)
 
     def program(self, name: str) -> str | None:
         """A program's path: on PATH, or beside the interpreter as in a virtual environment; else None."""
@@ -149,33 +164,14 @@ class Machine:
         return self.sudo(f"apt-get install --no-install-recommends {' '.join(packages)}")
 
 
-def has_module(machine: Machine, module: str, release: str | None = None) -> str | None:
-    """``"loaded"``, ``"built in"`` or ``"available"`` when a kernel has the module, else None.
-
-    Without ``release`` the running kernel is meant; with it, one that is installed.
-    """
-    spelled = re.compile(rf"/{module.replace('_', '[-_]')}\.ko")
-    if release is None and (machine.root / "sys/module" / module).exists():
+def has_module(machine: Machine, module: str) -> str | None:
+    """``"loaded"``, ``"built in"`` or ``"available"`` when the running kernel has the module, else None."""
+    folder = machine.root / "lib/modules" / machine.release
+    if (machine.root / "sys/module" / module).exists():
         return "loaded"
-    for folder in ("lib/modules", "usr/lib/modules"):
-        base = f"{folder}/{release or machine.release}"
-        if spelled.search(machine.text(f"{base}/modules.builtin")):
-            return "built in"
-        if spelled.search(machine.text(f"{base}/modules.dep")):
-            return "available"
-    return None
-
-
-def lab_kernels(machine: Machine) -> list[str]:
-    """Releases of the installed kernels that have rxe and an image the VM can boot, newest last."""
-    found = [name.removeprefix("vmlinuz-") for name in machine.names("boot") if name.startswith("vmlinuz-")]
-    numbers = {r: [int(n) for n in re.findall(r"\d+", r)] for r in found}
-    return sorted((r for r in found if has_module(machine, "rdma_rxe", r)), key=lambda r: numbers[r])
-
-
-def _root(machine: Machine) -> Check:
-    ok = machine.euid == 0
-    return Check("root", "root", ok, "yes" if ok else f"user id {machine.euid}", None if ok else "sudo -s")
+    if f"/{module}.ko" in machine.text(f"lib/modules/{machine.release}/modules.builtin"):
+        return "built in"
+    return "available" if module_installed(folder, module) else None
 
 
 def _capture_rights(machine: Machine) -> Check:
@@ -214,14 +210,10 @@ def _rxe(machine: Machine) -> Check:
 
 def _kernel_fix(machine: Machine) -> str:
     """A kernel with rxe: the distribution's, unless it is installed and only not the one that runs."""
-    kernels = lab_kernels(machine)
-    if kernels:
-        return f"reboot into {kernels[-1]}, or rocekit lab -- COMMAND"
-    return machine.install(_kernel_package(machine))
-
-
-def _kernel_package(machine: Machine) -> str:
-    return f"linux-image-{ {'aarch64': 'arm64', 'x86_64': 'amd64'}.get(machine.arch, machine.arch) }"
+    kernel = newest_kernel(machine.root / "boot", machine.root / "lib/modules")
+    if kernel is not None:
+        return f"reboot into {kernel.version}, or rocekit lab -- COMMAND"
+    return machine.install(KERNEL_PACKAGE.get(machine.arch, f"linux-image-{machine.arch}"))
 
 
 def _devices(machine: Machine) -> Check:
@@ -290,23 +282,19 @@ def _python_package(machine: Machine, name: str, package: str, extra: str) -> Ch
     return Check(name, package, True, version)
 
 
-def _lab_kernel(machine: Machine) -> Check:
-    kernels = lab_kernels(machine)
-    if kernels:
-        return Check("lab_kernel", "kernel for the lab's VM", True, f"/boot/vmlinuz-{kernels[-1]}")
-    return Check(
-        "lab_kernel",
-        "kernel for the lab's VM",
-        False,
-        "none with rxe in /boot",
-        machine.install(_kernel_package(machine)),
-    )
+def _lab(machine: Machine, name: str, title: str, obstacle: str | None) -> Check:
+    """A way to the lab. What stands in it is the lab's own finding, so that the two never disagree."""
+    if obstacle is None:
+        return Check(name, title, True, "nothing is missing")
+    pieces = [piece for piece in machine.lab.pieces() if not piece.ok and piece.name in obstacle]
+    fixes = "; ".join(dict.fromkeys(piece.fix for piece in pieces if piece.fix))
+    return Check(name, title, False, f"needs {', '.join(piece.name for piece in pieces)}", fixes or None)
 
 
 def _kvm(machine: Machine) -> Check:
     path = machine.root / "dev/kvm"
     if not path.exists():
-        return Check("kvm", "KVM", False, "no /dev/kvm: the lab's VM is emulated, and slower to boot")
+        return Check("kvm", "KVM", False, "no /dev/kvm: the lab's VM is emulated, and slower")
     if not os.access(path, os.R_OK | os.W_OK):
         return Check(
             "kvm",
@@ -349,17 +337,14 @@ PROGRAMS = {
 
 
 CHECKS: tuple[Callable[[Machine], Check], ...] = (
-    _root,
     _capture_rights,
     _kernel_rdma,
     _rxe,
     _devices,
     _pyverbs,
-    lambda m: _program(m, "qemu", "QEMU", f"qemu-system-{m.arch}", "qemu-system-x86"),
+    lambda m: _lab(m, "lab_in_place", "lab in place", m.lab.native_obstacle()),
+    lambda m: _lab(m, "lab_vm", "lab in a VM", m.lab.vm_obstacle()),
     _kvm,
-    _lab_kernel,
-    lambda m: _python_package(m, "vng", "virtme-ng", "lab"),
-    lambda m: _program(m, "busybox", "busybox", "busybox", "busybox-static", "--help"),
     lambda m: _program(m, "tcpdump", "tcpdump", "tcpdump", "tcpdump"),
     lambda m: _program(m, "tshark", "tshark", "tshark", "tshark"),
     lambda m: _python_package(m, "pyshark", "pyshark", "tshark"),

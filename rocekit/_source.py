@@ -27,7 +27,7 @@ CHUNK = 8 << 20  # bytes asked for at once: some ten thousand frames, and small 
 _POLL_S = 0.05  # how often a file that has not ended is looked at again
 _PIPE_BYTES = 1 << 20  # what an unprivileged process may have a pipe hold
 _HEAD = 1 << 16
-_STEP_OUT = 1 << 20  # uncompressed bytes made at once
+_GZIP_STEP = 1 << 14  # uncompressed bytes made at once, which is what an error in the stream costs
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -133,7 +133,7 @@ class GzipSource:
         self.problem: str | None = None
         self._raw = raw
         self._input = head
-        self._read = memoryview(bytearray(_HEAD))
+        self._read = memoryview(bytearray(_GZIP_STEP))
         self._error: type[Exception] = zlib.error
         self._library = zlib
         self._member = self._new()
@@ -158,7 +158,7 @@ class GzipSource:
             if not self._inside and not self._begin():
                 continue
             try:
-                data = self._member.decompress(self._input, min(len(target), _STEP_OUT))
+                data = self._member.decompress(self._input, min(len(target), _GZIP_STEP))
             except self._error as error:
                 self._done = True
                 self.problem = f"the gzip stream is damaged ({error})"
@@ -312,7 +312,7 @@ def open_source(
 
 
 def _fill(some: Callable[[memoryview], int | None], target: memoryview) -> int | None:
-    """Has ``some`` fill the target as far as it can: it gives little at a time, and batches have their cost."""
+    """Has ``some`` fill the target as far as it can: it gives little at a time, batches have their cost."""
     have = 0
     while have < len(target):
         got = some(target[have:])

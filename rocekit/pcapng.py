@@ -137,8 +137,8 @@ class PcapngFrames:
     def _collect(self) -> str:
         """Walks blocks and keeps the places of packets, up to a batch of them.
 
-        Says what it stopped at: a batch that is "full", a "part" of a block, a "section" header, or something
-        "bad". Bytes move and the byte order changes only after the batch is out.
+        Says what it stopped at: a batch that is "full" or has to be out first, a "part" of a block, a
+        "section" header, or something "bad". Bytes may move, and the byte order change, only after that.
         """
         window = self._window
         places = self._places.data
@@ -165,6 +165,8 @@ class PcapngFrames:
                 return "section"
             if self._u32(window.view, window.start + total - 4)[0] != total:
                 return "bad"
+            if kind == INTERFACE and self._count:
+                return "full"  # what came before it cannot name it
             self._block(kind, window.start, window.start + total - 4)
             window.start += total
         return "full"

@@ -11,6 +11,7 @@ import sys
 import threading
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def rows(reader: CaptureReader) -> list[Row]:
     return found
 
 
-def read(data: bytes, **options: int) -> tuple[list[Row], CaptureReader]:
+def read(data: bytes, **options: Any) -> tuple[list[Row], CaptureReader]:
     reader = open_capture(io.BytesIO(data), **options)
     return rows(reader), reader
 
@@ -163,7 +164,8 @@ def test_batches_carry_the_place_of_their_file_and_the_dtypes_of_the_contract() 
 
 
 def test_wrong_limits_are_the_callers_mistake() -> None:
-    for options in ({"batch_frames": 0}, {"chunk_bytes": 1}):
+    wrong: list[dict[str, Any]] = [{"batch_frames": 0}, {"chunk_bytes": 1}]
+    for options in wrong:
         with pytest.raises(ValueError, match="at least"):
             open_capture(io.BytesIO(pcap(THREE)), **options)
 
@@ -330,7 +332,7 @@ def test_standard_input_is_read_to_its_end() -> None:
 
 def test_a_pipe_delivers_what_has_come_before_more_comes() -> None:
     out, into = os.pipe()
-    with open(out, "rb", buffering=0) as source, open(into, "wb", buffering=0) as target:
+    with os.fdopen(out, "rb", 0) as source, os.fdopen(into, "wb", 0) as target:
         target.write(pcap(THREE))
         batches = iter(open_capture(source))
         assert len(next(batches)) == 3
@@ -363,7 +365,7 @@ def test_a_growing_file_is_followed_until_told_to_stop(tmp_path: Path) -> None:
 
 def test_a_followed_pipe_ends_when_told_so_from_another_thread() -> None:
     out, into = os.pipe()
-    with open(out, "rb", buffering=0) as source, open(into, "wb", buffering=0) as target:
+    with os.fdopen(out, "rb", 0) as source, os.fdopen(into, "wb", 0) as target:
         target.write(section() + interface() + enhanced(b"abcd"))
         reader = open_capture(source, follow=True)
         threading.Timer(0.2, reader.stop).start()
@@ -450,7 +452,7 @@ def test_what_is_written_is_read_back_whole(frames: list[Frame], data: st.DataOb
 
 
 def test_a_file_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="nowhere/x.pcapng: cannot be written: No such file"):
+    with pytest.raises(CaptureError, match=r"nowhere/x\.pcapng: cannot be written: No such file"):
         PcapngWriter(tmp_path / "nowhere" / "x.pcapng")
 
 
@@ -459,7 +461,6 @@ def test_a_full_disk_is_one_clear_error() -> None:
     writer = PcapngWriter("/dev/full")
     with pytest.raises(CaptureError, match="No space left"):
         writer.write(bytes(3 << 20), 0)
-        writer.flush()
     with pytest.raises(CaptureError, match="No space left"):
         writer.close()
 

@@ -1,0 +1,414 @@
+"""A soft RoCE v2 device: bytes and the time in, datagrams, timers and events out; no I/O, clock or
+randomness.
+
+The shell around it (a wire) calls, in any order::
+
+    device.receive(datagram, now_ns)         a datagram arrived: IP header to ICRC
+    device.next_timer()                      when handle_timer wants to be called, or None
+    device.handle_timer(now_ns)
+    device.datagrams_to_send(now_ns, limit)  what goes out now
+    device.events()                          asynchronous events and completion notifications
+
+and the program calls the verbs: ``alloc_pd``, ``reg_mr``, ``create_cq``, ``create_qp``, ``modify_qp``,
+``post_send``, ``post_recv``, ``poll_cq``, ``request_notify`` … with the meanings and errors of libibverbs
+(IBA chapter 11). Times are nanoseconds of any clock that does not go back. The same calls with the same seed
+give the same bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rocekit.soft.counters import Counters
+from rocekit.soft.memory import DM, MR, PD, AddressSpace, Regions
+from rocekit.soft.packet import DEFAULT_PKEY, ECN_CAPABLE, Datagram, Route, Unusable, parse
+from rocekit.soft.prng import Prng
+from rocekit.soft.qp import HALVES, Qp
+from rocekit.soft.queues import CQ, ReceiveQueue
+from rocekit.soft.record import Recorder
+from rocekit.soft.work import WC, PostError, RecvWR, SendWR, refuse
+
+_FIRST_QPN: Final = 17  # as rxe's first one
+_PKEY_MEMBERSHIP: Final = 0x8000  # 10.9.1.1: full member
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What ``ibv_query_device`` says a device can do at most."""
+
+    max_qp: int = 1 << 16
+    max_qp_wr: int = 1 << 14
+    max_sge: int = 32
+    max_cq: int = 1 << 16
+    max_cqe: int = 1 << 20
+    max_mr: int = 1 << 20
+    max_pd: int = 1 << 16
+    max_srq: int = 1 << 14
+    max_inline: int = 1024
+    max_qp_rd_atom: int = 128
+    max_dm_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something to tell the program: an ``ibv_event_type`` without its prefix, or ``COMPLETION``.
+
+    Attributes:
+        source: the QP, CQ or SRQ it is about.
+    """
+
+    type: str
+    source: Qp | CQ | ReceiveQueue
+
+
+class Device:
+    """A soft device with one port.
+
+    Args:
+        addresses: its IP addresses, which are its GIDs.
+        seed: what its keys and UDP source ports are drawn from.
+        recorder: writes down everything that is sent; None to save the time.
+        ecn: whether packets say that they are ECN capable.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        addresses: Sequence[str],
+        *,
+        seed: int = 0,
+        limits: Limits | None = None,
+        recorder: Recorder | None = None,
+        ecn: bool = True,
+    ) -> None:
+        if not addresses:
+            raise ValueError("a device has at least one address")
+        self.name = name
+        self.addresses = tuple(addresses)
+        self.limits = limits or Limits()
+        self.recorder = recorder
+        self.counters = Counters()
+        self.memory = AddressSpace()
+        self.regions = Regions(self.limits.max_mr)
+        self.qps: dict[int, Qp] = {}
+        self._ecn = ECN_CAPABLE if ecn else 0
+        self._random = Prng(seed, name)
+        self._next_qpn = _FIRST_QPN
+        self._next_handle = 1
+        self._handles: dict[str, int] = {"pd": 0, "cq": 0, "srq": 0, "dm": 0}
+        self._events: list[Event] = []
+        self._ready: deque[Qp] = deque()
+        self._waiting: set[int] = set()  # QPNs of _ready
+        self._timers: list[tuple[int, int]] = []
+        self._armed: dict[int, int] = {}
+        self._dm_used = 0
+
+    # -- what the shell calls
+
+    def receive(self, datagram: bytes, now_ns: int) -> None:
+        """Take in a datagram that arrived, from its IP header on. What is unusable is dropped and counted."""
+        try:
+            packet = parse(datagram)
+        except Unusable as unusable:
+            self.counters.count(str(unusable))
+            return
+        self.counters.count("rcvd_pkts")
+        qp = self.qps.get(packet.dest_qpn)
+        if qp is None:
+            self.counters.count("drop_unknown_qp")
+        elif packet.op.transport != qp.transport and packet.op.transport != "CNP":
+            self.counters.count("drop_transport")
+        elif qp.dest_ip is not None and packet.source != qp.dest_ip:
+            self.counters.count("drop_source")
+        elif not _same_partition(packet.pkey):
+            self.counters.count("drop_pkey")
+        else:
+            qp.receive(packet, now_ns)
+            self._touch(qp)
+
+    def next_timer(self) -> int | None:
+        """When ``handle_timer`` is to be called at the latest; it may turn out that nothing was due."""
+        return self._timers[0][0] if self._timers else None
+
+    def handle_timer(self, now_ns: int) -> None:
+        """Do what is due."""
+        while self._timers and self._timers[0][0] <= now_ns:
+            due, qpn = heapq.heappop(self._timers)
+            if self._armed.get(qpn) == due:
+                del self._armed[qpn]
+            qp = self.qps.get(qpn)
+            if qp is not None:
+                qp.requester.handle_timer(now_ns)
+                self._touch(qp)
+
+    def datagrams_to_send(self, now_ns: int, limit: int | None = None) -> list[Datagram]:
+        """What goes out now, at most ``limit`` datagrams; queue pairs take turns, a packet each."""
+        sent: list[Datagram] = []
+        while self._ready and (limit is None or len(sent) < limit):
+            qp = self._ready.popleft()
+            data = qp.next_packet(now_ns)
+            if data is None or qp.route is None:
+                self._waiting.discard(qp.qpn)
+            else:
+                sent.append(qp.route.datagram(data))
+                self._ready.append(qp)
+            self._arm(qp)
+        if sent:
+            self.counters.count("sent_pkts", len(sent))
+        return sent
+
+    def events(self) -> list[Event]:
+        """What happened since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    # -- what the queue pairs call
+
+    def tell(self, kind: str, source: Qp | CQ | ReceiveQueue) -> None:
+        """Note an event for the program."""
+        self._events.append(Event(kind, source))
+
+    def route(self, source: str, destination: str, qpn: int, dest_qpn: int, tclass: int) -> Route:
+        """A way for a QP's packets; the UDP source port is fixed for the flow (A17.4.3)."""
+        port = 0xC000 | ((qpn * 0x9E37 ^ dest_qpn * 0x79B9) >> 2 & 0x3FFF)
+        return Route(source, destination, qpn=qpn, udp_sport=port, tclass=tclass | self._ecn)
+
+    def post_to(self, rq: ReceiveQueue, wr: RecvWR) -> None:
+        """Append to a receive queue, or refuse."""
+        if len(wr.sges) > rq.max_sge:
+            raise PostError(errno.EINVAL, f"{len(wr.sges)} SGEs; the queue takes {rq.max_sge}")
+        if len(rq.queue) >= rq.max_wr:
+            raise PostError(errno.ENOMEM, f"all {rq.max_wr} receive requests are in use")
+        rq.queue.append(wr)
+        rq.posted += 1
+
+    def _touch(self, qp: Qp) -> None:
+        """Something happened to the QP: it may have something to send, and another deadline."""
+        if qp.qpn not in self._waiting:
+            self._waiting.add(qp.qpn)
+            self._ready.append(qp)
+        self._arm(qp)
+
+    def _arm(self, qp: Qp) -> None:
+        # One entry a QP: a deadline that moved back is found out when the old one comes due.
+        deadline = qp.requester.deadline()
+        if deadline is not None:
+            armed = self._armed.get(qp.qpn)
+            if armed is None or deadline < armed:
+                self._armed[qp.qpn] = deadline
+                heapq.heappush(self._timers, (deadline, qp.qpn))
+
+    # -- verbs: resources
+
+    def _take(self, kind: str, limit: int) -> int:
+        if self._handles[kind] >= limit:
+            raise refuse(errno.ENOMEM, f"all {limit} of {kind} are in use")
+        self._handles[kind] += 1
+        handle = self._next_handle
+        self._next_handle += 1
+        return handle
+
+    def _release(self, kind: str, users: int) -> None:
+        if users:
+            raise refuse(errno.EBUSY, f"the {kind} is still used by {users}")
+        self._handles[kind] -= 1
+
+    def alloc_pd(self) -> PD:
+        return PD(self._take("pd", self.limits.max_pd))
+
+    def dealloc_pd(self, pd: PD) -> None:
+        """Raises VerbsError EBUSY while a QP, region or SRQ belongs to it."""
+        self._release("pd", pd.users)
+
+    def reg_mr(self, pd: PD, addr: int, length: int, access: Iterable[str]) -> MR:
+        """A region over ``length`` bytes of ``memory`` at ``addr``.
+
+        Raises:
+            VerbsError: EFAULT where no such bytes are; EINVAL, ENOMEM as ``ibv_reg_mr``.
+        """
+        try:
+            view = self.memory.view(addr, length)
+        except ValueError as error:
+            raise refuse(errno.EFAULT, str(error)) from None
+        return self.regions.register(pd, addr, length, access, view, self._random.bits(8))
+
+    def dereg_mr(self, mr: MR) -> None:
+        self.regions.deregister(mr)
+
+    def alloc_dm(self, length: int) -> DM:
+        """Device memory; raises VerbsError ENOMEM when there is not so much left."""
+        if length < 1 or self._dm_used + length > self.limits.max_dm_bytes:
+            left = self.limits.max_dm_bytes - self._dm_used
+            raise refuse(errno.ENOMEM, f"{length} bytes of device memory; {left} are left")
+        self._dm_used += length
+        return DM(bytearray(length))
+
+    def free_dm(self, dm: DM) -> None:
+        if dm.regions:
+            raise refuse(errno.EBUSY, f"{dm.regions} regions stand on the device memory")
+        self._dm_used -= len(dm.data)
+
+    def reg_dm_mr(self, pd: PD, dm: DM, offset: int, length: int, access: Iterable[str]) -> MR:
+        """A region over device memory; its addresses begin at 0 (``IBV_ACCESS_ZERO_BASED``)."""
+        dm.copy_from(offset, length)  # checks the bounds
+        view = memoryview(dm.data)[offset : offset + length]
+        return self.regions.register(pd, 0, length, access, view, self._random.bits(8))
+
+    def create_cq(self, capacity: int) -> CQ:
+        if not 1 <= capacity <= self.limits.max_cqe:
+            raise refuse(
+                errno.EINVAL, f"a completion queue has 1 to {self.limits.max_cqe} entries, not {capacity}"
+            )
+        return CQ(self._take("cq", self.limits.max_cq), capacity, self.tell)
+
+    def destroy_cq(self, cq: CQ) -> None:
+        """Raises VerbsError EBUSY while a QP uses it."""
+        self._release("cq", cq.users)
+
+    def create_srq(self, pd: PD, max_wr: int, max_sge: int = 1, *, limit: int = 0) -> ReceiveQueue:
+        """A shared receive queue; ``SRQ_LIMIT_REACHED`` is told once when fewer than ``limit`` are left."""
+        self._check_queue("max_wr", max_wr, max_sge)
+        handle = self._take("srq", self.limits.max_srq)
+        pd.users += 1
+
+        def low(queue: ReceiveQueue) -> None:
+            self.tell("SRQ_LIMIT_REACHED", queue)
+
+        return ReceiveQueue(pd, max_wr, max_sge, handle=handle, shared=True, limit=limit, notify=low)
+
+    def destroy_srq(self, srq: ReceiveQueue) -> None:
+        self._release("srq", srq.users)
+        srq.pd.users -= 1
+
+    def _check_queue(self, name: str, max_wr: int, max_sge: int) -> None:
+        if not 0 <= max_wr <= self.limits.max_qp_wr:
+            raise refuse(errno.EINVAL, f"{name} is at most {self.limits.max_qp_wr}, not {max_wr}")
+        if not 0 <= max_sge <= self.limits.max_sge:
+            raise refuse(errno.EINVAL, f"a request has at most {self.limits.max_sge} SGEs, not {max_sge}")
+
+    def create_qp(
+        self,
+        pd: PD,
+        transport: str,
+        send_cq: CQ,
+        recv_cq: CQ | None = None,
+        *,
+        max_send_wr: int = 128,
+        max_recv_wr: int = 512,
+        max_send_sge: int = 4,
+        max_recv_sge: int = 4,
+        max_inline: int = 256,
+        srq: ReceiveQueue | None = None,
+        sq_sig_all: bool = False,
+    ) -> Qp:
+        """A queue pair in RESET.
+
+        Raises:
+            VerbsError: EINVAL for what the device cannot do, ENOMEM when there are too many.
+        """
+        if transport not in HALVES:
+            raise refuse(errno.EINVAL, f"a QP is {', '.join(HALVES)}, not {transport}")
+        self._check_queue("max_send_wr", max_send_wr, max_send_sge)
+        self._check_queue("max_recv_wr", max_recv_wr, max_recv_sge)
+        if max_inline > self.limits.max_inline:
+            raise refuse(errno.EINVAL, f"inline data is at most {self.limits.max_inline} bytes")
+        if len(self.qps) >= self.limits.max_qp:
+            raise refuse(errno.ENOMEM, f"all {self.limits.max_qp} QPs are in use")
+        qpn = self._next_qpn
+        self._next_qpn += 1
+        recv_cq = recv_cq or send_cq
+        qp = Qp(
+            self,
+            qpn,
+            pd,
+            transport,
+            send_cq,
+            recv_cq,
+            srq or ReceiveQueue(pd, max_recv_wr, max_recv_sge),
+            max_send_wr=max_send_wr,
+            max_send_sge=max_send_sge,
+            max_inline=max_inline,
+            sq_sig_all=sq_sig_all,
+        )
+        pd.users += 1
+        send_cq.users += 1
+        recv_cq.users += 1
+        if srq is not None:
+            srq.users += 1
+        self.qps[qpn] = qp
+        return qp
+
+    def destroy_qp(self, qp: Qp) -> None:
+        if self.qps.pop(qp.qpn, None) is None:
+            return
+        qp.pd.users -= 1
+        qp.send_cq.users -= 1
+        qp.recv_cq.users -= 1
+        if qp.rq.shared:
+            qp.rq.users -= 1
+        qp.send_cq.forget(qp.qpn)
+        qp.recv_cq.forget(qp.qpn)
+        if qp.qpn in self._waiting:
+            self._waiting.discard(qp.qpn)
+            self._ready.remove(qp)
+
+    # -- verbs: work
+
+    def modify_qp(self, qp: Qp, now_ns: int, **attributes: Any) -> None:
+        """Change a QP's state (``state=``) and attributes, by the names of :class:`Qp`.
+
+        Raises:
+            VerbsError: EINVAL; the message says what the transition needs or does not take.
+        """
+        qp.modify(now_ns, attributes)
+        self._touch(qp)
+
+    def post_send(self, qp: Qp, wrs: SendWR | Sequence[SendWR], now_ns: int) -> None:
+        """Post one request or several.
+
+        Raises:
+            PostError: ``bad_wr`` says which one was refused; those before it are posted.
+        """
+        self._post((wrs,) if isinstance(wrs, SendWR) else wrs, lambda wr: qp.post_send(wr, now_ns))
+        self._touch(qp)
+
+    def post_recv(self, qp: Qp, wrs: RecvWR | Sequence[RecvWR], now_ns: int) -> None:
+        """Post receive requests; errors as for ``post_send``."""
+        self._post((wrs,) if isinstance(wrs, RecvWR) else wrs, qp.post_recv)
+        self._touch(qp)
+
+    def post_srq_recv(self, srq: ReceiveQueue, wrs: RecvWR | Sequence[RecvWR]) -> None:
+        """Post to a shared receive queue; errors as for ``post_send``."""
+        self._post((wrs,) if isinstance(wrs, RecvWR) else wrs, lambda wr: self.post_to(srq, wr))
+
+    def _post(self, wrs: Sequence[Any], post: Any) -> None:
+        for i, wr in enumerate(wrs):
+            try:
+                post(wr)
+            except PostError as error:
+                error.bad_wr = i
+                raise
+
+    def poll_cq(self, cq: CQ, count: int = 1) -> list[WC]:
+        """At most ``count`` completions.
+
+        Raises:
+            VerbsError: EIO when the queue ran over.
+        """
+        if cq.overflowed and not len(cq):
+            raise refuse(errno.EIO, f"completion queue {cq.handle} ran over")
+        return cq.poll(count)
+
+    def request_notify(self, cq: CQ, solicited_only: bool = False) -> None:
+        """Ask for one ``COMPLETION`` event."""
+        cq.arm(solicited_only)
+
+
+def _same_partition(pkey: int) -> bool:
+    """Whether a packet's P_Key matches the one in the table: the same number, not both limited (10.9.3)."""
+    return (pkey ^ DEFAULT_PKEY) & ~_PKEY_MEMBERSHIP == 0

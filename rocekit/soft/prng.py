@@ -1,0 +1,49 @@
+"""Numbers that look random and follow from a seed alone: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+
+The engine draws starting PSNs, keys and UDP source ports from it, the wire its faults: a run is the same
+    every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+_MASK: Final = (1 << 64) - 1
+
+
+class Prng:
+    """A stream of numbers; ``Prng(seed, "name")`` is another one than ``Prng(seed, "other name")``."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, seed: int, stream: str = "") -> None:
+        self._state = seed & _MASK
+        for byte in stream.encode():
+            self._state = self.bits(64) ^ byte
+
+    def bits(self, n: int) -> int:
+        """A number of ``n`` bits, 1 to 64."""
+        self._state = (self._state + 0x9E37_79B9_7F4A_7C15) & _MASK
+        z = self._state
+        z = (z ^ z >> 30) * 0xBF58_476D_1CE4_E5B9 & _MASK
+        z = (z ^ z >> 27) * 0x94D0_49BB_1331_11EB & _MASK
+        return (z ^ z >> 31) >> (64 - n)
+
+    def below(self, limit: int) -> int:
+        """0 … limit − 1."""
+        return self.bits(64) * limit >> 64
+
+    def between(self, low: int, high: int) -> int:
+        """low … high, both included."""
+        return low + self.below(high - low + 1)
+
+    def chance(self, probability: float) -> bool:
+        return self.bits(53) < probability * (1 << 53)
+
+    def choice(self, items: Sequence[T]) -> T:
+        return items[self.below(len(items))]
+
+    def bytes(self, n: int) -> bytes:
+        return b"".join(self.bits(64).to_bytes(8, "big") for _ in range((n + 7) // 8))[:n]

@@ -1,7 +1,9 @@
 """Connections: QP pairs, and how two one-way flows are known to belong together.
 
-A RoCE packet names the QP it goes to, never the one it comes from (UD's DETH aside), so a capture shows one-way *flows*:
-(source address, destination address, destination QPN). Two flows make a connection. What says so is, in this order:
+A RoCE packet names the QP it goes to, never the one it comes from (UD's DETH aside), so a capture shows
+one-way *flows*:
+(source address, destination address, destination QPN). Two flows make a connection. What says so is, in this
+order:
 
 * ``cm``: the REQ and REP of the connection manager name both QPNs (IBA Vol. 1, 12.6);
 * ``journal``: the programs' own record names them;

@@ -1,7 +1,8 @@
-"""CM exchanges: which messages belong together, and what they say of the connection they make (IBA Vol. 1, 12.9).
+"""CM exchanges: which messages belong together, and what they say of the connection (IBA Vol. 1, 12.9).
 
-A REQ's ``local_comm_id`` comes back as the REP's ``remote_comm_id``; together they name both QPNs, starting PSNs and
-limits. The starting PSN in a message is the one at which its *receiver* shall begin to send (12.6.5, 12.6.8).
+A REQ's ``local_comm_id`` comes back as the REP's ``remote_comm_id``; together they name both QPNs, starting
+PSNs and limits. The starting PSN in a message is the one at which its *receiver* shall begin to send (12.6.5,
+12.6.8).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Which flow answers which, where neither the CM exchange nor a journal says so.
 
-Flows whose other half is not known wait in the lobby of their two hosts, with their packets, so that requests and
-answers can be tracked in the order of the capture once the pair is known. An acknowledgement speaks for the flow whose
-requested PSNs hold the PSN it acknowledges. Starting PSNs are random as a rule, so one acknowledgement decides; where
-several flows run on the same PSNs (some libraries start every QP at 0) answers are counted until one flow alone
-explains them all. What stays undecided stays unpaired.
+Flows whose other half is not known wait in the lobby of their two hosts, with their packets, so that requests
+and answers can be tracked in the order of the capture once the pair is known. An acknowledgement speaks for
+the flow whose requested PSNs hold the PSN it acknowledges. Starting PSNs are random as a rule, so one
+acknowledgement decides; where several flows run on the same PSNs (some libraries start every QP at 0) answers
+are counted until one flow alone explains them all. What stays undecided stays unpaired.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ class Lobby:
     def elect(self, answer: Flow) -> Flow | None:
         """The one flow that explains more of the answers than any other; equal UDP source ports break a tie.
 
-        Both directions of a QP pair often carry the same source port where it is derived from both QPNs (A17.3.1
-        leaves the choice open), so this only ever decides between flows that the PSNs allow.
+        Both directions of a QP pair often carry the same source port where it is derived from both QPNs
+        (A17.3.1 leaves the choice open), so this only ever decides between flows that the PSNs allow.
         """
         ranked = sorted(self.askers(answer), key=lambda f: -answer.votes.get(id(f), 0))
         best = [f for f in ranked if answer.votes.get(id(f), 0) == answer.votes.get(id(ranked[0]), 0)]

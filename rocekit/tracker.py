@@ -1,14 +1,14 @@
 """From packets to connections and transfers: one pass, in the capture's order.
 
-``Tracker.feed`` takes batches of packets as they come; ``finish`` says that no more will. It hands every packet to the
-side of the connection that it belongs to; the rules are in ``tracking``, the pairing in ``pairing``, the CM's in
-``exchanges``.
+``Tracker.feed`` takes batches of packets as they come; ``finish`` says that no more will. It hands every
+packet to the side of the connection that it belongs to; the rules are in ``tracking``, the pairing in
+``pairing``, the CM's in ``exchanges``.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,11 +18,11 @@ from rocekit import wire
 from rocekit.connections import Connection, Negotiated
 from rocekit.decode import ICRC_INVALID, ICRC_VALID
 from rocekit.exchanges import CmRecord, Exchange, Exchanges, qpns
-from rocekit.mad import parse_mad
+from rocekit.mad import Mad, parse_mad
 from rocekit.pairing import Flow, Lobby
 from rocekit.rows import Rows
 from rocekit.tracking import OPERATION, Requests
-from rocekit.transfers import SENT, Event, Transfer
+from rocekit.transfers import SENT, Event, Transfer, frame_reference
 
 if TYPE_CHECKING:
     from rocekit.decode import Packets
@@ -73,8 +73,8 @@ class Tracker:
         connections, transfers: all of them, in order of their ids.
         cm: the CM messages and exchanges.
         bad_icrc: frame references of packets that belong to no known connection.
-        icrc_ignored: whether the ICRCs are tracked regardless, because most are wrong from the start: then it is
-            not corruption but a capture, a device or a middlebox that does not keep them.
+        icrc_ignored: whether the ICRCs are tracked regardless, because most are wrong from the start: then it
+            is not corruption but a capture, a device or a middlebox that does not keep them.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Tracker:
         self._ud_seen: dict[tuple[int, int], int] = {}
         self._ud_order: deque[tuple[int, int]] = deque()
         self._addresses: list[str] = []
-        self._address_numbers: dict[str, int] = {}
+        self._mads: Mapping[int, Mad] | None = None
 
     # ------------------------------------------------------------------ what tracking tells
 
@@ -129,10 +129,16 @@ class Tracker:
 
     # ------------------------------------------------------------------ packets
 
-    def feed(self, packets: Packets) -> None:
-        """Take a batch of packets, later than all before."""
+    def feed(self, packets: Packets, mads: Mapping[int, Mad] | None = None) -> None:
+        """Take a batch of packets, later than all before.
+
+        Args:
+            packets: with their payloads at hand, unless
+            mads: has the MADs among them by frame reference.
+        """
         if not len(packets):
             return
+        self._mads = mads
         self._addresses = packets.addresses
         sound = self._sound(packets)
         if not sound.all():
@@ -144,7 +150,7 @@ class Tracker:
         for i in range(len(rows)):
             opcode = opcodes[i]
             kind = _KINDS[opcode]
-            if kind == _REQUEST or kind == _RESPONSE or kind == _CNP:
+            if kind in (_REQUEST, _RESPONSE, _CNP):
                 key = (sources[i] << _ADDRESS_BITS | destinations[i]) << _QPN_BITS | qpns_[i]
                 flow = flows.get(key)
                 if flow is None:
@@ -202,8 +208,6 @@ class Tracker:
 
     @staticmethod
     def _reference(packets: Packets, i: int) -> int:
-        from rocekit.transfers import frame_reference
-
         return frame_reference(int(packets.file[i]), int(packets.frame[i]))
 
     def _note_bad_icrc(self, packets: Packets, i: int) -> None:
@@ -280,7 +284,7 @@ class Tracker:
         connection = asker.connection
         if connection is None:
             first = asker
-            if 0 <= answer.high and answer.first_request_ns < asker.first_request_ns:
+            if answer.high >= 0 and answer.first_request_ns < asker.first_request_ns:
                 first = answer
             connection = self._connect(first, answer if first is asker else asker, "psn")
         else:
@@ -377,7 +381,7 @@ class Tracker:
     # ------------------------------------------------------------------ connection management
 
     def _management(self, r: Rows, i: int) -> None:
-        mad = parse_mad(r.payload(i))
+        mad = parse_mad(r.payload(i)) if self._mads is None else self._mads.get(r.frame[i])
         if mad is None:
             return
         src, dst = self._addresses[r.src[i]], self._addresses[r.dst[i]]

@@ -1,15 +1,16 @@
-"""The tracking state machine: one side's requests, reassembled in PSN order, and what the other side answered.
+"""The tracking state machine: one side's requests, reassembled in PSN order, and what answered them.
 
-A ``Requests`` object follows the requests of one end of a connection (IBA Vol. 1, 9.7.2 requester, 9.7.5 responder).
+A ``Requests`` object follows the requests of one end of a connection (IBA Vol. 1, 9.7.2 requester, 9.7.5
+responder).
 It works on unwrapped PSNs and keeps three marks:
 
 * ``expected``: every PSN below is assembled into a transfer, or given up as never shown by the capture;
 * ``high``: one past the highest PSN seen;
 * ``acked``: every PSN below is acknowledged.
 
-``expected == high`` is the plain course. Between them lie holes: PSNs not seen yet, and packets kept in ``ahead`` until
-the holes close, because only in PSN order do first, middle and last packets make messages. What happens to a PSN (sent
-again, refused, late) is an ``Event`` on the transfer that holds it.
+``expected == high`` is the plain course. Between them lie holes: PSNs not seen yet, and packets kept in
+``ahead`` until the holes close, because only in PSN order do first, middle and last packets make messages.
+What happens to a PSN (sent again, refused, late) is an ``Event`` on the transfer that holds it.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ if TYPE_CHECKING:
 
 #: A PSN this far from what is known belongs to another life of the QP (or to a hole of the capture as large).
 RESYNC: Final = 1 << 17
-#: Packets kept behind a hole before it is given up: more than any sender leaves unacknowledged (RC); UC never fills one.
+#: Packets kept behind a hole before it is given up: more than any sender leaves unacknowledged (RC); UC never
+#: fills one.
 AHEAD_RC: Final = 1 << 16
 AHEAD_UC: Final = 2048
 AHEAD_UC_NS: Final = 100_000_000
 #: Requests kept back at the start of an RC flow whose starting PSN is not known, until an answer fixes it.
 PROBATION: Final = 512
-#: Sent packets whose IP identification is remembered to tell the network's duplicates from the sender's repeats.
+#: Sent packets whose IP identification is remembered to tell the network's duplicates from the sender's
+#: repeats.
 RING: Final = 64
 #: Finished transfers kept so that late repeats find theirs.
 WINDOW: Final = 1024
@@ -154,7 +157,7 @@ class Requests:
         self.last_tx_ns = r.time_ns[i]
 
     def _span(self, r: Rows, i: int) -> int:
-        """PSNs that the request at row ``i`` takes: a READ as many as its response has packets; 0 when unknown."""
+        """PSNs that the request at row ``i`` takes: a READ as many as it has responses; 0 when unknown."""
         if OPERATION[r.opcode[i]] != "READ":
             return 1
         length = r.dma_length[i]
@@ -313,7 +316,7 @@ class Requests:
                 p < self.acked,
                 run.run,
                 not begun,
-            )  # fmt: skip
+            )
         )
         if not begun:
             event.sent_psn = self.high - 1
@@ -635,7 +638,7 @@ class Requests:
         self.unanswered = None
 
     def _started_by(self, r: Rows, i: int, operation: str) -> bool:
-        """Whether this response ends the probation; READ responses without any request stand for themselves."""
+        """Whether this response ends the probation; READ responses without a request stand for themselves."""
         psn = r.psn[i]
         if not self.held:
             if operation != "READ_RESPONSE":

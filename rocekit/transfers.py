@@ -1,7 +1,7 @@
 """What the packets of a connection add up to: transfers, and what happened to each of them on the way.
 
-A transfer is one message from its first packet to its last acknowledgement: what one work request becomes on the
-wire. ``tracking`` fills these records; everything behind reads them.
+A transfer is one message from its first packet to its last acknowledgement: what one work request becomes on
+the wire. ``tracking`` fills these records; everything behind reads them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
+    from rocekit.workrequests import WorkCompletion, WorkRequest
 
 ACKED: Final = "acked"
 UNACKNOWLEDGED: Final = "unacknowledged"
@@ -41,12 +42,13 @@ class Event:
     ``kind`` is one of
 
     * ``nak``, ``rnr_nak``: the responder refused at ``psn``; ``syndrome`` says how.
-    * ``repeat``: the requester sent ``psn`` … ``last_psn`` again; ``cause`` is ``nak``, ``rnr``, ``timeout`` or
-      ``implied_nak``; ``waited_ns`` is the silence before it, ``after_ack`` says that the capture had already shown
-      their acknowledgement; ``first_sight`` counts packets among them that the capture had not shown before; ``run``
-      numbers the go-back, which may pass over several transfers and ``opens`` in the first of them. In the one that
-      opens, ``sent_psn`` is the highest PSN sent before, ``answer_psn`` what the first acknowledgement (or NAK) after it
-      named (None while there is none), in ``answer_frame``, and ``reached_psn`` how far the repeat had come by then.
+    * ``repeat``: the requester sent ``psn`` … ``last_psn`` again; ``cause`` is ``nak``, ``rnr``, ``timeout``
+      or ``implied_nak``; ``waited_ns`` is the silence before it, ``after_ack`` says that the capture had
+      already shown their acknowledgement; ``first_sight`` counts packets among them that the capture had not
+      shown before; ``run`` numbers the go-back, which may pass over several transfers and ``opens`` in the
+      first of them. In the one that opens, ``sent_psn`` is the highest PSN sent before, ``answer_psn`` what
+      the first acknowledgement (or NAK) after it named (None while there is none), in ``answer_frame``, and
+      ``reached_psn`` how far the repeat had come by then.
     * ``response_repeat``: the responder sent these responses again.
     * ``hole``: PSNs passed over at this frame: lost before the capture point, late, or missed by the capture.
     * ``response_hole``: the same among a READ's responses.
@@ -54,8 +56,8 @@ class Event:
     * ``duplicate``: the same datagram seen twice.
     * ``missed``: acknowledged PSNs that the capture never showed.
 
-    ``side`` is the requester's, filled in where no transfer holds the event. Times are ns since the epoch, frames frame
-    references, PSNs unwrapped.
+    ``side`` is the requester's, filled in where no transfer holds the event. Times are ns since the epoch,
+    frames frame references, PSNs unwrapped.
     """
 
     kind: str
@@ -89,7 +91,8 @@ class Transfer:
         side: the requester's side of its connection: 0 for ``a``, 1 for ``b``.
         bytes: payload of the message, without pad and repeats.
         packets: the message's own packets, once each.
-        request_end_ns: when the requester's last packet was seen (a READ's request); ``last_ns`` is the message's.
+        request_end_ns: when the requester's last packet was seen (a READ's request); ``last_ns`` is the
+        message's.
         missing: PSNs of the message that the capture never showed.
         started, ended: whether its first and last packet are known.
     """
@@ -129,8 +132,10 @@ class Transfer:
     response_next: int = 0
     events: list[Event] = field(default_factory=list)
     duplicates: int = 0
-    wr: Any = None
-    wc: Any = None
+    wr: WorkRequest | None = None
+    wc: WorkCompletion | None = None
+    recv_wr: WorkRequest | None = None
+    recv_wc: WorkCompletion | None = None
 
     @property
     def requester(self) -> dict[str, Any]:

@@ -1,0 +1,330 @@
+"""The whole way from captures and journals to connections, transfers and findings.
+
+import rocekit
+a = rocekit.analyze("x.pcapng")
+print(a)
+slow = a.transfers.where(operation="READ", status="acked")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import numpy as np
+
+from rocekit.capture import CaptureReader, open_capture
+from rocekit.correlate import Correlation, correlate, journal_pairs
+from rocekit.decode import Counts, Decoder
+from rocekit.findings import Evidence, Finding, find
+from rocekit.journal import Journal, merge, read_journal
+from rocekit.mad import Mad, find_mads
+from rocekit.observe import Observer
+from rocekit.packets import Packets, empty_packets
+from rocekit.several import Alignment
+from rocekit.several import merge as merge_captures
+from rocekit.tracker import Tracker
+from rocekit.transfers import frame_reference
+from rocekit.workrequests import read_programs
+
+if TYPE_CHECKING:
+    from rocekit.connections import Connection
+    from rocekit.exchanges import CmRecord
+    from rocekit.explain import Explanation
+    from rocekit.transfers import Transfer
+
+SCHEMA: Final = "rocekit/1"
+JOURNAL_SUFFIX: Final = ".journal.jsonl"
+_CAPTURE_SUFFIXES: Final = (".gz", ".zst", ".pcapng", ".pcap", ".cap")
+
+T = TypeVar("T")
+Progress = Callable[[CaptureReader], None]
+
+
+class Table(list[T], Generic[T]):
+    """A list of records that filters by their attributes and converts to dicts and NumPy."""
+
+    def where(self, **wanted: Any) -> Table[T]:
+        """The records whose attributes have these values; a value may be a function that says yes or no."""
+        return Table(
+            record
+            for record in self
+            if all(
+                value(getattr(record, name)) if callable(value) else getattr(record, name) == value
+                for name, value in wanted.items()
+            )
+        )
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """As in the JSON."""
+        return [record.to_dict() for record in self]  # type: ignore[attr-defined]
+
+    def to_numpy(self, *names: str) -> np.ndarray:
+        """A structured array of numeric attributes; a missing value is −1.
+
+        Raises:
+            AttributeError: a name that the records have not.
+        """
+        columns = [[_number(getattr(record, name)) for record in self] for name in names]
+        table = np.empty(len(self), [(name, np.int64) for name in names])
+        for name, column in zip(names, columns, strict=True):
+            table[name] = column
+        return table
+
+
+def _number(value: Any) -> int:
+    return -1 if value is None else int(value)
+
+
+@dataclass(slots=True)
+class CaptureSummary:
+    """What was read: the JSON's ``capture``.
+
+    Attributes:
+        damage: (file, words) of what could not be read.
+        comments: packet comments by frame reference.
+        copies: packets that several files hold, counted once.
+        dropped: packets that the capturing machine says it lost, None where it does not say.
+    """
+
+    files: list[str] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    first_ns: int | None = None
+    last_ns: int | None = None
+    damage: list[tuple[str, str]] = field(default_factory=list)
+    comments: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    copies: int = 0
+    dropped: int | None = None
+    alignments: list[Alignment] = field(default_factory=list)
+
+    @property
+    def several(self) -> bool:
+        return len(self.files) > 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """The capture as the JSON contract has it."""
+        counts = self.counts
+        return {
+            "files": self.files,
+            "frames": counts.frames,
+            "roce_packets": counts.roce_packets - self.copies,
+            "first_ns": self.first_ns,
+            "last_ns": self.last_ns,
+            "truncated_packets": counts.truncated_packets,
+            "malformed_packets": counts.malformed_packets,
+            "bad_icrc": counts.bad_icrc,
+            "unchecked_icrc": counts.unchecked_icrc,
+            "fragments": counts.fragments,
+            "pause_frames": counts.pause_frames,
+            "copies": self.copies,
+            "dropped": self.dropped,
+            "damage": [{"file": file, "message": message} for file, message in self.damage],
+        }
+
+
+@dataclass(slots=True)
+class Analysis:
+    """What captures and journals add up to.
+
+    Attributes:
+        connections, transfers, cm, findings: tables (see ``Table``).
+        journal: the correlation with the journals, None without any.
+        journal_problems: journal lines that could not be used.
+    """
+
+    capture: CaptureSummary
+    connections: Table[Connection]
+    transfers: Table[Transfer]
+    cm: Table[CmRecord]
+    findings: Table[Finding]
+    journal: Correlation | None = None
+    journal_problems: list[str] = field(default_factory=list)
+    _paths: tuple[str, ...] = ()
+
+    @property
+    def packets(self) -> Packets:
+        """Every RoCE packet as columns; read anew from the files, so that an analysis itself stays small."""
+        decoder = Decoder()
+        parts = []
+        for number, path in enumerate(self._paths):
+            with open_capture(path, file=number) as reader:
+                parts += [decoder.decode(batch) for batch in reader]
+        return Packets.concat([part for part in parts if len(part)])
+
+    def explain(self, transfer: int | Transfer) -> Explanation:
+        """What happened to a transfer, when and why.
+
+        Raises:
+            ValueError: there is no such transfer.
+        """
+        from rocekit.explain import explain
+
+        if isinstance(transfer, int):
+            if not 0 <= transfer < len(self.transfers):
+                raise ValueError(f"no transfer {transfer}: there are {len(self.transfers)}, counted from 0")
+            transfer = self.transfers[transfer]
+        return explain(transfer, self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that ``rocekit analyze --format json`` prints."""
+        several = self.capture.several
+        return {
+            "schema": SCHEMA,
+            "capture": self.capture.to_dict(),
+            "connections": [c.to_dict() for c in self.connections],
+            "transfers": [t.to_dict(several=several) for t in self.transfers],
+            "cm": [r.to_dict(several=several) for r in self.cm],
+            "findings": [f.to_dict(several=several) for f in self.findings],
+            "journal": None if self.journal is None else self.journal.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        from rocekit.report.text import summary
+
+        return summary(self)
+
+
+def find_journals(capture: str | Path) -> list[Path]:
+    """The journals beside ``x.pcapng``: ``x.journal.jsonl`` and ``x.NAME.journal.jsonl``."""
+    path = Path(capture)
+    stem = path.name
+    for suffix in _CAPTURE_SUFFIXES:
+        stem = stem.removesuffix(suffix)
+    if str(capture) == "-" or not path.parent.is_dir() or not stem:
+        return []
+    own = path.parent / f"{stem}{JOURNAL_SUFFIX}"
+    beside = sorted(path.parent.iterdir())
+    others = [p for p in beside if p.name.startswith(f"{stem}.") and p.name.endswith(JOURNAL_SUFFIX)]
+    return [p for p in dict.fromkeys([own, *others]) if p.is_file()]
+
+
+def read_journals(captures: Sequence[str | Path], journals: Iterable[str | Path] | None) -> Journal | None:
+    """The journals named, or those found beside the captures; None when there is none."""
+    paths = list(journals) if journals is not None else []
+    if not paths:
+        paths = [p for capture in captures for p in find_journals(capture)]
+    return merge([read_journal(p) for p in paths]) if paths else None
+
+
+def analyze(
+    *captures: str | Path,
+    journals: Iterable[str | Path] | None = None,
+    progress: Progress | None = None,
+    check_icrc: bool = True,
+) -> Analysis:
+    """Analyse captures: one, or several of the same traffic.
+
+    Args:
+        captures: pcap or pcapng files, compressed or not; ``"-"`` is standard input.
+        journals: journals of the programs; those named like the captures are found by themselves.
+        progress: called with the reader after every batch.
+        check_icrc: whether to verify every ICRC.
+
+    Raises:
+        CaptureError: a file that is no capture or cannot be read at all.
+        JournalError: a journal without any usable line.
+        ValueError: no capture given.
+    """
+    if not captures:
+        raise ValueError("no capture given")
+    journal = read_journals(captures, journals)
+    programs = None if journal is None else read_programs(journal)
+    tracker = Tracker(pairs=() if programs is None else journal_pairs(programs))
+    observer = Observer()
+    decoder = Decoder(check_icrc=check_icrc)
+    summary = CaptureSummary(files=[str(c) for c in captures], counts=decoder.counts)
+    if len(captures) == 1:
+        for packets in _read(captures[0], 0, decoder, summary, progress):
+            observer.feed(packets)
+            tracker.feed(packets)
+    else:
+        _feed_merged(captures, decoder, summary, progress, tracker, observer)
+    tracker.finish()
+    return conclude(tracker, observer, summary, journal, paths=tuple(str(c) for c in captures))
+
+
+def conclude(
+    tracker: Tracker,
+    observer: Observer,
+    summary: CaptureSummary,
+    journal: Journal | None,
+    *,
+    paths: tuple[str, ...] = (),
+) -> Analysis:
+    """Correlate and judge what a finished tracker holds."""
+    correlation = None if journal is None else correlate(journal, tracker.connections, tracker.transfers)
+    findings = find(
+        Evidence(
+            connections=tracker.connections,
+            transfers=tracker.transfers,
+            exchanges=tracker.cm.exchanges,
+            counts=summary.counts,
+            damage=summary.damage,
+            malformed=tracker.malformed,
+            bad_icrc=tracker.bad_icrc,
+            icrc_ignored=tracker.icrc_ignored,
+            journal=correlation,
+            several=summary.several,
+            observer=observer,
+        )
+    )
+    return Analysis(
+        summary,
+        Table(tracker.connections),
+        Table(tracker.transfers),
+        Table(tracker.cm.records),
+        Table(findings),
+        correlation,
+        [] if journal is None else [str(problem) for problem in journal.problems],
+        paths,
+    )
+
+
+def _read(
+    path: str | Path, number: int, decoder: Decoder, summary: CaptureSummary, progress: Progress | None
+) -> Iterator[Packets]:
+    """The packets of one capture, batch by batch; notes what the reader says of it in ``summary``."""
+    with open_capture(path, file=number) as reader:
+        for batch in reader:
+            if len(batch):
+                first, last = int(batch.time_ns.min()), int(batch.time_ns.max())
+                summary.first_ns = first if summary.first_ns is None else min(first, summary.first_ns)
+                summary.last_ns = last if summary.last_ns is None else max(last, summary.last_ns)
+            yield decoder.decode(batch)
+            if progress is not None:
+                progress(reader)
+        summary.damage += [(str(path), str(damage)) for damage in reader.damage]
+        for frame, comments in reader.comments.items():
+            summary.comments[frame_reference(number, frame)] = comments
+        if reader.dropped is not None:
+            summary.dropped = (summary.dropped or 0) + reader.dropped
+
+
+def _feed_merged(
+    captures: Sequence[str | Path],
+    decoder: Decoder,
+    summary: CaptureSummary,
+    progress: Progress | None,
+    tracker: Tracker,
+    observer: Observer,
+) -> None:
+    """Several captures: every packet once, in the order of the aligned clocks."""
+    mads: dict[int, Mad] = {}
+    parts: list[Packets] = []
+    for number, path in enumerate(captures):
+        batches = []
+        for packets in _read(path, number, decoder, summary, progress):
+            for row, mad in find_mads(packets):
+                mads[frame_reference(number, int(packets.frame[row]))] = mad
+            batches.append(Packets.concat([packets]))
+        parts.append(Packets.concat(batches) if batches else empty_packets(decoder.addresses))
+    merged = merge_captures(parts)
+    summary.copies = merged.copies
+    summary.alignments = merged.alignments
+    packets = Packets.concat(parts).where(merged.order).at(merged.time_ns)
+    if len(packets):
+        summary.first_ns, summary.last_ns = int(merged.time_ns[0]), int(merged.time_ns[-1])
+    observer.feed(packets)
+    tracker.feed(packets, mads)

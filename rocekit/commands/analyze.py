@@ -1,0 +1,41 @@
+"""``rocekit analyze``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rocekit.commands import FILE, format_option, journal_option
+
+
+@click.command()
+@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
+@journal_option
+@format_option
+@click.option("--all", "every", is_flag=True, help="List every transfer, in order.")
+@click.option("--no-icrc", is_flag=True, help="Do not verify ICRCs.")
+def command(
+    files: tuple[Path, ...], journal: tuple[Path, ...], output: str, every: bool, no_icrc: bool
+) -> None:
+    """Explain a capture: its connections, its transfers, and what went wrong ("-": standard input).
+
+    Several files are taken as captures of the same traffic at different places: a packet that several of them
+    hold counts once, and their clocks are aligned.
+
+    \b
+    Example:
+      rocekit analyze x.pcapng
+      rocekit analyze host1.pcap host2.pcap --format json
+      tcpdump -i eth0 -w - udp port 4791 | rocekit analyze -
+    """
+    from rocekit.commands.shared import coloured, emit, fail_on_damage, load
+
+    analysis = load(files, journal, check_icrc=not no_icrc)
+    if output == "json":
+        emit(analysis.to_dict())
+    else:
+        from rocekit.report.text import SHOWN_TRANSFERS, summary
+
+        click.echo(summary(analysis, style=coloured, transfers=None if every else SHOWN_TRANSFERS))
+    fail_on_damage(analysis)

@@ -1,0 +1,79 @@
+"""``rocekit explain``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rocekit.commands import FILE, format_option, journal_option
+
+
+@click.command()
+@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
+@click.option(
+    "--transfer",
+    "numbers",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Which transfer, by its number in analyze; again for another.",
+)
+@click.option(
+    "--wr",
+    "wr_ids",
+    type=int,
+    multiple=True,
+    metavar="WR_ID",
+    help="The transfer of the work request with this wr_id.",
+)
+@click.option("--all", "every", is_flag=True, help="Every transfer.")
+@journal_option
+@format_option
+def command(
+    files: tuple[Path, ...],
+    numbers: tuple[int, ...],
+    wr_ids: tuple[int, ...],
+    every: bool,
+    journal: tuple[Path, ...],
+    output: str,
+) -> None:
+    """Tell the story of a transfer: posted, sent, lost, repeated, acknowledged, completed, and when.
+
+    Without --transfer, the most troubled transfer is told.
+
+    \b
+    Example:
+      rocekit explain x.pcapng --transfer 12
+      rocekit explain x.pcapng --wr 7 --format json
+      rocekit explain x.pcapng
+    """
+    from rocekit.commands.shared import coloured, emit, fail_on_damage, load
+    from rocekit.errors import RocekitError
+    from rocekit.report.text import story
+
+    analysis = load(files, journal)
+    chosen = list(range(len(analysis.transfers))) if every else list(numbers)
+    for number in chosen:
+        if number >= len(analysis.transfers):
+            have = (
+                f"there are {len(analysis.transfers)}, counted from 0"
+                if analysis.transfers
+                else "there is none"
+            )
+            raise RocekitError(f"no transfer {number}: {have}; `rocekit analyze --all` lists them")
+    for wr_id in wr_ids:
+        found = [t.id for t in analysis.transfers if t.wr is not None and t.wr.wr_id == wr_id]
+        if not found:
+            raise RocekitError(f"no transfer belongs to a work request {wr_id}; is the journal given?")
+        chosen += found
+    if not chosen:
+        if not analysis.transfers:
+            raise RocekitError(f"{', '.join(map(str, files))}: no transfers to explain")
+        chosen = [max(analysis.transfers, key=lambda t: (len(t.events), t.duration_ns)).id]
+    explanations = [analysis.explain(number) for number in chosen]
+    if output == "json":
+        emit(explanations[0].to_dict() if len(explanations) == 1 else [e.to_dict() for e in explanations])
+    else:
+        click.echo("\n\n".join(story(e, style=coloured) for e in explanations))
+    fail_on_damage(analysis)

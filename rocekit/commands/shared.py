@@ -1,0 +1,76 @@
+"""What the analysing commands share; unlike ``rocekit.commands`` it may import the stages."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocekit.analysis import Analysis, analyze
+from rocekit.errors import CaptureError, JournalError
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Progress
+    from rocekit.capture import CaptureReader
+
+_COLOURS: dict[str, dict[str, Any]] = {
+    "error": {"fg": "red", "bold": True},
+    "warning": {"fg": "yellow"},
+    "info": {"fg": "cyan"},
+    "good": {"fg": "green"},
+    "dim": {"dim": True},
+    "title": {"bold": True},
+}
+_LONG_BYTES = 20_000_000
+"""Files below this are read before a progress bar could be drawn."""
+
+
+def coloured(text: str, kind: str) -> str:
+    """A style for ``report.text``; click takes the colours out again where standard output is no terminal."""
+    return click.style(text, **_COLOURS.get(kind, {}))
+
+
+def emit(document: Any) -> None:
+    """One JSON document on standard output."""
+    json.dump(document, sys.stdout, ensure_ascii=False, indent=1)
+    sys.stdout.write("\n")
+
+
+def load(files: Sequence[Path], journals: Sequence[Path], *, check_icrc: bool = True) -> Analysis:
+    """Analyse files with a progress bar where one helps."""
+    with _bar(files) as progress:
+        return analyze(*files, journals=journals or None, progress=progress, check_icrc=check_icrc)
+
+
+def fail_on_damage(analysis: Analysis) -> None:
+    """End with the first thing that could not be read, after the report of what could."""
+    damage = analysis.capture.damage
+    if damage:
+        file, message = damage[0]
+        more = f", and {len(damage) - 1} more places are damaged" if len(damage) > 1 else ""
+        raise CaptureError(f"{message}{more}; what could be read is reported", file=file)
+    problems = analysis.journal_problems
+    if problems:
+        more = f", and {len(problems) - 1} more lines" if len(problems) > 1 else ""
+        raise JournalError(f"{problems[0]}{more}; the other lines are used")
+
+
+@contextmanager
+def _bar(files: Sequence[Path]) -> Iterator[Progress | None]:
+    sizes = [p.stat().st_size if p.is_file() else 0 for p in files]
+    if not sys.stderr.isatty() or sum(sizes) < _LONG_BYTES:
+        yield None
+        return
+    done: dict[str, int] = {}
+    with click.progressbar(length=sum(sizes), label="reading", file=sys.stderr) as bar:
+
+        def progress(reader: CaptureReader) -> None:
+            bar.update(reader.bytes_read - done.get(reader.name, 0))
+            done[reader.name] = reader.bytes_read
+
+        yield progress

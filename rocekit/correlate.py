@@ -1,0 +1,458 @@
+"""Transfers beside the journal: which work request each transfer carries out, and where its time went.
+
+Where a QP's starting PSN is known (from the journal's ``sq_psn``, the CM exchange, or the capture of its
+first packet), every work request's PSNs follow by arithmetic, and the match is certain: ``matched_by =
+"psn"``. Otherwise operations and lengths in order must agree: ``matched_by = "order"``.
+
+Clocks differ between hosts. A WR is posted before its first packet and its WC polled after its last
+acknowledgement, which bounds the offset between a host's clock and the capture's from both sides; it is
+assumed to be zero where that is possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from rocekit import psn, wire
+from rocekit.connections import Negotiated
+from rocekit.tracker import Pair
+from rocekit.workrequests import ATOMICS, JournalQp, Programs, WorkRequest, read_programs
+
+if TYPE_CHECKING:
+    from rocekit.connections import Connection
+    from rocekit.journal import Journal
+    from rocekit.transfers import Transfer
+
+#: Neighbouring alignments tried when order alone must match.
+_SEARCH: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A host's clock against the capture's: host time − capture time lies in ``low_ns`` … ``high_ns``.
+
+    Attributes:
+        offset_ns: what is assumed: zero where the bounds allow it, else their middle.
+        low_ns, high_ns: None where nothing bounds that side.
+    """
+
+    host: str
+    offset_ns: int
+    low_ns: int | None
+    high_ns: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "host": self.host,
+            "offset_ns": self.offset_ns,
+            "low_ns": self.low_ns,
+            "high_ns": self.high_ns,
+        }
+
+
+@dataclass(slots=True)
+class Correlation:
+    """What the journal adds to a capture.
+
+    Attributes:
+        bound: the connection and side that each QP of the journal is.
+        clocks: by host.
+    """
+
+    programs: Programs
+    bound: dict[int, tuple[Connection, int]] = field(default_factory=dict)
+    clocks: dict[str, Clock] = field(default_factory=dict)
+
+    @property
+    def work_requests(self) -> list[WorkRequest]:
+        return self.programs.work_requests
+
+    @property
+    def unmatched(self) -> list[WorkRequest]:
+        """WRs without a transfer: never sent, not captured, or refused when posted."""
+        return [wr for wr in self.work_requests if wr.transfer is None]
+
+    def place(self, qp: JournalQp) -> tuple[Connection, int] | None:
+        """The connection and side that a QP is."""
+        return self.bound.get(id(qp))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: matched and unmatched WRs, and the clocks."""
+        requests = self.work_requests
+        return {
+            "work_requests": len(requests),
+            "matched": sum(wr.transfer is not None for wr in requests),
+            "clocks": [clock.to_dict() for clock in self.clocks.values()],
+            "unmatched": [
+                {"qp": {"device": wr.qp.device, "qpn": wr.qp.qpn}, "wr": wr.to_dict(), "wc": _wc_dict(wr)}
+                for wr in self.unmatched
+            ],
+        }
+
+
+def _wc_dict(wr: WorkRequest) -> dict[str, Any] | None:
+    return None if wr.wc is None else wr.wc.to_dict()
+
+
+def negotiated(qp: JournalQp, peer: JournalQp | None = None) -> Negotiated:
+    """A QP's attributes as the journal has them."""
+    a = qp.attributes
+    return Negotiated(
+        starting_psn=a.get("sq_psn", None if peer is None else peer.attributes.get("rq_psn")),
+        path_mtu=a.get("path_mtu"),
+        retry_count=a.get("retry_cnt"),
+        rnr_retry_count=a.get("rnr_retry"),
+        ack_timeout=a.get("timeout"),
+        min_rnr_timer=a.get("min_rnr_timer"),
+    )
+
+
+def journal_pairs(programs: Programs) -> list[Pair]:
+    """The QP pairs that a journal names: one end knows both QPNs, so one end's journal is enough."""
+    paired = ("RC", "UC", "XRC", None)
+    connected = [qp for qp in programs.qps if qp.attributes.get("dest_qpn") and qp.transport in paired]
+    pairs = []
+    done: set[int] = set()
+    for qp in connected:
+        if id(qp) in done:
+            continue
+        peer = _peer(qp, connected)
+        done.update((id(qp), id(peer)))
+        a = qp.attributes
+        other = Negotiated(starting_psn=a.get("rq_psn"), path_mtu=a.get("path_mtu"))
+        pairs.append(
+            Pair(
+                qp.transport or "RC",
+                (a.get("local_ip"), a.get("dest_ip") or _gid_ip(a.get("dest_gid"))),
+                (qp.qpn, int(a["dest_qpn"])),
+                (negotiated(qp, peer), negotiated(peer, qp) if peer is not None else other),
+            )
+        )
+    return pairs
+
+
+def _gid_ip(gid: str | None) -> str | None:
+    """A GID's textual address; an IPv4-mapped one as IPv4, as packets carry it (A17.4.5)."""
+    if gid is None:
+        return None
+    import ipaddress
+
+    try:
+        address = ipaddress.IPv6Address(gid)
+    except ValueError:
+        return None
+    return str(address.ipv4_mapped or address)
+
+
+def _peer(qp: JournalQp, connected: Sequence[JournalQp]) -> JournalQp | None:
+    """The journal's other end of ``qp``, if it is there once."""
+    found = [
+        other
+        for other in connected
+        if other is not qp
+        and other.qpn == qp.attributes["dest_qpn"]
+        and other.attributes["dest_qpn"] == qp.qpn
+        and _may_be(other.attributes.get("local_ip"), qp.attributes.get("dest_ip"))
+        and _may_be(qp.attributes.get("local_ip"), other.attributes.get("dest_ip"))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _may_be(a: object, b: object) -> bool:
+    return a is None or b is None or a == b
+
+
+def correlate(
+    journal: Journal,
+    connections: Sequence[Connection],
+    transfers: Sequence[Transfer],
+    programs: Programs | None = None,
+) -> Correlation:
+    """Match a journal's work requests and completions to transfers; sets ``wr`` and ``wc`` of those."""
+    correlation = Correlation(programs or read_programs(journal))
+    sent: dict[tuple[int, int], list[Transfer]] = {}
+    for transfer in transfers:
+        sent.setdefault((transfer.connection.id, transfer.side), []).append(transfer)
+    for qp in correlation.programs.qps:
+        place = _bind(qp, connections)
+        if place is None:
+            continue
+        correlation.bound[id(qp)] = place
+        if qp.transport == "UD":
+            candidates = _datagrams_of(qp, place, connections, sent)
+        else:
+            candidates = sent.get((place[0].id, place[1]), [])
+        _match(qp, place, sorted(candidates, key=lambda t: (t.first_psn, t.id)))
+    for qp in correlation.programs.qps:
+        place = correlation.place(qp)
+        if place is not None:
+            _match_receives(qp, sent.get((place[0].id, 1 - place[1]), []))
+    correlation.clocks = _clocks(correlation)
+    return correlation
+
+
+def _datagrams_of(
+    qp: JournalQp,
+    place: tuple[Connection, int],
+    connections: Sequence[Connection],
+    sent: dict[tuple[int, int], list[Transfer]],
+) -> list[Transfer]:
+    """Everything a UD QP sent, to whomever: its PSNs run on over all its peers."""
+    ip = place[0].ips[place[1]]
+    out = []
+    for connection in connections:
+        for side in (0, 1):
+            if connection.transport == "UD" and (connection.qpns[side], connection.ips[side]) == (qp.qpn, ip):
+                out += sent.get((connection.id, side), [])
+    return out
+
+
+def _bind(qp: JournalQp, connections: Sequence[Connection]) -> tuple[Connection, int] | None:
+    """The connection and side whose addresses and QPNs fit; of several, the one alive at the time."""
+    a = qp.attributes
+    local, remote, dest = a.get("local_ip"), a.get("dest_ip") or _gid_ip(a.get("dest_gid")), a.get("dest_qpn")
+    found = []
+    for connection in connections:
+        if qp.transport is not None and connection.transport != qp.transport:
+            continue
+        for side in (0, 1):
+            if connection.qpns[side] != qp.qpn or not _may_be(connection.qpns[1 - side], dest):
+                continue
+            if _may_be(connection.ips[side], local) and _may_be(connection.ips[1 - side], remote):
+                found.append((connection, side))
+    if len(found) > 1 and qp.transport != "UD":
+        times = [wr.posted_ns for wr in qp.sends] + [wc.polled_ns for wc in qp.receive_completions]
+        if times:
+            found.sort(key=lambda place: _distance(place[0], min(times), max(times)))
+        elif local is None:
+            return None
+    return found[0] if found else None
+
+
+def _distance(connection: Connection, first: int, last: int) -> int:
+    if connection.first_ns is None or connection.last_ns is None:
+        return 1 << 62
+    return max(connection.first_ns - last, first - connection.last_ns, 0)
+
+
+# ---------------------------------------------------------------------- sends
+
+
+def _match(qp: JournalQp, place: tuple[Connection, int], transfers: list[Transfer]) -> None:
+    wrs = [wr for wr in qp.sends if not wr.refused]
+    if not wrs or not transfers:
+        return
+    if not _match_by_psn(qp, place, wrs, transfers):
+        _match_by_order(wrs, transfers)
+
+
+def _agree(wr: WorkRequest, transfer: Transfer) -> bool:
+    """Whether a WR can have become this transfer."""
+    if wr.operation != transfer.operation:
+        return False
+    if wr.operation in ATOMICS or transfer.status == "incomplete" or not transfer.ended:
+        return True
+    return wr.length == transfer.bytes
+
+
+def _match_by_psn(
+    qp: JournalQp, place: tuple[Connection, int], wrs: list[WorkRequest], transfers: list[Transfer]
+) -> bool:
+    """Give every WR its PSNs, and the transfer that has them. False when they do not fit."""
+    connection, side = place
+    start = qp.attributes.get("sq_psn")
+    if start is None:
+        start = connection.negotiated[side].starting_psn
+    mtu = qp.attributes.get("path_mtu") or connection.path_mtu
+    if start is None or (mtu is None and any(wr.length > min(wire.PATH_MTU_CODES) for wr in wrs)):
+        return False
+    mtu = mtu or max(wire.PATH_MTU_CODES)
+    at = psn.unwrap(int(start), transfers[0].first_psn)
+    if at > transfers[0].first_psn:  # the capture began before this QP's life, or the PSN has wrapped since
+        at -= psn.MODULO if at - transfers[0].first_psn > psn.HALF // 2 else 0
+    by_psn = {transfer.first_psn: transfer for transfer in transfers}
+    plan = []
+    agreed = wrong = 0
+    for wr in wrs:
+        transfer = by_psn.get(at)
+        if transfer is not None:
+            if _agree(wr, transfer):
+                agreed += 1
+            else:
+                wrong += 1
+                transfer = None
+        plan.append((wr, at, transfer))
+        at += 1 if wr.operation in ATOMICS or qp.transport == "UD" else wire.psns_of(wr.length, mtu)
+    if not agreed or wrong > agreed // 16:
+        return False
+    for wr, first, transfer in plan:
+        wr.first_psn = first
+        if transfer is not None:
+            _join(wr, transfer, "psn")
+    return True
+
+
+def _match_by_order(wrs: list[WorkRequest], transfers: list[Transfer]) -> None:
+    """Slide the two sequences over each other until operations and lengths agree."""
+    best: tuple[int, int, int] | None = None
+    for shift in _shifts(wrs, transfers):
+        low, high = max(0, -shift), min(len(transfers), len(wrs) - shift)
+        if high <= low:
+            continue
+        if all(_agree(wrs[k + shift], transfers[k]) for k in range(low, high)):
+            late = sum(wrs[k + shift].posted_ns > transfers[k].first_ns for k in range(low, high))
+            score = (-late, high - low, -abs(shift))
+            if best is None or score > best:
+                best = score
+                chosen = (shift, low, high)
+    if best is None:
+        return
+    shift, low, high = chosen
+    for k in range(low, high):
+        _join(wrs[k + shift], transfers[k], "order")
+
+
+def _shifts(wrs: list[WorkRequest], transfers: list[Transfer]) -> list[int]:
+    lengths = len(wrs) - len(transfers)
+    near = sorted({0, lengths, *range(-_SEARCH, _SEARCH + 1)}, key=abs)
+    return [shift for shift in near if -len(transfers) < shift < len(wrs)]
+
+
+def _join(wr: WorkRequest, transfer: Transfer, how: str) -> None:
+    wr.transfer = transfer
+    wr.matched_by = how
+    transfer.wr = wr
+    transfer.wc = wr.wc
+
+
+# ---------------------------------------------------------------------- receives
+
+
+def _match_receives(qp: JournalQp, arriving: list[Transfer]) -> None:
+    """SENDs, and WRITEs with immediate, each take one RECV of the responder, in order (10.8.3.1)."""
+    consuming = sorted(
+        (
+            t
+            for t in arriving
+            if t.operation == "SEND" or (t.operation == "WRITE" and t.immediate is not None)
+        ),
+        key=lambda t: (t.first_psn, t.id),
+    )
+    completions = [wc for wc in qp.receive_completions if wc.status == "SUCCESS"]
+    if not consuming or not completions:
+        return
+    header = 40 if qp.transport == "UD" else 0  # 11.4.1.2: UD receives put the GRH's room in front
+    for shift in sorted(range(-_SEARCH, _SEARCH + 1), key=abs):
+        pairs = [
+            (t, completions[k + shift]) for k, t in enumerate(consuming) if 0 <= k + shift < len(completions)
+        ]
+        if pairs and all(_received(t, wc.event.get("byte_len"), header) for t, wc in pairs):
+            receives = {id(wr.wc): wr for wr in qp.receives if wr.wc is not None}
+            for transfer, wc in pairs:
+                transfer.recv_wc = wc
+                transfer.recv_wr = receives.get(id(wc))
+            return
+
+
+def _received(transfer: Transfer, byte_len: int | None, header: int) -> bool:
+    return byte_len is None or not transfer.ended or transfer.bytes + header == byte_len
+
+
+# ---------------------------------------------------------------------- clocks and time
+
+
+def _clocks(correlation: Correlation) -> dict[str, Clock]:
+    low: dict[str, int] = {}
+    high: dict[str, int] = {}
+    hosts: dict[str, None] = {}
+    for wr in correlation.work_requests:
+        transfer = wr.transfer
+        if transfer is None:
+            continue
+        host = wr.qp.host
+        hosts[host] = None
+        bound = wr.posted_ns - transfer.first_ns
+        low[host] = max(low.get(host, bound), bound)
+        if wr.wc is not None and transfer.acked_ns is not None and wr.wc.status == "SUCCESS":
+            bound = wr.wc.polled_ns - transfer.acked_ns
+            high[host] = min(high.get(host, bound), bound)
+    return {host: _clock(host, low.get(host), high.get(host)) for host in hosts}
+
+
+def _clock(host: str, low: int | None, high: int | None) -> Clock:
+    if (low is None or low <= 0) and (high is None or high >= 0):
+        offset = 0
+    elif low is not None and high is not None:
+        offset = (low + high) // 2
+    else:
+        offset = low if low is not None else (high or 0)
+    return Clock(host, offset, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A transfer's time, split up; ns, None where one end of a span is not known.
+
+    Attributes:
+        software_ns: WR posted to first packet.
+        sending_ns: first to last packet of the message.
+        acknowledging_ns: last packet to last acknowledgement.
+        wire_ns: first packet to last acknowledgement (to the last packet where nobody acknowledges).
+        recovery_ns: the part of ``wire_ns`` that losses, refusals and their repeats took.
+        completion_ns: last acknowledgement to WC polled.
+        total_ns: WR posted to WC polled.
+    """
+
+    software_ns: int | None
+    sending_ns: int
+    acknowledging_ns: int | None
+    wire_ns: int
+    recovery_ns: int
+    completion_ns: int | None
+    total_ns: int | None
+
+    def to_dict(self) -> dict[str, int | None]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def timing(transfer: Transfer, clocks: dict[str, Clock] | None = None) -> Timing:
+    """Where a transfer's time went, host times moved to the capture's clock."""
+    wr: WorkRequest | None = transfer.wr
+    wc = transfer.wc
+    offset = 0
+    if wr is not None and clocks:
+        clock = clocks.get(wr.qp.host)
+        offset = clock.offset_ns if clock is not None else 0
+    posted = None if wr is None else wr.posted_ns - offset
+    polled = None if wc is None else wc.polled_ns - offset
+    end = transfer.acked_ns if transfer.acked_ns is not None else transfer.last_ns
+    return Timing(
+        software_ns=None if posted is None else transfer.first_ns - posted,
+        sending_ns=max(0, transfer.last_ns - transfer.first_ns),
+        acknowledging_ns=None if transfer.acked_ns is None else max(0, transfer.acked_ns - transfer.last_ns),
+        wire_ns=end - transfer.first_ns,
+        recovery_ns=recovery_ns(transfer),
+        completion_ns=None if polled is None else polled - end,
+        total_ns=None if posted is None or polled is None else polled - posted,
+    )
+
+
+def recovery_ns(transfer: Transfer) -> int:
+    """Time that repeats took: each from its cause (a refusal, a timeout's silence) to its last packet.
+
+    Overlapping recoveries are counted once.
+    """
+    spans = sorted(
+        (event.time_ns - event.waited_ns, event.last_ns)
+        for event in transfer.events
+        if event.kind == "repeat"
+    )
+    total, until = 0, 0
+    for begin, end in spans:
+        begin = max(begin, until, transfer.first_ns)
+        if end > begin:
+            total += end - begin
+            until = end
+    return total

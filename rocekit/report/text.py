@@ -1,0 +1,250 @@
+"""What people read in a terminal: summaries, tables and stories; plain text that ``style`` may colour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rocekit.report.units import duration, end, moment, plural, short_size, size
+from rocekit.transfers import frame_name
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis, CaptureSummary
+    from rocekit.connections import Connection
+    from rocekit.explain import Explanation
+    from rocekit.findings import Finding
+    from rocekit.transfers import Transfer
+
+Style = Callable[[str, str], str]
+"""``style(text, kind)`` with kind ``error``, ``warning``, ``info``, ``good``, ``dim`` or ``title``."""
+
+SHOWN_TRANSFERS = 20
+_PAIRED = {"cm": "CM exchange", "journal": "journal", "psn": "PSNs", "handshake": "handshake"}
+
+
+def plain(text: str, kind: str) -> str:
+    """No colour at all."""
+    return text
+
+
+def columns(
+    rows: Iterable[Sequence[str]], *, right: frozenset[int] = frozenset(), indent: str = "  "
+) -> list[str]:
+    """Rows of cells as aligned lines; columns in ``right`` align to the right, the last one is not padded."""
+    rows = [list(row) for row in rows]
+    if not rows:
+        return []
+    widths = [max(len(row[c]) for row in rows if c < len(row)) for c in range(max(map(len, rows)))]
+    out = []
+    for row in rows:
+        cells = [cell.rjust(widths[c]) if c in right else cell.ljust(widths[c]) for c, cell in enumerate(row)]
+        out.append(indent + "  ".join(cells).rstrip())
+    return out
+
+
+def summary(analysis: Analysis, *, style: Style = plain, transfers: int | None = SHOWN_TRANSFERS) -> str:
+    """An analysis in text: the capture, connections, transfers, findings.
+
+    Args:
+        transfers: how many to list, the troubled and the slowest first; None for all, in order.
+    """
+    lines = [*capture_lines(analysis.capture, style), ""]
+    if analysis.connections:
+        lines += [style("Connections", "title"), *connection_lines(analysis.connections)]
+    if analysis.cm:
+        rejected = sum(r.message == "REJ" for r in analysis.cm)
+        refused = f", {rejected} of them REJ" if rejected else ""
+        lines.append(f"  {plural(len(analysis.cm), 'CM message')}{refused}")
+    if analysis.transfers:
+        lines += ["", *transfer_lines(analysis, style, transfers)]
+    if analysis.journal is not None:
+        lines += ["", *journal_lines(analysis, style)]
+    lines += ["", *finding_lines(analysis.findings, style, several=analysis.capture.several)]
+    return "\n".join(lines)
+
+
+def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
+    counts = capture.counts
+    name = ", ".join(capture.files)
+    lines = [
+        f"{style(name, 'title')}: {plural(counts.frames, 'frame')}, "
+        f"{plural(counts.roce_packets - capture.copies, 'RoCE packet')}"
+    ]
+    if capture.first_ns is not None and capture.last_ns is not None:
+        lines[0] += f", {duration(capture.last_ns - capture.first_ns)} from {moment(capture.first_ns)}"
+    checked = counts.roce_packets - counts.unchecked_icrc
+    if counts.roce_packets:
+        state = "all valid" if not counts.bad_icrc else style(f"{counts.bad_icrc} WRONG", "error")
+        unchecked = f", {counts.unchecked_icrc} not checkable" if counts.unchecked_icrc else ""
+        lines.append(f"  ICRC: {checked:,} checked, {state}{unchecked}")
+    if capture.copies:
+        lines.append(f"  {plural(capture.copies, 'packet')} in more than one file, counted once")
+    for alignment in capture.alignments[1:]:
+        bound = "" if alignment.bound_ns is None else f" ± {duration(alignment.bound_ns)}"
+        lines.append(
+            f"  clock of {capture.files[alignment.file]}: {duration(alignment.offset_ns)}{bound} ahead of "
+            f"{capture.files[0]}'s ({plural(alignment.common, 'packet')} in common)"
+        )
+    if capture.dropped:
+        lost = plural(capture.dropped, "packet")
+        lines.append(style(f"  the capturing machine says it dropped {lost}", "warning"))
+    if counts.malformed_packets:
+        lines.append(style(f"  {plural(counts.malformed_packets, 'malformed packet')}", "warning"))
+    for file, message in capture.damage[:5]:
+        lines.append(style(f"  damaged: {file}: {message}", "warning"))
+    if len(capture.damage) > 5:
+        lines.append(style(f"  … and {len(capture.damage) - 5} more damages", "warning"))
+    return lines
+
+
+def connection_lines(connections: Iterable[Connection]) -> list[str]:
+    rows = []
+    for c in connections:
+        troubles = [
+            f"{count:,} {word}"
+            for count, word in (
+                (c.retransmitted_packets, "sent again"),
+                (c.naks, "NAK"),
+                (c.rnr_naks, "RNR NAK"),
+                (c.cnps, "CNP"),
+                (c.ce_marked, "CE"),
+                (c.duplicates, "doubled"),
+                (c.bad_icrc_count, "bad ICRC"),
+            )
+            if count
+        ]
+        rows.append(
+            (
+                str(c.id),
+                c.transport,
+                end(c.end(0)),
+                "⇄" if c.transport != "UC" or None not in c.qpns else "→",
+                end(c.end(1)),
+                f"paired by {_PAIRED[c.paired_by]}" if c.paired_by else "",
+                f"MTU {c.path_mtu}" if c.path_mtu else "",
+                plural(c.packets, "packet"),
+                plural(c.transfers, "transfer"),
+                short_size(c.bytes),
+                ", ".join(troubles),
+            )
+        )
+    return columns(rows, right=frozenset({0, 7, 8, 9}))
+
+
+def transfer_lines(analysis: Analysis, style: Style, limit: int | None) -> list[str]:
+    transfers = list(analysis.transfers)
+    title = plural(len(transfers), "transfer")
+    states: dict[str, int] = {}
+    for t in transfers:
+        states[t.status] = states.get(t.status, 0) + 1
+    head = f"{title}: " + ", ".join(f"{n:,} {s}" for s, n in sorted(states.items(), key=lambda x: -x[1]))
+    shown = transfers
+    if limit is not None and len(transfers) > limit:
+        shown = sorted(transfers, key=lambda t: (t.clean, -t.duration_ns))[:limit]
+        head += f"; the {limit} {'slowest' if shown[0].clean else 'most troubled and slowest'}:"
+    rows = [("", "", "", "", "bytes", "packets", "PSN", "took", "status", "")]
+    rows += [transfer_row(t) for t in shown]
+    return [style(head, "title"), *columns(rows, right=frozenset({0, 4, 5, 6, 7}))]
+
+
+def transfer_row(t: Transfer) -> tuple[str, str, str, str, str, str, str, str, str, str]:
+    """The cells of a transfer's line."""
+    from rocekit.psn import MASK
+
+    troubles = [
+        f"{count:,} {word}"
+        for count, word in (
+            (t.retransmitted_packets, "sent again"),
+            (t.naks, "NAK"),
+            (t.rnr_naks, "RNR NAK"),
+            (t.timeouts, "timeout"),
+            (t.duplicates, "doubled"),
+        )
+        if count
+    ]
+    if t.wr is not None:
+        troubles.insert(0, f"WR {t.wr.wr_id}" + (f" {t.wc.status}" if t.wc is not None else ""))
+    return (
+        str(t.id),
+        t.operation
+        + ("+imm" if t.immediate is not None else "")
+        + ("+inv" if t.invalidate_rkey is not None else ""),
+        end(t.requester),
+        f"→ {end(t.responder)}",
+        f"{t.bytes:,}",
+        f"{t.packets:,}",
+        str(t.first_psn & MASK),
+        duration(t.duration_ns),
+        t.status,
+        ", ".join(troubles),
+    )
+
+
+def journal_lines(analysis: Analysis, style: Style) -> list[str]:
+    journal = analysis.journal
+    assert journal is not None
+    requests = journal.work_requests
+    matched = [wr for wr in requests if wr.transfer is not None]
+    by_psn = sum(wr.matched_by == "psn" for wr in matched)
+    lines = [
+        style("Journal", "title")
+        + f": {plural(len(requests), 'work request')}, {len(matched):,} beside their transfers "
+        f"({by_psn:,} by PSN, {len(matched) - by_psn:,} by order), "
+        f"{plural(len(journal.programs.cm_events), 'CM event')}"
+    ]
+    for wr in journal.unmatched[:5]:
+        outcome = "refused when posted" if wr.refused else wr.wc.status if wr.wc else "no completion"
+        lines.append(f"  WR {wr.wr_id} {wr.opcode} {size(wr.length)} of {wr.qp}: not on the wire; {outcome}")
+    if len(journal.unmatched) > 5:
+        lines.append(f"  … and {len(journal.unmatched) - 5:,} more without a transfer")
+    for clock in journal.clocks.values():
+        if clock.offset_ns:
+            lines.append(f"  clock of {clock.host}: {duration(clock.offset_ns)} ahead of the capture's")
+    for problem in analysis.journal_problems[:5]:
+        lines.append(style(f"  not used: {problem}", "warning"))
+    if len(analysis.journal_problems) > 5:
+        lines.append(style(f"  … and {len(analysis.journal_problems) - 5} more lines not used", "warning"))
+    return lines
+
+
+def finding_lines(findings: Sequence[Finding], style: Style = plain, *, several: bool = False) -> list[str]:
+    if not findings:
+        return [style("No findings: nothing was lost, repeated or refused.", "good")]
+    lines = [style(plural(len(findings), "finding"), "title")]
+    for f in findings:
+        lines += finding(f, style, several=several)
+    return lines
+
+
+def finding(f: Finding, style: Style = plain, *, several: bool = False) -> list[str]:
+    """One finding: what, where, what to do."""
+    place = [] if f.connection is None else [f"connection {f.connection.id}"]
+    if f.transfer is not None:
+        place.append(f"transfer {f.transfer.id}")
+    if f.frames:
+        names = [str(frame_name(r, several=several)) for r in f.frames[:6]]
+        more = f" … {len(f.frames)} in all" if len(f.frames) > 6 else ""
+        place.append(f"frame{'s' if len(f.frames) > 1 else ''} {', '.join(names)}{more}")
+    return [
+        f"  {style(f.severity.ljust(7), f.severity)} {style(f.rule, 'title')}: {f.title}",
+        *([f"          {', '.join(place)}"] if place else []),
+        *([f"          → {f.advice}"] if f.advice else []),
+    ]
+
+
+def story(explanation: Explanation, *, style: Style = plain) -> str:
+    """A transfer's story, its times relative to its beginning."""
+    origin = explanation.origin_ns
+    rows = []
+    for step in explanation.steps:
+        offset = duration(step.time_ns - origin)
+        rows.append((f"+{offset}", step.what, step.detail))
+    lines = [style(explanation.title, "title")]
+    aligned = columns(rows, right=frozenset({0}))
+    for line, step in zip(aligned, explanation.steps, strict=True):
+        lines.append(style(line, "warning") if step.trouble else line)
+    lines.append(f"  {explanation.verdict}")
+    lines += [style(f"  {note}", "dim") for note in explanation.notes]
+    for f in explanation.findings:
+        lines += finding(f, style, several=explanation.several)
+    return "\n".join(lines)

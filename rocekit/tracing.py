@@ -1,0 +1,202 @@
+"""Live: the same stages as for a file, fed with what an interface carries, telling of transfers as they end.
+
+for item in rocekit.trace("eth0"):
+    print(item)
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocekit.analysis import Analysis, CaptureSummary, conclude
+from rocekit.correlate import journal_pairs
+from rocekit.decode import Decoder
+from rocekit.errors import JournalError
+from rocekit.journal import Journal, merge, read_journal
+from rocekit.live import LiveCapture
+from rocekit.observe import Observer
+from rocekit.pcapng_write import PcapngWriter
+from rocekit.tracker import Tracker
+from rocekit.workrequests import read_programs
+
+if TYPE_CHECKING:
+    from rocekit.connections import Connection
+    from rocekit.exchanges import CmRecord
+    from rocekit.transfers import Event, Transfer
+
+
+WHOLE_FRAMES = 65535
+"""A snaplen that cuts nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that has just gone wrong with a transfer that goes on."""
+
+    transfer: Transfer
+    event: Event
+
+
+#: Kinds of events worth a word while the transfer goes on.
+_TOLD = frozenset({"nak", "rnr_nak", "repeat"})
+
+
+class Trace:
+    """What an interface carries from now on, as connections, CM messages, transfers and troubles.
+
+    Iterate; a transfer comes when it ends. What changes a transfer after that (its acknowledgement was lost,
+    its requester asks again) shows in ``analysis``, which is there when the iteration has ended.
+
+    Args:
+        interface: its name.
+        duration_s, transfers: when to stop by itself.
+        write: a pcapng file that gets every frame.
+        promiscuous: also frames for other stations.
+        snaplen: bytes to keep of each frame; None for all.
+        journals: journals of the programs, read when the trace ends (their QP pairs also when it begins).
+
+    Raises:
+        CaptureError: no such interface, no privilege, or the interface went away; what was traced until then
+            is in ``analysis``.
+    """
+
+    def __init__(
+        self,
+        interface: str,
+        *,
+        duration_s: float | None = None,
+        transfers: int | None = None,
+        write: str | Path | None = None,
+        promiscuous: bool = False,
+        snaplen: int | None = None,
+        journals: Iterable[str | Path] = (),
+    ) -> None:
+        self.analysis: Analysis | None = None
+        self._interface = interface
+        self._duration_ns = None if duration_s is None else int(duration_s * 1e9)
+        self._most = transfers
+        self._journals = list(journals)
+        self._items: deque[Connection | CmRecord | Transfer | Trouble] = deque()
+        self._ended = 0
+        self._capture = LiveCapture(
+            interface, promiscuous=promiscuous, snaplen=WHOLE_FRAMES if snaplen is None else snaplen
+        )
+        self._writer = None
+        if write is not None:
+            try:
+                self._writer = PcapngWriter(write, self._capture.linktype, interface_name=interface)
+            except BaseException:
+                self._capture.close()
+                raise
+        self._decoder = Decoder()
+        self._observer = Observer()
+        pairs = journal_pairs(read_programs(self._read_journals(missing_ok=True) or Journal([])))
+        self._tracker = Tracker(
+            pairs=pairs,
+            on_end=self._end,
+            on_change=self._change,
+            on_connection=self._items.append,
+            on_cm=self._items.append,
+        )
+        self._summary = CaptureSummary(files=[interface], counts=self._decoder.counts)
+
+    def _end(self, transfer: Transfer) -> None:
+        self._ended += 1
+        self._items.append(transfer)
+
+    def _change(self, transfer: Transfer, event: Event | None) -> None:
+        if event is not None and event.kind in _TOLD and event.count == 1:
+            self._items.append(Trouble(transfer, event))
+
+    @property
+    def dropped(self) -> int:
+        """Frames the kernel dropped because we were too slow."""
+        return self._capture.dropped
+
+    @property
+    def received(self) -> int:
+        """Frames the kernel handed over or dropped."""
+        return self._capture.received
+
+    def stop(self) -> None:
+        """End the trace; the iteration finishes with what has come."""
+        self._capture.stop()
+
+    def __iter__(self) -> Iterator[Connection | CmRecord | Transfer | Trouble]:
+        started = time.monotonic_ns()
+        try:
+            for batch in self._capture:
+                if len(batch):
+                    if self._writer is not None:
+                        self._writer.write_batch(batch)
+                    if self._summary.first_ns is None:
+                        self._summary.first_ns = int(batch.time_ns[0])
+                    self._summary.last_ns = int(batch.time_ns[-1])
+                    packets = self._decoder.decode(batch)
+                    self._observer.feed(packets)
+                    self._tracker.feed(packets)
+                elif self._writer is not None:
+                    self._writer.flush()
+                while self._items:
+                    yield self._items.popleft()
+                if self._is_over(started):
+                    self._capture.stop()
+        finally:
+            self.finish()
+        while self._items:
+            yield self._items.popleft()
+
+    def _is_over(self, started_ns: int) -> bool:
+        lasted = time.monotonic_ns() - started_ns
+        if self._duration_ns is not None and lasted >= self._duration_ns:
+            return True
+        return self._most is not None and self._ended >= self._most
+
+    def finish(self) -> None:
+        """Close the capture and the file, and conclude; called by the iteration's end, and harmless again."""
+        if self.analysis is not None:
+            return
+        self._summary.dropped = self._capture.dropped
+        self._tracker.finish()
+        if self._writer is not None:
+            self._writer.write_statistics(self._capture.received, self._capture.dropped)
+            self._writer.close()
+        self._capture.close()
+        self.analysis = conclude(self._tracker, self._observer, self._summary, self._read_journals())
+
+    def _read_journals(self, *, missing_ok: bool = False) -> Journal | None:
+        journals = []
+        for path in self._journals:
+            try:
+                journals.append(read_journal(path))
+            except JournalError:
+                if not missing_ok:
+                    raise
+        return merge(journals) if journals else None
+
+
+def trace(
+    interface: str,
+    *,
+    duration_s: float | None = None,
+    transfers: int | None = None,
+    write: str | Path | None = None,
+    promiscuous: bool = False,
+    snaplen: int | None = None,
+    journals: Iterable[str | Path] = (),
+) -> Trace:
+    """Trace an interface: see ``Trace``."""
+    return Trace(
+        interface,
+        duration_s=duration_s,
+        transfers=transfers,
+        write=write,
+        promiscuous=promiscuous,
+        snaplen=snaplen,
+        journals=journals,
+    )

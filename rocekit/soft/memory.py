@@ -34,12 +34,14 @@ class AddressSpace:
 
     def alloc(self, size: int, content: bytes = b"") -> int:
         """The address of ``size`` new bytes, ``content`` and then zeros."""
-        if size < 1:
-            raise ValueError(f"a buffer has at least one byte, not {size}")
+        if size < 1 or size < len(content):
+            raise ValueError(f"a buffer has at least one byte and room for its content, not {size}")
         address = self._next
         self._next += (size + 2 * PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
         self._starts.append(address)
-        self._buffers.append(bytearray(content[:size].ljust(size, b"\0")))
+        buffer = bytearray(size)
+        buffer[: len(content)] = content
+        self._buffers.append(buffer)
         return address
 
     def view(self, address: int, length: int) -> memoryview:

@@ -7,6 +7,7 @@ The engine draws starting PSNs, keys and UDP source ports from it, the wire its 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import shake_128
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -46,4 +47,4 @@ class Prng:
         return items[self.below(len(items))]
 
     def bytes(self, n: int) -> bytes:
-        return b"".join(self.bits(64).to_bytes(8, "big") for _ in range((n + 7) // 8))[:n]
+        return shake_128(self.bits(64).to_bytes(8, "big")).digest(n)

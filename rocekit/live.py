@@ -207,9 +207,12 @@ class LiveCapture:
             raise failure
 
     def _ready(self) -> int:
-        """Blocks that the kernel has handed over and that make one batch."""
+        """Blocks that the kernel has handed over and that make one batch.
+
+        A batch keeps its blocks from the kernel until the next is asked for: a quarter of the ring at most.
+        """
         ready = packets = 0
-        while ready < self._blocks // 2 and packets < _BATCH_FRAMES:
+        while ready < max(1, self._blocks // 4) and packets < _BATCH_FRAMES:
             status, held, _, _ = _BLOCK.unpack_from(self._view, self._place(ready))
             if not status & _MINE:
                 break

@@ -11,6 +11,7 @@ import io
 import os
 import struct
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,20 @@ NG_HEAD = section() + interface()
 def read(data: bytes, chunk: int = 1 << 20) -> tuple[list[bytes], CaptureReader]:
     reader = open_capture(io.BytesIO(data), chunk_bytes=chunk)
     return [frame for batch in reader for frame in batch.frames()], reader
+
+
+@pytest.fixture
+def nobody(tmp_path: Path) -> Iterator[None]:
+    """A capture x.pcap that this user may not read; root is nobody for as long as the test lasts."""
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap(FRAMES))
+    path.chmod(0)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    yield
+    if root:
+        os.seteuid(0)
 
 
 def damages(reader: CaptureReader) -> list[tuple[int, str]]:
@@ -95,11 +110,8 @@ def test_missing_files_and_directories_are_one_clear_error(tmp_path: Path) -> No
         open_capture("x\0y")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_file_that_may_not_be_read_is_one_clear_error(tmp_path: Path, nobody: None) -> None:
     path = tmp_path / "x.pcap"
-    path.write_bytes(pcap(FRAMES))
-    path.chmod(0)
     with pytest.raises(CaptureError, match="permissions"):
         open_capture(path)
 

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,25 @@ def test_filter_is_one_the_kernel_takes(on_ethernet: bool) -> None:
 # -- what is refused
 
 
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """Root is nobody, who has no capabilities, for as long as the test lasts."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+        allowed = True
+    except PermissionError:
+        allowed = False
+    if not allowed:
+        yield
+    if root:
+        os.seteuid(0)
+    if allowed:
+        pytest.skip("this user may capture (CAP_NET_RAW)")
+
+
 def test_an_interface_that_does_not_exist_names_those_that_do() -> None:
     present = socket.if_nameindex()[0][1]
     with pytest.raises(CaptureError, match=f"no such interface: this machine has .*{present}"):
@@ -206,13 +226,7 @@ def test_a_snaplen_without_room_for_headers_is_the_callers_mistake() -> None:
         LiveCapture("lo", snaplen=10)
 
 
-def test_without_the_right_to_capture_the_commands_that_give_it_are_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(*_: object) -> socket.socket:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(socket, "socket", refuse)
+def test_without_the_right_to_capture_the_commands_that_give_it_are_named(nobody: None) -> None:
     with pytest.raises(CaptureError) as raised:
         LiveCapture("lo")
     assert f"`sudo setcap cap_net_raw+ep {os.path.realpath(sys.executable)}`" in str(raised.value)

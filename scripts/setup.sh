@@ -7,8 +7,8 @@ LEFT_OUT=()
 
 # The lab: two rxe devices, in a VM where this kernel has none, and the pyverbs that drives them.
 LAB_PACKAGES=(python3-venv python3-pyverbs rdma-core ibverbs-providers iproute2 kmod tcpdump)
-# Booting that VM.
-VM_PACKAGES=(qemu-system-x86 busybox-static linux-image-amd64)
+# Booting that VM; its starter asks file which kernel an image is.
+VM_PACKAGES=(qemu-system-x86 busybox-static file linux-image-amd64)
 # Programs that nobody here wrote: the tests compare with what they say and do.
 PEER_PACKAGES=(ibverbs-utils rdmacm-utils perftest tshark zstd)
 

@@ -236,6 +236,32 @@ class CNPPadding(Packet):
     dispatch_hook = raw_when_short(wire.CNP_RESERVED_BYTES)
 
 
+class _Original:
+    """Every Scapy packet has a slot ``original``, for the bytes it came from; here the name is a field's.
+
+    A base of its own, since Scapy's metaclass takes a class attribute named as a field for its default.
+    """
+
+    __slots__ = ()
+
+    @property
+    def original(self) -> Any:
+        return self.getfieldval("original")  # type: ignore[attr-defined]
+
+    @original.setter
+    def original(self, value: Any) -> None:
+        if not isinstance(value, bytes):
+            self.setfieldval("original", value)  # type: ignore[attr-defined]
+
+
+class AtomicAckETH(_Original, _Transport):
+    """AtomicAckETH (9.3.5): ``original`` is the value that the atomic found."""
+
+    name = wire.ATOMICACKETH.name
+    fields_desc = fields_of(wire.ATOMICACKETH)
+    dispatch_hook = raw_when_short(wire.ATOMICACKETH.length)
+
+
 def _header_class(header: wire.Header) -> type[Packet]:
     body: dict[str, Any] = {
         "__doc__": f"{header.name} ({header.section}), {header.length} bytes.",
@@ -253,7 +279,6 @@ XRCETH = _header_class(wire.XRCETH)
 RETH = _header_class(wire.RETH)
 AtomicETH = _header_class(wire.ATOMICETH)
 AETH = _header_class(wire.AETH)
-AtomicAckETH = _header_class(wire.ATOMICACKETH)
 ImmDt = _header_class(wire.IMMDT)
 IETH = _header_class(wire.IETH)
 FETH = _header_class(wire.FETH)

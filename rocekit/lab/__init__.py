@@ -4,8 +4,8 @@ Runs a command where two of the kernel's own RoCE v2 devices, rxe0 and rxe1, tal
 tcpdump can watch: in place where this kernel has the module and the user is root, else in a small VM.
 
 ``front`` is what callers use, and stands here too; ``net`` tells what the wire looks like, ``agent`` what
-runs beside it, ``link`` how the two sides talk, ``vm`` and ``native`` where the agent runs, ``checks`` what is
-missing, ``jobs`` how several programs are run and captured in one lab.
+runs beside it, ``link`` how the two sides talk, ``vm`` and ``native`` where the agent runs, ``checks`` what
+is missing, ``jobs`` how several programs are run and captured in one lab.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ROOM = {
 
 
 def __getattr__(name: str) -> object:
-    """Load the starter's side only when it is asked for: in the emulated VM, the agent's every import counts."""
+    """Load the starter's side when it is asked for: in an emulated VM the agent's every import counts."""
     if name not in _ROOM:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

@@ -15,6 +15,7 @@ The agent ends everything when the channel ends: a starter that was killed leave
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -27,7 +28,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
 
 from rocekit.lab.net import LabError, wired
 
@@ -60,18 +60,28 @@ class Order:
         return cls(**{**fields, "command": tuple(fields["command"])})
 
 
-class Channel(Protocol):
-    """The agent's end of the control channel."""
+def say(channel: int, **message: object) -> bool:
+    """Send one message; says whether the starter is there to hear it."""
+    return write_all(channel, json.dumps(message).encode() + b"\n")
 
-    def fileno(self) -> int: ...
 
+def write_all(descriptor: int, data: bytes) -> bool:
+    """Write to a starter; False when it is gone.
 
-def say(channel: int, **message: object) -> None:
-    """Send one message; a starter that is gone is noticed when reading."""
-    try:
-        os.write(channel, json.dumps(message).encode() + b"\n")
-    except OSError:
-        pass
+    A port of the VM whose other end is gone would block a writer for ever, so descriptors do not block here.
+    """
+    view = memoryview(data)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            if any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(1000)):
+                return False
+        except OSError:
+            return False
+    return True
 
 
 @contextmanager
@@ -92,13 +102,26 @@ def _guest_port(name: str, flags: int) -> Iterator[int]:
         time.sleep(0.05)
 
 
-def run_command(order: Order, channel: int, streams: Sequence[int]) -> tuple[int, bool, bool, list[int]]:
-    """Run the order's command and pass on what it prints, until it ends, its time is over or the starter is gone.
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a command ended, and the bytes that it printed to each of its two streams."""
 
-    Returns:
-        Exit status, whether the time was over, whether the starter is gone, and the bytes printed to each stream.
+    returncode: int
+    timed_out: bool
+    starter_gone: bool
+    printed: tuple[int, int]
+
+
+def run_command(order: Order, channel: int, streams: Sequence[int]) -> Ending:
+    """Run the command and pass on what it prints, until it ends, its time is over or the starter is gone.
+
+    Raises:
+        LabError: the order's directory does not exist here.
     """
     scratch = order.scratch or order.out
+    if not os.access(order.directory, os.X_OK):
+        raise LabError(f"the current directory, {order.directory}, is not seen in the lab's VM: use another")
+    _adopt_orphans()
     environment = {**order.environment, "ROCEKIT_LAB": "1", "ROCEKIT_LAB_OUT": scratch}
     try:
         child = subprocess.Popen(
@@ -113,8 +136,8 @@ def run_command(order: Order, channel: int, streams: Sequence[int]) -> tuple[int
     except OSError as error:
         status = 127 if isinstance(error, FileNotFoundError) else 126
         text = f"rocekit lab: {order.command[0]}: {error.strerror}\n".encode()
-        os.write(streams[1], text)
-        return status, False, False, [0, len(text)]
+        write_all(streams[1], text)
+        return Ending(status, False, False, (0, len(text)))
     assert child.stdout is not None
     assert child.stderr is not None
     routes = {child.stdout.fileno(): 0, child.stderr.fileno(): 1}
@@ -142,12 +165,11 @@ def run_command(order: Order, channel: int, streams: Sequence[int]) -> tuple[int
             kill_at = now + GRACE_S
         for descriptor, event in poll.poll(50 if kill_at or drain_until else 200):
             if descriptor == channel:
-                data = b""
-                if event & select.POLLIN:
-                    data = os.read(channel, 4096)
+                data = _read(channel) if event & select.POLLIN else b""
                 if not data:
                     gone = True
                     poll.unregister(channel)
+                    continue
                 pending += data
                 *lines, pending = pending.split(b"\n")
                 for line in lines:
@@ -161,21 +183,21 @@ def run_command(order: Order, channel: int, streams: Sequence[int]) -> tuple[int
                 continue
             printed[routes[descriptor]] += len(data)
             if not gone:
-                _write_all(streams[routes[descriptor]], data)
+                gone = not write_all(streams[routes[descriptor]], data)
     _signal(child, signal.SIGKILL)
     code = child.wait()
+    _end_orphans()
     child.stdout.close()
     child.stderr.close()
-    return TIMED_OUT if timed_out else code if code >= 0 else 128 - code, timed_out, gone, printed
+    status = TIMED_OUT if timed_out else code if code >= 0 else 128 - code
+    return Ending(status, timed_out, gone, (printed[0], printed[1]))
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
+def _read(channel: int) -> bytes:
     try:
-        while view:
-            view = view[os.write(descriptor, view) :]
+        return os.read(channel, 4096)
     except OSError:
-        pass
+        return b""
 
 
 def _signal(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
@@ -186,18 +208,47 @@ def _signal(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
         pass
 
 
+PR_SET_CHILD_SUBREAPER = 36
+"""prctl(2): what the command's descendants leave behind becomes our child, and can be found."""
+
+
+def _adopt_orphans() -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_orphans() -> None:
+    """Daemons that left the command's process group would keep the devices busy, and outlive the lab."""
+    for _ in range(100):
+        try:
+            children = Path("/proc/self/task", str(os.getpid()), "children").read_text().split()
+        except OSError:
+            return
+        if not children:
+            return
+        for child in children:
+            try:
+                os.kill(int(child), signal.SIGKILL)
+                os.waitpid(int(child), 0)
+            except (ProcessLookupError, ChildProcessError):
+                continue
+
+
 def serve(order: Order, channel: int, streams: Sequence[int]) -> None:
     """Set up, run, hand over, undo: all of the agent's work."""
-    say(channel, say="hello", kernel=os.uname().release)
+    for descriptor in (channel, *streams):
+        os.set_blocking(descriptor, False)
+    if not say(channel, say="hello", kernel=os.uname().release):
+        return
     try:
         if order.scratch is not None:
             Path(order.scratch).mkdir(parents=True, exist_ok=True)
         with wired(netem=order.netem, netem_b=order.netem_b):
             say(channel, say="up")
-            code, timed_out, gone, printed = run_command(order, channel, streams)
-        if gone:
+            end = run_command(order, channel, streams)
+        if end.starter_gone:
             return
-        say(channel, say="ended", returncode=code, timed_out=timed_out, streams=printed)
+        printed = list(end.printed)
+        say(channel, say="ended", returncode=end.returncode, timed_out=end.timed_out, streams=printed)
         if order.scratch is not None:
             _hand_over(Path(order.scratch), Path(order.out))
     except (LabError, OSError) as error:
@@ -219,9 +270,10 @@ def main(arguments: Sequence[str]) -> int:
     """``agent FOLDER`` in a VM, ``agent FOLDER DESCRIPTOR`` in place: the order is FOLDER/order.json."""
     folder = Path(arguments[0])
     order = Order.from_json((folder / "order.json").read_text())
-    # The undoing must run whatever ends the agent; the starter's end is noticed on the channel.
+    # The undoing must run whatever ends the agent; the starter's end is noticed on the channel. Not SIG_IGN,
+    # which the command would inherit.
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, lambda number, frame: None)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if len(arguments) > 1:
         serve(order, int(arguments[1]), (1, 2))

@@ -17,7 +17,7 @@ SET_UP_TOOLS = ("ip", "rdma", "tc", "modprobe")
 
 
 class Check(NamedTuple):
-    """A piece of the lab: whether it is here, and the command that adds it where it is not ("" where none would)."""
+    """A piece of the lab: whether it is here, and the command that adds it ("" where none would)."""
 
     name: str
     ok: bool
@@ -42,8 +42,7 @@ def _native() -> list[Check]:
 
 
 def _first_namespace() -> bool:
-    """rxe before 6.13 knows no other. The first one's number is fixed in the kernel (PROC_NET_INIT_INO does not
-    exist for net; /proc/1 is the closest there is), so a container's own first process is taken for it."""
+    """Older rxe knows no other. Nothing tells the first one apart for sure; process 1 stands for it."""
     try:
         return Path("/proc/self/ns/net").readlink() == Path("/proc/1/ns/net").readlink()
     except OSError:
@@ -86,7 +85,7 @@ def check() -> list[Check]:
 
 
 def missing() -> list[str]:
-    """What keeps the lab from running here, one line a piece with the command that adds it; empty where it runs."""
+    """What keeps the lab from running a line a piece with the command that adds it; [] where it runs."""
     if native_obstacle() is None or vm_obstacle() is None:
         return []
     return [_line(piece) for piece in (*_vm(), *_tools(), *_verbs()) if not piece.ok]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shlex
-import subprocess
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from typing import BinaryIO, Literal
 
 from rocekit.lab.agent import Order
 from rocekit.lab.checks import native_obstacle, vm_obstacle
-from rocekit.lab.link import Session, end_group, follow
+from rocekit.lab.native import run_in_place
 from rocekit.lab.net import LabError
-from rocekit.lab.vm import UP_LIMIT_S, Guest, run_in_vm
+from rocekit.lab.vm import Guest, run_in_vm
 
 Mode = Literal["auto", "native", "vm"]
 
@@ -26,10 +26,10 @@ Mode = Literal["auto", "native", "vm"]
 class LabResult:
     """A command that ran in the lab.
 
-    ``returncode`` is the command's own (128 + n after signal n), or 124 when its time was over. ``out`` is the folder
-    with what it wrote to ``$ROCEKIT_LAB_OUT``, or None where it wrote nothing and none was asked for. ``mode`` is
-    "native" or "vm", ``kernel`` the version that ran, ``accelerator`` the VM's ("kvm" or "tcg"), ``log`` what its boot
-    printed. ``setup_s`` went by before the command, ``command_s`` in it.
+    ``returncode`` is the command's own (128 + n after signal n), or 124 when its time was over. ``out`` is
+    the folder with what it wrote to ``$ROCEKIT_LAB_OUT``, or None where it wrote nothing and none was asked
+    for. ``mode`` is "native" or "vm", ``kernel`` the version that ran, ``accelerator`` the VM's ("kvm" or
+    "tcg"), ``log`` what its boot printed. ``setup_s`` went by before the command, ``command_s`` in it.
     """
 
     returncode: int
@@ -61,16 +61,16 @@ def run(
     """Run a command where two rxe devices talk over a veth pair, and wait for its end.
 
     It runs in the caller's directory (read-only in a VM; what it writes to /tmp there is lost), as root, with
-    ``ROCEKIT_LAB=1``, this Python's folder first on PATH, and ``ROCEKIT_LAB_OUT`` naming a folder whose content
-    comes back. Its standard input is empty.
+    ``ROCEKIT_LAB=1``, this Python's folder first on PATH, and ``ROCEKIT_LAB_OUT`` naming a folder whose
+    content comes back. Its standard input is empty.
 
     Args:
         command: the program and its arguments; no shell.
         netem: what tc-netem does to packets that rxe0's end sends, in its own words: ``loss 2%``.
         netem_b: the same for rxe1's end.
         timeout_s: the command's time limit, in seconds.
-        out: where the output folder goes; by default ``lab-out``, ``lab-out-2``, … in the current directory, made
-            only when something was written.
+        out: where the output folder goes; by default ``lab-out``, ``lab-out-2``, … in the current directory,
+            made only when something was written.
         mode: "native", "vm", or "auto": in place where that is possible.
         memory, cpus: the VM's size.
         boot_timeout_s: the VM's time limit up to the point where it speaks.
@@ -110,7 +110,7 @@ def run(
         )
         try:
             if chosen == "native":
-                session, kernel, accelerator, log = (*_run_in_place(order, sinks), None, "")
+                session, kernel, accelerator, log = (*run_in_place(order, sinks), None, "")
             else:
                 guest = Guest(memory, cpus, boot_timeout_s)
                 ended_vm = run_in_vm(order, guest, sinks, Path(landing))
@@ -155,59 +155,8 @@ def _environment(caller: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-def _run_in_place(order: Order, sinks: tuple[BinaryIO, BinaryIO]) -> tuple[Session, str]:
-    import socket
-
-    ours, theirs = socket.socketpair()
-    with tempfile.TemporaryDirectory(prefix="rocekit-lab-") as folder, ours, theirs:
-        Path(folder, "order.json").write_text(order.to_json())
-        environment = dict(os.environ)
-        environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
-        process = subprocess.Popen(
-            [sys.executable, "-m", "rocekit.lab.agent", folder, str(theirs.fileno())],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-        )
-        theirs.close()
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            session = follow(
-                control=ours.fileno(),
-                streams=(process.stdout.fileno(), process.stderr.fileno()),
-                sinks=sinks,
-                alive=lambda: process.poll() is None,
-                hello_limit_s=30.0,
-                up_limit_s=UP_LIMIT_S,
-                timeout_s=order.timeout_s,
-            )
-        finally:
-            # The agent sees its channel end, ends the command and undoes the set-up; only then, if ever, by force.
-            ours.close()
-            _end_agent(process)
-    return session, os.uname().release
-
-
-def _end_agent(process: subprocess.Popen[bytes]) -> None:
-    def reap(seconds: float) -> bool:
-        try:
-            process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    if not reap(30.0):
-        end_group(process.pid, reap)
-
-
 def _keep(landing: Path, out: Path | None) -> Path | None:
     """Move what came back to where it belongs."""
-    import shutil
-
     if out is None:
         if not any(landing.iterdir()):
             return None

@@ -1,4 +1,4 @@
-"""Several pairs of programs in one lab, each captured: what the captures in ``pcaps/`` and the tests are made with.
+"""Several pairs of programs in one lab, each captured: what captures and tests are made with.
 
 Booting the lab's VM costs far more than running a program in it, so all jobs share one lab:
 
@@ -34,17 +34,17 @@ TCPDUMP = (
     *("-i", A.interface, "--time-stamp-precision=nano", "--immediate-mode", "-U"),
     *("-B", "65536", "-s", "0", "-Z", "root"),
 )
-"""Immediate mode: else the kernel hands packets over up to a second late, and a capture that ends loses its tail."""
+"""Immediate mode: else the kernel hands packets over up to a second late, and a capture loses its tail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """A server, a client, and what happens to their packets.
 
-    ``server`` and ``client`` are shell commands with $OUT naming the output folder and $NAME the job; the client
-    starts once the server listens (on a TCP port or for the connection manager), or after ``settle_s`` where it does
-    neither. A job without a server has just a client. ``limit_s`` bounds the client; a server still there
-    ``linger_s`` after the client's end is ended, which is no error for receivers of lost datagrams.
+    ``server`` and ``client`` are shell commands with $OUT naming the output folder and $NAME the job. The
+    client starts once the server listens, on a TCP port or for the connection manager, or after ``settle_s``
+    where it does neither. A job without a server has just a client. ``limit_s`` bounds the client; a server
+    still there ``linger_s`` after the client's end is ended: no error for receivers of lost datagrams.
     """
 
     name: str
@@ -258,7 +258,7 @@ def _listens_tcp(pids: set[int]) -> bool:
     for pid in pids:
         for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
             try:
-                target = os.readlink(descriptor)
+                target = str(descriptor.readlink())
             except OSError:
                 continue
             if target.startswith("socket:[") and target[8:-1] in inodes:

@@ -18,8 +18,18 @@ from rocekit.lab.net import LabError
 
 HAND_OVER_S = 120.0
 """How long the output folder may take to come back once the command has ended."""
+UP_LIMIT_S = 120.0
+"""How long modules, wire and devices may take to come up, once the agent speaks."""
 SETTLE_S = 15.0
 """What is left to the agent beyond the command's own time limit to end it and to report."""
+
+
+class DiedError(LabError):
+    """The process behind the lab is gone, and did not say why."""
+
+
+class NoHelloError(DiedError):
+    """It never spoke at all: with KVM, a reason to try without."""
 
 
 @dataclass
@@ -97,7 +107,7 @@ def follow(
             if "failed" in session.said:
                 raise LabError(str(session.said["failed"]["message"]))
             if not events and not alive():
-                raise LabError(_died(session))
+                raise _died(session)
 
 
 def _heard(session: Session, message: dict[str, Any]) -> None:
@@ -127,19 +137,21 @@ def _check_limits(
         if now > session.hello_at + up_limit_s:
             raise LabError(f"the two rxe devices were not there within {up_limit_s:g} s; the lab was killed")
     elif now > start + hello_limit_s:
-        raise LabError(f"the lab did not start within {hello_limit_s:g} s; it was killed")
+        raise NoHelloError(f"the lab did not start within {hello_limit_s:g} s; it was killed")
 
 
-def _died(session: Session) -> str:
+def _died(session: Session) -> LabError:
     if session.ended_at is not None:
-        return "the lab died after the command ended: the output folder may be incomplete"
+        return DiedError("the lab died after the command ended: the output folder may be incomplete")
     if session.up_at is not None:
-        return "the lab died while the command ran (out of memory, or a kernel panic: see its log)"
-    return "the lab died before it was up"
+        return DiedError("the lab died while the command ran, of a kernel panic or for want of memory")
+    if session.hello_at is not None:
+        return DiedError("the lab died before its devices were there")
+    return NoHelloError("the lab ended before it had started")
 
 
 class _Interrupts:
-    """Ctrl-C goes to the command, which may want to sum up; the second one ends the lab. SIGTERM and SIGHUP end it."""
+    """Ctrl-C goes to the command, which may want to sum up; a second one, SIGTERM and SIGHUP end it."""
 
     def __init__(self, control: int) -> None:
         self._control = control

@@ -46,10 +46,10 @@ class End:
 A = End("va", "rxe0", "02:00:00:00:00:01", "10.9.0.1", "fd00:9::1", 101)
 B = End("vb", "rxe1", "02:00:00:00:00:02", "10.9.0.2", "fd00:9::2", 102)
 MTU = 4200
-"""Room for a 4096 byte path MTU with all headers (BTH, RETH, ImmDt, ICRC: at most 60 bytes, and IPv6's 40)."""
+"""Room for a 4096 byte path MTU and headers: IPv6's 40, UDP's 8, at most 56 for RoCE's own and the ICRC."""
 PREFS = (100, 101, 102, 103)
-"""Two rules for each direction: one for packets made here, one for those that ask about a device by name, as the
-connection manager does for IPv6 when it checks where a request came from (it then says nothing of an origin)."""
+"""Two rules for each direction: one for packets made here, one for look-ups that name the device, no origin,
+as the connection manager makes one for IPv6 when it checks where a request came from."""
 LOCAL_PREF = 200
 """Where the rule that prefers local delivery (by default 0) stands while the lab is up."""
 MODULES = ("rdma_rxe", "rdma_ucm", "ib_uverbs", "veth")

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rocekit.lab.agent import Order
-from rocekit.lab.link import Session, end_group, follow
+from rocekit.lab.link import UP_LIMIT_S, DiedError, NoHelloError, Session, end_group, follow
 from rocekit.lab.net import LabError
 
 PORTS = ("control", "stdout", "stderr")
@@ -38,42 +38,24 @@ mkdir -p /run/rocekit/root /run/rocekit/upper /run/rocekit/work
 if mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose {tag} /run/rocekit/root; then
   for d in /run/rocekit/root/*; do
     n=/${{d##*/}}
-    case $n in /proc|/sys|/dev|/run|/tmp|/lost+found) continue;; esac
+    case $n in /proc|/sys|/dev|/run|/tmp|/var|/lost+found) continue;; esac
     [ -d "$d" ] && [ ! -L "$d" ] && mount --bind "$d" "$n"
   done
 fi
 mount -t overlay -o lowerdir=/tmp,upperdir=/run/rocekit/upper,workdir=/run/rocekit/work lab-tmp /tmp
 """
-"""virtme mounts the machine's files without a cache: every program start reads them again, which under emulation
-takes most of the time. The machine's root once more, cached, over it. What is on /tmp can be written, in memory."""
-UNNEEDED = [
-    "kvm_amd",
-    "kvm_intel",
-    "ccp",
-    "psmouse",
-    "sg",
-    "sr_mod",
-    "ahci",
-    "iTCO_wdt",
-    "i2c_i801",
-    "lpc_ich",
-    "pcspkr",
-    "serio_raw",
-    "i6300esb",
-    "aesni_intel",
-    "sha512_ssse3",
-    "sha256_ssse3",
-    "sha1_ssse3",
-    "ghash_clmulni_intel",
-    "crct10dif_pclmul",
-    "powernow_k8",
-    "evdev",
-    "qemu_fw_cfg",
-]
+"""virtme mounts the machine's files without a cache: every program start reads them again, which takes
+most of the time under emulation. So the machine's root once more, cached, over it.
+/tmp can be written to, in memory.
+"""
+UNNEEDED = (
+    "kvm_amd,kvm_intel,ccp,psmouse,sg,sr_mod,ahci,iTCO_wdt,i2c_i801,lpc_ich,pcspkr,serio_raw,i6300esb,"
+    "aesni_intel,sha512_ssse3,sha256_ssse3,sha1_ssse3,ghash_clmulni_intel,crct10dif_pclmul,powernow_k8,"
+    "evdev,qemu_fw_cfg"
+)
 """Modules that udev would load at boot and nobody here wants: they double the boot time under emulation."""
 KVM_HELLO_S = 30.0
 """With working KVM the guest speaks within seconds; one that does not is broken (nested virtualisation)."""
-UP_LIMIT_S = 120.0
 QEMU_PACKAGE = {"x86_64": "qemu-system-x86", "aarch64": "qemu-system-arm"}
 
 
@@ -128,7 +110,7 @@ def qemu() -> str | None:
 def kvm_promising() -> bool:
     """Whether KVM is worth trying: accessible, and the processor offers virtualisation.
 
-    A /dev/kvm on a processor without the flag is one that a hypervisor passes through; QEMU asserts or hangs there.
+    A /dev/kvm on a processor without the flag is one that a hypervisor passes through: QEMU asserts or hangs.
     """
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False
@@ -175,13 +157,9 @@ def run_in_vm(order: Order, guest: Guest, sinks: tuple[BinaryIO, BinaryIO], out:
         limit = min(KVM_HELLO_S, guest.boot_timeout_s)
         try:
             return _boot(order, guest, kernel, "kvm", limit, sinks, out)
-        except _NoHelloError:
+        except NoHelloError:
             pass
     return _boot(order, guest, kernel, "tcg", guest.boot_timeout_s, sinks, out)
-
-
-class _NoHelloError(LabError):
-    """The guest never spoke: with KVM, a reason to try without."""
 
 
 def _boot(
@@ -213,10 +191,10 @@ def _boot(
         log = _Log(process)
         stack.callback(log.close)
         stack.callback(end_group, process.pid, lambda seconds: _gone(process, seconds))
-        start = time.monotonic()
         session: Session | None = None
         try:
-            connections = [stack.enter_context(_accept(listener, process, start)) for listener in listeners]
+            until = time.monotonic() + hello_limit_s
+            connections = [stack.enter_context(_accept(one, process, until)) for one in listeners]
             session = follow(
                 control=connections[0].fileno(),
                 streams=(connections[1].fileno(), connections[2].fileno()),
@@ -226,7 +204,7 @@ def _boot(
                 up_limit_s=UP_LIMIT_S,
                 timeout_s=order.timeout_s,
             )
-        except LabError as error:
+        except DiedError as error:
             raise _with_log(error, log) from error
         finally:
             if session is not None or any((share / "out").iterdir()):
@@ -234,7 +212,7 @@ def _boot(
         return Ended(session, kernel.version, accelerator, log.text())
 
 
-def _with_log(error: LabError, log: _Log) -> LabError:
+def _with_log(error: DiedError, log: _Log) -> DiedError:
     lines = [line.strip() for line in log.text().splitlines() if line.strip()]
     words = f" (the VM's last words: {lines[-1][:200]})" if lines else ""
     return type(error)(f"{error}{words}")
@@ -286,13 +264,13 @@ def _listener(path: Path) -> Iterator[socket.socket]:
         yield listener
 
 
-def _accept(listener: socket.socket, process: subprocess.Popen[bytes], start: float) -> socket.socket:
+def _accept(listener: socket.socket, process: subprocess.Popen[bytes], until: float) -> socket.socket:
     """QEMU connects to all ports as it starts, before the guest runs."""
     while not select.select([listener], [], [], 0.2)[0]:
         if process.poll() is not None:
-            raise _NoHelloError(f"the VM did not start: virtme-run ended with status {process.returncode}")
-        if time.monotonic() > start + KVM_HELLO_S:
-            raise _NoHelloError(f"QEMU did not start within {KVM_HELLO_S:.0f} s; it was killed")
+            raise NoHelloError(f"the VM did not start: virtme-run ended with status {process.returncode}")
+        if time.monotonic() > until:
+            raise NoHelloError("QEMU did not start in time; it was killed")
     return listener.accept()[0]
 
 
@@ -326,7 +304,7 @@ def _command(folder: Path, share: Path, kernel: Kernel, guest: Guest, accelerato
             f"--rwdir={SHARE}={share}",
             "--show-boot-console",
             "-a",
-            "modprobe.blacklist=" + ",".join(UNNEEDED),
+            "modprobe.blacklist=" + UNNEEDED,
         ),
         *("--script-sh", f"{CACHED_ROOT.format(tag=ROOT_TAG)}exec {shlex.join(agent)}"),
         *(

@@ -39,7 +39,7 @@ from rocekit.wire_cm import (
 
 SRC_MAC: Final = "02:00:00:00:00:01"
 DST_MAC: Final = "02:00:00:00:00:02"
-DEFAULT_PKEY: Final = 0xFFFF  # 10.9.1.1: the default partition, full member
+DEFAULT_PKEY: Final = 0xFFFF  # 10.9: the default partition, full member
 DONT_FRAGMENT: Final = 0x4000
 _IPV4, _IPV6, _VLAN, _QINQ = 0x0800, 0x86DD, 0x8100, 0x88A8
 _UDP, _IBA_TRANSPORT = 17, 0x1B  # IPv4 protocol; GRH next header (8.3)

@@ -331,7 +331,7 @@ def _bind() -> None:
     to have.
     """
     UDP.payload_guess = [({"dport": wire.ROCE_UDP_PORT}, BTH), *UDP.payload_guess]
-    # A17.4.5.2: the ICRC protects the packet, so the UDP checksum is sent as 0.
+    # The ICRC protects the packet, so the UDP checksum is sent as 0 (A17).
     bind_top_down(UDP, BTH, sport=_SOURCE_PORT, dport=wire.ROCE_UDP_PORT, chksum=0)
     for lower, key in (
         *((Ether, "type"), (Dot1Q, "type"), (Dot1AD, "type"), (SNAP, "code")),

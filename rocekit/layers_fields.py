@@ -54,7 +54,7 @@ class AddressField(Field):  # type: ignore[misc, unused-ignore]  # no types in S
 
     Args:
         prefix: the twelve bytes in front of an IPv4 address: a GID's are those of ``::ffff:0:0/96``
-            (A17.4.5), zeros in the IP CM header (A11.3).
+            (A17), zeros in the IP CM header (A11.3).
         dotted: whether an address of this packet is an IPv4 one, to be shown as such.
     """
 

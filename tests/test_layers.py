@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from layer_cases import MACS, NETWORKS, OPCODES, chain, values_for
 from scapy.config import conf
 from scapy.layers.inet import IP, UDP, IPOption_Router_Alert
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt
 from scapy.layers.l2 import Dot1Q, Ether
-from scapy.packet import NoPayload, Padding, Raw
-from scapy.utils import PcapReader, wrpcap
+from scapy.packet import Padding, Raw
+from scapy.utils import PcapReader
 
-from rocekit import wire, wire_cm
+from rocekit import wire
 from rocekit.build import build_frame, build_ip_cm, build_mad
 from rocekit.layers import (
     AETH,
@@ -32,15 +33,7 @@ from rocekit.layers import (
     ImmDt,
     roce,
 )
-from rocekit.layers_cm import CM_LAYERS, CM_REJ, CM_REP, CM_REQ, CM_SIDR_REQ, IP_CM, MAD
-
-MACS = {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}
-NETWORKS = {
-    "IPv4": lambda: Ether(**MACS) / IP(src="10.0.0.1", dst="10.0.0.2", tos=0x89, ttl=9) / UDP(sport=50001),
-    "IPv6": lambda: Ether(**MACS) / IPv6(src="fd00::1", dst="fd00::2", tc=2, fl=0x12345) / UDP(sport=50001),
-    "RoCE v1": lambda: Ether(**MACS) / GRH(sgid="fe80::1", dgid="10.0.0.2", tclass=9, flow_label=0x54321),
-}
-OPCODES = [o.name for o in wire.OPCODES.values()]
+from rocekit.layers_cm import CM_LAYERS, IP_CM, MAD
 
 
 @pytest.fixture(autouse=True)
@@ -50,25 +43,6 @@ def _strict() -> Iterator[None]:
     conf.debug_dissector = True
     yield
     conf.debug_dissector = before
-
-
-def chain(packet: Any) -> list[str]:
-    """Names of the layers from the BTH up."""
-    layer, names = packet[BTH], []
-    while not isinstance(layer, NoPayload):
-        names.append(type(layer).__name__)
-        layer = layer.payload
-    return names
-
-
-def values_for(opcode: wire.Opcode) -> dict[str, Any]:
-    """Different bits for every field of an opcode's headers."""
-    values: dict[str, Any] = {}
-    for header in (wire.BTH, *opcode.headers):
-        for i, f in enumerate(header.fields):
-            if f.name not in ("opcode", "padcount", "version") and not f.reserved:
-                values[f.name] = (0xA5C3_96E1_7B2D_48F5 * (i + 3)) >> 7 & (1 << f.bits) - 1
-    return values
 
 
 # --- every opcode, over every network
@@ -336,75 +310,6 @@ def test_an_unknown_opcode_keeps_its_bytes() -> None:
     assert "0xff" in packet.summary()
 
 
-# --- MADs
-
-
-@pytest.mark.parametrize("qpn", wire.MAD_QPNS)
-@pytest.mark.parametrize("message", wire_cm.CM_MESSAGES)
-def test_a_cm_message_on_qp_0_or_1_is_read_and_built_again(message: str, qpn: int) -> None:
-    fields = {
-        f.name: 0x5A5A_5A5A_5A5A_5A5A & (1 << f.bits) - 1
-        for f in wire_cm.CM_MESSAGES[message].fields
-        if not f.is_bytes and not f.reserved
-    }
-    payload = build_mad(message, 0x1122334455667788, private_data=b"private", **fields)
-    frame = build_frame("UD_SEND_ONLY", src="10.0.0.1", dst="10.0.0.2", dest_qpn=qpn, payload=payload)
-    packet = Ether(frame)
-    assert chain(packet) == ["BTH", "DETH", "MAD", f"CM_{message}"]
-    assert packet[MAD].transaction_id == 0x1122334455667788
-    layer = packet[CM_LAYERS[message]]
-    assert {name: getattr(layer, name) for name in fields} == fields
-    assert bytes(layer.private_data).startswith(b"private")
-    assert bytes(packet) == frame
-    rebuilt = MAD(transaction_id=0x1122334455667788) / CM_LAYERS[message](private_data=b"private", **fields)
-    assert bytes(rebuilt) == payload
-
-
-def test_ud_payload_on_other_qps_is_not_a_mad() -> None:
-    frame = build_frame(
-        "UD_SEND_ONLY", src="10.0.0.1", dst="10.0.0.2", dest_qpn=2, payload=build_mad("REQ", 1)
-    )
-    assert chain(Ether(frame)) == ["BTH", "DETH", "Raw"]
-
-
-def test_a_mad_that_is_not_cm_keeps_its_bytes() -> None:
-    packet = IP(
-        bytes(IP() / UDP() / roce("UD_SEND_ONLY", MAD(mgmt_class=3, attribute_id=0x38) / Raw(bytes(232))))
-    )
-    assert chain(packet) == ["BTH", "DETH", "MAD", "Raw"]
-
-
-@pytest.mark.parametrize("message", [CM_REQ, CM_SIDR_REQ])
-@pytest.mark.parametrize(("src", "dst"), [("10.9.0.1", "10.9.0.2"), ("fd00:9::1", "fd00:9::2")])
-def test_private_data_of_an_rdma_cm_service_starts_with_addresses(message: Any, src: str, dst: str) -> None:
-    version = 6 if ":" in src else 4
-    header = IP_CM(ip_version=version, source_port=4321, source_address=src, destination_address=dst)
-    mad = bytes(MAD() / message(service_id=0x0106_4853, private_data=header / b"mine"))
-    assert len(mad) == 256
-    assert build_ip_cm(src, dst, 4321, b"mine") in mad
-    read = MAD(mad)[IP_CM]
-    assert (read.ip_version, read.source_port) == (version, 4321)
-    assert (read.source_address, read.destination_address) == (src, dst)
-    assert read[Raw].load.rstrip(b"\0") == b"mine"
-    assert bytes(MAD(mad)) == mad
-
-
-def test_private_data_of_another_service_is_the_programs_own() -> None:
-    mad = MAD(bytes(MAD() / CM_REQ(service_id=0x1234, private_data=build_ip_cm("10.9.0.1", "10.9.0.2", 1))))
-    assert IP_CM not in mad
-
-
-def test_changing_an_address_inside_private_data_changes_the_bytes() -> None:
-    read = MAD(bytes(MAD() / CM_REQ(service_id=0x0106_4853, private_data=IP_CM(source_address="10.9.0.1"))))
-    read[IP_CM].source_address = "10.9.0.7"
-    assert bytes([10, 9, 0, 7]) in bytes(read)
-
-
-def test_a_cm_mad_goes_to_qp_1_with_its_well_known_key() -> None:
-    packet = roce("UD_SEND_ONLY", MAD() / CM_REQ())
-    assert (packet[BTH].dest_qpn, packet[DETH].src_qpn, packet[DETH].qkey) == (1, 1, 0x8001_0000)
-
-
 # --- captures that others made
 
 ROCE_PACKETS = {
@@ -440,164 +345,6 @@ def test_what_others_captured_is_whole_valid_and_rebuilt(name: str, others: Path
             del renewed[BTH].icrc, renewed[BTH].padcount, renewed[BTH].pad
             assert bytes(renewed) == packet.original
     assert seen == ROCE_PACKETS[name]
-
-
-# --- tshark
-
-IGNORED = ("rpcordma", "nvme-rdma", "smb_direct", "iser", "tftp")
-FIELDS = {
-    "opcode": "infiniband.bth.opcode",
-    "solicited": "infiniband.bth.se",
-    "migreq": "infiniband.bth.m",
-    "padcount": "infiniband.bth.padcnt",
-    "version": "infiniband.bth.tver",
-    "pkey": "infiniband.bth.p_key",
-    "dest_qpn": "infiniband.bth.destqp",
-    "ackreq": "infiniband.bth.a",
-    "psn": "infiniband.bth.psn",
-    "remote_va": "infiniband.reth.va",
-    "rkey": "infiniband.reth.r_key",
-    "dma_length": "infiniband.reth.dmalen",
-    "swap_add": "infiniband.atomiceth.swapdt",
-    "compare": "infiniband.atomiceth.cmpdt",
-    "syndrome": "infiniband.aeth.syndrome",
-    "msn": "infiniband.aeth.msn",
-    "original": "infiniband.atomicacketh.origremdt",
-    "immediate": "infiniband.immdt",
-    "invalidate_rkey": "infiniband.ieth",
-    "qkey": "infiniband.deth.q_key",
-    "src_qpn": "infiniband.deth.srcqp",
-    "icrc": "infiniband.invariant.crc",
-}
-
-
-#: Shown by tshark as bytes.
-AS_BYTES = ("infiniband.immdt", "infiniband.ieth")
-
-
-def number(text: str, field: str = "") -> int:
-    if text in ("True", "False"):
-        return int(text == "True")
-    return int(text, 16 if field in AS_BYTES else 0)
-
-
-def ask(tshark: str, file: Path, fields: list[str]) -> list[dict[str, str]]:
-    """The fields of each frame, as tshark reads them."""
-    command = [tshark, "-n", "-r", str(file), "-T", "fields", "-E", "occurrence=f"]
-    for protocol in IGNORED:
-        command += ["--disable-protocol", protocol]
-    for field in fields:
-        command += ["-e", field]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    return [dict(zip(fields, line.split("\t"), strict=True)) for line in out.splitlines()]
-
-
-@pytest.mark.parametrize("network", NETWORKS)
-def test_tshark_reads_the_same_fields(network: str, tshark: str, tmp_path: Path) -> None:
-    # What tshark 4.0 takes for something else: RD, XRC, CNP, and annex A19.
-    known = [
-        o
-        for o in wire.OPCODES.values()
-        if o.transport in ("RC", "UC", "UD") and o.operation not in ("FLUSH", "ATOMIC_WRITE")
-    ]
-    packets = []
-    for opcode in known:
-        payload = b"p" * 45 if opcode.payload else b""
-        packets.append(Ether(bytes(NETWORKS[network]() / roce(opcode.value, payload, **values_for(opcode)))))
-    wrpcap(str(tmp_path / "made.pcap"), packets)
-    rows = ask(tshark, tmp_path / "made.pcap", list(FIELDS.values()))
-    assert len(rows) == len(known)
-    compared = 0
-    for opcode, packet, row in zip(known, packets, rows, strict=True):
-        for header in (wire.BTH, *opcode.headers):
-            for f in header.fields:
-                if f.name in FIELDS:
-                    ours = getattr(packet[LAYERS[header.name]], f.name)
-                    assert number(row[FIELDS[f.name]], FIELDS[f.name]) == ours, (opcode.name, f.name)
-                    compared += 1
-        big = int.from_bytes(packet[BTH].icrc.to_bytes(4, "little"), "big")
-        assert number(row[FIELDS["icrc"]]) == big
-    assert compared > 300
-
-
-CM_FIELDS: dict[str, dict[str, int | str]] = {
-    "REQ": {
-        "infiniband.cm.req": 0x01020304,
-        "infiniband.cm.req.localqpn": 0x112233,
-        "infiniband.cm.req.startpsn": 0x445566,
-        "infiniband.cm.req.retrcount": 5,
-        "infiniband.cm.req.rnrretrcount": 6,
-        "infiniband.cm.req.pppmtu": 3,
-        "infiniband.cm.req.responderres": 7,
-        "infiniband.cm.req.initdepth": 9,
-        "infiniband.cm.req.localcaguid": 0x0102030405060708,
-        "infiniband.cm.req.serviceid.dport": 18515,
-        "infiniband.cm.req.ip_cm.sport": 54321,
-        "infiniband.cm.req.ip_cm.sip4": "10.9.0.1",
-        "infiniband.cm.req.ip_cm.dip4": "10.9.0.2",
-    },
-    "REP": {
-        "infiniband.cm.rep": 0x0A0B0C0D,
-        "infiniband.cm.rep.remotecommid": 0x01020304,
-        "infiniband.cm.rep.localqpn": 0x332211,
-        "infiniband.cm.rep.startpsn": 0x665544,
-        "infiniband.cm.rep.respres": 4,
-        "infiniband.cm.rep.initdepth": 3,
-        "infiniband.cm.rep.tgtackdelay": 15,
-        "infiniband.cm.rep.rnrretrcount": 7,
-    },
-    "REJ": {"infiniband.cm.rej.reason": 28, "infiniband.cm.rej.msgrej": 1},
-    "RTU": {"infiniband.cm.rtu.localcommid": 0x01020304, "infiniband.cm.rtu.remotecommid": 0x0A0B0C0D},
-    "DREQ": {"infiniband.cm.dreq.localcommid": 0x01020304, "infiniband.cm.dreq.remotecommid": 0x0A0B0C0D},
-    "DREP": {"infiniband.cm.drsp.localcommid": 0x01020304, "infiniband.cm.drsp.remotecommid": 0x0A0B0C0D},
-}
-COMMS = {"local_comm_id": 0x01020304, "remote_comm_id": 0x0A0B0C0D}
-
-
-def test_tshark_reads_the_same_cm_messages(tshark: str, tmp_path: Path) -> None:
-    address = IP_CM(source_port=54321, source_address="10.9.0.1", destination_address="10.9.0.2")
-    messages = {
-        "REQ": CM_REQ(
-            local_comm_id=0x01020304,
-            service_id=0x0106_4853,
-            local_ca_guid=0x0102030405060708,
-            local_qpn=0x112233,
-            starting_psn=0x445566,
-            retry_count=5,
-            rnr_retry_count=6,
-            path_mtu_code=3,
-            responder_resources=7,
-            initiator_depth=9,
-            private_data=address / b"program's own",
-        ),
-        "REP": CM_REP(
-            local_comm_id=0x0A0B0C0D,
-            remote_comm_id=0x01020304,
-            local_qpn=0x332211,
-            starting_psn=0x665544,
-            responder_resources=4,
-            initiator_depth=3,
-            target_ack_delay=15,
-            rnr_retry_count=7,
-        ),
-        "REJ": CM_REJ(message_rejected="REP", reason=wire_cm.REJ_CONSUMER, **COMMS),
-        **{name: CM_LAYERS[name](**COMMS) for name in ("RTU", "DREQ", "DREP")},
-    }
-    packets = [
-        NETWORKS["IPv4"]() / roce("UD_SEND_ONLY", MAD(transaction_id=77 + i) / message)
-        for i, message in enumerate(messages.values())
-    ]
-    wrpcap(str(tmp_path / "cm.pcap"), [Ether(bytes(p)) for p in packets])
-    common = ["infiniband.mad.transactionid", "infiniband.mad.mgmtclass", "infiniband.mad.method"]
-    attribute = "infiniband.mad.attributeid"
-    fields = [*common, attribute, *(f for asked in CM_FIELDS.values() for f in asked)]
-    rows = ask(tshark, tmp_path / "cm.pcap", fields)
-    for i, (name, row) in enumerate(zip(messages, rows, strict=True)):
-        assert [number(row[f]) for f in common] == [77 + i, wire_cm.MGMT_CLASS_CM, wire_cm.METHOD_SEND]
-        assert number(row[attribute]) == wire_cm.CM_ATTRIBUTE_IDS[name]
-        for field, value in CM_FIELDS[name].items():
-            theirs: Any = row[field] if isinstance(value, str) else number(row[field])
-            assert theirs == value, field
 
 
 # --- beside Scapy's own layers

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rocekit.soft.congestion import DcqcnParameters
 from rocekit.soft.counters import Counters
 from rocekit.soft.memory import DM, MR, PD, AddressSpace, Regions
 from rocekit.soft.packet import DEFAULT_PKEY, ECN_CAPABLE, Datagram, Route, Unusable, parse
@@ -74,6 +75,8 @@ class Device:
         seed: what its keys and UDP source ports are drawn from.
         recorder: writes down everything that is sent; None to save the time.
         ecn: whether packets say that they are ECN capable.
+        cnp_interval_ns: at most one CNP goes to a queue pair in this time.
+        dcqcn: how queue pairs react to CNPs; None: not at all, as rxe.
     """
 
     def __init__(
@@ -85,6 +88,8 @@ class Device:
         limits: Limits | None = None,
         recorder: Recorder | None = None,
         ecn: bool = True,
+        cnp_interval_ns: int = 50_000,
+        dcqcn: DcqcnParameters | None = None,
     ) -> None:
         if not addresses:
             raise ValueError("a device has at least one address")
@@ -92,6 +97,8 @@ class Device:
         self.addresses = tuple(addresses)
         self.limits = limits or Limits()
         self.recorder = recorder
+        self.cnp_interval_ns = cnp_interval_ns
+        self.dcqcn = dcqcn
         self.counters = Counters()
         self.memory = AddressSpace()
         self.regions = Regions(self.limits.max_mr)
@@ -196,7 +203,7 @@ class Device:
 
     def _arm(self, qp: Qp) -> None:
         # One entry a QP: a deadline that moved back is found out when the old one comes due.
-        deadline = qp.requester.deadline()
+        deadline = qp.deadline()
         if deadline is not None:
             armed = self._armed.get(qp.qpn)
             if armed is None or deadline < armed:

@@ -120,14 +120,13 @@ def random_program(seed: int, *, transports: tuple[str, ...] = ("RC",)) -> Progr
     posts: list[Post] = []
     receives: list[Receive] = []
     for number, connection in enumerate(connections):
-        legal = [name for name, verb in VERBS.items() if connection.transport in verb.transports]
         for side, peer in (("a", "b"), ("b", "a")):
             if side == "b" and draw.chance(0.5):
                 continue
             time_ns = 0
             for _ in range(draw.between(1, 12)):
                 time_ns += draw.choice((0, 0, 0, 500, 20_000))
-                post = _random_post(draw, number, side, legal, connection.path_mtu, time_ns)
+                post = _random_post(draw, number, side, connection, time_ns)
                 posts.append(post)
                 if post.opcode.startswith("SEND") or post.opcode.endswith("_IMM"):
                     late = draw.choice((0, 0, 0, 0, 30_000, 200_000))
@@ -166,11 +165,14 @@ def _random_connection(draw: Prng, transports: tuple[str, ...]) -> Connection:
     )
 
 
-def _random_post(draw: Prng, number: int, side: str, legal: list[str], path_mtu: int, at_ns: int) -> Post:
-    opcode = draw.choice(legal)
+def _random_post(draw: Prng, number: int, side: str, connection: Connection, at_ns: int) -> Post:
+    transport, path_mtu = connection.transport, connection.path_mtu
+    opcode = draw.choice([name for name, verb in VERBS.items() if transport in verb.transports])
     verb = VERBS[opcode]
     if verb.fixed_length is not None:
         length = ATOMIC_BYTES
+    elif transport == "UD":
+        length = draw.choice((0, 1, draw.below(4097), 4096))
     else:
         length = draw.choice((0, 1, draw.below(path_mtu), path_mtu, path_mtu + 1, draw.below(path_mtu * 12)))
     return Post(

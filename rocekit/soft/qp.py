@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import errno
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rocekit.psn import MASK
 from rocekit.soft import qp_state
+from rocekit.soft.congestion import Dcqcn, Notifier
 from rocekit.soft.memory import PD
-from rocekit.soft.packet import Packet, Route
+from rocekit.soft.packet import ECN_CE, Packet, Route, build_transport
 from rocekit.soft.queues import CQ, ReceiveQueue
 from rocekit.soft.record import Endpoint, ReplyFlow, RequestFlow, TransferRecord
 from rocekit.soft.requester import Requester
 from rocekit.soft.responder import Responder
 from rocekit.soft.segment import SendWqe
+from rocekit.soft.uc import UcReceiver, UcSender
+from rocekit.soft.ud import UdReceiver, UdSender
 from rocekit.soft.work import WC, PostError, RecvWR, SendWR, refuse
-from rocekit.wire import PATH_MTU_CODES
+from rocekit.wire import CNP_OPCODE, PATH_MTU_CODES
 
 if TYPE_CHECKING:
     from rocekit.soft.device import Device
@@ -55,10 +59,17 @@ class ReceivingHalf(Protocol):
     def next_packet(self, now: int) -> bytes | None: ...
     def receive(self, packet: Packet, now: int) -> None: ...
     def receive_posted(self) -> None: ...
+    def urgent(self) -> bool: ...
     def abort(self) -> RecvWR | None: ...
 
 
-HALVES: dict[str, tuple[type[Any], type[Any]]] = {"RC": (Requester, Responder)}
+HALVES: Final[MappingProxyType[str, tuple[type[Any], type[Any]]]] = MappingProxyType(
+    {
+        "RC": (Requester, Responder),
+        "UC": (UcSender, UcReceiver),
+        "UD": (UdSender, UdReceiver),
+    }
+)
 
 
 class Qp:
@@ -103,7 +114,7 @@ class Qp:
         self.local_ip = self.device.addresses[0]
         self.dest_qpn = 0
         self.tclass = 0
-        self.path_mtu = 1024
+        self.path_mtu = max(PATH_MTU_CODES) if self.transport == "UD" else 1024
         self.sq_psn = self.rq_psn = 0
         self.timeout = 14
         self.retry_cnt = self.rnr_retry = 7
@@ -115,6 +126,9 @@ class Qp:
         self.flow_control = False
         self.route: Route | None = None
         self.saw_packet = False
+        self._held_until: int | None = None
+        self.notifier = Notifier(self.device.cnp_interval_ns)
+        self.pacer = Dcqcn(self.device.dcqcn) if self.device.dcqcn is not None else None
 
     @property
     def local(self) -> Endpoint:
@@ -244,13 +258,15 @@ class Qp:
             self.state = qp_state.ERR
             self.device.tell("QP_FATAL", self)
 
-    def record_transfer(self, wqe: SendWqe) -> TransferRecord:
+    def record_transfer(
+        self, wqe: SendWqe, flow: RequestFlow | None = None, remote: Endpoint | None = None
+    ) -> TransferRecord:
         """The record's entry for a request that is started."""
         verb, wr = wqe.verb, wqe.wr
         addressed = verb.operation != "SEND"
         record = TransferRecord(
             self.local,
-            self.remote,
+            remote or self.remote,
             self.transport,
             wr.wr_id,
             verb.operation,
@@ -263,18 +279,43 @@ class Qp:
             wr.remote_va if addressed else None,
             wr.rkey if addressed else None,
         )
-        if self.request_flow is not None:
-            self.request_flow.transfers.append(record)
+        flow = flow or self.request_flow
+        if flow is not None:
+            flow.transfers.append(record)
         return record
 
     # -- packets
 
     def next_packet(self, now: int) -> bytes | None:
         """The next packet of either half; answers first, since requests wait for them at the other end."""
+        if self.notifier.due:
+            return self._notification(now)
+        self._held_until = None
+        if self.pacer is not None and self.pacer.ready_ns > now and not self.responder.urgent():
+            self._held_until = self.pacer.ready_ns
+            return None
         data = self.responder.next_packet(now)
         if data is None and self.state in (qp_state.RTS, qp_state.SQD):
             data = self.requester.next_packet(now)
+        if data is not None and self.pacer is not None:
+            self.pacer.on_send(len(data), now)
         return data
+
+    def _notification(self, now: int) -> bytes:
+        """A CNP to a queue pair whose packets came with CE (A17.9.3)."""
+        address, qpn = self.notifier.due.pop(0)
+        if self.route is None or self.transport == "UD":
+            self.route = self.device.route(self.local_ip, address, self.qpn, qpn, self.tclass)
+        self.device.counters.count("cnp_sent")
+        if self.device.recorder is not None:
+            self.device.recorder.cnp(now, self.local, Endpoint(address, qpn))
+        return build_transport(CNP_OPCODE, dest_qpn=qpn, becn=1)
+
+    def deadline(self) -> int | None:
+        """When this queue pair wants to be woken."""
+        due = self.requester.deadline()
+        held = self._held_until
+        return due if held is None else held if due is None else min(due, held)
 
     def receive(self, packet: Packet, now: int) -> None:
         """A packet that the device found to be for this QP."""
@@ -285,7 +326,15 @@ class Qp:
             self.saw_packet = True
             if self.state == qp_state.RTR:
                 self.device.tell("COMM_EST", self)
-        if not packet.op.response:
+        if packet.ecn == ECN_CE:
+            self.device.counters.count("rcvd_ecn_marked")
+            qpn = packet.src_qpn if self.transport == "UD" else self.dest_qpn
+            self.notifier.marked(packet.source, qpn, now)
+        if packet.op.operation == "CNP":
+            self.device.counters.count("cnp_handled")
+            if self.pacer is not None:
+                self.pacer.on_cnp(now)
+        elif not packet.op.response:
             self.responder.receive(packet, now)
         elif self.state != qp_state.RTR:
             self.requester.receive(packet, now)

@@ -192,6 +192,11 @@ class Recorder:
     def __init__(self) -> None:
         self.requests: dict[tuple[Endpoint, Endpoint], list[RequestFlow]] = defaultdict(list)
         self.replies: dict[tuple[Endpoint, Endpoint], list[ReplyFlow]] = defaultdict(list)
+        self.cnps: list[tuple[int, Endpoint, Endpoint]] = []
+
+    def cnp(self, time_ns: int, source: Endpoint, destination: Endpoint) -> None:
+        """A CNP went out."""
+        self.cnps.append((time_ns, source, destination))
 
     def request_flow(self, local: Endpoint, remote: Endpoint, first_psn: int) -> RequestFlow:
         flow = RequestFlow(first_psn)

@@ -108,7 +108,7 @@ class Message:
     scatter: Scatter | None = None
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """A request that is answered with a NAK: its code, and the status of the receive request that it ends."""
 
     def __init__(self, code: int, status: str | None = None) -> None:
@@ -116,7 +116,7 @@ class _Refused(Exception):
         self.status = status
 
 
-class _NotReady(Exception):
+class NotReady(Exception):
     """No receive request is posted: RNR NAK."""
 
 
@@ -136,6 +136,7 @@ class Responder:
         self.answers: deque[Answer] = deque()
         self.resources: deque[Resource] = deque(maxlen=max(1, self.qp.max_dest_rd_atomic))
         self.out_of_credit = False
+        self.spare: RecvWR | None = None  # taken by a message that was lost (UC)
 
     # -- sending
 
@@ -239,18 +240,18 @@ class Responder:
             return
         try:
             self._execute(packet, now)
-        except _NotReady:
+        except NotReady:
             # Silence until this PSN comes again: the packets behind it were sent before the NAK was known.
             counters.count("send_rnr_err")
             self.nak_out = True
             syndrome = make_syndrome(RNR_NAK, self.qp.min_rnr_timer)
             self.answers.append(Answer("ACK", psn, psn, syndrome, self.msn))
-        except _Refused as refused:
+        except Refused as refused:
             self._refuse(refused, psn, now)
         else:
             self.nak_out = False
 
-    def _refuse(self, refused: _Refused, psn: int, now: int) -> None:
+    def _refuse(self, refused: Refused, psn: int, now: int) -> None:
         """NAK, and the queue pair is in error (9.9.3, table "Responder Error Behavior")."""
         self._nak(refused.code, psn)
         message, self.message = self.message, None
@@ -273,7 +274,7 @@ class Responder:
             if len(packet.payload) > self.qp.path_mtu or (
                 op.position in (FIRST, MIDDLE) and len(packet.payload) != self.qp.path_mtu
             ):
-                raise _Refused(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
+                raise Refused(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
             if op.operation == "SEND":
                 self._take_send(packet)
             else:
@@ -293,27 +294,25 @@ class Responder:
         op = packet.op
         if op.starts:
             if message is not None:
-                raise _Refused(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
+                raise Refused(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
         elif message is None or message.operation != op.operation:
-            raise _Refused(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
+            raise Refused(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
         elif op.position == LAST and not packet.payload:
-            raise _Refused(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
+            raise Refused(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
 
     def _take_send(self, packet: Packet) -> None:
         message = self.message
         if packet.op.starts:
-            wr = self.qp.rq.take()
-            if wr is None:
-                raise _NotReady
+            wr = self._take_receive()
             message = self.message = Message("SEND", receive=wr)
             try:
                 message.scatter = self.qp.device.regions.scatter(self.qp.rq.pd, wr.sges, write=True)
             except LocalProtectionError:
-                raise _Refused(NAK_REMOTE_OPERATIONAL, "LOC_PROT_ERR") from None
+                raise Refused(NAK_REMOTE_OPERATIONAL, "LOC_PROT_ERR") from None
         assert message is not None
         assert message.scatter is not None
         if message.done + len(packet.payload) > message.scatter.length:
-            raise _Refused(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
+            raise Refused(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
         if packet.payload:
             message.scatter.write(message.done, packet.payload)
             message.done += len(packet.payload)
@@ -328,15 +327,19 @@ class Responder:
         left = message.length - message.done
         # The RETH's length is what the payload must add up to (9.7.4.1.6).
         if size > left or (packet.op.ends and size != left):
-            raise _Refused(NAK_INVALID_REQUEST)
+            raise Refused(NAK_INVALID_REQUEST)
         if IMMDT in packet.op.headers:
-            message.receive = self.qp.rq.take()
-            if message.receive is None:
-                raise _NotReady
+            message.receive = self._take_receive()
         self.message = message
         if size and message.target is not None:
             message.target.slice(message.address + message.done, size)[:] = packet.payload
             message.done += size
+
+    def _take_receive(self) -> RecvWR:
+        wr, self.spare = self.spare or self.qp.rq.take(), None
+        if wr is None:
+            raise NotReady
+        return wr
 
     def _remote(self, packet: Packet, operation: str, length: int) -> MR | None:
         """The region that a request is for; None when it is for no bytes, whose key is not checked
@@ -344,12 +347,12 @@ class Responder:
         """
         right = _RIGHTS[operation]
         if right not in self.qp.access:
-            raise _Refused(NAK_INVALID_REQUEST)
+            raise Refused(NAK_INVALID_REQUEST)
         if length == 0:
             return None
         mr = self.qp.device.regions.remote(self.qp.pd, packet.rkey, packet.remote_va, length, right)
         if mr is None:
-            raise _Refused(NAK_REMOTE_ACCESS)
+            raise Refused(NAK_REMOTE_ACCESS)
         return mr
 
     def _end_message(self, packet: Packet) -> None:
@@ -361,7 +364,7 @@ class Responder:
         if IETH in packet.op.headers:
             invalidated = packet.invalidate_rkey
             if not qp.device.regions.invalidate(qp.pd, invalidated):
-                raise _Refused(NAK_REMOTE_ACCESS, "REM_INV_REQ_ERR")
+                raise Refused(NAK_REMOTE_ACCESS, "REM_INV_REQ_ERR")
         self.message = None
         self.msn += 1
         if message.receive is not None:
@@ -385,7 +388,7 @@ class Responder:
         operation = packet.op.operation
         due = sum(a.fresh and a.kind != "ACK" for a in self.answers)
         if due >= self.qp.max_dest_rd_atomic:
-            raise _Refused(NAK_INVALID_REQUEST)  # more at once than agreed on (9.7.4.1.4)
+            raise Refused(NAK_INVALID_REQUEST)  # more at once than agreed on (9.7.4.1.4)
         psn = self.epsn
         last = psn
         original = 0
@@ -397,7 +400,7 @@ class Responder:
             self._flush_memory(packet)
         elif operation == "ATOMIC_WRITE":
             if packet.dma_length != ATOMIC_BYTES or len(packet.payload) != ATOMIC_BYTES:
-                raise _Refused(NAK_INVALID_REQUEST)
+                raise Refused(NAK_INVALID_REQUEST)
             self._eight_bytes(packet, operation)[:] = packet.payload
         else:
             original = self._atomic(packet, operation)
@@ -431,16 +434,16 @@ class Responder:
         for bit, right in _PLACEMENT_RIGHTS.items():
             if packet.placement_type & bit:
                 if right not in self.qp.access:
-                    raise _Refused(NAK_INVALID_REQUEST)
+                    raise Refused(NAK_INVALID_REQUEST)
                 length = 1 if packet.selectivity else packet.dma_length
                 regions = self.qp.device.regions
                 if length and not regions.remote(self.qp.pd, packet.rkey, packet.remote_va, length, right):
-                    raise _Refused(NAK_REMOTE_ACCESS)
+                    raise Refused(NAK_REMOTE_ACCESS)
 
     def _eight_bytes(self, packet: Packet, operation: str) -> memoryview:
         mr = self._remote(packet, operation, ATOMIC_BYTES)
         if mr is None or packet.remote_va % ATOMIC_BYTES:
-            raise _Refused(NAK_INVALID_REQUEST)  # 9.4.5.1: naturally aligned
+            raise Refused(NAK_INVALID_REQUEST)  # 9.4.5.1: naturally aligned
         return mr.slice(packet.remote_va, ATOMIC_BYTES)
 
     def _atomic(self, packet: Packet, operation: str) -> int:
@@ -474,14 +477,19 @@ class Responder:
             last = psn + psns_of(packet.dma_length, self.qp.path_mtu) - 1
             try:
                 source = self._read_source(packet)
-            except _Refused:
+            except Refused:
                 last = -1
             if last != resource.last_psn:
                 self.qp.device.counters.count("drop_unanswerable_duplicate")
                 return
         self._answer(operation, psn, last, resource.original, resource.msn, source, fresh=False)
 
+    def urgent(self) -> bool:
+        """Whether what is sent next carries no data, so that a rate limit does not hold it up."""
+        return bool(self.answers) and self.answers[0].kind != "READ_RESPONSE"
+
     def abort(self) -> RecvWR | None:
         """Give up the message under way; the receive request it had taken."""
         message, self.message = self.message, None
-        return None if message is None else message.receive
+        spare, self.spare = self.spare, None
+        return spare if message is None else message.receive or spare

@@ -18,6 +18,7 @@ from rocekit.soft.device import Device
 from rocekit.soft.faults import Fault
 from rocekit.soft.host import Host
 from rocekit.soft.memory import MR
+from rocekit.soft.packet import GRH_AREA_BYTES
 from rocekit.soft.prng import Prng
 from rocekit.soft.program import Connection, Post, Program, Receive
 from rocekit.soft.qp import Qp
@@ -34,6 +35,7 @@ REMOTE_ACCESS = (
     "FLUSH_GLOBAL",
     "FLUSH_PERSISTENT",
 )
+QKEY = 0x1111_1111  # what the libibverbs examples take
 #: A run that is still busy then is stuck: the longest timeout with all its repeats is far shorter.
 LONGEST_RUN_NS = 3_600 * 1_000_000_000
 
@@ -167,7 +169,7 @@ class _Setup:
     def connect_all(self) -> None:
         program = self.run.program
         size = sum(2 * p.length + 64 for p in program.posts)
-        size += sum(r.count * (r.length + 64) for r in program.receives) + 4096
+        size += sum(r.count * (r.length + GRH_AREA_BYTES + 64) for r in program.receives) + 4096
         for host, side in zip(self.run.hosts, "ab", strict=True):
             pd = host.device.alloc_pd()
             host.pd = pd
@@ -216,9 +218,10 @@ class _Setup:
         host = self._host(receive.side)
         qp = self.run.pairs[receive.connection]["ab".index(receive.side)]
         wrs = []
+        length = receive.length + (GRH_AREA_BYTES if qp.transport == "UD" else 0)
         for _ in range(receive.count):
-            address = self._carve(receive.side, receive.length)
-            wr = RecvWR(self._id(), self._sges(receive.side, address, receive.length, receive.sges))
+            address = self._carve(receive.side, length)
+            wr = RecvWR(self._id(), self._sges(receive.side, address, length, receive.sges))
             entry = Received(receive, wr.wr_id, qp, address)
             self._by_id[wr.wr_id] = entry
             self.run.received.append(entry)
@@ -260,6 +263,9 @@ class _Setup:
             compare=post.compare,
             swap_add=post.swap_add,
             flush_length=post.length if verb.operation == "FLUSH" else 0,
+            dest_ip=self._host(peer).device.addresses[0] if qp.transport == "UD" else None,
+            dest_qpn=self.run.pairs[post.connection]["ab".index(peer)].qpn,
+            qkey=QKEY,
         )
         entry = Posted(post, wr.wr_id, qp, local, remote, content)
         self._by_id[wr.wr_id] = entry
@@ -283,7 +289,7 @@ class _Setup:
 def connect(host: Host, qp: Qp, peer: Qp, connection: Connection, sq_psn: int, rq_psn: int) -> None:
     """Take a queue pair from RESET to RTS towards its peer."""
     if connection.transport == "UD":
-        host.modify_qp(qp, state="INIT", qkey=0x11111111)
+        host.modify_qp(qp, state="INIT", qkey=QKEY)
         host.modify_qp(qp, state="RTR")
         host.modify_qp(qp, state="RTS", sq_psn=sq_psn)
         return
@@ -334,8 +340,6 @@ def _check_sent(result: Run) -> Iterator[str]:
 def _check_received(result: Run) -> Iterator[str]:
     """Messages arrive in order, once, intact: the n-th received is the n-th sent that takes a receive."""
     for number, pair in enumerate(result.pairs):
-        if pair[0].transport != "RC":
-            continue
         for i, qp in enumerate(pair):
             sender = "ab"[1 - i]
             sent = [
@@ -351,6 +355,9 @@ def _check_received(result: Run) -> Iterator[str]:
                 for wc in result.completions[qp.device.name, qp.qpn]
                 if wc.opcode.startswith("RECV") and wc.status == "SUCCESS"
             ]
+            if qp.transport != "RC":
+                yield from _check_unreliable(sent, [(wc, by_id[wc.wr_id]) for wc in got])
+                continue
             for message, wc in zip(sent, got, strict=False):
                 entry = by_id[wc.wr_id]
                 yield from _check_message(message, wc, entry)
@@ -371,3 +378,16 @@ def _check_message(message: Posted, wc: WC, entry: Received) -> Iterator[str]:
     where = entry.address if verb.operation == "SEND" else message.remote
     if entry.qp.device.memory.read(where, message.post.length or 1)[: message.post.length] != message.content:
         yield f"{message.post.opcode} {message.wr_id} was received with other data"
+
+
+def _check_unreliable(sent: list[Posted], got: list[tuple[WC, Received]]) -> Iterator[str]:
+    """What nobody acknowledges may be lost or come twice, but what comes is what was sent."""
+    for wc, entry in got:
+        # A WRITE's bytes are not in the receive buffer; which message it was is told by the immediate only.
+        if wc.opcode != "RECV":
+            continue
+        offset = GRH_AREA_BYTES if wc.grh else 0
+        data = entry.qp.device.memory.read(entry.address + offset, max(1, wc.byte_len - offset))
+        data = data[: wc.byte_len - offset]
+        if not any(m.content == data and (wc.imm is None or wc.imm == m.post.imm) for m in sent):
+            yield f"receive {entry.wr_id} got {len(data)} bytes that nobody sent"

@@ -157,6 +157,7 @@ class WC:
     imm: int | None = None
     invalidated_rkey: int | None = None
     src_qpn: int | None = None
+    src_ip: str | None = None
     grh: bool = False
     vendor_err: int = 0
     solicited: bool = False

@@ -1,0 +1,133 @@
+"""Congestion: CNPs from who sees CE, and DCQCN at who is told (A17.9; Zhu et al., SIGCOMM 2015).
+
+The notification point (:class:`Notifier`) sends at most one CNP in an interval; the reaction point
+(:class:`Dcqcn`) cuts its rate at each CNP and wins it back in steps, by time and by bytes sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DcqcnParameters:
+    """DCQCN's knobs; the defaults are those of the paper but for the rates.
+
+    Attributes:
+        line_rate_bps, min_rate_bps: between which the rate moves.
+        g: how fast alpha, the estimate of congestion, follows.
+        alpha_ns: alpha decays once in this time without CNPs.
+        increase_ns, increase_bytes: a step up after so long, and after so much.
+        fast_steps: steps of halving the gap to the rate before the cut (fast recovery), before adding.
+        additive_bps, hyper_bps: what a step adds to the target rate then, and when both clocks are past them.
+    """
+
+    line_rate_bps: int = 10_000_000_000
+    min_rate_bps: int = 10_000_000
+    g: float = 1 / 256
+    alpha_ns: int = 55_000
+    increase_ns: int = 55_000
+    increase_bytes: int = 10_000_000
+    fast_steps: int = 5
+    additive_bps: int = 40_000_000
+    hyper_bps: int = 400_000_000
+
+
+class Dcqcn:
+    """The rate of one flow.
+
+    Attributes:
+        rate_bps: now.
+        ready_ns: before this nothing is to be sent.
+    """
+
+    __slots__ = (
+        "_alpha",
+        "_alpha_due",
+        "_byte_steps",
+        "_bytes",
+        "_increase_due",
+        "_parameters",
+        "_target",
+        "_time_steps",
+        "limited",
+        "rate_bps",
+        "ready_ns",
+    )
+
+    def __init__(self, parameters: DcqcnParameters) -> None:
+        self._parameters = parameters
+        self.rate_bps = float(parameters.line_rate_bps)
+        self._target = self.rate_bps
+        self._alpha = 1.0
+        self._alpha_due = self._increase_due = 0
+        self._time_steps = self._byte_steps = self._bytes = 0
+        self.limited = False
+        self.ready_ns = 0
+
+    def on_cnp(self, now: int) -> None:
+        """Cut the rate (the paper's equation 1)."""
+        p = self._parameters
+        self._advance(now)
+        self._target = self.rate_bps
+        self.rate_bps = max(self.rate_bps * (1 - self._alpha / 2), float(p.min_rate_bps))
+        self._alpha = (1 - p.g) * self._alpha + p.g
+        self._time_steps = self._byte_steps = self._bytes = 0
+        self._alpha_due = now + p.alpha_ns
+        self._increase_due = now + p.increase_ns
+        self.limited = True
+
+    def on_send(self, size: int, now: int) -> None:
+        """A packet of ``size`` bytes leaves: the next one may when this one is through at the flow's rate."""
+        if not self.limited:
+            return
+        self._advance(now)
+        self._bytes += size
+        if self._bytes >= self._parameters.increase_bytes:
+            self._bytes -= self._parameters.increase_bytes
+            self._byte_steps += 1
+            self._increase()
+        self.ready_ns = now + round(size * 8 * 1_000_000_000 / self.rate_bps)
+
+    def _advance(self, now: int) -> None:
+        """Let the two clocks tick up to now."""
+        p = self._parameters
+        while self.limited and min(self._alpha_due, self._increase_due) <= now:
+            if self._alpha_due <= self._increase_due:
+                self._alpha *= 1 - p.g  # equation 2
+                self._alpha_due += p.alpha_ns
+            else:
+                self._time_steps += 1
+                self._increase_due += p.increase_ns
+                self._increase()
+
+    def _increase(self) -> None:
+        """A step up: towards the target, which itself rises after the fast steps (equations 3 and 4)."""
+        p = self._parameters
+        if min(self._time_steps, self._byte_steps) > p.fast_steps:
+            self._target += p.hyper_bps
+        elif max(self._time_steps, self._byte_steps) > p.fast_steps:
+            self._target += p.additive_bps
+        self._target = min(self._target, float(p.line_rate_bps))
+        self.rate_bps = (self._target + self.rate_bps) / 2
+        if self.rate_bps > 0.999 * p.line_rate_bps:
+            self.rate_bps = float(p.line_rate_bps)
+            self.limited = False
+            self.ready_ns = 0
+
+
+class Notifier:
+    """When a QP that receives CE-marked packets is to send a CNP."""
+
+    __slots__ = ("_interval", "_next", "due")
+
+    def __init__(self, interval_ns: int) -> None:
+        self._interval = interval_ns
+        self._next: dict[tuple[str, int], int] = {}
+        self.due: list[tuple[str, int]] = []
+
+    def marked(self, source: str, qpn: int, now: int) -> None:
+        """A packet with CE came from that QP: a CNP is due unless one went there just now."""
+        if now >= self._next.get((source, qpn), now):
+            self._next[source, qpn] = now + self._interval
+            self.due.append((source, qpn))

@@ -31,11 +31,10 @@ def icrc_columns(
         buffer = buffer.copy()
     crcs = np.empty(len(start), np.uint32)
     version = buffer[start] >> 4
-    layout = (bth - start) * 16 + version
+    layout = (bth - start) * 32 + version * 2 + udp
     for key in np.unique(layout).tolist():
         rows = np.flatnonzero(layout == key)
-        ip_version, before_bth = key & 15, key >> 4
-        over_udp = bool(udp[rows[0]])
+        before_bth, ip_version, over_udp = key >> 5, key >> 1 & 15, key & 1
         at = start[rows]
         whole = gather(buffer, at, before_bth + BTH.length)
         masked = whole.copy()

@@ -55,16 +55,17 @@ MALFORMED: Final = MappingProxyType(
     {
         1: "headers cut",
         2: "shorter than its headers",
-        3: "IP length exceeds the frame",
+        3: "IP length out of bounds",
         4: "UDP length disagrees with the IP length",
         5: "pad count exceeds the payload",
         6: "unknown opcode",
         7: "payload behind an opcode that carries none",
         8: "IPv4 header checksum wrong",
         9: "unknown transport version",
+        10: "GRH version is not 6",
     }
 )
-CUT, SHORT, IP_LENGTH, UDP_LENGTH, PAD, UNKNOWN_OPCODE, PAYLOAD, CHECKSUM, VERSION = MALFORMED
+CUT, SHORT, IP_LENGTH, UDP_LENGTH, PAD, UNKNOWN_OPCODE, PAYLOAD, CHECKSUM, VERSION, GRH_VERSION = MALFORMED
 
 
 def gather(buffer: Bytes, at: Ints, width: int) -> Bytes:
@@ -358,8 +359,7 @@ def _ipv6(buffer: Bytes, frames: _Frames) -> Network:
 
 def _grh(buffer: Bytes, frames: _Frames) -> Network:
     head = words(buffer, frames.start, 10)
-    sound = (head[:, 0] >> 28 == 6) & (head[:, 1] >> 8 & 0xFF == _GRH_NEXT_BTH)
-    sound &= frames.start + GRH.length <= frames.limit
+    sound = (head[:, 1] >> 8 & 0xFF == _GRH_NEXT_BTH) & (frames.start + GRH.length <= frames.limit)
     keep = np.flatnonzero(sound)
     frames, head = frames.take(keep), head[keep]
     end = frames.start + GRH.length + (head[:, 1] >> 16)
@@ -374,7 +374,7 @@ def _grh(buffer: Bytes, frames: _Frames) -> Network:
         truncated=end > frames.limit,
         sport=np.zeros(len(keep)),
         fragment=np.zeros(len(keep)),
-        malformed=np.where(too_long, IP_LENGTH, 0),
+        malformed=np.where(head[:, 0] >> 28 != 6, GRH_VERSION, np.where(too_long, IP_LENGTH, 0)),
         **_ipv6_columns(head),
     )
 
@@ -399,7 +399,7 @@ def _over_udp(
     udp_end = at + (udp[:, 1] >> 16)
     malformed = columns.pop("malformed")
     malformed[(udp_end != ip_end) & ~fragment] = UDP_LENGTH
-    malformed[ip_end > frames.wire] = IP_LENGTH
+    malformed[(ip_end > frames.wire) | (ip_end < at + UDP_BYTES)] = IP_LENGTH
     ip_end = np.minimum(ip_end, frames.wire)
     # A first fragment's datagram ends in a later fragment: its own IP length says nothing about it.
     end = np.where(fragment, udp_end, np.minimum(ip_end, udp_end))

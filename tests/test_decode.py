@@ -299,7 +299,7 @@ def damaged(what: str) -> bytes:
     body = transport(SEND, b"abcd")
     if what == "shorter than its headers":
         return ethernet(Net().wrap(transport(WRITE)[:20]))
-    if what == "IP length exceeds the frame":
+    if what == "IP length out of bounds":
         return ethernet(Net().wrap(body))[:-2]
     if what == "UDP length disagrees with the IP length":
         packet = bytearray(Net().wrap(body))
@@ -315,6 +315,10 @@ def damaged(what: str) -> bytes:
         packet = bytearray(Net().wrap(body))
         packet[8] ^= 1
         return ethernet(bytes(packet))
+    if what == "GRH version is not 6":
+        packet = bytearray(roce_v1(body))
+        packet[0] ^= 0x20
+        return ethernet(bytes(packet), 0x8915)
     assert what == "unknown transport version"
     return ethernet(Net().wrap(transport(SEND, b"abcd", version=1)))
 

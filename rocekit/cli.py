@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "doctor": "rocekit.commands.doctor",
     "inject": "rocekit.commands.inject",
     "lab": "rocekit.commands.lab",
+    "verify": "rocekit.commands.verify",
 }
 """A command's name and the module whose ``command`` it is; a new command is a row."""
 

@@ -228,10 +228,10 @@ def test_time_offset_is_added_in_seconds() -> None:
 
 
 def test_simple_packets_are_cut_by_the_first_interfaces_snaplen_and_have_no_time() -> None:
-    data = section() + interface(snaplen=4) + interface() + simple(b"abcd", wirelen=100)
+    data = section() + interface(snaplen=3) + interface() + simple(b"abc", wirelen=100)
     data += section() + interface() + simple(b"abcdefg")
     found, reader = read(data)
-    assert found == [(1, 0, 4, 100, b"abcd"), (2, 0, 7, 7, b"abcdefg")]
+    assert found == [(1, 0, 3, 100, b"abc"), (2, 0, 7, 7, b"abcdefg")]
     assert reader.damage == []
 
 
@@ -260,6 +260,8 @@ def test_drops_are_those_of_the_last_statistics_of_each_interface() -> None:
     data += statistics(on=0, if_drop=1) + statistics(on=1, os_drop=10)
     data += statistics(on=0, received=100, if_drop=3, os_drop=4)
     assert read(data)[1].dropped == 17
+    data += section() + interface() + statistics(os_drop=100)
+    assert read(data)[1].dropped == 117
 
 
 def test_blocks_that_are_not_packets_are_passed_over() -> None:

@@ -225,6 +225,21 @@ def test_a_pcap_record_that_claims_more_than_the_file_has_costs_that_frame_only(
     assert len(reader.damage) == 1
 
 
+def test_a_pcap_record_longer_than_any_frame_is_not_believed_though_the_file_has_the_bytes() -> None:
+    records = [pcap_record(frame) for frame in FRAMES * 300]
+    records[7] = records[7][:8] + struct.pack("<I", 262145) + records[7][12:]
+    assert sum(map(len, records)) > 300_000
+    found, _ = read(pcap_header() + b"".join(records))
+    assert found == DATAS[:7] + DATAS[8:] + DATAS * 299
+
+
+def test_zeros_behind_a_damaged_pcap_record_are_not_taken_for_records() -> None:
+    bad = struct.pack("<IIII", 5, 5, 0xFFFFFFFF, 5)
+    found, reader = read(pcap_header() + bad + bytes(4096) + b"".join(map(pcap_record, FRAMES)))
+    assert found == DATAS
+    assert len(reader.damage) == 1
+
+
 def test_bytes_lost_from_the_middle_of_a_pcap_are_read_past() -> None:
     data = pcap(FRAMES * 20)
     found, reader = read(data[:2000] + data[2533:])
@@ -255,9 +270,10 @@ def test_two_lengths_of_a_block_that_differ_cost_that_block_only() -> None:
         assert len(reader.damage) == 1
 
 
-def test_rubbish_between_blocks_is_read_past_into_a_section_of_the_other_byte_order() -> None:
+@pytest.mark.parametrize("times", [1, 2, 999])
+def test_rubbish_between_blocks_is_read_past_into_a_section_of_the_other_byte_order(times: int) -> None:
     other = section(">") + interface(order=">") + enhanced(b"last", 1, ">")
-    found, reader = read(NG_HEAD + b"".join(BLOCKS) + b"rubbish!" * 999 + other)
+    found, reader = read(NG_HEAD + b"".join(BLOCKS) + b"rub!" * times + other)
     assert found == [*DATAS, b"last"]
     assert len(reader.damage) == 1
 

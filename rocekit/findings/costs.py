@@ -1,0 +1,105 @@
+"""What stories cost, added up: the evidence that all findings about repeats share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rocekit import wire
+from rocekit.findings.evidence import status_of
+from rocekit.findings.finding import MAX_LISTED
+from rocekit.findings.words import count, duration, wire_psn
+
+if TYPE_CHECKING:
+    from rocekit.findings.stories import Story
+    from rocekit.transfers import Transfer
+
+
+def costs(stories: Sequence[Story]) -> dict[str, Any]:
+    """Count, repeats, time and the worst case of several stories of one rule and direction."""
+    worst = max(stories, key=lambda s: s.added_ns)
+    found: dict[str, Any] = {
+        "count": len(stories),
+        "psns": [wire_psn(s.psn) for s in stories[:MAX_LISTED]],
+        "repeated_packets": sum(s.repeated_packets for s in stories),
+        "repeated_bytes": sum(s.repeated_bytes for s in stories),
+        "added_ns": sum(s.added_ns for s in stories),
+        "worst": {
+            "psn": wire_psn(worst.psn),
+            "added_ns": worst.added_ns,
+            "frames": worst.frames[:MAX_LISTED],
+        },
+        "transfers": [t.id for t in touched(stories)[:MAX_LISTED]],
+        "cases": [case(s) for s in stories[:MAX_LISTED]],
+    }
+    statuses = sorted({s for t in touched(stories) if (s := status_of(t)) not in (None, "SUCCESS")})
+    if statuses:
+        found["wc_statuses"] = statuses
+    return found
+
+
+def case(story: Story) -> dict[str, Any]:
+    """One story in numbers."""
+    found: dict[str, Any] = {
+        "psn": wire_psn(story.psn),
+        "time_ns": story.time_ns,
+        "transmissions": story.transmissions,
+        "repeated_packets": story.repeated_packets,
+        "added_ns": story.added_ns,
+    }
+    if story.transfer is not None:
+        found["transfer"] = story.transfer.id
+    if story.hole is not None:
+        found["hole_frame"] = story.hole.frame
+    if story.naks:
+        nak = story.naks[0]
+        found["nak_frame"] = nak.frame
+        found["naks"] = len(story.naks)
+        if story.hole is not None:
+            found["nak_generation_ns"] = nak.time_ns - story.hole.time_ns
+        if story.repeats:
+            found["nak_reaction_ns"] = story.repeats[0].time_ns - nak.time_ns
+    if story.repeats:
+        found["repeat_frame"] = story.repeats[0].frame
+        if not story.naks and not story.rnrs:
+            found["waited_ns"] = story.repeats[0].waited_ns
+    return found
+
+
+def touched(stories: Sequence[Story]) -> list[Transfer]:
+    """The transfers that suffered, once each."""
+    return list(dict.fromkeys(t for s in stories for t in s.transfers))
+
+
+def main_transfer(stories: Sequence[Story]) -> Transfer | None:
+    """The transfer of the worst case."""
+    worst = max(stories, key=lambda s: s.added_ns)
+    return worst.transfer
+
+
+def all_frames(stories: Sequence[Story]) -> list[int]:
+    return [frame for story in stories for frame in story.frames]
+
+
+def price(stories: Sequence[Story]) -> str:
+    """The cost in words: ``56 packets sent twice, 118 µs``."""
+    packets = sum(s.repeated_packets for s in stories)
+    added = sum(s.added_ns for s in stories)
+    words = [f"{count(packets, 'packet')} sent again"] if packets else []
+    if added:
+        words.append(f"{duration(added)} lost")
+    return ", ".join(words) or "nothing was sent again in this capture"
+
+
+def timeout_evidence(stories: Sequence[Story]) -> dict[str, Any]:
+    """The silence before repeats beside the local ACK timeout that was agreed."""
+    waits = sorted(s.repeats[0].waited_ns for s in stories if s.repeats)
+    if not waits:
+        return {}
+    found: dict[str, Any] = {"waited_min_ns": waits[0], "waited_max_ns": waits[-1]}
+    story = stories[0]
+    code = story.connection.negotiated[story.side].ack_timeout
+    timeout_us = None if code is None else wire.local_ack_timeout_us(code)
+    if timeout_us is not None:
+        found["configured_timeout_us"] = timeout_us
+    return found

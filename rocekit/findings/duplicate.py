@@ -1,0 +1,60 @@
+"""``duplicate``: the network doubled packets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rocekit.findings.finding import INFO, MAX_LISTED, Finding, Rule
+from rocekit.findings.words import count, wire_psn
+
+if TYPE_CHECKING:
+    from rocekit.connections import Connection
+    from rocekit.findings.evidence import Evidence
+    from rocekit.transfers import Event, Transfer
+
+
+def _look(evidence: Evidence) -> Iterator[Finding]:
+    found: dict[int, tuple[Connection, list[tuple[Event, Transfer]]]] = {}
+    for transfer in evidence.transfers:
+        for event in _doubled(transfer):
+            found.setdefault(transfer.connection.id, (transfer.connection, []))[1].append((event, transfer))
+    for connection, doubled in found.values():
+        doubled.sort(key=lambda d: (d[0].time_ns, d[0].frame))
+        events = [event for event, _ in doubled]
+        total = sum(e.count for e in events)
+        what = f"PSN {wire_psn(events[0].psn)} was" if total == 1 else f"{count(total, 'packet')} were"
+        yield RULE.finding(
+            f"{what} doubled by the network between {connection.ips[0]} and {connection.ips[1]}",
+            connection=connection,
+            transfer=doubled[0][1],
+            frames=[e.frame for e in events],
+            evidence={
+                "count": total,
+                "psns": [wire_psn(e.psn) for e in events[:MAX_LISTED]],
+                "transfers": list(dict.fromkeys(t.id for _, t in doubled))[:MAX_LISTED],
+            },
+        )
+
+
+def _doubled(transfer: Transfer) -> Iterator[Event]:
+    """Its packets that came twice without anybody asking."""
+    asked_again = any(e.kind == "repeat" for e in transfer.events)
+    for event in transfer.events:
+        if event.kind == "duplicate" or (event.kind == "response_repeat" and not asked_again):
+            yield event
+
+
+RULE = Rule(
+    "duplicate",
+    INFO,
+    "The network delivered packets twice. Responders recognise duplicates by their PSN and answer them "
+    "again; it costs little.",
+    "The same PSN twice, with the same IPv4 identification or without anything that would have made the "
+    "requester repeat it.",
+    "ack-loss and tail-loss (the requester repeats after a timeout). A capture on an interface that sees a "
+    "packet on its way in and on its way out (a bridge, `-i any`) doubles every packet.",
+    "If every packet is doubled, capture on one interface only. Else look for a switch that mirrors into the "
+    "production network, or for a bridging loop.",
+    _look,
+)

@@ -1,0 +1,58 @@
+"""``reordering``: packets arrived out of order and cost a go-back-N."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rocekit.findings.costs import all_frames, costs, main_transfer, price
+from rocekit.findings.finding import INFO, WARNING, Finding, Rule
+from rocekit.findings.words import count, duration, way, wire_psn
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories import Story
+
+
+def _look(evidence: Evidence) -> Iterator[Finding]:
+    for stories in evidence.told(RULE.name):
+        connection, side = stories[0].connection, stories[0].side
+        costly = [s for s in stories if s.naks or s.repeats]
+        if len(stories) == 1:
+            what = f"PSN {wire_psn(stories[0].psn)} arrived out of order"
+        else:
+            what = f"{count(len(stories), 'packet')} arrived out of order"
+        late_by = max(_late_by(s) for s in stories)
+        delay = f" ({duration(late_by)} late)" if late_by else ""
+        yield RULE.finding(
+            f"{what}{delay} on {way(connection, side)}: {price(stories)}",
+            connection=connection,
+            transfer=main_transfer(stories),
+            frames=all_frames(stories),
+            evidence=costs(stories) | {"late_max_ns": late_by, "with_go_back": len(costly)},
+            severity=WARNING if costly else INFO,
+        )
+
+
+def _late_by(story: Story) -> int:
+    """How long after the packet behind it the late one came; 0 where the capture does not show it."""
+    if story.hole is None:
+        return 0
+    came = [e.time_ns for e in story.late] + [g.time_ns for g in story.go_backs if g.cause == "late"]
+    return max((t - story.hole.time_ns for t in came), default=0)
+
+
+RULE = Rule(
+    "reordering",
+    WARNING,
+    "Packets overtook one another on the way. An RC responder takes a gap for a loss: it refused what came "
+    "early, and the requester sent everything from there on again. (Info where it cost nothing.)",
+    "A NAK for a PSN that arrives shortly after, before any repeat; then the repeat brings it a second time.",
+    "loss (the packet does not come before the repeat). A capture before the point that reorders cannot "
+    "tell the two apart; take one at the responder.",
+    "Find what spreads one QP's packets over several paths or queues: packet spraying or adaptive routing "
+    "without a NIC that takes out-of-order packets, LAG hashing that changes, several receive queues, or a "
+    "change of the UDP source port within the flow. Let a flow keep one path, or switch the NIC's "
+    "out-of-order support on.",
+    _look,
+)

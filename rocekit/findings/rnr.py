@@ -1,0 +1,95 @@
+"""``rnr``: the responder had no receive posted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rocekit import wire
+from rocekit.findings.costs import all_frames, costs, main_transfer, price, touched
+from rocekit.findings.evidence import status_of
+from rocekit.findings.finding import ERROR, WARNING, Finding, Rule
+from rocekit.findings.words import count, duration, end, wire_psn
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories import Story
+
+_EXCEEDED = "RNR_RETRY_EXC_ERR"
+
+
+def _look(evidence: Evidence) -> Iterator[Finding]:
+    for stories in evidence.told(RULE.name):
+        connection, side = stories[0].connection, stories[0].side
+        naks = sum(len(s.rnrs) for s in stories)
+        failed = _failed(stories)
+        found = costs(stories) | _waits(stories) | {"rnr_naks": naks}
+        timer = duration(found["advertised_timer_us"] * 1e3)
+        title = (
+            f"No receive was posted at {end(connection, 1 - side)}: {count(naks, 'RNR NAK')} "
+            f"(timer {timer}), {price(stories)}"
+        )
+        advice = RULE.what_to_do
+        if failed is not None:
+            found["gave_up_psn"] = psn = wire_psn(failed.psn)
+            title += f"; the requester gave up on PSN {psn} after {count(len(failed.rnrs), 'RNR NAK')}"
+            advice = (
+                "The requester's RNR retry count ran out (WC 13) and its QP is in error: raise rnr_retry (7 "
+                "tries for ever) if the receiver is only slow, but first let it post receives before the "
+                "sender may "
+                "send. " + advice
+            )
+        yield RULE.finding(
+            title,
+            connection=connection,
+            transfer=failed.transfer if failed is not None else main_transfer(stories),
+            frames=all_frames(stories),
+            evidence=found,
+            advice=advice,
+            severity=WARNING if failed is None else ERROR,
+        )
+
+
+def _failed(stories: Sequence[Story]) -> Story | None:
+    """The story in which the requester gave up, if it did."""
+    for story in stories:
+        if any(status_of(t) == _EXCEEDED for t in touched([story])):
+            return story
+        limit = story.connection.negotiated[story.side].rnr_retry_count
+        if story.gave_up and limit is not None and limit != wire.RETRY_INFINITE and len(story.rnrs) > limit:
+            return story
+    return None
+
+
+def _waits(stories: Sequence[Story]) -> dict[str, Any]:
+    """How long the requester was asked to wait and how long it did."""
+    timers = [wire.RNR_TIMER_US[wire.syndrome_value(e.syndrome or 0)] for s in stories for e in s.rnrs]
+    waits = []
+    for story in stories:
+        for nak in story.rnrs:
+            after = [
+                g.time_ns for g in story.repeats if g.time_ns >= nak.time_ns and g.first_psn <= story.psn
+            ]
+            if after:
+                waits.append(min(after) - nak.time_ns)
+    found: dict[str, Any] = {"advertised_timer_us": max(timers)}
+    if waits:
+        found |= {"waited_min_ns": min(waits), "waited_max_ns": max(waits)}
+        found["waited_too_short"] = sum(w < min(timers) * 1000 * 0.9 for w in waits)
+    return found
+
+
+RULE = Rule(
+    "rnr",
+    WARNING,
+    "A SEND, or a WRITE with immediate, found no receive posted at the responder. It answered with an RNR "
+    "NAK, which names a time to wait, and the requester sent the message again after it. An error where the "
+    "requester's RNR retry count ran out (WC 13, RNR_RETRY_EXC_ERR).",
+    "An acknowledgement with syndrome 0x20–0x3f, a silence of at least its timer, the same PSN again. "
+    "Packets behind it may draw NAKs “PSN sequence error”, which are its effect and no loss.",
+    "loss: a NAK “PSN sequence error” for the PSN that was just refused with RNR is no loss.",
+    "Let the receiver post more receives, earlier (perftest: --rx-depth; an SRQ: raise its limit), or let "
+    "the sender wait for credits of the application's own. A shorter min_rnr_timer at the responder makes "
+    "each wait shorter. rcvd_rnr_err and send_rnr_err (rxe), rnr_nak_retry_err (mlx5) count it.",
+    _look,
+)

@@ -1,0 +1,42 @@
+"""The table of rules, in the order in which `rocekit rules` lists them. A new rule is a row."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from rocekit.findings import (
+    ack_loss,
+    capture_limits,
+    cm,
+    duplicate,
+    icrc_bad,
+    implied_nak,
+    loss,
+    refusals,
+    reordering,
+    rnr,
+    silence,
+    tail_loss,
+)
+
+RULES: Final = MappingProxyType(
+    {
+        rule.name: rule
+        for rule in (
+            silence.SILENT,
+            tail_loss.RULE,
+            loss.RULE,
+            reordering.RULE,
+            ack_loss.RULE,
+            duplicate.RULE,
+            implied_nak.RULE,
+            rnr.RULE,
+            *refusals.RULES,
+            icrc_bad.RULE,
+            *cm.RULES,
+            silence.EXCEEDED,
+            *capture_limits.RULES,
+        )
+    }
+)

@@ -1,0 +1,94 @@
+"""``retry-exceeded`` and ``peer-silent``: repeats that nothing ever answered."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rocekit.findings.costs import all_frames, costs, touched
+from rocekit.findings.evidence import status_of
+from rocekit.findings.finding import ERROR, Finding, Rule
+from rocekit.findings.words import count, duration, end, wire_psn
+from rocekit.wire import local_ack_timeout_us
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories import Story
+
+
+def _look_exceeded(evidence: Evidence) -> Iterator[Finding]:
+    for stories in evidence.told(EXCEEDED.name):
+        yield _finding(EXCEEDED, evidence, stories, "stopped answering")
+
+
+def _look_silent(evidence: Evidence) -> Iterator[Finding]:
+    for stories in evidence.told(SILENT.name):
+        yield _finding(SILENT, evidence, stories, "never answered")
+
+
+def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) -> Finding:
+    story = stories[-1]
+    connection, side = story.connection, story.side
+    repeats = story.repeats
+    intervals = [b.time_ns - a.time_ns for a, b in itertools.pairwise(repeats)]
+    span = repeats[-1].time_ns - repeats[0].time_ns + repeats[0].waited_ns
+    found: dict[str, Any] = costs(stories) | {
+        "transmissions": story.transmissions,
+        "first_repeat_after_ns": repeats[0].waited_ns,
+        "intervals_ns": intervals[:16],
+        "silent_for_ns": evidence.last_ns - repeats[-1].events[-1].last_ns,
+        "trying_for_ns": span,
+        "gave_up": story.gave_up,
+        "unanswered_transfers": sum(t.status != "acked" for t in touched(stories)),
+    }
+    negotiated = connection.negotiated[side]
+    if negotiated.retry_count is not None:
+        found["retry_count"] = negotiated.retry_count
+    if negotiated.ack_timeout is not None:
+        found["configured_timeout_us"] = local_ack_timeout_us(negotiated.ack_timeout)
+    if story.bad_frames:
+        found["corrupted_frames"] = len(story.bad_frames)
+    statuses = {status_of(t) for t in story.transfers}
+    ended = "WC 12, RETRY_EXC_ERR" if "RETRY_EXC_ERR" in statuses else "then silence"
+    return rule.finding(
+        f"{end(connection, 1 - side)} {what}: PSN {wire_psn(story.psn)} was sent "
+        f"{count(story.transmissions, 'time')} in {duration(span)}, {ended}",
+        connection=connection,
+        transfer=story.transfer,
+        frames=all_frames(stories),
+        evidence=found,
+    )
+
+
+EXCEEDED = Rule(
+    "retry-exceeded",
+    ERROR,
+    "The requester sent the same PSN again and again, nothing came back any more, and it gave up: its QP "
+    "goes to error with WC 12 (RETRY_EXC_ERR), and what was posted behind is flushed (WC 5).",
+    "n transmissions of one PSN at the timeout's interval, the last of them unanswered, then silence; the "
+    "peer had answered before.",
+    "peer-silent (the peer never answered at all). A capture that ends during the repeats does not show "
+    "whether the requester gave up. A one-sided capture shows no answers either, but then the PSNs go on.",
+    "Ask why the peer stopped: its process or host died, its QP went to error (look at its own completions "
+    "and async events), the link or route changed, or packets of this size or class are dropped. A capture "
+    "at the peer says whether the repeats arrive there; if they do and it stays silent, its QP is gone or "
+    "its ICRC check fails.",
+    _look_exceeded,
+)
+
+SILENT = Rule(
+    "peer-silent",
+    ERROR,
+    "The peer never answered: unreachable, a wrong address or GID, a QP that does not exist, or traffic "
+    "dropped on the way.",
+    "Requests repeated at the timeout's interval and nothing back at all, then WC 12 (RETRY_EXC_ERR); RoCE "
+    "v1 (EtherType 0x8915) or link-local addresses where RoCE v2 over routed addresses was meant.",
+    "retry-exceeded (the peer answered earlier). A capture that sees one direction only: then the PSNs go "
+    "on, and nothing is repeated.",
+    "Check in this order: the GID index on both sides (`rocekit devices`; a RoCE v2 GID with the right "
+    "address), routes and neighbour entries for that address, firewalls that drop UDP 4791, the same RoCE "
+    "version on both ends, and that the peer's QP is in RTR with these QPNs. A capture at the peer shows "
+    "whether the requests arrive.",
+    _look_silent,
+)

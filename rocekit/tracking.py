@@ -42,6 +42,9 @@ PROBATION: Final = 512
 RING: Final = 64
 #: Finished transfers kept so that late repeats find theirs.
 WINDOW: Final = 1024
+NEVER_NS: Final = 1 << 62
+#: A requester that learns of a lost response asks again sooner than this, where its timeout is not known.
+IMPLIED_NS: Final = 1_000_000
 #: Without IP identification, the same PSN again this soon, and unprovoked, was doubled by the network.
 DUPLICATE_NS: Final = 50_000
 
@@ -80,6 +83,9 @@ class Requests:
         self.ack_ns = 0
         self.ack_frame = 0
         self.last_tx_ns = 0
+        self.last_rx_ns = 0
+        self.last_answer = -1
+        self.shortest_timeout_ns = 0
         self.held: list[tuple[Rows, int]] = []
         self.ahead: dict[int, tuple[Rows, int]] = {}
         self.hole_ns = 0
@@ -98,6 +104,7 @@ class Requests:
         self.dead = False
         self._ring_psn = [-1] * RING
         self._ring_id = [0] * RING
+        self._ring_ns = [0] * RING
         self._answer_psn = [-1] * RING
         self._answer_id = [0] * RING
 
@@ -154,6 +161,7 @@ class Requests:
         slot = p & (RING - 1)
         self._ring_psn[slot] = p
         self._ring_id[slot] = r.ip_id[i]
+        self._ring_ns[slot] = r.time_ns[i]
         self.last_tx_ns = r.time_ns[i]
 
     def _span(self, r: Rows, i: int) -> int:
@@ -240,18 +248,21 @@ class Requests:
         ip_id = r.ip_id[i]
         if ip_id:
             return ip_id == self._ring_id[slot]
-        return self.trigger is None and r.time_ns[i] - self.last_tx_ns < DUPLICATE_NS and self.run is None
+        if self.trigger is not None or self.run is not None:
+            return False
+        return r.time_ns[i] - self._ring_ns[slot] < DUPLICATE_NS and not self._passed_over(p)
 
     def _repeated(self, r: Rows, i: int, p: int, seen: bool, transfer: Transfer | None) -> None:
         """An RC request below ``high``: the requester went back, or the network was late."""
         time_ns, frame = r.time_ns[i], r.frame[i]
         trigger = self.trigger
         run = self.run
-        if run is not None and trigger is None and p > run.last_psn:
-            pass
+        asks_part = transfer is not None and p > transfer.first_psn and OPERATION[r.opcode[i]] == "READ"
+        if run is not None and p > run.last_psn and not asks_part and (trigger is None or p != trigger.psn):
+            pass  # what was under way when a refusal came goes on until the requester obeys it
         elif trigger is not None and trigger.psn <= p:
-            run = self._new_run("nak" if trigger.kind == "nak" else "rnr", time_ns - trigger.time_ns)
-            self.trigger = None
+            cause = self._cause_after(trigger, p, time_ns)
+            run = self._new_run(cause, time_ns - (self.last_tx_ns if cause == "timeout" else trigger.time_ns))
         elif not seen:
             self.tentative = self._attribute(
                 Event(
@@ -260,14 +271,7 @@ class Requests:
             )
             return
         else:
-            cause = "timeout"
-            if (
-                transfer is not None
-                and OPERATION[r.opcode[i]] == "READ"
-                and transfer.response_next > transfer.first_psn
-            ):
-                cause = "implied_nak"
-            run = self._new_run(cause, time_ns - self.last_tx_ns)
+            run = self._new_run(self._cause_unprovoked(p, time_ns), time_ns - self.last_tx_ns)
             late = self.tentative
             if late is not None and late.psn == p - 1:
                 self._reclassify(late, run)
@@ -275,8 +279,68 @@ class Requests:
         self.run = run
         self._add_repeat(run, r, i, p, seen)
 
+    def _sent_ns(self, p: int) -> int:
+        """When PSN ``p`` was last sent, as far back as is remembered."""
+        slot = p & (RING - 1)
+        return self._ring_ns[slot] if self._ring_psn[slot] == p else self.last_tx_ns
+
+    def _timeout_ns(self) -> int | None:
+        """The requester's local ACK timeout: negotiated, else the shortest one seen; None when not known."""
+        code = self.connection.negotiated[self.side].ack_timeout
+        if code is None:
+            return self.shortest_timeout_ns or None
+        timeout_us = wire.local_ack_timeout_us(code)
+        return NEVER_NS if timeout_us is None else int(timeout_us * 1000)
+
+    def _timed_out(self, p: int, time_ns: int, told_ns: int) -> bool | None:
+        """Whether the timer ran out (9.7.6.1.3), rather than what came at ``told_ns`` made the requester go back.
+
+        Its timer runs from when it sent ``p`` or from a later acknowledgement; a go-back right behind an answer
+        is the answer's doing all the same. None when the timeout is not known.
+        """
+        timeout_ns = self._timeout_ns()
+        if timeout_ns is None:
+            return None
+        return (time_ns - self._sent_ns(p)) * 100 >= timeout_ns * 95 and (time_ns - told_ns) * 2 >= timeout_ns
+
+    def _cause_after(self, trigger: Event, p: int, time_ns: int) -> str:
+        """Why the requester goes back after a refusal: because of it, or because it never saw it."""
+        timed_out = self._timed_out(p, time_ns, trigger.time_ns)
+        if trigger.kind == "nak":
+            return "timeout" if timed_out else "nak"
+        # While an RNR wait runs, the ACK timer does not (9.7.5.2.8): the one that has just run out is meant.
+        asked_ns = wire.RNR_TIMER_US[wire.syndrome_value(trigger.syndrome or 0)] * 1000
+        since_rnr = time_ns - trigger.time_ns - asked_ns
+        since_timeout = time_ns - self._sent_ns(p) - (self._timeout_ns() or 0)
+        return "timeout" if timed_out and abs(since_timeout) < since_rnr else "rnr"
+
+    def _passed_over(self, p: int) -> bool:
+        """Whether an answer to a later PSN than ``p``'s READ or atomic came after it was asked."""
+        transfer = self._find(p)
+        if transfer is None or transfer.operation not in _NEEDS_ANSWER:
+            return False
+        return self.last_answer > p and self.last_rx_ns > transfer.request_end_ns
+
+    def _cause_unprovoked(self, p: int, time_ns: int) -> str:
+        """Why the requester goes back though nothing in the capture asked it to.
+
+        An answer to a later PSN tells it that the READ response or atomic's answer before is lost: an implied
+        NAK (9.7.5.1.1). Otherwise its timer ran out.
+        """
+        if self._passed_over(p):
+            timed_out = self._timed_out(p, time_ns, self.last_rx_ns)
+            if timed_out is None:
+                timed_out = time_ns - max(self.last_tx_ns, self.last_rx_ns) > IMPLIED_NS
+            if not timed_out:
+                return "implied_nak"
+        quiet = time_ns - self._sent_ns(p)
+        if not self.shortest_timeout_ns or quiet < self.shortest_timeout_ns:
+            self.shortest_timeout_ns = quiet
+        return "timeout"
+
     def _new_run(self, cause: str, waited_ns: int) -> Event:
         self.runs += 1
+        self.trigger = None  # obeyed, or never seen by the requester
         return Event("repeat", 0, 0, 0, -1, 0, cause=cause, waited_ns=waited_ns, run=self.runs)
 
     def _reclassify(self, late: Event, run: Event) -> None:
@@ -338,6 +402,7 @@ class Requests:
             transfer.timeouts += event.opens and event.cause == "timeout"
             self.connection.retransmitted_packets += event.count
             self._extend(transfer, event.last_ns, event.last_frame)
+            transfer.request_end_ns = max(transfer.request_end_ns, event.last_ns)
             last = events[-1] if events else None
             if (
                 last is not None
@@ -384,6 +449,7 @@ class Requests:
                     self.open_read = transfer
                     span = 1
                 transfer.last_psn = p + span - 1
+                transfer.packets = span
             elif operation in _ATOMICS:
                 transfer.bytes = ATOMIC_BYTES
                 transfer.swap_add, transfer.compare = r.swap_add[i], r.compare[i]
@@ -529,6 +595,7 @@ class Requests:
                 missed[-1],
                 len(missed),
                 last_frame=self.ack_frame,
+                side=self.side,
             )
             building = self.building
             if building is not None:
@@ -558,6 +625,7 @@ class Requests:
                     self.connection.observe_mtu(mtu, transfer.first_frame)
                 self.open_read = None
                 transfer.last_psn = transfer.first_psn + span - 1
+                transfer.packets = span
                 self.expected = max(self.expected, transfer.last_psn + 1)
                 self.high = max(self.high, self.expected)
                 return True
@@ -612,6 +680,7 @@ class Requests:
         if abs(p - self.high) > RESYNC:
             return
         time_ns, frame = r.time_ns[i], r.frame[i]
+        self.last_rx_ns, self.last_answer = time_ns, p
         if operation == "ACK":
             syndrome = r.syndrome[i]
             kind = wire.syndrome_kind(syndrome)
@@ -757,7 +826,6 @@ class Requests:
                 self._response_again(transfer, r, i, p)
             return
         self._answer_psn[p & (RING - 1)], self._answer_id[p & (RING - 1)] = p, r.ip_id[i]
-        transfer.packets += 1
         self._extend(transfer, time_ns, frame)
         if p > expected:
             transfer.responses_missing.update(range(expected, p))
@@ -770,10 +838,9 @@ class Requests:
         else:
             transfer.responses_missing.discard(p)
             if any(e.kind == "repeat" for e in transfer.events):
-                transfer.packets -= 1
                 self._response_again(transfer, r, i, p, first_sight=True)
-                transfer.packets += 1
         if not transfer.started:
+            transfer.packets += 1
             transfer.bytes += r.payload_length[i]
             transfer.last_psn = max(transfer.last_psn, p)
             self.expected = max(self.expected, p + 1)
@@ -798,6 +865,7 @@ class Requests:
             span = p - transfer.first_psn + 1
         self.open_read = None
         transfer.last_psn = transfer.first_psn + span - 1
+        transfer.packets = span
         self.expected = max(self.expected, transfer.last_psn + 1)
         self.high = max(self.high, self.expected)
         self._drain()
@@ -823,7 +891,6 @@ class Requests:
         value = wire.syndrome_value(syndrome)
         if kind == wire.RNR_NAK or value == wire.NAK_SEQUENCE_ERROR:
             self.trigger = event
-            self.run = None
             return
         self.dead = True
         transfer = self._find(p)
@@ -851,7 +918,7 @@ class Requests:
             if transfer.status != UNACKNOWLEDGED:
                 self.tracker.ended(transfer)
                 continue
-            if transfer.is_read and transfer.packets:
+            if transfer.is_read and transfer.response_next > transfer.first_psn:
                 if transfer.response_next > transfer.last_psn and transfer.started:
                     # The requester never asked again: it had what the capture missed.
                     self._mark_acked(transfer, transfer.last_ns, transfer.last_frame)

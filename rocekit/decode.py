@@ -97,7 +97,7 @@ class _Addresses:
         found = self._look_up(keys, pairs)
         strange = np.flatnonzero(found < 0)
         if len(strange):
-            self._learn(keys[strange], pairs[strange])
+            self._learn(pairs[strange])
             found[strange] = self._look_up(keys[strange], pairs[strange])
             for i in np.flatnonzero(found < 0):  # two addresses share a key: one of them is found here
                 found[i] = self._index[int(pairs[i, 0]), int(pairs[i, 1])]
@@ -113,15 +113,15 @@ class _Addresses:
         numbers[~same] = -1
         return numbers
 
-    def _learn(self, keys: NDArray[np.uint64], pairs: NDArray[np.uint64]) -> None:
-        for high, low in np.unique(pairs, axis=0).tolist():
-            if (high, low) not in self._index:
-                self._index[high, low] = len(self.texts)
-                self.texts.append(link.address_text(high, low))
-        known = np.array(list(self._index), np.uint64).reshape(-1, 2)
+    def _learn(self, pairs: NDArray[np.uint64]) -> None:
+        new = [pair for pair in map(tuple, np.unique(pairs, axis=0).tolist()) if pair not in self._index]
+        numbers = np.arange(len(self.texts), len(self.texts) + len(new), dtype=np.int32)
+        self._index.update(zip(new, numbers.tolist(), strict=True))
+        self.texts += [link.address_text(high, low) for high, low in new]
+        known = np.concatenate([self._pairs, np.array(new, np.uint64).reshape(-1, 2)])
         keys, first = np.unique(link.address_keys(known), return_index=True)
         self._keys, self._pairs = keys, known[first]
-        self._numbers = np.array(list(self._index.values()), np.int32)[first]
+        self._numbers = np.concatenate([self._numbers, numbers])[first]
 
 
 class Decoder:

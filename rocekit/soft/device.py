@@ -24,6 +24,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rocekit.soft import qp_state
+from rocekit.soft.cm import ConnectionManager
+from rocekit.soft.cm_id import GSI_QPN
 from rocekit.soft.congestion import DcqcnParameters
 from rocekit.soft.counters import Counters
 from rocekit.soft.memory import DM, MR, PD, AddressSpace, Regions
@@ -109,11 +112,15 @@ class Device:
         self._next_handle = 1
         self._handles: dict[str, int] = {"pd": 0, "cq": 0, "srq": 0, "dm": 0}
         self._events: list[Event] = []
-        self._ready: deque[Qp] = deque()
+        self._ready: deque[Qp | ConnectionManager] = deque()
         self._waiting: set[int] = set()  # QPNs of _ready
         self._timers: list[tuple[int, int]] = []
         self._armed: dict[int, int] = {}
         self._dm_used = 0
+        self._seed = seed
+        self.removed = False
+        self.guid = self._random.bits(64) | 1
+        self.cm = ConnectionManager(self)
 
     # -- what the shell calls
 
@@ -126,7 +133,10 @@ class Device:
             return
         self.counters.count("rcvd_pkts")
         qp = self.qps.get(packet.dest_qpn)
-        if qp is None:
+        if packet.dest_qpn == GSI_QPN and packet.op.transport == "UD":
+            self.cm.receive(packet, now_ns)
+            self.wake(self.cm)
+        elif qp is None:
             self.counters.count("drop_unknown_qp")
         elif packet.op.transport != qp.transport and packet.op.transport != "CNP":
             self.counters.count("drop_transport")
@@ -136,7 +146,7 @@ class Device:
             self.counters.count("drop_pkey")
         else:
             qp.receive(packet, now_ns)
-            self._touch(qp)
+            self.wake(qp)
 
     def next_timer(self) -> int | None:
         """When ``handle_timer`` is to be called at the latest; it may turn out that nothing was due."""
@@ -148,10 +158,10 @@ class Device:
             due, qpn = heapq.heappop(self._timers)
             if self._armed.get(qpn) == due:
                 del self._armed[qpn]
-            qp = self.qps.get(qpn)
+            qp = self.cm if qpn == GSI_QPN else self.qps.get(qpn)
             if qp is not None:
-                qp.requester.handle_timer(now_ns)
-                self._touch(qp)
+                qp.handle_timer(now_ns)
+                self.wake(qp)
 
     def datagrams_to_send(self, now_ns: int, limit: int | None = None) -> list[Datagram]:
         """What goes out now, at most ``limit`` datagrams; queue pairs take turns, a packet each."""
@@ -174,11 +184,25 @@ class Device:
         events, self._events = self._events, []
         return events
 
+    def remove(self, now_ns: int) -> None:
+        """The device is pulled out: its queue pairs fail, and every program that uses it is told."""
+        self.removed = True
+        for qp in self.qps.values():
+            self.modify_qp(qp, now_ns, state=qp_state.ERR)
+            self.tell("DEVICE_FATAL", qp)
+        self.cm.tell_all("DEVICE_REMOVAL")
+
     # -- what the queue pairs call
+
+    def stream(self, name: str) -> Prng:
+        """Numbers of its own for a part of the device."""
+        return Prng(self._seed, f"{self.name}/{name}")
 
     def tell(self, kind: str, source: Qp | CQ | ReceiveQueue) -> None:
         """Note an event for the program."""
         self._events.append(Event(kind, source))
+        if kind == "COMM_EST" and isinstance(source, Qp):
+            self.cm.established(source.qpn)
 
     def route(self, source: str, destination: str, qpn: int, dest_qpn: int, tclass: int) -> Route:
         """A way for a QP's packets; the UDP source port is fixed for the flow (A17.4.3)."""
@@ -194,14 +218,14 @@ class Device:
         rq.queue.append(wr)
         rq.posted += 1
 
-    def _touch(self, qp: Qp) -> None:
-        """Something happened to the QP: it may have something to send, and another deadline."""
+    def wake(self, qp: Qp | ConnectionManager) -> None:
+        """Something happened to a QP or the CM: it may have something to send, and another deadline."""
         if qp.qpn not in self._waiting:
             self._waiting.add(qp.qpn)
             self._ready.append(qp)
         self._arm(qp)
 
-    def _arm(self, qp: Qp) -> None:
+    def _arm(self, qp: Qp | ConnectionManager) -> None:
         # One entry a QP: a deadline that moved back is found out when the old one comes due.
         deadline = qp.deadline()
         if deadline is not None:
@@ -373,7 +397,7 @@ class Device:
             VerbsError: EINVAL; the message says what the transition needs or does not take.
         """
         qp.modify(now_ns, attributes)
-        self._touch(qp)
+        self.wake(qp)
 
     def post_send(self, qp: Qp, wrs: SendWR | Sequence[SendWR], now_ns: int) -> None:
         """Post one request or several.
@@ -382,12 +406,12 @@ class Device:
             PostError: ``bad_wr`` says which one was refused; those before it are posted.
         """
         self._post((wrs,) if isinstance(wrs, SendWR) else wrs, lambda wr: qp.post_send(wr, now_ns))
-        self._touch(qp)
+        self.wake(qp)
 
     def post_recv(self, qp: Qp, wrs: RecvWR | Sequence[RecvWR], now_ns: int) -> None:
         """Post receive requests; errors as for ``post_send``."""
         self._post((wrs,) if isinstance(wrs, RecvWR) else wrs, qp.post_recv)
-        self._touch(qp)
+        self.wake(qp)
 
     def post_srq_recv(self, srq: ReceiveQueue, wrs: RecvWR | Sequence[RecvWR]) -> None:
         """Post to a shared receive queue; errors as for ``post_send``."""

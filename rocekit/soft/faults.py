@@ -5,9 +5,9 @@ A fault names its packet as Lumina does (SIGCOMM'23), in relative numbers counte
     {qpn: 1, psn: 4, type: drop, iter: 1}
 
 is the first transmission of the fourth PSN of the first queue pair. ``of`` says which packet with that PSN:
-``request`` (the default), ``response`` (a READ's or atomic's) or ``ack``; ``from`` names the requester's
-device, the first one on the wire if not given. With ``rate`` in the place of ``psn`` and ``iter``, packets
-are hit at random.
+``request`` (the default), ``response`` (a READ's or atomic's), ``ack`` or ``mad`` (the n-th that the device
+sends); ``from`` names the requester's device, the first one on the wire if not given. With ``rate`` in the
+place of ``psn`` and ``iter``, packets are hit at random.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocekit.psn import MASK
+from rocekit.soft.cm_id import GSI_QPN
 from rocekit.soft.packet import Datagram, mark_ce
 from rocekit.soft.prng import Prng
 from rocekit.wire import BTH, OPCODES
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from rocekit.soft.device import Device
 
 TYPES: Final = ("drop", "ecn", "bit-error", "duplicate", "reorder", "delay")
-OF: Final = ("request", "response", "ack")
+OF: Final = ("request", "response", "ack", "mad")
 _PSN_SHIFT: Final = BTH.length * 8 - BTH.by_name["psn"].offset - BTH.by_name["psn"].bits
 _UDP_BYTES: Final = 8
 
@@ -184,6 +185,8 @@ def _identify(
     """(requester's device, number of its QP, request/response/ack, relative PSN), all counted from 1."""
     start = _transport(datagram.data)
     op = OPCODES.get(datagram.data[start])
+    if datagram.qpn == GSI_QPN:
+        return sender.name, 1, "mad", sender.cm.sent
     qp = sender.qps.get(datagram.qpn)
     if op is None or qp is None or op.transport == "CNP":
         return None

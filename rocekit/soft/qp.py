@@ -317,6 +317,9 @@ class Qp:
         held = self._held_until
         return due if held is None else held if due is None else min(due, held)
 
+    def handle_timer(self, now: int) -> None:
+        self.requester.handle_timer(now)
+
     def receive(self, packet: Packet, now: int) -> None:
         """A packet that the device found to be for this QP."""
         if self.state not in qp_state.RECEIVES:

@@ -161,7 +161,7 @@ class Decoder:
         need = HEADERS_BYTES[opcode]
         pad = (block[:, 0] >> 20 & 3).astype(np.int64)
         room = network.end - network.bth - need - ICRC_BYTES
-        payload_length = room - pad
+        payload_length = np.where(opcode == NO_OPCODE, 0, room - pad)
         _mark(malformed, link.PAD, (payload_length < 0) & (room >= 0) & (opcode >= 0))
         _mark(malformed, link.PAYLOAD, NO_PAYLOAD[opcode] & (room > 0))
 

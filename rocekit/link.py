@@ -7,7 +7,7 @@ behind them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from types import MappingProxyType
 from typing import Any, Final
@@ -406,13 +406,17 @@ def _over_udp(
     cut = at + UDP_BYTES > frames.limit  # before the UDP length: the frame is all that is known
     if cut.any():
         malformed[cut], end[cut] = CUT, frames.wire[cut]
+    truncated = cut | (ip_end > frames.limit)
+    if fragment.any():
+        # What stands behind a fragment in its frame is Ethernet's padding and no part of the datagram.
+        frames = replace(frames, limit=np.where(fragment, np.minimum(frames.limit, ip_end), frames.limit))
     return _packets(
         frames,
         ip_version,
         2,
         bth=at + UDP_BYTES,
         end=end,
-        truncated=cut | (ip_end > frames.limit),
+        truncated=truncated,
         sport=udp[:, 0] >> 16,
         fragment=fragment,
         malformed=malformed,

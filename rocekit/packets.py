@@ -116,7 +116,7 @@ class Packets:
       ``flow_label``, ``ip_id`` (IPv4's identification, else 0);
     - ``vlan`` (−1: untagged), ``priority``: the innermost tag's;
     - ``payload_length``: bytes without pad and ICRC, from the lengths in the headers, also of a truncated
-      packet;
+      packet (0 without an opcode);
     - ``icrc`` and ``icrc_state`` (``ICRC_VALID``, ``ICRC_INVALID``, ``ICRC_UNCHECKED``);
     - ``truncated``: cut by the snaplen; ``fragment``: the first fragment of a datagram;
     - ``malformed``: 0, or a code of ``MALFORMED``.

@@ -362,6 +362,14 @@ def test_a_first_fragment_shows_its_headers_and_cannot_be_checked() -> None:
     assert decoder.counts.fragments == 1
 
 
+def test_the_padding_behind_a_short_first_fragment_is_no_bth() -> None:
+    packet = Net(flags=0x2000).ip(16) + Net().wrap(transport(SEND, bytes(8), psn=4))[20:36]
+    packets, _ = decode([ethernet(packet) + bytes(60 - 14 - len(packet))])
+    row = packets.row(0)
+    assert (row["opcode"], row["fragment"], row["payload_length"]) == (None, True, 0)
+    assert row["malformed"] == "shorter than its headers"
+
+
 @pytest.mark.parametrize("version", [4, 6])
 def test_a_later_fragment_is_counted_and_is_no_packet(version: int) -> None:
     if version == 4:

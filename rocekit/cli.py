@@ -14,11 +14,14 @@ import sys
 import click
 
 COMMANDS: dict[str, str] = {
+    "analyze": "rocekit.commands.analyze",
     "decode": "rocekit.commands.decode",
     "devices": "rocekit.commands.devices",
     "doctor": "rocekit.commands.doctor",
+    "explain": "rocekit.commands.explain",
     "inject": "rocekit.commands.inject",
     "lab": "rocekit.commands.lab",
+    "trace": "rocekit.commands.trace",
     "verify": "rocekit.commands.verify",
 }
 """A command's name and the module whose ``command`` it is; a new command is a row."""

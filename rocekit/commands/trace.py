@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,24 +66,28 @@ def command(
     )
     printer = _Json() if output == "json" else _Text()
     try:
-        _follow(trace, printer)
+        with _ending_on_signal(trace):
+            for item in trace:
+                printer.item(item)
     finally:
         if trace.analysis is not None:
             printer.end(trace.analysis, trace)
 
 
-def _follow(trace: Trace, printer: _Json | _Text) -> None:
-    """Print what comes until the trace ends; Ctrl-C ends it and lets what is open be told."""
-    items = iter(trace)
-    while True:
-        try:
-            item = next(items)
-        except StopIteration:
-            return
-        except KeyboardInterrupt:
-            trace.finish()
-            return
-        printer.item(item)
+@contextmanager
+def _ending_on_signal(trace: Trace) -> Iterator[None]:
+    """Ctrl-C or SIGTERM ends the trace, and what the kernel still holds is told; a second one ends at once."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, before[signal.Signals(number)])
+        trace.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Text:

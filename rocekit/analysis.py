@@ -268,6 +268,8 @@ def conclude(
             journal=correlation,
             several=summary.several,
             observer=observer,
+            cm=tracker.cm.records,
+            dropped=summary.dropped,
         )
     )
     return Analysis(

@@ -184,10 +184,10 @@ class Talk:
             )
         )
 
-    def request(self, **fields: int | bytes) -> int:
+    def request(self, **fields: Any) -> int:
         """A's REQ, as rdma_cm makes it."""
         private = build_ip_cm(self.hosts["a"][0], self.hosts["b"][0], 40000)
-        own: dict[str, int | bytes] = {
+        own: dict[str, Any] = {
             "local_comm_id": 1,
             "service_id": 0x0106_4853,
             "local_qpn": self.hosts["b"][2],
@@ -205,8 +205,8 @@ class Talk:
         }
         return self.cm("REQ", **(own | fields))
 
-    def reply(self, **fields: int | bytes) -> int:
-        own: dict[str, int | bytes] = {
+    def reply(self, **fields: Any) -> int:
+        own: dict[str, Any] = {
             "local_comm_id": 2,
             "remote_comm_id": 1,
             "local_qpn": self.hosts["a"][2],
@@ -217,7 +217,7 @@ class Talk:
         }
         return self.cm("REP", by="b", **(own | fields))
 
-    def connect(self, **request: int | bytes) -> None:
+    def connect(self, **request: Any) -> None:
         """REQ, REP, RTU."""
         self.request(**request)
         self.reply()

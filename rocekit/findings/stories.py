@@ -414,7 +414,9 @@ def _name_by_silence(story: Story) -> bool:
     opener = run.opener
     transfer = story.transfer
     answered = transfer is not None and transfer.operation in ANSWERED
-    if run.cause == "implied_nak" or (answered and (opener.after_ack or _has_response_hole(transfer))):
+    in_part = transfer is not None and transfer.is_read and run.first_psn > transfer.first_psn
+    was_answered = opener.after_ack or in_part or _has_response_hole(transfer)
+    if run.cause == "implied_nak" or (answered and was_answered):
         story.rule = IMPLIED_NAK
         return True
     if opener.after_ack:

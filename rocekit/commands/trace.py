@@ -76,7 +76,7 @@ def command(
 
 @contextmanager
 def _ending_on_signal(trace: Trace) -> Iterator[None]:
-    """Ctrl-C or SIGTERM ends the trace, and what the kernel still holds is told; a second one ends at once."""
+    """Ctrl-C or SIGTERM ends the trace; what the kernel still holds is told. A second one ends at once."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, before[signal.Signals(number)])

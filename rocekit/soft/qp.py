@@ -190,7 +190,7 @@ class Qp:
         elif state == qp_state.RTS and before == qp_state.RTR:
             self.requester.begin(self.sq_psn)
             if recorder is not None and self.transport != "UD":
-                self.request_flow = recorder.request_flow(self.local, self.remote, self.sq_psn)
+                self.request_flow = recorder.request_flow(self.local, self.remote, self.sq_psn, self.path_mtu)
         elif state == qp_state.SQD and self.requester.idle():
             self.drained()
         elif state == qp_state.ERR:

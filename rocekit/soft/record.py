@@ -88,9 +88,10 @@ class TransferRecord:
 class RequestFlow:
     """What one QP sent to one other as requester."""
 
-    __slots__ = ("_again", "_high", "transfers")
+    __slots__ = ("_again", "_high", "path_mtu", "transfers")
 
-    def __init__(self, first_psn: int) -> None:
+    def __init__(self, first_psn: int, path_mtu: int) -> None:
+        self.path_mtu = path_mtu
         self.transfers: list[TransferRecord] = []
         self._high = first_psn
         self._again: dict[int, int] = {}
@@ -140,6 +141,7 @@ class TransferTruth:
     responses: list[Reply]
     answers: list[Reply]
     acked_ns: int | None
+    path_mtu: int
 
     @property
     def status(self) -> str:
@@ -161,19 +163,28 @@ class TransferTruth:
             return bool(request.requests)
         return len({s.psn for s in request.requests}) == request.last_psn - request.first_psn + 1
 
+    def _seen(self) -> tuple[int, int]:
+        """Last PSN and bytes, as far as packets said: nothing announces how long a SEND will be."""
+        request = self.request
+        last = max((s.psn for s in request.requests), default=request.last_psn)
+        if request.operation != "SEND" or last == request.last_psn:
+            return request.last_psn, request.bytes
+        return last, (last - request.first_psn + 1) * self.path_mtu
+
     def as_dict(self) -> dict[str, Any]:
         """The keys of a transfer in ``rocekit analyze --format json`` that this can know."""
         request = self.request
+        last_psn, length = self._seen()
         again = sum(s.round > 0 for s in request.requests) + sum(r.round > 0 for r in self.responses)
         return {
             "requester": request.requester._asdict(),
             "operation": request.operation,
             "immediate": request.immediate,
             "invalidate_rkey": request.invalidate_rkey,
-            "bytes": request.bytes,
-            "packets": request.packets,
+            "bytes": length,
+            "packets": last_psn - request.first_psn + 1,
             "first_psn": request.first_psn & MASK,
-            "last_psn": request.last_psn & MASK,
+            "last_psn": last_psn & MASK,
             "remote_va": request.remote_va,
             "rkey": request.rkey,
             "first_ns": request.requests[0].time_ns if request.requests else None,
@@ -198,8 +209,8 @@ class Recorder:
         """A CNP went out."""
         self.cnps.append((time_ns, source, destination))
 
-    def request_flow(self, local: Endpoint, remote: Endpoint, first_psn: int) -> RequestFlow:
-        flow = RequestFlow(first_psn)
+    def request_flow(self, local: Endpoint, remote: Endpoint, first_psn: int, path_mtu: int) -> RequestFlow:
+        flow = RequestFlow(first_psn, path_mtu)
         self.requests[local, remote].append(flow)
         return flow
 
@@ -215,12 +226,12 @@ class Recorder:
             answered = self.replies.get((remote, local), [])
             for i, flow in enumerate(flows):
                 replies = answered[i].replies if i < len(answered) else []
-                truths += _join([t for t in flow.transfers if t.requests], replies)
+                truths += _join([t for t in flow.transfers if t.requests], replies, flow.path_mtu)
         truths.sort(key=lambda t: (t.request.requests[0].time_ns, t.request.requester, t.request.first_psn))
         return truths
 
 
-def _join(transfers: list[TransferRecord], replies: list[Reply]) -> list[TransferTruth]:
+def _join(transfers: list[TransferRecord], replies: list[Reply], path_mtu: int) -> list[TransferTruth]:
     """Give each transfer of a flow its responder's answers; both are in order."""
     truths = []
     of_psn: dict[int, list[Reply]] = defaultdict(list)
@@ -248,5 +259,5 @@ def _join(transfers: list[TransferRecord], replies: list[Reply]) -> list[Transfe
             first = {r.psn: r.time_ns for r in reversed(responses)}
             if len(first) == transfer.last_psn - transfer.first_psn + 1:
                 acked = max(first.values())
-        truths.append(TransferTruth(transfer, responses, answers, acked))
+        truths.append(TransferTruth(transfer, responses, answers, acked, path_mtu))
     return truths

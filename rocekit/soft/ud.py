@@ -71,7 +71,7 @@ class UdSender(UnreliableSender):
         if recorder is not None and qp.qpn > 1:  # QP1's MADs are not transfers
             flow = self._flows.get(where)
             if flow is None:
-                flow = recorder.request_flow(qp.local, Endpoint(*where), self.psn)
+                flow = recorder.request_flow(qp.local, Endpoint(*where), self.psn, qp.path_mtu)
                 self._flows[where] = flow
             wqe.record = qp.record_transfer(wqe, flow, Endpoint(*where))
             flow.sent(wqe.record, self.psn, 1, now, None)

@@ -310,17 +310,23 @@ class Run:
         Raises:
             VerbsError: the client does not, or sends stayed unacknowledged.
         """
-        deadline = Deadline(patience_s)
-        while not all(link.connection.disconnected for link in self.links):
-            self.endpoint.gone()
-            if not self._poll() and deadline.passed():
-                raise VerbsError(f"the client did not disconnect within {patience_s:g} s (--timeout)")
+        self._await_disconnect(self.links, Deadline(patience_s))
+        # The client says goodbye on all its links when it is done with all.
         last = Deadline(self.timeout_s)
         while any(link.unsent for link in self.links):
             if not self._poll() and last.passed():
                 left = sum(link.unsent for link in self.links)
                 raise VerbsError(f"{left} sends were never acknowledged")
-        self.goodbye()
+        for link in self.links:
+            self._await_disconnect([link], last)
+            link.connection.disconnect(last)
+
+    def _await_disconnect(self, links: list[Link], deadline: Deadline) -> None:
+        """Until the client has disconnected one of the links."""
+        while not any(link.connection.disconnected for link in links):
+            self.endpoint.gone()
+            if not self._poll() and deadline.passed():
+                raise VerbsError(f"the client did not disconnect within {deadline.seconds:g} s (--timeout)")
 
 
 class Scenario(ABC):

@@ -38,27 +38,30 @@ class BlastSr(Scenario):
     def client(self, run: Run) -> Samples:
         plan, pattern = run.plan, Pattern(run.plan.size)
         slots = min(plan.window, plan.iterations)
-        every = min(plan.cq_mod, slots)
-        posted = [0] * len(run.links)
+        batch = min(plan.post_list, slots)
+        # A signaled WR must be among those outstanding whenever there is no room for the next batch.
+        every = min(plan.cq_mod, slots - batch + 1)
+        posted = dict.fromkeys(run.links, 0)
+
+        def due(link: Link) -> int:
+            """How many WRs the next post of a link has; 0 when it must wait, or is done."""
+            count = min(batch, plan.iterations - posted[link])
+            return count if link.unsent + count <= slots else 0
+
         started = time.perf_counter_ns()
-        while min(posted) < plan.iterations:
-            for at, link in enumerate(run.links):
-                room = min(slots - link.unsent, plan.iterations - posted[at])
-                if room < min(plan.post_list, plan.iterations - posted[at]):
-                    continue
+        while min(posted.values()) < plan.iterations:
+            run.until(lambda: any(due(link) for link in run.links))
+            for link in run.links:
                 wrs = []
-                for i in range(posted[at], posted[at] + min(plan.post_list, room)):
+                for i in range(posted[link], posted[link] + due(link)):
                     offset = i % slots * plan.size
                     link.region.write(offset, pattern(i))
-                    last = i + 1 == plan.iterations
-                    signaled = last or (i + 1) % every == 0
+                    signaled = (i + 1) % every == 0 or i + 1 == plan.iterations
                     wrs.append(link.wr("SEND", offset, plan.size, inline=run.inline_size, signaled=signaled))
-                link.send(*wrs)
-                posted[at] += len(wrs)
-                run.done += len(wrs)
-            run.until(
-                lambda: any(link.unsent < slots for link in run.links) or min(posted) == plan.iterations
-            )
+                if wrs:
+                    link.send(*wrs)
+                    posted[link] += len(wrs)
+                    run.done += len(wrs)
         run.flush()
         total = time.perf_counter_ns() - started
         messages = plan.iterations * plan.qps

@@ -40,6 +40,7 @@ from rocekit.wire import BTH, HEADERS, ICRC_BYTES
 __all__ = [
     "Decoder",
     "Counts",
+    "Pause",
     "Packets",
     "Row",
     "empty_packets",
@@ -80,6 +81,28 @@ class Counts:
 
     def to_dict(self) -> dict[str, int]:
         return asdict(self)
+
+
+MAX_PAUSES = 100_000
+"""Pause frames kept one by one; beyond, they are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """An 802.3 PAUSE or PFC frame: who asked for silence, of which priorities, for how long.
+
+    Attributes:
+        source: MAC address of the sender.
+        priorities: bit mask of the priorities meant; all eight for 802.3 PAUSE.
+        quanta: the longest pause asked for, in units of 512 bit times; 0 lets the traffic go on.
+    """
+
+    file: int
+    frame: int
+    time_ns: int
+    source: str
+    priorities: int
+    quanta: int
 
 
 class _Addresses:
@@ -129,10 +152,15 @@ class Decoder:
 
     Args:
         check_icrc: whether to compute every packet's ICRC; without, all are ``ICRC_UNCHECKED``.
+
+    Attributes:
+        counts: what was seen so far.
+        pauses: the pause frames among it.
     """
 
     def __init__(self, *, check_icrc: bool = True) -> None:
         self.counts = Counts()
+        self.pauses: list[Pause] = []
         self._check_icrc = check_icrc
         self._addresses = _Addresses()
 
@@ -147,9 +175,11 @@ class Decoder:
         counts = self.counts
         counts.frames += len(batch)
         counts.roce_packets += n
-        counts.pause_frames += network.pause_frames
+        counts.pause_frames += len(network.pauses)
         counts.fragments += network.later_fragments
-        counts.non_roce += len(batch) - n - network.pause_frames - network.later_fragments
+        counts.non_roce += len(batch) - n - len(network.pauses) - network.later_fragments
+        if len(network.pauses):
+            self._note_pauses(batch, network.pauses)
         if not n:
             return empty_packets(self.addresses)
 
@@ -215,6 +245,16 @@ class Decoder:
             "limit": np.minimum(network.limit, network.end),
         }
         return Packets(columns, block, self.addresses, batch.buffer, network.bth + need)
+
+    def _note_pauses(self, batch: FrameBatch, pauses: NDArray[np.int64]) -> None:
+        for index, priorities, quanta in pauses[: MAX_PAUSES - len(self.pauses)].tolist():
+            source = int(batch.offset[index]) + 6
+            mac = batch.buffer[source : source + 6].tobytes().hex(":")
+            self.pauses.append(
+                Pause(
+                    batch.file, int(batch.number[index]), int(batch.time_ns[index]), mac, priorities, quanta
+                )
+            )
 
     def _headers(
         self,

@@ -7,7 +7,7 @@ behind them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address
 from types import MappingProxyType
 from typing import Any, Final
@@ -126,7 +126,8 @@ class Network:
         source, destination: addresses as pairs of words (n, 2) of uint64; IPv4 as IPv4-mapped.
         fragment: a first fragment: the headers are there, the ICRC is not.
         malformed: a code of ``MALFORMED``, or 0.
-        pause_frames: 802.3 PAUSE and PFC frames among the others.
+        pauses: 802.3 PAUSE and PFC frames among the others, a row each: index in the batch, the priorities
+            paused as a bit mask (all of them for 802.3 PAUSE), the longest pause in quanta of 512 bit times.
         later_fragments: of UDP datagrams, without the ports: whether they are RoCE cannot be said.
     """
 
@@ -149,7 +150,7 @@ class Network:
     destination: NDArray[np.uint64]
     fragment: Bools
     malformed: NDArray[np.uint8]
-    pause_frames: int = 0
+    pauses: Ints = field(default_factory=lambda: np.empty((0, 3), np.int64))
     later_fragments: int = 0
 
     def __len__(self) -> int:
@@ -179,7 +180,7 @@ class _Frames:
 def find_roce(batch: FrameBatch) -> Network:
     """The RoCE packets of a batch of frames, in the order of the frames. Never raises for what is in them."""
     parts: list[Network] = []
-    pauses = later = 0
+    pauses, later = np.empty((0, 3), np.int64), 0
     if len(batch):
         frames, ethertype = _network_layer(batch)
         if (ethertype == ETHERTYPE_IPV4).all():
@@ -202,7 +203,7 @@ def find_roce(batch: FrameBatch) -> Network:
         network = Network(**joined)
     else:
         network = _empty()
-    network.pause_frames, network.later_fragments = pauses, later
+    network.pauses, network.later_fragments = pauses, later
     return network
 
 
@@ -259,9 +260,17 @@ def _ethertype_at(buffer: Bytes, at: Ints, limit: Ints) -> Ints:
     return value
 
 
-def _pauses(buffer: Bytes, frames: _Frames) -> int:
-    opcode = gather(buffer, frames.start, 2).view(">u2")[:, 0]
-    return int((np.isin(opcode, _PAUSE_OPCODES) & (frames.start + 2 <= frames.limit)).sum())
+def _pauses(buffer: Bytes, frames: _Frames) -> Ints:
+    """PAUSE (802.3 annex 31B) and PFC frames (802.1Q clause 36; annex 31D): see ``Network.pauses``."""
+    head = gather(buffer, frames.start, 20).view(">u2").astype(np.int64)
+    for word in range(head.shape[1]):
+        head[frames.start + 2 * word + 2 > frames.limit, word] = 0
+    by_class = head[:, 0] == _PAUSE_OPCODES[1]
+    enabled = np.where(by_class, head[:, 1] & 0xFF, 0xFF)
+    asked = np.where((enabled[:, None] >> np.arange(8) & 1) != 0, head[:, 2:10], 0)
+    quanta = np.where(by_class, asked.max(axis=1), head[:, 1])
+    rows: Ints = np.stack([frames.index, enabled, quanta], axis=1)[np.isin(head[:, 0], _PAUSE_OPCODES)]
+    return rows
 
 
 def _ipv4(buffer: Bytes, frames: _Frames) -> Network:

@@ -250,7 +250,7 @@ class Requests:
             return ip_id == self._ring_id[slot]
         if self.trigger is not None or self.run is not None:
             return False
-        return r.time_ns[i] - self._ring_ns[slot] < DUPLICATE_NS and not self._passed_over(p)
+        return r.time_ns[i] - self._ring_ns[slot] < DUPLICATE_NS and not self._was_answered(p)
 
     def _repeated(self, r: Rows, i: int, p: int, seen: bool, transfer: Transfer | None) -> None:
         """An RC request below ``high``: the requester went back, or the network was late."""
@@ -308,11 +308,12 @@ class Requests:
         timed_out = self._timed_out(p, time_ns, trigger.time_ns)
         if trigger.kind == "nak":
             return "timeout" if timed_out else "nak"
-        # While an RNR wait runs, the ACK timer does not (9.7.5.2.8): the one that has just run out is meant.
+        # While an RNR wait runs, the ACK timer does not (9.7.5.2.8). Where both would fit, the nearer is meant, and
+        # the wait rather than the timer, for a busy sender is late with both.
         asked_ns = wire.RNR_TIMER_US[wire.syndrome_value(trigger.syndrome or 0)] * 1000
-        since_rnr = time_ns - trigger.time_ns - asked_ns
-        since_timeout = time_ns - self._sent_ns(p) - (self._timeout_ns() or 0)
-        return "timeout" if timed_out and abs(since_timeout) < since_rnr else "rnr"
+        late_ns = time_ns - trigger.time_ns - asked_ns
+        off_ns = abs(time_ns - self._sent_ns(p) - (self._timeout_ns() or 0))
+        return "timeout" if timed_out and late_ns * 16 > asked_ns and off_ns * 4 < late_ns else "rnr"
 
     def _passed_over(self, p: int) -> bool:
         """Whether an answer to a later PSN than ``p``'s READ or atomic came after it was asked."""
@@ -320,6 +321,13 @@ class Requests:
         if transfer is None or transfer.operation not in _NEEDS_ANSWER:
             return False
         return self.last_answer > p and self.last_rx_ns > transfer.request_end_ns
+
+    def _was_answered(self, p: int) -> bool:
+        """Whether ``p`` is a READ or atomic that was answered: then its copy is no accident."""
+        transfer = self._find(p)
+        if transfer is None or transfer.operation not in _NEEDS_ANSWER:
+            return False
+        return self.last_answer >= p and self.last_rx_ns > transfer.request_end_ns
 
     def _cause_unprovoked(self, p: int, time_ns: int) -> str:
         """Why the requester goes back though nothing in the capture asked it to.

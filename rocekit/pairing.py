@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
 from rocekit.psn import HALF, MASK
-from rocekit.tracking import OPERATION, Requests
+from rocekit.tracking import Requests
+from rocekit.wire import OPERATION
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection

@@ -21,8 +21,9 @@ from rocekit.exchanges import CmRecord, Exchange, Exchanges, qpns
 from rocekit.mad import Mad, parse_mad
 from rocekit.pairing import Flow, Lobby
 from rocekit.rows import Rows
-from rocekit.tracking import OPERATION, Requests
+from rocekit.tracking import Requests
 from rocekit.transfers import SENT, Event, Transfer, frame_reference
+from rocekit.wire import OPERATION
 
 if TYPE_CHECKING:
     from rocekit.decode import Packets

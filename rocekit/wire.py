@@ -283,6 +283,11 @@ def _opcodes() -> dict[int, Opcode]:
 OPCODES: Final = MappingProxyType(_opcodes())
 OPCODE_NAMES: Final = MappingProxyType({o.name: o.value for o in OPCODES.values()})
 
+#: By opcode byte, for loops: the operation ("" for an unknown opcode), whether a message starts or ends here.
+OPERATION: Final = tuple(OPCODES[v].operation if v in OPCODES else "" for v in range(256))
+STARTS: Final = tuple(v in OPCODES and OPCODES[v].starts for v in range(256))
+ENDS: Final = tuple(v in OPCODES and OPCODES[v].ends for v in range(256))
+
 # AETH syndrome (9.7.5, table "AETH Syndrome Field"): bits 6-5 say the kind, bits 4-0 its value.
 SYNDROME_KINDS: Final = MappingProxyType({0: "ACK", 1: "RNR_NAK", 2: "RESERVED", 3: "NAK"})
 ACK, RNR_NAK, NAK = 0, 1, 3
@@ -353,6 +358,7 @@ def local_ack_timeout_us(code: int) -> float | None:
 #: Path MTU codes (as in the PathRecord, 15.2.5.16) to bytes of payload.
 PATH_MTU_BYTES: Final = MappingProxyType({1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096})
 PATH_MTU_CODES: Final = MappingProxyType({v: k for k, v in PATH_MTU_BYTES.items()})
+ATOMIC_BYTES: Final = 8  # 9.4.5
 MAX_MESSAGE_BYTES: Final = 1 << 31  # 9.7.7
 RETRY_INFINITE: Final = 7  # 9.7.5.2.8: RNR retry count 7 never counts down
 

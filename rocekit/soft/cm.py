@@ -95,6 +95,7 @@ class ConnectionManager:
         self._next_number += 1
         self._next_comm_id = (self._next_comm_id + 1) & 0xFFFF_FFFF
         cm_id.local_comm_id = self._next_comm_id
+        cm_id.starting_psn = self._random.bits(24)
         self.ids[cm_id.number] = cm_id
         return cm_id
 
@@ -149,7 +150,6 @@ class ConnectionManager:
         self._check_data("REQ" if cm_id.transport != "UD" else "SIDR_REQ", param.private_data)
         cm_id.param, cm_id.active = param, True
         cm_id.transaction_id = self._random.bits(64)
-        cm_id.starting_psn = self._random.bits(24)
         if cm_id.transport == "UD":
             cm_id.state = SIDR_REQ_SENT
             self._say(cm_id, sidr_req(cm_id), now, awaits=True)
@@ -171,7 +171,6 @@ class ConnectionManager:
             return
         if cm_id.state not in (REQ_RCVD, MRA_SENT):
             self._demand(cm_id, REQ_RCVD, "accept")
-        cm_id.starting_psn = self._random.bits(24)
         self._move_qp(cm_id, now)
         cm_id.state = REP_SENT
         self._say(cm_id, rep(cm_id, self.device.guid), now, awaits=True)
@@ -340,7 +339,8 @@ class ConnectionManager:
     def established(self, qpn: int) -> None:
         """A packet came for a QP whose RTU did not: the connection is there (12.9.7.1, COMM_EST)."""
         for cm_id in self.ids.values():
-            if cm_id.state == REP_SENT and cm_id.qp is not None and cm_id.qp.qpn == qpn:
+            own = cm_id.qp.qpn if cm_id.qp is not None else cm_id.param.qp_num
+            if cm_id.state == REP_SENT and own == qpn:
                 cm_id.deadline = None
                 cm_id.state = ESTABLISHED
                 self._tell("ESTABLISHED", cm_id)

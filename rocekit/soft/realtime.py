@@ -1,0 +1,141 @@
+"""A soft device in real time: its datagrams over a link, its timers by the clock, its packets into a capture.
+
+The only place where the engine meets the clock. Nothing runs in the background: whoever uses the device calls
+:meth:`Shell.pump` often, and :meth:`Shell.wait` when there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from rocekit.build import ethernet
+from rocekit.soft.device import Device
+from rocekit.soft.faults import Fault, FaultInjector
+from rocekit.soft.packet import Datagram, address_text
+from rocekit.soft.wire_memory import FrameSink
+
+_IPV4, _IPV6 = 0x0800, 0x86DD
+#: Packets sent in a row before the link is read again: answers are not to wait for a long message's end.
+_BURST: Final = 16
+
+
+class Link(Protocol):
+    """One end of a wire."""
+
+    address: str
+    path_mtu: int
+
+    def send(self, datagram: Datagram) -> bool: ...
+    def receive(self) -> list[bytes]: ...
+    def wait(self, seconds: float) -> None: ...
+    def mac_of(self, address: str) -> str: ...
+    def close(self) -> None: ...
+
+
+class Shell:
+    """Runs a device over a link.
+
+    Args:
+        capture: gets every packet that the device sends (before faults) and receives.
+        faults: what is done to the packets that it sends.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        link: Link,
+        *,
+        capture: FrameSink | None = None,
+        faults: Iterable[Fault] = (),
+        seed: int = 0,
+    ) -> None:
+        self.device = device
+        self.link = link
+        self._capture = capture
+        self._faults = FaultInjector(faults, seed)
+        self._late: list[tuple[int, int, Datagram]] = []
+        self._order = 0
+        self._unsent: deque[Datagram] = deque()
+        self._last = 0
+
+    def now(self) -> int:
+        """Nanoseconds since the epoch, never going back."""
+        self._last = max(self._last + 1, time.time_ns())
+        return self._last
+
+    def pump(self) -> bool:
+        """Take in what came, do what is due, send what can be sent; whether anything happened."""
+        busy = False
+        for data in self.link.receive():
+            now = self.now()
+            self._write(data, now)
+            self.device.receive(data, now)
+            busy = True
+        due = self.device.next_timer()
+        if due is not None and due <= self.now():
+            self.device.handle_timer(self._last)
+            busy = True
+        return self._send() or busy
+
+    def wait(self, seconds: float) -> None:
+        """Until something comes or is due, at most so long."""
+        if self._unsent:
+            seconds = min(seconds, 0.0002)
+        due = [
+            t for t in (self.device.next_timer(), self._late[0][0] if self._late else None) if t is not None
+        ]
+        if due:
+            seconds = min(seconds, max(0.0, (min(due) - self.now()) / 1e9))
+        self.link.wait(seconds)
+
+    def close(self) -> None:
+        self.link.close()
+
+    def _send(self) -> bool:
+        busy = False
+        while self._late and self._late[0][0] <= self.now():
+            self._unsent.append(heapq.heappop(self._late)[2])
+        while self._unsent:
+            if not self.link.send(self._unsent[0]):
+                return busy  # back-pressure: the device is asked for more when this is gone
+            self._unsent.popleft()
+            busy = True
+        for _ in range(_BURST):
+            now = self.now()
+            for datagram in self.device.datagrams_to_send(now, 1):
+                busy = True
+                self._write(datagram.data, now)
+                self._put(datagram, now)
+                break
+            else:
+                break
+            if self._unsent:
+                break
+        return busy
+
+    def _put(self, datagram: Datagram, now: int) -> None:
+        if not self._faults:
+            if not self.link.send(datagram):
+                self._unsent.append(datagram)
+            return
+        for delivery in self._faults.apply(datagram, self.device, [self.device]):
+            changed = datagram._replace(data=delivery.data)
+            if delivery.delay_ns:
+                self._order += 1
+                heapq.heappush(self._late, (now + delivery.delay_ns, self._order, changed))
+            elif not self.link.send(changed):
+                self._unsent.append(changed)
+
+    def _write(self, data: bytes, now: int) -> None:
+        if self._capture is None:
+            return
+        if data[0] >> 4 == 4:
+            kind, source, target = _IPV4, data[12:16], data[16:20]
+        else:
+            kind, source, target = _IPV6, data[8:24], data[24:40]
+        macs = (self.link.mac_of(address_text(source)), self.link.mac_of(address_text(target)))
+        self._capture.write(ethernet(kind, src_mac=macs[0], dst_mac=macs[1]) + data, now)

@@ -25,7 +25,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("-i --ib-port ib_port", {"type": COUNT, "default": 1, "help": "Its port."}),
     ("-x --gid-index", {"type": BYTES, "help": "Its GID.  [default: the first IPv4 one]"}),
     (
-        "--bind_source_ip --bind-source-ip ip",
+        "--bind_source_ip --bind-source-ip --bind ip",
         {"metavar": "IP", "help": "Its address, in place of -d and -x."},
     ),
     ("-s --size", {"type": COUNT, "help": "Bytes of a message.  [default: the scenario's]"}),
@@ -33,6 +33,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("-q --qp qps", {"type": COUNT, "default": 1, "help": "How many QPs."}),
     ("-m --mtu", {"type": MTUS, "help": "Path MTU.  [default: rdma_cm's choice]"}),
     ("-t --tx-depth", {"type": COUNT, "default": 128, "help": "Work requests outstanding on a QP."}),
+    ("-r --rx-depth", {"type": COUNT, "default": 512, "help": "Receives posted on a QP, where many are."}),
     ("-l --post_list --post-list", {"type": COUNT, "default": 1, "help": "Work requests in a post."}),
     ("-Q --cq-mod", {"type": COUNT, "default": 100, "help": "One in so many is signaled."}),
     (
@@ -48,7 +49,10 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "-u --qp-timeout",
         {"type": click.IntRange(0, 31), "default": 14, "help": "ACK timeout: 4.096 µs × 2^n."},
     ),
-    ("--retry-cnt", {"type": RETRIES, "default": 6, "help": "How often a lost packet is sent again."}),
+    (
+        "--retry-cnt --retry retry_cnt",
+        {"type": RETRIES, "default": 6, "help": "How often a lost packet is sent again."},
+    ),
     ("--rnr-retry", {"type": RETRIES, "default": 7, "help": "The same without a receive; 7: no end."}),
     ("-R --rdma_cm --rdma-cm", {"is_flag": True, "help": "Connect through rdma_cm, as is done anyway."}),
     ("-p --port", {"type": click.IntRange(1, 65535), "default": 18515, "help": "The server's port."}),
@@ -136,6 +140,7 @@ def _plan(scenario: str, given: dict[str, Any]) -> Plan:
         given["iters"] or known.default_iterations,
         qps=given["qps"],
         window=given["tx_depth"],
+        receives=given["rx_depth"],
         post_list=given["post_list"],
         cq_mod=given["cq_mod"],
         path_mtu=int(given["mtu"] or 0),

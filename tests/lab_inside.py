@@ -18,7 +18,7 @@ from typing import Any
 
 from rocekit import lab
 from rocekit.lab.jobs import Job, run_job
-from rocekit.lab.net import A, LabError, set_netem, undo_leftovers
+from rocekit.lab.net import A, LabError, set_netem, take_down
 
 OUT = Path(os.environ["ROCEKIT_LAB_OUT"])
 PERFTEST = "-F -x 1 -n 5 -s 65536 -u 18"
@@ -88,7 +88,7 @@ def bad_netem() -> str:
 def in_place() -> dict[str, Any]:
     """A lab of our own, where this one was."""
     facts: dict[str, Any] = {}
-    undo_leftovers()
+    take_down()
     for name in ("accept_local", "rp_filter", "arp_ignore"):
         Path("/proc/sys/net/ipv4/conf/all", name).write_text("2" if name == "rp_filter" else "0")
     untouched = facts["untouched"] = network()

@@ -16,7 +16,7 @@ import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -517,7 +517,7 @@ def test_jobs_have_names_of_their_own_that_can_be_file_names(names: list[str], t
 
 
 def test_a_client_waits_until_its_server_listens() -> None:
-    script = """import socket, time; time.sleep(0.4); s = socket.socket(); s.bind(('127.0.0.1', 0)); 
+    script = """import socket, time; time.sleep(0.4); s = socket.socket(); s.bind(('127.0.0.1', 0));
 s.listen(); time.sleep(1000)"""
     server = subprocess.Popen(["sh", "-c", f'{sys.executable} -c "{script}"; true'], start_new_session=True)
     try:
@@ -546,32 +546,36 @@ class Booted:
     stdout: str
     stderr: str
     facts: dict[str, Any]
-    before: frozenset[str]
+    temporary: Path
 
 
-def _leftovers() -> frozenset[str]:
-    """Processes and folders by which a lab that is not over would show."""
-    temporary = Path(tempfile.gettempdir())
-    folders = {str(path) for path in temporary.glob("rocekit-lab-*")}
-    processes = {
+def _leftovers(temporary: Path) -> list[str]:
+    """Processes and files by which a lab that used this temporary folder would show that it is not over."""
+    inside = str(temporary).encode()
+    processes = [
         f"process {process.name}"
         for process in Path("/proc").glob("[0-9]*")
-        if b"rocekit-lab-" in _command_line(process) and exists(int(process.name))
-    }
-    return frozenset(folders | processes)
+        if inside in _command_line(process) and exists(int(process.name))
+    ]
+    return [str(path) for path in temporary.iterdir()] + processes
 
 
 @pytest.fixture(scope="module")
-def booted(tmp_path_factory: pytest.TempPathFactory) -> Booted:
+def booted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Booted]:
     lacking = lab.missing()
     if lacking:
         pytest.skip(f"the lab is missing: {'; '.join(lacking)}")
-    before = _leftovers()
     stdout, stderr = io.BytesIO(), io.BytesIO()
     out = tmp_path_factory.mktemp("lab") / "out"
-    result = lab.run([sys.executable, str(INSIDE)], out=out, timeout_s=400, stdout=stdout, stderr=stderr)
-    facts = json.loads((out / "facts.json").read_text())
-    return Booted(result, stdout.getvalue().decode(), stderr.getvalue().decode(), facts, before)
+    # A temporary folder of its own shows what this lab leaves, whatever else runs on the machine.
+    with (
+        tempfile.TemporaryDirectory(prefix="rocekit-test-") as temporary,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(tempfile, "tempdir", temporary)
+        result = lab.run([sys.executable, str(INSIDE)], out=out, timeout_s=400, stdout=stdout, stderr=stderr)
+        facts = json.loads((out / "facts.json").read_text())
+        yield Booted(result, stdout.getvalue().decode(), stderr.getvalue().decode(), facts, Path(temporary))
 
 
 @pytest.mark.lab
@@ -633,4 +637,4 @@ class TestBooted:
         assert "an interface named vb exists" in booted.facts["refused"]["error"]
 
     def test_nothing_is_left_on_this_machine(self, booted: Booted) -> None:
-        assert eventually(lambda: _leftovers() <= booted.before)
+        assert eventually(lambda: not _leftovers(booted.temporary))

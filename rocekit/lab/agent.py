@@ -242,7 +242,9 @@ def serve(order: Order, channel: int, streams: Sequence[int]) -> None:
     try:
         if order.scratch is not None:
             Path(order.scratch).mkdir(parents=True, exist_ok=True)
-        with wired(netem=order.netem, netem_b=order.netem_b):
+        # Only a VM has a scratch folder.
+        throwaway = order.scratch is not None
+        with wired(netem=order.netem, netem_b=order.netem_b, throwaway=throwaway):
             say(channel, say="up")
             end = run_command(order, channel, streams)
         if end.starter_gone:

@@ -19,7 +19,7 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,17 +54,25 @@ LOCAL_PREF = 200
 """Where the rule that prefers local delivery (by default 0) stands while the lab is up."""
 MODULES = ("rdma_rxe", "rdma_ucm", "ib_uverbs", "veth")
 MODULES_IF_THERE = ("ib_umad", "sch_netem", "sch_ingress", "cls_flower", "cls_u32", "act_gact")
-FAMILIES = ("-4", "-6")
+SETTINGS = (("accept_local", "1"), ("rp_filter", "0"), ("arp_ignore", "1"))
+"""IPv4 settings that let an end take packets which come from an address of this same machine."""
 
 
-def tool(*command: str) -> str:
-    """Run a set-up program and return what it printed.
+def families() -> tuple[str, ...]:
+    """The address families that this kernel has, as ip(8) names them."""
+    return ("-4", "-6") if Path("/proc/sys/net/ipv6").exists() else ("-4",)
+
+
+def tool(*command: str, given: str | None = None) -> str:
+    """Run a set-up program, with ``given`` on its standard input, and return what it printed.
 
     Raises:
         LabError: it is missing or refused; the message carries its own words.
     """
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, input=given or ""
+        )
     except FileNotFoundError as error:
         raise LabError(f"{command[0]} is missing: apt-get install {PACKAGE_OF[command[0]]}") from error
     except subprocess.TimeoutExpired as error:
@@ -81,12 +89,24 @@ PACKAGE_OF = {"ip": "iproute2", "rdma": "iproute2", "tc": "iproute2", "modprobe"
 """The Debian package of each program that the set-up calls."""
 
 
-def _try(*command: str) -> None:
+def _try(*command: str, given: str | None = None) -> None:
     """Undo or improve something that may be gone or not there: failing is fine."""
     try:
-        tool(*command)
+        tool(*command, given=given)
     except LabError:
         pass
+
+
+def _batch(*lines: str, family: str = "-4", keep_going: bool = False) -> None:
+    """Several ip commands at the cost of one start of the program."""
+    given = "".join(f"{line}\n" for line in lines)
+    if keep_going:
+        _try("ip", family, "-force", "-batch", "-", given=given)
+        return
+    try:
+        tool("ip", family, "-batch", "-", given=given)
+    except LabError as error:
+        raise LabError(f"{error} ({'; '.join(lines)})") from error
 
 
 def collisions() -> list[str]:
@@ -101,7 +121,8 @@ def collisions() -> list[str]:
         for end in (A, B)
         if Path("/sys/class/infiniband", end.device).exists()
     ]
-    for family, prefix in (("-4", "10.9.0."), ("-6", "fd00:9:")):
+    for family in families():
+        prefix = "10.9.0." if family == "-4" else "fd00:9:"
         for link in json.loads(tool("ip", "-j", family, "address") or "[]"):
             found += [
                 f"{link.get('ifname')} has the address {address['local']}"
@@ -136,13 +157,10 @@ def load_modules() -> None:
     Raises:
         LabError: a module that the lab cannot do without is not there or may not be loaded.
     """
-    for module in MODULES:
-        tool("modprobe", module)
-    for module in MODULES_IF_THERE:
-        _try("modprobe", "-q", module)
-    if not Path("/dev/infiniband/rdma_cm").exists():
-        # Where no udev runs, the kernel's devtmpfs still makes the nodes, a moment later.
-        _wait_for(Path("/dev/infiniband/rdma_cm"), 5.0)
+    tool("modprobe", "-a", *MODULES)
+    _try("modprobe", "-a", "-q", *MODULES_IF_THERE)
+    # Where no udev runs, the kernel's devtmpfs still makes the nodes, a moment later.
+    _wait_for(Path("/dev/infiniband/rdma_cm"), 5.0)
 
 
 def _wait_for(path: Path, seconds: float) -> bool:
@@ -168,30 +186,19 @@ def set_netem(end: End, netem: str | None) -> None:
         tool("tc", "qdisc", "add", "dev", end.interface, "root", "netem", *shlex.split(netem))
 
 
-def _sysctl(stack: ExitStack, name: str, value: str, *, restore: bool) -> None:
-    path = Path("/proc/sys", name)
-    if not path.exists():
-        return
-    before = path.read_text().strip()
-    if before == value:
-        return
-    path.write_text(value)
-    if restore:
-        stack.callback(path.write_text, before)
-
-
 @contextmanager
-def wired(*, netem: str | None = None, netem_b: str | None = None) -> Iterator[None]:
+def wired(*, netem: str | None = None, netem_b: str | None = None, throwaway: bool = False) -> Iterator[None]:
     """The two devices, for as long as the block runs; what was there before is put back after it.
 
-    Modules stay loaded: whether something else uses them by then is not ours to know.
+    Modules stay loaded: whether something else uses them by then is not ours to know. ``throwaway`` is for a
+    machine that ends with the block: it is neither examined first nor tidied up.
 
     Raises:
         LabError: no root, a missing program or module, or something of this machine is in the way.
     """
     if os.geteuid() != 0:
         raise LabError("two rxe devices need root: run it with sudo, or ask for the VM (--mode vm)")
-    in_the_way = collisions()
+    in_the_way = [] if throwaway else collisions()
     if in_the_way:
         raise LabError(
             f"the lab cannot be set up in place: {'; '.join(in_the_way)}. "
@@ -199,75 +206,84 @@ def wired(*, netem: str | None = None, netem_b: str | None = None) -> Iterator[N
         )
     load_modules()
     with ExitStack() as undo:
-        # Undone in reverse: the rules first, so that local delivery is never without one.
-        undo.callback(_try, "ip", "link", "del", A.interface)
+        for name, value in SETTINGS:
+            undo.callback(_set(Path("/proc/sys/net/ipv4/conf/all", name), value))
+        # Nothing of ours was there before, so whatever of it is there afterwards goes, however far we got.
+        undo.callback(take_down)
         _link()
-        for end in (A, B):
-            undo.callback(_try, "rdma", "link", "del", end.device)
-            for name, value in (("accept_local", "1"), ("rp_filter", "0"), ("arp_ignore", "1")):
-                _sysctl(undo, f"net/ipv4/conf/{end.interface}/{name}", value, restore=False)
-        for name, value in (("accept_local", "1"), ("rp_filter", "0"), ("arp_ignore", "1")):
-            _sysctl(undo, f"net/ipv4/conf/all/{name}", value, restore=True)
-        for here, there, first, second in ((A, B, *PREFS[:2]), (B, A, *PREFS[2:])):
-            for family, source, target in (("-4", here.ipv4, there.ipv4), ("-6", here.ipv6, there.ipv6)):
-                table = str(here.table)
-                undo.callback(_try, "ip", family, "route", "flush", "table", table)
-                tool(
-                    "ip", family, "route", "add", target, "dev", here.interface, "src", source, "table", table
-                )
-                for pref, way in ((first, ("iif", "lo")), (second, ("oif", here.interface))):
-                    undo.callback(_try, "ip", family, "rule", "del", "pref", str(pref))
-                    rule = (*way, "to", target, "lookup", table)
-                    tool("ip", family, "rule", "add", "pref", str(pref), *rule)
-        for family in FAMILIES:
-            undo.callback(_local_rule_first, family)
-            tool("ip", family, "rule", "add", "pref", str(LOCAL_PREF), "lookup", "local")
-            tool("ip", family, "rule", "del", "pref", "0")
+        for family in families():
+            _batch(*_addressing(family), family=family)
         for end in (A, B):
             tool("rdma", "link", "add", end.device, "type", "rxe", "netdev", end.interface)
             if not _wait_for(Path("/sys/class/infiniband", end.device), 10.0):
                 raise LabError(f"{end.device} did not appear in /sys/class/infiniband within 10 s")
-        set_netem(A, netem)
-        set_netem(B, netem_b)
+        for end, words in ((A, netem), (B, netem_b)):
+            if words:
+                set_netem(end, words)
+        if throwaway:
+            undo.pop_all()
         yield
 
 
+def _set(path: Path, value: str) -> Callable[[], None]:
+    """Write a kernel setting; returns what puts the old value back."""
+    before = path.read_text()
+    path.write_text(value)
+
+    def put_back() -> None:
+        path.write_text(before)
+
+    return put_back
+
+
 def _link() -> None:
-    """The veth pair with its addresses and neighbours: no ARP, no neighbour discovery, no DAD in captures."""
-    pair = ("ip", "link", "add", A.interface, "mtu", str(MTU), "address", A.mac, "type", "veth")
-    tool(*pair, "peer", "name", B.interface, "mtu", str(MTU), "address", B.mac)
-    for end, other in ((A, B), (B, A)):
+    """The veth pair, still down."""
+    pair = f"link add {A.interface} mtu {MTU} address {A.mac} type veth peer name {B.interface}"
+    _batch(f"{pair} mtu {MTU} address {B.mac}")
+    for end in (A, B):
+        for name, value in SETTINGS:
+            Path("/proc/sys/net/ipv4/conf", end.interface, name).write_text(value)
         for name, value in (("disable_ipv6", "0"), ("accept_dad", "0"), ("router_solicitations", "0")):
             path = Path("/proc/sys/net/ipv6/conf", end.interface, name)
             if path.exists():
                 path.write_text(value)
-        tool("ip", "address", "add", f"{end.ipv4}/24", "dev", end.interface)
-        tool("ip", "link", "set", end.interface, "up")
-        tool("ip", "-6", "address", "add", f"{end.ipv6}/64", "dev", end.interface, "nodad")
-        for address in (other.ipv4, other.ipv6):
-            neighbour = ("ip", "neighbour", "replace", address, "lladdr", other.mac)
-            tool(*neighbour, "dev", end.interface, "nud", "permanent")
 
 
-def _local_rule_first(family: str) -> None:
-    rules = json.loads(tool("ip", "-j", family, "rule") or "[]")
-    if not any(rule.get("priority") == 0 for rule in rules):
-        _try("ip", family, "rule", "add", "pref", "0", "lookup", "local")
-    _try("ip", family, "rule", "del", "pref", str(LOCAL_PREF))
+def _addressing(family: str) -> list[str]:
+    """The ip commands that make the two ends talk over the pair, with neighbours that need no asking."""
+    lines = []
+    for end in (A, B):
+        address = f"{end.ipv4}/24" if family == "-4" else f"{end.ipv6}/64 nodad"
+        lines += [f"link set {end.interface} up", f"address add {address} dev {end.interface}"]
+    for here, there, first, second in ((A, B, *PREFS[:2]), (B, A, *PREFS[2:])):
+        source, target = (here.ipv4, there.ipv4) if family == "-4" else (here.ipv6, there.ipv6)
+        lines += [
+            f"neighbour replace {target} lladdr {there.mac} dev {here.interface} nud permanent",
+            f"route add {target} dev {here.interface} src {source} table {here.table}",
+            f"rule add pref {first} iif lo to {target} lookup {here.table}",
+            f"rule add pref {second} oif {here.interface} to {target} lookup {here.table}",
+        ]
+    return [*lines, f"rule add pref {LOCAL_PREF} lookup local", "rule del pref 0"]
 
 
-def undo_leftovers() -> None:
-    """Remove what a lab that was killed outright left on this machine. Harmless where there is nothing.
+def take_down() -> None:
+    """Remove the lab from this machine, whole or what is left of it; harmless where there is none.
 
-    The three system-wide IPv4 settings it had changed (accept_local, rp_filter, arp_ignore of ``all``) are
-    not known any more and stay.
+    After a lab that was killed together with its agent, three IPv4 settings of ``all`` keep the lab's values
+    (accept_local 1, rp_filter 0, arp_ignore 1): what they were is not known any more.
     """
-    for family in FAMILIES:
-        _local_rule_first(family)
-        for pref in PREFS:
-            _try("ip", family, "rule", "del", "pref", str(pref))
-        for end in (A, B):
-            _try("ip", family, "route", "flush", "table", str(end.table))
+    for family in families():
+        rules = json.loads(tool("ip", "-j", family, "rule") or "[]")
+        first = [] if any(rule.get("priority") == 0 for rule in rules) else ["rule add pref 0 lookup local"]
+        ours = {(pref, str(end.table)) for end in (A, B) for pref in PREFS} | {(LOCAL_PREF, "local")}
+        gone = [
+            f"rule del pref {rule['priority']}"
+            for rule in rules
+            if (rule.get("priority"), rule.get("table")) in ours
+        ]
+        flushed = [f"route flush table {end.table}" for end in (A, B)]
+        # The first rule at once, so that local delivery is never without one.
+        _batch(*first, *gone, *flushed, family=family, keep_going=True)
     for end in (A, B):
         _try("rdma", "link", "del", end.device)
     _try("ip", "link", "del", A.interface)
@@ -278,7 +294,7 @@ def main(arguments: Sequence[str]) -> int:
     if list(arguments) != ["down"]:
         print("usage: python -m rocekit.lab.net down")
         return 2
-    undo_leftovers()
+    take_down()
     return 0
 
 

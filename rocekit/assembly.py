@@ -40,7 +40,6 @@ class Assembly(GoBack):
     Attributes:
         started: whether the starting PSN is known; until then requests wait in ``held``.
         begin: the starting PSN.
-        building: the message whose last packet has not come.
         unacked: transfers in order that nothing acknowledged.
     """
 
@@ -53,7 +52,6 @@ class Assembly(GoBack):
         self.held: list[tuple[Rows, int]] = []
         self.ahead: dict[int, tuple[Rows, int]] = {}
         self.hole_ns = 0
-        self.building: Transfer | None = None
         self.unacked: deque[Transfer] = deque()
 
     def _settle(self) -> None:

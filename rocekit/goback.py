@@ -160,6 +160,7 @@ class GoBack(Ledger):
         )
         if not begun:
             event.sent_psn = self.high - 1
+            event.mid_message = self.building is not None and self.building.first_psn <= self.acked
             self.unanswered = event
 
     def _answer(self, opening: Event, p: int, frame: int) -> None:

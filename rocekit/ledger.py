@@ -34,6 +34,7 @@ class Ledger:
         high: one past the highest PSN seen.
         acked: every PSN below is acknowledged.
         open_read: a READ whose number of PSNs is not known yet.
+        building: the message whose last packet has not come.
     """
 
     def __init__(self, connection: Connection, side: int, tracker: Tracker, *, reliable: bool) -> None:
@@ -45,6 +46,7 @@ class Ledger:
         self.high = 0
         self.acked = 0
         self.open_read: Transfer | None = None
+        self.building: Transfer | None = None
         self.window: list[Transfer] = []
         self.firsts: list[int] = []
         self.pending: list[Event] = []

@@ -48,7 +48,8 @@ class Event:
       shown before; ``run`` numbers the go-back, which may pass over several transfers and ``opens`` in the
       first of them. In the one that opens, ``sent_psn`` is the highest PSN sent before, ``answer_psn`` what
       the first acknowledgement (or NAK) after it named (None while there is none), in ``answer_frame``, and
-      ``reached_psn`` how far the repeat had come by then.
+      ``reached_psn`` how far the repeat had come by then; ``mid_message`` says that only packets of a message
+      whose last one was not sent yet were unacknowledged, so that no acknowledgement may have been due.
     * ``response_repeat``: the responder sent these responses again.
     * ``hole``: PSNs passed over at this frame: lost before the capture point, late, or missed by the capture.
     * ``response_hole``: the same among a READ's responses.
@@ -80,6 +81,7 @@ class Event:
     answer_psn: int | None = None
     answer_frame: int = 0
     reached_psn: int = -1
+    mid_message: bool = False
     side: int = 0
 
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
@@ -40,7 +39,6 @@ class Assembly(GoBack):
     Attributes:
         started: whether the starting PSN is known; until then requests wait in ``held``.
         begin: the starting PSN.
-        unacked: transfers in order that nothing acknowledged.
     """
 
     def __init__(self, connection: Connection, side: int, tracker: Tracker, *, reliable: bool) -> None:
@@ -52,7 +50,6 @@ class Assembly(GoBack):
         self.held: list[tuple[Rows, int]] = []
         self.ahead: dict[int, tuple[Rows, int]] = {}
         self.hole_ns = 0
-        self.unacked: deque[Transfer] = deque()
 
     def _settle(self) -> None:
         """Close the transfers that the last acknowledgement covers."""

@@ -7,6 +7,7 @@ transfer that holds it; an event for a PSN that no transfer holds yet waits unti
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
@@ -35,6 +36,7 @@ class Ledger:
         acked: every PSN below is acknowledged.
         open_read: a READ whose number of PSNs is not known yet.
         building: the message whose last packet has not come.
+        unacked: transfers in order that nothing acknowledged.
     """
 
     def __init__(self, connection: Connection, side: int, tracker: Tracker, *, reliable: bool) -> None:
@@ -47,6 +49,7 @@ class Ledger:
         self.acked = 0
         self.open_read: Transfer | None = None
         self.building: Transfer | None = None
+        self.unacked: deque[Transfer] = deque()
         self.window: list[Transfer] = []
         self.firsts: list[int] = []
         self.pending: list[Event] = []

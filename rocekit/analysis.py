@@ -17,7 +17,7 @@ import numpy as np
 
 from rocekit.capture import CaptureReader, open_capture
 from rocekit.correlate import Correlation, correlate, journal_pairs
-from rocekit.decode import Counts, Decoder
+from rocekit.decode import Counts, Decoder, Pause
 from rocekit.findings import Evidence, Finding, find
 from rocekit.journal import Journal, merge, read_journal
 from rocekit.mad import Mad, find_mads
@@ -87,6 +87,7 @@ class CaptureSummary:
         comments: packet comments by frame reference.
         copies: packets that several files hold, counted once.
         dropped: packets that the capturing machine says it lost, None where it does not say.
+        pauses: 802.3 PAUSE and PFC frames.
     """
 
     files: list[str] = field(default_factory=list)
@@ -98,6 +99,7 @@ class CaptureSummary:
     copies: int = 0
     dropped: int | None = None
     alignments: list[Alignment] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)
 
     @property
     def several(self) -> bool:
@@ -234,7 +236,7 @@ def analyze(
     tracker = Tracker(pairs=() if programs is None else journal_pairs(programs))
     observer = Observer()
     decoder = Decoder(check_icrc=check_icrc)
-    summary = CaptureSummary(files=[str(c) for c in captures], counts=decoder.counts)
+    summary = CaptureSummary(files=[str(c) for c in captures], counts=decoder.counts, pauses=decoder.pauses)
     if len(captures) == 1:
         for packets in _read(captures[0], 0, decoder, summary, progress):
             observer.feed(packets)
@@ -270,6 +272,7 @@ def conclude(
             observer=observer,
             cm=tracker.cm.records,
             dropped=summary.dropped,
+            pauses=summary.pauses,
         )
     )
     return Analysis(

@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "explain": "rocekit.commands.explain",
     "inject": "rocekit.commands.inject",
     "lab": "rocekit.commands.lab",
+    "rules": "rocekit.commands.rules",
     "trace": "rocekit.commands.trace",
     "verify": "rocekit.commands.verify",
 }

@@ -103,7 +103,9 @@ class Trace:
             on_connection=self._items.append,
             on_cm=self._items.append,
         )
-        self._summary = CaptureSummary(files=[interface], counts=self._decoder.counts)
+        self._summary = CaptureSummary(
+            files=[interface], counts=self._decoder.counts, pauses=self._decoder.pauses
+        )
 
     def _end(self, transfer: Transfer) -> None:
         self._ended += 1

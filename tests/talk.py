@@ -255,6 +255,7 @@ def evidence_of(
         icrc_ignored=tracker.icrc_ignored,
         observer=observer,
         cm=tracker.cm.records,
+        pauses=decoder.pauses,
         **rest,
     )
 

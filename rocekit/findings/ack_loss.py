@@ -34,6 +34,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 RULE = Rule(
     "ack-loss",
     WARNING,
+    "the request arrived, its acknowledgement did not",
     "The responder received and executed the request, but its acknowledgement was lost on the way back. The "
     "requester waited for its timeout and sent again what had arrived; the responder answered the "
     "duplicates.",

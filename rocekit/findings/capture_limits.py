@@ -15,13 +15,13 @@ from rocekit.transfers import INCOMPLETE
 if TYPE_CHECKING:
     from rocekit.connections import Connection
     from rocekit.findings.evidence import Evidence
-    from rocekit.transfers import Transfer
+    from rocekit.transfers import Event, Transfer
 
 
 def _look_gap(evidence: Evidence) -> Iterator[Finding]:
     for connection in evidence.connections:
         transfers = [t for side in (0, 1) for t in evidence.transfers_of.get((connection.id, side), ())]
-        missed = [e for e in connection.missed if e.count]
+        missed = [e for e in connection.missed if _is_proven(connection, e)]
         responses = [t for t in transfers if t.responses_missing and t.status != "unacknowledged"]
         headless = [t for t in transfers if t.status == INCOMPLETE and not t.started]
         if connection.transport == "UC" and missed and not evidence.misses_packets:
@@ -34,6 +34,12 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
             "here",
             evidence={"dropped": evidence.dropped},
         )
+
+
+def _is_proven(connection: Connection, event: Event) -> bool:
+    """Whether an acknowledgement covers what was missed (never so on UC)."""
+    requests = connection.requests[event.side]
+    return connection.transport == "UC" or (requests is not None and requests.acked > event.last_psn)
 
 
 def _gap(
@@ -115,6 +121,7 @@ def _look_malformed(evidence: Evidence) -> Iterator[Finding]:
 GAP = Rule(
     "capture-gap",
     INFO,
+    "the capture missed packets",
     "The capture missed packets that were on the wire: the peer acknowledged them. This is no loss on the "
     "wire, and nothing in the network is wrong because of it.",
     "An acknowledgement that covers PSNs which were never seen; READ responses missing that nobody asked "
@@ -129,6 +136,7 @@ GAP = Rule(
 TRUNCATED = Rule(
     "capture-truncated",
     INFO,
+    "packets cut by the snaplen, or a damaged file",
     "The capture holds less of the packets than was on the wire, or the file itself is damaged. Headers and "
     "timing can be judged; ICRCs, and payloads such as the CM's, cannot.",
     "The file's own lengths: captured shorter than sent; blocks or records that end early.",
@@ -139,6 +147,7 @@ TRUNCATED = Rule(
 MALFORMED_RULE = Rule(
     "malformed",
     WARNING,
+    "packets that break the format though their ICRC fits",
     "Packets to UDP port 4791 (or with EtherType 0x8915) that break the format though their ICRC fits, or "
     "that are no RoCE at all.",
     "Lengths, versions, opcodes or pads that contradict one another.",

@@ -165,6 +165,7 @@ def _disconnects(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
 REJECTED = Rule(
     "cm-rejected",
     ERROR,
+    "the connection was refused",
     "The connection was refused with a REJ, whose reason says by whom: 8, nobody listens on that service "
     "ID; 10, an old connection is in the way; 28, the program itself said no.",
     "A CM REJ message, its reason and private data; the programs see RDMA_CM_EVENT_REJECTED.",
@@ -177,6 +178,7 @@ REJECTED = Rule(
 UNANSWERED = Rule(
     "cm-unanswered",
     ERROR,
+    "a REQ or REP got no answer",
     "A message of the connection manager got no answer: a REQ that is repeated, or a REP without RTU. A "
     "warning where the answer came after repeats, info for a DREQ to a peer that had gone.",
     "CM messages of one exchange: the same REQ again at its timeout and nothing back, or a REP again. The "

@@ -48,6 +48,7 @@ def _doubled(transfer: Transfer) -> Iterator[Event]:
 RULE = Rule(
     "duplicate",
     INFO,
+    "the network doubled packets",
     "The network delivered packets twice. Responders recognise duplicates by their PSN and answer them "
     "again; it costs little.",
     "The same PSN twice, with the same IPv4 identification or without anything that would have made the "

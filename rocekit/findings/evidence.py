@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from rocekit.psn import MASK
+from rocekit.transfers import ACKED
+
 if TYPE_CHECKING:
     from rocekit.connections import Connection
-    from rocekit.decode import Counts
+    from rocekit.decode import Counts, Pause
     from rocekit.exchanges import CmRecord, Exchange
     from rocekit.findings.stories import Story
     from rocekit.observe import Observer
@@ -45,6 +48,7 @@ class Evidence:
     observer: Observer | None = None
     cm: Sequence[CmRecord] = ()
     dropped: int | None = None
+    pauses: Sequence[Pause] = ()
 
     @cached_property
     def last_ns(self) -> int:
@@ -90,13 +94,136 @@ class Evidence:
                 found.setdefault((story.connection.id, story.side), []).append(story)
         return list(found.values())
 
-    def is_mtu_mismatch(self, connection: Connection, side: int) -> bool:
-        """Whether the requests of ``side`` were refused because of their packets' size."""
-        return False
+    def attribute(self, connection: Connection, side: int, name: str) -> Any:
+        """A QP's attribute as its journal has it (``rq_psn``, ``path_mtu``, …); None without journal."""
+        qp = self._journal_qps.get((connection.id, side))
+        return None if qp is None else qp.attributes.get(name)
+
+    @cached_property
+    def _journal_qps(self) -> Mapping[tuple[int, int], Any]:
+        """The journals' QPs by (connection id, side)."""
+        found: dict[tuple[int, int], Any] = {}
+        for qp in self.journal.programs.qps if self.journal is not None else ():
+            place = self.journal.place(qp)
+            if place is not None:
+                found[place[0].id, place[1]] = qp
+        return found
+
+    @cached_property
+    def _exchange_of(self) -> Mapping[int, Exchange]:
+        return {e.connection.id: e for e in self.exchanges if e.connection is not None}
+
+    def expected_psn(self, connection: Connection, side: int) -> int | None:
+        """The PSN with which ``side`` must begin: its peer's ``rq_psn``, or what REQ and REP say."""
+        told = self.attribute(connection, 1 - side, "rq_psn")
+        if told is None and connection.paired_by == "cm":
+            told = connection.negotiated[side].starting_psn
+        return None if told is None else int(told)
+
+    def first_psn(self, connection: Connection, side: int) -> int | None:
+        """The PSN with which ``side`` began, where the capture has its beginning."""
+        view = None if self.observer is None else self.observer.flow(connection, side)
+        if view is None or connection.first_ns is None or view.first_ns < connection.first_ns:
+            return None  # nothing seen, or an earlier life of the QPN
+        return view.first_psn
+
+    def starts_wrong(self, connection: Connection, side: int) -> bool:
+        """Whether ``side`` began with another PSN than its peer expects, and was never heard."""
+        expected, first = self.expected_psn(connection, side), self.first_psn(connection, side)
+        if expected is None or first is None or first == expected & MASK:
+            return False
+        requests = connection.requests[side]
+        if requests is not None and requests.acked > max(requests.begin, requests.high - 1):
+            return False
+        return not any(t.status == ACKED for t in self.transfers_of.get((connection.id, side), ()))
+
+    def agreements(self, connection: Connection) -> list[int]:
+        """The frames of the REQ and REP that made a connection."""
+        exchange = self._exchange_of.get(connection.id)
+        if exchange is None:
+            return []
+        return [r.frame for r in exchange.records if r.message in ("REQ", "REP") and not r.repeated]
+
+    def closings(self, connection: Connection) -> list[int]:
+        """The frames of the DREQs that closed a connection."""
+        exchange = self._exchange_of.get(connection.id)
+        return [] if exchange is None else [r.frame for r in exchange.records if r.message == "DREQ"]
+
+    def closed_ns(self, connection: Connection) -> int | None:
+        """When the first DREQ of a connection was seen."""
+        exchange = self._exchange_of.get(connection.id)
+        times = [r.time_ns for r in exchange.records if r.message == "DREQ"] if exchange is not None else []
+        return min(times, default=None)
+
+    def vanished_size(self, story: Story) -> tuple[int, int]:
+        """(payload of what is never answered, largest payload that is): (0, 0) where size explains nothing.
+
+        Size explains it if no packet as large ever got through between the two hosts, smaller ones on the
+        same connection did, and the peer's host is alive.
+        """
+        connection, side = story.connection, story.side
+        src, dst = connection.ips[side], connection.ips[1 - side]
+        transfer = story.transfer
+        if transfer is None or src is None or dst is None or transfer.is_read:
+            return 0, 0
+        large = _largest(transfer)
+        passed = [
+            _largest(t)
+            for key, transfers in self.transfers_of.items()
+            for t in transfers
+            if t.status == ACKED and not t.is_read and self._between(key, src, dst)
+        ]
+        own = [_largest(t) for t in self.transfers_of[connection.id, side] if t.status == ACKED]
+        alive = self.observer is not None and self.observer.heard.get((dst, src), 0) > story.time_ns
+        if not own or not alive or max(passed) >= large or max(own) >= large:
+            return 0, 0
+        return large, max(own)
+
+    def _between(self, key: tuple[int, int], src: str, dst: str) -> bool:
+        connection = self.connections_by_id[key[0]]
+        return connection.ips[key[1]] == src and connection.ips[1 - key[1]] == dst
+
+    @cached_property
+    def connections_by_id(self) -> Mapping[int, Connection]:
+        return {c.id: c for c in self.connections}
 
     def known_region(self, connection: Connection, side: int, transfer: Transfer) -> Mapping[str, Any]:
-        """What the journal says of the memory that a transfer reached for."""
-        return {}
+        """What the responder's journal says of the memory that a transfer of ``side`` reached for."""
+        qp = self._journal_qps.get((connection.id, 1 - side))
+        if qp is None or transfer.rkey is None or transfer.remote_va is None:
+            return {}
+        start, length = transfer.remote_va, transfer.length or transfer.bytes
+        regions = [
+            r.fields
+            for r in self.journal.programs.regions
+            if r.host == qp.host and r.fields.get("device") == qp.device
+        ]
+        match = [r for r in regions if r.get("rkey") == transfer.rkey]
+        if not match:
+            return {
+                "region": "no region with this rkey was registered",
+                "rkeys": [r.get("rkey") for r in regions][:16],
+            }
+        region = match[-1]
+        low, high = int(region["addr"]), int(region["addr"]) + int(region["length"])
+        found: dict[str, Any] = {
+            "region_addr": low,
+            "region_length": high - low,
+            "region_access": region.get("access"),
+        }
+        if start < low or start + length > high:
+            beyond = max(low - start, start + length - high)
+            found["region"] = f"{beyond:,} bytes out of the region's bounds"
+        else:
+            found["region"] = "inside the region, so the permission is missing or the rkey is out of date"
+        return found
+
+
+def _largest(transfer: Transfer) -> int:
+    """The payload of a transfer's largest packet."""
+    if transfer.last_psn > transfer.first_psn or not transfer.ended:
+        return transfer.connection.path_mtu or transfer.bytes
+    return transfer.bytes
 
 
 def status_of(transfer: Transfer | None) -> str | None:

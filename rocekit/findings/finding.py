@@ -84,6 +84,7 @@ class Rule:
 
     Attributes:
         severity: the usual one; a milder or graver case says so in ``meaning``.
+        summary: what happened, in a few words.
         seen_by: what in the packets (and the journal) shows it.
         confused_with: what looks alike, and what would decide.
         what_to_do: the next steps.
@@ -92,6 +93,7 @@ class Rule:
 
     name: str
     severity: str
+    summary: str
     meaning: str
     seen_by: str
     confused_with: str
@@ -126,6 +128,7 @@ class Rule:
         return {
             "rule": self.name,
             "severity": self.severity,
+            "summary": self.summary,
             "meaning": self.meaning,
             "seen_by": self.seen_by,
             "confused_with": self.confused_with,

@@ -81,6 +81,7 @@ def _rewritten(evidence: Evidence) -> Finding:
 RULE = Rule(
     "icrc-bad",
     ERROR,
+    "corrupted packets, or a middlebox that rewrites them",
     "The invariant CRC (A17.3.3) of a packet does not fit what it covers. Receivers drop such a packet "
     "without a word, so to the transport it is a loss: what was sent again because of it is part of this "
     "finding.",

@@ -42,6 +42,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 RULE = Rule(
     "implied-nak",
     WARNING,
+    "a READ response or an atomic's answer was lost",
     "A READ response or an atomic's answer was lost. Nobody can NAK a response: the requester noticed the "
     "gap (or waited for its timeout) and asked again from the first missing response on (IBA Vol. 1, "
     "9.7.5.2.3).",

@@ -90,6 +90,7 @@ def _advice(behind: int, total: int) -> str:
 RULE = Rule(
     "loss",
     WARNING,
+    "a packet inside a burst was lost",
     "A packet inside a burst did not arrive. The responder refused what came behind it with a NAK “PSN "
     "sequence error”, and the requester sent everything from the lost packet on again (go-back-N, IBA Vol. "
     "1, 9.7.5.1.1).",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rocekit import wire
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, MAX_LISTED, Finding, Rule
+from rocekit.findings.mtu import refused_for_size
 from rocekit.findings.words import end, wire_psn
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ def _looker(code: int, what: str) -> Callable[[Evidence], Iterator[Finding]]:
     def look(evidence: Evidence) -> Iterator[Finding]:
         rule = next(r for r in RULES if r.look is look)
         for connection, side, refused in _refused(evidence, code):
-            refused = [(e, t) for e, t in refused if not evidence.is_mtu_mismatch(connection, side)]
-            if not refused:
+            if code == wire.NAK_INVALID_REQUEST and refused_for_size(evidence, connection, side):
                 continue
             event, transfer = refused[0]
             found: dict[str, Any] = {
@@ -60,7 +60,8 @@ def _looker(code: int, what: str) -> Callable[[Evidence], Iterator[Finding]]:
                 title = f"{end(connection, 1 - side)} {what}: {_asked(transfer)}"
                 found |= _request(transfer)
                 found["flushed"] = _flushed(evidence, transfer)
-            found |= evidence.known_region(connection, side, transfer) if transfer is not None else {}
+                found |= (region := evidence.known_region(connection, side, transfer))
+                title += f" ({region['region']})" if region else ""
             first = 0 if transfer is None else transfer.first_frame
             yield rule.finding(
                 title,
@@ -103,6 +104,7 @@ def _flushed(evidence: Evidence, transfer: Transfer) -> int:
 ACCESS = Rule(
     "remote-access-error",
     ERROR,
+    "bad rkey, out of bounds, or no permission",
     "The responder refused access to its memory: a wrong or outdated rkey, an address or length out of the "
     "region's bounds, or a permission that was not given when the region was registered. Its QP goes to "
     "error; the requester sees WC 10 (REM_ACCESS_ERR), and what was posted behind it is flushed (WC 5).",
@@ -119,6 +121,7 @@ ACCESS = Rule(
 INVALID = Rule(
     "invalid-request",
     ERROR,
+    "the responder could not accept the opcode or length",
     "The responder could not accept the request: an opcode it does not support, more READs or atomics than "
     "it agreed to, a message longer than the receive buffer posted for it, or a length that does not fit "
     "its packets. The requester sees WC 9 (REM_INV_REQ_ERR).",
@@ -132,6 +135,7 @@ INVALID = Rule(
 OPERATIONAL = Rule(
     "remote-operational-error",
     ERROR,
+    "the responder could not carry the request out",
     "The responder met an error of its own while it carried the request out, such as a local protection "
     "error at a receive buffer or a memory error. The requester sees WC 11 (REM_OP_ERR).",
     "A NAK with syndrome 0x63.",

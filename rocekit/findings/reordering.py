@@ -45,6 +45,7 @@ def _late_by(story: Story) -> int:
 RULE = Rule(
     "reordering",
     WARNING,
+    "packets arrived out of order and cost a go-back-N",
     "Packets overtook one another on the way. An RC responder takes a gap for a loss: it refused what came "
     "early, and the requester sent everything from there on again. (Info where it cost nothing.)",
     "A NAK for a PSN that arrives shortly after, before any repeat; then the repeat brings it a second time.",

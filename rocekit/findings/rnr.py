@@ -82,6 +82,7 @@ def _waits(stories: Sequence[Story]) -> dict[str, Any]:
 RULE = Rule(
     "rnr",
     WARNING,
+    "no receive was posted",
     "A SEND, or a WRITE with immediate, found no receive posted at the responder. It answered with an RNR "
     "NAK, which names a time to wait, and the requester sent the message again after it. An error where the "
     "requester's RNR retry count ran out (WC 13, RNR_RETRY_EXC_ERR).",

@@ -47,10 +47,22 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) ->
         found["retry_count"] = negotiated.retry_count
     if negotiated.ack_timeout is not None:
         found["configured_timeout_us"] = local_ack_timeout_us(negotiated.ack_timeout)
+    found |= _addressing(evidence, story)
     if story.bad_frames:
         found["corrupted_frames"] = len(story.bad_frames)
     statuses = {status_of(t) for t in story.transfers}
     ended = "WC 12, RETRY_EXC_ERR" if "RETRY_EXC_ERR" in statuses else "then silence"
+    advice = rule.what_to_do
+    if "roce_version" in found:
+        advice = (
+            "These are RoCE v1 packets (EtherType 0x8915), which no router passes on: use a RoCE v2 GID. "
+            + advice
+        )
+    if "link_local" in found:
+        advice = (
+            "A link-local address (fe80::) is used, which reaches this link only: choose another GID. "
+            + advice
+        )
     return rule.finding(
         f"{end(connection, 1 - side)} {what}: PSN {wire_psn(story.psn)} was sent "
         f"{count(story.transmissions, 'time')} in {duration(span)}, {ended}",
@@ -58,12 +70,25 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) ->
         transfer=story.transfer,
         frames=all_frames(stories),
         evidence=found,
+        advice=advice,
     )
+
+
+def _addressing(evidence: Evidence, story: Story) -> dict[str, Any]:
+    """What in the addresses may be why nobody answers."""
+    view = None if evidence.observer is None else evidence.observer.flow(story.connection, story.side)
+    found: dict[str, Any] = {}
+    if view is not None and 1 in view.roce_versions:
+        found["roce_version"] = 1
+    if any(ip is not None and ip.startswith("fe80:") for ip in story.connection.ips):
+        found["link_local"] = True
+    return found
 
 
 EXCEEDED = Rule(
     "retry-exceeded",
     ERROR,
+    "the requester gave up",
     "The requester sent the same PSN again and again, nothing came back any more, and it gave up: its QP "
     "goes to error with WC 12 (RETRY_EXC_ERR), and what was posted behind is flushed (WC 5).",
     "n transmissions of one PSN at the timeout's interval, the last of them unanswered, then silence; the "
@@ -80,6 +105,7 @@ EXCEEDED = Rule(
 SILENT = Rule(
     "peer-silent",
     ERROR,
+    "the peer never answered: unreachable, a wrong address, or traffic dropped",
     "The peer never answered: unreachable, a wrong address or GID, a QP that does not exist, or traffic "
     "dropped on the way.",
     "Requests repeated at the timeout's interval and nothing back at all, then WC 12 (RETRY_EXC_ERR); RoCE "

@@ -12,7 +12,8 @@ time, as what one cause did to one direction of a connection, and the cause is n
   has not been repeated yet says that it had arrived the first time;
 * a READ or atomic asked again because of its answer: ``implied-nak``;
 * a repeat that nothing ever answered: ``retry-exceeded``, or ``peer-silent`` where the peer never said
-  anything.
+  anything; ``dead-qp`` where the connection had been closed or began with the wrong PSN, ``mtu-mismatch``
+  where only large packets get no answer.
 
 Where a corrupted packet of the right PSN was captured, that is the cause: ``icrc-bad``.
 """
@@ -45,6 +46,8 @@ RNR: Final = "rnr"
 RETRY_EXCEEDED: Final = "retry-exceeded"
 PEER_SILENT: Final = "peer-silent"
 ICRC_BAD: Final = "icrc-bad"
+DEAD_QP: Final = "dead-qp"
+MTU_MISMATCH: Final = "mtu-mismatch"
 
 #: Operations whose answer carries data: what a lost answer costs, an acknowledgement cannot make good.
 ANSWERED: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP"})
@@ -358,6 +361,9 @@ class _Teller:
 
 def _name(evidence: Evidence, story: Story) -> bool:
     """Name the story's rule. False where the packets alone do not decide."""
+    if evidence.starts_wrong(story.connection, story.side):
+        story.rule = DEAD_QP
+        return True
     if story.hole is not None:
         story.lost = story.hole.last_psn - max(story.psn, story.hole.psn) + 1
     if story.rnrs:
@@ -402,6 +408,13 @@ def _gave_up(evidence: Evidence, story: Story) -> bool:
         or (limit is not None and 0 < limit <= tries)
         or (tries >= 2 and interval > 0 and silence > _GAVE_UP_INTERVALS * interval)
     )
+    closed_ns = evidence.closed_ns(story.connection)
+    if closed_ns is not None and closed_ns < repeats[0].time_ns:
+        story.rule = DEAD_QP
+        return True
+    if tries >= 2 and evidence.vanished_size(story) != (0, 0):
+        story.rule = MTU_MISMATCH
+        return True
     spoken = is_spoken(evidence, story.connection, story.side)
     if story.gave_up or (tries >= 2 and not spoken):
         story.rule = RETRY_EXCEEDED if spoken else PEER_SILENT

@@ -44,6 +44,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 RULE = Rule(
     "tail-loss",
     WARNING,
+    "the last packets of a burst were lost",
     "The last packets of a burst were lost. Nothing came behind them that the responder could have refused, "
     "so only the local ACK timeout (4.096 µs × 2^timeout, and up to four times that) brought them back.",
     "The last PSNs sent again after a silence, without a NAK; what the responder acknowledges when the "

@@ -1,0 +1,83 @@
+"""``rocekit rules``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rocekit.commands import format_option, print_json
+
+if TYPE_CHECKING:
+    from rocekit.findings import Rule
+
+_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+_PARTS = (
+    ("meaning", "What it means"),
+    ("seen_by", "How it is seen"),
+    ("confused_with", "What it may be confused with"),
+    ("what_to_do", "What to do"),
+)
+
+
+@click.command()
+@click.argument("name", required=False)
+@format_option
+def command(name: str | None, output: str) -> None:
+    """List the problems that a finding can name, or explain the one called NAME.
+
+    \b
+    Example:
+      rocekit rules
+      rocekit rules tail-loss
+      rocekit rules --format json
+    """
+    from rocekit.findings.rules import RULES
+
+    if name is None:
+        if output == "json":
+            print_json([rule.to_dict() for rule in RULES.values()])
+        else:
+            click.echo(listing(list(RULES.values())))
+        return
+    rule = RULES.get(name)
+    if rule is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, RULES, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else " `rocekit rules` lists them."
+        raise click.BadParameter(f"no rule is called {name!r}.{hint}", param_hint="NAME")
+    if output == "json":
+        print_json(rule.to_dict())
+    else:
+        click.echo(explanation(rule))
+
+
+def listing(rules: list[Rule]) -> str:
+    """A line a rule: its name, severity and what it means in one sentence."""
+    width = max(len(rule.name) for rule in rules)
+    lines = []
+    for rule in rules:
+        severity = click.style(f"{rule.severity:<7}", fg=_COLOURS[rule.severity])
+        lines.append(f"{rule.name:<{width}}  {severity}  {rule.summary}")
+    return "\n".join(lines)
+
+
+def explanation(rule: Rule) -> str:
+    """Everything a rule says of itself, wrapped for a terminal."""
+    import shutil
+    import textwrap
+
+    width = min(100, shutil.get_terminal_size((80, 24)).columns)
+    head = f"{click.style(rule.name, bold=True)} · {click.style(rule.severity, fg=_COLOURS[rule.severity])}"
+    parts = [head]
+    for attribute, title in _PARTS:
+        text = textwrap.fill(
+            getattr(rule, attribute),
+            width,
+            initial_indent="  ",
+            subsequent_indent="  ",
+            break_on_hyphens=False,
+        )
+        parts.append(f"{click.style(title, bold=True)}\n{text}")
+    return "\n\n".join(parts)

@@ -1,0 +1,57 @@
+"""``low-entropy``: many QPs share one UDP source port and so one path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from rocekit.findings.finding import INFO, MAX_LISTED, Finding, Rule
+from rocekit.findings.words import count
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.observe import FlowView
+
+#: Fewer QPs than this between two hosts may well share a port by chance or on purpose.
+_QPS: Final = 4
+#: QPs to one port from which on it is worth a word.
+_QPS_PER_PORT: Final = 4
+
+
+def _look(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.observer is None:
+        return
+    pairs: dict[tuple[str, str], list[FlowView]] = {}
+    for view in evidence.observer.flows.values():
+        if 2 in view.roce_versions and "request" in view.dscps:
+            pairs.setdefault((view.src, view.dst), []).append(view)
+    for (src, dst), views in pairs.items():
+        ports = {port for view in views for port in view.sports}
+        if len(views) < _QPS or len(views) < _QPS_PER_PORT * len(ports):
+            continue
+        yield RULE.finding(
+            f"{count(len(views), 'QP')} from {src} to {dst} share {count(len(ports), 'UDP source port')}",
+            frames=[view.first_frame for view in views],
+            evidence={
+                "src": src,
+                "dst": dst,
+                "qps": len(views),
+                "udp_source_ports": sorted(ports)[:MAX_LISTED],
+                "port_count": len(ports),
+            },
+        )
+
+
+RULE = Rule(
+    "low-entropy",
+    INFO,
+    "many QPs share one UDP source port and so one path",
+    "Switches spread flows over equal paths by a hash in which the UDP source port is the only thing that "
+    "differs between the QPs of two hosts. QPs that share a port share a path, and its congestion, while "
+    "others may be idle.",
+    "The number of UDP source ports against the number of QPs between two hosts.",
+    "One path only, or a few QPs: then it does not matter.",
+    "Let the source port follow from the QPs: drivers derive it from a flow label (rdma_set_option, "
+    "ibv_modify_qp_udp_sport, NCCL_IB_QPS_PER_CONNECTION with NCCL_IB_SPLIT_DATA_ON_QPS) or from both QPNs.",
+    _look,
+)

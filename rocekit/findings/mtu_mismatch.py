@@ -1,0 +1,91 @@
+"""``mtu-mismatch``: the path MTU differs between the two ends, or is larger than the path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rocekit.findings.costs import all_frames
+from rocekit.findings.finding import ERROR, WARNING, Finding, Rule
+from rocekit.findings.mtu import Mtus, mtus, refused_for_size
+from rocekit.findings.words import end, way, wire_psn
+
+if TYPE_CHECKING:
+    from rocekit.connections import Connection
+    from rocekit.findings.evidence import Evidence
+
+
+def _look(evidence: Evidence) -> Iterator[Finding]:
+    for connection in evidence.connections:
+        sizes = mtus(evidence, connection)
+        refused = [side for side in (0, 1) if refused_for_size(evidence, connection, side)]
+        for side in refused:
+            yield _refused(evidence, connection, side, sizes)
+        if not refused and sizes.differ:
+            yield _differ(connection, sizes)
+    for stories in evidence.told(RULE.name):
+        story = stories[-1]
+        connection, side = story.connection, story.side
+        large, small = evidence.vanished_size(story)
+        yield RULE.finding(
+            f"Packets of {large:,} bytes vanish on {way(connection, side)}, while those of up to {small:,} "
+            "bytes pass",
+            connection=connection,
+            transfer=story.transfer,
+            frames=all_frames(stories),
+            evidence={
+                "vanishing_bytes": large,
+                "passing_bytes": small,
+                "transmissions": story.transmissions,
+                "psns": [wire_psn(s.psn) for s in stories],
+                "path_mtu": connection.path_mtu,
+            },
+            advice="A link on the way carries smaller frames than the path MTU and its headers need. Check "
+            "the Ethernet MTU of every hop (`ping -M do -s SIZE`), or set a smaller path MTU.",
+        )
+
+
+def _refused(evidence: Evidence, connection: Connection, side: int, sizes: Mtus) -> Finding:
+    naks = [
+        (t, e)
+        for t in evidence.transfers_of.get((connection.id, side), ())
+        for e in t.events
+        if e.kind == "nak" and t.status.startswith("nak:")
+    ]
+    transfer, nak = naks[0]
+    sent, expected = sizes.sent[side], sizes.expected_of(side)
+    return RULE.finding(
+        f"{end(connection, side)} sends full packets of {', '.join(f'{s:,}' for s in sent)} bytes, but the "
+        f"path MTU at {end(connection, 1 - side)} is {expected:,}: refused at PSN {wire_psn(nak.psn)}",
+        connection=connection,
+        transfer=transfer,
+        frames=[*sizes.frames, transfer.first_frame, nak.frame],
+        evidence=sizes.to_dict() | {"psns": [wire_psn(nak.psn)], "nak_frame": nak.frame},
+    )
+
+
+def _differ(connection: Connection, sizes: Mtus) -> Finding:
+    return RULE.finding(
+        f"The path MTU differs between {end(connection, 0)} and {end(connection, 1)}: {sizes.words()}",
+        connection=connection,
+        frames=sizes.frames,
+        evidence=sizes.to_dict(),
+        severity=WARNING,
+    )
+
+
+RULE = Rule(
+    "mtu-mismatch",
+    ERROR,
+    "the path MTU differs between the two ends, or is larger than the path",
+    "The two ends of a QP pair have different path MTUs. Packets that do not end a message must be exactly "
+    "as large as the receiver's path MTU, so it refuses them (NAK invalid request, WC 9); or the path MTU "
+    "is larger than the path, and large packets vanish while small ones pass. A warning where it has done "
+    "no harm yet.",
+    "Payloads of FIRST and MIDDLE packets by direction; path_mtu in the REQ and in both journals; repeats "
+    "of large packets that are never answered while smaller ones are.",
+    "invalid-request, where sizes agree. retry-exceeded, where packets of that size had passed before.",
+    "Set the same path MTU on both QPs: the smaller of the two ports' active_mtu (`ibv_devinfo`; perftest: "
+    "-m; rdma_cm takes it from the path). The Ethernet MTU must have room for it: 4096 needs about 4200.",
+    _look,
+)

@@ -1,0 +1,94 @@
+"""``read-depth``: more READs and atomics outstanding than agreed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
+from rocekit.findings.stories import ANSWERED
+from rocekit.findings.words import count, end, wire_psn
+
+if TYPE_CHECKING:
+    from rocekit.connections import Connection
+    from rocekit.findings.evidence import Evidence
+    from rocekit.transfers import Transfer
+
+
+def _look(evidence: Evidence) -> Iterator[Finding]:
+    for connection in evidence.connections:
+        for side in (0, 1):
+            limit = _limit(connection, side)
+            asked = [
+                t for t in evidence.transfers_of.get((connection.id, side), ()) if t.operation in ANSWERED
+            ]
+            if limit is None or not asked:
+                continue
+            worst, at = _most(asked, evidence.last_ns)
+            if worst > limit:
+                yield _finding(connection, side, worst, limit, at)
+
+
+def _limit(connection: Connection, side: int) -> int | None:
+    """What ``side`` may have outstanding: its own initiator depth and its peer's responder resources
+    (12.7.29).
+    """
+    limits = [
+        connection.negotiated[side].initiator_depth,
+        connection.negotiated[1 - side].responder_resources,
+    ]
+    known = [limit for limit in limits if limit is not None]
+    return min(known) if known else None
+
+
+def _most(asked: list[Transfer], end_ns: int) -> tuple[int, list[Transfer]]:
+    """The most that were outstanding at one time, and which."""
+    marks = sorted(
+        [(t.first_ns, 1, t.id, t) for t in asked]
+        + [(end_ns + 1 if t.acked_ns is None else t.acked_ns, 0, t.id, t) for t in asked],
+        key=lambda m: m[:3],
+    )
+    open_: dict[int, Transfer] = {}
+    worst: list[Transfer] = []
+    for _, begins, number, transfer in marks:
+        if begins:
+            open_[number] = transfer
+            if len(open_) > len(worst):
+                worst = list(open_.values())
+        else:
+            open_.pop(number, None)
+    return len(worst), worst
+
+
+def _finding(connection: Connection, side: int, worst: int, limit: int, at: list[Transfer]) -> Finding:
+    refused = [t for t in at if t.status.startswith("nak:")]
+    return RULE.finding(
+        f"{end(connection, side)} had {count(worst, 'READ or atomic', 'READs and atomics')} outstanding at "
+        f"{end(connection, 1 - side)}, which agreed to {limit}",
+        connection=connection,
+        transfer=at[-1],
+        frames=[t.first_frame for t in at],
+        evidence={
+            "outstanding": worst,
+            "limit": limit,
+            "initiator_depth": connection.negotiated[side].initiator_depth,
+            "responder_resources": connection.negotiated[1 - side].responder_resources,
+            "psns": [wire_psn(t.first_psn) for t in at[:MAX_LISTED]],
+            "refused": len(refused),
+        },
+    )
+
+
+RULE = Rule(
+    "read-depth",
+    WARNING,
+    "more READs and atomics outstanding than agreed",
+    "A requester had more READs and atomics outstanding than the responder agreed to keep resources for. "
+    "The responder may refuse them (NAK invalid request), or drop them.",
+    "READs and atomics not answered yet, counted against the initiator depth and the responder resources of "
+    "REQ and REP, or max_rd_atomic and max_dest_rd_atomic in the journals.",
+    "A capture that misses the responses counts too many; capture-gap says so.",
+    "Set max_rd_atomic at the requester to at most the peer's max_dest_rd_atomic: with rdma_cm, the "
+    "initiator_depth given to rdma_connect and the responder_resources given to rdma_accept.",
+    _look,
+)

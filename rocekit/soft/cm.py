@@ -143,12 +143,14 @@ class ConnectionManager:
             raise refuse(errno.EADDRINUSE, f"somebody listens on port {port} of {self.device.name} already")
         cm_id.port = port
         cm_id.state = LISTEN
+        self.device.role = "server"
 
     def connect(self, cm_id: CmId, param: ConnParam, now: int) -> None:
         """Send the REQ (of a UD identifier: the SIDR_REQ)."""
         self._demand(cm_id, ROUTE_RESOLVED, "connect")
         self._check_data("REQ" if cm_id.transport != "UD" else "SIDR_REQ", param.private_data)
         cm_id.param, cm_id.active = param, True
+        self.device.role = self.device.role or "client"
         cm_id.transaction_id = self._random.bits(64)
         if cm_id.transport == "UD":
             cm_id.state = SIDR_REQ_SENT

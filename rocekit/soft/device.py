@@ -119,6 +119,7 @@ class Device:
         self._dm_used = 0
         self._seed = seed
         self.removed = False
+        self.role: str | None = None  # "client" or "server", once it connects or listens
         self.guid = self._random.bits(64) | 1
         self.cm = ConnectionManager(self)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.psn import MASK
 from rocekit.soft.cm_id import GSI_QPN
@@ -41,7 +41,8 @@ class Fault:
         psn: which PSN of it, from 1; None for a random fault.
         iter: which transmission of that PSN, from 1; 0: every one.
         of: one of :data:`OF`; None (random faults only): any.
-        sender: name of the requester's device; None: the first on the wire, or any for a random fault.
+        sender: the requester's device: its name, or its role ``client`` or ``server``; None: the first on the
+            wire (in memory) or the client, and any for a random fault.
         rate: the chance of a packet to be hit, for a random fault.
         delay_us: how much later a ``delay`` or ``reorder`` delivers, or how much later the second of a
             ``duplicate``.
@@ -85,6 +86,18 @@ def at_random(rates: dict[str, float], **common: float) -> tuple[Fault, ...]:
     )
 
 
+class Aim(NamedTuple):
+    """A packet as faults name it, numbers counted from 1: the requester's device and role, the number of its
+    queue pair, which of :data:`OF`, and the relative PSN.
+    """
+
+    requester: str
+    role: str | None
+    number: int
+    of: str
+    psn: int
+
+
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """A datagram to deliver, ``delay_ns`` later than without faults."""
@@ -100,12 +113,13 @@ class FaultInjector:
         done: how often each type was done.
     """
 
-    def __init__(self, faults: Iterable[Fault], seed: int) -> None:
+    def __init__(self, faults: Iterable[Fault], seed: int, *, usual: str | None = None) -> None:
         faults = tuple(faults)
         self._aimed = [f for f in faults if f.rate is None]
         self._random = [f for f in faults if f.rate is not None]
+        self._usual = usual
         self._prng = Prng(seed, "faults")
-        self._rounds: dict[tuple[str, int, str, int], int] = {}
+        self._rounds: dict[Aim, int] = {}
         self.done = dict.fromkeys(TYPES, 0)
 
     def __bool__(self) -> bool:
@@ -127,21 +141,23 @@ class FaultInjector:
         aimed = _identify(datagram, sender, devices)
         if aimed is None:
             return False
-        requester, number, of, _ = aimed
-        return fault.qpn in (None, number) and fault.of in (None, of) and fault.sender in (None, requester)
+        requester, role, number, of, _ = aimed
+        return (
+            fault.qpn in (None, number) and fault.of in (None, of) and fault.sender in (None, requester, role)
+        )
 
     def _aim(self, datagram: Datagram, sender: Device, devices: Sequence[Device]) -> list[Fault]:
         aimed = _identify(datagram, sender, devices)
         if aimed is None:
             return []
-        requester, number, of, psn = aimed
+        requester, role, number, of, psn = aimed
         wanted = [
             f
             for f in self._aimed
             if f.psn == psn
             and f.qpn in (None, number)
             and f.of == of
-            and (f.sender or devices[0].name) == requester
+            and (f.sender or self._usual or devices[0].name) in (requester, role)
         ]
         if not wanted:
             return []
@@ -179,24 +195,25 @@ def _transport(data: bytes) -> int:
     return (40 if data[0] >> 4 == 6 else 20) + _UDP_BYTES
 
 
-def _identify(
-    datagram: Datagram, sender: Device, devices: Sequence[Device]
-) -> tuple[str, int, str, int] | None:
-    """(requester's device, number of its QP, request/response/ack, relative PSN), all counted from 1."""
+def _identify(datagram: Datagram, sender: Device, devices: Sequence[Device]) -> Aim | None:
+    """What a datagram is for faults to aim at; None for what is none of a queue pair's."""
     start = _transport(datagram.data)
     op = OPCODES.get(datagram.data[start])
     if datagram.qpn == GSI_QPN:
-        return sender.name, 1, "mad", sender.cm.sent
+        return Aim(sender.name, sender.role, 1, "mad", sender.cm.sent)
     qp = sender.qps.get(datagram.qpn)
     if op is None or qp is None or op.transport == "CNP":
         return None
     psn = int.from_bytes(datagram.data[start : start + BTH.length], "big") >> _PSN_SHIFT & MASK
     if not op.response:
         number = list(sender.qps).index(qp.qpn) + 1
-        return sender.name, number, "request", (psn - qp.sq_psn & MASK) + 1
-    requester = next((d for d in devices if datagram.destination in d.addresses), None)
-    if requester is None or qp.dest_qpn not in requester.qps:
-        return None
-    number = list(requester.qps).index(qp.dest_qpn) + 1
+        return Aim(sender.name, sender.role, number, "request", (psn - qp.sq_psn & MASK) + 1)
     of = "ack" if op.operation == "ACK" else "response"
-    return requester.name, number, of, (psn - qp.rq_psn & MASK) + 1
+    relative = (psn - qp.rq_psn & MASK) + 1
+    requester = next((d for d in devices if datagram.destination in d.addresses), None)
+    if requester is not None and qp.dest_qpn in requester.qps:
+        number = list(requester.qps).index(qp.dest_qpn) + 1
+        return Aim(requester.name, requester.role, number, of, relative)
+    # The requester is in another process: its QP goes by the number of its peer here.
+    number = list(sender.qps).index(qp.qpn) + 1
+    return Aim(datagram.destination, "server" if sender.role == "client" else "client", number, of, relative)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from rocekit.soft.faults import TYPES, Fault, at_random
 from rocekit.soft.prng import Prng
 from rocekit.soft.work import ATOMIC_BYTES, VERBS
 
@@ -135,6 +136,13 @@ def random_program(seed: int, *, transports: tuple[str, ...] = ("RC",)) -> Progr
                     )
     receives.sort(key=lambda r: r.at_ns)
     return Program(connections, tuple(posts), _long_enough(tuple(receives)), draw.choice((4, 4, 6)))
+
+
+def random_faults(seed: int) -> tuple[Fault, ...]:
+    """Faults drawn from a seed: often none of a type, else one packet in a hundred to one in seven."""
+    draw = Prng(seed, "rates")
+    rates = {kind: draw.choice((0.0, 0.0, 0.01, 0.05, 0.15)) for kind in TYPES}
+    return at_random({kind: rate for kind, rate in rates.items() if rate})
 
 
 def _long_enough(receives: tuple[Receive, ...]) -> tuple[Receive, ...]:

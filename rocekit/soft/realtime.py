@@ -56,7 +56,7 @@ class Shell:
         self.device = device
         self.link = link
         self._capture = capture
-        self._faults = FaultInjector(faults, seed)
+        self._faults = FaultInjector(faults, seed, usual="client")
         self._late: list[tuple[int, int, Datagram]] = []
         self._order = 0
         self._unsent: deque[Datagram] = deque()
@@ -69,14 +69,15 @@ class Shell:
 
     def pump(self) -> bool:
         """Take in what came, do what is due, send what can be sent; whether anything happened."""
-        busy = False
-        for data in self.link.receive():
+        came = self.link.receive()
+        for data in came:
             now = self.now()
             self._write(data, now)
             self.device.receive(data, now)
-            busy = True
+        busy = bool(came)
         due = self.device.next_timer()
-        if due is not None and due <= self.now():
+        # While there is more to read nothing times out: what is waited for may be among it.
+        if not came and due is not None and due <= self.now():
             self.device.handle_timer(self._last)
             busy = True
         return self._send() or busy

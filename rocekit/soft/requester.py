@@ -244,14 +244,12 @@ class Requester(SendQueue):
         self._restart_timer(now)
 
     def _take_response(self, packet: Packet, psn: int, now: int) -> None:
-        """A response with data: for the oldest request, if it is the part that is expected next."""
+        """A response with data: the part of the oldest request that is expected next, or all was not
+        clear.
+        """
         wqe = self.queue[0] if self.started else None
         if wqe is None or not wqe.verb.answered:
             self._give_up("BAD_RESP_ERR", now)
-            return
-        if psn > self.una:
-            self.qp.device.counters.count("implied_naks")
-            self._repeat("implied", self.una, now)
             return
         operation = packet.op.operation
         if wqe.verb.operation == "READ":

@@ -102,7 +102,9 @@ class Run:
 
     def check_data(self) -> list[str]:
         """What arrived otherwise than the completions say; empty when all is well."""
-        return [*_check_sent(self), *_check_received(self)]
+        from rocekit.soft.check import check_run
+
+        return check_run(self)
 
 
 def run(
@@ -316,78 +318,3 @@ def connect(host: Host, qp: Qp, peer: Qp, connection: Connection, sq_psn: int, r
         }
     host.modify_qp(qp, state="RTR", **ready)
     host.modify_qp(qp, state="RTS", **sending)
-
-
-def _check_sent(result: Run) -> Iterator[str]:
-    """A request that succeeded left its bytes where they belong."""
-    for entry in result.posted:
-        post = entry.post
-        verb = VERBS[post.opcode]
-        if entry.wc is None or entry.wc.status != "SUCCESS":
-            continue
-        own = result.hosts["ab".index(post.side)].device.memory
-        peer = result.hosts[1 - "ab".index(post.side)].device.memory
-        if verb.operation in ("READ", "FETCH_ADD", "CMP_SWAP"):
-            got = own.read(entry.local, post.length)
-        elif verb.operation in ("WRITE", "ATOMIC_WRITE") and entry.qp.transport == "RC":
-            got = peer.read(entry.remote, post.length)
-        else:
-            continue
-        if got != entry.content:
-            yield f"{post.opcode} {entry.wr_id} succeeded, but its data did not arrive intact"
-
-
-def _check_received(result: Run) -> Iterator[str]:
-    """Messages arrive in order, once, intact: the n-th received is the n-th sent that takes a receive."""
-    for number, pair in enumerate(result.pairs):
-        for i, qp in enumerate(pair):
-            sender = "ab"[1 - i]
-            sent = [
-                e
-                for e in result.posted
-                if e.post.connection == number
-                and e.post.side == sender
-                and (VERBS[e.post.opcode].operation == "SEND" or VERBS[e.post.opcode].immediate)
-            ]
-            by_id = {r.wr_id: r for r in result.received if r.qp is qp}
-            got = [
-                wc
-                for wc in result.completions[qp.device.name, qp.qpn]
-                if wc.opcode.startswith("RECV") and wc.status == "SUCCESS"
-            ]
-            if qp.transport != "RC":
-                yield from _check_unreliable(sent, [(wc, by_id[wc.wr_id]) for wc in got])
-                continue
-            for message, wc in zip(sent, got, strict=False):
-                entry = by_id[wc.wr_id]
-                yield from _check_message(message, wc, entry)
-            if len(got) > len(sent):
-                yield f"{len(got)} messages received of {len(sent)} sent"
-            told = sum(e.wc is not None and e.wc.status == "SUCCESS" for e in sent)
-            if told > len(got):
-                yield f"{told} messages acknowledged of which {len(got)} were received"
-
-
-def _check_message(message: Posted, wc: WC, entry: Received) -> Iterator[str]:
-    verb = VERBS[message.post.opcode]
-    imm = message.post.imm if verb.immediate else None
-    if wc.imm != imm:
-        yield f"{message.post.opcode} {message.wr_id}: immediate {wc.imm}, not {imm}"
-    if wc.byte_len != message.post.length:
-        yield f"{message.post.opcode} {message.wr_id}: {wc.byte_len} bytes, not {message.post.length}"
-    where = entry.address if verb.operation == "SEND" else message.remote
-    if entry.qp.device.memory.read(where, message.post.length or 1)[: message.post.length] != message.content:
-        yield f"{message.post.opcode} {message.wr_id} was received with other data"
-
-
-def _check_unreliable(sent: list[Posted], got: list[tuple[WC, Received]]) -> Iterator[str]:
-    """What nobody acknowledges may be lost or come twice, but what comes is what was sent."""
-    for wc, entry in got:
-        # A WRITE's bytes are not in the receive buffer; which message it was is told by the immediate only.
-        if wc.opcode != "RECV":
-            continue
-        offset = GRH_AREA_BYTES if wc.grh else 0
-        data = entry.qp.device.memory.read(entry.address + offset, max(1, wc.byte_len - offset))
-        data = data[: wc.byte_len - offset]
-        if not any(m.content == data and (wc.imm is None or wc.imm == m.post.imm) for m in sent):
-            yield f"receive {entry.wr_id} got {len(data)} bytes that nobody sent"

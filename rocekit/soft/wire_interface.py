@@ -62,7 +62,7 @@ class InterfaceLink:
                 f"no interface {interface}; there is {', '.join(interfaces())}", errno=errno.ENODEV
             )
         self.interface = interface
-        self.address = address or _first_address(interface)
+        self.address = address or ""
         try:
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         except PermissionError:
@@ -95,7 +95,20 @@ class InterfaceLink:
         if not fitting:
             raise VerbsError(f"the MTU of {self.interface} is {mtu}: too small for RoCE", errno=errno.EINVAL)
         self.path_mtu = max(fitting)
-        self._guard = _guard(self.address)
+        if self._loopback and not self.address:
+            self._take_loopback_address()
+        else:
+            self.address = self.address or _first_address(self.interface)
+            self._guard = _guard(self.address)
+
+    def _take_loopback_address(self) -> None:
+        """Several devices can be on loopback: the first address that none has."""
+        for last in range(1, 255):
+            self.address = f"127.0.0.{last}"
+            self._guard = _guard(self.address)
+            if self._guard is not None:
+                return
+        raise VerbsError("all addresses from 127.0.0.1 on are taken", errno=errno.EADDRINUSE)
 
     def _ask(self, request: int) -> bytes:
         return fcntl.ioctl(self._socket, request, Struct("16s24x").pack(self.interface.encode()))

@@ -53,7 +53,7 @@ def run(
     mode: Mode = "auto",
     memory: str = "2G",
     cpus: int = 2,
-    boot_timeout_s: float = 180.0,
+    boot_timeout_s: float = 300.0,
     environment: Mapping[str, str] | None = None,
     stdout: BinaryIO | None = None,
     stderr: BinaryIO | None = None,

@@ -80,7 +80,7 @@ def tool(*command: str, given: str | None = None) -> str:
     if done.returncode:
         words = (done.stderr or done.stdout).strip().splitlines()
         raise LabError(
-            f"`{shlex.join(command)}` failed: {words[-1] if words else f'status {done.returncode}'}"
+            f"`{shlex.join(command)}` failed: {words[0] if words else f'status {done.returncode}'}"
         )
     return done.stdout
 

@@ -129,7 +129,7 @@ class Guest:
 
     memory: str = "2G"
     cpus: int = 2
-    boot_timeout_s: float = 180.0
+    boot_timeout_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "devices": "rocekit.commands.devices",
     "doctor": "rocekit.commands.doctor",
     "explain": "rocekit.commands.explain",
+    "generate": "rocekit.commands.generate",
     "inject": "rocekit.commands.inject",
     "lab": "rocekit.commands.lab",
     "rules": "rocekit.commands.rules",

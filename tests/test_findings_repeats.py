@@ -229,6 +229,62 @@ class TestAckLoss:
         assert sorted(named(t.findings())) == ["ack-loss", "loss"]
 
 
+class TestNeedlessRepeats:
+    """Repeats that prove nothing: no warning may come of them."""
+
+    def test_a_sender_that_stalls_in_the_middle_of_a_message(self) -> None:
+        """Soft RoCE under emulation: no acknowledgement was due, and nothing was missing."""
+        t = settled(Talk(), 99)
+        t.send(100, 2, only=[100])
+        t.wait(27 * MS)
+        t.send(100, 2)
+        t.ack(101)
+        findings = t.findings()
+        assert [(f.rule, f.severity) for f in findings] == [("needless-repeat", "info")]
+        assert findings[0].evidence["in_mid_message"] == 1
+
+    def test_the_same_after_a_whole_timeout_is_a_loss(self) -> None:
+        t = Talk()
+        t.connect(primary_local_ack_timeout=12)
+        t.send(0, 2, only=[0])
+        t.wait(17 * MS)
+        t.send(0, 2)
+        t.ack(1)
+        found = only(t.findings(), "tail-loss")
+        assert found.evidence["psns"] == [1]
+
+    def test_the_same_where_packets_are_lost_in_that_direction(self) -> None:
+        t = settled(Talk(), 99)
+        t.send(100, 4, lost={101})
+        t.nak(101)
+        t.send(100, 4, only=range(101, 104))
+        t.ack(103)
+        t.send(104, 2, only=[104])
+        t.wait(27 * MS)
+        t.send(104, 2)
+        t.ack(105)
+        assert sorted(named(t.findings())) == ["loss", "tail-loss"]
+
+    def test_a_repeat_that_crosses_its_acknowledgement(self) -> None:
+        t = settled(Talk(), 99)
+        t.send(100, 4)
+        t.wait(TIMEOUT)
+        t.ack(103)
+        t.send(100, 4)
+        t.ack(103)
+        assert [f.rule for f in t.findings()] == ["needless-repeat"]
+
+    def test_a_repeat_before_the_timer_can_have_run_out(self) -> None:
+        t = Talk()
+        t.connect(primary_local_ack_timeout=14)
+        t.send(0)
+        t.ack(0)
+        t.wait(1 * MS)
+        t.send(0)
+        t.ack(0)
+        assert [f.rule for f in t.findings()] == ["needless-repeat"]
+
+
 class TestReordering:
     def test_late_before_the_nak(self) -> None:
         t = settled(Talk(), 99)

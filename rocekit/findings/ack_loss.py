@@ -27,7 +27,9 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),
-            evidence=costs(stories) | timeout_evidence(stories) | {"acknowledgement_captured": seen},
+            evidence=costs(stories)
+            | timeout_evidence(evidence, stories)
+            | {"acknowledgement_captured": seen},
         )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rocekit import wire
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import MAX_LISTED
 from rocekit.findings.words import count, duration, wire_psn
 
 if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
     from rocekit.transfers import Transfer
 
@@ -91,15 +91,14 @@ def price(stories: Sequence[Story]) -> str:
     return ", ".join(words) or "nothing was sent again in this capture"
 
 
-def timeout_evidence(stories: Sequence[Story]) -> dict[str, Any]:
+def timeout_evidence(evidence: Evidence, stories: Sequence[Story]) -> dict[str, Any]:
     """The silence before repeats beside the local ACK timeout that was agreed."""
     waits = sorted(s.repeats[0].waited_ns for s in stories if s.repeats)
     if not waits:
         return {}
     found: dict[str, Any] = {"waited_min_ns": waits[0], "waited_max_ns": waits[-1]}
     story = stories[0]
-    code = story.connection.negotiated[story.side].ack_timeout
-    timeout_us = None if code is None else wire.local_ack_timeout_us(code)
-    if timeout_us is not None:
-        found["configured_timeout_us"] = timeout_us
+    timeout_ns = evidence.timeout_ns(story.connection, story.side)
+    if timeout_ns is not None:
+        found["configured_timeout_us"] = timeout_ns / 1000
     return found

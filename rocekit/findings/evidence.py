@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocekit.psn import MASK
 from rocekit.transfers import ACKED
+from rocekit.wire import local_ack_timeout_us
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
@@ -112,6 +113,14 @@ class Evidence:
     @cached_property
     def _exchange_of(self) -> Mapping[int, Exchange]:
         return {e.connection.id: e for e in self.exchanges if e.connection is not None}
+
+    def timeout_ns(self, connection: Connection, side: int) -> int | None:
+        """The local ACK timeout of a QP, by its journal, else by the CM; None where neither says."""
+        code = self.attribute(connection, side, "timeout")
+        if code is None:
+            code = connection.negotiated[side].ack_timeout
+        timeout_us = None if code is None else local_ack_timeout_us(int(code))
+        return None if timeout_us is None else int(timeout_us * 1000)
 
     def expected_psn(self, connection: Connection, side: int) -> int | None:
         """The PSN with which ``side`` must begin: its peer's ``rq_psn``, or what REQ and REP say."""

@@ -20,7 +20,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         again = [e for t in touched(stories) for e in t.events if e.kind == "response_repeat"]
         holes = [e for t in touched(stories) for e in t.events if e.kind == "response_hole"]
         if len(stories) == 1:
-            what = f"A response was lost from PSN {wire_psn(stories[0].psn)} on"
+            what = f"The response with PSN {wire_psn(stories[0].psn)} was lost"
         else:
             what = f"{count(len(stories), 'loss', 'losses')} of responses"
         found = costs(stories) | {

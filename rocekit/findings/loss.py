@@ -47,20 +47,20 @@ def _unreliable(evidence: Evidence) -> Iterator[Finding]:
     if evidence.misses_packets:
         return
     for connection in evidence.connections:
-        if connection.transport != "UC" or not connection.missed:
+        if connection.transport != "UC" or not connection.unfilled:
             continue
-        lost = sum(e.count for e in connection.missed)
-        side = connection.missed[0].side
+        lost = sum(e.count for e in connection.unfilled)
+        side = connection.unfilled[0].side
         broken = [t for t in evidence.transfers_of.get((connection.id, side), ()) if t.status == INCOMPLETE]
         yield RULE.finding(
             f"{count(lost, 'packet')} of UC never came by on {way(connection, side)}: nobody sends them "
             f"again, and {count(len(broken), 'message')} stayed incomplete",
             connection=connection,
             transfer=broken[0] if broken else None,
-            frames=[e.frame for e in connection.missed],
+            frames=[e.frame for e in connection.unfilled],
             evidence={
-                "count": len(connection.missed),
-                "psns": [wire_psn(e.psn) for e in connection.missed[:MAX_LISTED]],
+                "count": len(connection.unfilled),
+                "psns": [wire_psn(e.psn) for e in connection.unfilled[:MAX_LISTED]],
                 "lost_packets": lost,
                 "incomplete_messages": len(broken),
                 "or_missed_by_capture": True,

@@ -10,7 +10,6 @@ from rocekit.findings.costs import all_frames, costs, touched
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, Finding, Rule
 from rocekit.findings.words import count, duration, end, wire_psn
-from rocekit.wire import local_ack_timeout_us
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -45,8 +44,9 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) ->
     negotiated = connection.negotiated[side]
     if negotiated.retry_count is not None:
         found["retry_count"] = negotiated.retry_count
-    if negotiated.ack_timeout is not None:
-        found["configured_timeout_us"] = local_ack_timeout_us(negotiated.ack_timeout)
+    timeout_ns = evidence.timeout_ns(connection, side)
+    if timeout_ns is not None:
+        found["configured_timeout_us"] = timeout_ns / 1000
     found |= _addressing(evidence, story)
     if story.bad_frames:
         found["corrupted_frames"] = len(story.bad_frames)

@@ -11,6 +11,8 @@ time, as what one cause did to one direction of a connection, and the cause is n
   begins decides: it answers a duplicate with the last PSN it has (9.7.5.1.2), so an acknowledgement of what
   has not been repeated yet says that it had arrived the first time;
 * a READ or atomic asked again because of its answer: ``implied-nak``;
+* a repeat for which there was no need, because the timer ran out although nothing was missing:
+  ``needless-repeat``;
 * a repeat that nothing ever answered: ``retry-exceeded``, or ``peer-silent`` where the peer never said
   anything; ``dead-qp`` where the connection had been closed or began with the wrong PSN, ``mtu-mismatch``
   where only large packets get no answer.
@@ -48,12 +50,19 @@ PEER_SILENT: Final = "peer-silent"
 ICRC_BAD: Final = "icrc-bad"
 DEAD_QP: Final = "dead-qp"
 MTU_MISMATCH: Final = "mtu-mismatch"
+NEEDLESS: Final = "needless-repeat"
 
 #: Operations whose answer carries data: what a lost answer costs, an acknowledgement cannot make good.
 ANSWERED: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP"})
 #: Silence after the last repeat, in its own intervals, that says the requester gave up and not only the
 #: capture.
 _GAVE_UP_INTERVALS: Final = 2.5
+#: A repeat sooner than this share of the local ACK timeout was not its doing.
+_EARLY: Final = 0.9
+#: Timers that are kept well run out between these shares of the timeout, in the middle of a message too.
+_ON_TIME: Final = (0.95, 1.25)
+#: Nor does a sender stall this long by itself; the usual timeouts (code 14 and up) are longer.
+_STALL_NS: Final = 60_000_000
 #: This many PSNs outstanding look like a sender that waits for its window and not for a lost packet.
 _WINDOW: Final = 64
 
@@ -221,7 +230,7 @@ def tell(evidence: Evidence) -> list[Story]:
     for connection, side, marks in _directions(evidence):
         stories += _Teller(connection, side, marks).tell()
     doubtful = [story for story in stories if not _name(evidence, story)]
-    _decide(doubtful, [story for story in stories if story.rule])
+    _decide(evidence, doubtful, [story for story in stories if story.rule])
     blame_corruption(evidence, stories)
     return sorted(stories, key=lambda s: s.time_ns)
 
@@ -379,7 +388,7 @@ def _name(evidence: Evidence, story: Story) -> bool:
         answered = bool(story.go_backs) and story.go_backs[0].after_ack
         story.rule = REORDERING if answered else LOSS
         return True
-    return _name_by_silence(story)
+    return _name_by_silence(evidence, story)
 
 
 def _is_open(story: Story) -> bool:
@@ -422,10 +431,38 @@ def _gave_up(evidence: Evidence, story: Story) -> bool:
     return False
 
 
-def _name_by_silence(story: Story) -> bool:
+def _is_early(evidence: Evidence, story: Story) -> bool:
+    """Whether an acknowledged packet was repeated before its timer can have run out, or just behind the
+    answer.
+    """
+    run = story.go_backs[0]
+    timeout_ns = evidence.timeout_ns(story.connection, story.side)
+    if run.cause == "implied_nak":
+        return False
+    if timeout_ns is not None and run.waited_ns < _EARLY * timeout_ns:
+        return True
+    transfer = story.transfer
+    if transfer is None or transfer.acked_ns is None or transfer.acked_ns > run.time_ns:
+        return False
+    return (run.time_ns - transfer.acked_ns) * 2 < run.waited_ns
+
+
+def _stalled(evidence: Evidence, story: Story) -> bool:
+    """Whether a repeat in the middle of a message may be the sender's own stall, with nothing lost."""
+    waited = story.go_backs[0].waited_ns
+    timeout_ns = evidence.timeout_ns(story.connection, story.side)
+    if timeout_ns is not None and _ON_TIME[0] * timeout_ns <= waited <= _ON_TIME[1] * timeout_ns:
+        return False
+    return waited < _STALL_NS
+
+
+def _name_by_silence(evidence: Evidence, story: Story) -> bool:
     run = story.go_backs[0]
     opener = run.opener
     transfer = story.transfer
+    if opener.after_ack and _is_early(evidence, story):
+        story.rule = NEEDLESS
+        return True
     answered = transfer is not None and transfer.operation in ANSWERED
     in_part = transfer is not None and transfer.is_read and run.first_psn > transfer.first_psn
     was_answered = opener.after_ack or in_part or _has_response_hole(transfer)
@@ -435,6 +472,8 @@ def _name_by_silence(story: Story) -> bool:
     if opener.after_ack:
         story.rule = ACK_LOSS
         return True
+    if opener.mid_message and story.hole is None and not run.first_sight:
+        return False
     answer, reached, sent = opener.answer_psn, opener.reached_psn, opener.sent_psn
     ahead = answer is not None and reached < answer
     hole = story.hole
@@ -487,7 +526,19 @@ def _hole_in(story: Story, run: GoBack) -> Event | None:
     return None
 
 
-def _decide(doubtful: list[Story], named: list[Story]) -> None:
+def _decide_mid_message(evidence: Evidence, story: Story, *, lossy: bool) -> None:
+    """The rest of a message did not follow: lost before the capture point, or not sent yet?"""
+    opener = story.go_backs[0].opener
+    story.certain = not _stalled(evidence, story)
+    if story.certain or lossy:
+        story.rule = TAIL_LOSS
+        if transfer_after(story, opener.sent_psn):
+            story.psn = opener.sent_psn + 1
+    else:
+        story.rule = NEEDLESS
+
+
+def _decide(evidence: Evidence, doubtful: list[Story], named: list[Story]) -> None:
     """A message and its acknowledgement, one of them lost: what the rest of the capture shows decides.
 
     If packets of one direction are known to be lost behind the capture point, the capture would have shown
@@ -511,6 +562,9 @@ def _decide(doubtful: list[Story], named: list[Story]) -> None:
     for story in doubtful:
         ips, side = story.connection.ips, story.side
         ask, answer = (ips[side], ips[1 - side]), (ips[1 - side], ips[side])
+        if story.go_backs[0].opener.mid_message:
+            _decide_mid_message(evidence, story, lossy=bool(before[ask]))
+            continue
         by_answer = before[answer] + before[ask]
         by_request = behind[ask] + behind[answer]
         transfer = story.transfer

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.told(RULE.name):
         connection, side = stories[0].connection, stories[0].side
-        doubtful = sum(not s.certain for s in stories)
-        found = costs(stories) | timeout_evidence(stories) | {"or_acknowledgement_lost": doubtful}
+        doubtful = sum(not s.certain and not s.go_backs[0].opener.mid_message for s in stories)
+        stalled = sum(not s.certain and s.go_backs[0].opener.mid_message for s in stories)
+        found = costs(stories) | timeout_evidence(evidence, stories)
+        found |= {"or_acknowledgement_lost": doubtful, "or_sender_stalled": stalled}
         waited = duration(found.get("waited_max_ns", 0))
         if len(stories) == 1:
             what = f"PSN {wire_psn(stories[0].psn)}{' or its acknowledgement' if doubtful else ''} was lost"

@@ -311,7 +311,10 @@ class Assembly(GoBack):
                     self._close(building)
                 else:
                     building.missing.update(missed)
-            self.connection.missed.append(event)
+            if missed[0] < self.acked:
+                self.connection.missed.append(event)
+            else:
+                self.connection.unfilled.append(event)
             self.expected = to
             if self.high < to:
                 self.high = to

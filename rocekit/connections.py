@@ -50,8 +50,9 @@ class Connection:
         paired_by: ``cm``, ``journal``, ``psn``, or None where only one direction is known.
         path_mtu: bytes, as the packets show it, else as negotiated; None while unknown.
         requests: the tracking state of the requests of ``a`` and of ``b``.
-        missed: acknowledged PSNs that the capture never showed; jumps: leaps of the PSN; stray_events: what
-            happened to PSNs of no known transfer.
+        missed: acknowledged PSNs that the capture never showed.
+        unfilled: PSNs passed over that nothing acknowledged: lost on the wire, or missed by the capture.
+        jumps: leaps of the PSN; stray_events: what happened to PSNs of no known transfer.
     """
 
     id: int
@@ -75,6 +76,7 @@ class Connection:
     negotiated: list[Negotiated] = field(default_factory=lambda: [Negotiated(), Negotiated()])
     mtu_observed: dict[int, int] = field(default_factory=dict)
     missed: list[Event] = field(default_factory=list)
+    unfilled: list[Event] = field(default_factory=list)
     jumps: list[Event] = field(default_factory=list)
     stray_events: list[Event] = field(default_factory=list)
     bad_icrc: list[int] = field(default_factory=list)

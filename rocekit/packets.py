@@ -222,6 +222,11 @@ class Packets:
             self._columns | {"time_ns": time_ns}, self._words, self.addresses, self._buffer, self._payload_at
         )
 
+    @property
+    def has_payload(self) -> bool:
+        """Whether the payloads' bytes are at hand (see :meth:`payload`)."""
+        return self._buffer is not None
+
     def payload(self, i: int) -> bytes:
         """The captured payload bytes of packet ``i``, without pad and ICRC.
 

@@ -21,6 +21,7 @@ from rocekit.exchanges import CmRecord, Exchange, Exchanges, qpns
 from rocekit.mad import Mad, parse_mad
 from rocekit.pairing import Flow, Lobby
 from rocekit.rows import Rows
+from rocekit.suspects import Suspect, Suspects
 from rocekit.tracking import Requests
 from rocekit.transfers import SENT, Event, Transfer, frame_reference
 from rocekit.wire import OPERATION
@@ -33,6 +34,10 @@ _QPN_BITS: Final = 24
 _ADDRESS_BITS: Final = 20
 _ECN_CE: Final = 3  # RFC 3168
 _UD_REMEMBERED: Final = 4096
+
+
+def _flow_key(r: Rows, i: int) -> int:
+    return (r.src[i] << _ADDRESS_BITS | r.dst[i]) << _QPN_BITS | r.dest_qpn[i]
 
 
 def _kind(value: int) -> int:
@@ -74,6 +79,7 @@ class Tracker:
         connections, transfers: all of them, in order of their ids.
         cm: the CM messages and exchanges.
         bad_icrc: frame references of packets that belong to no known connection.
+        stray_cnps: CNPs to QPs of which nothing else is known.
         icrc_ignored: whether the ICRCs are tracked regardless, because most are wrong from the start: then it
             is not corruption but a capture, a device or a middlebox that does not keep them.
     """
@@ -92,9 +98,11 @@ class Tracker:
         self.cm = Exchanges()
         self.malformed: list[tuple[int, int]] = []
         self.bad_icrc: list[int] = []
+        self.stray_cnps = 0
         self.icrc_ignored = False
-        self._checked = 0
-        self._wrong = 0
+        self._valid = False
+        self._suspects = Suspects()
+        self._distrusted: set[int] = set()
         self._pairs: dict[tuple[str | None, int], list[Pair]] = {}
         for pair in pairs:
             for side in (0, 1):
@@ -105,7 +113,7 @@ class Tracker:
         self._on_cm = on_cm
         self._flows: dict[int, Flow] = {}
         self._lobbies: dict[tuple[int, int], Lobby] = {}
-        self._datagrams: dict[int, tuple[Connection, int]] = {}
+        self._datagrams: dict[tuple[int, int], tuple[Connection, int]] = {}
         self._ud_seen: dict[tuple[int, int], int] = {}
         self._ud_order: deque[tuple[int, int]] = deque()
         self._addresses: list[str] = []
@@ -141,89 +149,99 @@ class Tracker:
             return
         self._mads = mads
         self._addresses = packets.addresses
-        sound = self._sound(packets)
+        sound = (packets.malformed == 0) & (packets.opcode >= 0)
         if not sound.all():
+            for i in np.flatnonzero(packets.malformed != 0).tolist():
+                frame = frame_reference(int(packets.file[i]), int(packets.frame[i]))
+                self.malformed.append((frame, int(packets.malformed[i])))
             packets = packets.where(sound)
         rows = Rows(packets)
-        opcodes, sources, destinations, qpns_ = rows.opcode, rows.src, rows.dst, rows.dest_qpn
-        ecn = rows.ecn if (packets.ecn == _ECN_CE).any() else None
-        flows = self._flows
+        wrong = rows.icrc_state if (packets.icrc_state == ICRC_INVALID).any() else None
+        self._valid = self._valid or bool((packets.icrc_state == ICRC_VALID).any())
         for i in range(len(rows)):
-            opcode = opcodes[i]
-            kind = _KINDS[opcode]
-            if kind in (_REQUEST, _RESPONSE, _CNP):
-                key = (sources[i] << _ADDRESS_BITS | destinations[i]) << _QPN_BITS | qpns_[i]
-                flow = flows.get(key)
-                if flow is None:
-                    if kind == _CNP:
-                        continue
-                    flow = flows[key] = self._new_flow(rows, i)
-                connection = flow.connection
-                if connection is None:
-                    self._wait(flow, rows, i, kind)
-                else:
-                    self._dispatch(flow, connection, rows, i, kind)
-                if ecn is not None and ecn[i] == _ECN_CE and flow.connection is not None:
-                    flow.connection.ce_marked += 1
-            elif kind == _DATAGRAM:
-                if qpns_[i] in wire.MAD_QPNS:
-                    self._management(rows, i)
-                else:
-                    self._datagram(rows, i)
+            if wrong is None or wrong[i] != ICRC_INVALID or self._is_believed(rows, i, packets):
+                self._take(rows, i)
+
+    def _take(self, r: Rows, i: int) -> None:
+        """Hand packet ``i`` to the flow, datagram or exchange that it belongs to."""
+        kind = _KINDS[r.opcode[i]]
+        if kind in (_REQUEST, _RESPONSE, _CNP):
+            key = _flow_key(r, i)
+            flow = self._flows.get(key)
+            if flow is None:
+                flow = self._flows[key] = self._new_flow(r, i)
+            connection = flow.connection
+            if connection is None:
+                self._wait(flow, r, i, kind)
+            else:
+                self._dispatch(flow, connection, r, i, kind)
+        elif kind == _DATAGRAM:
+            if r.dest_qpn[i] in wire.MAD_QPNS:
+                self._management(r, i)
+            else:
+                self._datagram(r, i)
 
     def finish(self) -> None:
         """The capture has ended: settle what is open."""
+        suspects = self._suspects.settle(believe=not self._valid)
+        self.icrc_ignored = self.icrc_ignored or bool(suspects)
+        for suspect in suspects:
+            self._take_suspect(suspect)
         for lobby in self._lobbies.values():
             self._empty(lobby)
         for connection in self.connections:
-            self._finalise(connection)
+            self._end(connection)
+            connection.bytes = 0
+        for transfer in self.transfers:
+            transfer.connection.bytes += transfer.bytes
+        for key, frame in self._suspects.wrong:
+            flow = self._flows.get(key)
+            if flow is not None and flow.connection is not None:
+                flow.connection.note_bad_icrc(frame)
+            else:
+                self.bad_icrc.append(frame)
 
-    def _finalise(self, connection: Connection) -> None:
+    @staticmethod
+    def _end(connection: Connection) -> None:
         for requests in connection.requests:
             if requests is not None:
                 requests.finalise()
-        connection.bytes = 0
-        for transfer in self.transfers:
-            if transfer.connection is connection:
-                connection.bytes += transfer.bytes
 
-    def _sound(self, packets: Packets) -> np.ndarray:
-        """Which packets to track: not malformed, and with an ICRC that is right or not checkable."""
-        wrong = packets.icrc_state == ICRC_INVALID
-        bad = int(wrong.sum())
-        valid = int((packets.icrc_state == ICRC_VALID).sum())
-        if not self._checked and bad > valid:
+    # ------------------------------------------------------------------ wrong ICRCs
+
+    def _is_believed(self, r: Rows, i: int, packets: Packets) -> bool:
+        """Whether a packet with a wrong ICRC is tracked nevertheless (see ``suspects``)."""
+        key = _flow_key(r, i)
+        if key in self._distrusted:
+            return True
+        if self._is_known(key, r, i):
+            self._suspects.note(key, r.frame[i])
+            return False
+        held = self._suspects.hold(key, packets, i)
+        if held:
+            self._distrusted.add(key)
             self.icrc_ignored = True
-        self._checked += bad + valid
-        self._wrong += bad
-        malformed = packets.malformed != 0
-        for i in np.flatnonzero(malformed).tolist():
-            self.malformed.append((self._reference(packets, i), int(packets.malformed[i])))
-        if bad:
-            for i in np.flatnonzero(wrong & ~malformed).tolist():
-                self._note_bad_icrc(packets, i)
-        if self.icrc_ignored:
-            wrong = np.zeros_like(wrong)
-        sound: np.ndarray = ~(malformed | wrong) & (packets.opcode >= 0)
-        return sound
+            for suspect in held:
+                self._take_suspect(suspect)
+        return False
 
-    @staticmethod
-    def _reference(packets: Packets, i: int) -> int:
-        return frame_reference(int(packets.file[i]), int(packets.frame[i]))
+    def _is_known(self, key: int, r: Rows, i: int) -> bool:
+        """Whether the packet's flow has carried packets with right ICRCs."""
+        if _KINDS[r.opcode[i]] != _DATAGRAM:
+            return key in self._flows
+        if r.dest_qpn[i] in wire.MAD_QPNS:
+            return bool(self.cm.records)
+        return self._datagram_key(r, i) in self._datagrams
 
-    def _note_bad_icrc(self, packets: Packets, i: int) -> None:
-        key = (int(packets.src[i]) << _ADDRESS_BITS | int(packets.dst[i])) << _QPN_BITS | int(
-            packets.dest_qpn[i]
-        )
-        flow = self._flows.get(key)
-        frame = self._reference(packets, i)
-        if flow is not None and flow.connection is not None:
-            flow.connection.note_bad_icrc(frame)
-        else:
-            self.bad_icrc.append(frame)
+    def _take_suspect(self, suspect: Suspect) -> None:
+        mads, self._mads = self._mads, {suspect.rows.frame[0]: suspect.mad} if suspect.mad else {}
+        self._take(suspect.rows, 0)
+        self._mads = mads
 
     def _dispatch(self, flow: Flow, connection: Connection, r: Rows, i: int, kind: int) -> None:
         connection.packets += 1
+        if r.ecn[i] == _ECN_CE:
+            connection.ce_marked += 1
         time_ns = r.time_ns[i]
         if connection.first_ns is None:
             connection.first_ns = time_ns
@@ -267,6 +285,8 @@ class Tracker:
     def _wait(self, flow: Flow, r: Rows, i: int, kind: int) -> None:
         """Keep a packet of a flow whose other half is not known, and look whether it tells."""
         lobby = self._lobby(flow)
+        if flow.transport == "CNP" and kind != _CNP:
+            flow.transport = _TRANSPORT[r.opcode[i]]
         if kind == _REQUEST:
             length = r.dma_length[i] if OPERATION[r.opcode[i]] == "READ" else 0
             flow.requested(r.psn[i], wire.psns_of(length, min(wire.PATH_MTU_CODES)), r.time_ns[i])
@@ -322,6 +342,10 @@ class Tracker:
 
     def _let_go(self, lobby: Lobby, flow: Flow) -> None:
         """Track a flow alone; its other half may still be found."""
+        if flow.transport == "CNP":  # nothing but CNPs, to a QP of which nothing else is known
+            self.stray_cnps += len(lobby.take(flow))
+            lobby.flows.remove(flow)
+            return
         if flow.high < 0 and flow.answers:  # answers only: the requester is the one they go to
             self._connect_answers(flow)
         else:
@@ -426,25 +450,29 @@ class Tracker:
                 waiting.append(old)
                 continue
             if old is not None and old.connection is not None:
-                self._finalise(old.connection)  # the QPN lives anew
+                self._end(old.connection)  # the QPN lives anew
             self._flows[key] = Flow(src, dst, qpn, exchange.transport, 0, connection=connection, side=side)
         if waiting:
             self._replay(self._lobby(waiting[0]), *waiting)
 
     # ------------------------------------------------------------------ datagrams
 
+    @staticmethod
+    def _datagram_key(r: Rows, i: int) -> tuple[int, int]:
+        return r.src[i] << _QPN_BITS | r.src_qpn[i], r.dst[i] << _QPN_BITS | r.dest_qpn[i]
+
     def _datagram(self, r: Rows, i: int) -> None:
         """A UD message: one packet, acknowledged by nobody."""
         src, dst, source_qpn, qpn = r.src[i], r.dst[i], r.src_qpn[i], r.dest_qpn[i]
-        here, there = src << _QPN_BITS | source_qpn, dst << _QPN_BITS | qpn
-        known = self._datagrams.get(here << (_QPN_BITS + _ADDRESS_BITS) | there)
+        known = self._datagrams.get(self._datagram_key(r, i))
         if known is None:
             connection = Connection(
                 len(self.connections), "UD", [self._addresses[src], self._addresses[dst]], [source_qpn, qpn]
             )
             known = (connection, 0)
-            self._datagrams[here << (_QPN_BITS + _ADDRESS_BITS) | there] = known
-            self._datagrams[there << (_QPN_BITS + _ADDRESS_BITS) | here] = (connection, 1)
+            here, there = src << _QPN_BITS | source_qpn, dst << _QPN_BITS | qpn
+            self._datagrams[here, there] = known
+            self._datagrams[there, here] = (connection, 1)
             self._add(connection)
         connection, side = known
         time_ns, frame, psn, length = r.time_ns[i], r.frame[i], r.psn[i], r.payload_length[i]

@@ -14,7 +14,7 @@ from rocekit.goback import RING
 from rocekit.ledger import ATOMICS, NEEDS_ANSWER
 from rocekit.psn import HALF, MASK
 from rocekit.transfers import ACKED, INCOMPLETE, NAK_PREFIX, UNACKNOWLEDGED, Event, Transfer
-from rocekit.wire import ENDS, OPERATION
+from rocekit.wire import ENDS, OPERATION, STARTS
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
@@ -168,7 +168,7 @@ class Requests(Assembly):
 
     def _read_response(self, r: Rows, i: int, p: int) -> None:
         opcode = r.opcode[i]
-        transfer = self._find(p)
+        transfer = self._find(p) or self._orphan_before(p, opcode)
         if transfer is None or transfer.operation not in NEEDS_ANSWER:
             if transfer is None and p >= self.expected and not self.ahead:
                 transfer = self._orphan(r, i, p)
@@ -236,6 +236,13 @@ class Requests(Assembly):
         self.expected = max(self.expected, transfer.last_psn + 1)
         self.high = max(self.high, self.expected)
         self._drain()
+
+    def _orphan_before(self, p: int, opcode: int) -> Transfer | None:
+        """The READ without a request that this response goes on."""
+        last = self.window[-1] if self.window else None
+        if last is None or last.started or last.ended or not last.is_read or STARTS[opcode]:
+            return None
+        return last if p > last.last_psn else None
 
     def _orphan(self, r: Rows, i: int, p: int) -> Transfer:
         """A READ whose request the capture did not show."""

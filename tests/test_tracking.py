@@ -444,7 +444,6 @@ def test_the_network_below_changes_nothing(network: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="what comes before a flow is paired is not counted")
 def test_congestion_notifications_and_marks_are_counted_where_they_belong() -> None:
     told = track(
         """
@@ -484,7 +483,6 @@ def test_a_packet_with_a_wrong_icrc_is_as_good_as_lost() -> None:
     ]
 
 
-@pytest.mark.xfail(strict=True, reason="wrong ICRCs are attributed before their batch is tracked")
 def test_a_packet_with_a_wrong_icrc_is_noted_on_its_connection() -> None:
     assert track(BROKEN).tracker.connections[0].bad_icrc == [3]
 

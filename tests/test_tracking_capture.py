@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Shot, Story, Told, track
@@ -36,7 +35,6 @@ def test_a_message_that_began_before_the_capture_is_incomplete_and_the_next_ones
     ]
 
 
-@pytest.mark.xfail(strict=True, reason="every response to an unseen READ request is a transfer of its own")
 def test_responses_to_a_read_asked_before_the_capture_are_a_read_in_part() -> None:
     told = track(
         """
@@ -166,7 +164,6 @@ def test_a_capture_that_drops_at_random_never_makes_a_loss_of_it() -> None:
     assert missed == {p for p in range(1, 2992) if not (p % 7 and p % 11)}
 
 
-@pytest.mark.xfail(strict=True, reason="at the end every hole is taken for missed")
 def test_a_hole_that_no_acknowledgement_covers_proves_nothing() -> None:
     told = track("a RC_SEND_ONLY 5 64\n b ACK 5\n a RC_SEND_ONLY 7 64")
     assert told.transfers == ["a SEND 5 64 bytes: acked", "a SEND 7 64 bytes: unacknowledged"]
@@ -217,7 +214,6 @@ def test_acknowledgements_alone_are_a_connection_without_transfers() -> None:
     assert told.tracker.connections[0].packets == 3
 
 
-@pytest.mark.xfail(strict=True, reason="every response to an unseen READ request is a transfer of its own")
 def test_responses_alone_show_the_reads_data() -> None:
     told = track(
         """
@@ -310,13 +306,11 @@ def test_a_capture_frame_by_frame_says_what_it_says_whole() -> None:
     assert dicts(capture.track(cuts=range(len(capture.shots)))) == dicts(capture.track())
 
 
-@pytest.mark.xfail(strict=True, reason="wrong ICRCs are attributed before their batch is tracked")
 def test_where_wrong_icrcs_are_noted_does_not_depend_on_the_pieces() -> None:
     capture = soft(0, {"bit-error": 0.03}, "delivered")
     assert dicts(capture.track(cuts=[3])) == dicts(capture.track())
 
 
-@pytest.mark.xfail(strict=True, reason="the first batch alone decides whether ICRCs count")
 def test_a_live_trace_whose_first_packet_is_corrupted_still_heeds_icrcs() -> None:
     story = Story("a RC_SEND_ONLY 5 64\n corrupt\n a RC_SEND_ONLY 5 64\n b ACK 5")
     story.lines("\n".join(f"a RC_SEND_ONLY {p} 64\n b ACK {p}" for p in range(6, 30)))

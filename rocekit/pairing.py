@@ -70,6 +70,9 @@ class Flow:
         requests: Requests | None = self.connection.requests[self.side] if self.connection else None
         if requests is not None and requests.started:
             return requests.begin, max(requests.high, requests.expected)
+        if requests is not None:
+            for r, i in requests.held:
+                self.requested(r.psn[i], 1, r.time_ns[i])
         return self.low, self.high
 
     def could_have_asked(self, psn: int, *, nak: bool) -> bool:

@@ -291,7 +291,7 @@ def _read(
     path: str | Path, number: int, decoder: Decoder, summary: CaptureSummary, progress: Progress | None
 ) -> Iterator[Packets]:
     """The packets of one capture, batch by batch; notes what the reader says of it in ``summary``."""
-    with open_capture(path, file=number) as reader:
+    with open_capture(str(path), file=number) as reader:
         for batch in reader:
             if len(batch):
                 first, last = int(batch.time_ns.min()), int(batch.time_ns.max())

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from rocekit import rdmacm, verbs
 from rocekit.devices import Device, Gid, Port, choose, devices, source_address
 from rocekit.errors import VerbsError
-from rocekit.rdmacm import CmEvent, read_sockaddr, sockaddr
-from rocekit.verbs import cm_error
+from rocekit.rdmacm import CmEvent, cm_error, read_sockaddr, sockaddr
 
 # pyverbs
 

@@ -36,6 +36,7 @@ ATOMIC_TYPES = ("FETCH_AND_ADD", "CMP_AND_SWAP")
 _MAGIC = b"rcki"
 _PLAN = struct.Struct(">4s16sHHIIHHHHQII")
 _REPLY = struct.Struct(">4sQII")
+_GOODBYE_S = 10.0  # all is done and checked; an unanswered goodbye is not worth more
 _PATTERN_STEP = 251
 _PATTERN_SPAN = 4093
 
@@ -300,7 +301,7 @@ class Run:
     def goodbye(self) -> None:
         """The client's end: everything is done, so disconnect."""
         for link in self.links:
-            link.connection.disconnect(Deadline(self.timeout_s))
+            link.connection.disconnect(Deadline(min(self.timeout_s, _GOODBYE_S)))
 
     def await_goodbye(self, patience_s: float) -> None:
         """The server's end: until the client has disconnected, and the last sends are acknowledged.

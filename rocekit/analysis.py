@@ -179,7 +179,7 @@ class Analysis:
             "transfers": [t.to_dict(several=several) for t in self.transfers],
             "cm": [r.to_dict(several=several) for r in self.cm],
             "findings": [f.to_dict(several=several) for f in self.findings],
-            "journal": None if self.journal is None else self.journal.to_dict(),
+            "journal": None if self.journal is None else self.journal.to_dict(several=several),
         }
 
     def __str__(self) -> str:
@@ -256,7 +256,11 @@ def conclude(
     paths: tuple[str, ...] = (),
 ) -> Analysis:
     """Correlate and judge what a finished tracker holds."""
-    correlation = None if journal is None else correlate(journal, tracker.connections, tracker.transfers)
+    correlation = (
+        None
+        if journal is None
+        else correlate(journal, tracker.connections, tracker.transfers, tracker.cm.exchanges)
+    )
     findings = find(
         Evidence(
             connections=tracker.connections,

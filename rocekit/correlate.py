@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import psn, wire
+from rocekit.cmevents import PlacedEvent, place_cm_events
 from rocekit.connections import Negotiated
 from rocekit.tracker import Pair
 from rocekit.workrequests import ATOMICS, JournalQp, Programs, WorkRequest, read_programs
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
+    from rocekit.exchanges import Exchange
     from rocekit.journal import Journal
     from rocekit.transfers import Transfer
 
@@ -59,11 +61,13 @@ class Correlation:
     Attributes:
         bound: the connection and side that each QP of the journal is.
         clocks: by host.
+        cm_events: the programs' CM events, beside the messages that caused them.
     """
 
     programs: Programs
     bound: dict[int, tuple[Connection, int]] = field(default_factory=dict)
     clocks: dict[str, Clock] = field(default_factory=dict)
+    cm_events: list[PlacedEvent] = field(default_factory=list)
 
     @property
     def work_requests(self) -> list[WorkRequest]:
@@ -78,8 +82,8 @@ class Correlation:
         """The connection and side that a QP is."""
         return self.bound.get(id(qp))
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON: matched and unmatched WRs, and the clocks."""
+    def to_dict(self, *, several: bool = False) -> dict[str, Any]:
+        """For JSON: matched and unmatched WRs, the clocks, and the CM events."""
         requests = self.work_requests
         return {
             "work_requests": len(requests),
@@ -89,6 +93,7 @@ class Correlation:
                 {"qp": {"device": wr.qp.device, "qpn": wr.qp.qpn}, "wr": wr.to_dict(), "wc": _wc_dict(wr)}
                 for wr in self.unmatched
             ],
+            "cm_events": [event.to_dict(several=several) for event in self.cm_events],
         }
 
 
@@ -168,10 +173,10 @@ def correlate(
     journal: Journal,
     connections: Sequence[Connection],
     transfers: Sequence[Transfer],
-    programs: Programs | None = None,
+    exchanges: Sequence[Exchange] = (),
 ) -> Correlation:
     """Match a journal's work requests and completions to transfers; sets ``wr`` and ``wc`` of those."""
-    correlation = Correlation(programs or read_programs(journal))
+    correlation = Correlation(read_programs(journal))
     sent: dict[tuple[int, int], list[Transfer]] = {}
     for transfer in transfers:
         sent.setdefault((transfer.connection.id, transfer.side), []).append(transfer)
@@ -190,6 +195,12 @@ def correlate(
         if place is not None:
             _match_receives(qp, sent.get((place[0].id, 1 - place[1]), []))
     correlation.clocks = _clocks(correlation)
+    bound = {
+        (qp.host, qp.device, qp.qpn): place[0]
+        for qp in correlation.programs.qps
+        if (place := correlation.place(qp)) is not None
+    }
+    correlation.cm_events = place_cm_events(correlation.programs.cm_events, exchanges, bound)
     return correlation
 
 

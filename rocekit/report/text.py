@@ -186,11 +186,12 @@ def journal_lines(analysis: Analysis, style: Style) -> list[str]:
     requests = journal.work_requests
     matched = [wr for wr in requests if wr.transfer is not None]
     by_psn = sum(wr.matched_by == "psn" for wr in matched)
+    told = sum(event.record is not None for event in journal.cm_events)
     lines = [
         style("Journal", "title")
         + f": {plural(len(requests), 'work request')}, {len(matched):,} beside their transfers "
         f"({by_psn:,} by PSN, {len(matched) - by_psn:,} by order), "
-        f"{plural(len(journal.programs.cm_events), 'CM event')}"
+        f"{plural(len(journal.cm_events), 'CM event')}, {told} beside their messages"
     ]
     for wr in journal.unmatched[:5]:
         outcome = "refused when posted" if wr.refused else wr.wc.status if wr.wc else "no completion"

@@ -14,6 +14,13 @@ Numbers are decimal or hexadecimal, ``name=value`` is a field of ``wire`` or an 
 what follows ``#`` is for the reader. ``RC_RDMA_READ_REQUEST 5 4096`` asks for 4096 bytes, and the packet that
 begins a WRITE announces what ``of=`` says. What is left out was lost before the capture point.
 
+Capital letters are the ends' programs, whose journal lines take no time of their own::
+
+    A created                     a QP; ``A modified sq_psn=5`` sets attributes
+    A wr 7 RDMA_WRITE 4096        posted; ``unsignaled`` at the end if so; ``errno=12``: refused
+    B recv 3 4096                 a receive posted
+    A wc 7 SUCCESS                polled; ``B wc 3 SUCCESS opcode=RECV byte_len=64``
+
 What comes out are lines too::
 
     a SEND 5..6 1124 bytes in 2 packets: acked
@@ -21,6 +28,7 @@ What comes out are lines too::
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -32,12 +40,16 @@ import numpy as np
 
 from rocekit import wire
 from rocekit.build import build_frame, build_ip_cm, build_mad
+from rocekit.correlate import Correlation, correlate, journal_pairs
 from rocekit.decode import Decoder
 from rocekit.frames import LINKTYPE_ETHERNET, FrameBatch
+from rocekit.journal import Event as Entry
+from rocekit.journal import Journal
 from rocekit.pcapng_write import PcapngWriter
 from rocekit.psn import MASK
 from rocekit.tracker import Pair, Tracker
 from rocekit.wire_cm import CM_MESSAGES
+from rocekit.workrequests import read_programs
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
@@ -53,6 +65,22 @@ _ACKS = {
     "ACK": (wire.ACK, wire.NO_CREDITS),
     "NAK": (wire.NAK, wire.NAK_SEQUENCE_ERROR),
     "RNR": (wire.RNR_NAK, 12),
+}
+
+
+_EVENTS = {
+    "created": "qp_created",
+    "modified": "qp_modified",
+    "wr": "wr_posted",
+    "recv": "recv_posted",
+    "wc": "wc_polled",
+}
+_WORDS: dict[str, tuple[str, ...]] = {
+    "created": (),
+    "modified": (),
+    "wr": ("wr_id", "opcode", "length"),
+    "recv": ("wr_id", "length"),
+    "wc": ("wr_id", "status"),
 }
 
 
@@ -84,6 +112,7 @@ class Story:
             ("10.0.0.2", 4))}``.
         transport: of ``ACK``, ``NAK`` and ``RNR``.
         ip_ids: whether every host counts its datagrams in their IP identification; else it is 0.
+        clocks: by letter, by how many ns a program's clock is ahead of the capture's.
         common: arguments of ``build_frame`` for every packet (``vlan=7``, ``roce_version=1``).
     """
 
@@ -98,6 +127,7 @@ class Story:
         transport: str = "RC",
         ip_ids: bool = True,
         start_ns: int = START_NS,
+        clocks: dict[str, int] | None = None,
         **common: Any,
     ) -> None:
         self.ends = {"a": End(a, qpns[0], "b"), "b": End(b, qpns[1], "a")}
@@ -106,6 +136,8 @@ class Story:
             self.ends |= {one: End(*here, two), two: End(*there, one)}
         self.shots: list[Shot] = []
         self.now = start_ns
+        self.clocks = clocks or {}
+        self.entries: list[Entry] = []
         self.common = common
         self.transport = transport
         self.ip_ids = ip_ids
@@ -218,6 +250,9 @@ class Story:
 
     def _line(self, words: list[str]) -> None:
         first = words[0]
+        if first.lower() in self.ends and first.isupper():
+            self._program(first.lower(), words[1], words[2:])
+            return
         delay = re.fullmatch(r"\+(\d+)(ns|us|ms|s)", first)
         if delay is not None:
             self.now += int(delay[1]) * UNITS[delay[2]]
@@ -230,6 +265,37 @@ class Story:
             if plain and plain[-1] in _CODES:
                 fields["code"] = plain.pop()
             self.packet(first, words[1], *([int(w, 0) for w in plain] or [0]), **fields)
+
+    # ------------------------------------------------------------------ programs
+
+    def _program(self, who: str, event: str, words: list[str]) -> None:
+        fields: dict[str, Any] = {}
+        if event == "wr":
+            fields["signaled"] = "unsignaled" not in words
+        named = [w for w in words if "=" in w]
+        plain = [w for w in words if "=" not in w and w != "unsignaled"]
+        for name, word in zip(_WORDS[event], plain, strict=True):
+            fields[name] = _value(word)
+        fields |= {name: _value(word) for name, _, word in (w.partition("=") for w in named)}
+        self.entry(who, _EVENTS[event], **fields)
+
+    def entry(self, who: str, event: str, **fields: Any) -> Story:
+        """A journal line of the program at an end, about its QP, now."""
+        end = self.ends[who]
+        if event == "qp_created":
+            fields.setdefault("transport", self.transport)
+        time_ns = self.now + self.clocks.get(who, 0)
+        self.entries.append(Entry(time_ns, event, f"host-{who}", 1, (f"rxe_{who}", end.qpn), fields))
+        return self
+
+    def journal(self) -> Journal:
+        """What the programs wrote."""
+        return Journal(sorted(self.entries, key=lambda e: e.time_ns))
+
+    def write_journal(self, path: Path) -> Path:
+        """As JSON Lines."""
+        path.write_text("".join(json.dumps(e.to_dict()) + "\n" for e in self.entries))
+        return path
 
     # ------------------------------------------------------------------ what it comes to
 
@@ -246,6 +312,12 @@ class Story:
         tracker.finish()
         return Told(tracker, self.ends)
 
+    def correlated(self, **how: Any) -> tuple[Told, Correlation]:
+        """Tracked, its journal's QP pairs known, and put beside the journal."""
+        journal = self.journal()
+        told = self.track(pairs=journal_pairs(read_programs(journal)), **how)
+        return told, correlate(journal, told.tracker.connections, told.tracker.transfers)
+
     def write(self, path: Path) -> Path:
         """As a pcapng file."""
         with PcapngWriter(path) as writer:
@@ -254,10 +326,19 @@ class Story:
         return path
 
     def analyze(self, folder: Path, **rest: Any) -> Analysis:
-        """Through the whole way, by a file in ``folder``."""
+        """Through the whole way, by files in ``folder``."""
         import rocekit
 
+        if self.entries:
+            self.write_journal(folder / "story.journal.jsonl")
         return rocekit.analyze(self.write(folder / "story.pcapng"), **rest)
+
+
+def _value(word: str) -> int | str:
+    try:
+        return int(word, 0)
+    except ValueError:
+        return word
 
 
 def batch_of(shots: Sequence[Shot], first_number: int = 1) -> FrameBatch:

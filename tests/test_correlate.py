@@ -1,0 +1,333 @@
+"""Transfers beside the journal: whose work request each one is, how sure that is, and where its time went."""
+
+from __future__ import annotations
+
+import pytest
+from story import STEP_NS, Story, Told
+
+from rocekit.correlate import Correlation, timing
+
+KNOWN = """
+    A created
+    A modified state=RTR dest_qpn=0x12 path_mtu=1024 dest_ip=10.0.0.2 local_ip=10.0.0.1
+    A modified state=RTS sq_psn=5
+"""
+UNKNOWN = "A created"
+
+
+def matches(told: Told, correlation: Correlation) -> list[str]:
+    """A line a WR: ``7 psn SEND 5..6``, or ``7 -`` without a transfer."""
+    lines = []
+    for wr in correlation.work_requests:
+        words = "-" if wr.transfer is None else f"{wr.matched_by} {told.line(wr.transfer).split()[1:3]}"
+        lines.append(
+            f"{wr.wr_id} {words}".replace("'", "").replace("[", "").replace("]", "").replace(",", "")
+        )
+    return lines
+
+
+def tell(text: str, **how: object) -> list[str]:
+    return matches(*Story(text, **how).correlated())  # type: ignore[arg-type]
+
+
+TRAFFIC = """
+    A wr 1 SEND 2000
+    A wr 2 RDMA_READ 3000
+    A wr 3 ATOMIC_FETCH_AND_ADD 8
+    A wr 4 RDMA_WRITE 0
+    A wr 5 SEND 64
+    a RC_SEND_FIRST 5 1024
+    a RC_SEND_LAST  6 976
+    a RC_RDMA_READ_REQUEST 7 3000
+    a RC_FETCH_ADD 10
+    a RC_RDMA_WRITE_ONLY 11 0
+    a RC_SEND_ONLY 12 64
+    b ACK 6
+    b RC_RDMA_READ_RESPONSE_FIRST  7 1024
+    b RC_RDMA_READ_RESPONSE_MIDDLE 8 1024
+    b RC_RDMA_READ_RESPONSE_LAST   9 952
+    b RC_ATOMIC_ACKNOWLEDGE 10
+    b ACK 12
+    +5us
+    A wc 1 SUCCESS opcode=SEND
+    A wc 2 SUCCESS opcode=RDMA_READ
+    A wc 3 SUCCESS opcode=FETCH_ADD
+    A wc 4 SUCCESS opcode=RDMA_WRITE
+    A wc 5 SUCCESS opcode=SEND
+"""
+MATCHED = ["SEND 5..6", "READ 7..9", "FETCH_ADD 10", "WRITE 11", "SEND 12"]
+
+
+def test_the_starting_psn_fixes_every_requests_psns_by_arithmetic() -> None:
+    assert tell(KNOWN + TRAFFIC) == [f"{n} psn {words}" for n, words in enumerate(MATCHED, 1)]
+
+
+def test_the_cm_exchange_fixes_them_as_well() -> None:
+    story = Story(UNKNOWN).connect(5, 900).lines(TRAFFIC)
+    assert matches(*story.correlated()) == [f"{n} psn {words}" for n, words in enumerate(MATCHED, 1)]
+
+
+def test_without_a_starting_psn_operations_and_lengths_in_order_must_agree() -> None:
+    assert tell(UNKNOWN + TRAFFIC) == [f"{n} order {words}" for n, words in enumerate(MATCHED, 1)]
+
+
+def test_the_completion_comes_with_the_request() -> None:
+    told, _ = Story(KNOWN + TRAFFIC).correlated()
+    assert [(t.wr.wr_id, t.wc.status) for t in told.tracker.transfers if t.wr and t.wc] == [
+        (n, "SUCCESS") for n in range(1, 6)
+    ]
+
+
+def test_arithmetic_holds_across_the_wrap() -> None:
+    assert tell(
+        KNOWN.replace("sq_psn=5", "sq_psn=0xFFFFFF")
+        + """
+        A wr 1 SEND 3000
+        A wr 2 SEND 64
+        a RC_SEND_FIRST 0xFFFFFF 1024
+        a RC_SEND_MIDDLE 0 1024
+        a RC_SEND_LAST 1 952
+        a RC_SEND_ONLY 2 64
+        b ACK 2
+        """
+    ) == ["1 psn SEND 16777215..1", "2 psn SEND 2"]
+
+
+def test_arithmetic_finds_the_requests_of_a_capture_that_begins_late() -> None:
+    assert tell(
+        KNOWN
+        + """
+        A wr 1 SEND 5000
+        A wr 2 SEND 64
+        A wr 3 SEND 64
+        +1ms
+        a RC_SEND_ONLY 11 64
+        b ACK 11
+        """
+    ) == ["1 -", "2 -", "3 psn SEND 11"]
+
+
+def test_what_the_capture_missed_has_no_transfer_and_shifts_nothing() -> None:
+    assert tell(
+        KNOWN
+        + """
+        A wr 1 SEND 64
+        A wr 2 SEND 64
+        A wr 3 SEND 64
+        a RC_SEND_ONLY 5 64
+        # PSN 6 missed by the capture
+        a RC_SEND_ONLY 7 64
+        b ACK 7
+        """
+    ) == ["1 psn SEND 5", "2 -", "3 psn SEND 7"]
+
+
+def test_requests_that_were_never_sent_stay_without_a_transfer() -> None:
+    told, correlation = Story(
+        KNOWN
+        + """
+        A wr 1 SEND 64
+        A wr 2 SEND 64 errno=12
+        A wr 3 SEND 64
+        a RC_SEND_ONLY 5 64
+        b NAK 5 remote_operational_error
+        A wc 1 REM_OP_ERR
+        A wc 3 WR_FLUSH_ERR
+        """
+    ).correlated()
+    assert matches(told, correlation) == ["1 psn SEND 5", "2 -", "3 -"]
+    assert [(wr.wr_id, wr.refused) for wr in correlation.unmatched] == [(2, True), (3, False)]
+    unmatched = correlation.to_dict()["unmatched"]
+    assert [(u["wr"]["wr_id"], u["wc"] and u["wc"]["status"]) for u in unmatched] == [
+        (2, None),
+        (3, "WR_FLUSH_ERR"),
+    ]
+
+
+def test_a_starting_psn_that_fits_nothing_is_not_believed() -> None:
+    """A journal of another run, or a device that counts otherwise: order and length decide."""
+    wrong = KNOWN.replace("sq_psn=5", "sq_psn=70000").replace(
+        "A modified state=RTR dest_qpn=0x12", "A modified"
+    )
+    assert [line.split()[1] for line in tell(wrong + TRAFFIC)] == ["order"] * 5
+
+
+@pytest.mark.parametrize("posted", ["RDMA_WRITE 64", "SEND 65"])
+def test_what_differs_in_operation_or_length_is_never_matched(posted: str) -> None:
+    assert tell(f"{UNKNOWN}\n A wr 1 {posted}\n a RC_SEND_ONLY 5 64\n b ACK 5") == ["1 -"]
+
+
+def test_order_slides_to_the_requests_that_a_late_capture_shows() -> None:
+    assert tell(
+        UNKNOWN
+        + """
+        A wr 1 SEND 10
+        A wr 2 SEND 20
+        A wr 3 RDMA_WRITE 30
+        A wr 4 SEND 40
+        a RC_RDMA_WRITE_ONLY 900 30
+        a RC_SEND_ONLY 901 40
+        b ACK 901
+        """
+    ) == ["1 -", "2 -", "3 order WRITE 900", "4 order SEND 901"]
+
+
+def test_of_equal_requests_none_is_matched_to_a_transfer_sent_before_it_was_posted() -> None:
+    story = Story(
+        UNKNOWN + "\n a RC_SEND_ONLY 5 64\n b ACK 5\n +10us\n A wr 1 SEND 64\n a RC_SEND_ONLY 6 64\n b ACK 6"
+    )
+    assert matches(*story.correlated()) == ["1 order SEND 6"]
+
+
+def test_both_sides_of_a_connection_match_their_own_transfers() -> None:
+    assert tell(
+        """
+        A created
+        A modified dest_qpn=0x12 path_mtu=1024 sq_psn=5 rq_psn=900
+        B created
+        B modified dest_qpn=0x11 path_mtu=1024 sq_psn=900 rq_psn=5
+        A wr 1 SEND 64
+        B wr 2 SEND 32
+        a RC_SEND_ONLY 5 64
+        b RC_SEND_ONLY 900 32
+        b ACK 5
+        a ACK 900
+        """
+    ) == ["1 psn SEND 5", "2 psn SEND 900"]
+
+
+def test_a_ud_qps_psns_run_on_over_all_its_peers() -> None:
+    story = Story(
+        "A created\n A modified sq_psn=5 local_ip=10.0.0.1\n"
+        "A wr 1 SEND 64\n A wr 2 SEND 64\n A wr 3 SEND 32\n"
+        "a UD_SEND_ONLY 5 64\n c UD_SEND_ONLY 6 64\n a UD_SEND_ONLY 7 32",
+        transport="UD",
+        others={"cd": (("10.0.0.1", 0x11), ("10.0.0.3", 0x12))},
+    )
+    told, correlation = story.correlated()
+    assert matches(told, correlation) == ["1 psn SEND 5", "2 psn SEND 6", "3 psn SEND 7"]
+    assert {c.ips[1] for c in told.tracker.connections} == {"10.0.0.2", "10.0.0.3"}
+
+
+# ---------------------------------------------------------------------- receives
+
+
+def test_each_send_takes_one_receive_in_order_and_so_does_a_write_with_immediate() -> None:
+    told, _ = Story(
+        """
+        B created
+        B recv 11 4096
+        B recv 12 4096
+        a RC_SEND_ONLY 5 64
+        a RC_RDMA_WRITE_ONLY 6 64
+        a RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE 7 32 immediate=1
+        b ACK 7
+        B wc 11 SUCCESS opcode=RECV byte_len=64
+        B wc 12 SUCCESS opcode=RECV_RDMA_WITH_IMM byte_len=32
+        """
+    ).correlated()
+    received = [t.recv_wr.wr_id if t.recv_wr else None for t in told.tracker.transfers]
+    assert received == [11, None, 12]
+
+
+def test_a_ud_receive_counts_the_forty_bytes_of_the_grh() -> None:
+    told, _ = Story(
+        "B created\n B recv 11 4096\n a UD_SEND_ONLY 5 64\n B wc 11 SUCCESS opcode=RECV byte_len=104",
+        transport="UD",
+    ).correlated()
+    assert told[0].recv_wc is not None
+    assert told[0].recv_wc.wr_id == 11
+
+
+# ---------------------------------------------------------------------- clocks and time
+
+
+ROUND_TRIP = (
+    KNOWN
+    + """
+    A wr 1 SEND 64
+    +6us
+    a RC_SEND_ONLY 5 64
+    +9us
+    b ACK 5
+    +19us
+    A wc 1 SUCCESS opcode=SEND
+    """
+)
+
+
+def test_time_is_split_into_software_wire_and_completion() -> None:
+    told, correlation = Story(ROUND_TRIP).correlated()
+    time = timing(told[0], correlation.clocks)
+    assert time.software_ns == 6_000
+    assert time.wire_ns == 9_000 + STEP_NS
+    assert time.completion_ns == 19_000 + STEP_NS
+    assert time.total_ns == 6_000 + 10_000 + 20_000
+    assert time.recovery_ns == 0
+
+
+@pytest.mark.parametrize("ahead_ns", [0, 5_000, -5_000])
+def test_a_clock_offset_that_causality_allows_is_taken_for_none(ahead_ns: int) -> None:
+    _, correlation = Story(ROUND_TRIP, clocks={"a": ahead_ns}).correlated()
+    clock = correlation.clocks["host-a"]
+    assert clock.offset_ns == 0
+    assert (clock.low_ns, clock.high_ns) == (ahead_ns - 6_000, ahead_ns + 20_000)
+
+
+@pytest.mark.parametrize("ahead_ns", [3_000_000, -3_000_000])
+def test_a_clock_that_contradicts_causality_is_put_right_within_its_bounds(ahead_ns: int) -> None:
+    told, correlation = Story(ROUND_TRIP, clocks={"a": ahead_ns}).correlated()
+    clock = correlation.clocks["host-a"]
+    assert clock.low_ns is not None
+    assert clock.high_ns is not None
+    assert clock.low_ns <= ahead_ns <= clock.high_ns
+    assert clock.low_ns <= clock.offset_ns <= clock.high_ns
+    time = timing(told[0], correlation.clocks)
+    assert time.software_ns is not None
+    assert time.completion_ns is not None
+    assert time.software_ns >= 0
+    assert time.completion_ns >= 0
+    assert time.total_ns == 36_000  # measured by one clock: no offset can change it
+
+
+def test_every_host_has_a_clock_of_its_own() -> None:
+    story = Story(
+        """
+        A wr 1 SEND 64
+        B wr 2 SEND 32
+        +2us
+        a RC_SEND_ONLY 5 64
+        b RC_SEND_ONLY 900 32
+        b ACK 5
+        a ACK 900
+        A wc 1 SUCCESS opcode=SEND
+        B wc 2 SUCCESS opcode=SEND
+        """,
+        clocks={"b": 1_000_000_000},
+    )
+    _, correlation = story.correlated()
+    assert correlation.clocks["host-a"].offset_ns == 0
+    assert abs(correlation.clocks["host-b"].offset_ns - 1_000_000_000) <= 10_000
+
+
+def test_the_time_that_a_loss_cost_is_told_apart() -> None:
+    told, correlation = Story(
+        KNOWN
+        + """
+        A wr 1 SEND 64
+        a RC_SEND_ONLY 5 64
+        +500us
+        a RC_SEND_ONLY 5 64
+        b ACK 5
+        """
+    ).correlated()
+    time = timing(told[0], correlation.clocks)
+    assert time.recovery_ns == 500_000 + STEP_NS
+    assert time.wire_ns == 500_000 + 2 * STEP_NS
+
+
+def test_without_journal_there_is_still_the_time_on_the_wire() -> None:
+    told = Story("a RC_SEND_FIRST 5 1024\n a RC_SEND_LAST 6 1024\n +8us\n b ACK 6").track()
+    time = timing(told[0])
+    assert (time.software_ns, time.completion_ns, time.total_ns) == (None, None, None)
+    assert (time.sending_ns, time.acknowledging_ns, time.wire_ns) == (1_000, 9_000, 10_000)

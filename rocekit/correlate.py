@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from rocekit.journal import Journal
     from rocekit.transfers import Transfer
 
+#: Work requests that must agree in a row where capture and journal overlap only in part.
+LEAST_OVERLAP: Final = 4
+#: Operations of one PSN whose WR's length is no payload (a FLUSH's is the range to flush, A19.4).
+_ONE_PSN: Final = ATOMICS | {"FLUSH"}
 #: Neighbouring alignments tried when order alone must match.
 _SEARCH: Final = 256
 
@@ -263,7 +267,7 @@ def _agree(wr: WorkRequest, transfer: Transfer) -> bool:
     """Whether a WR can have become this transfer."""
     if wr.operation != transfer.operation:
         return False
-    if wr.operation in ATOMICS or transfer.status == "incomplete" or not transfer.ended:
+    if wr.operation in _ONE_PSN or transfer.status == "incomplete" or not transfer.ended:
         return True
     return wr.length == transfer.bytes
 
@@ -295,7 +299,7 @@ def _match_by_psn(
                 wrong += 1
                 transfer = None
         plan.append((wr, at, transfer))
-        at += 1 if wr.operation in ATOMICS or qp.transport == "UD" else wire.psns_of(wr.length, mtu)
+        at += 1 if wr.operation in _ONE_PSN or qp.transport == "UD" else wire.psns_of(wr.length, mtu)
     if not agreed or wrong > agreed // 16:
         return False
     for wr, first, transfer in plan:
@@ -306,22 +310,26 @@ def _match_by_psn(
 
 
 def _match_by_order(wrs: list[WorkRequest], transfers: list[Transfer]) -> None:
-    """Slide the two sequences over each other until operations and lengths agree."""
+    """Slide the two sequences over each other until operations and lengths agree wherever they overlap.
+
+    An overlap that leaves out some of the shorter sequence (the capture and the journal began and ended at
+    different times) counts only where it is long enough not to be an accident.
+    """
+    shortest = min(len(wrs), len(transfers))
     best: tuple[int, int, int] | None = None
-    for shift in _shifts(wrs, transfers):
-        low, high = max(0, -shift), min(len(transfers), len(wrs) - shift)
-        if high <= low:
+    chosen = range(0)
+    shift = 0
+    for candidate in _shifts(wrs, transfers):
+        overlap = range(max(0, -candidate), min(len(transfers), len(wrs) - candidate))
+        if len(overlap) < shortest and len(overlap) < max(LEAST_OVERLAP, shortest // 2):
             continue
-        if all(_agree(wrs[k + shift], transfers[k]) for k in range(low, high)):
-            late = sum(wrs[k + shift].posted_ns > transfers[k].first_ns for k in range(low, high))
-            score = (-late, high - low, -abs(shift))
-            if best is None or score > best:
-                best = score
-                chosen = (shift, low, high)
-    if best is None:
-        return
-    shift, low, high = chosen
-    for k in range(low, high):
+        if not all(_agree(wrs[k + candidate], transfers[k]) for k in overlap):
+            continue
+        late = sum(wrs[k + candidate].posted_ns > transfers[k].first_ns for k in overlap)
+        score = (-late, len(overlap), -abs(candidate))
+        if best is None or score > best:
+            best, chosen, shift = score, overlap, candidate
+    for k in chosen:
         _join(wrs[k + shift], transfers[k], "order")
 
 

@@ -164,10 +164,10 @@ class TransferTruth:
         return len({s.psn for s in request.requests}) == request.last_psn - request.first_psn + 1
 
     def _seen(self) -> tuple[int, int]:
-        """Last PSN and bytes, as far as packets said: nothing announces how long a SEND will be."""
+        """Last PSN and bytes of what was sent: a message cut off by an error carried no more."""
         request = self.request
         last = max((s.psn for s in request.requests), default=request.last_psn)
-        if request.operation != "SEND" or last == request.last_psn:
+        if request.operation not in ("SEND", "WRITE") or last == request.last_psn:
             return request.last_psn, request.bytes
         return last, (last - request.first_psn + 1) * self.path_mtu
 
@@ -175,12 +175,14 @@ class TransferTruth:
         """The keys of a transfer in ``rocekit analyze --format json`` that this can know."""
         request = self.request
         last_psn, length = self._seen()
+        # What rides on the last packet is not known before it is sent.
+        told = any(s.psn == request.last_psn for s in request.requests)
         again = sum(s.round > 0 for s in request.requests) + sum(r.round > 0 for r in self.responses)
         return {
             "requester": request.requester._asdict(),
             "operation": request.operation,
-            "immediate": request.immediate,
-            "invalidate_rkey": request.invalidate_rkey,
+            "immediate": request.immediate if told else None,
+            "invalidate_rkey": request.invalidate_rkey if told else None,
             "bytes": length,
             "packets": last_psn - request.first_psn + 1,
             "first_psn": request.first_psn & MASK,

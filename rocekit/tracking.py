@@ -54,11 +54,11 @@ class Requests(Assembly):
             return
         time_ns, frame = r.time_ns[i], r.frame[i]
         self.last_rx_ns, self.last_answer = time_ns, p
+        if self.unanswered is not None:
+            self._answer(self.unanswered, p, frame)
         if operation == "ACK":
             syndrome = r.syndrome[i]
             kind = wire.syndrome_kind(syndrome)
-            if self.unanswered is not None:
-                self._answer(self.unanswered, p, frame)
             if kind == wire.ACK:
                 self._acknowledge(p + 1, time_ns, frame)
             else:

@@ -93,7 +93,10 @@ def price(stories: Sequence[Story]) -> str:
 
 def timeout_evidence(evidence: Evidence, stories: Sequence[Story]) -> dict[str, Any]:
     """The silence before repeats beside the local ACK timeout that was agreed."""
-    waits = sorted(s.repeats[0].waited_ns for s in stories if s.repeats)
+    waits = sorted(
+        [s.repeats[0].waited_ns for s in stories if s.repeats]
+        + [s.unseen.waited_ns for s in stories if s.unseen is not None]
+    )
     if not waits:
         return {}
     found: dict[str, Any] = {"waited_min_ns": waits[0], "waited_max_ns": waits[-1]}

@@ -110,6 +110,13 @@ class Evidence:
                 found[place[0].id, place[1]] = qp
         return found
 
+    def posted_ns(self, transfer: Transfer) -> int | None:
+        """When a transfer's work request was posted, in the capture's time; None without journal."""
+        if self.journal is None or transfer.wr is None:
+            return None
+        clock = self.journal.clocks.get(transfer.wr.qp.host)
+        return int(transfer.wr.posted_ns) - (0 if clock is None else int(clock.offset_ns))
+
     @cached_property
     def _exchange_of(self) -> Mapping[int, Exchange]:
         return {e.connection.id: e for e in self.exchanges if e.connection is not None}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
-from rocekit.findings.stories import ANSWERED
 from rocekit.findings.words import count, end, wire_psn
 
 if TYPE_CHECKING:
@@ -14,13 +13,16 @@ if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.transfers import Transfer
 
+#: Operations for which a responder keeps resources (9.4.3, 9.4.5).
+_LIMITED: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP"})
+
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for connection in evidence.connections:
         for side in (0, 1):
             limit = _limit(connection, side)
             asked = [
-                t for t in evidence.transfers_of.get((connection.id, side), ()) if t.operation in ANSWERED
+                t for t in evidence.transfers_of.get((connection.id, side), ()) if t.operation in _LIMITED
             ]
             if limit is None or not asked:
                 continue

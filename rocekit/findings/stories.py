@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit import wire
 from rocekit.findings.corruption import blame_corruption
 from rocekit.findings.evidence import status_of
+from rocekit.findings.unseen import unseen_losses
 from rocekit.transfers import ACKED
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ MTU_MISMATCH: Final = "mtu-mismatch"
 NEEDLESS: Final = "needless-repeat"
 
 #: Operations whose answer carries data: what a lost answer costs, an acknowledgement cannot make good.
-ANSWERED: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP"})
+ANSWERED: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP", "FLUSH", "ATOMIC_WRITE"})
 #: Silence after the last repeat, in its own intervals, that says the requester gave up and not only the
 #: capture.
 _GAVE_UP_INTERVALS: Final = 2.5
@@ -128,6 +129,7 @@ class Story:
         lost: how many packets the capture shows to have been lost, at least 1 for the losses.
         bad_frames: corrupted packets that are the cause.
         gave_up: whether the requester stopped trying.
+        unseen: the wait before a transfer whose first transmission the capture does not show.
     """
 
     connection: Connection
@@ -144,6 +146,7 @@ class Story:
     lost: int = 1
     bad_frames: list[int] = field(default_factory=list)
     gave_up: bool = False
+    unseen: Event | None = None
 
     @property
     def time_ns(self) -> int:
@@ -161,7 +164,7 @@ class Story:
 
     def _events(self) -> list[Event]:
         own = [*self.naks, *self.rnrs, *self.late, *(g.opener for g in self.go_backs)]
-        return [self.hole, *own] if self.hole is not None else own
+        return [e for e in (self.hole, self.unseen) if e is not None] + own
 
     @property
     def repeats(self) -> list[GoBack]:
@@ -187,6 +190,8 @@ class Story:
         begin.
         """
         repeats = self.repeats
+        if self.unseen is not None:
+            return self.unseen.waited_ns
         if not repeats:
             return 0
         first = repeats[0]
@@ -231,6 +236,7 @@ def tell(evidence: Evidence) -> list[Story]:
         stories += _Teller(connection, side, marks).tell()
     doubtful = [story for story in stories if not _name(evidence, story)]
     _decide(evidence, doubtful, [story for story in stories if story.rule])
+    stories += unseen_losses(evidence, stories)
     blame_corruption(evidence, stories)
     return sorted(stories, key=lambda s: s.time_ns)
 
@@ -565,6 +571,9 @@ def _decide(evidence: Evidence, doubtful: list[Story], named: list[Story]) -> No
         if story.go_backs[0].opener.mid_message:
             _decide_mid_message(evidence, story, lossy=bool(before[ask]))
             continue
+        story.psn = max(
+            story.psn, story.go_backs[0].opener.sent_psn
+        )  # what came behind it would have drawn a NAK
         by_answer = before[answer] + before[ask]
         by_request = behind[ask] + behind[answer]
         transfer = story.transfer

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.told(RULE.name):
         connection, side = stories[0].connection, stories[0].side
-        doubtful = sum(not s.certain and not s.go_backs[0].opener.mid_message for s in stories)
-        stalled = sum(not s.certain and s.go_backs[0].opener.mid_message for s in stories)
+        open_ = [s.go_backs[0].opener for s in stories if not s.certain]
+        doubtful = sum(not e.mid_message for e in open_)
+        stalled = len(open_) - doubtful
         found = costs(stories) | timeout_evidence(evidence, stories)
         found |= {"or_acknowledgement_lost": doubtful, "or_sender_stalled": stalled}
         waited = duration(found.get("waited_max_ns", 0))

@@ -1,0 +1,60 @@
+"""Losses that packets alone cannot show: lost before the capture point, and seen only when sent again.
+
+The journal says when it was posted. If nothing else kept the send queue busy and its first packet is seen one
+local ACK timeout later, then what is seen is the repeat.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocekit.transfers import Event
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories import Story
+    from rocekit.transfers import Transfer
+
+#: The wait in local ACK timeouts. The specification allows four; a wait this long is as likely the host's.
+_EARLIEST: Final = 0.95
+_LATEST: Final = 1.6
+
+
+def unseen_losses(evidence: Evidence, known: list[Story]) -> list[Story]:
+    """The losses at the end of a burst of which the capture shows only the repeat."""
+    from rocekit.findings.stories import TAIL_LOSS, Story
+
+    found: list[Story] = []
+    if evidence.journal is None:
+        return found
+    told = {(s.connection.id, s.side, t.id) for s in known for t in s.transfers}
+    for (number, side), transfers in evidence.transfers_of.items():
+        connection = evidence.connections_by_id[number]
+        timeout_ns = evidence.timeout_ns(connection, side)
+        if timeout_ns is None or connection.transport != "RC":
+            continue
+        busy_ns = 0
+        for transfer in sorted(transfers, key=lambda t: t.first_psn):
+            posted_ns = evidence.posted_ns(transfer)
+            wait = None if posted_ns is None else transfer.first_ns - max(posted_ns, busy_ns)
+            on_time = wait is not None and _EARLIEST * timeout_ns <= wait <= _LATEST * timeout_ns
+            if wait is not None and on_time and (number, side, transfer.id) not in told:
+                found.append(
+                        Story(
+                            connection, side, transfer.first_psn, transfers=[transfer], rule=TAIL_LOSS,
+                            unseen=_wait(transfer, wait),
+                        )
+                    )  # fmt: skip
+            busy_ns = max(busy_ns, transfer.last_ns, transfer.acked_ns or 0)
+    return found
+
+
+def _wait(transfer: Transfer, waited_ns: int) -> Event:
+    return Event(
+        "unseen",
+        transfer.first_ns,
+        transfer.first_frame,
+        transfer.first_psn,
+        transfer.last_psn,
+        waited_ns=waited_ns,
+    )

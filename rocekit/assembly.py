@@ -17,8 +17,8 @@ from rocekit.wire import ENDS, OPERATION, STARTS
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
+    from rocekit.ledger import Sink
     from rocekit.rows import Rows
-    from rocekit.tracker import Tracker
 
 #: A PSN this far from what is known belongs to another life of the QP, or to a hole of the capture as large.
 RESYNC: Final = 1 << 17
@@ -41,8 +41,8 @@ class Assembly(GoBack):
         begin: the starting PSN.
     """
 
-    def __init__(self, connection: Connection, side: int, tracker: Tracker, *, reliable: bool) -> None:
-        super().__init__(connection, side, tracker, reliable=reliable)
+    def __init__(self, connection: Connection, side: int, sink: Sink, *, reliable: bool) -> None:
+        super().__init__(connection, side, sink, reliable=reliable)
         self.started = False
         self.begin = 0
         self.ack_ns = 0
@@ -254,7 +254,7 @@ class Assembly(GoBack):
                 transfer.bytes += len(transfer.missing) * self.connection.path_mtu
         if not self.reliable:
             transfer.status = SENT if transfer.started and not transfer.missing else INCOMPLETE
-            self.tracker.ended(transfer)
+            self.sink.ended(transfer)
         elif self.acked > transfer.first_psn:
             self._settle()
 
@@ -275,7 +275,7 @@ class Assembly(GoBack):
         transfer.status = INCOMPLETE
         if transfer in self.unacked:
             self.unacked.remove(transfer)
-        self.tracker.ended(transfer)
+        self.sink.ended(transfer)
 
     def _drain(self) -> None:
         while self.ahead:

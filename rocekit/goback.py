@@ -15,8 +15,8 @@ from rocekit.wire import OPERATION
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
+    from rocekit.ledger import Sink
     from rocekit.rows import Rows
-    from rocekit.tracker import Tracker
 
 #: Sent packets remembered: when, and with which IP identification.
 RING: Final = 64
@@ -38,8 +38,8 @@ class GoBack(Ledger):
         shortest_timeout_ns: the shortest wait seen that only a timer explains; 0 before the first.
     """
 
-    def __init__(self, connection: Connection, side: int, tracker: Tracker, *, reliable: bool) -> None:
-        super().__init__(connection, side, tracker, reliable=reliable)
+    def __init__(self, connection: Connection, side: int, sink: Sink, *, reliable: bool) -> None:
+        super().__init__(connection, side, sink, reliable=reliable)
         self.last_tx_ns = 0
         self.last_rx_ns = 0
         self.last_answer = -1

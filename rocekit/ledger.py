@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rocekit import wire
 from rocekit.transfers import Event, Transfer
@@ -16,7 +16,6 @@ from rocekit.transfers import Event, Transfer
 if TYPE_CHECKING:
     from rocekit.connections import Connection
     from rocekit.rows import Rows
-    from rocekit.tracker import Tracker
 
 #: Finished transfers kept so that late repeats find theirs.
 WINDOW: Final = 1024
@@ -25,6 +24,21 @@ ATOMICS: Final = frozenset({"FETCH_ADD", "CMP_SWAP"})
 #: Operations that an answer of their own completes, and no acknowledgement of a later PSN.
 NEEDS_ANSWER: Final = ATOMICS | {"READ", "FLUSH", "ATOMIC_WRITE"}
 _HAS_RETH: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.RETH in o.headers)
+
+
+class Sink(Protocol):
+    """Takes the transfers of all connections as they begin, change and end."""
+
+    def next_id(self) -> int:
+        """The number of the next transfer."""
+
+    def began(self, transfer: Transfer) -> None: ...
+
+    def changed(self, transfer: Transfer) -> None:
+        """An event befell it."""
+
+    def ended(self, transfer: Transfer) -> None:
+        """It is acknowledged, refused, or will not go on; later repeats may still change it."""
 
 
 class Ledger:
@@ -39,10 +53,10 @@ class Ledger:
         unacked: transfers in order that nothing acknowledged.
     """
 
-    def __init__(self, connection: Connection, side: int, tracker: Tracker, *, reliable: bool) -> None:
+    def __init__(self, connection: Connection, side: int, sink: Sink, *, reliable: bool) -> None:
         self.connection = connection
         self.side = side
-        self.tracker = tracker
+        self.sink = sink
         self.reliable = reliable
         self.expected = 0
         self.high = 0
@@ -67,7 +81,7 @@ class Ledger:
     def _open(self, r: Rows, i: int, p: int, operation: str) -> Transfer:
         time_ns, frame, opcode = r.time_ns[i], r.frame[i], r.opcode[i]
         transfer = Transfer(
-            self.tracker.next_id(),
+            self.sink.next_id(),
             self.connection,
             self.side,
             operation,
@@ -87,7 +101,7 @@ class Ledger:
         self.firsts.append(p)
         if len(self.window) > 2 * WINDOW:
             del self.window[:WINDOW], self.firsts[:WINDOW]
-        self.tracker.began(transfer)
+        self.sink.began(transfer)
         if self.reliable:
             self.unacked.append(transfer)
         return transfer
@@ -146,7 +160,7 @@ class Ledger:
         elif kind == "hole" and transfer.is_read and event.psn > transfer.first_psn:
             return event  # the PSNs of a READ's responses, before their number was known
         events.append(event)
-        self.tracker.changed(transfer)
+        self.sink.changed(transfer)
         return event
 
     def _give_pending(self) -> None:

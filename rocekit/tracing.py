@@ -182,23 +182,5 @@ class Trace:
         return merge(journals) if journals else None
 
 
-def trace(
-    interface: str,
-    *,
-    duration_s: float | None = None,
-    transfers: int | None = None,
-    write: str | Path | None = None,
-    promiscuous: bool = False,
-    snaplen: int | None = None,
-    journals: Iterable[str | Path] = (),
-) -> Trace:
-    """Trace an interface: see ``Trace``."""
-    return Trace(
-        interface,
-        duration_s=duration_s,
-        transfers=transfers,
-        write=write,
-        promiscuous=promiscuous,
-        snaplen=snaplen,
-        journals=journals,
-    )
+#: ``rocekit.trace("eth0")`` reads as what it does.
+trace = Trace

@@ -18,8 +18,8 @@ from rocekit.wire import ENDS, OPERATION, STARTS
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
+    from rocekit.ledger import Sink
     from rocekit.rows import Rows
-    from rocekit.tracker import Tracker
 
 
 class Requests(Assembly):
@@ -28,7 +28,7 @@ class Requests(Assembly):
     Args:
         connection: whose side it is.
         side: 0 for ``a``, 1 for ``b``.
-        tracker: takes the transfers as they begin and end.
+        sink: takes the transfers as they begin and end.
         reliable: False for UC, which nobody acknowledges.
 
     Attributes:
@@ -36,8 +36,8 @@ class Requests(Assembly):
         dead: whether a fatal NAK ended the QP.
     """
 
-    def __init__(self, connection: Connection, side: int, tracker: Tracker, *, reliable: bool) -> None:
-        super().__init__(connection, side, tracker, reliable=reliable)
+    def __init__(self, connection: Connection, side: int, sink: Sink, *, reliable: bool) -> None:
+        super().__init__(connection, side, sink, reliable=reliable)
         self.awaiting: list[Transfer] = []
         self.dead = False
         self._answer_psn = [-1] * RING
@@ -125,7 +125,7 @@ class Requests(Assembly):
         transfer.acked_frame = frame
         if time_ns >= transfer.last_ns:
             transfer.last_frame = frame
-        self.tracker.ended(transfer)
+        self.sink.ended(transfer)
 
     def _answered(self, transfer: Transfer, r: Rows, i: int) -> None:
         """An atomic's, FLUSH's or ATOMIC WRITE's answer."""
@@ -164,7 +164,7 @@ class Requests(Assembly):
             last.first_sight += event.first_sight
         else:
             transfer.events.append(event)
-        self.tracker.changed(transfer)
+        self.sink.changed(transfer)
 
     def _read_response(self, r: Rows, i: int, p: int) -> None:
         opcode = r.opcode[i]
@@ -274,7 +274,7 @@ class Requests(Assembly):
             transfer.acked_frame = frame
             self._extend(transfer, transfer.last_ns, frame)
             transfer.last_frame = frame
-            self.tracker.ended(transfer)
+            self.sink.ended(transfer)
 
     def finalise(self) -> None:
         """The capture ends here: close what is open."""
@@ -288,7 +288,7 @@ class Requests(Assembly):
             transfer.status = INCOMPLETE
         for transfer in (*self.awaiting, *self.unacked):
             if transfer.status != UNACKNOWLEDGED:
-                self.tracker.ended(transfer)
+                self.sink.ended(transfer)
                 continue
             if transfer.is_read and transfer.response_next > transfer.first_psn:
                 if transfer.response_next > transfer.last_psn and transfer.started:
@@ -298,7 +298,7 @@ class Requests(Assembly):
                 transfer.status = INCOMPLETE
             elif not transfer.started or not transfer.ended:
                 transfer.status = INCOMPLETE
-            self.tracker.ended(transfer)
+            self.sink.ended(transfer)
         self.awaiting.clear()
         self.unacked.clear()
         for event in self.pending:

@@ -1,0 +1,174 @@
+"""The scenarios of ``rocekit inject`` over soft devices: two processes of one machine, or one interface."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from rocekit import inject
+from rocekit.analysis import analyze
+from rocekit.endpoint import EndpointOptions
+from rocekit.errors import RocekitError, VerbsError
+from rocekit.inject import Outcome, Settings
+from rocekit.scenarios import SCENARIOS
+from rocekit.scenarios.base import Plan
+from rocekit.soft.backend import SoftEndpoint, soft_backend
+from rocekit.soft.faults import Fault
+from rocekit.soft.packet import Datagram
+from rocekit.soft.wire_interface import InterfaceLink
+from rocekit.soft.wire_local import LocalLink
+
+
+def talk(
+    plan: Plan,
+    tmp_path: Path,
+    *,
+    device: str | None = None,
+    server_ip: str,
+    client_ip: str,
+    faults: tuple[Fault, ...] = (),
+) -> Outcome:
+    """Run a scenario with its server in a thread; leaves the client's capture and the journals of both."""
+    outcomes: dict[str, Outcome | RocekitError] = {}
+    ready = threading.Event()
+
+    def settings(role: str, ip: str) -> Settings:
+        return Settings(
+            endpoint=EndpointOptions(device=device, ip=ip),
+            timeout_s=10,
+            journal=tmp_path / f"{role}.journal.jsonl",
+        )
+
+    def serve() -> None:
+        try:
+            outcomes["server"] = inject.serve(
+                plan.scenario,
+                settings("server", server_ip),
+                ready=lambda ip: ready.set(),
+                make=soft_backend(),
+            )
+        except RocekitError as error:
+            outcomes["server"] = error
+            ready.set()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    assert ready.wait(10)
+    make = soft_backend(capture=tmp_path / "x.pcapng", faults=faults)
+    try:
+        outcome = inject.call(server_ip, plan, settings("client", client_ip), make=make)
+    finally:
+        thread.join(20)
+    assert isinstance(outcomes["server"], Outcome), outcomes["server"]
+    return outcome
+
+
+@pytest.fixture
+def ips() -> tuple[str, str]:
+    """Two addresses that no other test run has."""
+    n = os.getpid() % 60_000
+    return f"127.{n >> 8}.{n & 0xFF}.2", f"127.{n >> 8}.{n & 0xFF}.3"
+
+
+@pytest.mark.parametrize("scenario", list(SCENARIOS))
+def test_every_scenario_runs_without_privileges_and_every_wr_is_explained(
+    scenario: str, tmp_path: Path, ips: tuple[str, str]
+) -> None:
+    size = 8 if scenario == "atomic" else 3000
+    plan = Plan(scenario, size, 5, qps=2)
+    outcome = talk(plan, tmp_path, server_ip=ips[0], client_ip=ips[1])
+    assert outcome.samples is not None
+    journals = [tmp_path / f"{role}.journal.jsonl" for role in ("client", "server")]
+    analysis = analyze(tmp_path / "x.pcapng", journals=journals)
+    assert len(analysis.connections) == 2
+    assert {t.status for t in analysis.transfers} == {"acked"}
+    assert analysis.capture.counts.bad_icrc == 0
+    assert all(t.wr is not None for t in analysis.transfers)
+
+
+def test_a_packet_dropped_on_purpose_is_found(tmp_path: Path, ips: tuple[str, str]) -> None:
+    faults = (Fault("drop", psn=4),)
+    talk(Plan("ping-write", 65536, 2), tmp_path, server_ip=ips[0], client_ip=ips[1], faults=faults)
+    troubled = [t for t in analyze(tmp_path / "x.pcapng").transfers if t.naks]
+    assert [t.operation for t in troubled] == ["WRITE"]
+
+
+def test_a_server_that_is_not_there_is_named(ips: tuple[str, str]) -> None:
+    settings = Settings(endpoint=EndpointOptions(ip=ips[1]), timeout_s=0.3)
+    with pytest.raises(VerbsError, match=r"no answer within 0\.3 s"):
+        inject.call(ips[0], Plan("ping-sr", 8, 1), settings, make=soft_backend())
+
+
+def test_nobody_listening_is_named(ips: tuple[str, str]) -> None:
+    with SoftEndpoint(EndpointOptions(ip=ips[0])) as other:
+        settings = Settings(endpoint=EndpointOptions(ip=ips[1]), timeout_s=5)
+        found: list[RocekitError] = []
+
+        def call() -> None:
+            try:
+                inject.call(ips[0], Plan("ping-sr", 8, 1), settings, make=soft_backend())
+            except RocekitError as error:
+                found.append(error)
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        assert isinstance(other, SoftEndpoint)
+        while thread.is_alive():
+            other.turn()
+        assert "is its server running?" in str(found[0])
+
+
+def test_an_address_has_one_device_unless_another_will_do(ips: tuple[str, str]) -> None:
+    first = LocalLink(ips[0])
+    try:
+        with pytest.raises(VerbsError, match="is there already"):
+            LocalLink(ips[0])
+        other = LocalLink(ips[0], shift=True)
+        assert other.address != ips[0]
+        other.close()
+    finally:
+        first.close()
+
+
+def test_a_reader_that_does_not_read_holds_the_sender_up_and_loses_nothing(ips: tuple[str, str]) -> None:
+    a, b = LocalLink(ips[0]), LocalLink(ips[1])
+    try:
+        went = 0
+        while a.send(Datagram(ips[0], ips[1], went.to_bytes(4, "big"), 0)):
+            went += 1
+        assert went > 0
+        assert [int.from_bytes(data, "big") for data in b.receive()] == list(range(went))
+        assert a.send(Datagram(ips[0], ips[1], b"more", 0))
+    finally:
+        a.close()
+        b.close()
+
+
+def test_an_interface_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(VerbsError, match=r"no interface nowhere0; there is .*lo"):
+        InterfaceLink("nowhere0")
+
+
+def test_without_privilege_the_line_that_grants_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("rocekit.soft.wire_interface.socket.socket", refuse)
+    with pytest.raises(VerbsError, match=r"setcap cap_net_raw\+ep"):
+        InterfaceLink("lo", "127.0.0.1")
+
+
+@pytest.mark.usefixtures("root")
+def test_loopback_is_an_interface_like_any_other(tmp_path: Path, ips: tuple[str, str]) -> None:
+    outcome = talk(Plan("ping-read", 3000, 3), tmp_path, device="lo", server_ip=ips[0], client_ip=ips[1])
+    assert outcome.device == f"soft@{ips[1]}"
+    assert {t.status for t in analyze(tmp_path / "x.pcapng").transfers} == {"acked"}
+
+
+@pytest.mark.usefixtures("root")
+def test_an_address_that_the_machine_has_not_is_named() -> None:
+    with pytest.raises(VerbsError, match=r"this machine has no address 192.0.2.77"):
+        InterfaceLink("lo", "192.0.2.77")

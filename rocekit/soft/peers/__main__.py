@@ -1,0 +1,68 @@
+"""``python -m rocekit.soft.peers PROGRAM …``: one side of rping or of a ping-pong, over a soft device."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rocekit.errors import RocekitError
+from rocekit.soft.fault_file import fault_from_words
+from rocekit.soft.peers import pingpong, rping
+from rocekit.soft.peers.party import Party
+
+PROGRAMS = ("rping", "rc_pingpong", "uc_pingpong", "ud_pingpong")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m rocekit.soft.peers", description=__doc__)
+    parser.add_argument("program", choices=PROGRAMS)
+    parser.add_argument("host", nargs="?", help="the server; without it, be the server")
+    parser.add_argument("-d", "--device", metavar="INTERFACE", help="default: the wire within this machine")
+    parser.add_argument("--ip", help="default: the interface's first address")
+    parser.add_argument("-n", "--count", type=int, default=10)
+    parser.add_argument("-s", "--size", type=int, default=4096)
+    parser.add_argument("-m", "--mtu", type=int, default=1024)
+    parser.add_argument("-p", "--port", type=int)
+    parser.add_argument("--capture", type=Path)
+    parser.add_argument("--fault", action="append", default=[], help="qpn=1,psn=4,type=drop or drop=2%%")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--timeout", type=float, default=30.0)
+    given = parser.parse_args()
+    try:
+        faults = [fault_from_words(words) for words in given.fault]
+        with Party(
+            given.device,
+            given.ip,
+            capture=given.capture,
+            faults=faults,
+            seed=given.seed,
+            timeout_s=given.timeout,
+        ) as party:
+            print(f"{given.program} on {party.ip}", flush=True)
+            if given.program == "rping":
+                port = given.port or rping.PORT
+                if given.host is None:
+                    rounds = rping.serve(party, port=port)
+                else:
+                    rounds = rping.call(party, given.host, port=port, count=given.count, size=given.size)
+            else:
+                rounds = pingpong.run(
+                    party,
+                    given.program[:2].upper(),
+                    given.host,
+                    port=given.port or pingpong.PORT,
+                    count=given.count,
+                    size=given.size,
+                    path_mtu=given.mtu,
+                )
+            counters = {name: n for name, n in party.device.counters.as_dict().items() if n}
+            print(f"{rounds} rounds, data verified; {counters}")
+    except RocekitError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""What the peers have in common: a soft device on an interface, memory, and waiting with a limit."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rocekit.endpoint import Deadline
+from rocekit.errors import ScenarioError, VerbsError
+from rocekit.pcapng_write import PcapngWriter
+from rocekit.soft.cm_id import CmEvent, CmId
+from rocekit.soft.device import Device
+from rocekit.soft.faults import Fault
+from rocekit.soft.memory import MR, PD
+from rocekit.soft.qp import Qp
+from rocekit.soft.realtime import Link, Shell
+from rocekit.soft.wire_interface import InterfaceLink
+from rocekit.soft.wire_local import LocalLink
+from rocekit.soft.work import WC, RecvWR, SendWR, Sge
+
+RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC")
+_IDLE_S = 0.002
+
+
+class Party:
+    """A soft device and one program's needs.
+
+    Args:
+        interface: where its wire is; None for the wire within this machine.
+        timeout_s: how long nothing may happen.
+    """
+
+    def __init__(
+        self,
+        interface: str | None,
+        ip: str | None,
+        *,
+        capture: str | Path | None = None,
+        faults: Iterable[Fault] = (),
+        seed: int = 0,
+        timeout_s: float = 30.0,
+    ) -> None:
+        link: Link = LocalLink(ip) if interface is None else InterfaceLink(interface, ip)
+        self.resources = contextlib.ExitStack()
+        self.resources.callback(link.close)
+        sink = None
+        if capture is not None:
+            sink = PcapngWriter(capture, interface_name=interface)
+            self.resources.callback(sink.close)
+        self.ip = link.address
+        self.device = Device(f"soft@{self.ip}", [self.ip], seed=seed)
+        self.shell = Shell(self.device, link, capture=sink, faults=faults, seed=seed)
+        self.mtu = link.path_mtu
+        self.timeout_s = timeout_s
+        self.pd: PD = self.device.alloc_pd()
+        self.cq = self.device.create_cq(4096)
+        self.completions: list[WC] = []
+        self.events: list[CmEvent] = []
+        self.ending = False
+        """Requests that are flushed from now on are no failure."""
+
+    def __enter__(self) -> Party:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.resources.close()
+
+    @property
+    def now(self) -> int:
+        return self.shell.now()
+
+    def memory(self, size: int) -> MR:
+        """``size`` registered bytes that the peer may do anything with."""
+        return self.device.reg_mr(self.pd, self.device.memory.alloc(size), size, RIGHTS)
+
+    def qp(self, transport: str, **options: Any) -> Qp:
+        """A QP in INIT."""
+        qp = self.device.create_qp(self.pd, transport, self.cq, **options)
+        if transport == "UD":
+            self.device.modify_qp(qp, self.now, state="INIT", qkey=options.get("qkey", 0x1111_1111))
+        else:
+            self.device.modify_qp(qp, self.now, state="INIT", access=RIGHTS)
+        return qp
+
+    def turn(self) -> None:
+        """Let the device work once, or wait a moment."""
+        if not self.shell.pump():
+            self.shell.wait(_IDLE_S)
+            self.shell.pump()
+        for wc in self.device.poll_cq(self.cq, 256):
+            if wc.status == "WR_FLUSH_ERR" and self.ending:
+                continue
+            if wc.status != "SUCCESS":
+                raise ScenarioError(f"WR {wc.wr_id} on QP {wc.qpn:#x} ended with {wc.status}")
+            self.completions.append(wc)
+        self.events += self.device.cm.events()
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Work until the condition holds.
+
+        Raises:
+            ScenarioError: a request failed, or nothing of the kind happened in time.
+        """
+        deadline = Deadline(self.timeout_s)
+        while not condition():
+            self.turn()
+            if deadline.passed() and not condition():
+                raise ScenarioError(f"{what}: not within {self.timeout_s:g} s")
+
+    def done(self, wr_id: int) -> WC:
+        """Wait for the completion of a request."""
+        self.until(lambda: any(wc.wr_id == wr_id for wc in self.completions), f"completion of WR {wr_id}")
+        wc = next(wc for wc in self.completions if wc.wr_id == wr_id)
+        self.completions.remove(wc)
+        return wc
+
+    def event(self, *types: str) -> CmEvent:
+        """Wait for the next CM event, which must be one of these."""
+        self.until(lambda: bool(self.events), f"CM event {' or '.join(types)}")
+        event = self.events.pop(0)
+        if event.type not in types:
+            raise ScenarioError(f"CM event {event.type} (status {event.status}), not {' or '.join(types)}")
+        return event
+
+    def post(self, qp: Qp, wr: SendWR) -> None:
+        self.device.post_send(qp, wr, self.now)
+
+    def receive(self, qp: Qp, wr_id: int, mr: MR, offset: int, length: int) -> None:
+        self.device.post_recv(qp, RecvWR(wr_id, (Sge(mr.addr + offset, length, mr.lkey),)), self.now)
+
+    def linger(self, seconds: float) -> None:
+        """Go on answering for a while: the peer may not have heard the last acknowledgement."""
+        deadline = Deadline(seconds)
+        while not deadline.passed():
+            with contextlib.suppress(ScenarioError):
+                self.turn()
+
+    def dial(self, host: str, port: int) -> CmId:
+        """A resolved identifier towards a listener."""
+        cm_id = self.device.cm.create_id()
+        self.device.cm.resolve_addr(cm_id, host, port)
+        self.event("ADDR_RESOLVED")
+        self.device.cm.resolve_route(cm_id)
+        self.event("ROUTE_RESOLVED")
+        return cm_id
+
+    def tcp(self, host: str | None, port: int) -> socket.socket:
+        """The TCP connection over which the ping-pongs tell each other their QPs; None listens."""
+        if host is None:
+            with socket.create_server((self.ip, port), family=_family(self.ip)) as server:
+                server.settimeout(self.timeout_s)
+                connection, _ = server.accept()
+        else:
+            deadline = Deadline(self.timeout_s)
+            while True:
+                try:
+                    connection = socket.create_connection((host, port), self.timeout_s, (self.ip, 0))
+                    break
+                except OSError as error:
+                    if deadline.passed():
+                        raise VerbsError(f"no server at {host} port {port}: {error.strerror}") from None
+                    self.shell.wait(0.2)
+        connection.settimeout(self.timeout_s)
+        self.resources.callback(connection.close)
+        return connection
+
+
+def _family(ip: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in ip else socket.AF_INET

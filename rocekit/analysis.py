@@ -204,9 +204,9 @@ def find_journals(capture: str | Path) -> list[Path]:
 
 def read_journals(captures: Sequence[str | Path], journals: Iterable[str | Path] | None) -> Journal | None:
     """The journals named, or those found beside the captures; None when there is none."""
-    paths = list(journals) if journals is not None else []
-    if not paths:
-        paths = [p for capture in captures for p in find_journals(capture)]
+    if journals is None:
+        journals = [p for capture in captures for p in find_journals(capture)]
+    paths = list(journals)
     return merge([read_journal(p) for p in paths]) if paths else None
 
 
@@ -220,7 +220,7 @@ def analyze(
 
     Args:
         captures: pcap or pcapng files, compressed or not; ``"-"`` is standard input.
-        journals: journals of the programs; those named like the captures are found by themselves.
+        journals: journals of the programs; None: those named like the captures, as ``find_journals`` has it.
         progress: called with the reader after every batch.
         check_icrc: whether to verify every ICRC.
 

@@ -7,7 +7,6 @@ packet to the side of the connection that it belongs to; the rules are in ``trac
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ import numpy as np
 
 from rocekit import wire
 from rocekit.connections import Connection, Negotiated
+from rocekit.datagrams import Datagrams
 from rocekit.decode import ICRC_INVALID, ICRC_VALID
 from rocekit.exchanges import CmRecord, Exchange, Exchanges, qpns
 from rocekit.mad import Mad, parse_mad
@@ -23,17 +23,17 @@ from rocekit.pairing import Flow, Lobby
 from rocekit.rows import Rows
 from rocekit.suspects import Suspect, Suspects
 from rocekit.tracking import Requests
-from rocekit.transfers import SENT, Event, Transfer, frame_reference
+from rocekit.transfers import Event, Transfer, frame_reference
 from rocekit.wire import OPERATION
 
 if TYPE_CHECKING:
-    from rocekit.decode import Packets
+    from rocekit.datagrams import Datagrams
+from rocekit.decode import Packets
 
 _IGNORED, _REQUEST, _RESPONSE, _DATAGRAM, _CNP = range(5)
 _QPN_BITS: Final = 24
 _ADDRESS_BITS: Final = 20
 _ECN_CE: Final = 3  # RFC 3168
-_UD_REMEMBERED: Final = 4096
 
 
 def _flow_key(r: Rows, i: int) -> int:
@@ -113,9 +113,7 @@ class Tracker:
         self._on_cm = on_cm
         self._flows: dict[int, Flow] = {}
         self._lobbies: dict[tuple[int, int], Lobby] = {}
-        self._datagrams: dict[tuple[int, int], tuple[Connection, int]] = {}
-        self._ud_seen: dict[tuple[int, int], int] = {}
-        self._ud_order: deque[tuple[int, int]] = deque()
+        self._datagrams = Datagrams(self, self._connect_datagrams)
         self._addresses: list[str] = []
         self._mads: Mapping[int, Mad] | None = None
 
@@ -179,7 +177,7 @@ class Tracker:
             if r.dest_qpn[i] in wire.MAD_QPNS:
                 self._management(r, i)
             else:
-                self._datagram(r, i)
+                self._count(self._datagrams.take(r, i), r, i)
 
     def finish(self) -> None:
         """The capture has ended: settle what is open."""
@@ -231,14 +229,15 @@ class Tracker:
             return key in self._flows
         if r.dest_qpn[i] in wire.MAD_QPNS:
             return bool(self.cm.records)
-        return self._datagram_key(r, i) in self._datagrams
+        return self._datagrams.knows(r, i)
 
     def _take_suspect(self, suspect: Suspect) -> None:
         mads, self._mads = self._mads, {suspect.rows.frame[0]: suspect.mad} if suspect.mad else {}
         self._take(suspect.rows, 0)
         self._mads = mads
 
-    def _dispatch(self, flow: Flow, connection: Connection, r: Rows, i: int, kind: int) -> None:
+    @staticmethod
+    def _count(connection: Connection, r: Rows, i: int) -> None:
         connection.packets += 1
         if r.ecn[i] == _ECN_CE:
             connection.ce_marked += 1
@@ -246,6 +245,9 @@ class Tracker:
         if connection.first_ns is None:
             connection.first_ns = time_ns
         connection.last_ns = time_ns
+
+    def _dispatch(self, flow: Flow, connection: Connection, r: Rows, i: int, kind: int) -> None:
+        self._count(connection, r, i)
         side = flow.side
         if kind == _REQUEST:
             requests = connection.requests[side] or self._requests(connection, side)
@@ -327,6 +329,12 @@ class Tracker:
         asking.connection, asking.side = connection, 0
         if other is not None:
             other.connection, other.side = connection, 1
+        self._add(connection)
+        return connection
+
+    def _connect_datagrams(self, r: Rows, i: int) -> Connection:
+        ips: list[str | None] = [self._addresses[r.src[i]], self._addresses[r.dst[i]]]
+        connection = Connection(len(self.connections), "UD", ips, [r.src_qpn[i], r.dest_qpn[i]])
         self._add(connection)
         return connection
 
@@ -454,52 +462,3 @@ class Tracker:
             self._flows[key] = Flow(src, dst, qpn, exchange.transport, 0, connection=connection, side=side)
         if waiting:
             self._replay(self._lobby(waiting[0]), *waiting)
-
-    # ------------------------------------------------------------------ datagrams
-
-    @staticmethod
-    def _datagram_key(r: Rows, i: int) -> tuple[int, int]:
-        return r.src[i] << _QPN_BITS | r.src_qpn[i], r.dst[i] << _QPN_BITS | r.dest_qpn[i]
-
-    def _datagram(self, r: Rows, i: int) -> None:
-        """A UD message: one packet, acknowledged by nobody."""
-        src, dst, source_qpn, qpn = r.src[i], r.dst[i], r.src_qpn[i], r.dest_qpn[i]
-        known = self._datagrams.get(self._datagram_key(r, i))
-        if known is None:
-            connection = Connection(
-                len(self.connections), "UD", [self._addresses[src], self._addresses[dst]], [source_qpn, qpn]
-            )
-            known = (connection, 0)
-            here, there = src << _QPN_BITS | source_qpn, dst << _QPN_BITS | qpn
-            self._datagrams[here, there] = known
-            self._datagrams[there, here] = (connection, 1)
-            self._add(connection)
-        connection, side = known
-        time_ns, frame, psn, length = r.time_ns[i], r.frame[i], r.psn[i], r.payload_length[i]
-        connection.packets += 1
-        connection.first_ns = time_ns if connection.first_ns is None else connection.first_ns
-        connection.last_ns = time_ns
-        if r.ecn[i] == _ECN_CE:
-            connection.ce_marked += 1
-        identity = (connection.id << 1 | side, psn)
-        before = self._ud_seen.get(identity)
-        if before is not None and self.transfers[before].bytes == length:
-            transfer = self.transfers[before]
-            transfer.duplicates += 1
-            connection.duplicates += 1
-            transfer.events.append(
-                Event("duplicate", time_ns, frame, psn, psn, last_ns=time_ns, last_frame=frame)
-            )
-            return
-        transfer = Transfer(
-            self.next_id(), connection, side, "SEND", psn, psn, time_ns, time_ns, frame, frame,
-            bytes=length, packets=1, status=SENT, request_end_ns=time_ns, ended=True,
-        )  # fmt: skip
-        if "IMMEDIATE" in wire.OPCODES[r.opcode[i]].name:
-            transfer.immediate = r.immediate[i]
-        self._ud_seen[identity] = transfer.id
-        self._ud_order.append(identity)
-        if len(self._ud_order) > _UD_REMEMBERED:
-            self._ud_seen.pop(self._ud_order.popleft(), None)
-        self.began(transfer)
-        self.ended(transfer)

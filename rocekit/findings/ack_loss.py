@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.costs import all_frames, costs, main_transfer, price, timeout_evidence
 from rocekit.findings.finding import WARNING, Finding, Rule
-from rocekit.findings.words import count, psn_range, way
+from rocekit.findings.words import count, way, wire_psn
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -18,8 +18,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         connection, side = stories[0].connection, stories[0].side
         seen = sum(s.go_backs[0].after_ack for s in stories)
         if len(stories) == 1:
-            run = stories[0].go_backs[0]
-            what = f"The acknowledgement of {psn_range(run.first_psn, run.last_psn)} was lost"
+            what = f"The acknowledgement of PSN {wire_psn(stories[0].psn)} was lost"
         else:
             what = f"{count(len(stories), 'acknowledgement')} lost"
         yield RULE.finding(

@@ -19,6 +19,12 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     for transfer in evidence.transfers:
         for event in _doubled(transfer):
             found.setdefault(transfer.connection.id, (transfer.connection, []))[1].append((event, transfer))
+    for stories in evidence.told(RULE.name):
+        for story in stories:
+            number = story.connection.id
+            for run in story.go_backs:
+                at = found.setdefault(number, (story.connection, []))[1]
+                at += [(event, transfer) for event, transfer in zip(run.events, run.transfers, strict=False)]
     for connection, doubled in found.values():
         doubled.sort(key=lambda d: (d[0].time_ns, d[0].frame))
         events = [event for event, _ in doubled]

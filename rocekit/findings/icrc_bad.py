@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rocekit.findings.costs import all_frames, costs, main_transfer, price
-from rocekit.findings.finding import ERROR, Finding, Rule
+from rocekit.findings.finding import ERROR, MAX_LISTED, Finding, Rule
 from rocekit.findings.words import count, way, wire_psn
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     for connection in evidence.connections:
         stories = by_connection.get(connection.id, [])
         if stories or connection.bad_icrc_count:
-            yield _on_connection(connection, stories, blamed)
+            yield _on_connection(evidence, connection, stories, blamed)
     strays = [frame for frame in evidence.bad_icrc if frame not in blamed]
     if strays:
         yield RULE.finding(
@@ -38,12 +38,15 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _on_connection(connection: Connection, stories: list[Story], blamed: set[int]) -> Finding:
-    own = [frame for frame in connection.bad_icrc if frame not in blamed]
+def _on_connection(
+    evidence: Evidence, connection: Connection, stories: list[Story], blamed: set[int]
+) -> Finding:
+    own = {frame for frame in connection.bad_icrc if frame not in blamed}
     total = len(own) + sum(len(s.bad_frames) for s in stories)
     total += connection.bad_icrc_count - len(connection.bad_icrc)
     found: dict[str, Any] = {"count": total, "with_effect": len(stories)}
     title = f"{count(total, 'packet')} with a wrong ICRC on {way(connection, 0)}"
+    psns = [b.psn for b in (evidence.observer.bad if evidence.observer is not None else ()) if b.frame in own]
     if stories:
         found = costs(stories) | found
         if len(stories) == 1:
@@ -51,6 +54,7 @@ def _on_connection(connection: Connection, stories: list[Story], blamed: set[int
         title += f": {price(stories)}"
     else:
         title += ": the receiver dropped them" if total > 1 else ": the receiver dropped it"
+    found["psns"] = [*found.get("psns", []), *psns][:MAX_LISTED]
     return RULE.finding(
         title,
         connection=connection,

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit import wire
 from rocekit.findings.corruption import blame_corruption
 from rocekit.findings.evidence import status_of
+from rocekit.findings.stragglers import settle_stragglers
 from rocekit.findings.unseen import unseen_losses
 from rocekit.transfers import ACKED
 
@@ -237,8 +238,12 @@ def tell(evidence: Evidence) -> list[Story]:
     doubtful = [story for story in stories if not _name(evidence, story)]
     _decide(evidence, doubtful, [story for story in stories if story.rule])
     stories += unseen_losses(evidence, stories)
+    for story in stories:
+        if story.rule == ACK_LOSS:
+            story.psn = _acknowledging(story)
+    stories = settle_stragglers(evidence, sorted(stories, key=lambda s: s.time_ns))
     blame_corruption(evidence, stories)
-    return sorted(stories, key=lambda s: s.time_ns)
+    return stories
 
 
 _Mark = tuple["Event", "Transfer | None"]
@@ -435,6 +440,12 @@ def _gave_up(evidence: Evidence, story: Story) -> bool:
         story.rule = RETRY_EXCEEDED if spoken else PEER_SILENT
         return True
     return False
+
+
+def _acknowledging(story: Story) -> int:
+    """The PSN that a lost acknowledgement was to name: the last one of the message."""
+    transfer = story.transfer
+    return story.psn if transfer is None else min(transfer.last_psn, story.go_backs[0].opener.sent_psn)
 
 
 def _is_early(evidence: Evidence, story: Story) -> bool:

@@ -1,0 +1,80 @@
+"""Lone packets that come long after their time: the original that was given up, or a copy of it.
+
+A requester that goes back sends everything from there on again. One old packet by itself, already
+acknowledged, amid new ones is none of its doing: the network held it up. If it had been taken for lost, it
+was only late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories import Story
+
+#: Sooner after the last packet than this no timer runs out, where the timeout is not known.
+_SOON_NS: Final = 1_000_000
+_LOSSES: Final = frozenset({"loss", "tail-loss"})
+
+
+def settle_stragglers(evidence: Evidence, stories: list[Story]) -> list[Story]:
+    """The stories without stragglers: what they explain is ``reordering``, the others are ``duplicate``."""
+    kept: list[Story] = []
+    for story in stories:
+        if story.rule in _LOSSES and _came_twice(story):
+            story.rule = "reordering"
+        if not is_straggler(evidence, story):
+            kept.append(story)
+            continue
+        given_up = _given_up(story, kept)
+        if given_up is None:
+            story.rule = "duplicate"
+            kept.append(story)
+            continue
+        given_up.rule = "reordering"
+        for run in story.go_backs:
+            run.cause = "late"
+        given_up.go_backs += story.go_backs
+    return kept
+
+
+def _came_twice(story: Story) -> bool:
+    """Whether what the capture first showed in the repeat came once more by itself: the original, late."""
+    seen = [g for g in story.go_backs if g.first_sight]
+    return bool(seen) and any(
+        event.kind == "duplicate" and event.psn == story.psn and event.time_ns > seen[0].time_ns
+        for transfer in story.transfers
+        for event in transfer.events
+    )
+
+
+def is_straggler(evidence: Evidence, story: Story) -> bool:
+    """Whether a story is one old packet alone."""
+    if story.naks or story.rnrs or story.late or len(story.go_backs) != 1:
+        return False
+    run = story.go_backs[0]
+    opener, transfer = run.opener, story.transfer
+    if run.packets != 1 or not opener.after_ack or transfer is None:
+        return False
+    reach = transfer.last_psn if transfer.is_read else run.last_psn
+    if opener.sent_psn <= reach:
+        return False
+    timeout_ns = evidence.timeout_ns(story.connection, story.side)
+    return run.waited_ns < (_SOON_NS if timeout_ns is None else 0.9 * timeout_ns)
+
+
+def _given_up(story: Story, before: list[Story]) -> Story | None:
+    """The loss that the straggler undoes: of the same PSN, which the capture had not shown until it was
+    repeated.
+    """
+    for other in reversed(before):
+        if (
+            other.connection is story.connection
+            and other.side == story.side
+            and other.rule in _LOSSES
+            and other.psn == story.psn
+            and (other.unseen is not None or any(g.first_sight for g in other.go_backs))
+        ):
+            return other
+    return None

@@ -147,7 +147,8 @@ class Assembly(GoBack):
         elif p > self.expected:
             self.ahead[p] = (r, i)
         elif transfer is not None:
-            transfer.missing.discard(p)
+            if p in transfer.missing:
+                transfer.missing.remove(p)
             if not (transfer.started and transfer.ended):
                 transfer.packets += 1
                 transfer.bytes += r.payload_length[i]
@@ -263,7 +264,7 @@ class Assembly(GoBack):
         self.building = None
         mtu = self.connection.path_mtu
         if transfer.started and transfer.operation == "WRITE" and transfer.length is not None and mtu:
-            transfer.missing.update(
+            transfer.miss(
                 range(transfer.last_psn + 1, transfer.first_psn + wire.psns_of(transfer.length, mtu))
             )
             transfer.last_psn = max(
@@ -310,7 +311,7 @@ class Assembly(GoBack):
                 if self._past_end(building, to) or (to in self.ahead and STARTS[self._opcode_ahead(to)]):
                     self._close(building)
                 else:
-                    building.missing.update(missed)
+                    building.miss(missed)
             if missed[0] < self.acked:
                 self.connection.missed.append(event)
             else:

@@ -41,7 +41,7 @@ class Negotiated:
     min_rnr_timer: int | None = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Connection:
     """A QP pair, both directions; for UD, two QPs that send to each other.
 

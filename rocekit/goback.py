@@ -6,6 +6,7 @@ A capture shows that a PSN comes again, not why. The reason follows from what th
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
@@ -49,9 +50,9 @@ class GoBack(Ledger):
         self.tentative: Event | None = None
         self.unanswered: Event | None = None
         self.runs = 0
-        self._ring_psn = [-1] * RING
-        self._ring_id = [0] * RING
-        self._ring_ns = [0] * RING
+        self._ring_psn = array("q", [-1]) * RING
+        self._ring_id = array("q", [0]) * RING
+        self._ring_ns = array("q", [0]) * RING
 
     def _remember(self, r: Rows, i: int, p: int) -> None:
         slot = p & (RING - 1)

@@ -114,8 +114,7 @@ class Ledger:
             transfer.request_end_ns = time_ns
         self._extend(transfer, time_ns, frame)
 
-    @staticmethod
-    def _extend(transfer: Transfer, time_ns: int, frame: int) -> None:
+    def _extend(self, transfer: Transfer, time_ns: int, frame: int) -> None:
         if time_ns >= transfer.last_ns:
             transfer.last_ns = time_ns
             if transfer.acked_ns is None or time_ns >= transfer.acked_ns:

@@ -32,7 +32,7 @@ VOTES: Final = 8
 BEFORE: Final = 1024
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Flow:
     """Packets of one (source, destination, destination QPN).
 

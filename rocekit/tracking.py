@@ -6,6 +6,7 @@ the ``assembly`` of messages, and here the answers: acknowledgements, refusals, 
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 from rocekit import wire
@@ -40,8 +41,8 @@ class Requests(Assembly):
         super().__init__(connection, side, sink, reliable=reliable)
         self.awaiting: list[Transfer] = []
         self.dead = False
-        self._answer_psn = [-1] * RING
-        self._answer_id = [0] * RING
+        self._answer_psn = array("q", [-1]) * RING
+        self._answer_id = array("q", [0]) * RING
 
     def respond(self, r: Rows, i: int) -> None:
         """Take the response at row ``i`` (acknowledgement, READ response, atomic's answer)."""
@@ -195,7 +196,7 @@ class Requests(Assembly):
         self._answer_psn[p & (RING - 1)], self._answer_id[p & (RING - 1)] = p, r.ip_id[i]
         self._extend(transfer, time_ns, frame)
         if p > expected:
-            transfer.responses_missing.update(range(expected, p))
+            transfer.miss_responses(range(expected, p))
             transfer.events.append(
                 Event("response_hole", time_ns, frame, expected, p - 1, p - expected, last_frame=frame)
             )
@@ -203,7 +204,7 @@ class Requests(Assembly):
         elif p == expected:
             transfer.response_next = p + 1
         else:
-            transfer.responses_missing.discard(p)
+            transfer.responses_missing.remove(p)
             if any(e.kind == "repeat" for e in transfer.events):
                 self._response_again(transfer, r, i, p, first_sight=True)
         if not transfer.started:

@@ -6,8 +6,9 @@ the wire. ``tracking`` fills these records; everything behind reads them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
@@ -18,6 +19,9 @@ UNACKNOWLEDGED: Final = "unacknowledged"
 INCOMPLETE: Final = "incomplete"
 SENT: Final = "sent"
 NAK_PREFIX: Final = "nak:"
+
+#: What most transfers miss: one set for all, frozen, for there are many transfers.
+NOTHING: Final = cast("set[int]", frozenset())
 
 #: Frame references of several captures in one number: the file's place above, the frame's number below.
 FRAME_BITS: Final = 40
@@ -35,7 +39,7 @@ def frame_name(reference: int, *, several: bool = False) -> int | str:
     return f"{reference >> FRAME_BITS}:{number}" if several else number
 
 
-@dataclass(slots=True)
+@dataclass
 class Event:
     """Something that happened to a transfer besides its plain course.
 
@@ -85,7 +89,7 @@ class Event:
     side: int = 0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Transfer:
     """One message. PSNs are unwrapped here and 24 bits in ``to_dict``; times are ns since the epoch.
 
@@ -95,7 +99,7 @@ class Transfer:
         packets: the message's own packets, once each.
         request_end_ns: when the requester's last packet was seen (a READ's request); ``last_ns`` is the
         message's.
-        missing: PSNs of the message that the capture never showed.
+        missing: PSNs of the message that the capture never showed; responses_missing: of a READ's responses.
         started, ended: whether its first and last packet are known.
     """
 
@@ -129,8 +133,8 @@ class Transfer:
     timeouts: int = 0
     started: bool = True
     ended: bool = False
-    missing: set[int] = field(default_factory=set)
-    responses_missing: set[int] = field(default_factory=set)
+    missing: set[int] = NOTHING
+    responses_missing: set[int] = NOTHING
     response_next: int = 0
     events: list[Event] = field(default_factory=list)
     duplicates: int = 0
@@ -138,6 +142,18 @@ class Transfer:
     wc: WorkCompletion | None = None
     recv_wr: WorkRequest | None = None
     recv_wc: WorkCompletion | None = None
+
+    def miss(self, psns: Iterable[int]) -> None:
+        """Note packets of the message that the capture has not shown."""
+        if not self.missing:
+            self.missing = set()
+        self.missing.update(psns)
+
+    def miss_responses(self, psns: Iterable[int]) -> None:
+        """Note responses that the capture has not shown yet."""
+        if not self.responses_missing:
+            self.responses_missing = set()
+        self.responses_missing.update(psns)
 
     @property
     def requester(self) -> dict[str, Any]:

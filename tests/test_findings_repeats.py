@@ -398,6 +398,16 @@ class TestRnr:
         assert found.evidence["gave_up_psn"] == 1
         assert found.evidence["rnr_naks"] == 3
 
+    def test_never_tried_again(self) -> None:
+        """Without anything that tells the retry count, the silence after the last RNR NAK does."""
+        t = settled(Talk(), 99)
+        t.send(100)
+        t.rnr(100, 12)
+        t.wait(100 * MS)
+        t.send(5, by="b")
+        t.ack(5, by="a")
+        assert only(t.findings(), "rnr").severity == "error"
+
 
 class TestDuplicate:
     def test_the_network_doubles_a_packet(self) -> None:

@@ -83,7 +83,7 @@ class Evidence:
     @cached_property
     def stories(self) -> list[Story]:
         """What made requesters repeat, each told once."""
-        from rocekit.findings.stories import tell
+        from rocekit.findings.telling import tell
 
         return tell(self)
 

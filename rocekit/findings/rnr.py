@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
 from rocekit.findings.costs import all_frames, costs, main_transfer, price, touched
@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
 
-_EXCEEDED = "RNR_RETRY_EXC_ERR"
+_EXCEEDED: Final = "RNR_RETRY_EXC_ERR"
+#: A requester that has not tried again after so many of the advertised waits, or so long, gave up.
+_WAITS: Final = 4
+_SLOW_TIMER_NS: Final = 20_000_000
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.told(RULE.name):
         connection, side = stories[0].connection, stories[0].side
         naks = sum(len(s.rnrs) for s in stories)
-        failed = _failed(stories)
+        failed = _failed(evidence, stories)
         found = costs(stories) | _waits(stories) | {"rnr_naks": naks}
         timer = duration(found["advertised_timer_us"] * 1e3)
         title = (
@@ -50,7 +53,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _failed(stories: Sequence[Story]) -> Story | None:
+def _failed(evidence: Evidence, stories: Sequence[Story]) -> Story | None:
     """The story in which the requester gave up, if it did."""
     for story in stories:
         if any(status_of(t) == _EXCEEDED for t in touched([story])):
@@ -58,6 +61,10 @@ def _failed(stories: Sequence[Story]) -> Story | None:
         limit = story.connection.negotiated[story.side].rnr_retry_count
         if story.gave_up and limit is not None and limit != wire.RETRY_INFINITE and len(story.rnrs) > limit:
             return story
+        asked_ns = wire.RNR_TIMER_US[wire.syndrome_value(story.rnrs[-1].syndrome or 0)] * 1000
+        quiet_ns = evidence.last_ns - story.rnrs[-1].time_ns
+        if story.gave_up and limit is None and quiet_ns > max(_WAITS * asked_ns, _SLOW_TIMER_NS):
+            return story  # it should have tried again long ago
     return None
 
 

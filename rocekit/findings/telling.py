@@ -1,0 +1,173 @@
+"""From the tracker's events to stories.
+
+The tracker leaves events on transfers: holes, NAKs, runs of repeats. Here they are put back together, in
+time, as what one cause did to one direction of a connection.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from rocekit.findings.causes import acknowledging, decide, name_cause
+from rocekit.findings.corruption import blame_corruption
+from rocekit.findings.stories import ACK_LOSS, GoBack, Story, is_sequence_nak
+from rocekit.findings.stragglers import settle_stragglers
+from rocekit.findings.unseen import unseen_losses
+from rocekit.transfers import ACKED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rocekit.connections import Connection
+    from rocekit.findings.evidence import Evidence
+    from rocekit.transfers import Event, Transfer
+
+
+def tell(evidence: Evidence) -> list[Story]:
+    """The stories of a capture, in order of time."""
+    stories: list[Story] = []
+    for connection, side, marks in _directions(evidence):
+        stories += _Teller(connection, side, marks).tell()
+    doubtful = [story for story in stories if not name_cause(evidence, story)]
+    decide(evidence, doubtful, [story for story in stories if story.rule])
+    stories += unseen_losses(evidence, stories)
+    for story in stories:
+        if story.rule == ACK_LOSS:
+            story.psn = acknowledging(story)
+    stories = settle_stragglers(evidence, sorted(stories, key=lambda s: s.time_ns))
+    blame_corruption(evidence, stories)
+    return stories
+
+
+_Mark = tuple["Event", "Transfer | None"]
+
+
+def _directions(evidence: Evidence) -> Iterator[tuple[Connection, int, list[_Mark]]]:
+    """The events of each direction of each connection, in order of time."""
+    found: dict[tuple[int, int], list[_Mark]] = defaultdict(list)
+    for transfer in evidence.transfers:
+        if transfer.events:
+            found[transfer.connection.id, transfer.side] += [(e, transfer) for e in transfer.events]
+    by_id = {c.id: c for c in evidence.connections}
+    for connection in evidence.connections:
+        for event in connection.stray_events:
+            found[connection.id, event.side].append((event, None))
+    for (number, side), marks in found.items():
+        marks.sort(key=lambda m: (m[0].time_ns, m[0].frame))
+        yield by_id[number], side, marks
+
+
+class _Teller:
+    """Puts the events of one direction together."""
+
+    def __init__(self, connection: Connection, side: int, marks: list[_Mark]) -> None:
+        self.connection = connection
+        self.side = side
+        self.marks = marks
+        self.stories: list[Story] = []
+        self.holes: list[Event] = []
+        self.late: list[Event] = []
+        self.runs = self._runs()
+
+    def _runs(self) -> dict[int, GoBack]:
+        runs: dict[int, GoBack] = {}
+        for event, transfer in self.marks:
+            if event.kind != "repeat":
+                continue
+            run = runs.setdefault(event.run, GoBack(event.cause or "timeout", [], []))
+            run.events.append(event)
+            if transfer is not None and transfer not in run.transfers:
+                run.transfers.append(transfer)
+        return runs
+
+    def tell(self) -> list[Story]:
+        for event, transfer in self.marks:
+            kind = event.kind
+            if kind == "hole":
+                self.holes.append(event)
+            elif kind == "late":
+                self._came_late(event, transfer)
+            elif kind == "rnr_nak" or (kind == "nak" and is_sequence_nak(event)):
+                self._refused(event, transfer)
+            elif kind == "repeat" and (run := self.runs.pop(event.run, None)) is not None:
+                self._repeated(run)
+        for story in self.stories:
+            story.hole = story.hole or self._hole(story)
+        return self.stories
+
+    def _hole(self, story: Story) -> Event | None:
+        """The hole that the story's PSN fell into, seen before it."""
+        before = [h for h in self.holes if h.psn <= story.psn <= h.last_psn and h.time_ns <= story.time_ns]
+        return before[-1] if before else None
+
+    def _new(self, psn: int) -> Story:
+        story = Story(self.connection, self.side, psn)
+        self.stories.append(story)
+        return story
+
+    def _open(self) -> Story | None:
+        return self.stories[-1] if self.stories else None
+
+    def _came_late(self, event: Event, transfer: Transfer | None) -> None:
+        self.late.append(event)
+        story = self._open()
+        if story is not None and story.naks and not story.go_backs and story.psn == event.psn:
+            story.late.append(event)
+            return
+        story = self._new(event.psn)
+        story.late.append(event)
+        story.add_transfers([transfer])
+
+    def _refused(self, event: Event, transfer: Transfer | None) -> None:
+        story = self._open()
+        same = story is not None and story.psn == event.psn and not self._over(story, event.time_ns)
+        if event.kind == "rnr_nak":
+            if story is None or not same or (story.naks and not story.rnrs):
+                story = self._new(event.psn)
+            story.rnrs.append(event)
+        else:
+            late_before = story is not None and story.psn == event.psn and story.late and not story.naks
+            if story is None or not (same or late_before):
+                story = self._new(event.psn)
+            story.naks.append(event)
+        story.add_transfers([transfer])
+
+    def _repeated(self, run: GoBack) -> None:
+        story = self._open()
+        if story is None or not self._goes_on(story, run):
+            story = self._new(run.first_psn)
+        story.go_backs.append(run)
+        story.add_transfers(run.transfers)
+
+    def _over(self, story: Story, time_ns: int) -> bool:
+        """Whether the PSN was acknowledged by then."""
+        transfer = story.transfer
+        if transfer is None or transfer.acked_ns is None or not transfer.first_psn <= story.psn:
+            return False
+        return transfer.status == ACKED and transfer.acked_ns <= time_ns and transfer.last_psn >= story.psn
+
+    def _goes_on(self, story: Story, run: GoBack) -> bool:
+        """Whether a run belongs to the last story."""
+        if story.naks and run.first_psn == story.psn and not story.repeats:
+            return True  # the answer to the NAK, even where the PSN came late and was acknowledged meanwhile
+        last = story.go_backs[-1] if story.go_backs else None
+        if (
+            last is not None
+            and run.first_psn == last.last_psn + 1
+            and run.cause == last.cause in ("nak", "rnr")
+        ):
+            return True  # one go-back that an answer cut in two
+        if story.naks and last is not None and run.first_psn == story.psn and self._only_late(story, last):
+            last.cause = "late"
+            return True
+        if run.after_ack or self._over(story, run.time_ns):
+            return False
+        return run.first_psn <= story.psn <= run.last_psn
+
+    def _only_late(self, story: Story, run: GoBack) -> bool:
+        """Whether what looked like the go-back only closed the hole: a go-back sends again what came behind
+        it.
+        """
+        hole = self._hole(story)
+        return hole is not None and run.first_sight == run.packets and run.last_psn <= hole.last_psn

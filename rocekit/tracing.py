@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rocekit.analysis import Analysis, CaptureSummary, conclude
 from rocekit.correlate import journal_pairs
 from rocekit.decode import Decoder
-from rocekit.errors import JournalError
+from rocekit.errors import CaptureError, JournalError, RocekitError
 from rocekit.journal import Journal, merge, read_journal
 from rocekit.live import LiveCapture
 from rocekit.observe import Observer
@@ -62,7 +62,8 @@ class Trace:
 
     Raises:
         CaptureError: no such interface, no privilege, or the interface went away; what was traced until then
-            is in ``analysis``.
+            has been handed out and is in ``analysis``.
+        JournalError: a journal cannot be read when the trace has ended; ``analysis`` is there without it.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Trace:
 
     def __iter__(self) -> Iterator[Connection | CmRecord | Transfer | Trouble]:
         started = time.monotonic_ns()
+        problem: RocekitError | None = None
         try:
             for batch in self._capture:
                 if len(batch):
@@ -148,10 +150,17 @@ class Trace:
                     yield self._items.popleft()
                 if self._is_over(started):
                     self._capture.stop()
+        except CaptureError as error:
+            problem = error
         finally:
-            self.finish()
-        while self._items:
+            try:
+                self.finish()
+            except JournalError as error:
+                problem = problem or error
+        while self._items:  # what went wrong is said last
             yield self._items.popleft()
+        if problem is not None:
+            raise problem
 
     def _is_over(self, started_ns: int) -> bool:
         lasted = time.monotonic_ns() - started_ns
@@ -169,7 +178,14 @@ class Trace:
             self._writer.write_statistics(self._capture.received, self._capture.dropped)
             self._writer.close()
         self._capture.close()
-        self.analysis = conclude(self._tracker, self._observer, self._summary, self._read_journals())
+        journal, unread = None, None
+        try:
+            journal = self._read_journals()
+        except JournalError as error:
+            unread = error
+        self.analysis = conclude(self._tracker, self._observer, self._summary, journal)
+        if unread is not None:
+            raise unread
 
     def _read_journals(self, *, missing_ok: bool = False) -> Journal | None:
         journals = []

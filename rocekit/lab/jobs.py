@@ -23,18 +23,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from rocekit.lab.net import A, B, LabError, set_netem, tool
+from rocekit.lab.net import MTU, A, B, LabError, set_netem, tool
 
 if TYPE_CHECKING:
     from rocekit.lab.front import LabResult
 
 READY_LIMIT_S = 20.0
 TCPDUMP = (
-    "tcpdump",
-    *("-i", A.interface, "--time-stamp-precision=nano", "--immediate-mode", "-U"),
-    *("-B", "65536", "-s", "0", "-Z", "root"),
+    *("tcpdump", "-i", A.interface, "--time-stamp-precision=nano", "--immediate-mode", "-U"),
+    *("-B", "65536", "-s", str(MTU + 100), "-Z", "root"),
 )
-"""Immediate mode: else the kernel hands packets over up to a second late, and a capture loses its tail."""
+"""Immediate mode: else the kernel hands packets over up to a second late, and a capture loses its tail. Each
+packet then gets a slot of the snap length in the buffer, so that is as short as may be: 8,000 slots, not 250.
+"""
 
 
 @dataclass(frozen=True, slots=True)

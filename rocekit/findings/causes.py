@@ -55,8 +55,8 @@ _GAVE_UP_INTERVALS: Final = 2.5
 _TRIES: Final = 3
 #: A repeat sooner than this share of the local ACK timeout was not its doing.
 _EARLY: Final = 0.9
-#: Timers that are kept well run out between these shares of the timeout, in the middle of a message too.
-_ON_TIME: Final = (0.95, 1.25)
+#: A wait between these shares of the timeout is a timer's that is kept well, and not a stall by chance.
+_ON_TIME: Final = (0.98, 1.05)
 #: Nor does a sender stall this long by itself; the usual timeouts (code 14 and up) are longer.
 _STALL_NS: Final = 60_000_000
 #: This many PSNs outstanding look like a sender that waits for its window and not for a lost packet.
@@ -255,8 +255,35 @@ def decide(evidence: Evidence, doubtful: list[Story], named: list[Story]) -> Non
     If packets of one direction are known to be lost behind the capture point, the capture would have shown
     the message both ways; if they are lost before it, a message that it shows was not lost.
     """
-    before: dict[tuple[str | None, str | None], int] = defaultdict(int)
-    behind: dict[tuple[str | None, str | None], int] = defaultdict(int)
+    before, behind = loss_places(named)
+    for story in doubtful:
+        ips, side = story.connection.ips, story.side
+        ask, answer = (ips[side], ips[1 - side]), (ips[1 - side], ips[side])
+        if story.go_backs[0].opener.mid_message:
+            _decide_mid_message(evidence, story, lossy=bool(before[ask]))
+            continue
+        # What was sent last is among the lost: had it arrived, it would have drawn a NAK for the others.
+        story.psn = max(story.psn, story.go_backs[0].opener.sent_psn)
+        by_answer = before[answer] + before[ask]
+        by_request = behind[ask] + behind[answer]
+        transfer = story.transfer
+        lost_answer = by_answer > by_request
+        story.certain = (by_answer > 0) != (by_request > 0)
+        if not lost_answer:
+            story.rule = TAIL_LOSS
+        elif transfer is not None and transfer.operation in ANSWERED:
+            story.rule = IMPLIED_NAK
+        else:
+            story.rule = ACK_LOSS
+
+
+_Places = dict[tuple[str | None, str | None], int]
+
+
+def loss_places(named: list[Story]) -> tuple[_Places, _Places]:
+    """How often each (sender, receiver) lost packets before, and behind, the capture point."""
+    before: _Places = defaultdict(int)
+    behind: _Places = defaultdict(int)
     for story in named:
         ips, side = story.connection.ips, story.side
         ask, answer = (ips[side], ips[1 - side]), (ips[1 - side], ips[side])
@@ -270,23 +297,4 @@ def decide(evidence: Evidence, doubtful: list[Story], named: list[Story]) -> Non
             (before if hidden else behind)[answer] += 1
         elif story.rule == ACK_LOSS and story.go_backs[0].after_ack:
             behind[answer] += 1
-    for story in doubtful:
-        ips, side = story.connection.ips, story.side
-        ask, answer = (ips[side], ips[1 - side]), (ips[1 - side], ips[side])
-        if story.go_backs[0].opener.mid_message:
-            _decide_mid_message(evidence, story, lossy=bool(before[ask]))
-            continue
-        story.psn = max(
-            story.psn, story.go_backs[0].opener.sent_psn
-        )  # what came behind it would have drawn a NAK
-        by_answer = before[answer] + before[ask]
-        by_request = behind[ask] + behind[answer]
-        transfer = story.transfer
-        lost_answer = by_answer > by_request
-        story.certain = (by_answer > 0) != (by_request > 0)
-        if not lost_answer:
-            story.rule = TAIL_LOSS
-        elif transfer is not None and transfer.operation in ANSWERED:
-            story.rule = IMPLIED_NAK
-        else:
-            story.rule = ACK_LOSS
+    return before, behind

@@ -353,7 +353,7 @@ class Device:
             raise refuse(errno.ENOMEM, f"all {self.limits.max_qp} QPs are in use")
         qpn = self._next_qpn
         self._next_qpn += 1
-        recv_cq = recv_cq or send_cq
+        recv_cq = send_cq if recv_cq is None else recv_cq
         qp = Qp(
             self,
             qpn,
@@ -361,7 +361,7 @@ class Device:
             transport,
             send_cq,
             recv_cq,
-            srq or ReceiveQueue(pd, max_recv_wr, max_recv_sge),
+            ReceiveQueue(pd, max_recv_wr, max_recv_sge) if srq is None else srq,
             max_send_wr=max_send_wr,
             max_send_sge=max_send_sge,
             max_inline=max_inline,

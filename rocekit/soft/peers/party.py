@@ -153,14 +153,14 @@ class Party:
     def tcp(self, host: str | None, port: int) -> socket.socket:
         """The TCP connection over which the ping-pongs tell each other their QPs; None listens."""
         if host is None:
-            with socket.create_server((self.ip, port), family=_family(self.ip)) as server:
+            with socket.create_server(("", port)) as server:
                 server.settimeout(self.timeout_s)
                 connection, _ = server.accept()
         else:
             deadline = Deadline(self.timeout_s)
             while True:
                 try:
-                    connection = socket.create_connection((host, port), self.timeout_s, (self.ip, 0))
+                    connection = socket.create_connection((host, port), self.timeout_s)
                     break
                 except OSError as error:
                     if deadline.passed():
@@ -169,7 +169,3 @@ class Party:
         connection.settimeout(self.timeout_s)
         self.resources.callback(connection.close)
         return connection
-
-
-def _family(ip: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in ip else socket.AF_INET

@@ -130,6 +130,6 @@ def _ready(party: Party, qp: Qp, transport: str, peer: tuple[int, int, str], pat
     sending = {"sq_psn": _PSN}
     if transport == "RC":
         ready |= {"max_dest_rd_atomic": 1, "min_rnr_timer": 12}
-        sending |= {"timeout": 14, "retry_cnt": 7, "rnr_retry": 7, "max_rd_atomic": 1}
+        sending |= {"timeout": 18, "retry_cnt": 7, "rnr_retry": 7, "max_rd_atomic": 1}
     device.modify_qp(qp, party.now, state="RTR", **ready)
     device.modify_qp(qp, party.now, state="RTS", **sending)

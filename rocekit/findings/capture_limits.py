@@ -15,17 +15,20 @@ from rocekit.transfers import INCOMPLETE
 if TYPE_CHECKING:
     from rocekit.connections import Connection
     from rocekit.findings.evidence import Evidence
-    from rocekit.transfers import Event, Transfer
+    from rocekit.transfers import Transfer
 
 
 def _look_gap(evidence: Evidence) -> Iterator[Finding]:
     for connection in evidence.connections:
         transfers = [t for side in (0, 1) for t in evidence.transfers_of.get((connection.id, side), ())]
-        missed = [e for e in connection.missed if _is_proven(connection, e)]
+        missed = list(connection.missed)
         responses = [t for t in transfers if t.responses_missing and t.status != "unacknowledged"]
         headless = [t for t in transfers if t.status == INCOMPLETE and not t.started]
-        if connection.transport == "UC" and missed and not evidence.misses_packets:
-            missed, headless = [], []  # nothing proves that these are the capture's: see the rule loss
+        if connection.transport == "UC" and connection.unfilled:
+            if evidence.misses_packets:
+                missed += connection.unfilled
+            else:
+                headless = []  # nothing proves that these are the capture's doing: see the rule loss
         if missed or responses or headless:
             yield _gap(evidence, connection, missed, responses, headless)
     if not any(c.missed for c in evidence.connections) and evidence.dropped:
@@ -34,12 +37,6 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
             "here",
             evidence={"dropped": evidence.dropped},
         )
-
-
-def _is_proven(connection: Connection, event: Event) -> bool:
-    """Whether an acknowledgement covers what was missed (never so on UC)."""
-    requests = connection.requests[event.side]
-    return connection.transport == "UC" or (requests is not None and requests.acked > event.last_psn)
 
 
 def _gap(
@@ -56,7 +53,9 @@ def _gap(
             title += f" ({psn_range(missed[0].psn, missed[0].last_psn)})"
         title += ": they were acknowledged" if connection.transport not in ("UC", "UD") else ""
     else:
-        title = f"{count(len(headless), 'message')} of {way(connection, 0)} began before the capture did"
+        firsts = [evidence.transfers_of[connection.id, t.side][0] for t in headless]
+        why = "began before the capture did" if firsts == headless else "without their first packet"
+        title = f"{count(len(headless), 'message')} of {way(connection, 0)} {why}"
     found: dict[str, Any] = {
         "packets_missed": packets,
         "psns": [[e.psn & 0xFFFFFF, e.last_psn & 0xFFFFFF] for e in missed[:MAX_LISTED]],

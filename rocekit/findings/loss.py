@@ -46,11 +46,18 @@ def _unreliable(evidence: Evidence) -> Iterator[Finding]:
     """Holes of UC: nobody acknowledges, so nothing proves that the capture has all."""
     if evidence.misses_packets:
         return
+    corrupted = {
+        (b.dst, b.dest_qpn, b.psn) for b in (evidence.observer.bad if evidence.observer is not None else ())
+    }
     for connection in evidence.connections:
         if connection.transport != "UC" or not connection.unfilled:
             continue
-        lost = sum(e.count for e in connection.unfilled)
         side = connection.unfilled[0].side
+        there = connection.ips[1 - side], connection.qpns[1 - side]
+        missing = [p for e in connection.unfilled for p in range(e.psn, e.last_psn + 1)]
+        lost = sum((*there, wire_psn(p)) not in corrupted for p in missing)
+        if not lost:
+            continue  # they came, corrupted: see the rule icrc-bad
         broken = [t for t in evidence.transfers_of.get((connection.id, side), ()) if t.status == INCOMPLETE]
         yield RULE.finding(
             f"{count(lost, 'packet')} of UC never came by on {way(connection, side)}: nobody sends them "

@@ -7,6 +7,7 @@ was only late.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Sooner after the last packet than this no timer runs out, where the timeout is not known.
 _SOON_NS: Final = 1_000_000
+#: Packets that came late by themselves, from which on a direction is known to reorder.
+_MANY: Final = 3
 _LOSSES: Final = frozenset({"loss", "tail-loss"})
 
 
@@ -37,6 +40,39 @@ def settle_stragglers(evidence: Evidence, stories: list[Story]) -> list[Story]:
             run.cause = "late"
         given_up.go_backs += story.go_backs
     return kept
+
+
+def settle_reordering(stories: list[Story]) -> None:
+    """Where the capture proves that a direction reorders, what is not proven to be lost there was overtaken.
+
+    A responder refuses what comes too early although nothing is missing, and requesters then repeat what is
+    still on its way.
+    """
+    late: dict[_Way, int] = defaultdict(int)
+    lost: dict[_Way, int] = defaultdict(int)
+    for story in stories:
+        late[_way(story)] += story.rule == "reordering" and bool(story.late)
+        lost[_way(story)] += _is_proven(story)
+    for story in stories:
+        way = _way(story)
+        doubtful = story.rule in _LOSSES and (story.hole is None or not _is_proven(story))
+        if (doubtful or (story.rule == "ack-loss" and not story.certain)) and late[way] >= max(
+            _MANY, lost[way]
+        ):
+            story.rule, story.certain = "reordering", False
+
+
+_Way = tuple[str | None, str | None]
+
+
+def _way(story: Story) -> _Way:
+    ips, side = story.connection.ips, story.side
+    return ips[side], ips[1 - side]
+
+
+def _is_proven(story: Story) -> bool:
+    """Whether a hole was seen and only a repeat closed it."""
+    return story.rule == "loss" and story.hole is not None and any(g.first_sight for g in story.go_backs)
 
 
 def _came_twice(story: Story) -> bool:

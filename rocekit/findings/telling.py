@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rocekit.findings.causes import acknowledging, decide, name_cause
 from rocekit.findings.corruption import blame_corruption
 from rocekit.findings.stories import ACK_LOSS, GoBack, Story, is_sequence_nak
-from rocekit.findings.stragglers import settle_stragglers
+from rocekit.findings.stragglers import settle_reordering, settle_stragglers
 from rocekit.findings.unseen import unseen_losses
 from rocekit.transfers import ACKED
 
@@ -36,6 +36,7 @@ def tell(evidence: Evidence) -> list[Story]:
         if story.rule == ACK_LOSS:
             story.psn = acknowledging(story)
     stories = settle_stragglers(evidence, sorted(stories, key=lambda s: s.time_ns))
+    settle_reordering(stories)
     blame_corruption(evidence, stories)
     return stories
 

@@ -33,6 +33,11 @@ _IMMEDIATE: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.IMMDT i
 _INVALIDATE: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.IETH in o.headers)
 
 
+def mtu_for(length: int, span: int) -> int:
+    """The path MTU with which a message of ``length`` bytes takes ``span`` PSNs; 0 when none does."""
+    return next((m for m in wire.PATH_MTU_CODES if wire.psns_of(length, m) == span), 0)
+
+
 class Assembly(GoBack):
     """One side's requests, reassembled.
 
@@ -157,13 +162,6 @@ class Assembly(GoBack):
     def _beyond(self, r: Rows, i: int, p: int) -> None:
         """A PSN that was not seen before, with a hole in front of it or behind one."""
         self.run = None
-        if (
-            self.open_read is not None
-            and self._size_read(p - self.open_read.first_psn)
-            and p == self.expected
-        ):
-            self._assemble(r, i, p)
-            return
         if p > self.high:
             self._attribute(
                 Event(
@@ -281,14 +279,16 @@ class Assembly(GoBack):
     def _drain(self) -> None:
         while self.ahead:
             row = self.ahead.pop(self.expected, None)
-            if row is None:
-                if self.open_read is not None and self._size_read(min(self.ahead) - self.open_read.first_psn):
-                    continue
+            if row is None or self.open_read is not None:
+                if row is not None:
+                    self.ahead[self.expected] = row
                 return
             self._assemble(*row, self.expected)
 
     def _skip(self, upto: int) -> None:
         """Give up the holes below ``upto``: the capture never showed them."""
+        self._guess_read()
+        self.open_read = None
         while self.expected < upto:
             self._drain()
             if self.expected >= upto:
@@ -325,23 +325,28 @@ class Assembly(GoBack):
         r, i = self.ahead[p]
         return r.opcode[i]
 
-    def _size_read(self, span: int) -> bool:
-        """Fix the open READ's number of PSNs if a path MTU explains ``span``."""
+    def _guess_read(self) -> None:
+        """Size the open READ by where the next request stands, where no answer tells its path MTU."""
+        while self.open_read is not None and self.ahead:
+            transfer = self.open_read
+            span = min(self.ahead) - transfer.first_psn
+            mtu = mtu_for(transfer.length or 0, span)
+            if not mtu:
+                return
+            if span > 1:
+                self.connection.observe_mtu(mtu, transfer.first_frame)
+            self._size_read(span)
+
+    def _size_read(self, span: int) -> None:
+        """The open READ takes ``span`` PSNs: go on behind it."""
         transfer = self.open_read
-        if transfer is None:
-            return False
-        length = transfer.length or 0
-        for mtu in wire.PATH_MTU_BYTES.values():
-            if wire.psns_of(length, mtu) == span:
-                if span > 1:
-                    self.connection.observe_mtu(mtu, transfer.first_frame)
-                self.open_read = None
-                transfer.last_psn = transfer.first_psn + span - 1
-                transfer.packets = span
-                self.expected = max(self.expected, transfer.last_psn + 1)
-                self.high = max(self.high, self.expected)
-                return True
-        return False
+        assert transfer is not None
+        self.open_read = None
+        transfer.last_psn = transfer.first_psn + span - 1
+        transfer.packets = span
+        self.expected = max(self.expected, transfer.last_psn + 1)
+        self.high = max(self.high, self.expected)
+        self._drain()
 
     def _restart(self, r: Rows, i: int, p: int) -> None:
         """The PSN lies far away: the QP lives anew, or the capture has a hole too large to count."""

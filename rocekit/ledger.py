@@ -74,9 +74,7 @@ class Ledger:
         if at < 0:
             return None
         transfer = self.window[at]
-        if p <= transfer.last_psn or (transfer is self.open_read and p < self.high):
-            return transfer
-        return None
+        return transfer if p <= transfer.last_psn else None
 
     def _open(self, r: Rows, i: int, p: int, operation: str) -> Transfer:
         time_ns, frame, opcode = r.time_ns[i], r.frame[i], r.opcode[i]

@@ -10,7 +10,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from rocekit import wire
-from rocekit.assembly import PROBATION, RESYNC, Assembly
+from rocekit.assembly import PROBATION, RESYNC, Assembly, mtu_for
 from rocekit.goback import RING
 from rocekit.ledger import ATOMICS, NEEDS_ANSWER
 from rocekit.psn import HALF, MASK
@@ -169,6 +169,8 @@ class Requests(Assembly):
 
     def _read_response(self, r: Rows, i: int, p: int) -> None:
         opcode = r.opcode[i]
+        if self.open_read is not None:
+            self._size_by_response(self.open_read, r, i, p)
         transfer = self._find(p) or self._orphan_before(p, opcode)
         if transfer is None or transfer.operation not in NEEDS_ANSWER:
             if transfer is None and p >= self.expected and not self.ahead:
@@ -180,8 +182,6 @@ class Requests(Assembly):
         if not transfer.is_read:
             self._answered(transfer, r, i)
             return
-        if transfer is self.open_read:
-            self._size_by_response(transfer, r, i, p)
         if not ENDS[opcode] and r.payload_length[i] != self.connection.path_mtu:
             self.connection.observe_mtu(r.payload_length[i], frame)
         expected = transfer.response_next
@@ -205,7 +205,7 @@ class Requests(Assembly):
             transfer.response_next = p + 1
         else:
             transfer.responses_missing.remove(p)
-            if any(e.kind == "repeat" for e in transfer.events):
+            if transfer.met("repeat"):
                 self._response_again(transfer, r, i, p, first_sight=True)
         if not transfer.started:
             transfer.packets += 1
@@ -224,19 +224,27 @@ class Requests(Assembly):
         slot = p & (RING - 1)
         return self._answer_psn[slot] == p and r.ip_id[i] != 0 and self._answer_id[slot] == r.ip_id[i]
 
-    def _size_by_response(self, transfer: Transfer, r: Rows, i: int, p: int) -> None:
-        opcode = r.opcode[i]
-        if not ENDS[opcode]:
-            self.connection.observe_mtu(r.payload_length[i], r.frame[i])
-            span = wire.psns_of(transfer.length or 0, r.payload_length[i] or 1)
+    def _size_by_response(self, open_read: Transfer, r: Rows, i: int, p: int) -> None:
+        """Learn from a response how many PSNs the open READ takes.
+
+        A response that does not end its message is full, and tells the path MTU; one that does tells it by
+        its place behind the request that it answers, which may be a later one than the open READ.
+        """
+        asked, length = open_read.first_psn, open_read.length or 0
+        for q, (rows, k) in self.ahead.items():
+            if asked < q <= p and OPERATION[rows.opcode[k]] == "READ":
+                asked, length = q, rows.dma_length[k]
+        if ENDS[r.opcode[i]]:
+            if p == asked:  # one response: the path MTU is no smaller than the message
+                if (open_read.length or 0) <= length:
+                    self._size_read(1)
+                return
+            mtu = mtu_for(length, p - asked + 1)
         else:
-            span = p - transfer.first_psn + 1
-        self.open_read = None
-        transfer.last_psn = transfer.first_psn + span - 1
-        transfer.packets = span
-        self.expected = max(self.expected, transfer.last_psn + 1)
-        self.high = max(self.high, self.expected)
-        self._drain()
+            mtu = r.payload_length[i]
+        if mtu:
+            self.connection.observe_mtu(mtu, r.frame[i])
+            self._size_read(wire.psns_of(open_read.length or 0, mtu))
 
     def _orphan_before(self, p: int, opcode: int) -> Transfer | None:
         """The READ without a request that this response goes on."""

@@ -155,6 +155,10 @@ class Transfer:
             self.responses_missing = set()
         self.responses_missing.update(psns)
 
+    def met(self, kind: str) -> bool:
+        """Whether an event of this kind befell it."""
+        return any(event.kind == kind for event in self.events)
+
     @property
     def requester(self) -> dict[str, Any]:
         """The requesting end: ``{"ip", "qpn"}``."""

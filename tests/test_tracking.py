@@ -183,6 +183,28 @@ def test_reads_under_way_at_once_keep_their_responses_apart() -> None:
     assert told.events == []
 
 
+def test_a_read_request_that_overtakes_others_says_nothing_of_the_path_mtu() -> None:
+    """READs of 2,048 bytes in 1,024-byte packets; the gap to the third's PSN would fit a path MTU of 512."""
+    told = track(
+        """
+        a RC_RDMA_READ_REQUEST 0 2048
+        a RC_RDMA_READ_REQUEST 4 2048    # overtook the one with PSN 2
+        a RC_RDMA_READ_REQUEST 2 2048
+        b RC_RDMA_READ_RESPONSE_FIRST 0 1024
+        b RC_RDMA_READ_RESPONSE_LAST 1 1024
+        b RC_RDMA_READ_RESPONSE_FIRST 2 1024
+        b RC_RDMA_READ_RESPONSE_LAST 3 1024
+        b RC_RDMA_READ_RESPONSE_FIRST 4 1024
+        b RC_RDMA_READ_RESPONSE_LAST 5 1024
+        """
+    )
+    assert told.transfers == [
+        "a READ 0..1 2048 bytes in 2 packets: acked",
+        "a READ 2..3 2048 bytes in 2 packets: acked",
+        "a READ 4..5 2048 bytes in 2 packets: acked",
+    ]
+
+
 def test_an_acknowledgement_behind_a_read_does_not_stand_in_for_its_data() -> None:
     told = track(
         """

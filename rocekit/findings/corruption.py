@@ -1,22 +1,28 @@
-"""Corrupted packets and what they brought about: the receiver drops them silently (IBA Vol. 1, 9.6), so to it
-they are lost.
-"""
+"""Corrupted packets and what they brought about: receivers drop them silently (IBA Vol. 1, 9.6)."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from rocekit.psn import MASK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
     from rocekit.observe import BadPacket
 
 _LOSSES: Final = frozenset({"loss", "tail-loss", "ack-loss", "implied-nak", "retry-exceeded"})
-#: A corrupted packet whose own headers are damaged is taken for the lost one this long before the gap was
-#: noticed.
+#: A corrupted packet whose own headers are damaged is taken for the lost one if it came so long before the
+#: gap was noticed.
 _NEAR_NS: Final = 5_000_000
+#: PSNs of a hole, or of a repeat, that are looked for.
+_MOST: Final = 4096
+
+_Name = tuple[str, str, int, int]
 
 
 def blame_corruption(evidence: Evidence, stories: list[Story]) -> None:
@@ -24,47 +30,76 @@ def blame_corruption(evidence: Evidence, stories: list[Story]) -> None:
     if evidence.observer is None or evidence.icrc_ignored:
         return
     bad = [b for b in evidence.observer.bad if b.icrc_wrong]
-    for exact in (True, False):
-        for story in stories:
-            if not bad:
-                return
-            if story.rule not in _LOSSES or story.bad_frames:
-                continue
-            for packet in [b for b in bad if _fits(story, b, exact=exact)]:
-                story.bad_frames.append(packet.frame)
-                bad.remove(packet)
-                if not exact:
-                    break
-            if story.bad_frames and story.rule != "retry-exceeded":
-                story.rule = "icrc-bad"
+    if not bad:
+        return
+    lost = [s for s in stories if s.rule in _LOSSES]
+    by_name: dict[_Name, list[BadPacket]] = defaultdict(list)
+    for packet in bad:
+        by_name[packet.src, packet.dst, packet.dest_qpn, packet.psn].append(packet)
+    taken: set[int] = set()
+    for story in lost:
+        _take(
+            story,
+            [b for name, until in _names(story) for b in by_name.get(name, ()) if b.time_ns <= until],
+            taken,
+        )
+    # What is left has headers that are damaged themselves: only the time can tell.
+    bad = sorted((b for b in bad if b.frame not in taken), key=lambda b: b.time_ns)
+    times = [b.time_ns for b in bad]
+    for story in lost:
+        if not story.bad_frames:
+            _take(story, _nearest(story, bad, times, taken), taken)
 
 
-def _fits(story: Story, packet: BadPacket, *, exact: bool) -> bool:
-    """Whether ``packet`` is what the story's receiver did not get."""
+def _take(story: Story, packets: list[BadPacket], taken: set[int]) -> None:
+    fresh = [b for b in packets if b.frame not in taken]
+    if not fresh:
+        return
+    taken.update(b.frame for b in fresh)
+    story.bad_frames += [b.frame for b in fresh]
+    if story.rule != "retry-exceeded":
+        story.rule = "icrc-bad"
+
+
+def _noticed_ns(story: Story) -> int:
+    """When the loss showed: at the hole, at the NAK, or with the repeat."""
+    if story.hole is not None:
+        return story.hole.time_ns
+    return story.repeats[0].time_ns if story.repeats and not story.naks else story.time_ns
+
+
+def _names(story: Story) -> Iterator[tuple[_Name, int]]:
+    """The packets that the story may have lost, and until when each must have come."""
     connection, side = story.connection, story.side
-    repeats = story.repeats
-    noticed = story.hole.time_ns if story.hole is not None else story.time_ns
-    until = repeats[-1].time_ns if repeats else noticed
-    if not story.naks and repeats:
-        noticed = max(noticed, repeats[0].time_ns)
     here, there = connection.ips[side], connection.ips[1 - side]
-    asked = (packet.src, packet.dst) == (here, there)
-    answered = (packet.src, packet.dst) == (there, here)
-    if exact:
-        if asked and packet.dest_qpn == connection.qpns[1 - side] and story.rule != "ack-loss":
-            hit = story.psn & MASK == packet.psn or _in_hole(story, packet.psn)
-            return hit and packet.time_ns <= max(until, noticed)
-        if answered and packet.dest_qpn == connection.qpns[side] and story.rule != "loss":
-            span = {p & MASK for g in repeats[:1] for e in g.events for p in range(e.psn, e.last_psn + 1)}
-            start = repeats[0].time_ns - 2 * repeats[0].waited_ns if repeats else noticed
-            return packet.psn in span and start <= packet.time_ns <= until
-        return False
+    mine, peers = connection.qpns[side], connection.qpns[1 - side]
+    if here is None or there is None:
+        return
+    repeats = story.repeats
+    until = max(_noticed_ns(story), repeats[-1].time_ns if repeats else 0)
+    if story.rule != "ack-loss" and peers is not None:
+        psns = {story.psn}
+        if story.hole is not None:
+            psns.update(range(story.hole.psn, min(story.hole.last_psn + 1, story.hole.psn + _MOST)))
+        for psn in sorted(psns):
+            yield (here, there, peers, psn & MASK), until
+    if story.rule != "loss" and mine is not None:
+        spans = [e for g in repeats[:1] for e in g.events]
+        answers = {p for e in spans for p in range(e.psn, min(e.last_psn + 1, e.psn + _MOST))} | {story.psn}
+        for psn in sorted(answers):
+            yield (there, here, mine, psn & MASK), until
+
+
+def _nearest(story: Story, bad: list[BadPacket], times: list[int], taken: set[int]) -> list[BadPacket]:
+    """The first packet with damaged headers between the two hosts that came when the story's was due."""
+    noticed = _noticed_ns(story)
     start = noticed - _NEAR_NS
-    if not story.naks and repeats:
-        start = repeats[0].time_ns - repeats[0].waited_ns - _NEAR_NS
-    return {packet.src, packet.dst} & {here, there} != set() and start <= packet.time_ns <= noticed
-
-
-def _in_hole(story: Story, psn: int) -> bool:
-    hole = story.hole
-    return hole is not None and (psn - hole.psn) & MASK <= hole.last_psn - hole.psn
+    if not story.naks and story.repeats:
+        start -= story.repeats[0].waited_ns
+    hosts = {story.connection.ips[0], story.connection.ips[1]}
+    for packet in bad[bisect_left(times, start) :]:
+        if packet.time_ns > noticed:
+            break
+        if packet.frame not in taken and {packet.src, packet.dst} & hosts:
+            return [packet]
+    return []

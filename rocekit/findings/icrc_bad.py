@@ -42,8 +42,8 @@ def _on_connection(
     evidence: Evidence, connection: Connection, stories: list[Story], blamed: set[int]
 ) -> Finding:
     own = {frame for frame in connection.bad_icrc if frame not in blamed}
-    total = len(own) + sum(len(s.bad_frames) for s in stories)
-    total += connection.bad_icrc_count - len(connection.bad_icrc)
+    strays = set(evidence.bad_icrc)
+    total = connection.bad_icrc_count + sum(f in strays for s in stories for f in s.bad_frames)
     found: dict[str, Any] = {"count": total, "with_effect": len(stories)}
     title = f"{count(total, 'packet')} with a wrong ICRC on {way(connection, 0)}"
     psns = [b.psn for b in (evidence.observer.bad if evidence.observer is not None else ()) if b.frame in own]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _SOON_NS: Final = 1_000_000
 #: Packets that came late by themselves, from which on a direction is known to reorder.
 _MANY: Final = 3
+#: How many stories back the one may be that a straggler undoes.
+_RECENT: Final = 1024
 _LOSSES: Final = frozenset({"loss", "tail-loss"})
 
 
@@ -104,7 +106,7 @@ def _given_up(story: Story, before: list[Story]) -> Story | None:
     """The loss that the straggler undoes: of the same PSN, which the capture had not shown until it was
     repeated.
     """
-    for other in reversed(before):
+    for other in reversed(before[-_RECENT:]):
         if (
             other.connection is story.connection
             and other.side == story.side

@@ -7,7 +7,7 @@ time, as what one cause did to one direction of a connection.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.causes import acknowledging, decide, name_cause
 from rocekit.findings.corruption import blame_corruption
@@ -41,6 +41,9 @@ def tell(evidence: Evidence) -> list[Story]:
     return stories
 
 
+#: Holes that stay open longer than so many others are not the last story's.
+_REMEMBERED: Final = 256
+
 _Mark = tuple["Event", "Transfer | None"]
 
 
@@ -68,7 +71,6 @@ class _Teller:
         self.marks = marks
         self.stories: list[Story] = []
         self.holes: list[Event] = []
-        self.late: list[Event] = []
         self.runs = self._runs()
 
     def _runs(self) -> dict[int, GoBack]:
@@ -93,17 +95,17 @@ class _Teller:
                 self._refused(event, transfer)
             elif kind == "repeat" and (run := self.runs.pop(event.run, None)) is not None:
                 self._repeated(run)
-        for story in self.stories:
-            story.hole = story.hole or self._hole(story)
         return self.stories
 
-    def _hole(self, story: Story) -> Event | None:
-        """The hole that the story's PSN fell into, seen before it."""
-        before = [h for h in self.holes if h.psn <= story.psn <= h.last_psn and h.time_ns <= story.time_ns]
-        return before[-1] if before else None
+    def _hole(self, psn: int) -> Event | None:
+        """The hole that a PSN fell into, of those seen so far."""
+        for hole in reversed(self.holes[-_REMEMBERED:]):
+            if hole.psn <= psn <= hole.last_psn:
+                return hole
+        return None
 
     def _new(self, psn: int) -> Story:
-        story = Story(self.connection, self.side, psn)
+        story = Story(self.connection, self.side, psn, hole=self._hole(psn))
         self.stories.append(story)
         return story
 
@@ -111,7 +113,6 @@ class _Teller:
         return self.stories[-1] if self.stories else None
 
     def _came_late(self, event: Event, transfer: Transfer | None) -> None:
-        self.late.append(event)
         story = self._open()
         if story is not None and story.naks and not story.go_backs and story.psn == event.psn:
             story.late.append(event)
@@ -170,5 +171,5 @@ class _Teller:
         """Whether what looked like the go-back only closed the hole: a go-back sends again what came behind
         it.
         """
-        hole = self._hole(story)
+        hole = story.hole
         return hole is not None and run.first_sight == run.packets and run.last_psn <= hole.last_psn

@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "generate": "rocekit.commands.generate",
     "inject": "rocekit.commands.inject",
     "lab": "rocekit.commands.lab",
+    "record": "rocekit.commands.record",
     "rules": "rocekit.commands.rules",
     "trace": "rocekit.commands.trace",
     "verify": "rocekit.commands.verify",

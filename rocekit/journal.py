@@ -7,6 +7,9 @@ unknown keys are kept), the writer is not (an unknown event or key is a mistake 
 
 The names of opcodes, statuses and CM events are those of ``ibv_wr_opcode``, ``ibv_wc_status``,
 ``ibv_wc_opcode`` and ``rdma_cm_event_type``, without their prefixes.
+
+``rocekit record`` writes more of each event, and events of its own: what was destroyed, ``recording`` (a
+program began or ended), and what the journal is *not* able to tell: ``records_lost`` and ``not_recorded``.
 """
 
 from __future__ import annotations
@@ -99,18 +102,43 @@ def _schema(required: dict[str, Kind], optional: dict[str, Kind]) -> EventSchema
     return EventSchema(MappingProxyType(required), MappingProxyType(optional))
 
 
-_RECEIVE = {"srq": UINT, "errno": INT}
+_RECEIVE = {"device": STR, "srq": UINT, "errno": INT, "unfinished": BOOL}
+
+_CM = {
+    "cm_id": UINT,
+    "listen_id": UINT,
+    "remote_qpn": UINT,
+    "qkey": UINT,
+    "responder_resources": UINT,
+    "initiator_depth": UINT,
+    "flow_control": UINT,
+    "retry_count": UINT,
+    "rnr_retry_count": UINT,
+    "srq": UINT,
+}
 
 SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
     {
         "mr_registered": _schema(
             {"device": STR, "addr": UINT, "length": UINT, "lkey": UINT, "rkey": UINT},
-            {"access": NAMES},
+            {"access": NAMES, "host_addr": UINT},
         ),
+        "mr_deregistered": _schema({"device": STR, "lkey": UINT, "rkey": UINT}, {}),
         "qp_created": _schema(
             {"qp": QP, "transport": STR},
-            {"max_send_wr": UINT, "max_recv_wr": UINT, "sq_sig_all": BOOL, "local_ip": STR},
+            {
+                "max_send_wr": UINT,
+                "max_recv_wr": UINT,
+                "max_send_sge": UINT,
+                "max_recv_sge": UINT,
+                "max_inline": UINT,
+                "sq_sig_all": BOOL,
+                "local_ip": STR,
+                "srq": UINT,
+                "extended": BOOL,
+            },
         ),
+        "qp_destroyed": _schema({"qp": QP}, {}),
         "qp_modified": _schema(
             {"qp": QP},
             {
@@ -126,6 +154,16 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "dest_gid": STR,
                 "dest_ip": STR,
                 "local_ip": STR,
+                "qkey": UINT,
+                "access": NAMES,
+                "max_rd_atomic": UINT,
+                "max_dest_rd_atomic": UINT,
+                "port": UINT,
+                "gid_index": UINT,
+                "flow_label": UINT,
+                "traffic_class": UINT,
+                "hop_limit": UINT,
+                "errno": INT,
             },
         ),
         "wr_posted": _schema(
@@ -146,12 +184,20 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "dest_ip": STR,
                 "qkey": UINT,
                 "errno": INT,
+                "unfinished": BOOL,
             },
         ),
         "recv_posted": _schema({"wr_id": UINT}, {"qp": QP, "sges": SGES, "length": UINT} | _RECEIVE),
         "wc_polled": _schema(
             {"qp": QP, "wr_id": UINT, "status": STR},
-            {"opcode": STR, "byte_len": UINT, "vendor_err": UINT, "imm": UINT, "src_qpn": UINT},
+            {
+                "opcode": STR,
+                "byte_len": UINT,
+                "vendor_err": UINT,
+                "imm": UINT,
+                "invalidate_rkey": UINT,
+                "src_qpn": UINT,
+            },
         ),
         "cm_event": _schema(
             {"type": STR},
@@ -163,13 +209,72 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "local_port": UINT,
                 "remote_port": UINT,
                 "qp": QP,
+            }
+            | _CM,
+        ),
+        "cm_called": _schema(
+            {"call": STR},
+            {
+                "errno": INT,
+                "private_data": HEX,
+                "local_ip": STR,
+                "remote_ip": STR,
+                "local_port": UINT,
+                "remote_port": UINT,
+                "qp": QP,
+            }
+            | _CM,
+        ),
+        "kernel_cm": _schema(
+            {"type": STR},
+            {"state": STR, "local_id": UINT, "remote_id": UINT, "reason": STR, "process": STR, "text": STR},
+        ),
+        "async_event": _schema({"type": STR}, {"qp": QP, "device": STR, "port": UINT, "srq": UINT}),
+        "device_opened": _schema({"device": STR}, {"gids": NAMES}),
+        "ah_created": _schema(
+            {"device": STR}, {"dest_ip": STR, "local_ip": STR, "flow_label": UINT, "traffic_class": UINT}
+        ),
+        "srq_created": _schema({"device": STR, "srq": UINT}, {"max_wr": UINT, "max_sge": UINT}),
+        "mw_allocated": _schema({"device": STR, "rkey": UINT}, {"type": UINT}),
+        "mw_bound": _schema(
+            {"qp": QP, "rkey": UINT},
+            {
+                "wr_id": UINT,
+                "addr": UINT,
+                "length": UINT,
+                "old_rkey": UINT,
+                "mr_rkey": UINT,
+                "mr_lkey": UINT,
+                "access": NAMES,
+                "errno": INT,
             },
         ),
-        "async_event": _schema({"type": STR}, {"qp": QP}),
+        "mw_deallocated": _schema({"device": STR, "rkey": UINT}, {}),
+        "dm_allocated": _schema({"device": STR, "length": UINT}, {}),
+        "recording": _schema(
+            {"state": STR},
+            {
+                "program": STR,
+                "arguments": NAMES,
+                "forked_from": UINT,
+                "status": INT,
+                "signal": STR,
+                "version": STR,
+            }
+            | {"redacted": BOOL},
+        ),
+        "records_lost": _schema(
+            {"count": UINT},
+            {"sends": UINT, "receives": UINT, "completions": UINT, "others": UINT, "since_ns": UINT},
+        ),
+        "not_recorded": _schema({"what": STR}, {"device": STR, "qp": QP}),
     }
 )
 
-_COMMON: Mapping[str, Kind] = MappingProxyType({"time_ns": UINT, "host": STR, "pid": UINT, "clock": STR})
+_COMMON: Mapping[str, Kind] = MappingProxyType(
+    {"time_ns": UINT, "host": STR, "pid": UINT, "clock": STR, "mono_ns": UINT, "thread": UINT}
+)
+_MAY_LACK = frozenset({"clock", "mono_ns", "thread"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +287,8 @@ class Event:
         host, pid: which process it happened in.
         qp: (device, QPN), or None where the event has no QP.
         fields: the event's other keys; a key whose value was null is left out.
+        mono_ns: the same moment by the host's monotonic clock, None where the writer had none.
+        thread: which of the process's threads, counted from 0 in the order in which they came.
     """
 
     time_ns: int
@@ -190,6 +297,8 @@ class Event:
     pid: int
     qp: tuple[str, int] | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
+    mono_ns: int | None = None
+    thread: int | None = None
 
     def __getitem__(self, key: str) -> Any:
         return self.fields[key]
@@ -206,6 +315,9 @@ class Event:
             "pid": self.pid,
             "event": self.event,
         }
+        for name in ("mono_ns", "thread"):
+            if getattr(self, name) is not None:
+                line[name] = getattr(self, name)
         if self.qp is not None:
             line["qp"] = {"device": self.qp[0], "qpn": self.qp[1]}
         return line | dict(self.fields)
@@ -265,7 +377,7 @@ def parse_event(line: object) -> Event:
         raise ValueError(f"{shown}: expected one of {', '.join(SCHEMA)}")
     for key, kind in _COMMON.items():
         if key not in values:
-            if key == "clock":
+            if key in _MAY_LACK:
                 continue
             raise ValueError(f"{name} without {key}: expected {kind.words}")
         if not kind.accepts(values[key]):
@@ -280,8 +392,9 @@ def parse_event(line: object) -> Event:
         if known is not None and not known.accepts(value):
             raise ValueError(f"{key} of {name}: expected {known.words}")
     time_ns, host, pid = values.pop("time_ns"), values.pop("host"), values.pop("pid")
-    qp = values.pop("qp", None)
-    return Event(time_ns, name, host, pid, (qp["device"], qp["qpn"]) if _is_qp(qp) else None, values)
+    mono_ns, thread, qp = (values.pop(key, None) for key in ("mono_ns", "thread", "qp"))
+    place = (qp["device"], qp["qpn"]) if _is_qp(qp) else None
+    return Event(time_ns, name, host, pid, place, values, mono_ns, thread)
 
 
 def read_journal(path: str | Path) -> Journal:
@@ -371,12 +484,21 @@ class JournalWriter:
             self._file = file
 
     def write(
-        self, event: str, *, time_ns: int | None = None, qp: tuple[str, int] | None = None, **fields: Any
+        self,
+        event: str,
+        *,
+        time_ns: int | None = None,
+        pid: int | None = None,
+        mono_ns: int | None = None,
+        qp: tuple[str, int] | None = None,
+        **fields: Any,
     ) -> None:
         """Write one event. A field that is None is left out.
 
         Args:
             time_ns: when it happened; now when not given.
+            pid: the process it happened in, where that is not the writer's.
+            mono_ns: the same moment by the monotonic clock.
             qp: (device, QPN).
 
         Raises:
@@ -386,9 +508,11 @@ class JournalWriter:
             "time_ns": time.time_ns() if time_ns is None else time_ns,
             "clock": CLOCK,
             "host": self.host,
-            "pid": self.pid,
+            "pid": self.pid if pid is None else pid,
             "event": event,
         }
+        if mono_ns is not None:
+            line["mono_ns"] = mono_ns
         if qp is not None:
             line["qp"] = {"device": qp[0], "qpn": qp[1]}
         line.update((key, value) for key, value in fields.items() if value is not None)
@@ -398,6 +522,12 @@ class JournalWriter:
             if schema.kind(key) is None:
                 raise ValueError(f"{event} has no {key}")
         self._put(line)
+
+    def write_lines(self, lines: Iterable[str]) -> None:
+        """Write lines that are events already, without their line ends."""
+        text = "".join(f"{line}\n" for line in lines)
+        with self._lock:
+            self._file.write(text)
 
     def write_event(self, event: Event) -> None:
         """Write an event as it stands, with the host and process that it has."""

@@ -1,0 +1,481 @@
+/*
+ * The extended calls: a QP that was created with operations, and an extended CQ, have function pointers of
+ * their own, which ours take the places of. A work request is put together by several calls between wr_start
+ * and wr_complete; it is kept beside the QP until then. The provider's lock on the queue, held from wr_start
+ * to wr_complete, keeps other threads from what is kept as well.
+ */
+#include "table.h"
+#include "verbs.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+struct kept {
+    struct record_send send;
+    struct record_item items[];
+};
+
+struct extended_qp {
+    struct ibv_qp_ex real; /* only its function pointers are used */
+    uint32_t count, room;  /* work requests since wr_start, and how many can be kept */
+    uint32_t items, size;  /* items of each, and bytes */
+    uint32_t beyond;       /* work requests that could not be kept */
+    uint8_t device;
+    char kept[];
+};
+
+struct extended_cq {
+    int (*start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
+    int (*next_poll)(struct ibv_cq_ex *);
+    uint64_t wc_flags;
+    uint8_t device;
+};
+
+TABLE(qps, 16);
+TABLE(cqs, 14);
+
+static inline struct extended_qp *extended_of(const struct ibv_qp_ex *qp)
+{
+    return table_get(&qps, qp);
+}
+
+static inline struct kept *kept_at(struct extended_qp *e, uint32_t i)
+{
+    return (struct kept *)(e->kept + (size_t)i * e->size);
+}
+
+/* The work request being put together, or NULL when there was no room for it. */
+static inline struct kept *current(struct extended_qp *e)
+{
+    return e->count && !e->beyond ? kept_at(e, e->count - 1) : NULL;
+}
+
+static struct kept *begin(struct extended_qp *e, const struct ibv_qp_ex *qp, enum ibv_wr_opcode opcode,
+                          uint32_t rkey, uint64_t remote_va, uint32_t imm)
+{
+    struct kept *kept;
+
+    if (e->count == e->room) {
+        e->beyond++;
+        return NULL;
+    }
+    kept = kept_at(e, e->count++);
+    kept->send = (struct record_send){.wr_id = qp->wr_id,
+                                      .remote_va = remote_va,
+                                      .rkey = rkey,
+                                      .imm = imm,
+                                      .opcode = (uint8_t)opcode,
+                                      .flags = (uint8_t)((qp->wr_flags & 0x1f) | SEND_EXTENDED)};
+    return kept;
+}
+
+static inline void add_item(const struct extended_qp *e, struct kept *kept, struct record_item item)
+{
+    if (kept->send.items < e->items)
+        kept->items[kept->send.items++] = item;
+}
+
+static inline void add_sge(const struct extended_qp *e, struct kept *kept, uint64_t addr, uint32_t length,
+                           uint32_t lkey)
+{
+    kept->send.length += length;
+    add_item(e, kept, (struct record_item){.addr = addr, .length = length, .lkey = lkey});
+}
+
+/* What comes first among the items: setters may be called in any order. */
+static inline void put_first(const struct extended_qp *e, struct kept *kept, struct record_item item)
+{
+    uint32_t i = kept->send.items < e->items ? kept->send.items++ : e->items - 1;
+
+    for (; i > 0; i--)
+        kept->items[i] = kept->items[i - 1];
+    kept->items[0] = item;
+}
+
+/* ------------------------------------------------------------------ work requests */
+
+static void wr_start(struct ibv_qp_ex *qp)
+{
+    struct extended_qp *e = extended_of(qp);
+
+    e->real.wr_start(qp);
+    e->count = e->beyond = 0;
+}
+
+static void wr_abort(struct ibv_qp_ex *qp)
+{
+    struct extended_qp *e = extended_of(qp);
+
+    e->count = e->beyond = 0;
+    e->real.wr_abort(qp);
+}
+
+static int wr_complete(struct ibv_qp_ex *qp)
+{
+    struct extended_qp *e = extended_of(qp);
+    uint32_t slots = 0, at = 0, i, k;
+    struct span span;
+    struct stamp now;
+    int result;
+
+    for (i = 0; i < e->count; i++)
+        slots += 1 + (kept_at(e, i)->send.items + 2u) / 3;
+    if (e->beyond)
+        record_reserve(UINT32_MAX, e->beyond, KIND_SEND); /* only counts them as lost */
+    span = slots ? record_reserve(slots, e->count, KIND_SEND) : (struct span){0};
+    if (!span.ring)
+        return e->real.wr_complete(qp);
+    now = record_now();
+    for (i = 0; i < e->count; i++) {
+        const struct kept *kept = kept_at(e, i);
+        uint32_t taken = 1 + (kept->send.items + 2u) / 3;
+
+        slot_head(span_slot(&span, at), &span, RECORD_SEND, taken, e->device, qp->qp_base.qp_num, now);
+        memcpy(span_slot(&span, at)->payload, &kept->send, sizeof kept->send);
+        for (k = 0; k < kept->send.items; k++)
+            ((struct record_item *)span_slot(&span, at + 1 + k / 3)->continued)[k % 3] = kept->items[k];
+        at += taken;
+    }
+    record_filled(&span);
+    result = e->real.wr_complete(qp);
+    /* It posts all or nothing. */
+    if (__builtin_expect(result, 0)) {
+        for (at = 0; at < span.slots; at += span_slot(&span, at)->slots)
+            ((struct record_send *)span_slot(&span, at)->payload)->error =
+                (uint8_t)(result > 0 ? result : -result);
+    }
+    record_commit(&span);
+    return result;
+}
+
+static void wr_send(struct ibv_qp_ex *qp)
+{
+    struct extended_qp *e = extended_of(qp);
+
+    begin(e, qp, IBV_WR_SEND, 0, 0, 0);
+    e->real.wr_send(qp);
+}
+
+static void wr_send_imm(struct ibv_qp_ex *qp, __be32 imm)
+{
+    struct extended_qp *e = extended_of(qp);
+
+    begin(e, qp, IBV_WR_SEND_WITH_IMM, 0, 0, ntohl(imm));
+    e->real.wr_send_imm(qp, imm);
+}
+
+static void wr_send_inv(struct ibv_qp_ex *qp, uint32_t rkey)
+{
+    struct extended_qp *e = extended_of(qp);
+
+    begin(e, qp, IBV_WR_SEND_WITH_INV, 0, 0, rkey);
+    e->real.wr_send_inv(qp, rkey);
+}
+
+static void wr_send_tso(struct ibv_qp_ex *qp, void *header, uint16_t size, uint16_t mss)
+{
+    struct extended_qp *e = extended_of(qp);
+
+    begin(e, qp, IBV_WR_TSO, 0, 0, 0);
+    e->real.wr_send_tso(qp, header, size, mss);
+}
+
+static void wr_rdma_read(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote)
+{
+    struct extended_qp *e = extended_of(qp);
+
+    begin(e, qp, IBV_WR_RDMA_READ, rkey, remote, 0);
+    e->real.wr_rdma_read(qp, rkey, remote);
+}
+
+static void wr_rdma_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote)
+{
+    struct extended_qp *e = extended_of(qp);
+
+    begin(e, qp, IBV_WR_RDMA_WRITE, rkey, remote, 0);
+    e->real.wr_rdma_write(qp, rkey, remote);
+}
+
+static void wr_rdma_write_imm(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote, __be32 imm)
+{
+    struct extended_qp *e = extended_of(qp);
+
+    begin(e, qp, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, remote, ntohl(imm));
+    e->real.wr_rdma_write_imm(qp, rkey, remote, imm);
+}
+
+static void wr_atomic_cmp_swp(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote, uint64_t compare, uint64_t swap)
+{
+    struct extended_qp *e = extended_of(qp);
+    struct kept *kept = begin(e, qp, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, remote, 0);
+
+    if (kept) {
+        kept->send.flags |= SEND_ATOMIC;
+        put_first(e, kept, (struct record_item){.compare = compare, .swap_add = swap});
+    }
+    e->real.wr_atomic_cmp_swp(qp, rkey, remote, compare, swap);
+}
+
+static void wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote, uint64_t add)
+{
+    struct extended_qp *e = extended_of(qp);
+    struct kept *kept = begin(e, qp, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, remote, 0);
+
+    if (kept) {
+        kept->send.flags |= SEND_ATOMIC;
+        put_first(e, kept, (struct record_item){.swap_add = add});
+    }
+    e->real.wr_atomic_fetch_add(qp, rkey, remote, add);
+}
+
+static void wr_bind_mw(struct ibv_qp_ex *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+{
+    struct extended_qp *e = extended_of(qp);
+    struct kept *kept = begin(e, qp, IBV_WR_BIND_MW, rkey, info->addr, info->mw_access_flags);
+
+    if (kept) {
+        kept->send.length = (uint32_t)info->length;
+        add_item(e, kept, (struct record_item){.addr = info->addr,
+                                               .length = (uint32_t)info->length,
+                                               .lkey = info->mr ? info->mr->lkey : 0});
+    }
+    e->real.wr_bind_mw(qp, mw, rkey, info);
+}
+
+static void wr_local_inv(struct ibv_qp_ex *qp, uint32_t rkey)
+{
+    struct extended_qp *e = extended_of(qp);
+
+    begin(e, qp, IBV_WR_LOCAL_INV, 0, 0, rkey);
+    e->real.wr_local_inv(qp, rkey);
+}
+
+static void wr_atomic_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote, const void *value)
+{
+    struct extended_qp *e = extended_of(qp);
+    struct kept *kept = begin(e, qp, 15 /* IBV_WR_ATOMIC_WRITE, newer than some headers */, rkey, remote, 0);
+
+    if (kept)
+        kept->send.length = 8;
+    e->real.wr_atomic_write(qp, rkey, remote, value);
+}
+
+/* ------------------------------------------------------------------ their setters */
+
+static void wr_set_ud_addr(struct ibv_qp_ex *qp, struct ibv_ah *ah, uint32_t remote_qpn, uint32_t qkey)
+{
+    struct extended_qp *e = extended_of(qp);
+    struct kept *kept = current(e);
+
+    if (kept) {
+        kept->send.flags |= SEND_UD;
+        put_first(e, kept,
+                  (struct record_item){.ah = (uintptr_t)ah, .remote_qpn = remote_qpn, .remote_qkey = qkey});
+    }
+    e->real.wr_set_ud_addr(qp, ah, remote_qpn, qkey);
+}
+
+static void wr_set_inline_data(struct ibv_qp_ex *qp, void *addr, size_t length)
+{
+    struct extended_qp *e = extended_of(qp);
+    struct kept *kept = current(e);
+
+    if (kept) {
+        kept->send.flags |= IBV_SEND_INLINE;
+        add_sge(e, kept, (uintptr_t)addr, (uint32_t)length, 0);
+    }
+    e->real.wr_set_inline_data(qp, addr, length);
+}
+
+static void wr_set_inline_data_list(struct ibv_qp_ex *qp, size_t count, const struct ibv_data_buf *list)
+{
+    struct extended_qp *e = extended_of(qp);
+    struct kept *kept = current(e);
+    size_t i;
+
+    if (kept) {
+        kept->send.flags |= IBV_SEND_INLINE;
+        for (i = 0; i < count; i++)
+            add_sge(e, kept, (uintptr_t)list[i].addr, (uint32_t)list[i].length, 0);
+    }
+    e->real.wr_set_inline_data_list(qp, count, list);
+}
+
+static void wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr, uint32_t length)
+{
+    struct extended_qp *e = extended_of(qp);
+    struct kept *kept = current(e);
+
+    if (kept)
+        add_sge(e, kept, addr, length, lkey);
+    e->real.wr_set_sge(qp, lkey, addr, length);
+}
+
+static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t count, const struct ibv_sge *list)
+{
+    struct extended_qp *e = extended_of(qp);
+    struct kept *kept = current(e);
+    size_t i;
+
+    for (i = 0; kept && i < count; i++)
+        add_sge(e, kept, list[i].addr, list[i].length, list[i].lkey);
+    e->real.wr_set_sge_list(qp, count, list);
+}
+
+/* ------------------------------------------------------------------ in and out of their places */
+
+/* The pointers up to wr_abort are in every libibverbs that has the structure; wr_atomic_write came later, and
+ * is there when a QP could be created with it. */
+#define EACH(DO)                                                                                             \
+    DO(wr_atomic_cmp_swp)                                                                                    \
+    DO(wr_atomic_fetch_add)                                                                                  \
+    DO(wr_bind_mw)                                                                                           \
+    DO(wr_local_inv)                                                                                         \
+    DO(wr_rdma_read)                                                                                         \
+    DO(wr_rdma_write)                                                                                        \
+    DO(wr_rdma_write_imm)                                                                                    \
+    DO(wr_send)                                                                                              \
+    DO(wr_send_imm)                                                                                          \
+    DO(wr_send_inv)                                                                                          \
+    DO(wr_send_tso)                                                                                          \
+    DO(wr_set_ud_addr)                                                                                       \
+    DO(wr_set_inline_data)                                                                                   \
+    DO(wr_set_inline_data_list)                                                                              \
+    DO(wr_set_sge)                                                                                           \
+    DO(wr_set_sge_list)                                                                                      \
+    DO(wr_start)                                                                                             \
+    DO(wr_complete)                                                                                          \
+    DO(wr_abort)
+
+#define WITH_ATOMIC_WRITE (1u << 12) /* IBV_QP_EX_WITH_ATOMIC_WRITE */
+
+bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_wr, uint32_t max_send_sge)
+{
+    static _Atomic(__typeof__(&ibv_qp_to_qp_ex)) found;
+    __typeof__(&ibv_qp_to_qp_ex) convert = atomic_load(&found);
+    uint32_t items = (max_send_sge < RECORD_ITEMS - 1 ? max_send_sge : RECORD_ITEMS - 1) + 1;
+    uint32_t room = max_send_wr ? max_send_wr : 1;
+    uint32_t size = (uint32_t)(sizeof(struct kept) + items * sizeof(struct record_item));
+    struct device *device = device_of(qp->context);
+    struct extended_qp *e;
+    struct ibv_qp_ex *ex;
+
+    if (!convert) {
+        convert = (__typeof__(&ibv_qp_to_qp_ex))library_function(VERBS, "IBVERBS_1.6", "ibv_qp_to_qp_ex");
+        atomic_store(&found, convert);
+    }
+    ex = convert && device ? convert(qp) : NULL;
+    e = ex ? calloc(1, sizeof *e + (size_t)room * size) : NULL;
+    if (!e)
+        return false;
+    e->room = room;
+    e->items = items;
+    e->size = size;
+    e->device = device->number;
+#define SAVE(name) e->real.name = ex->name;
+    EACH(SAVE)
+    if (operations & WITH_ATOMIC_WRITE)
+        e->real.wr_atomic_write = ex->wr_atomic_write;
+    if (!table_put(&qps, ex, e)) {
+        free(e);
+        return false;
+    }
+#define PLACE(name)                                                                                          \
+    if (ex->name)                                                                                            \
+        ex->name = name;
+    EACH(PLACE)
+    if (operations & WITH_ATOMIC_WRITE && ex->wr_atomic_write)
+        ex->wr_atomic_write = wr_atomic_write;
+    return true;
+}
+
+void extended_unhook_qp(struct ibv_qp *qp)
+{
+    struct ibv_qp_ex *ex = (struct ibv_qp_ex *)qp; /* only a key; ibv_qp is its first member */
+    struct extended_qp *e = table_get(&qps, ex);
+
+    if (!e)
+        return;
+#define RESTORE(name) ex->name = e->real.name;
+    EACH(RESTORE)
+    if (e->real.wr_atomic_write)
+        ex->wr_atomic_write = e->real.wr_atomic_write;
+    free(table_take(&qps, ex));
+}
+
+/* ------------------------------------------------------------------ completions */
+
+static void record_current(struct ibv_cq_ex *cq, const struct extended_cq *e)
+{
+    struct stamp now = record_now();
+    struct span span = record_reserve(1, 1, KIND_COMPLETION);
+    struct record_slot *slot;
+    struct record_wc *record;
+
+    if (!span.ring)
+        return;
+    slot = span_slot(&span, 0);
+    record = (struct record_wc *)slot->payload;
+    slot_head(slot, &span, RECORD_WC, 1, e->device, cq->read_qp_num(cq), now);
+    *record = (struct record_wc){.wr_id = cq->wr_id, .status = (uint8_t)cq->status};
+    if (cq->status == IBV_WC_SUCCESS) {
+        record->opcode = (uint8_t)cq->read_opcode(cq);
+        record->flags = (uint16_t)cq->read_wc_flags(cq);
+        if (e->wc_flags & IBV_WC_EX_WITH_BYTE_LEN)
+            record->byte_len = cq->read_byte_len(cq);
+        if (e->wc_flags & IBV_WC_EX_WITH_SRC_QP)
+            record->src_qpn = cq->read_src_qp(cq);
+        if (e->wc_flags & IBV_WC_EX_WITH_IMM) {
+            if (record->flags & IBV_WC_WITH_IMM)
+                record->imm = ntohl(cq->read_imm_data(cq));
+            else if (record->flags & IBV_WC_WITH_INV)
+                record->imm = (uint32_t)cq->read_imm_data(cq); /* not in network order: ibv_wc_read_invalidated_rkey */
+        }
+    } else {
+        record->vendor_err = cq->read_vendor_err(cq);
+    }
+    record_commit(&span);
+}
+
+static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
+{
+    struct extended_cq *e = table_get(&cqs, cq);
+    int result = e->start_poll(cq, attr);
+
+    if (!result)
+        record_current(cq, e);
+    return result;
+}
+
+static int next_poll(struct ibv_cq_ex *cq)
+{
+    struct extended_cq *e = table_get(&cqs, cq);
+    int result = e->next_poll(cq);
+
+    if (!result)
+        record_current(cq, e);
+    return result;
+}
+
+bool extended_hook_cq(struct ibv_cq_ex *cq, uint64_t wc_flags)
+{
+    struct device *device = device_of(cq->context);
+    struct extended_cq *e = device ? calloc(1, sizeof *e) : NULL;
+
+    if (!e)
+        return false;
+    *e = (struct extended_cq){cq->start_poll, cq->next_poll, wc_flags, device->number};
+    if (!table_put(&cqs, cq, e)) {
+        free(e);
+        return false;
+    }
+    cq->start_poll = start_poll;
+    cq->next_poll = next_poll;
+    return true;
+}
+
+void extended_unhook_cq(struct ibv_cq *cq)
+{
+    free(table_take(&cqs, cq));
+}

@@ -1,0 +1,71 @@
+/* What the interposer's files share about verbs objects. */
+#ifndef ROCEKIT_VERBS_H
+#define ROCEKIT_VERBS_H
+
+#include "real.h"
+#include "record.h"
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+/* rdma-core's mlx5 extensions; its headers are not needed for passing pointers on. */
+struct mlx5dv_context_attr;
+struct mlx5dv_qp_init_attr;
+struct mlx5dv_cq_init_attr;
+struct mlx5dv_obj;
+struct ibv_context *mlx5dv_open_device(struct ibv_device *, struct mlx5dv_context_attr *);
+struct ibv_qp *mlx5dv_create_qp(struct ibv_context *, struct ibv_qp_init_attr_ex *, struct mlx5dv_qp_init_attr *);
+struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *, struct ibv_cq_init_attr_ex *,
+                                   struct mlx5dv_cq_init_attr *);
+int mlx5dv_init_obj(struct mlx5dv_obj *, uint64_t);
+
+/* An open device: the functions that ours took the places of. */
+struct device {
+    uint8_t number;
+    struct ibv_context_ops ops;
+    __typeof__(((struct verbs_context *)0)->create_qp_ex) create_qp_ex;
+    __typeof__(((struct verbs_context *)0)->create_cq_ex) create_cq_ex;
+    __typeof__(((struct verbs_context *)0)->create_srq_ex) create_srq_ex;
+    __typeof__(((struct verbs_context *)0)->alloc_dm) alloc_dm;
+    __typeof__(((struct verbs_context *)0)->reg_dm_mr) reg_dm_mr;
+};
+
+struct device *device_of(struct ibv_context *context);
+void device_hook(struct ibv_context *context);
+void device_unhook(struct ibv_context *context);
+
+/* data.c: in the places of a context's data path */
+int data_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
+int data_post_recv(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **);
+int data_post_srq_recv(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_wr **);
+int data_poll_cq(struct ibv_cq *, int, struct ibv_wc *);
+
+/* extended.c: in the places of a QP's and a CQ's own functions */
+bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_wr, uint32_t max_send_sge);
+void extended_unhook_qp(struct ibv_qp *qp);
+bool extended_hook_cq(struct ibv_cq_ex *cq, uint64_t wc_flags);
+void extended_unhook_cq(struct ibv_cq *cq);
+
+/* objects.c: in the places of a context's set-up calls that the headers inline */
+struct ibv_qp *objects_create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *);
+struct ibv_cq_ex *objects_create_cq_ex(struct ibv_context *, struct ibv_cq_init_attr_ex *);
+struct ibv_srq *objects_create_srq_ex(struct ibv_context *, struct ibv_srq_init_attr_ex *);
+struct ibv_dm *objects_alloc_dm(struct ibv_context *, struct ibv_alloc_dm_attr *);
+struct ibv_mr *objects_reg_dm_mr(struct ibv_pd *, struct ibv_dm *, uint64_t, size_t, unsigned int);
+struct ibv_mw *objects_alloc_mw(struct ibv_pd *, enum ibv_mw_type);
+int objects_bind_mw(struct ibv_qp *, struct ibv_mw *, struct ibv_mw_bind *);
+int objects_dealloc_mw(struct ibv_mw *);
+
+uint32_t srq_number(const struct ibv_srq *srq);
+
+static inline void not_covered(uint8_t device, const char *what)
+{
+    struct record_text text = {{0}};
+    size_t i;
+
+    for (i = 0; what[i] && i < sizeof text.text - 1; i++)
+        text.text[i] = what[i];
+    record_put(RECORD_NOT_COVERED, device, 0, &text, sizeof text);
+}
+
+#endif

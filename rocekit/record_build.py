@@ -1,0 +1,164 @@
+"""The interposer's library: where it is, and building it where it is not.
+
+A wheel built on a machine with a C compiler and rdma-core's headers has it. Elsewhere it is compiled when it
+is first needed, into the user's cache, by whatever compiler this machine has; without one, what is missing is
+said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rocekit.errors import RocekitError
+
+SOURCES: Final = Path(__file__).resolve().parent / "interposer"
+HEADERS: Final = {
+    "infiniband/verbs.h": "libibverbs-dev",
+    "rdma/rdma_cma.h": "librdmacm-dev",
+}
+"""What it includes beside the C library's, and the Debian packages they come in."""
+FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,now,-z,relro")
+_LIMIT_S: Final = 120
+
+
+class InterposerError(RocekitError):
+    """There is no interposer here, and it cannot be built."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where the library is, or why there is none: what is missing, and the packages it comes in."""
+
+    path: Path | None
+    obstacle: str | None = None
+    packages: tuple[str, ...] = ()
+    can_build: bool = field(default=False)
+
+
+def digest() -> str:
+    """What the sources and the flags add up to: a library built from others is not used."""
+    hashed = hashlib.sha256(" ".join(FLAGS).encode())
+    for path in sorted(SOURCES.iterdir()):
+        if path.suffix in (".c", ".h", ".map"):
+            hashed.update(path.name.encode() + b"\0" + path.read_bytes())
+    return hashed.hexdigest()[:16]
+
+
+def cache_folder() -> Path:
+    """Where built libraries are kept, by the XDG base directory specification."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "rocekit"
+
+
+def packaged() -> Path | None:
+    """The library that came with the package, unless the sources beside it are newer."""
+    newest = max((path.stat().st_mtime for path in SOURCES.iterdir() if path.is_file()), default=0.0)
+    for path in sorted(SOURCES.parent.glob("_interposer*.so")):
+        if path.stat().st_mtime >= newest:
+            return path
+    return None
+
+
+def cached() -> Path:
+    """Where the library is or will be that these sources make on this machine."""
+    return cache_folder() / f"interposer-{digest()}-{platform.machine()}.so"
+
+
+def compiler() -> str | None:
+    """The C compiler: $CC's, or the first of cc, gcc and clang that there is."""
+    chosen = os.environ.get("CC")
+    names = [shlex.split(chosen)[0]] if chosen and chosen.strip() else ["cc", "gcc", "clang"]
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def look() -> Found:
+    """Where the library is, without building it."""
+    if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
+        return Found(None, "recording programs needs Linux and glibc")
+    for path in (packaged(), cached()):
+        if path is not None and path.is_file():
+            return Found(path)
+    cc = compiler()
+    if cc is None:
+        return Found(None, "no C compiler", ("gcc", "libc6-dev", *HEADERS.values()))
+    missing = [header for header in HEADERS if not _has_header(cc, header)]
+    if missing:
+        return Found(None, f"no {' and no '.join(missing)}", tuple(HEADERS[header] for header in missing))
+    return Found(None, None, (), can_build=True)
+
+
+def _has_header(cc: str, header: str) -> bool:
+    try:
+        done = subprocess.run(
+            [cc, "-E", "-xc", "-o", os.devnull, "-"],
+            input=f"#include <{header}>\n".encode(),
+            capture_output=True,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
+
+
+def interposer() -> Path:
+    """The library's path; built first where it has to be.
+
+    Raises:
+        InterposerError: it is not here and cannot be built; what is missing.
+    """
+    found = look()
+    if found.path is not None:
+        return found.path
+    if not found.can_build:
+        fix = (
+            f": apt-get install --no-install-recommends {' '.join(found.packages)}" if found.packages else ""
+        )
+        raise InterposerError(f"the interposer is not built, and {found.obstacle}{fix}")
+    try:
+        cached().parent.mkdir(parents=True, exist_ok=True)
+        build(cached())
+        return cached()
+    except OSError:
+        # A home that cannot be written, as in a container: good for this boot then.
+        path = Path(tempfile.gettempdir()) / f"rocekit-{os.getuid()}" / cached().name
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if path.parent.stat().st_uid != os.getuid():
+            raise InterposerError(f"{path.parent} belongs to somebody else") from None
+        if not path.is_file():
+            build(path)
+        return path
+
+
+def build(path: Path) -> None:
+    """Compile the interposer to ``path``, all at once or not at all.
+
+    Raises:
+        InterposerError: the compiler refused, with its first words.
+        OSError: the folder cannot be written.
+    """
+    cc = compiler()
+    if cc is None:
+        raise InterposerError("no C compiler")
+    extra = shlex.split(os.environ.get("CC", ""))[1:]
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as folder:
+        made = Path(folder) / path.name
+        command = [cc, *extra, *FLAGS, f"-Wl,--version-script={SOURCES / 'exports.map'}", "-o", str(made)]
+        command += [*map(str, sorted(SOURCES.glob("*.c"))), "-ldl", "-lpthread"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise InterposerError(f"{cc} did not come to an end in {_LIMIT_S} s") from None
+        if done.returncode:
+            said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
+            raise InterposerError(f"{cc} could not build the interposer: {said}")
+        made.rename(path)

@@ -1,0 +1,254 @@
+"""The memory that a recorded program writes into: its layout, and taking records out of it.
+
+``interposer/record.h`` has the writing side and the reasons. A file is one process; its rings are arrays of
+64-byte slots; a record is one or more slots in a row. A slot's first word tells whether it is written
+(its slot number + 1), and so nothing here locks or makes a writer wait: slots that have been read are handed
+back by moving the ring's tail.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rocekit.errors import JournalError
+
+MAGIC: Final = b"ROKEREC1"
+LAYOUT: Final = 1
+PAGE: Final = 4096
+SLOT: Final = 64
+FIRST: Final = 32
+"""Where a record's payload begins in its first slot."""
+CONTINUED: Final = 16
+"""Where it goes on in the others."""
+FILLED: Final = 1 << 63
+"""Set in a slot's first word while the call that the record tells of goes on."""
+
+FILE = struct.Struct("<8sIIQIIQQ64s")
+"""magic, layout, rings, slots, pid, forked from, started (real, monotonic), program."""
+CONTROL: Final = 192
+"""Bytes of a ring's control block, and where in it: head, tail, and what was lost of each kind."""
+HEAD, TAIL, LOST = 0, 64, 128
+KINDS: Final = ("sends", "receives", "completions", "others")
+
+MOST_AT_ONCE: Final = 8192
+"""Slots that are looked at and copied in one go."""
+
+HEADER = struct.Struct("<8xBBBBIQQ")
+"""type, slots, device, thread, number, monotonic time, real time; at the start of a record's first slot."""
+
+SEND, RECV, WC = 1, 2, 3
+DEVICE, QP_CREATED, QP_MODIFIED, QP_DESTROYED, MR, MR_GONE, AH, SRQ, ASYNC = range(10, 19)
+CM_EVENT, CM_CALL, MW, DM, NOT_COVERED = range(19, 24)
+
+SEND_BODY = struct.Struct("<QQIIIBBBB")
+"""wr_id, remote_va, rkey, imm, length, opcode, flags, items, error."""
+RECV_BODY = struct.Struct("<QIBBBx")
+"""wr_id, srq, items, error, cut; the first SGE follows."""
+WC_BODY = struct.Struct("<QIIIIHBB")
+"""wr_id, byte_len, imm, vendor_err, src_qpn, flags, status, opcode."""
+SGE = struct.Struct("<QII")
+"""addr, length, lkey; or ah, remote_qpn, remote_qkey."""
+OPERANDS = struct.Struct("<QQ")
+"""compare, swap_add."""
+QP_BODY = struct.Struct("<7I4B")
+"""type, max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline, srq; sq_sig_all, extended, error,
+covered."""
+MODIFY_BODY = struct.Struct("<8I8B16s16sI4B")
+"""mask, state, dest_qpn, sq_psn, rq_psn, path_mtu, qkey, access; timeout, retry_cnt, rnr_retry,
+min_rnr_timer, max_rd_atomic, max_dest_rd_atomic, port, sgid_index; sgid, dgid; flow_label; traffic_class,
+hop_limit, sl, error."""
+MR_BODY = struct.Struct("<3Q3I4x")
+"""addr, length, host_addr, lkey, rkey, access."""
+AH_BODY = struct.Struct("<Q16s16sI4B")
+"""ah, sgid, dgid, flow_label, traffic_class, hop_limit, port, sgid_index."""
+SRQ_BODY = struct.Struct("<3I4x")
+"""id, max_wr, max_sge."""
+ASYNC_BODY = struct.Struct("<3I4x")
+"""type, port, srq."""
+CM_BODY = struct.Struct("<QQiIII8B28s28s")
+"""id, listen_id, status, what, remote_qpn, qkey; responder_resources, initiator_depth, retry_count,
+rnr_retry_count, flow_control, srq, private_length, has_params; source, destination; private data follow."""
+MW_BODY = struct.Struct("<3Q4I4B4x")
+"""wr_id, addr, length, old_rkey, rkey, mr_rkey, access; what, type, error, send_flags."""
+DM_BODY = struct.Struct("<QQ")
+"""dm, length."""
+
+SEND_EXTENDED, SEND_UD, SEND_ATOMIC = 1 << 5, 1 << 6, 1 << 7
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record. ``payload`` is without the slots' own words; ``finished`` says whether its call ended."""
+
+    type: int
+    device: int
+    thread: int
+    number: int
+    mono_ns: int
+    real_ns: int
+    payload: bytes
+    finished: bool = True
+
+
+class RingFile:
+    """One process's rings.
+
+    Attributes:
+        pid: whose; ``forked_from``: the process it was forked from with devices open, 0 for none.
+        program: its name.
+        started_ns, started_mono_ns: when it opened its first device.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Map a file.
+
+        Raises:
+            JournalError: it is not one, or not whole yet.
+        """
+        self.path = path
+        try:
+            with path.open("r+b") as file:
+                self._map = mmap.mmap(file.fileno(), 0)
+        except (OSError, ValueError) as error:
+            raise JournalError(f"cannot be mapped: {error}", file=path) from None
+        if len(self._map) < PAGE:
+            raise JournalError("no ring file", file=path)
+        magic, layout, rings, slots, pid, forked_from, real, mono, program = FILE.unpack_from(self._map)
+        start = PAGE + -(-rings * CONTROL // PAGE) * PAGE
+        fits = 0 < rings <= 1024 and slots > 0 and slots & (slots - 1) == 0
+        if magic != MAGIC or layout != LAYOUT or not fits or len(self._map) < start + rings * slots * SLOT:
+            raise JournalError("no ring file of this version", file=path)
+        self.pid, self.forked_from = pid, forked_from
+        self.started_ns, self.started_mono_ns = real, mono
+        self.program = program.rstrip(b"\0").decode(errors="replace")
+        self._slots = slots
+        # Words of 8 bytes, and no NumPy: it takes longer to load than many programs run.
+        self._bytes = memoryview(self._map)
+        self._words = self._bytes.cast("Q")
+        self._controls = [(PAGE + i * CONTROL) // 8 for i in range(rings)]
+        self._rings = [start + i * slots * SLOT for i in range(rings)]
+        self._rest = [b""] * rings
+        self._lost = [0] * len(KINDS)
+        # A lock taken and released is the memory barrier that Python offers: words, then what they guard.
+        self._barrier = threading.Lock()
+
+    def drain(self) -> list[bytes]:
+        """What was written since the last time, oldest first within each ring: whole records, raw."""
+        chunks = []
+        for i in range(len(self._rings)):
+            taken = self._take(i)
+            if taken:
+                chunks.append(taken)
+        return chunks
+
+    def _take(self, i: int) -> bytes:
+        control, ring = self._controls[i], self._rings[i]
+        head, tail = self._words[control + HEAD // 8], self._words[control + TAIL // 8]
+        parts = []
+        while tail < head:
+            at = tail & (self._slots - 1)
+            n = min(head - tail, self._slots - at, MOST_AT_ONCE)
+            first = (ring + at * SLOT) // 8
+            written = self._words[first : first + n * SLOT // 8 : SLOT // 8].tolist()
+            done = n
+            if written != list(range(tail + 1, tail + n + 1)):
+                done = next(k for k, word in enumerate(written) if word != tail + k + 1)
+            with self._barrier:
+                parts.append(bytes(self._bytes[ring + at * SLOT : ring + (at + done) * SLOT]))
+            tail += done
+            if done < n:
+                break
+        with self._barrier:
+            self._words[control + TAIL // 8] = tail
+        if not parts:
+            return b""
+        raw = self._rest[i] + b"".join(parts)
+        end = _whole(raw)
+        self._rest[i] = raw[end:]
+        return raw[:end]
+
+    def finish(self) -> tuple[list[bytes], list[bytes], int]:
+        """The last of it, when the process is gone or writes no more.
+
+        Returns:
+            As from :meth:`drain`; then records of calls that never came back; then the number of slots that
+            were reserved and never written.
+        """
+        whole = self.drain()
+        unfinished: list[bytes] = []
+        holes = 0
+        for i, control in enumerate(self._controls):
+            head, tail = self._words[control + HEAD // 8], self._words[control + TAIL // 8]
+            head = min(head, tail + self._slots)
+            holes += len(self._rest[i]) // SLOT  # of a record whose later slots were never written
+            self._rest[i] = b""
+            while tail < head:
+                slots, finished = self._written(i, tail, head)
+                if not slots:
+                    holes += 1
+                    tail += 1
+                    continue
+                raw = b"".join(self._slot(i, tail + k) for k in range(slots))
+                (whole if finished else unfinished).append(raw)
+                tail += slots
+            self._words[control + TAIL // 8] = tail
+        return whole, unfinished, holes
+
+    def _slot(self, i: int, number: int) -> bytes:
+        at = self._rings[i] + (number & (self._slots - 1)) * SLOT
+        return bytes(self._bytes[at : at + SLOT])
+
+    def _written(self, i: int, at: int, head: int) -> tuple[int, bool]:
+        """How many slots the record at ``at`` has, 0 for none that is whole, and whether its call ended."""
+        slots = self._slot(i, at)[9] or 1
+        if at + slots > head:
+            return 0, False
+        words = [int.from_bytes(self._slot(i, at + k)[:8], "little") for k in range(slots)]
+        if any(word & ~FILLED != at + k + 1 for k, word in enumerate(words)):
+            return 0, False
+        return slots, not any(word & FILLED for word in words)
+
+    def lost(self) -> dict[str, int]:
+        """Records that found no room since the last time this was asked, by kind; none is left out."""
+        now = [
+            sum(self._words[control + LOST // 8 + k] for control in self._controls) for k in range(len(KINDS))
+        ]
+        new = {kind: now[k] - self._lost[k] for k, kind in enumerate(KINDS) if now[k] != self._lost[k]}
+        self._lost = now
+        return new
+
+    def close(self) -> None:
+        """Unmap it."""
+        self._words.release()
+        self._bytes.release()
+        self._map.close()
+
+
+def _whole(raw: bytes) -> int:
+    """Where the last whole record of a chunk ends."""
+    at = 0
+    while at + SLOT <= len(raw):
+        after = at + SLOT * (raw[at + 9] or 1)
+        if after > len(raw):
+            break
+        at = after
+    return at
+
+
+def records(chunk: bytes, *, finished: bool = True) -> Iterator[Record]:
+    """The records of a chunk that :meth:`RingFile.drain` gave."""
+    at = 0
+    while at + SLOT <= len(chunk):
+        kind, slots, device, thread, number, mono, real = HEADER.unpack_from(chunk, at)
+        end = at + SLOT * (slots or 1)
+        payload = chunk[at + FIRST : at + SLOT]
+        for k in range(at + SLOT, end, SLOT):
+            payload += chunk[k + CONTINUED : k + SLOT]
+        yield Record(kind, device, thread, number, mono, real, payload, finished)
+        at = end

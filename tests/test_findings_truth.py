@@ -60,12 +60,14 @@ class Outcome:
     Attributes:
         psn: what was hit; causes: why requesters sent again that they did not without the fault.
         named: rules above info that the run without the fault did not show, to their PSNs.
+        waited_for_receives: whether the PSN is one that RNR is named for: then it was an RNR NAK that was hit.
     """
 
     psn: int
     hit: bool
     causes: set[str]
     named: dict[str, set[int]]
+    waited_for_receives: bool
 
 
 def _go(seed: int, faults: tuple[Fault, ...], tap: str) -> tuple[Run, Analysis]:
@@ -120,7 +122,13 @@ def outcome(hit: Hit, seed: int) -> Outcome | None:
         rule: {p for f in after.findings if f.rule == rule for p in f.evidence.get("psns", ())}
         for rule in rules
     }
-    return Outcome(psn & MASK, bool(loud.faults_done[hit.type]), set(more), named)
+    refused = {p for f in after.findings if f.rule == "rnr" for p in f.evidence["psns"]}
+    return Outcome(psn & MASK, bool(loud.faults_done[hit.type]), set(more), named, psn & MASK in refused)
+
+
+def has_effect(hit: Hit, found: Outcome) -> bool:
+    """Whether the fault made the requester repeat, and must be named."""
+    return bool(hit.rules and found.hit and found.causes - {"rnr"} and not found.waited_for_receives)
 
 
 def wrong(hit: Hit, found: Outcome) -> list[str]:
@@ -133,7 +141,7 @@ def wrong(hit: Hit, found: Outcome) -> list[str]:
     right = set(found.named) & hit.rules
     if right and not any(found.psn in found.named[rule] for rule in right):
         out.append(f"named the wrong PSN: {found.named}, hit was {found.psn}")
-    if found.hit and found.causes - {"rnr"} and hit.rules and not found.named:
+    if has_effect(hit, found) and not found.named:
         out.append(f"left out what made the requester repeat: {found.causes}")
     return out
 
@@ -174,7 +182,7 @@ def _report(seeds: int) -> None:
             runs += 1
             said = [rule for rule in found.named if rule in hit.rules and found.psn in found.named[rule]]
             stranger += any("named" in words for words in wrong(hit, found))
-            if found.hit and found.causes - {"rnr"} and hit.rules:
+            if has_effect(hit, found):
                 effect += 1
                 right += bool(said)
         precision = "" if not right + stranger else f"{right / (right + stranger):.3f}"

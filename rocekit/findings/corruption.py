@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
-    from rocekit.observe import BadPacket
+    from rocekit.observe import BadPacket, Observer
 
 _LOSSES: Final = frozenset({"loss", "tail-loss", "ack-loss", "implied-nak", "retry-exceeded"})
 #: A corrupted packet whose own headers are damaged is taken for the lost one if it came so long before the
@@ -48,7 +48,7 @@ def blame_corruption(evidence: Evidence, stories: list[Story]) -> None:
     times = [b.time_ns for b in bad]
     for story in lost:
         if not story.bad_frames:
-            _take(story, _nearest(story, bad, times, taken), taken)
+            _take(story, _nearest(evidence.observer, story, bad, times, taken), taken)
 
 
 def _take(story: Story, packets: list[BadPacket], taken: set[int]) -> None:
@@ -90,16 +90,23 @@ def _names(story: Story) -> Iterator[tuple[_Name, int]]:
             yield (there, here, mine, psn & MASK), until
 
 
-def _nearest(story: Story, bad: list[BadPacket], times: list[int], taken: set[int]) -> list[BadPacket]:
+def _nearest(
+    observer: Observer, story: Story, bad: list[BadPacket], times: list[int], taken: set[int]
+) -> list[BadPacket]:
     """The first packet with damaged headers between the two hosts that came when the story's was due."""
     noticed = _noticed_ns(story)
     start = noticed - _NEAR_NS
     if not story.naks and story.repeats:
         start -= story.repeats[0].waited_ns
-    hosts = {story.connection.ips[0], story.connection.ips[1]}
+    connection = story.connection
+    hosts = {connection.ips[0], connection.ips[1]}
+    own = {(connection.ips[s], connection.ips[1 - s], connection.qpns[1 - s]) for s in (0, 1)}
     for packet in bad[bisect_left(times, start) :]:
         if packet.time_ns > noticed:
             break
-        if packet.frame not in taken and {packet.src, packet.dst} & hosts:
+        name = packet.src, packet.dst, packet.dest_qpn
+        if packet.frame in taken or (name in observer.flows and name not in own):
+            continue
+        if {packet.src, packet.dst} & hosts:
             return [packet]
     return []

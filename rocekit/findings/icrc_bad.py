@@ -28,7 +28,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         stories = by_connection.get(connection.id, [])
         if stories or connection.bad_icrc_count:
             yield _on_connection(evidence, connection, stories, blamed)
-    strays = [frame for frame in evidence.bad_icrc if frame not in blamed]
+    strays = [f for f in sorted({*evidence.bad_icrc, *_malformed_too(evidence)}) if f not in blamed]
     if strays:
         yield RULE.finding(
             f"{count(len(strays), 'packet')} with a wrong ICRC that {'fits' if len(strays) == 1 else 'fit'} "
@@ -38,11 +38,17 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+def _malformed_too(evidence: Evidence) -> list[int]:
+    """Frames whose lengths or opcodes are damaged as well, so that they were tracked with no connection."""
+    bad = evidence.observer.bad if evidence.observer is not None else []
+    return [b.frame for b in bad if b.icrc_wrong and b.malformed]
+
+
 def _on_connection(
     evidence: Evidence, connection: Connection, stories: list[Story], blamed: set[int]
 ) -> Finding:
     own = {frame for frame in connection.bad_icrc if frame not in blamed}
-    strays = set(evidence.bad_icrc)
+    strays = {*evidence.bad_icrc, *_malformed_too(evidence)}
     total = connection.bad_icrc_count + sum(f in strays for s in stories for f in s.bad_frames)
     found: dict[str, Any] = {"count": total, "with_effect": len(stories)}
     title = f"{count(total, 'packet')} with a wrong ICRC on {way(connection, 0)}"

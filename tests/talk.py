@@ -8,6 +8,7 @@ before the capture point; what is there and was never answered was lost behind i
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -229,7 +230,9 @@ class Talk:
         return evidence_of(self.frames, pairs=pairs, snaplen=snaplen, **rest)
 
     def findings(self, **rest: Any) -> list[Finding]:
-        return find(self.evidence(**rest))
+        found = find(self.evidence(**rest))
+        json.dumps([f.to_dict() for f in found])  # whatever is found can be printed
+        return found
 
 
 def evidence_of(

@@ -301,6 +301,16 @@ class TestDeadQp:
         t.ack(3)
         assert named(t.findings()) == []
 
+    def test_a_first_packet_that_was_lost_and_came_later(self) -> None:
+        t = Talk()
+        t.connect()
+        t.send(1)
+        t.nak(0)
+        t.send(0)
+        t.send(1)
+        t.rnr(0)
+        assert "dead-qp" not in named(t.findings())
+
     def test_repeats_after_the_disconnect(self) -> None:
         t = Talk()
         t.connect(retry_count=3)

@@ -60,7 +60,7 @@ class Outcome:
     Attributes:
         psn: what was hit; causes: why requesters sent again that they did not without the fault.
         named: rules above info that the run without the fault did not show, to their PSNs.
-        waited_for_receives: whether the PSN is one that RNR is named for: then it was an RNR NAK that was hit.
+        waited_for_receives: whether RNR is named for the PSN: then it was an RNR NAK that was hit.
     """
 
     psn: int

@@ -151,7 +151,8 @@ class Evidence:
         requests = connection.requests[side]
         if requests is not None and requests.acked > max(requests.begin, requests.high - 1):
             return False
-        return not any(t.status == ACKED for t in self.transfers_of.get((connection.id, side), ()))
+        transfers = self.transfers_of.get((connection.id, side), ())
+        return not any(t.status == ACKED or t.first_psn & MASK == expected & MASK for t in transfers)
 
     def agreements(self, connection: Connection) -> list[int]:
         """The frames of the REQ and REP that made a connection."""

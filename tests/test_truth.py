@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
+from story import Shot, Story
 
 from rocekit.capture import open_capture
 from rocekit.correlate import journal_pairs
@@ -23,7 +24,7 @@ from rocekit.decode import Decoder
 from rocekit.journal import read_journal
 from rocekit.soft.faults import at_random
 from rocekit.soft.program import random_program
-from rocekit.soft.testbed import run
+from rocekit.soft.testbed import Run, run
 from rocekit.tracker import Tracker
 from rocekit.workrequests import read_programs
 
@@ -61,25 +62,17 @@ class Difference(NamedTuple):
     status: str = ""
 
 
-def disagreements(weather: str, seed: int, transports: tuple[str, ...] = ("RC",)) -> list[Difference]:
+def disagreements(
+    weather: str, seed: int, transports: tuple[str, ...] = ("RC",), tap: str = "sent"
+) -> list[Difference]:
     """What the analysis of a run says otherwise than the endpoints that made it.
 
     Two RC runs of three have their journal read, which names QP pairs, path MTUs and timers. Without it the
     timers are not known, nor is how many packets would have answered a READ that nothing answers; and without
     it nothing at all would name a UC sender's QP.
     """
-    with TemporaryDirectory() as folder:
-        capture, journal = Path(folder) / "x.pcapng", Path(folder) / "x.journal.jsonl"
-        program = random_program(seed, transports=transports)
-        result = run(program, at_random(WEATHER[weather]), seed, capture=capture, journal=journal)
-        assert result.finished
-        with_journal = seed % 3 > 0 or transports != ("RC",)
-        pairs = journal_pairs(read_programs(read_journal(journal))) if with_journal else ()
-        tracker, decoder = Tracker(pairs=pairs), Decoder()
-        with open_capture(capture) as reader:
-            for batch in reader:
-                tracker.feed(decoder.decode(batch))
-        tracker.finish()
+    with_journal = seed % 3 > 0 or transports != ("RC",)
+    result, tracker = analysed(weather, seed, transports, tap, with_journal=with_journal)
     found = compare(result.transfer_dicts(), [t.to_dict() for t in tracker.transfers])
     if with_journal:
         return list(found)
@@ -89,6 +82,24 @@ def disagreements(weather: str, seed: int, transports: tuple[str, ...] = ("RC",)
         for d in found
         if not d.what.endswith("timeouts") and (d.what not in unanswered or d.status == "acked")
     ]
+
+
+def analysed(
+    weather: str, seed: int, transports: tuple[str, ...] = ("RC",), tap: str = "sent", *, with_journal: bool
+) -> tuple[Run, Tracker]:
+    with TemporaryDirectory() as folder:
+        capture, journal = Path(folder) / "x.pcapng", Path(folder) / "x.journal.jsonl"
+        program = random_program(seed, transports=transports)
+        faults = at_random(WEATHER[weather])
+        result = run(program, faults, seed, capture=capture, journal=journal, tap=tap)
+        assert result.finished
+        pairs = journal_pairs(read_programs(read_journal(journal))) if with_journal else ()
+        tracker, decoder = Tracker(pairs=pairs), Decoder()
+        with open_capture(capture) as reader:
+            for batch in reader:
+                tracker.feed(decoder.decode(batch))
+        tracker.finish()
+    return result, tracker
 
 
 def compare(truth: list[dict[str, Any]], said: list[dict[str, Any]]) -> Iterable[Difference]:
@@ -141,6 +152,50 @@ def test_unreliable_transports_are_what_was_sent(weather: str) -> None:
         found = disagreements(weather, seed, ("UC", "UD"))
         if found:
             wrong.append(report(weather, seed, found))
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("tap", ["soft_a", "soft_b"])
+def test_a_capture_at_one_end_tells_the_same_messages_and_blames_no_capture(tap: str) -> None:
+    """What was lost before it reached the capture's end is missing there, and was still lost on the wire."""
+    told = ("operation", "immediate", "invalidate_rkey", "bytes", "packets", "first_psn", "last_psn")
+    wrong = []
+    for seed in range(max(1, SEEDS // 5)):
+        result, tracker = analysed("drop", seed, tap=tap, with_journal=seed % 2 == 0)
+        said = by_key([t.to_dict() for t in tracker.transfers])
+        for t in result.transfer_dicts():
+            seen = [
+                {k: s[k] for k in told}
+                for s in said[t["requester"]["ip"], t["requester"]["qpn"], t["first_psn"]]
+            ]
+            if t["status"] == "acked" and {k: t[k] for k in told} not in seen:
+                wrong.append(f"seed {seed}: {t} not in {seen}")
+        wrong += [f"seed {seed}: {e} missed" for c in tracker.connections for e in c.missed]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_only_the_capture_lost_is_no_loss() -> None:
+    """Where nobody sends anything twice, nothing was, however many frames the capture leaves out."""
+    wrong, transfers = [], 0
+    for seed in range(max(3, SEEDS // 3)):
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "x.pcapng"
+            result = run(random_program(seed), (), seed, capture=path)
+            if any(t["retransmitted_packets"] for t in result.transfer_dicts()):
+                continue  # some receiver was not ready
+            story = Story()
+            with open_capture(path) as reader:
+                for batch in reader:
+                    kept = [i for i in range(len(batch)) if hash((seed, i)) % 10]
+                    story.shots += [Shot(batch.frame(i), int(batch.time_ns[i])) for i in kept]
+        told = story.track()
+        transfers += len(told.transfers)
+        wrong += [
+            f"seed {seed}: {told.line(t)}"
+            for t in told.tracker.transfers
+            if t.naks or t.timeouts or t.retransmitted_packets
+        ]
+    assert transfers
     assert not wrong, "\n".join(wrong)
 
 

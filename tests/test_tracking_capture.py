@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Shot, Story, Told, track
 
+from rocekit import wire
 from rocekit.capture import open_capture
 from rocekit.soft.faults import at_random
 from rocekit.soft.program import random_program
 from rocekit.soft.testbed import run
+from rocekit.transfers import FRAME_MASK
 
 # ---------------------------------------------------------------------- edges
 
@@ -370,3 +372,69 @@ def test_what_other_qps_of_the_same_hosts_do_changes_no_transfer(
 def dest_qpn(frame: bytes) -> int:
     """Of RoCE v2 over IPv4 without options."""
     return int.from_bytes(frame[14 + 20 + 8 + 5 : 14 + 20 + 8 + 8], "big")
+
+
+# ---------------------------------------------------------------------- whatever comes
+
+OPCODES = sorted(o.name for o in wire.OPCODES.values())
+WITHOUT_PAYLOAD = frozenset(o.name for o in wire.OPCODES.values() if not o.payload)
+PSNS = st.one_of(
+    st.integers(0, 12), st.sampled_from([0xFFFFFD, 0xFFFFFF, 0x800000, 0x7FFFFF]), st.integers(0, 0xFFFFFF)
+)
+PACKETS = st.lists(
+    st.tuples(
+        st.sampled_from("abcd"),
+        st.one_of(st.sampled_from(OPCODES), st.sampled_from([o for o in OPCODES if o.startswith("RC_")])),
+        PSNS,
+        st.sampled_from([0, 1, 64, 256, 1024]),
+        st.integers(0, 255),
+        st.sampled_from([0, 1, 1_000_000, 7_000_000_000]),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=150)
+@given(PACKETS, st.lists(st.integers(1, 60), max_size=5))
+def test_any_packets_in_any_order_make_transfers_that_keep_the_contract(
+    packets: list[tuple[str, str, int, int, int, int]], cuts: list[int]
+) -> None:
+    """Nobody promises that what is on an interface was sent by a QP that keeps the rules."""
+    story = Story(others={"cd": (("10.0.0.1", 0x11), ("10.0.0.2", 0x13))})
+    for who, opcode, psn, size, syndrome, pause_ns in packets:
+        headers = wire.OPCODES[wire.OPCODE_NAMES[opcode]].headers
+        fields = {"syndrome": syndrome} if wire.AETH in headers else {}
+        payload = size if opcode not in WITHOUT_PAYLOAD or wire.RETH in headers else 0
+        story.packet(who, opcode, psn, payload, **fields).wait(ns=pause_ns)
+    told = story.track(cuts=cuts)
+    tracker = told.tracker
+    assert [t.id for t in tracker.transfers] == list(range(len(tracker.transfers)))
+    for t in tracker.transfers:
+        record = t.to_dict()
+        assert record["status"] in {"acked", "unacknowledged", "incomplete", "sent"} or t.status.startswith(
+            "nak:"
+        )
+        assert t.first_psn <= t.last_psn
+        assert t.packets >= 1
+        assert t.bytes >= 0
+        assert t.first_ns <= t.last_ns
+        assert (t.acked_ns is None) or t.acked_ns >= t.first_ns
+        assert 1 <= (t.first_frame & FRAME_MASK) <= len(packets)
+        assert 1 <= (t.last_frame & FRAME_MASK) <= len(packets)
+    known = sum(c.packets for c in tracker.connections)
+    assert known <= len(packets)
+    for c in tracker.connections:
+        own = [t for t in tracker.transfers if t.connection is c]
+        assert (c.transfers, c.bytes) == (len(own), sum(t.bytes for t in own))
+
+
+@settings(max_examples=60)
+@given(PACKETS)
+def test_any_packets_in_pieces_make_what_they_make_whole(
+    packets: list[tuple[str, str, int, int, int, int]],
+) -> None:
+    story = Story(others={"cd": (("10.0.0.1", 0x11), ("10.0.0.2", 0x13))})
+    for who, opcode, psn, size, _, pause_ns in packets:
+        payload = size if opcode not in WITHOUT_PAYLOAD else 0
+        story.packet(who, opcode, psn, payload).wait(ns=pause_ns)
+    assert dicts(story.track(cuts=range(len(packets)))) == dicts(story.track())

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rocekit.connections import Connection
     from rocekit.exchanges import CmRecord
     from rocekit.explain import Explanation
+    from rocekit.stats import Statistics
     from rocekit.transfers import Transfer
 
 SCHEMA: Final = "rocekit/1"
@@ -134,6 +135,7 @@ class Analysis:
         connections, transfers, cm, findings: tables (see ``Table``).
         journal: the correlation with the journals, None without any.
         journal_problems: journal lines that could not be used.
+        evidence: what the findings were drawn from.
     """
 
     capture: CaptureSummary
@@ -144,6 +146,7 @@ class Analysis:
     journal: Correlation | None = None
     journal_problems: list[str] = field(default_factory=list)
     _paths: tuple[str, ...] = ()
+    evidence: Evidence | None = field(default=None, repr=False)
 
     @property
     def packets(self) -> Packets:
@@ -154,6 +157,18 @@ class Analysis:
             with open_capture(path, file=number) as reader:
                 parts += [decoder.decode(batch) for batch in reader]
         return Packets.concat([part for part in parts if len(part)])
+
+    def statistics(self) -> Statistics:
+        """Counts and times of every direction of every connection.
+
+        Raises:
+            ValueError: this analysis was not made from a capture.
+        """
+        from rocekit.stats import statistics
+
+        if self.evidence is None:
+            raise ValueError("there is no evidence to count")
+        return statistics(self.evidence)
 
     def explain(self, transfer: int | Transfer) -> Explanation:
         """What happened to a transfer, when and why.
@@ -261,33 +276,32 @@ def conclude(
         if journal is None
         else correlate(journal, tracker.connections, tracker.transfers, tracker.cm.exchanges)
     )
-    findings = find(
-        Evidence(
-            connections=tracker.connections,
-            transfers=tracker.transfers,
-            exchanges=tracker.cm.exchanges,
-            counts=summary.counts,
-            damage=summary.damage,
-            malformed=tracker.malformed,
-            bad_icrc=tracker.bad_icrc,
-            icrc_ignored=tracker.icrc_ignored,
-            journal=correlation,
-            several=summary.several,
-            observer=observer,
-            cm=tracker.cm.records,
-            dropped=summary.dropped,
-            pauses=summary.pauses,
-        )
+    evidence = Evidence(
+        connections=tracker.connections,
+        transfers=tracker.transfers,
+        exchanges=tracker.cm.exchanges,
+        counts=summary.counts,
+        damage=summary.damage,
+        malformed=tracker.malformed,
+        bad_icrc=tracker.bad_icrc,
+        icrc_ignored=tracker.icrc_ignored,
+        journal=correlation,
+        several=summary.several,
+        observer=observer,
+        cm=tracker.cm.records,
+        dropped=summary.dropped,
+        pauses=summary.pauses,
     )
     return Analysis(
         summary,
         Table(tracker.connections),
         Table(tracker.transfers),
         Table(tracker.cm.records),
-        Table(findings),
+        Table(find(evidence)),
         correlation,
         [] if journal is None else [str(problem) for problem in journal.problems],
         paths,
+        evidence,
     )
 
 

@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "lab": "rocekit.commands.lab",
     "record": "rocekit.commands.record",
     "rules": "rocekit.commands.rules",
+    "stats": "rocekit.commands.stats",
     "trace": "rocekit.commands.trace",
     "verify": "rocekit.commands.verify",
 }

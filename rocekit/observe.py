@@ -77,6 +77,7 @@ class FlowView:
     """One one-way flow: what goes from one address to one QP at another.
 
     Attributes:
+        opcodes: packets by opcode; payload: bytes, repeats included.
         dscps: kind of packet (``request``, ``response``, ``cnp``) to DSCP to (packets, first frame).
         sports: UDP source ports seen; roce_versions.
         full_sizes: payloads of packets that do not end their message, to the first frame with it.
@@ -91,6 +92,8 @@ class FlowView:
     dst: str
     dest_qpn: int
     packets: int = 0
+    opcodes: dict[int, int] = field(default_factory=dict)
+    payload: int = 0
     first_ns: int = 0
     last_ns: int = 0
     dscps: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
@@ -201,6 +204,7 @@ class _Batch:
         self.bounds = [*starts.tolist(), len(rows)]
         opcode = packets.opcode[rows]
         self.kind = _KIND_OF[opcode]
+        self.opcode = opcode
         self.full = _IS_FULL[opcode]
         self.tclass = packets.tclass[rows]
         self.payload = packets.payload_length[rows].astype(np.int64)
@@ -223,6 +227,10 @@ class _Batch:
         part = slice(low, high)
         view.packets += high - low
         view.last_ns = max(view.last_ns, self.last_ns[segment])
+        view.payload += int(self.payload[part].sum())
+        seen = np.bincount(self.opcode[part])
+        for opcode in np.flatnonzero(seen).tolist():
+            view.opcodes[opcode] = view.opcodes.get(opcode, 0) + int(seen[opcode])
         kind = self.kind[part]
         if self.plain[segment]:
             view.sports.add(int(self.sport[low]))

@@ -1,7 +1,7 @@
 """UD messages: one packet each, acknowledged by nobody (IBA Vol. 1, 9.8.3).
 
-The DETH names the sending QP, so two QPs that send to each other are known at once. A PSN that comes again was
-doubled by the network, for nothing makes a UD requester repeat itself.
+The DETH names the sending QP, so two QPs that send to each other are known at once. A PSN that comes again
+was doubled by the network, for nothing makes a UD requester repeat itself.
 """
 
 from __future__ import annotations

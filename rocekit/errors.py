@@ -1,7 +1,7 @@
 """The errors a caller can meet. The CLI prints one as a single line and exits 1.
 
-A caller's own mistake (a wrong argument) stays ``ValueError``. A malformed *packet* is never an error: it is counted,
-or named by a finding with its frame number.
+A caller's own mistake (a wrong argument) stays ``ValueError``. A malformed *packet* is never an error: it is
+counted, or named by a finding with its frame number.
 """
 
 from __future__ import annotations

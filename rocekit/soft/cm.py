@@ -221,12 +221,13 @@ class ConnectionManager:
                 "dest_ip": cm_id.peer_ip,
                 "dest_qpn": remote["local_qpn"],
                 "path_mtu": PATH_MTU_BYTES.get(asked["path_mtu_code"], 1024),
-                "rq_psn": remote["starting_psn"],
+                "rq_psn": cm_id.starting_psn,
             }
             if cm_id.transport == "RC":
                 attributes |= {"max_dest_rd_atomic": param.responder_resources, "min_rnr_timer": 12}
             return attributes
-        attributes = {"state": state, "sq_psn": cm_id.starting_psn}
+        # A starting PSN is where the other side is to begin sending (12.6.5, 12.6.8).
+        attributes = {"state": state, "sq_psn": remote["starting_psn"]}
         if cm_id.transport == "RC":
             attributes |= {
                 "timeout": asked["primary_local_ack_timeout"],

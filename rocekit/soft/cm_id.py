@@ -91,6 +91,7 @@ class CmId:
         qp: the queue pair that the manager moves through its states, or None when the program does so itself.
         peer_ip, port: the other side's address; for a listener, ``port`` is where it listens.
         remote: the fields of the peer's REQ or REP.
+        starting_psn: where this side tells the peer to begin sending.
         timeout, path_mtu: local ACK timeout code and path MTU in bytes that a REQ asks for.
     """
 

@@ -197,6 +197,10 @@ class Analysis:
             "journal": None if self.journal is None else self.journal.to_dict(several=several),
         }
 
+    def __repr__(self) -> str:
+        sizes = f"connections={len(self.connections)} transfers={len(self.transfers)}"
+        return f"<Analysis of {', '.join(self.capture.files)}: {sizes} findings={len(self.findings)}>"
+
     def __str__(self) -> str:
         from rocekit.report.text import summary
 

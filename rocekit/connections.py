@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rocekit import wire
+from rocekit.report.units import end as end_name
 from rocekit.transfers import Event
 
 if TYPE_CHECKING:
@@ -82,6 +83,10 @@ class Connection:
     bad_icrc: list[int] = field(default_factory=list)
     bad_icrc_count: int = 0
     closed_frame: int | None = None
+
+    def __repr__(self) -> str:
+        ends = f"{end_name(self.end(0))} ⇄ {end_name(self.end(1))}"
+        return f"<Connection {self.id}: {self.transport} {ends}, transfers={self.transfers}>"
 
     def end(self, side: int) -> dict[str, Any]:
         """One end: ``{"ip", "qpn"}``."""

@@ -73,6 +73,9 @@ class Correlation:
     clocks: dict[str, Clock] = field(default_factory=dict)
     cm_events: list[PlacedEvent] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        return f"<Correlation: work_requests={len(self.work_requests)} unmatched={len(self.unmatched)}>"
+
     @property
     def work_requests(self) -> list[WorkRequest]:
         return self.programs.work_requests

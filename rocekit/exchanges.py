@@ -40,6 +40,9 @@ class CmRecord:
     exchange: Exchange | None = None
     repeated: bool = False
 
+    def __repr__(self) -> str:
+        return f"<CmRecord {self.src} → {self.dst}: {self.message}>"
+
     @property
     def connection(self) -> Connection | None:
         return None if self.exchange is None else self.exchange.connection
@@ -72,6 +75,9 @@ class Exchange:
     records: list[CmRecord]
     reply: CmRecord | None = None
     connection: Connection | None = None
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.src} → {self.dst}: {', '.join(r.message for r in self.records)}>"
 
     def last(self, message: str) -> CmRecord | None:
         return next((r for r in reversed(self.records) if r.message == message), None)

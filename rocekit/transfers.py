@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from rocekit.report.units import end as end_name
+
 if TYPE_CHECKING:
     from rocekit.connections import Connection
     from rocekit.workrequests import WorkCompletion, WorkRequest
@@ -158,6 +160,10 @@ class Transfer:
     def met(self, kind: str) -> bool:
         """Whether an event of this kind befell it."""
         return any(event.kind == kind for event in self.events)
+
+    def __repr__(self) -> str:
+        ends = f"{end_name(self.requester)} → {end_name(self.responder)}"
+        return f"<Transfer {self.id}: {self.operation} {self.bytes:,} bytes, {ends}, {self.status}>"
 
     @property
     def requester(self) -> dict[str, Any]:

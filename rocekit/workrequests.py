@@ -39,6 +39,9 @@ class WorkCompletion:
 
     event: Event
 
+    def __repr__(self) -> str:
+        return f"<WC {self.wr_id}: {self.status}>"
+
     @property
     def status(self) -> str:
         return str(self.event.fields["status"])
@@ -78,6 +81,9 @@ class WorkRequest:
     transfer: Transfer | None = None
     matched_by: str | None = None
     first_psn: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<WR {self.wr_id}: {self.opcode} {self.length:,} bytes, {self.qp}>"
 
     @property
     def wr_id(self) -> int:
@@ -146,6 +152,9 @@ class JournalQp:
     events: list[Event] = field(default_factory=list)
     _open_sends: deque[WorkRequest] = field(default_factory=deque)
     _open_receives: dict[int, deque[WorkRequest]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<JournalQp {self}: {self.transport}>"
 
     def __str__(self) -> str:
         return f"{self.device} QP {self.qpn:#x} on {self.host}"

@@ -241,7 +241,7 @@ class Assembly(GoBack):
         mtu = self.connection.path_mtu
         if transfer.length is None or not mtu:
             return False
-        return p >= transfer.first_psn + wire.psns_of(transfer.length, mtu)
+        return p > transfer.first_psn and (p - transfer.first_psn) * mtu >= transfer.length
 
     def _finish(self, transfer: Transfer) -> None:
         """The message's requests are all there."""

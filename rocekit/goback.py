@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 #: Sent packets remembered: when, and with which IP identification.
 RING: Final = 64
+_SLOT: Final = RING - 1
 NEVER_NS: Final = 1 << 62
 #: A requester that learns of a lost response asks again sooner than this, where its timeout is not known.
 IMPLIED_NS: Final = 1_000_000
@@ -55,7 +56,7 @@ class GoBack(Ledger):
         self._ring_ns = array("q", [0]) * RING
 
     def _remember(self, r: Rows, i: int, p: int) -> None:
-        slot = p & (RING - 1)
+        slot = p & _SLOT
         self._ring_psn[slot] = p
         self._ring_id[slot] = r.ip_id[i]
         self._ring_ns[slot] = self.last_tx_ns = r.time_ns[i]
@@ -64,7 +65,7 @@ class GoBack(Ledger):
         """Whether the network, and not the sender, doubled this datagram."""
         if not self.reliable:
             return True
-        slot = p & (RING - 1)
+        slot = p & _SLOT
         if self._ring_psn[slot] != p:
             return False
         ip_id = r.ip_id[i]
@@ -201,7 +202,7 @@ class GoBack(Ledger):
 
     def _sent_ns(self, p: int) -> int:
         """When PSN ``p`` was last sent, as far back as is remembered."""
-        slot = p & (RING - 1)
+        slot = p & _SLOT
         return self._ring_ns[slot] if self._ring_psn[slot] == p else self.last_tx_ns
 
     def _timeout_ns(self) -> int | None:

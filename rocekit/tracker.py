@@ -236,8 +236,7 @@ class Tracker:
         self._take(suspect.rows, 0)
         self._mads = mads
 
-    @staticmethod
-    def _count(connection: Connection, r: Rows, i: int) -> None:
+    def _count(self, connection: Connection, r: Rows, i: int) -> None:
         connection.packets += 1
         if r.ecn[i] == _ECN_CE:
             connection.ce_marked += 1
@@ -432,6 +431,18 @@ class Tracker:
         if self._on_cm is not None:
             self._on_cm(record)
 
+    def _negotiated(self, exchange: Exchange, qpns: tuple[int, int]) -> list[Negotiated]:
+        """What the exchange agreed on, corrected by the journal: a program may set its QP otherwise."""
+        ips = (exchange.src, exchange.dst)
+        own = exchange.negotiated()
+        for pair in self._pairs.get((ips[0], qpns[0]), ()):
+            for side in (0, 1):
+                there = pair.ips[1 - side]
+                if pair.qpns[side] == qpns[0] and pair.qpns[1 - side] == qpns[1] and there in (ips[1], None):
+                    told = (pair.negotiated[side], pair.negotiated[1 - side])
+                    return [agreed.overruled_by(said) for agreed, said in zip(own, told, strict=True)]
+        return own
+
     def _pair_by_cm(self, exchange: Exchange, a: int, b: int) -> None:
         """A REP answered a REQ: ``a`` asked, ``b`` was asked (address numbers)."""
         a_qpn, b_qpn = qpns(exchange)
@@ -444,7 +455,7 @@ class Tracker:
             [a_qpn, b_qpn],
             "cm",
             path_mtu=exchange.request.cm.path_mtu,
-            negotiated=exchange.negotiated(),
+            negotiated=self._negotiated(exchange, (a_qpn, b_qpn)),
         )
         exchange.connection = connection
         self._add(connection)

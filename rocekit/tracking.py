@@ -15,7 +15,7 @@ from rocekit.goback import RING
 from rocekit.ledger import ATOMICS, NEEDS_ANSWER
 from rocekit.psn import HALF, MASK
 from rocekit.transfers import ACKED, INCOMPLETE, NAK_PREFIX, UNACKNOWLEDGED, Event, Transfer
-from rocekit.wire import ENDS, OPERATION, STARTS
+from rocekit.wire import ACK, ENDS, OPERATION, STARTS, SYNDROME_KIND
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
@@ -59,8 +59,8 @@ class Requests(Assembly):
             self._answer(self.unanswered, p, frame)
         if operation == "ACK":
             syndrome = r.syndrome[i]
-            kind = wire.syndrome_kind(syndrome)
-            if kind == wire.ACK:
+            kind = SYNDROME_KIND[syndrome]
+            if kind == ACK:
                 self._acknowledge(p + 1, time_ns, frame)
             else:
                 self._acknowledge(p, time_ns, frame)

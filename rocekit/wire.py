@@ -320,6 +320,10 @@ CREDITS: Final = (
 NO_CREDITS: Final = 31
 
 
+#: By syndrome byte, for loops: ``ACK``, ``RNR_NAK``, ``NAK`` or 2.
+SYNDROME_KIND: Final = tuple(v >> 5 & 3 for v in range(256))
+
+
 def syndrome_kind(syndrome: int) -> int:
     """``ACK``, ``RNR_NAK`` or ``NAK`` (2 is reserved)."""
     return syndrome >> 5 & 3

@@ -1,0 +1,42 @@
+# The types of assembly.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.goback cimport GoBack
+from rocekit.rows cimport Rows
+from rocekit.transfers cimport Event, Transfer
+
+cdef int64_t HALF
+cdef int64_t MASK
+cdef tuple OPERATION
+cdef tuple STARTS
+cdef tuple ENDS
+
+
+cdef class Assembly(GoBack):
+    cdef public bint started
+    cdef public int64_t begin
+    cdef public int64_t ack_ns
+    cdef public int64_t ack_frame
+    cdef public list held
+    cdef public dict ahead
+    cdef public int64_t hole_ns
+
+    cpdef _settle(self)
+
+    @cython.locals(expected=int64_t, p=int64_t)
+    cpdef request(self, Rows r, Py_ssize_t i)
+
+    @cython.locals(length=int64_t)
+    cpdef int64_t _span(self, Rows r, Py_ssize_t i)
+
+    @cython.locals(transfer=Transfer, seen=bint)
+    cpdef _out_of_order(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(opcode=int64_t, operation=str, transfer=Transfer, span=int64_t)
+    cpdef _assemble(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(mtu=object)
+    cpdef bint _past_end(self, Transfer transfer, int64_t p)
+
+    cpdef _finish(self, Transfer transfer)

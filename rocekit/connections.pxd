@@ -1,0 +1,32 @@
+# The types of connections.py where it is compiled; see setup.py.
+from libc.stdint cimport int64_t
+
+
+cdef class Connection:
+    cdef public int64_t id
+    cdef public str transport
+    cdef public list ips
+    cdef public list qpns
+    cdef public object paired_by
+    cdef public object path_mtu
+    cdef public int64_t packets
+    cdef public int64_t bytes
+    cdef public int64_t transfers
+    cdef public int64_t retransmitted_packets
+    cdef public int64_t naks
+    cdef public int64_t rnr_naks
+    cdef public int64_t cnps
+    cdef public int64_t ce_marked
+    cdef public int64_t duplicates
+    cdef public object first_ns
+    cdef public object last_ns
+    cdef public list requests
+    cdef public list negotiated
+    cdef public dict mtu_observed
+    cdef public list missed
+    cdef public list unfilled
+    cdef public list jumps
+    cdef public list stray_events
+    cdef public list bad_icrc
+    cdef public int64_t bad_icrc_count
+    cdef public object closed_frame

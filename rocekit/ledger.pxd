@@ -1,0 +1,39 @@
+# The types of ledger.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.connections cimport Connection
+from rocekit.rows cimport Rows
+from rocekit.transfers cimport Event, Transfer
+
+
+cdef class Ledger:
+    cdef public Connection connection
+    cdef public int64_t side
+    cdef public object sink
+    cdef public bint reliable
+    cdef public int64_t expected
+    cdef public int64_t high
+    cdef public int64_t acked
+    cdef public Transfer open_read
+    cdef public Transfer building
+    cdef public object unacked
+    cdef public list window
+    cdef public list firsts
+    cdef public list pending
+
+    @cython.locals(at=Py_ssize_t, transfer=Transfer)
+    cpdef Transfer _find(self, int64_t p)
+
+    @cython.locals(time_ns=int64_t, frame=int64_t, opcode=int64_t, transfer=Transfer)
+    cpdef Transfer _open(self, Rows r, Py_ssize_t i, int64_t p, str operation)
+
+    @cython.locals(time_ns=int64_t, frame=int64_t)
+    cpdef _touch(self, Transfer transfer, Rows r, Py_ssize_t i)
+
+    cpdef _extend(self, Transfer transfer, int64_t time_ns, int64_t frame)
+
+    cpdef Event _attribute(self, Event event)
+
+    @cython.locals(last=Event)
+    cpdef Event _give(self, Transfer transfer, Event event)

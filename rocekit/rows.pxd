@@ -1,0 +1,22 @@
+# The types of rows.py where it is compiled; see setup.py.
+from libc.stdint cimport int64_t, uint64_t
+
+
+cdef class Rows:
+    cdef public object _packets
+    cdef public dict _others
+    cdef public Py_ssize_t count
+    cdef public const int64_t[::1] frame
+    cdef public const int64_t[::1] time_ns
+    cdef public const int64_t[::1] src
+    cdef public const int64_t[::1] dst
+    cdef public const int64_t[::1] dest_qpn
+    cdef public const int64_t[::1] opcode
+    cdef public const int64_t[::1] psn
+    cdef public const int64_t[::1] payload_length
+    cdef public const int64_t[::1] ip_id
+    cdef public const int64_t[::1] ecn
+    cdef public const int64_t[::1] syndrome
+    cdef public const int64_t[::1] dma_length
+    cdef public const uint64_t[::1] remote_va
+    cdef public const int64_t[::1] rkey

@@ -1,0 +1,58 @@
+# The types of tracker.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.connections cimport Connection
+from rocekit.pairing cimport Flow
+from rocekit.rows cimport Rows
+from rocekit.tracking cimport Requests
+from rocekit.transfers cimport Transfer
+
+cdef tuple _KINDS
+cdef int64_t _IGNORED
+cdef int64_t _REQUEST
+cdef int64_t _RESPONSE
+cdef int64_t _DATAGRAM
+cdef int64_t _CNP
+cdef int64_t _QPN_BITS
+cdef int64_t _ADDRESS_BITS
+cdef int64_t _ECN_CE
+
+cpdef int64_t _flow_key(Rows r, Py_ssize_t i)
+
+
+cdef class Tracker:
+    cdef public list connections
+    cdef public list transfers
+    cdef public object cm
+    cdef public list malformed
+    cdef public list bad_icrc
+    cdef public int64_t stray_cnps
+    cdef public bint icrc_ignored
+    cdef public bint _valid
+    cdef public object _suspects
+    cdef public set _distrusted
+    cdef public dict _pairs
+    cdef public object _on_end
+    cdef public object _on_change
+    cdef public object _on_connection
+    cdef public object _on_cm
+    cdef public dict _flows
+    cdef public dict _lobbies
+    cdef public object _datagrams
+    cdef public list _addresses
+    cdef public object _mads
+
+    cpdef int64_t next_id(self)
+    cpdef began(self, Transfer transfer)
+    cpdef ended(self, Transfer transfer)
+    cpdef changed(self, Transfer transfer)
+
+    @cython.locals(kind=int64_t, flow=Flow)
+    cpdef _take(self, Rows r, Py_ssize_t i)
+
+    @cython.locals(time_ns=int64_t)
+    cpdef _count(self, Connection connection, Rows r, Py_ssize_t i)
+
+    @cython.locals(side=int64_t, requests=Requests)
+    cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)

@@ -1,0 +1,45 @@
+# The types of tracking.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.assembly cimport Assembly
+from rocekit.rows cimport Rows
+from rocekit.transfers cimport Event, Transfer
+
+cdef int64_t HALF
+cdef int64_t MASK
+cdef int64_t RESYNC
+cdef int64_t RING
+cdef int64_t ACK
+cdef tuple OPERATION
+cdef tuple SYNDROME_KIND
+cdef tuple STARTS
+cdef tuple ENDS
+
+
+cdef class Requests(Assembly):
+    cdef public list awaiting
+    cdef public bint dead
+    cdef public int64_t[::1] _answer_psn
+    cdef public int64_t[::1] _answer_id
+
+    @cython.locals(operation=str, expected=int64_t, p=int64_t, time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer)
+    cpdef respond(self, Rows r, Py_ssize_t i)
+
+    cpdef _acknowledge(self, int64_t upto, int64_t time_ns, int64_t frame)
+
+    @cython.locals(transfer=Transfer)
+    cpdef _settle(self)
+
+    cpdef _mark_acked(self, Transfer transfer, int64_t time_ns, int64_t frame)
+
+    cpdef _drop_unacked(self, Transfer transfer)
+
+    @cython.locals(last=Event, event=Event, time_ns=int64_t, frame=int64_t)
+    cpdef _response_again(self, Transfer transfer, Rows r, Py_ssize_t i, int64_t p, bint first_sight=*)
+
+    @cython.locals(opcode=int64_t, transfer=Transfer, time_ns=int64_t, frame=int64_t, expected=int64_t)
+    cpdef _read_response(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(slot=int64_t)
+    cpdef bint _response_duplicate(self, Rows r, Py_ssize_t i, int64_t p)

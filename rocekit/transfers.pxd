@@ -1,0 +1,69 @@
+# The types of transfers.py where it is compiled; see setup.py.
+from libc.stdint cimport int64_t
+
+
+cdef class Event:
+    cdef public str kind
+    cdef public int64_t time_ns
+    cdef public int64_t frame
+    cdef public int64_t psn
+    cdef public int64_t last_psn
+    cdef public int64_t count
+    cdef public int64_t bytes
+    cdef public int64_t last_ns
+    cdef public int64_t last_frame
+    cdef public object cause
+    cdef public object syndrome
+    cdef public int64_t waited_ns
+    cdef public int64_t first_sight
+    cdef public bint after_ack
+    cdef public int64_t run
+    cdef public bint opens
+    cdef public int64_t sent_psn
+    cdef public object answer_psn
+    cdef public int64_t answer_frame
+    cdef public int64_t reached_psn
+    cdef public bint mid_message
+    cdef public int64_t side
+
+
+cdef class Transfer:
+    cdef public int64_t id
+    cdef public object connection
+    cdef public int64_t side
+    cdef public str operation
+    cdef public int64_t first_psn
+    cdef public int64_t last_psn
+    cdef public int64_t first_ns
+    cdef public int64_t last_ns
+    cdef public int64_t first_frame
+    cdef public int64_t last_frame
+    cdef public int64_t bytes
+    cdef public int64_t packets
+    cdef public str status
+    cdef public object immediate
+    cdef public object invalidate_rkey
+    cdef public object remote_va
+    cdef public object rkey
+    cdef public object length
+    cdef public object swap_add
+    cdef public object compare
+    cdef public object original
+    cdef public object acked_ns
+    cdef public object acked_frame
+    cdef public int64_t request_end_ns
+    cdef public int64_t retransmitted_packets
+    cdef public int64_t naks
+    cdef public int64_t rnr_naks
+    cdef public int64_t timeouts
+    cdef public bint started
+    cdef public bint ended
+    cdef public object missing
+    cdef public object responses_missing
+    cdef public int64_t response_next
+    cdef public list events
+    cdef public int64_t duplicates
+    cdef public object wr
+    cdef public object wc
+    cdef public object recv_wr
+    cdef public object recv_wc

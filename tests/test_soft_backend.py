@@ -7,8 +7,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from rocekit import inject
+from rocekit import cli, inject
 from rocekit.analysis import analyze
 from rocekit.endpoint import EndpointOptions
 from rocekit.errors import RocekitError, VerbsError
@@ -172,3 +173,33 @@ def test_loopback_is_an_interface_like_any_other(tmp_path: Path, ips: tuple[str,
 def test_an_address_that_the_machine_has_not_is_named() -> None:
     with pytest.raises(VerbsError, match=r"this machine has no address 192.0.2.77"):
         InterfaceLink("lo", "192.0.2.77")
+
+
+def test_the_command_line_runs_both_sides_and_explains_the_packet_it_dropped(tmp_path: Path) -> None:
+    capture, journal = tmp_path / "x.pcapng", tmp_path / "x.journal.jsonl"
+    words = "inject ping-write --both --backend soft -n 2 -s 65536 --seed 1 --fault qpn=1,psn=4,type=drop"
+    result = CliRunner().invoke(
+        cli.rocekit,
+        [*words.split(), "--capture", str(capture), "--journal", str(journal), "--format", "json"],
+    )
+    assert result.exit_code == 0, result.output
+    analysis = analyze(capture)
+    assert {t.status for t in analysis.transfers} == {"acked"}
+    assert all(t.wr is not None for t in analysis.transfers)
+    assert "loss" in [finding.rule for finding in analysis.findings]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("--backend soft --fault qpn=1,type=drop", 1, "a fault has either psn or rate"),
+        ("--backend soft --faults nowhere.yaml", 1, "nowhere.yaml: cannot be read"),
+        ("--backend soft -d nowhere0 127.0.0.1", 1, "no interface nowhere0"),
+        ("--fault drop=1%", 2, "--fault is for --backend soft"),
+    ],
+)
+def test_a_wrong_word_on_the_command_line_is_one_clear_line(words: str, code: int, said: str) -> None:
+    result = CliRunner().invoke(cli.rocekit, ["inject", "ping-sr", *words.split()])
+    assert result.exit_code == code
+    assert said in result.output
+    assert "Traceback" not in result.output

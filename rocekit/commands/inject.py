@@ -9,7 +9,7 @@ import click
 from rocekit.commands import FILE, format_option, print_json
 
 if TYPE_CHECKING:
-    from rocekit.inject import Outcome, Settings
+    from rocekit.inject import MakeEndpoint, Outcome, Settings
     from rocekit.scenarios.base import Plan
 
 COUNT = click.IntRange(min=1)
@@ -63,6 +63,26 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--both", {"is_flag": True, "help": "Server and client on this machine; no HOST."}),
     ("--server-dev", {"metavar": "DEVICE", "help": "With --both, the server's.  [default: the last]"}),
     (
+        "--backend",
+        {
+            "type": click.Choice(["verbs", "soft"]),
+            "default": "verbs",
+            "help": "A device of the kernel's, or one of rocekit's own: on the interface -d, or within this "
+            "machine, which needs no privileges.",
+        },
+    ),
+    ("--capture", {"type": FILE, "metavar": "FILE", "help": "With soft: write the packets (pcapng)."}),
+    (
+        "--fault",
+        {
+            "multiple": True,
+            "metavar": "FAULT",
+            "help": "With soft: do this to packets; qpn=1,psn=4,type=drop or drop=2%.",
+        },
+    ),
+    ("--faults", {"type": FILE, "metavar": "FILE", "help": "With soft: the same from a YAML file."}),
+    ("--seed", {"type": int, "metavar": "N", "help": "With soft: draw PSNs, keys and faults from this."}),
+    (
         "--journal",
         {"type": FILE, "metavar": "FILE", "help": "Write down what verbs was asked, and answered."},
     ),
@@ -106,6 +126,7 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
     \b
     Example:
       rocekit inject --list
+      rocekit inject ping-write --both --backend soft -n 5 --capture x.pcapng --journal x.journal.jsonl
       rocekit lab -- rocekit inject ping-write --both -n 5 -s 65536
     """
     from rocekit.inject import both, call, serve, terminated_cleanly
@@ -116,17 +137,35 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
     if given["both"] and host is not None:
         raise click.UsageError("--both has its server here; it takes no HOST.")
     settings = _settings(given, given["device"])
+    over = _backend(given)
     with terminated_cleanly():
         if given["both"]:
-            outcome = both(_plan(scenario, given), _settings(given, _server_device(given)), settings)
+            server = _settings(given, _server_device(given))
+            outcome = both(_plan(scenario, given), server, settings, **over)
         elif host is not None:
-            outcome = call(host, _plan(scenario, given), settings)
+            outcome = call(host, _plan(scenario, given), settings, **over)
         else:
-            outcome = serve(scenario, settings, ready=lambda ip: _ready(ip, settings.port))
+            outcome = serve(scenario, settings, ready=lambda ip: _ready(ip, settings.port), **over)
     if output == "json":
         print_json({"schema": "rocekit/1", **outcome.to_dict()})
     else:
         click.echo(text(outcome))
+
+
+def _backend(given: dict[str, Any]) -> dict[str, MakeEndpoint]:
+    """What says to run a side over another backend than the usual one."""
+    if given["backend"] == "verbs":
+        for name in ("capture", "fault", "faults", "seed"):
+            if given[name]:
+                raise click.UsageError(f"--{name} is for --backend soft; other packets: rocekit trace.")
+        return {}
+    from rocekit.soft.backend import soft_backend
+    from rocekit.soft.fault_file import fault_from_words, read_faults
+
+    faults = [fault_from_words(words) for words in given["fault"]]
+    if given["faults"] is not None:
+        faults += read_faults(given["faults"])
+    return {"make": soft_backend(capture=given["capture"], faults=faults, seed=given["seed"])}
 
 
 def _plan(scenario: str, given: dict[str, Any]) -> Plan:
@@ -174,8 +213,10 @@ def _settings(given: dict[str, Any], device: str | None) -> Settings:
     )
 
 
-def _server_device(given: dict[str, Any]) -> str:
+def _server_device(given: dict[str, Any]) -> str | None:
     """Two devices have a wire between them; with one, both sides are on it."""
+    if given["backend"] == "soft":
+        return given["server_dev"] or given["device"]
     from rocekit.devices import devices
 
     return str(given["server_dev"] or devices()[-1].name)

@@ -8,10 +8,10 @@ With one (``-d eth0``), packets go over it (``wire_interface``) and the peer may
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -395,8 +395,17 @@ class SoftEndpoint(Endpoint):
 def soft_backend(
     *, capture: str | Path | None = None, faults: Iterable[Fault] = (), seed: int | None = None
 ) -> Callable[[EndpointOptions, JournalWriter | None], Endpoint]:
-    """What ``inject``'s ``serve``, ``call`` and ``both`` take as ``make``."""
-    return partial(SoftEndpoint, capture=capture, faults=tuple(faults), seed=seed)
+    """What ``inject``'s ``serve``, ``call`` and ``both`` take as ``make``.
+
+    Of ``both``, whose server is a process of its own, the client writes the capture.
+    """
+    wanted = tuple(faults)
+
+    def make(options: EndpointOptions, journal: JournalWriter | None) -> Endpoint:
+        mine = capture if multiprocessing.parent_process() is None else None
+        return SoftEndpoint(options, journal, capture=mine, faults=wanted, seed=seed)
+
+    return make
 
 
 def _sges(wr: SendWr | RecvWr) -> tuple[Sge, ...]:

@@ -14,7 +14,7 @@ QPNs are compared together with addresses: every host counts its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from rocekit import wire
@@ -40,6 +40,11 @@ class Negotiated:
     responder_resources: int | None = None
     initiator_depth: int | None = None
     min_rnr_timer: int | None = None
+
+    def overruled_by(self, other: Negotiated) -> Negotiated:
+        """The same, with whatever ``other`` knows in its place."""
+        known = {f.name: getattr(other, f.name) for f in fields(other) if getattr(other, f.name) is not None}
+        return replace(self, **known)
 
 
 @dataclass(eq=False)

@@ -24,7 +24,9 @@ from rocekit.scenarios.base import Plan
 OUT = Path(os.environ.get("ROCEKIT_LAB_OUT", "."))
 WORK = Path("/tmp/inject-inside")  # the output folder is slow
 ROCEKIT = [sys.executable, "-c", "import sys; from rocekit.cli import main; sys.exit(main())", "inject"]
-LIMIT_S = 90.0
+LIMIT_S = 180.0
+PATIENCE = ("--timeout", "100")
+"""An emulated machine under load takes half a minute to start a program."""
 
 RUNS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "ping-sr": (Plan("ping-sr", 5000, 10), {}),
@@ -129,7 +131,7 @@ def mistakes() -> dict[str, Any]:
     facts["no listener"] = one("ping-sr", "10.9.0.2", "-n", "1")
     facts["wrong GID index"] = one("ping-sr", "10.9.0.2", "-d", "rxe0", "-x", "77")
     facts["no client"] = one("ping-sr", "-d", "rxe1", "--timeout", "1")
-    first = server("ping-sr", "-d", "rxe1")
+    first = server("ping-sr", "-d", "rxe1", *PATIENCE)
     facts["port taken"] = one("ping-sr", "-d", "rxe1")
     facts["other scenario"] = one("ping-read", "10.9.0.2", "-n", "1")
     facts["other scenario, server"] = first.end()
@@ -151,10 +153,10 @@ def interrupted() -> dict[str, Any]:
     for name, ending in endings.items():
         stem = name.replace(" ", "-")
         paths = {role: WORK / f"{stem}.{role}.jsonl" for role in ("server", "client")}
-        patient = ("--retry", "2", "-u", "12", "--timeout", "20")
+        patient = ("--retry", "2", "-u", "12", *PATIENCE)
         left = server("ping-sr", "-d", "rxe1", *patient, "--journal", str(paths["server"]))
         right = Side("ping-sr", "10.9.0.2", "-n", "1000000", *patient, "--journal", str(paths["client"]))
-        began = wait_for(lambda path=paths["client"]: path.exists() and path.stat().st_size > 20_000)  # type: ignore[misc]
+        began = wait_for(lambda path=paths["client"]: path.exists() and path.stat().st_size > 20_000, 100)  # type: ignore[misc]
         ending(left, right)
         facts[name] = {"began": began, "client": right.end(), "server": left.end()}
         set_netem(A, None)

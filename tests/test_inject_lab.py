@@ -33,7 +33,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if lacking:
         pytest.skip(f"the lab is missing: {'; '.join(lacking)}")
     folder = tmp_path_factory.mktemp("inject") / "out"
-    result = lab.run([sys.executable, str(INSIDE)], out=folder, timeout_s=1200)
+    result = lab.run([sys.executable, str(INSIDE)], out=folder, timeout_s=1800)
     assert result.returncode == 0, result.log[-2000:]
     return folder
 

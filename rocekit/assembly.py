@@ -287,9 +287,10 @@ class Assembly(GoBack):
 
     def _skip(self, upto: int) -> None:
         """Give up the holes below ``upto``: the capture never showed them."""
-        self._guess_read()
-        self.open_read = None
         while self.expected < upto:
+            self._drain()
+            self._guess_read()  # of the READ open before, or of one that was kept behind a hole
+            self.open_read = None
             self._drain()
             if self.expected >= upto:
                 return

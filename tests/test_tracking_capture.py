@@ -144,6 +144,15 @@ def test_a_missed_response_that_nobody_asked_again_had_arrived() -> None:
     ]
 
 
+def test_a_read_of_unknown_path_mtu_between_holes_keeps_what_follows() -> None:
+    told = track("a RC_SEND_ONLY 9 4\n a RC_RDMA_READ_REQUEST 11 513\n a RC_SEND_ONLY 15 5")
+    assert told.transfers == [
+        "a SEND 9 4 bytes: unacknowledged",
+        "a READ 11 513 bytes: unacknowledged",
+        "a SEND 15 5 bytes: unacknowledged",
+    ]
+
+
 def test_a_missed_packet_at_the_wrap_is_still_only_missed() -> None:
     told = track("a RC_SEND_FIRST 0xFFFFFF 1024\n a RC_SEND_LAST 1 1024\n b ACK 1")
     assert told.missed == ["0"]

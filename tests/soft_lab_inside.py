@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from rocekit.soft.fault_file import fault_from_words
-from rocekit.soft.peers import pingpong, rping
+from rocekit.soft.peers import perftest, pingpong, rping
 from rocekit.soft.peers.party import Party
 
 OUT = Path(os.environ["ROCEKIT_LAB_OUT"])
 TMP = Path("/tmp")
 SOFT, RXE = {4: "10.9.0.1", 6: "fd00:9::1"}, {4: "10.9.0.2", 6: "fd00:9::2"}
 GID = {4: "1", 6: "2"}
-PROGRAM_S = 100.0
+PROGRAM_S = 40.0
 
 
 def start(*command: str) -> subprocess.Popen[str]:
@@ -145,6 +145,32 @@ def all_pingpong(count: int) -> None:
         )
 
 
+def all_perftest(count: int) -> None:
+    for test in perftest.TESTS:
+        command = [f"ib_{test}", "-d", "rxe1", "-x", "1", "-F", "-n", str(count), "-u", "18", "-m", "1024"]
+        command += [] if test == "atomic_bw" else ["-s", "20000"]
+        converse(
+            f"{test}_server",
+            [*command, SOFT[4]],
+            lambda party, test=test: perftest.serve(party, test),  # type: ignore[misc]
+            soft_serves=True,
+        )
+        converse(
+            f"{test}_client",
+            command,
+            lambda party, test=test: perftest.call(  # type: ignore[misc]
+                party, test, RXE[4], count=count, size=20000
+            ),
+            soft_serves=False,
+        )
+        converse(
+            f"{test}_server_rdma_cm",
+            [*command, "-R", SOFT[4]],
+            lambda party, test=test: perftest.serve(party, test, rdma_cm=True),  # type: ignore[misc]
+            soft_serves=True,
+        )
+
+
 def main() -> None:
     subprocess.run(["rdma", "link", "del", "rxe0"], check=True)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 5
@@ -153,6 +179,8 @@ def main() -> None:
         all_rping(count)
     if wanted in ("all", "pingpong"):
         all_pingpong(count)
+    if wanted in ("all", "perftest"):
+        all_perftest(count)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Soft counterparts of programs that others wrote: rping and the libibverbs ping-pongs, client and server.
+"""Soft counterparts of programs that others wrote: rping, the libibverbs ping-pongs, perftest's bandwidth
+tests.
 
 ``python -m rocekit.soft.peers rping-server -d eth0`` answers ``rping -c -a ADDRESS`` on another machine,
-whatever device runs there; every byte that comes back is checked.
+whatever device runs there; what rping and the ping-pongs get back is checked.
 """

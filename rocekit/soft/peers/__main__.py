@@ -1,4 +1,6 @@
-"""``python -m rocekit.soft.peers PROGRAM …``: one side of rping or of a ping-pong, over a soft device."""
+"""``python -m rocekit.soft.peers PROGRAM …``: one side of rping, a ping-pong or perftest, over a soft
+device.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from pathlib import Path
 
 from rocekit.errors import RocekitError
 from rocekit.soft.fault_file import fault_from_words
-from rocekit.soft.peers import pingpong, rping
+from rocekit.soft.peers import perftest, pingpong, rping
 from rocekit.soft.peers.party import Party
 
-PROGRAMS = ("rping", "rc_pingpong", "uc_pingpong", "ud_pingpong")
+PROGRAMS = ("rping", "rc_pingpong", "uc_pingpong", "ud_pingpong", *perftest.TESTS)
 
 
 def main() -> int:
@@ -24,6 +26,7 @@ def main() -> int:
     parser.add_argument("-s", "--size", type=int, default=4096)
     parser.add_argument("-m", "--mtu", type=int, default=1024)
     parser.add_argument("-p", "--port", type=int)
+    parser.add_argument("-R", "--rdma-cm", action="store_true", help="perftest's server: the client has -R")
     parser.add_argument("--capture", type=Path)
     parser.add_argument("--fault", action="append", default=[], help="qpn=1,psn=4,type=drop or drop=2%%")
     parser.add_argument("--seed", type=int, default=0)
@@ -46,6 +49,20 @@ def main() -> int:
                     rounds = rping.serve(party, port=port)
                 else:
                     rounds = rping.call(party, given.host, port=port, count=given.count, size=given.size)
+            elif given.program in perftest.TESTS:
+                port = given.port or perftest.PORT
+                if given.host is None:
+                    rounds = perftest.serve(party, given.program, port=port, rdma_cm=given.rdma_cm)
+                else:
+                    rounds = perftest.call(
+                        party,
+                        given.program,
+                        given.host,
+                        port=port,
+                        count=given.count,
+                        size=given.size,
+                        path_mtu=given.mtu,
+                    )
             else:
                 rounds = pingpong.run(
                     party,
@@ -57,7 +74,7 @@ def main() -> int:
                     path_mtu=given.mtu,
                 )
             counters = {name: n for name, n in party.device.counters.as_dict().items() if n}
-            print(f"{rounds} rounds, data verified; {counters}")
+            print(f"{rounds} rounds; {counters}")
     except RocekitError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,0 +1,127 @@
+"""README.md tells the truth: every example in it gives what stands there.
+
+A ``console`` block holds commands, each behind ``$ ``, and what they print; ``pycon`` blocks are a session at
+the Python prompt. Both run from the repository's root. Other blocks need rights, an interface or minutes, and
+are not run. ``python tests/test_readme.py`` writes anew what they print.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(kind: str) -> list[str]:
+    return [text for name, text in BLOCK.findall(README.read_text()) if name == kind]
+
+
+def commands(block: str) -> list[tuple[str, str]]:
+    """(command, what it prints) of a console block."""
+    parts = re.split(r"^\$ (.*)\n", block, flags=re.MULTILINE)
+    assert not parts[0], f"a console block begins with a command, not with {parts[0]!r}"
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def run(command: str) -> str:
+    """What a command prints in a pipe, errors included."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("LC_")}
+    environment |= {"LANG": "C.UTF-8", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(ROOT)}
+    # The interpreter that runs the tests, whether or not its environment is active.
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        ["/bin/bash", "-c", command],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.stdout
+
+
+def fixed(text: str) -> str:
+    """Without what may differ between machines: which tshark there is."""
+    return re.sub(r"tshark \d+(\.\d+)+", "tshark X", text).strip()
+
+
+EXAMPLES = [example for block in blocks("console") for example in commands(block)]
+
+
+def test_there_are_examples() -> None:
+    """Each command that can run anywhere has one."""
+    shown = " ".join(command for command, _ in EXAMPLES)
+    for name in ("analyze", "explain", "decode", "verify", "rules", "generate", "inject"):
+        assert f"rocekit {name} " in shown, name
+
+
+@pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
+def test_a_command_prints_what_the_readme_says(command: str, printed: str) -> None:
+    if "rocekit verify" in command and shutil.which("tshark") is None:
+        pytest.skip("no tshark (apt-get install tshark)")
+    assert fixed(run(command)) == fixed(printed)
+
+
+def test_python_answers_what_the_readme_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sessions are one: later ones know the names of earlier ones."""
+    monkeypatch.chdir(ROOT)
+    told: list[str] = []
+    whole = "\n".join(blocks("pycon"))
+    test = doctest.DocTestParser().get_doctest(whole, {}, "README.md", None, 0)
+    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=told.append)
+    assert not told, "".join(told)
+
+
+def test_files_that_it_names_are_there() -> None:
+    text = README.read_text()
+    for name in set(re.findall(r"(?:pcaps|scripts|tests)/[\w./-]*\w", text)):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"\]\(([\w./-]+)\)", text):
+        assert (ROOT / name).exists(), name
+
+
+def rewrite() -> None:
+    """Put what the commands and statements print now into the README."""
+
+    def again(found: re.Match[str]) -> str:
+        if found[1] == "console":
+            return "```console\n" + "".join(f"$ {c}\n{run(c)}" for c, _ in commands(found[2])) + "```"
+        if found[1] == "pycon":
+            return f"```pycon\n{session(found[2], names)}```"
+        return found[0]
+
+    names: dict[str, object] = {}
+    os.chdir(ROOT)
+    README.write_text(BLOCK.sub(again, README.read_text()))
+
+
+def session(block: str, names: dict[str, object]) -> str:
+    """A session's statements, each with what it prints now."""
+    lines = []
+    for example in doctest.DocTestParser().get_examples(block):
+        first, *rest = example.source.splitlines()
+        lines += [f">>> {first}", *(f"... {line}" for line in rest)]
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(example.source, "README.md", "single"), names)
+        lines += printed.getvalue().splitlines()
+    return "".join(f"{line}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    rewrite()

@@ -19,6 +19,7 @@ from rocekit.capture import CaptureReader, open_capture
 from rocekit.correlate import Correlation, correlate, journal_pairs
 from rocekit.decode import Counts, Decoder, Pause
 from rocekit.findings import Evidence, Finding, find
+from rocekit.handshake import Handshakes
 from rocekit.journal import Journal, merge, read_journal
 from rocekit.mad import Mad, find_mads
 from rocekit.observe import Observer
@@ -257,7 +258,7 @@ def analyze(
     decoder = Decoder(check_icrc=check_icrc)
     summary = CaptureSummary(files=[str(c) for c in captures], counts=decoder.counts, pauses=decoder.pauses)
     if len(captures) == 1:
-        for packets in _read(captures[0], 0, decoder, summary, progress):
+        for packets in _read(captures[0], 0, decoder, summary, progress, tracker):
             observer.feed(packets)
             tracker.feed(packets)
     else:
@@ -310,16 +311,28 @@ def conclude(
 
 
 def _read(
-    path: str | Path, number: int, decoder: Decoder, summary: CaptureSummary, progress: Progress | None
+    path: str | Path,
+    number: int,
+    decoder: Decoder,
+    summary: CaptureSummary,
+    progress: Progress | None,
+    tracker: Tracker,
 ) -> Iterator[Packets]:
-    """The packets of one capture, batch by batch; notes what the reader says of it in ``summary``."""
+    """The packets of one capture, batch by batch; notes what the reader says of it in ``summary``.
+
+    What other frames tell of QP pairs, the tracker learns before it gets the packets of the same batch.
+    """
+    handshakes = Handshakes()
     with open_capture(str(path), file=number) as reader:
         for batch in reader:
             if len(batch):
                 first, last = int(batch.time_ns.min()), int(batch.time_ns.max())
                 summary.first_ns = first if summary.first_ns is None else min(first, summary.first_ns)
                 summary.last_ns = last if summary.last_ns is None else max(last, summary.last_ns)
-            yield decoder.decode(batch)
+            packets = decoder.decode(batch)
+            for first_end, second_end in handshakes.feed(batch, decoder.others):
+                tracker.learn(first_end, second_end)
+            yield packets
             if progress is not None:
                 progress(reader)
         summary.damage += [(str(path), str(damage)) for damage in reader.damage]
@@ -342,7 +355,7 @@ def _feed_merged(
     parts: list[Packets] = []
     for number, path in enumerate(captures):
         batches = []
-        for packets in _read(path, number, decoder, summary, progress):
+        for packets in _read(path, number, decoder, summary, progress, tracker):
             for row, mad in find_mads(packets):
                 mads[frame_reference(number, int(packets.frame[row]))] = mad
             batches.append(Packets.concat([packets]))

@@ -147,6 +147,9 @@ class _Addresses:
         self._numbers = np.concatenate([self._numbers, numbers])[first]
 
 
+_NO_ROWS = np.empty(0, np.int64)
+
+
 class Decoder:
     """Turns batches of frames into packets; addresses and counts go on from batch to batch.
 
@@ -159,6 +162,7 @@ class Decoder:
     """
 
     def __init__(self, *, check_icrc: bool = True) -> None:
+        self.others = _NO_ROWS
         self.counts = Counts()
         self.pauses: list[Pause] = []
         self._check_icrc = check_icrc
@@ -180,6 +184,7 @@ class Decoder:
         counts.non_roce += len(batch) - n - len(network.pauses) - network.later_fragments
         if len(network.pauses):
             self._note_pauses(batch, network.pauses)
+        self.others = _NO_ROWS if n == len(batch) else np.setdiff1d(np.arange(len(batch)), network.index)
         if not n:
             return empty_packets(self.addresses)
 

@@ -28,11 +28,13 @@ from rocekit.wire import OPERATION
 
 if TYPE_CHECKING:
     from rocekit.datagrams import Datagrams
+    from rocekit.handshake import Offer
 from rocekit.decode import Packets
 
 _IGNORED, _REQUEST, _RESPONSE, _DATAGRAM, _CNP = range(5)
 _QPN_BITS: Final = 24
 _ADDRESS_BITS: Final = 20
+HANDSHAKE: Final = "handshake"
 _ECN_CE: Final = 3  # RFC 3168
 
 
@@ -57,12 +59,13 @@ _TRANSPORT: Final = tuple(wire.OPCODES[v].transport if v in wire.OPCODES else ""
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a journal says of a QP pair; an address it does not know is None."""
+    """What a journal, or the handshake of two programs, says of a QP pair; what it does not know is None."""
 
-    transport: str
+    transport: str | None
     ips: tuple[str | None, str | None]
     qpns: tuple[int, int]
     negotiated: tuple[Negotiated, Negotiated]
+    source: str = "journal"
 
 
 class Tracker:
@@ -105,8 +108,7 @@ class Tracker:
         self._distrusted: set[int] = set()
         self._pairs: dict[tuple[str | None, int], list[Pair]] = {}
         for pair in pairs:
-            for side in (0, 1):
-                self._pairs.setdefault((pair.ips[side], pair.qpns[side]), []).append(pair)
+            self._learn(pair)
         self._on_end = on_end
         self._on_change = on_change
         self._on_connection = on_connection
@@ -269,9 +271,9 @@ class Tracker:
 
     def _new_flow(self, r: Rows, i: int) -> Flow:
         flow = Flow(r.src[i], r.dst[i], r.dest_qpn[i], _TRANSPORT[r.opcode[i]], r.udp_sport[i])
-        pair = self._journal_pair(flow)
+        pair = self._told_pair(flow)
         if pair is not None:
-            self._pair_by_journal(flow, *pair)
+            self._pair_as_told(flow, *pair)
         else:
             self._lobby(flow).add(flow)
         return flow
@@ -384,8 +386,30 @@ class Tracker:
 
     # ------------------------------------------------------------------ journal
 
-    def _journal_pair(self, flow: Flow) -> tuple[Pair, int] | None:
-        """The journal's pair that this flow belongs to, and the side that sends on it."""
+    def _learn(self, pair: Pair) -> None:
+        for side in (0, 1):
+            self._pairs.setdefault((pair.ips[side], pair.qpns[side]), []).append(pair)
+
+    def learn(self, first: Offer, second: Offer) -> None:
+        """Two programs have told each other their QPs: from now on these are a pair, and begin anew."""
+        ends = (first, second)
+        for end in ends:
+            known = self._pairs.get((end.ip, end.qpn), [])
+            known[:] = [pair for pair in known if pair.source != HANDSHAKE]
+        told = [Negotiated(starting_psn=end.psn) for end in ends]
+        pair = Pair(None, (first.ip, second.ip), (first.qpn, second.qpn), (told[0], told[1]), HANDSHAKE)
+        self._learn(pair)
+        for here, there in (ends, ends[::-1]):
+            if here.ip in self._addresses and there.ip in self._addresses:
+                numbers = self._addresses.index(here.ip), self._addresses.index(there.ip)
+                key = (numbers[0] << _ADDRESS_BITS | numbers[1]) << _QPN_BITS | there.qpn
+                old = self._flows.get(key)
+                if old is not None and old.connection is not None and old.connection.paired_by != "cm":
+                    self._end(old.connection)
+                    del self._flows[key]
+
+    def _told_pair(self, flow: Flow) -> tuple[Pair, int] | None:
+        """The journal's or a handshake's pair that this flow belongs to, and the side that sends on it."""
         src, dst = self._addresses[flow.src], self._addresses[flow.dst]
         found = []
         for ip in (dst, None):
@@ -395,12 +419,14 @@ class Tracker:
                     if pair.qpns[1 - side] == flow.qpn and here in (src, None) and there in (dst, None):
                         found.append((pair, side))
         distinct = {(id(pair), side): (pair, side) for pair, side in found}
-        return next(iter(distinct.values())) if len(distinct) == 1 else None
+        recorded = [told for told in distinct.values() if told[0].source != HANDSHAKE]
+        best = recorded or list(distinct.values())
+        return best[0] if len(best) == 1 else None
 
-    def _pair_by_journal(self, flow: Flow, pair: Pair, side: int) -> None:
+    def _pair_as_told(self, flow: Flow, pair: Pair, side: int) -> None:
         src, dst = self._addresses[flow.src], self._addresses[flow.dst]
         ips: list[str | None] = [src, dst] if side == 0 else [dst, src]
-        connection = Connection(len(self.connections), flow.transport, ips, list(pair.qpns), "journal")
+        connection = Connection(len(self.connections), flow.transport, ips, list(pair.qpns), pair.source)
         connection.negotiated = list(pair.negotiated)
         connection.path_mtu = pair.negotiated[0].path_mtu or pair.negotiated[1].path_mtu
         flow.connection, flow.side = connection, side

@@ -13,13 +13,18 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.errors import RocekitError
 from rocekit.journal import JournalWriter
 from rocekit.record_collect import Recording, Rings, alive
+
+if TYPE_CHECKING:
+    from rocekit.record_capture import PacketCapture
+    from rocekit.record_cm import KernelCm
 
 DEFAULT_SLOTS: Final = 1 << 15
 """Slots of a ring: 2 MiB. A work request takes two as a rule, a receive and a completion one."""
@@ -29,6 +34,7 @@ _PASSED_ON: Final = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
     *(signal.SIGWINCH, signal.SIGCONT, signal.SIGALRM, signal.SIGTSTP),
 )
+_HELD: Final = frozenset({*_PASSED_ON, signal.SIGCHLD})
 _SI_USER_AT_MOST: Final = 0
 """A signal's si_code: at most 0 when a process sent it, above when the kernel did (sigaction(2))."""
 
@@ -104,6 +110,22 @@ def _has_privileges_of_its_own(path: str) -> bool:
         return False
 
 
+@contextmanager
+def holding_signals() -> Iterator[set[int]]:
+    """Keep for later what is to be passed on to a program; gives the mask as it was, for the program.
+
+    Threads that are started meanwhile hold them too: else one of them would get a signal in our place.
+    """
+    before: set[int] = {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)}
+    try:
+        yield before
+    finally:
+        # What came after the program's end was meant for it as well.
+        while signal.sigtimedwait(_HELD, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Recorder:
     """Runs a program and writes its journal.
 
@@ -111,10 +133,13 @@ class Recorder:
         command: the program and its arguments.
         journal: the file to write; replaced.
         library: the interposer, from ``record_build``.
+        mask: the program's signal mask, from :func:`holding_signals`, where the caller holds them already.
         slots: of each ring, a power of two.
         rings: threads that write without meeting each other.
         children: record also what the program starts.
         redact: replace keys and addresses.
+        capture: packets to capture while the program runs.
+        kernel_cm: the kernel's connection managers, to be written into the same journal.
     """
 
     def __init__(
@@ -123,10 +148,13 @@ class Recorder:
         journal: Path,
         library: Path,
         *,
+        mask: set[int] | None = None,
         slots: int = DEFAULT_SLOTS,
         rings: int = DEFAULT_RINGS,
         children: bool = True,
         redact: bool = False,
+        capture: PacketCapture | None = None,
+        kernel_cm: KernelCm | None = None,
     ) -> None:
         if not command:
             raise ValueError("no program to run")
@@ -136,6 +164,8 @@ class Recorder:
         self._program = find_program(self._command[0])
         self._slots, self._rings, self._children = slots, rings, children
         self._library = library
+        self._capture, self._kernel_cm = capture, kernel_cm
+        self._mask = mask
         self._redaction = None
         if redact:
             from rocekit.record_redact import Redaction
@@ -158,39 +188,31 @@ class Recorder:
         """
         folder = _folder()
         try:
-            with JournalWriter(self.result.journal, host=socket.gethostname()) as writer:
+            with (
+                holding_signals() as mask,
+                JournalWriter(self.result.journal, host=socket.gethostname()) as writer,
+            ):
                 rings = Rings(folder, writer, self.result, self._redaction)
-                passed = {*_PASSED_ON, signal.SIGCHLD}
-                before = signal.pthread_sigmask(signal.SIG_BLOCK, passed)
-                try:
-                    pid = self._spawn(folder, before)
-                    writer.write(
-                        "recording",
-                        pid=pid,
-                        state="started",
-                        mono_ns=time.monotonic_ns(),
-                        arguments=self._command,
-                        version=_version(),
-                    )
-                    self._follow(pid, passed, rings)
-                    rings.finish()
-                    writer.write(
-                        "recording",
-                        pid=pid,
-                        state="ended",
-                        mono_ns=time.monotonic_ns(),
-                        status=self.result.status,
-                        signal=None
-                        if self.result.signal is None
-                        else signal.Signals(self.result.signal).name,
-                    )
-                finally:
-                    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                self._start_companions()
+                pid = self._spawn(folder, mask if self._mask is None else self._mask)
+                self._tell(writer, pid, state="started", arguments=self._command, version=_version())
+                self._follow(pid, rings, writer)
+                rings.finish()
+                self._stop_companions(writer)
+                number = self.result.signal
+                name = None if number is None else signal.Signals(number).name
+                self._tell(writer, pid, state="ended", status=self.result.status, signal=name)
         finally:
+            if self._kernel_cm is not None:
+                self._kernel_cm.stop()
             shutil.rmtree(folder, ignore_errors=True)
         return self.result
 
-    def _spawn(self, folder: Path, mask: set[signal.Signals] | set[int]) -> int:
+    @staticmethod
+    def _tell(writer: JournalWriter, pid: int, **fields: Any) -> None:
+        writer.write("recording", pid=pid, mono_ns=time.monotonic_ns(), **fields)
+
+    def _spawn(self, folder: Path, mask: set[int]) -> int:
         variables = environment(
             os.environ,
             self._library,
@@ -211,10 +233,38 @@ class Recorder:
         except OSError as error:
             raise ProgramError(f"{self._program}: {error.strerror or error}", 126) from None
 
-    def _follow(self, pid: int, passed: set[signal.Signals], rings: Rings) -> None:
+    def _start_companions(self) -> None:
+        if self._kernel_cm is not None:
+            self._kernel_cm.start()
+        if self._capture is not None:
+            self._capture.start()
+
+    def _stop_companions(self, writer: JournalWriter) -> None:
+        if self._capture is not None:
+            self._capture.stop()
+        if self._kernel_cm is not None:
+            self._tell_kernel_cm(writer)
+            self._kernel_cm.stop()
+            if self._kernel_cm.lost:
+                writer.write("records_lost", count=self._kernel_cm.lost, others=self._kernel_cm.lost)
+
+    def _tell_kernel_cm(self, writer: JournalWriter) -> None:
+        if self._kernel_cm is None:
+            return
+        ahead = time.time_ns() - time.monotonic_ns()
+        for event in self._kernel_cm.events():
+            writer.write(
+                "kernel_cm",
+                time_ns=event.mono_ns + ahead,
+                mono_ns=event.mono_ns,
+                pid=event.pid,
+                **event.fields,
+            )
+
+    def _follow(self, pid: int, rings: Rings, writer: JournalWriter) -> None:
         """Until the program ends: pass on signals, empty rings."""
         while True:
-            told = signal.sigtimedwait(passed, TICK_S)
+            told = signal.sigtimedwait(_HELD, TICK_S)
             if told is not None and told.si_signo != signal.SIGCHLD:
                 self._pass_on(pid, told)
             ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
@@ -229,6 +279,7 @@ class Recorder:
                     self.result.status = os.WEXITSTATUS(status)
                 return
             rings.tick()
+            self._tell_kernel_cm(writer)
 
     @staticmethod
     def _pass_on(pid: int, told: signal.struct_siginfo) -> None:

@@ -163,6 +163,9 @@ class Rings:
             for record in records(raw, finished=finished):
                 self._tally(record.type)
                 out.extend(lines.of(record))
+                if record.type == record_ring.NOT_COVERED:
+                    what = record.payload.split(b"\0", 1)[0].decode(errors="replace")
+                    self._result.not_recorded.append(what)
             self._backlog -= len(raw)
             done += 1
             if stop is not None and done % 64 == 0 and time.monotonic() > stop:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -68,25 +70,46 @@ def command(
       rocekit record --interface eth0 --write x.pcapng -- rping -c -a 10.9.0.2 -C 5
       rocekit record -o x.journal.jsonl --redact -- python train.py
     """
-    from rocekit.record import Recorder
-    from rocekit.record_build import interposer
-
     if write is not None and interface is None:
         raise click.UsageError("--write needs --interface")
-    if output is None:
-        output = default_output(command_line[0], write)
-    library = interposer()
-    recorder = Recorder(
-        command_line,
-        output,
-        library,
-        slots=1 << (ring_size - 1).bit_length(),
-        children=follow_children,
-        redact=redact,
-    )
-    result = recorder.run()
-    if not quiet:
-        tell(result)
+    from rocekit.record import ProgramError, Recorder, find_program, holding_signals
+    from rocekit.record_build import interposer
+
+    try:
+        find_program(command_line[0])
+        library = interposer()
+        with ExitStack() as undo:
+            # Before NumPy comes with threads of its own, which would take signals that are the program's.
+            with holding_signals() as mask:
+                capture = None
+                if interface is not None:
+                    from rocekit.record_capture import PacketCapture
+
+                    folder = undo.enter_context(TemporaryDirectory(prefix="rocekit-record-"))
+                    capture = PacketCapture(interface, write or Path(folder) / "packets.pcapng")
+                kernel_cm = None
+                if attach_cm:
+                    from rocekit.record_cm import KernelCm
+
+                    kernel_cm = KernelCm()
+                result = Recorder(
+                    command_line,
+                    output or default_output(command_line[0], write),
+                    library,
+                    mask=mask,
+                    slots=1 << (ring_size - 1).bit_length(),
+                    children=follow_children,
+                    redact=redact,
+                    capture=capture,
+                    kernel_cm=kernel_cm,
+                ).run()
+            if not quiet:
+                tell(result)
+                if capture is not None:
+                    explain(capture.path, result, write)
+    except ProgramError as error:
+        click.echo(f"rocekit: error: {error}", err=True)
+        ctx.exit(error.status)
     end_as(result)
 
 
@@ -107,6 +130,46 @@ def tell(result: Recording) -> None:
     """What was recorded, and what was not, on standard error."""
     counts = f"{result.sends:,} sends, {result.receives:,} receives, {result.completions:,} completions"
     click.secho(f"record: {counts}; journal {result.journal}", err=True, dim=True)
+    for words in shortcomings(result):
+        click.secho(f"record: {words}", err=True, fg="yellow")
+
+
+def shortcomings(result: Recording) -> list[str]:
+    """What the journal lacks, and why."""
+    words = []
+    if not result.processes:
+        words.append(
+            "no process opened a verbs device where it could be seen: it used none, is linked statically, or "
+            "has privileges of its own"
+        )
+    if result.total_lost:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in result.lost.items())
+        words.append(
+            f"{result.total_lost:,} records found no room ({kinds}): a larger --ring-size holds more"
+        )
+    words += [f"not seen: {what}" for what in dict.fromkeys(result.not_recorded)]
+    if result.going_on:
+        words.append(
+            f"processes that go on are not recorded any more: {', '.join(map(str, result.going_on))}"
+        )
+    return words
+
+
+def explain(capture: Path, result: Recording, kept: Path | None) -> None:
+    """The transfers of the packets and the journal, on standard error: standard output is the program's."""
+    from rocekit.analysis import analyze
+    from rocekit.commands.shared import coloured
+    from rocekit.report.text import story, summary
+
+    analysis = analyze(capture, journals=[result.journal])
+    click.echo(summary(analysis, style=coloured), err=True)
+    if analysis.transfers:
+        worst = max(analysis.transfers, key=lambda t: (len(t.events), t.duration_ns)).id
+        click.echo(f"\n{story(analysis.explain(worst), style=coloured)}", err=True)
+    if kept is not None:
+        click.secho(
+            f"\nmore: rocekit explain {kept} --journal {result.journal} --transfer N", err=True, dim=True
+        )
 
 
 def end_as(result: Recording) -> None:

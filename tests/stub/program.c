@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #undef ibv_reg_mr
@@ -406,6 +407,43 @@ static int opens_and_closes(void)
     return 0;
 }
 
+/* Nanoseconds for posting one work request and polling its completion: the median of rounds of 1000 pairs. */
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int pairs(int rounds)
+{
+    static double took[10000];
+    struct timespec from, to;
+    struct ibv_sge sge;
+    struct ibv_send_wr *bad, wr = {.num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .wr.rdma = {0x1000, 0xabc}};
+    struct ibv_qp *qp;
+    struct ibv_wc wc;
+    int round, i;
+
+    set_up();
+    qp = new_qp(IBV_QPT_RC, 1);
+    sge = sge_of(0, 64);
+    wr.sg_list = &sge;
+    for (round = 0; round < rounds; round++) {
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        for (i = 0; i < 1000; i++) {
+            wr.wr_id = 1u << 20 | (unsigned)i;
+            if (ibv_post_send(qp, &wr, &bad) || ibv_poll_cq(cq, 1, &wc) != 1)
+                return 1;
+        }
+        clock_gettime(CLOCK_MONOTONIC, &to);
+        took[round] = ((to.tv_sec - from.tv_sec) * 1e9 + (to.tv_nsec - from.tv_nsec)) / 1000;
+    }
+    qsort(took, (size_t)rounds, sizeof *took, compare);
+    printf("%.2f %.2f %.2f\n", took[rounds / 4], took[rounds / 2], took[rounds * 3 / 4]);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -428,6 +466,8 @@ int main(int argc, char **argv)
     DOES(asks_for_next);
     DOES(waits_for_a_signal);
     DOES(opens_and_closes);
+    if (!strcmp(what, "pairs"))
+        return pairs(atoi(argv[2]));
     if (!strcmp(what, "loads"))
         return loads(argv[2], 0);
     if (!strcmp(what, "loads_by_version"))

@@ -27,9 +27,8 @@ from rocekit.transfers import Event, Transfer, frame_reference
 from rocekit.wire import OPERATION
 
 if TYPE_CHECKING:
-    from rocekit.datagrams import Datagrams
+    from rocekit.decode import Packets
     from rocekit.handshake import Offer
-from rocekit.decode import Packets
 
 _IGNORED, _REQUEST, _RESPONSE, _DATAGRAM, _CNP = range(5)
 _QPN_BITS: Final = 24

@@ -75,6 +75,7 @@ class Rings:
         self._files: dict[Path, tuple[RingFile, Lines]] = {}
         self._bad: set[Path] = set()
         self._processes: dict[int, Process] = {}
+        self._expected: dict[int, Process] = {}
         self._waiting: list[tuple[int, int, bytes, Lines, bool]] = []
         self._backlog = 0
         self._count = 0
@@ -102,9 +103,7 @@ class Rings:
             if time.time() - path.stat().st_mtime > 5:
                 self._bad.add(path)
             return
-        parent = self._processes.get(file.forked_from)
-        process = parent.fork(file.pid) if parent is not None else Process(self._writer.host, file.pid)
-        self._processes[file.pid] = process
+        process = self._process(file.pid, file.forked_from)
         lines = Lines(process, self._redaction, gids=device_gids)
         self._files[path] = (file, lines)
         self._result.processes[file.pid] = file.program
@@ -118,6 +117,17 @@ class Rings:
             forked_from=file.forked_from or None,
             redacted=True if self._redaction else None,
         )
+
+    def _process(self, pid: int, forked_from: int) -> Process:
+        """What is known of a process whose file was found. A child's may be found before its parent's."""
+        process = self._expected.pop(pid, None) or Process(self._writer.host, pid)
+        self._processes[pid] = process
+        if forked_from:
+            parent = self._processes.get(forked_from)
+            if parent is None:
+                parent = self._expected.setdefault(forked_from, Process(self._writer.host, forked_from))
+            process.parent = parent
+        return process
 
     def _keep(self, chunk: bytes, lines: Lines, *, finished: bool) -> None:
         """Put a chunk's records with those waiting for their time to be put in order."""

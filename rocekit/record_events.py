@@ -119,6 +119,7 @@ class Process:
 
     Attributes:
         devices: names by number. qps: by (device, QPN). handles: (local, remote) address by address handle.
+        parent: the process it was forked from, whose devices and QPs it may go on with.
     """
 
     host: str
@@ -126,10 +127,27 @@ class Process:
     devices: dict[int, str] = field(default_factory=dict)
     qps: dict[tuple[int, int], _Qp] = field(default_factory=dict)
     handles: dict[int, tuple[str | None, str | None]] = field(default_factory=dict)
+    parent: Process | None = None
 
-    def fork(self, pid: int) -> Process:
-        """The child of it, which starts with what its parent had."""
-        return Process(self.host, pid, dict(self.devices), dict(self.qps), dict(self.handles))
+    def device(self, number: int) -> str:
+        """A device's name, ``?`` when it was opened before the recording."""
+        name = self.devices.get(number)
+        if name is None:
+            return "?" if self.parent is None else self.parent.device(number)
+        return name
+
+    def qp(self, device: int, number: int) -> _Qp | None:
+        found = self.qps.get((device, number))
+        if found is None and self.parent is not None:
+            return self.parent.qp(device, number)
+        return found
+
+    def addresses(self, handle: int) -> tuple[str | None, str | None]:
+        """The local and the remote address of an address handle."""
+        found = self.handles.get(handle)
+        if found is None:
+            return (None, None) if self.parent is None else self.parent.addresses(handle)
+        return found
 
 
 class Lines:
@@ -187,17 +205,19 @@ class Lines:
         return f'{self._head(r)},"event":"{event}"{"," if more else ""}{more}}}'
 
     def _name(self, device: int) -> str:
-        return self.process.devices.get(device, "?")
+        return self.process.device(device)
 
     def _place(self, r: Record) -> dict[str, Any] | None:
         return {"device": self._name(r.device), "qpn": r.number} if r.number else None
 
     def _qp(self, r: Record) -> _Qp:
-        qp = self.process.qps.get((r.device, r.number))
+        qp = self.process.qp(r.device, r.number)
         if qp is None:  # it was there before the recording
-            prefix = f',"qp":{{"device":{json.dumps(self._name(r.device))},"qpn":{r.number}}}'
-            qp = self.process.qps[r.device, r.number] = _Qp(prefix, "", False)
+            qp = self.process.qps[r.device, r.number] = self._new_qp(r)
         return qp
+
+    def _new_qp(self, r: Record) -> _Qp:
+        return _Qp(f',"qp":{{"device":{json.dumps(self._name(r.device))},"qpn":{r.number}}}', "", False)
 
     def _key(self, key: int) -> int:
         return key if self._redact is None else self._redact.key(key)
@@ -233,7 +253,7 @@ class Lines:
         if flags & ring.SEND_UD:
             ah, remote_qpn, qkey = ring.SGE.unpack_from(r.payload, at)
             more += f',"dest_qpn":{remote_qpn},"qkey":{self._key(qkey)}'
-            local, remote = self.process.handles.get(ah, (None, None))
+            local, remote = self.process.addresses(ah)
             if remote is not None:
                 more += f',"dest_ip":"{remote}"'
             if local is not None and qp.local_ip != local:
@@ -321,8 +341,7 @@ class Lines:
             ring.QP_BODY.unpack_from(r.payload)
         )
         transport = QP_TYPES.get(kind, f"TYPE_{kind}")
-        self.process.qps.pop((r.device, r.number), None)
-        qp = self._qp(r)
+        qp = self.process.qps[r.device, r.number] = self._new_qp(r)
         qp.transport, qp.signals_all = transport, bool(signals_all)
         yield self.event(
             r,

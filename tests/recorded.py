@@ -1,0 +1,83 @@
+"""What the tests of the recorder share: the stub device, a program on it, and running it recorded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocekit.journal import Event, Journal, read_journal
+from rocekit.record_build import compiler
+
+STUB = Path(__file__).resolve().parent / "stub"
+FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror")
+
+
+def build_stub(folder: Path) -> Path:
+    """The stub library and the program on it; the program's path. The machine must have a compiler."""
+    cc = compiler()
+    assert cc is not None
+    library = folder / "libibverbs.so.1"
+    subprocess.run(
+        [
+            *(cc, *FLAGS, "-fPIC", "-shared", "-Wl,-soname,libibverbs.so.1"),
+            *(
+                f"-Wl,--version-script={STUB / 'stub_verbs.map'}",
+                "-o",
+                str(library),
+                str(STUB / "stub_verbs.c"),
+            ),
+        ],
+        check=True,
+        timeout=120,
+    )
+    program = folder / "program"
+    subprocess.run(
+        [
+            *(cc, *FLAGS, "-o", str(program), str(STUB / "program.c"), str(library)),
+            *(f"-Wl,-rpath,{folder}", "-lpthread", "-ldl"),
+        ],
+        check=True,
+        timeout=120,
+    )
+    return program
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A recorded program's end and journal."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    journal: Journal
+    path: Path
+
+    def of(self, *events: str) -> list[Event]:
+        return self.journal.of(*events)
+
+    def one(self, event: str) -> Event:
+        found = self.of(event)
+        assert len(found) == 1, found
+        return found[0]
+
+
+def recorder(journal: Path, *options: str) -> list[str]:
+    """The command line of ``rocekit record``, up to the program."""
+    return [sys.executable, "-m", "rocekit.cli", "record", "-o", str(journal), *options, "--"]
+
+
+def record(journal: Path, command: list[str], *options: str, **more: Any) -> Ran:
+    done = subprocess.run(
+        [*recorder(journal, *options), *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | more.pop("env", {}),
+        **more,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr, read_journal(journal), journal)

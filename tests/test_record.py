@@ -1,0 +1,424 @@
+"""Claims about recording: what a program did is in the journal, all of it, and the program is none the wiser.
+
+The programs are those of ``stub/program.c`` on a device that needs no kernel; each claim is what the
+program's source says it does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from recorded import Ran, build_stub, record, recorder
+
+from rocekit.journal import read_journal
+from rocekit.record import Recorder
+from rocekit.record_build import HEADERS, interposer, look
+from rocekit.workrequests import read_programs
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = look()
+    if found.path is None and not found.can_build:
+        pytest.skip(f"{found.obstacle} (apt-get install {' '.join(found.packages)})")
+    interposer()
+    return build_stub(tmp_path_factory.mktemp("stub"))
+
+
+def run(program: Path, tmp_path: Path, what: str, *arguments: str, options: tuple[str, ...] = ()) -> Ran:
+    return record(tmp_path / "x.journal.jsonl", [str(program), what, *arguments], *options)
+
+
+def sends(ran: Ran) -> list[int]:
+    return [event["wr_id"] for event in ran.of("wr_posted")]
+
+
+# ---------------------------------------------------------------------- what was asked and told
+
+
+def test_every_operation_is_recorded_with_what_it_was_asked_to_do(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "each_operation")
+    assert ran.returncode == 0
+    assert ran.journal.problems == []
+    by_id = {event["wr_id"]: event for event in ran.of("wr_posted")}
+    assert {wr_id: event["opcode"] for wr_id, event in by_id.items()} == {
+        1: "SEND",
+        2: "SEND_WITH_IMM",
+        3: "SEND_WITH_INV",
+        4: "RDMA_WRITE",
+        5: "RDMA_READ",
+        6: "ATOMIC_CMP_AND_SWP",
+        7: "ATOMIC_FETCH_AND_ADD",
+    }
+    region = ran.one("mr_registered")
+    assert region["length"] == 1 << 16
+    assert region["access"] == ["LOCAL_WRITE", "REMOTE_READ"]
+    assert by_id[2]["imm"] == 0x11223344
+    assert by_id[3]["invalidate_rkey"] == 0x777
+    assert (by_id[4]["remote_va"], by_id[4]["rkey"]) == (0x123456789000, 0xABC)
+    assert (by_id[6]["compare"], by_id[6]["swap_add"]) == (5, 6)
+    assert (by_id[7]["swap_add"], by_id[7].get("compare")) == (9, None)
+    assert [by_id[n]["signaled"] for n in range(1, 8)] == [True, False, False, False, False, False, True]
+    assert by_id[1]["solicited"]
+    assert by_id[5]["fenced"]
+    assert [s["length"] for s in by_id[4]["sges"]] == [1000, 1001, 1002, 1003, 1004]
+    assert by_id[4]["length"] == 5010
+    assert [s["addr"] - region["addr"] for s in by_id[4]["sges"]] == [0, 4096, 8192, 12288, 16384]
+    assert {s["lkey"] for s in by_id[4]["sges"]} == {region["lkey"]}
+    receives = ran.of("recv_posted")
+    assert [(r["wr_id"], len(r["sges"]), r["length"]) for r in receives] == [
+        (100, 1, 256),
+        (101, 3, 768),
+        (102, 5, 1280),
+    ]
+    assert [
+        (c["wr_id"], c["opcode"], c.get("imm"), c.get("invalidate_rkey")) for c in ran.of("wc_polled")
+    ] == [
+        (1, "SEND", None, None),
+        (100, "RECV", None, None),
+        (101, "RECV", 0x11223344, None),
+        (102, "RECV", None, 0x777),
+        (7, "FETCH_ADD", None, None),
+    ]
+
+
+def test_a_qp_s_path_is_told_as_packets_show_it(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "each_operation")
+    created = ran.one("qp_created")
+    assert (created["transport"], created["sq_sig_all"]) == ("RC", False)
+    attributes = read_programs(ran.journal).qps[0].attributes
+    wanted = {
+        "state": "RTS",
+        "dest_qpn": 0x42,
+        "rq_psn": 7,
+        "sq_psn": 0xFFFFFE,
+        "path_mtu": 1024,
+        "timeout": 14,
+        "retry_cnt": 7,
+        "rnr_retry": 6,
+        "local_ip": "10.9.0.1",
+        "dest_ip": "10.9.0.2",
+    }
+    assert {key: attributes.get(key) for key in wanted} == wanted
+    assert ran.one("qp_destroyed").qp == created.qp
+    assert ran.one("mr_deregistered")["lkey"] == ran.one("mr_registered")["lkey"]
+
+
+def test_a_registration_is_told_once_though_the_library_calls_itself(program: Path, tmp_path: Path) -> None:
+    # ibv_reg_mr calls ibv_reg_mr_iova2 by its exported name, in rdma-core as in the stub.
+    assert len(run(program, tmp_path, "each_operation").of("mr_registered")) == 1
+
+
+def test_a_datagram_has_the_address_of_its_handle(program: Path, tmp_path: Path) -> None:
+    sent = run(program, tmp_path, "datagrams").one("wr_posted")
+    assert (sent["dest_qpn"], sent["dest_ip"], sent["qkey"]) == (0x99, "10.9.0.9", 0x11111111)
+    assert sent["inline"]
+    assert sent["signaled"], "the QP signals everything"
+
+
+def test_a_bad_request_in_a_list_refuses_itself_and_what_follows(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "bad_in_the_middle")
+    assert ran.returncode == 0
+    assert [(e["wr_id"], e.get("errno")) for e in ran.of("wr_posted")] == [
+        (0, None),
+        (1, None),
+        (0xBAD, 22),
+        (3, 22),
+        (4, 22),
+    ]
+    assert [(e["wr_id"], e.get("errno")) for e in ran.of("recv_posted")] == [(1, None), (0xBAD, 12), (3, 12)]
+    (qp,) = read_programs(ran.journal).qps
+    assert [wr.wc is not None for wr in qp.sends] == [True, True, False, False, False]
+
+
+def test_an_error_completion_has_its_status_and_the_vendor_s_code(program: Path, tmp_path: Path) -> None:
+    told = run(program, tmp_path, "failing").of("wc_polled")
+    assert [(c["wr_id"], c["status"]) for c in told] == [(5, "REM_ACCESS_ERR"), (6, "WR_FLUSH_ERR")]
+    assert told[0]["vendor_err"] == 0x88
+    assert told[0].get("opcode") is None, "it means nothing in an error completion"
+
+
+def test_the_extended_calls_are_recorded_as_they_are_posted(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "extended")
+    assert ran.returncode == 0
+    assert ran.one("qp_created")["extended"]
+    posted = ran.of("wr_posted")
+    # 4 was taken back by wr_abort; the list with 0xbad was refused as a whole.
+    assert [(e["wr_id"], e["opcode"], e["length"], e.get("errno")) for e in posted] == [
+        (1, "RDMA_WRITE", 300, None),
+        (2, "SEND_WITH_IMM", 30, None),
+        (3, "ATOMIC_CMP_AND_SWP", 8, None),
+        (5, "SEND", 0, 12),
+        (0xBAD, "SEND", 0, 12),
+    ]
+    assert (posted[0]["remote_va"], posted[0]["rkey"]) == (0x5000, 0xABC)
+    assert [s["length"] for s in posted[0]["sges"]] == [100, 200]
+    assert posted[1]["imm"] == 0xCAFE
+    assert posted[1]["inline"]
+    assert [s["lkey"] for s in posted[1]["sges"]] == [0, 0]
+    assert (posted[2]["compare"], posted[2]["swap_add"]) == (1, 2)
+    # The program asked for no QP numbers, and every completion has its QP.
+    qpn = ran.one("qp_created").qp
+    assert [(c.qp, c["wr_id"], c["opcode"]) for c in ran.of("wc_polled")] == [
+        (qpn, 1, "RDMA_WRITE"),
+        (qpn, 2, "SEND"),
+        (qpn, 50, "RECV"),
+        (qpn, 3, "COMP_SWAP"),
+    ]
+
+
+def test_shared_receives_belong_to_their_queue_and_complete_on_a_qp(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "shared_receives")
+    queue = ran.one("srq_created")["srq"]
+    assert [(r["wr_id"], r["srq"], r.qp) for r in ran.of("recv_posted")] == [
+        (n, queue, None) for n in range(4)
+    ]
+    qps = [event.qp for event in ran.of("qp_created")]
+    assert {event["srq"] for event in ran.of("qp_created")} == {queue}
+    received = [c for c in ran.of("wc_polled") if c["opcode"] == "RECV"]
+    assert [(c.qp, c["wr_id"], c["byte_len"]) for c in received] == [(qps[0], 0, 10), (qps[1], 1, 20)]
+
+
+def test_threads_and_devices_do_not_mix(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "threads")
+    assert ran.returncode == 0
+    assert not ran.of("records_lost")
+    # 20 threads, each with a device and a QP of its own, more than there are rings.
+    programs = read_programs(ran.journal)
+    assert len(programs.qps) == 20
+    for qp in programs.qps:
+        ids = [wr.wr_id for wr in qp.sends]
+        assert ids == list(range(ids[0], ids[0] + 500))
+        assert all(wr.wc is not None and wr.posted_ns <= wr.wc.polled_ns for wr in qp.sends)
+        assert qp.stray_completions == []
+
+
+def test_times_are_real_with_the_monotonic_clock_beside_them(program: Path, tmp_path: Path) -> None:
+    before = time.time_ns()
+    events = run(program, tmp_path, "never_polls").of("wr_posted")
+    after = time.time_ns()
+    assert all(before <= event.time_ns <= after for event in events)
+    mono = [event.mono_ns for event in events]
+    assert all(a is not None and b is not None and a <= b for a, b in itertools.pairwise(mono))
+    apart = {event.time_ns - (event.mono_ns or 0) for event in events}
+    assert max(apart) - min(apart) < 10**6
+
+
+@pytest.mark.parametrize("how", ["loads", "loads_by_version"])
+def test_a_library_loaded_at_run_time_is_recorded(program: Path, tmp_path: Path, how: str) -> None:
+    ran = run(program, tmp_path, how, str(program.parent / "libibverbs.so.1"))
+    assert ran.returncode == 0
+    assert sends(ran) == [1]
+    assert len(ran.of("wc_polled")) == len(ran.of("mr_registered")) == len(ran.of("qp_created")) == 1
+
+
+def test_asking_the_linker_for_what_comes_next_still_works(program: Path, tmp_path: Path) -> None:
+    assert run(program, tmp_path, "asks_for_next").returncode == 0
+
+
+def test_the_linker_s_questions_end_in_a_jump(program: Path) -> None:
+    """glibc takes RTLD_NEXT's place from the return address: a call in between would change the answer."""
+    objdump = shutil.which("objdump")
+    if objdump is None:
+        pytest.skip("no objdump (apt-get install binutils)")
+    for name in ("dlsym", "dlvsym"):
+        code = subprocess.run(
+            [objdump, "-d", f"--disassemble={name}", str(interposer())],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert "jmp    *" in code or "br\t" in code, code
+
+
+def test_a_device_opened_again_is_a_device_of_its_own(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "opens_and_closes")
+    assert sends(ran) == list(range(20))
+    assert len(ran.of("device_opened")) == 20
+    assert {event.qp[0] for event in ran.of("wr_posted") if event.qp} == {"stub0"}
+
+
+# ---------------------------------------------------------------------- what goes wrong
+
+
+def test_a_killed_program_s_journal_holds_everything_until_then(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "killed")
+    assert ran.returncode == -signal.SIGKILL
+    assert sends(ran) == list(range(100))
+    assert ran.of("recording")[-1]["signal"] == "SIGKILL"
+
+
+def test_a_crash_while_posting_shows_what_was_being_posted(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "crashes_while_posting")
+    assert ran.returncode == -signal.SIGSEGV
+    last = ran.of("wr_posted")[-1]
+    assert (last["wr_id"], last["unfinished"]) == (0xDEAD, True)
+    assert not any("unfinished" in event.fields for event in ran.of("wr_posted")[:-1])
+
+
+def test_what_finds_no_room_is_counted_to_the_record(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "flood", options=("--ring-size", "64"))
+    assert ran.returncode == 0
+    lost = Counter[str]()
+    for event in ran.of("records_lost"):
+        lost.update({kind: event.get(kind, 0) for kind in ("sends", "completions")})
+        assert event["count"] == event.get("sends", 0) + event.get("completions", 0) + event.get("others", 0)
+    assert lost["sends"] > 0
+    assert len(ran.of("wr_posted")) + lost["sends"] == 200_000
+    assert len(ran.of("wc_polled")) + lost["completions"] == 200_000
+    assert "found no room" in ran.stderr
+    assert len(set(sends(ran))) == len(sends(ran))
+
+
+def test_a_program_that_never_polls_has_no_completions(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "never_polls")
+    assert len(ran.of("wr_posted")) == 100
+    assert ran.of("wc_polled") == []
+
+
+def test_a_fork_s_child_is_a_process_of_its_own(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "forks")
+    assert ran.returncode == 0
+    began = [event for event in ran.of("recording") if event["state"] == "began"]
+    parent, child = began[0].pid, began[1].pid
+    assert began[1]["forked_from"] == parent
+    by_pid = {pid: [e["wr_id"] for e in ran.of("wr_posted") if e.pid == pid] for pid in (parent, child)}
+    assert by_pid == {parent: [1, 3], child: [2]}
+    assert {event.qp for event in ran.of("wr_posted")} == {ran.one("qp_created").qp}
+
+
+def test_children_are_followed_unless_told_not_to(program: Path, tmp_path: Path) -> None:
+    shell = ["sh", "-c", f"{program} never_polls; {program} never_polls"]
+    assert len(record(tmp_path / "a", shell).of("wr_posted")) == 200
+    alone = record(tmp_path / "b", shell, "--no-follow-children")
+    assert alone.of("wr_posted") == []
+    assert "no process opened a verbs device" in alone.stderr
+    # What the program becomes by exec is still the program.
+    became = record(tmp_path / "c", ["sh", "-c", f"exec {program} never_polls"], "--no-follow-children")
+    assert len(became.of("wr_posted")) == 100
+
+
+def test_redaction_hides_keys_and_addresses_and_keeps_what_they_say(program: Path, tmp_path: Path) -> None:
+    plain = run(program, tmp_path, "each_operation")
+    hidden = record(tmp_path / "y", [str(program), "each_operation"], "--redact")
+    region, shown = hidden.one("mr_registered"), plain.one("mr_registered")
+    assert region["lkey"] != shown["lkey"]
+    assert region["rkey"] != shown["rkey"]
+    text = hidden.path.read_text()
+    assert str(0xABC) not in [str(e.get("rkey")) for e in hidden.of("wr_posted")]
+    assert f":{0x123456789000}" not in text
+    write = next(e for e in hidden.of("wr_posted") if e["wr_id"] == 4)
+    assert [s["addr"] - region["addr"] for s in write["sges"]] == [0, 4096, 8192, 12288, 16384]
+    assert {s["lkey"] for s in write["sges"]} == {region["lkey"]}
+    atomics = [e for e in hidden.of("wr_posted") if e["opcode"].startswith("ATOMIC")]
+    assert len({e["rkey"] for e in atomics}) == 1
+    assert atomics[1]["remote_va"] - atomics[0]["remote_va"] == 8
+
+
+# ---------------------------------------------------------------------- the program's own
+
+
+def test_output_input_and_status_are_the_program_s(tmp_path: Path) -> None:
+    ran = record(tmp_path / "x", ["sh", "-c", "cat; echo said >&2; exit 7"], "--quiet", input="given")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (7, "given", "said\n")
+    assert ran.of("recording")[-1]["status"] == 7
+
+
+def test_a_signal_goes_to_the_program_and_ends_both_alike(program: Path, tmp_path: Path) -> None:
+    journal = tmp_path / "x"
+    with subprocess.Popen(
+        [*recorder(journal, "--quiet"), str(program), "waits_for_a_signal"], stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "waiting\n"
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(30) == -signal.SIGTERM
+    assert read_journal(journal).of("recording")[-1]["signal"] == "SIGTERM"
+
+
+def test_a_program_that_takes_a_signal_goes_on(tmp_path: Path) -> None:
+    script = "trap 'echo got; exit 4' USR1; echo ready; while :; do sleep 0.05; done"
+    with subprocess.Popen(
+        [*recorder(tmp_path / "x", "--quiet"), "sh", "-c", script], stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGUSR1)
+        assert running.stdout.readline() == "got\n"
+        assert running.wait(30) == 4
+
+
+def test_a_closed_pipe_ends_the_program_as_it_would(tmp_path: Path) -> None:
+    command = " ".join(recorder(tmp_path / "x", "--quiet")) + " yes | head -1; echo ${PIPESTATUS[0]}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == f"y\n{128 + signal.SIGPIPE}\n"
+
+
+def test_a_missing_program_is_said_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*recorder(tmp_path / "x"), "no-such-program"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 127
+    assert done.stderr == "rocekit: error: no-such-program: no such program\n"
+
+
+def test_a_preload_of_the_user_s_own_is_kept(program: Path, tmp_path: Path) -> None:
+    ran = record(
+        tmp_path / "x",
+        ["sh", "-c", "echo $LD_PRELOAD"],
+        env={"LD_PRELOAD": str(program.parent / "libibverbs.so.1")},
+    )
+    assert ran.stdout.strip() == f"{interposer()}:{program.parent / 'libibverbs.so.1'}"
+
+
+def test_nothing_is_left_in_memory(program: Path, tmp_path: Path) -> None:
+    run(program, tmp_path, "killed")
+    left = [path.name for path in Path("/dev/shm").glob("rocekit-record-*")]
+    assert not [name for name in left if not Path("/proc", name.split("-")[2]).exists()]
+
+
+def test_lines_are_journal_lines_in_order(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "threads")
+    for line in ran.path.read_text().splitlines():
+        assert json.loads(line)["host"] == os.uname().nodename
+    assert ran.journal.problems == []
+
+
+def test_a_ring_must_be_a_power_of_two(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="power of two"):
+        Recorder(["true"], tmp_path / "x", Path("/nowhere"), slots=100)
+
+
+def test_what_is_missing_for_the_interposer_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("rocekit.record_build.packaged", lambda: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = look()
+    assert found.path is None
+    assert found.obstacle == "no C compiler"
+    assert set(HEADERS.values()) < set(found.packages)
+
+
+def test_missing_headers_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("rocekit.record_build.packaged", lambda: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    fake = tmp_path / "cc"
+    fake.write_text("#!/bin/sh\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("CC", str(fake))
+    found = look()
+    assert found.obstacle == "no infiniband/verbs.h and no rdma/rdma_cma.h"
+    assert found.packages == ("libibverbs-dev", "librdmacm-dev")

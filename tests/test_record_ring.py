@@ -1,0 +1,194 @@
+"""Claims about the shared memory: both sides mean the same bytes by the same names."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rocekit import record_ring as ring
+from rocekit.errors import JournalError
+from rocekit.record_build import SOURCES, compiler
+
+C = r"""
+#include "record.h"
+#include <stdio.h>
+#define SIZE(name) printf(#name " %zu\n", sizeof(struct name))
+#define AT(name, field) printf(#name "." #field " %zu\n", offsetof(struct name, field))
+int main(void)
+{
+    SIZE(record_send); SIZE(record_recv); SIZE(record_wc); SIZE(record_item); SIZE(record_qp);
+    SIZE(record_modify); SIZE(record_mr); SIZE(record_ah); SIZE(record_srq); SIZE(record_async);
+    SIZE(record_mw); SIZE(record_dm); SIZE(record_ring); SIZE(record_slot);
+    AT(record_cm, private_data); AT(record_ring, tail); AT(record_ring, lost_sends);
+    AT(record_slot, type); AT(record_slot, number); AT(record_slot, mono); AT(record_slot, real);
+    AT(record_slot, payload); AT(record_slot, continued); AT(record_file, program); AT(record_recv, sge);
+    AT(record_modify, timeout); AT(record_modify, sgid); AT(record_modify, flow_label);
+    AT(record_cm, status); AT(record_cm, responder_resources); AT(record_cm, src); AT(record_mw, what);
+    printf("types %d %d\n", RECORD_DEVICE, RECORD_NOT_COVERED);
+    printf("flags %d %d %d\n", SEND_EXTENDED, SEND_UD, SEND_ATOMIC);
+    return 0;
+}
+"""
+
+
+def test_layouts_agree_with_the_writing_side(tmp_path: Path) -> None:
+    cc = compiler()
+    if cc is None:
+        pytest.skip("no C compiler (apt-get install gcc libc6-dev)")
+    source = tmp_path / "layout.c"
+    source.write_text(C)
+    subprocess.run(
+        [cc, "-I", str(SOURCES), "-o", str(tmp_path / "layout"), str(source)], check=True, timeout=60
+    )
+    said = subprocess.run([str(tmp_path / "layout")], capture_output=True, text=True, check=True).stdout
+    theirs = dict(line.split(" ", 1) for line in said.splitlines())
+    ours = {
+        "record_send": ring.SEND_BODY.size,
+        "record_recv": ring.RECV_BODY.size + ring.SGE.size,
+        "record_wc": ring.WC_BODY.size + 4,
+        "record_item": ring.SGE.size,
+        "record_qp": ring.QP_BODY.size,
+        "record_modify": ring.MODIFY_BODY.size,
+        "record_mr": ring.MR_BODY.size,
+        "record_ah": ring.AH_BODY.size,
+        "record_srq": ring.SRQ_BODY.size,
+        "record_async": ring.ASYNC_BODY.size,
+        "record_mw": ring.MW_BODY.size,
+        "record_dm": ring.DM_BODY.size,
+        "record_ring": ring.CONTROL,
+        "record_slot": ring.SLOT,
+        "record_cm.private_data": ring.CM_BODY.size,
+        "record_ring.tail": ring.TAIL,
+        "record_ring.lost_sends": ring.LOST,
+        "record_slot.type": 8,
+        "record_slot.number": 12,
+        "record_slot.mono": 16,
+        "record_slot.real": 24,
+        "record_slot.payload": ring.FIRST,
+        "record_slot.continued": ring.CONTINUED,
+        "record_file.program": ring.FILE.size - 64,
+        "record_recv.sge": ring.RECV_BODY.size,
+        "record_modify.timeout": struct.calcsize("<8I"),
+        "record_modify.sgid": struct.calcsize("<8I8B"),
+        "record_modify.flow_label": struct.calcsize("<8I8B32s"),
+        "record_cm.status": struct.calcsize("<QQ"),
+        "record_cm.responder_resources": struct.calcsize("<QQiIII"),
+        "record_cm.src": struct.calcsize("<QQiIII8B"),
+        "record_mw.what": struct.calcsize("<3Q4I"),
+        "types": f"{ring.DEVICE} {ring.NOT_COVERED}",
+        "flags": f"{ring.SEND_EXTENDED} {ring.SEND_UD} {ring.SEND_ATOMIC}",
+    }
+    assert theirs == {name: str(value) for name, value in ours.items()}
+
+
+SLOTS = 64
+
+
+class Writer:
+    """A writer in Python, with one ring, that can stop in the middle of anything."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.head = 0
+        size = 2 * ring.PAGE + SLOTS * ring.SLOT
+        self.memory = bytearray(size)
+        ring.FILE.pack_into(
+            self.memory, 0, ring.MAGIC, ring.LAYOUT, 1, SLOTS, 42, 0, 1_000, 2_000, b"program"
+        )
+        path.write_bytes(self.memory)
+
+    def _patch(self, at: int, data: bytes) -> None:
+        with self.path.open("r+b") as file:
+            file.seek(at)
+            file.write(data)
+
+    def reserve(self, slots: int) -> int:
+        at = self.head
+        self.head += slots
+        self._patch(ring.PAGE + ring.HEAD, self.head.to_bytes(8, "little"))
+        return at
+
+    def write(self, at: int, mark: int, slots: int = 1, *, flag: int = 0, commit: bool = True) -> None:
+        for k in range(slots):
+            place = 2 * ring.PAGE + (at + k) % SLOTS * ring.SLOT
+            word = (at + k + 1) | flag if commit else 0
+            first = ring.HEADER.pack(ring.WC, slots, 0, 0, mark, mark, mark)[8:] if k == 0 else bytes(24)
+            self._patch(place, word.to_bytes(8, "little") + first + bytes([mark & 0xFF] * 32))
+
+    def put(self, mark: int, slots: int = 1) -> None:
+        self.write(self.reserve(slots), mark, slots)
+
+
+def numbers(chunks: list[bytes]) -> list[int]:
+    return [record.number for chunk in chunks for record in ring.records(chunk)]
+
+
+def test_records_come_in_order_over_many_turns_of_the_ring(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "x.ring")
+    file = ring.RingFile(writer.path)
+    assert (file.pid, file.program, file.started_ns, file.started_mono_ns) == (42, "program", 1_000, 2_000)
+    seen: list[int] = []
+    for turn in range(100):
+        for k in range(10):
+            writer.put(turn * 10 + k, slots=1 + k % 3)
+        seen += numbers(file.drain())
+    assert seen == list(range(1000))
+    assert file.finish() == ([], [], 0)
+    file.close()
+
+
+def test_what_is_not_written_yet_holds_up_what_is_behind_it(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "x.ring")
+    file = ring.RingFile(writer.path)
+    writer.put(1)
+    late = writer.reserve(2)
+    writer.put(3)
+    assert numbers(file.drain()) == [1]
+    writer.write(late, 2, 2)
+    assert numbers(file.drain()) == [2, 3]
+
+
+def test_a_dead_writer_s_gap_is_stepped_over_and_counted(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "x.ring")
+    file = ring.RingFile(writer.path)
+    writer.put(1)
+    writer.reserve(2)
+    writer.put(3, slots=2)
+    writer.write(writer.reserve(1), 4, flag=ring.FILLED)
+    writer.put(5)
+    whole, unfinished, holes = file.finish()
+    assert numbers(whole) == [1, 3, 5]
+    assert numbers(unfinished) == [4]
+    assert holes == 2
+
+
+def test_a_record_that_ends_beyond_the_head_is_not_believed(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "x.ring")
+    file = ring.RingFile(writer.path)
+    at = writer.reserve(1)
+    writer.write(at, 1, 1)
+    # Its first slot says five.
+    writer._patch(2 * ring.PAGE + 9, bytes([5]))
+    whole, _, holes = file.finish()
+    assert numbers(whole) == []
+    assert holes == 1
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    for content in (b"", b"x" * 10, bytes(8192), ring.MAGIC + bytes(8184)):
+        path = tmp_path / "x.ring"
+        path.write_bytes(content)
+        with pytest.raises(JournalError):
+            ring.RingFile(path)
+
+
+def test_losses_are_told_once(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "x.ring")
+    file = ring.RingFile(writer.path)
+    assert file.lost() == {}
+    writer._patch(ring.PAGE + ring.LOST, (7).to_bytes(8, "little"))
+    assert file.lost() == {"sends": 7}
+    assert file.lost() == {}

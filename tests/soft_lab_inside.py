@@ -6,14 +6,15 @@ conversation: its name, what went wrong (or null), the program's exit status and
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,92 @@ from rocekit.soft.fault_file import fault_from_words
 from rocekit.soft.peers import perftest, pingpong, rping
 from rocekit.soft.peers.party import Party
 
-OUT = Path(os.environ["ROCEKIT_LAB_OUT"])
-TMP = Path("/tmp")
 SOFT, RXE = {4: "10.9.0.1", 6: "fd00:9::1"}, {4: "10.9.0.2", 6: "fd00:9::2"}
 GID = {4: "1", 6: "2"}
-PROGRAM_S = 40.0
+COUNT = 4
+PROGRAM_S = 60.0
+BYTES = 20_000
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A kernel's program and a soft peer.
+
+    Attributes:
+        command: the program's.
+        soft: the peer's part; gives what ``rounds`` is to be.
+        serves: whether the soft peer is the server.
+        netem: what happens to what rxe1 sends; ``faults`` to what the soft peer sends.
+    """
+
+    name: str
+    command: list[str]
+    soft: Callable[[Party], int]
+    serves: bool
+    rounds: int = COUNT
+    ip: int = 4
+    faults: tuple[str, ...] = ()
+    netem: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def _rping() -> Iterator[Conversation]:
+    size = ["-C", str(COUNT), "-S", str(BYTES)]
+    for ip in (4, 6):
+        server = ["rping", "-s", "-a", RXE[ip], *size]
+        client = ["rping", "-c", "-a", SOFT[ip], "-I", RXE[ip], *size]
+        call = partial(rping.call, host=RXE[ip], count=COUNT, size=BYTES)
+        yield Conversation(f"rping_client_ipv{ip}", server, call, False, ip=ip)
+        yield Conversation(f"rping_server_ipv{ip}", client, rping.serve, True, ip=ip)
+        if ip == 4:
+            for kind in ("loss", "reorder", "duplicate"):
+                netem = {"loss": "loss 5%", "reorder": "delay 5ms reorder 75%", "duplicate": "duplicate 10%"}
+                fault = {"loss": "drop=5%", "reorder": "reorder=10%", "duplicate": "duplicate=10%"}
+                lossy: dict[str, Any] = {"faults": (fault[kind],), "netem": netem[kind]}
+                yield Conversation(f"rping_client_{kind}", server, call, False, **lossy)
+                yield Conversation(f"rping_server_{kind}", client, rping.serve, True, **lossy)
+
+
+def _pingpong() -> Iterator[Conversation]:
+    for transport in ("rc", "uc", "ud"):
+        for ip in (4, 6):
+            size = 1024 if transport == "ud" else 4096
+            command = [f"ibv_{transport}_pingpong", "-d", "rxe1", "-g", GID[ip], "-n", str(COUNT)]
+            command += ["-s", str(size)]
+            for serves in (False, True):
+                # Their TCP side is IPv4 whatever the GID is.
+                soft = partial(
+                    pingpong.run,
+                    transport=transport.upper(),
+                    host=None if serves else RXE[4],
+                    count=COUNT,
+                    size=size,
+                )
+                role = "server" if serves else "client"
+                whole = [*command, SOFT[4]] if serves else command
+                yield Conversation(f"{transport}_pingpong_{role}_ipv{ip}", whole, soft, serves, ip=ip)
+    for mtu in (256, 512, 2048, 4096):
+        command = ["ibv_rc_pingpong", "-d", "rxe1", "-g", "1", "-n", str(COUNT), "-m", str(mtu)]
+        soft = partial(pingpong.run, transport="RC", host=RXE[4], count=COUNT, size=BYTES, path_mtu=mtu)
+        yield Conversation(f"rc_pingpong_mtu{mtu}", [*command, "-s", str(BYTES)], soft, False)
+
+
+def _perftest() -> Iterator[Conversation]:
+    for test in perftest.TESTS:
+        count = 20
+        command = [f"ib_{test}", "-d", "rxe1", "-x", "1", "-F", "-n", str(count), "-u", "18"]
+        command += [] if test == "atomic_bw" else ["-s", str(BYTES)]
+        received = count if test == "send_bw" else 0
+        serve = partial(perftest.serve, test=test)
+        yield Conversation(f"{test}_server", [*command, "-m", "1024", SOFT[4]], serve, True, received)
+        call = partial(perftest.call, test=test, host=RXE[4], count=count, size=BYTES)
+        yield Conversation(f"{test}_client", [*command, "-m", "1024"], call, False, count)
+        by_cm = partial(perftest.serve, test=test, rdma_cm=True)
+        yield Conversation(f"{test}_server_rdma_cm", [*command, "-R", SOFT[4]], by_cm, True, received)
+
+
+GROUPS = {"rping": _rping, "pingpong": _pingpong, "perftest": _perftest}
+CONVERSATIONS = {c.name: c for group in GROUPS.values() for c in group()}
 
 
 def start(*command: str) -> subprocess.Popen[str]:
@@ -42,34 +124,29 @@ def end(program: subprocess.Popen[str]) -> tuple[int | None, str]:
     return program.returncode, said
 
 
-def converse(
-    name: str,
-    command: list[str],
-    soft: Callable[[Party], int],
-    *,
-    soft_serves: bool,
-    ip_version: int = 4,
-    faults: tuple[str, ...] = (),
-) -> None:
+def converse(conversation: Conversation, out: Path) -> None:
     """Let the kernel's program and the soft peer talk; write down how it went."""
     began = time.monotonic()
+    name = conversation.name
     fact: dict[str, Any] = {"name": name, "error": None, "rounds": None}
     program: subprocess.Popen[str] | None = None
+    capture = Path("/tmp", f"{name}.pcapng")
+    if conversation.netem is not None:
+        subprocess.run(f"tc qdisc add dev vb root netem {conversation.netem}".split(), check=True)
     try:
-        if not soft_serves:
-            program = start(*command)
+        if not conversation.serves:
+            program = start(*conversation.command)
             time.sleep(2)
         with Party(
             "va",
-            SOFT[ip_version],
-            capture=TMP / f"{name}.pcapng",
-            faults=[fault_from_words(words) for words in faults],
+            SOFT[conversation.ip],
+            capture=capture,
+            faults=[fault_from_words(words) for words in conversation.faults],
             timeout_s=PROGRAM_S,
         ) as party:
-            if soft_serves:
-                # It tries until the server is there, which it is before the program's own set-up is done.
-                program = start("sh", "-c", 'sleep 2; exec "$@"', "-", *command)
-            fact["rounds"] = soft(party)
+            if conversation.serves:
+                program = start("sh", "-c", 'sleep 2; exec "$@"', "-", *conversation.command)
+            fact["rounds"] = conversation.soft(party)
             fact["counters"] = {k: n for k, n in party.device.counters.as_dict().items() if n}
     except Exception as error:
         fact["error"] = f"{type(error).__name__}: {error}"
@@ -77,110 +154,23 @@ def converse(
     finally:
         if program is not None:
             fact["status"], fact["said"] = end(program)
+        if conversation.netem is not None:
+            subprocess.run(["tc", "qdisc", "del", "dev", "vb", "root"], check=False)
     fact["seconds"] = round(time.monotonic() - began, 1)
-    with (OUT / "facts.jsonl").open("a") as lines:
+    with (out / "facts.jsonl").open("a") as lines:
         lines.write(json.dumps(fact) + "\n")
-    print(fact["name"], fact["error"], fact["status"], fact["seconds"], "s", flush=True)
-    with contextlib.suppress(OSError):
-        (OUT / f"{name}.pcapng").write_bytes((TMP / f"{name}.pcapng").read_bytes())
-
-
-def all_rping(count: int) -> None:
-    for ip in (4, 6):
-        converse(
-            f"rping_client_ipv{ip}",
-            ["rping", "-s", "-a", RXE[ip], "-C", str(count), "-v"],
-            lambda party, ip=ip: rping.call(party, RXE[ip], count=count, size=3000),  # type: ignore[misc]
-            soft_serves=False,
-            ip_version=ip,
-        )
-        converse(
-            f"rping_server_ipv{ip}",
-            ["rping", "-c", "-a", SOFT[ip], "-I", RXE[ip], "-C", str(count), "-S", "3000", "-v"],
-            rping.serve,
-            soft_serves=True,
-            ip_version=ip,
-        )
-    for role, serves in (("client", False), ("server", True)):
-        command = ["rping", "-c", "-a", SOFT[4], "-I", RXE[4]] if serves else ["rping", "-s", "-a", RXE[4]]
-        converse(
-            f"rping_{role}_lossy",
-            [*command, "-C", str(count), "-S", "20000"],
-            rping.serve if serves else lambda party: rping.call(party, RXE[4], count=count, size=20000),
-            soft_serves=serves,
-            faults=("drop=5%",),
-        )
-
-
-def all_pingpong(count: int) -> None:
-    for transport in ("rc", "uc", "ud"):
-        for ip in (4, 6):
-            size = 1024 if transport == "ud" else 4096
-            command = [f"ibv_{transport}_pingpong", "-d", "rxe1", "-g", GID[ip], "-n", str(count)]
-            command += ["-s", str(size)]
-            for serves in (False, True):
-
-                def soft(
-                    party: Party, transport: str = transport, size: int = size, serves: bool = serves
-                ) -> int:
-                    host = None if serves else RXE[4]
-                    return pingpong.run(party, transport.upper(), host, count=count, size=size)
-
-                # Their TCP side is IPv4 or IPv6 as the address says; the GID decides what RoCE takes.
-                converse(
-                    f"{transport}_pingpong_{'server' if serves else 'client'}_ipv{ip}",
-                    [*command, SOFT[4]] if serves else command,
-                    soft,
-                    soft_serves=serves,
-                    ip_version=ip,
-                )
-    for mtu in (256, 4096):
-        converse(
-            f"rc_pingpong_mtu{mtu}",
-            ["ibv_rc_pingpong", "-d", "rxe1", "-g", "1", "-n", str(count), "-m", str(mtu), "-s", "10000"],
-            lambda party, mtu=mtu: pingpong.run(  # type: ignore[misc]
-                party, "RC", RXE[4], count=count, size=10000, path_mtu=mtu
-            ),
-            soft_serves=False,
-        )
-
-
-def all_perftest(count: int) -> None:
-    for test in perftest.TESTS:
-        command = [f"ib_{test}", "-d", "rxe1", "-x", "1", "-F", "-n", str(count), "-u", "18", "-m", "1024"]
-        command += [] if test == "atomic_bw" else ["-s", "20000"]
-        converse(
-            f"{test}_server",
-            [*command, SOFT[4]],
-            lambda party, test=test: perftest.serve(party, test),  # type: ignore[misc]
-            soft_serves=True,
-        )
-        converse(
-            f"{test}_client",
-            command,
-            lambda party, test=test: perftest.call(  # type: ignore[misc]
-                party, test, RXE[4], count=count, size=20000
-            ),
-            soft_serves=False,
-        )
-        converse(
-            f"{test}_server_rdma_cm",
-            [*command, "-R", SOFT[4]],
-            lambda party, test=test: perftest.serve(party, test, rdma_cm=True),  # type: ignore[misc]
-            soft_serves=True,
-        )
+    print(name, fact["error"], fact["rounds"], fact.get("status"), fact["seconds"], "s", flush=True)
+    if capture.exists():
+        (out / capture.name).write_bytes(capture.read_bytes())
 
 
 def main() -> None:
+    out = Path(os.environ["ROCEKIT_LAB_OUT"])
     subprocess.run(["rdma", "link", "del", "rxe0"], check=True)
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    wanted = sys.argv[2] if len(sys.argv) > 2 else "all"
-    if wanted in ("all", "rping"):
-        all_rping(count)
-    if wanted in ("all", "pingpong"):
-        all_pingpong(count)
-    if wanted in ("all", "perftest"):
-        all_perftest(count)
+    wanted = sys.argv[1:]
+    for name, conversation in CONVERSATIONS.items():
+        if not wanted or any(name.startswith(word) for word in wanted):
+            converse(conversation, out)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+"""Soft endpoints against the kernel's rxe, with programs that nobody here wrote: rping, the ping-pongs,
+perftest.
+
+Both roles, RC, UC and UD, connections by CM and by hand, IPv4 and IPv6, path MTUs 256 to 4096, and loss,
+reordering and duplication in both directions.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import soft_lab_inside
+
+from rocekit import lab
+from rocekit.analysis import analyze
+
+pytestmark = pytest.mark.lab
+
+INSIDE = Path(soft_lab_inside.__file__)
+CONVERSATIONS = soft_lab_inside.CONVERSATIONS
+CLEAN = [name for name, c in CONVERSATIONS.items() if not c.faults and c.netem is None]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One boot for all of this file."""
+    lacking = lab.missing()
+    if lacking:
+        pytest.skip(f"the lab is missing: {'; '.join(lacking)}")
+    folder = tmp_path_factory.mktemp("soft") / "out"
+    result = lab.run([sys.executable, str(INSIDE)], out=folder, timeout_s=2400)
+    assert result.returncode == 0, result.log[-2000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def facts(out: Path) -> dict[str, Any]:
+    lines = (out / "facts.jsonl").read_text().splitlines()
+    return {fact["name"]: fact for fact in map(json.loads, lines)}
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_the_kernels_program_and_the_soft_peer_are_both_content(facts: dict[str, Any], name: str) -> None:
+    fact = facts[name]
+    assert (fact["error"], fact["status"]) == (None, 0), fact
+    assert fact["rounds"] == CONVERSATIONS[name].rounds
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_their_packets_are_right_and_all_arrive(out: Path, facts: dict[str, Any], name: str) -> None:
+    analysis = analyze(out / f"{name}.pcapng")
+    assert analysis.capture.counts.bad_icrc == 0
+    unreliable = name.startswith(("uc", "ud"))
+    assert {t.status for t in analysis.transfers} == {"sent" if unreliable else "acked"}
+    dropped = {k: n for k, n in facts[name]["counters"].items() if k.startswith("drop_")}
+    # A peer that hung up first may still have said something.
+    assert set(dropped) <= {"drop_qp_state", "drop_mad"}, dropped

@@ -2,8 +2,7 @@
 9.9.3).
 
 ``epsn`` is the expected PSN, unwrapped. A request below it is a duplicate and never executed twice, one above
-it proves a loss. Answers leave in the order of their requests; an acknowledgement that still waits to be sent
-gives way to the next one (coalescing, 9.7.5.1.2).
+it proves a loss. What is answered waits in an :class:`AnswerQueue`.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocekit import psn as serial
-from rocekit.psn import MASK
+from rocekit.soft.answers import Answer, AnswerQueue
 from rocekit.soft.memory import MR, LocalProtectionError, Scatter
-from rocekit.soft.packet import Packet, build_transport
+from rocekit.soft.packet import Packet
 from rocekit.soft.requester import HOST_ORDER
 from rocekit.soft.work import ATOMIC_BYTES, WC, RecvWR
 from rocekit.wire import (
@@ -32,9 +31,6 @@ from rocekit.wire import (
     NAK_REMOTE_OPERATIONAL,
     NAK_SEQUENCE_ERROR,
     NO_CREDITS,
-    ONLY,
-    OPCODE_NAMES,
-    OPCODES,
     RNR_NAK,
     make_syndrome,
     psns_of,
@@ -43,13 +39,6 @@ from rocekit.wire import (
 if TYPE_CHECKING:
     from rocekit.soft.qp import Qp
 
-_ACKNOWLEDGE: Final = OPCODE_NAMES["RC_ACKNOWLEDGE"]
-_ATOMIC_ACK: Final = OPCODE_NAMES["RC_ATOMIC_ACKNOWLEDGE"]
-_READ: Final = {
-    op.position: op.value
-    for op in OPCODES.values()
-    if op.transport == "RC" and op.operation == "READ_RESPONSE"
-}
 _RIGHTS: Final = {
     "WRITE": "REMOTE_WRITE",
     "READ": "REMOTE_READ",
@@ -60,28 +49,6 @@ _RIGHTS: Final = {
 #: A19.4: the right that a FLUSH of each placement type needs.
 _PLACEMENT_RIGHTS: Final = {1: "FLUSH_GLOBAL", 2: "FLUSH_PERSISTENT"}
 _U64: Final = (1 << 64) - 1
-
-
-@dataclass(slots=True)
-class Answer:
-    """A response that waits to be sent.
-
-    Attributes:
-        kind: ``ACK`` (also NAKs), ``READ_RESPONSE``, ``ATOMIC_ACK``.
-        psn: of its next packet; ``last_psn`` of its last.
-        source: a READ's bytes that are still to send.
-        fresh: whether it answers a request for the first time.
-    """
-
-    kind: str
-    psn: int
-    last_psn: int
-    syndrome: int
-    msn: int
-    source: memoryview | None = None
-    original: int = 0
-    begun: bool = False
-    fresh: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +92,7 @@ class Responder:
 
     def __init__(self, qp: Qp) -> None:
         self.qp = qp
+        self.answers = AnswerQueue(qp)
         self.begin(0)
 
     def begin(self, rq_psn: int) -> None:
@@ -133,74 +101,23 @@ class Responder:
         self.msn = 0
         self.message: Message | None = None
         self.nak_out = False  # at most one NAK until the gap closes (9.7.5.1.1)
-        self.answers: deque[Answer] = deque()
+        self.answers.clear()
         self.resources: deque[Resource] = deque(maxlen=max(1, self.qp.max_dest_rd_atomic))
         self.out_of_credit = False
         self.spare: RecvWR | None = None  # taken by a message that was lost (UC)
 
-    # -- sending
+    # -- what is said
 
     def next_packet(self, now: int) -> bytes | None:
         """The transport bytes of the next response, or None."""
-        if not self.answers:
-            return None
-        answer = self.answers[0]
-        qp = self.qp
-        psn = answer.psn
-        syndrome: int | None = answer.syndrome
-        if answer.kind == "ACK":
-            self.answers.popleft()
-            data = build_transport(
-                _ACKNOWLEDGE,
-                dest_qpn=qp.dest_qpn,
-                psn=psn & MASK,
-                syndrome=answer.syndrome,
-                msn=answer.msn & MASK,
-            )
-        elif answer.kind == "ATOMIC_ACK":
-            self.answers.popleft()
-            data = build_transport(
-                _ATOMIC_ACK,
-                dest_qpn=qp.dest_qpn,
-                psn=psn & MASK,
-                syndrome=answer.syndrome,
-                msn=answer.msn & MASK,
-                original=answer.original,
-            )
-        else:
-            position = (
-                ((ONLY if psn == answer.last_psn else FIRST) if not answer.begun else None)
-                or (LAST if psn == answer.last_psn else MIDDLE)
-            )  # fmt: skip
-            source = answer.source
-            payload = b"" if source is None else bytes(source[: qp.path_mtu])
-            fields = {"syndrome": answer.syndrome, "msn": answer.msn & MASK}
-            if position == MIDDLE:
-                fields = {}
-                syndrome = None
-            data = build_transport(_READ[position], payload, dest_qpn=qp.dest_qpn, psn=psn & MASK, **fields)
-            answer.begun = True
-            answer.psn += 1
-            if answer.psn > answer.last_psn:
-                self.answers.popleft()
-            elif source is not None:
-                answer.source = source[qp.path_mtu :]
-        if qp.reply_flow is not None:
-            msn = None if syndrome is None else answer.msn
-            qp.reply_flow.sent(answer.kind, psn, now, syndrome, msn)
-        return data
+        return self.answers.next_packet(now)
+
+    def urgent(self) -> bool:
+        """Whether what is sent next carries no data, so that a rate limit does not hold it up."""
+        return self.answers.urgent
 
     def _acknowledge(self, psn: int) -> None:
-        """An acknowledgement of everything to ``psn``; the last one waiting, if any, becomes this one."""
-        syndrome = make_syndrome(ACK, self._credits())
-        if self.answers:
-            last = self.answers[-1]
-            if last.kind == "ACK" and last.syndrome >> 5 == ACK:
-                last.psn = last.last_psn = psn
-                last.syndrome, last.msn = syndrome, self.msn
-                self.qp.device.counters.count("ack_deferred")
-                return
-        self.answers.append(Answer("ACK", psn, psn, syndrome, self.msn))
+        self.answers.acknowledge(psn, make_syndrome(ACK, self._credits()), self.msn)
 
     def _credits(self) -> int:
         """The credit code: what is posted, rounded down to what can be said (9.7.7.2)."""
@@ -386,8 +303,7 @@ class Responder:
 
     def _take_answered(self, packet: Packet) -> None:
         operation = packet.op.operation
-        due = sum(a.fresh and a.kind != "ACK" for a in self.answers)
-        if due >= self.qp.max_dest_rd_atomic:
+        if self.answers.due >= self.qp.max_dest_rd_atomic:
             raise Refused(NAK_INVALID_REQUEST)  # more at once than agreed on (9.7.4.1.4)
         psn = self.epsn
         last = psn
@@ -483,10 +399,6 @@ class Responder:
                 self.qp.device.counters.count("drop_unanswerable_duplicate")
                 return
         self._answer(operation, psn, last, resource.original, resource.msn, source, fresh=False)
-
-    def urgent(self) -> bool:
-        """Whether what is sent next carries no data, so that a rate limit does not hold it up."""
-        return bool(self.answers) and self.answers[0].kind != "READ_RESPONSE"
 
     def abort(self) -> RecvWR | None:
         """Give up the message under way; the receive request it had taken."""

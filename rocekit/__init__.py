@@ -12,7 +12,10 @@ Everything loads when it is first used: ``import rocekit`` itself costs nothing.
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rocekit import _compiled
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis, analyze
@@ -37,6 +40,8 @@ _HOMES = {
     "trace": "rocekit.tracing",
     "Trace": "rocekit.tracing",
 } | dict.fromkeys(__all__[4:], "rocekit.errors")
+
+COMPILED = _compiled.choose(Path(__file__).resolve().parent)
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rocekit import _compiled
 from rocekit.lab import checks
 from rocekit.lab.checks import KERNEL_PACKAGE
 from rocekit.lab.vm import has_module as module_installed
@@ -132,6 +133,7 @@ class Machine:
     module_found: Callable[[str], bool] = _module_found
     package_version: Callable[[str], str | None] = _package_version
     first_line: Callable[[str, str], str] = _first_line
+    compiled: Callable[[], str] = lambda: _compiled.state(Path(__file__).resolve().parent)
     lab: Lab = field(default_factory=Lab)
 
     def program(self, name: str) -> str | None:
@@ -314,6 +316,23 @@ def _crc(machine: Machine) -> Check:
     return Check("crc", "fast CRC-32", True, f"isal {version}")
 
 
+def _loops(machine: Machine) -> Check:
+    state = machine.compiled()
+    details = {
+        _compiled.COMPILED: "the loops over packets",
+        _compiled.MISSING: "no: they run as plain Python, ten times slower",
+        _compiled.OUTDATED: "no: older than the sources, which run as plain Python, ten times slower",
+        _compiled.DECLINED: "no: ROCEKIT_COMPILED=0 asks for plain Python",
+    }
+    ok = state == _compiled.COMPILED
+    fixes = {
+        _compiled.DECLINED: "unset ROCEKIT_COMPILED",
+        _compiled.MISSING: f"{machine.install('gcc', 'python3-dev')}; {machine.interpreter} -m pip install .",
+        _compiled.OUTDATED: f"{machine.interpreter} -m pip install -e .",
+    }
+    return Check("compiled", "compiled", ok, details[state], fixes.get(state))
+
+
 def _programs(machine: Machine) -> Check:
     missing = [package for program, package in PROGRAMS.items() if machine.program(program) is None]
     if missing:
@@ -350,6 +369,7 @@ CHECKS: tuple[Callable[[Machine], Check], ...] = (
     lambda m: _python_package(m, "pyshark", "pyshark", "tshark"),
     _programs,
     _crc,
+    _loops,
 )
 """Every check, in the order it is told; a new one is a row."""
 

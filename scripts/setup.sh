@@ -11,6 +11,8 @@ LAB_PACKAGES=(python3-venv python3-pyverbs rdma-core ibverbs-providers iproute2 
 VM_PACKAGES=(qemu-system-x86 busybox-static file linux-image-amd64)
 # Programs that nobody here wrote: the tests compare with what they say and do.
 PEER_PACKAGES=(ibverbs-utils rdmacm-utils perftest tshark zstd)
+# Compiling the loops over packets.
+COMPILER_PACKAGES=(gcc libc6-dev python3-dev)
 
 say() { printf '== %s\n' "$*"; }
 
@@ -122,7 +124,7 @@ find_python() {
 
 # Make the virtual environment and install the project in it with the extras $1, unless that was done.
 install_project() {
-    local extras=$1 python stamp state
+    local extras=$1 python stamp state types
     if ! "$VENV/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
         if ! python=$(find_python); then
             echo "No Python 3.11 or newer with venv. On Debian 12 or newer:" >&2
@@ -134,7 +136,9 @@ install_project() {
         "$python" -m venv --clear "$VENV" || return 1
     fi
     stamp="$VENV/.installed-$extras"
-    state=$(cat pyproject.toml setup.py 2>/dev/null | sha256sum)
+    # What is compiled has its types beside it: a change there, or in the source, means compiling anew.
+    types=(rocekit/*.pxd)
+    state=$(cat pyproject.toml setup.py "${types[@]}" "${types[@]/%pxd/py}" 2>/dev/null | sha256sum)
     if [ "$(cat "$stamp" 2>/dev/null)" != "$state" ] || ! "$VENV/bin/rocekit" --version >/dev/null 2>&1; then
         say "installing rocekit[$extras] in $VENV"
         if "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input -q -e ".[$extras]" </dev/null; then
@@ -153,7 +157,7 @@ install_project() {
 
 # Everything: the extras $1, and the Debian packages named after it.
 set_up() {
-    local extras=$1 packages=("${@:2}" "${LAB_PACKAGES[@]}")
+    local extras=$1 packages=("${@:2}" "${LAB_PACKAGES[@]}" "${COMPILER_PACKAGES[@]}")
     if ! rxe_in_place; then
         if [ "$(uname -m)" = x86_64 ]; then
             packages+=("${VM_PACKAGES[@]}")

@@ -30,6 +30,7 @@ def bare(tmp_path: Path) -> Machine:
         module_found=lambda name: False,
         package_version=lambda name: None,
         first_line=lambda program, option: "1.0",
+        compiled=lambda: "missing",
         lab=Lab(
             pieces=lambda: [Piece("root", False, "sudo -s"), Piece("qemu", False, "apt-get install qemu")],
             native_obstacle=lambda: "missing: root (sudo -s)",

@@ -1,0 +1,79 @@
+"""Whether the loops over packets run compiled, and that they do so all together or not at all.
+
+The modules named here may have a compiled twin beside them, made by ``setup.py``. Python prefers it, and says
+nothing when it is older than the source: so this steps in. Types are shared between the modules, so one that
+cannot be used means that all run as plain Python. ``ROCEKIT_COMPILED=0`` asks for that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Every packet goes through these, in order of their dependence.
+MODULES: Final = (
+    "rows",
+    "transfers",
+    "connections",
+    "ledger",
+    "goback",
+    "assembly",
+    "tracking",
+    "pairing",
+    "tracker",
+)
+
+COMPILED, MISSING, OUTDATED, DECLINED = "compiled", "missing", "outdated", "declined"
+
+
+def state(folder: Path) -> str:
+    """What the package in ``folder`` has: ``compiled``, ``missing``, ``outdated`` or ``declined``."""
+    twins = {name: twin for name in MODULES if (twin := _twin(folder, name)) is not None}
+    if len(twins) < len(MODULES):
+        return MISSING
+    if os.environ.get("ROCEKIT_COMPILED") == "0":
+        return DECLINED
+    # Only where sources are edited can they be newer: an installed package's times say nothing.
+    if (folder.parent / "pyproject.toml").exists():
+        for name, twin in twins.items():
+            made = twin.stat().st_mtime
+            if any((folder / f"{name}.{kind}").stat().st_mtime > made for kind in ("py", "pxd")):
+                return OUTDATED
+    return COMPILED
+
+
+def _twin(folder: Path, name: str) -> Path | None:
+    paths = (folder / f"{name}{suffix}" for suffix in EXTENSION_SUFFIXES)
+    return next((path for path in paths if path.exists()), None)
+
+
+class _Plain:
+    """Finds the modules' sources where Python would find their compiled twins."""
+
+    def __init__(self, folder: Path) -> None:
+        self._paths = {f"rocekit.{name}": folder / f"{name}.py" for name in MODULES}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        source = self._paths.get(name)
+        if source is None:
+            return None
+        from importlib.util import spec_from_file_location
+
+        return spec_from_file_location(name, source)
+
+
+def choose(folder: Path) -> str:
+    """Have the package in ``folder`` import what fits together; gives ``state``."""
+    found = state(folder)
+    if found != COMPILED and any(_twin(folder, name) for name in MODULES):
+        sys.meta_path.insert(0, _Plain(folder))
+    return found

@@ -1,0 +1,155 @@
+"""Compiled or plain, the analysis is the same; and what is compiled from older sources is never used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+import rocekit
+from rocekit import _compiled
+from rocekit._compiled import COMPILED, DECLINED, MISSING, MODULES, OUTDATED, state
+from rocekit.generate import OPERATIONS, Traffic, generate
+from rocekit.soft.faults import at_random
+from rocekit.soft.program import random_program
+from rocekit.soft.testbed import run
+
+PACKAGE = Path(rocekit.__file__).resolve().parent
+SEEDS = int(os.environ.get("ROCEKIT_SEEDS", "60"))
+WEATHER: tuple[dict[str, float], ...] = ({}, {"drop": 0.03}, {"drop": 0.15, "duplicate": 0.02})
+
+#: Prints all that an analysis says of captures, and which tracker said it.
+TELL = """
+import dataclasses, json, sys, rocekit, rocekit.tracker
+from rocekit.errors import CaptureError
+def told(events):
+    return [[int(v) if isinstance(v, bool) else v for v in dataclasses.astuple(e)] for e in events]
+for path in sys.argv[1:]:
+    try:
+        a = rocekit.analyze(path)
+    except CaptureError as error:
+        print(path, error)
+        continue
+    events = [told(t.events) for t in a.transfers]
+    times = [[t.request_end_ns, t.acked_frame, sorted(t.missing), t.original] for t in a.transfers]
+    strays = [told([*c.missed, *c.unfilled, *c.jumps, *c.stray_events]) for c in a.connections]
+    print(path, json.dumps([a.to_dict(), events, times, strays], sort_keys=True))
+print(rocekit.tracker.__file__, file=sys.stderr)
+"""
+
+
+def _told(paths: list[Path], compiled: bool) -> tuple[str, str]:
+    """What an analysis says of captures, and the file of the tracker that said it."""
+    environment = os.environ | {"ROCEKIT_COMPILED": str(int(compiled))}
+    environment["PYTHONPATH"] = str(PACKAGE.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", TELL, *map(str, paths)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    return done.stdout, done.stderr.strip().splitlines()[-1]
+
+
+@pytest.fixture
+def built() -> None:
+    """The compiled modules are there and up to date."""
+    found = state(PACKAGE)
+    if found in (MISSING, OUTDATED):
+        pytest.skip(f"compiled modules are {found} (pip install -e . makes them, with a C compiler)")
+
+
+def _same(paths: list[Path]) -> None:
+    compiled, by = _told(paths, compiled=True)
+    plain, by_source = _told(paths, compiled=False)
+    assert by.endswith(tuple(EXTENSION_SUFFIXES))
+    assert by_source.endswith(".py")
+    for one, other in zip(compiled.splitlines(), plain.splitlines(), strict=True):
+        assert one == other
+
+
+def test_captures_of_others_are_told_alike(built: None, others: Path) -> None:
+    _same(sorted(others.glob("*.pcap")))
+
+
+def test_our_own_captures_are_told_alike(built: None, pcaps: Path) -> None:
+    paths = sorted(p for p in pcaps.glob("**/*.pcap*") if p.is_file())
+    if not paths:
+        pytest.skip("no captures in pcaps")
+    _same(paths)
+
+
+def test_random_talks_between_soft_endpoints_are_told_alike(built: None, tmp_path: Path) -> None:
+    paths = []
+    for seed in range(SEEDS):
+        path = tmp_path / f"{seed}.pcapng"
+        journal = tmp_path / f"{seed}.journal.jsonl" if seed % 2 else None
+        run(random_program(seed), at_random(WEATHER[seed % 3]), seed, capture=path, journal=journal)
+        paths.append(path)
+    _same(paths)
+
+
+def test_synthetic_traffic_is_told_alike(built: None, tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    generate(path, Traffic(packets=5000, operations=OPERATIONS, sizes=(0, 100, 9000), loss=0.03, ecn=0.05))
+    _same([path])
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with all modules and their compiled twins, the twins newer."""
+    monkeypatch.delenv("ROCEKIT_COMPILED", raising=False)
+    folder = tmp_path / "rocekit"
+    folder.mkdir()
+    for name in MODULES:
+        for suffix, at in ((".py", 100), (".pxd", 100), (EXTENSION_SUFFIXES[0], 200)):
+            path = folder / f"{name}{suffix}"
+            path.touch()
+            os.utime(path, (at, at))
+    return folder
+
+
+def test_twins_are_used_all_together_or_not_at_all(package: Path) -> None:
+    assert state(package) == COMPILED
+    (package / f"{MODULES[3]}{EXTENSION_SUFFIXES[0]}").unlink()
+    assert state(package) == MISSING
+
+
+@pytest.mark.parametrize("kind", ["py", "pxd"])
+def test_an_edited_source_puts_the_twins_out_of_use(package: Path, kind: str) -> None:
+    (package.parent / "pyproject.toml").touch()
+    assert state(package) == COMPILED
+    os.utime(package / f"{MODULES[-1]}.{kind}", (300, 300))
+    assert state(package) == OUTDATED
+
+
+def test_an_installed_package_is_not_judged_by_its_times(package: Path) -> None:
+    os.utime(package / f"{MODULES[0]}.py", (300, 300))
+    assert state(package) == COMPILED
+
+
+def test_the_environment_declines(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCEKIT_COMPILED", "0")
+    assert state(package) == DECLINED
+    before = list(sys.meta_path)
+    try:
+        assert _compiled.choose(package) == DECLINED
+        assert len(sys.meta_path) == len(before) + 1
+        finder = sys.meta_path[0]
+        spec = finder.find_spec(f"rocekit.{MODULES[0]}", None)
+        assert spec is not None
+        assert spec.origin == str(package / f"{MODULES[0]}.py")
+        assert finder.find_spec("rocekit.wire", None) is None
+    finally:
+        sys.meta_path[:] = before
+
+
+def test_every_module_that_is_compiled_has_its_types_beside_it() -> None:
+    for name in MODULES:
+        assert (PACKAGE / f"{name}.pxd").is_file(), name

@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rocekit import soft
 from rocekit.errors import VerbsError
 from rocekit.soft import Device, PostError, RecvWR, SendWR, Sge
 from rocekit.soft.device import Limits
@@ -410,6 +413,28 @@ def test_limits_are_kept() -> None:
     device.reg_mr(pd, device.memory.alloc(8), 8, [])
     with pytest.raises(VerbsError, match="ENOMEM: all 1 memory regions are in use"):
         device.reg_mr(pd, device.memory.alloc(8), 8, [])
+
+
+#: The shells around the engine: where clocks, sockets and files are.
+SHELLS = {"backend", "host", "realtime", "replay", "testbed", "wire_interface", "wire_local", "fault_file"}
+
+
+def test_the_engine_knows_no_clock_no_socket_and_no_chance() -> None:
+    modules = [path for path in Path(soft.__file__).parent.glob("*.py") if path.stem not in SHELLS]
+    assert len(modules) > 20
+    for path in modules:
+        imported = {
+            name.split(".")[0]
+            for node in ast.walk(ast.parse(path.read_text()))
+            for name in (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+        }
+        assert not imported & {"socket", "time", "random", "os", "select", "datetime", "secrets"}, path.name
 
 
 def test_the_generator_is_splitmix64() -> None:

@@ -27,6 +27,7 @@ from typing import Any, Final
 from rocekit.soft import qp_state
 from rocekit.soft.cm import ConnectionManager
 from rocekit.soft.cm_id import GSI_QPN
+from rocekit.soft.cm_protocol import CmProtocol
 from rocekit.soft.congestion import DcqcnParameters
 from rocekit.soft.counters import Counters
 from rocekit.soft.memory import DM, MR, PD, AddressSpace, Regions
@@ -112,7 +113,7 @@ class Device:
         self._next_handle = 1
         self._handles: dict[str, int] = {"pd": 0, "cq": 0, "srq": 0, "dm": 0}
         self._events: list[Event] = []
-        self._ready: deque[Qp | ConnectionManager] = deque()
+        self._ready: deque[Qp | CmProtocol] = deque()
         self._waiting: set[int] = set()  # QPNs of _ready
         self._timers: list[tuple[int, int]] = []
         self._armed: dict[int, int] = {}
@@ -219,14 +220,14 @@ class Device:
         rq.queue.append(wr)
         rq.posted += 1
 
-    def wake(self, qp: Qp | ConnectionManager) -> None:
+    def wake(self, qp: Qp | CmProtocol) -> None:
         """Something happened to a QP or the CM: it may have something to send, and another deadline."""
         if qp.qpn not in self._waiting:
             self._waiting.add(qp.qpn)
             self._ready.append(qp)
         self._arm(qp)
 
-    def _arm(self, qp: Qp | ConnectionManager) -> None:
+    def _arm(self, qp: Qp | CmProtocol) -> None:
         # One entry a QP: a deadline that moved back is found out when the old one comes due.
         deadline = qp.deadline()
         if deadline is not None:

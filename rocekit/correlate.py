@@ -83,7 +83,7 @@ class Correlation:
     @property
     def unmatched(self) -> list[WorkRequest]:
         """WRs without a transfer: never sent, not captured, or refused when posted."""
-        return [wr for wr in self.work_requests if wr.transfer is None]
+        return [wr for wr in self.work_requests if wr.transfer is None and not wr.local]
 
     def place(self, qp: JournalQp) -> tuple[Connection, int] | None:
         """The connection and side that a QP is."""
@@ -259,10 +259,13 @@ def _distance(connection: Connection, first: int, last: int) -> int:
 
 
 def _match(qp: JournalQp, place: tuple[Connection, int], transfers: list[Transfer]) -> None:
-    wrs = [wr for wr in qp.sends if not wr.refused]
+    wrs = [wr for wr in qp.sends if not wr.refused and not wr.local]
+    if qp.lossy_ns is not None:
+        # Neither arithmetic nor order holds over a gap in the journal; what the recorder counted does.
+        wrs = [wr for wr in wrs if wr.told_psn is not None or wr.posted_ns < qp.lossy_ns]
     if not wrs or not transfers:
         return
-    if not _match_by_psn(qp, place, wrs, transfers):
+    if not _match_by_psn(qp, place, wrs, transfers) and qp.lossy_ns is None:
         _match_by_order(wrs, transfers)
 
 
@@ -294,6 +297,9 @@ def _match_by_psn(
     plan = []
     agreed = wrong = 0
     for wr in wrs:
+        if wr.told_psn is not None:
+            # A recorder that was there from the start counts on where the journal has a gap.
+            at = psn.unwrap(wr.told_psn, at)
         transfer = by_psn.get(at)
         if transfer is not None:
             if _agree(wr, transfer):
@@ -363,7 +369,7 @@ def _match_receives(qp: JournalQp, arriving: list[Transfer]) -> None:
         key=lambda t: (t.first_psn, t.id),
     )
     completions = [wc for wc in qp.receive_completions if wc.status == "SUCCESS"]
-    if not consuming or not completions:
+    if not consuming or not completions or qp.lossy_ns is not None:
         return
     header = 40 if qp.transport == "UD" else 0  # 11.4.1.2: UD receives put the GRH's room in front
     for shift in sorted(range(-_SEARCH, _SEARCH + 1), key=abs):

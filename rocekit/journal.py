@@ -185,6 +185,7 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "qkey": UINT,
                 "errno": INT,
                 "unfinished": BOOL,
+                "psn": UINT,
             },
         ),
         "recv_posted": _schema({"wr_id": UINT}, {"qp": QP, "sges": SGES, "length": UINT} | _RECEIVE),

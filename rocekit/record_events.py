@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import record_ring as ring
 from rocekit import wire
+from rocekit.psn import MASK
 from rocekit.record_ring import Record
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class _Qp:
     transport: str
     signals_all: bool
     local_ip: str | None = None
+    sq_psn: int | None = None
 
 
 @dataclass(slots=True)
@@ -277,6 +279,8 @@ class Lines:
             more += f',"errno":{error}'
         if not r.finished:
             more += ',"unfinished":true'
+        if r.before != ring.NO_PSN and qp.sq_psn is not None and not error:
+            more += f',"psn":{(qp.sq_psn + r.before) & MASK}'
         signaled = "true" if flags & _SIGNALED or qp.signals_all else "false"
         if name.startswith("ATOMIC_") and not length:
             length = 8
@@ -394,6 +398,8 @@ class Lines:
                 seen |= {"traffic_class": tclass, "hop_limit": hop_limit}
             if local is not None:
                 seen["local_ip"] = self._qp(r).local_ip = local
+        if mask & _SQ_PSN and not error:
+            self._qp(r).sq_psn = sq_psn
         if error:
             # It did not come to pass: what was asked for must not be taken for what is.
             seen = {"state": seen.get("state"), "errno": error}

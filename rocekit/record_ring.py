@@ -26,6 +26,7 @@ FIRST: Final = 32
 """Where a record's payload begins in its first slot."""
 CONTINUED: Final = 16
 """Where it goes on in the others."""
+NO_PSN: Final = (1 << 64) - 1
 FILLED: Final = 1 << 63
 """Set in a slot's first word while the call that the record tells of goes on."""
 
@@ -84,7 +85,13 @@ SEND_EXTENDED, SEND_UD, SEND_ATOMIC = 1 << 5, 1 << 6, 1 << 7
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record. ``payload`` is without the slots' own words; ``finished`` says whether its call ended."""
+    """One record.
+
+    Attributes:
+        payload: without the slots' own words.
+        finished: whether the call that it tells of came to its end.
+        before: of a send, the PSNs that its QP's earlier sends took, or ``NO_PSN``.
+    """
 
     type: int
     device: int
@@ -94,6 +101,7 @@ class Record:
     real_ns: int
     payload: bytes
     finished: bool = True
+    before: int = NO_PSN
 
 
 class RingFile:
@@ -250,5 +258,8 @@ def records(chunk: bytes, *, finished: bool = True) -> Iterator[Record]:
         payload = chunk[at + FIRST : at + SLOT]
         for k in range(at + SLOT, end, SLOT):
             payload += chunk[k + CONTINUED : k + SLOT]
-        yield Record(kind, device, thread, number, mono, real, payload, finished)
+        before = NO_PSN
+        if kind == SEND and end > at + SLOT:
+            before = int.from_bytes(chunk[at + SLOT + 8 : at + SLOT + 16], "little")
+        yield Record(kind, device, thread, number, mono, real, payload, finished, before)
         at = end

@@ -28,6 +28,7 @@ OPERATIONS: Final = {
     "ATOMIC_WRITE": "ATOMIC_WRITE",
 }
 ATOMICS: Final = frozenset({"FETCH_ADD", "CMP_SWAP"})
+LOCAL_OPCODES: Final = frozenset({"LOCAL_INV", "BIND_MW"})
 RECEIVE_OPCODES: Final = frozenset({"RECV", "RECV_RDMA_WITH_IMM"})
 FLUSHED: Final = "WR_FLUSH_ERR"
 SUCCESS: Final = "SUCCESS"
@@ -114,6 +115,17 @@ class WorkRequest:
         return bool(self.event.fields.get("errno"))
 
     @property
+    def local(self) -> bool:
+        """Whether it is the device's own business, and no packet comes of it."""
+        return self.opcode in LOCAL_OPCODES
+
+    @property
+    def told_psn(self) -> int | None:
+        """Its first PSN, where the journal has it."""
+        told = self.event.fields.get("psn")
+        return None if told is None else int(told)
+
+    @property
     def signaled(self) -> bool:
         return bool(self.event.fields.get("signaled", True))
 
@@ -138,7 +150,12 @@ class WorkRequest:
 
 @dataclass(slots=True, eq=False)
 class JournalQp:
-    """A QP's life as the journal tells it."""
+    """A QP's life as the journal tells it.
+
+    Attributes:
+        lossy_ns: from when on records of its process are missing, None while none is. What was posted and
+            polled can then be told apart by wr_id only, and only by one that no other work request has.
+    """
 
     host: str
     device: str
@@ -150,8 +167,10 @@ class JournalQp:
     receive_completions: list[WorkCompletion] = field(default_factory=list)
     stray_completions: list[WorkCompletion] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    lossy_ns: int | None = None
     _open_sends: deque[WorkRequest] = field(default_factory=deque)
     _open_receives: dict[int, deque[WorkRequest]] = field(default_factory=dict)
+    _named: dict[int, WorkRequest | None] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<JournalQp {self}: {self.transport}>"
@@ -162,11 +181,26 @@ class JournalQp:
     def complete(self, event: Event) -> None:
         """Give a polled completion to its work request."""
         wc = WorkCompletion(event)
+        if self.lossy_ns is not None:
+            self._complete_unmistakably(wc)
+            return
         opcode = event.fields.get("opcode")
         if opcode in RECEIVE_OPCODES or (opcode is None and not self._awaits(wc.wr_id)):
             self._complete_receive(wc)
         else:
             self._complete_send(wc)
+
+    def _complete_unmistakably(self, wc: WorkCompletion) -> None:
+        """Where records are missing, the oldest request with this id may be one that nobody wrote down."""
+        wr = self._named.get(wc.wr_id)
+        if wr is not None and wr.wc is None:
+            wr.wc = wc
+        else:
+            self.stray_completions.append(wc)
+
+    def _post(self, wr: WorkRequest) -> None:
+        """Know it by its name, unless another has the same."""
+        self._named[wr.wr_id] = None if wr.wr_id in self._named else wr
 
     def _awaits(self, wr_id: int) -> bool:
         """Whether a send with this id waits, for error completions, whose opcode means nothing (11.4.2.1)."""
@@ -220,6 +254,7 @@ def read_programs(journal: Journal) -> Programs:
     """Put a journal's events together by QP."""
     programs = Programs()
     current: dict[tuple[str, str, int], JournalQp] = {}
+    lossy = _losses(journal)
     for event in journal:
         name = event.event
         if name == "cm_event":
@@ -235,8 +270,21 @@ def read_programs(journal: Journal) -> Programs:
         if qp is None or name == "qp_created":
             qp = current[key] = JournalQp(event.host, *event.qp)
             programs.qps.append(qp)
+        since = lossy.get((event.host, event.pid)) if lossy else None
+        if since is not None and event.time_ns >= since and qp.lossy_ns is None:
+            qp.lossy_ns = since
         _apply(qp, event)
     return programs
+
+
+def _losses(journal: Journal) -> dict[tuple[str, int], int]:
+    """Since when records of a process (host, pid) are missing."""
+    since: dict[tuple[str, int], int] = {}
+    for event in journal.of("records_lost"):
+        key = (event.host, event.pid)
+        began = int(event.get("since_ns", event.time_ns))
+        since[key] = min(since.get(key, began), began)
+    return since
 
 
 def _apply(qp: JournalQp, event: Event) -> None:
@@ -252,11 +300,13 @@ def _apply(qp: JournalQp, event: Event) -> None:
         qp.sends.append(wr)
         if not wr.refused:
             qp._open_sends.append(wr)
+            qp._post(wr)
     elif name == "recv_posted":
         wr = WorkRequest(event, qp, len(qp.receives))
         qp.receives.append(wr)
         if not wr.refused:
             qp._open_receives.setdefault(wr.wr_id, deque()).append(wr)
+            qp._post(wr)
     elif name == "wc_polled":
         qp.complete(event)
     else:

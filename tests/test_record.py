@@ -15,11 +15,12 @@ import subprocess
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from recorded import Ran, build_stub, record, recorder
 
-from rocekit.journal import read_journal
+from rocekit.journal import Journal, parse_event, read_journal
 from rocekit.record import Recorder
 from rocekit.record_build import HEADERS, interposer, look
 from rocekit.workrequests import read_programs
@@ -109,6 +110,9 @@ def test_a_qp_s_path_is_told_as_packets_show_it(program: Path, tmp_path: Path) -
         "dest_ip": "10.9.0.2",
     }
     assert {key: attributes.get(key) for key in wanted} == wanted
+    # 5,010 bytes and 1,024 a packet: five PSNs; the READ, the atomics and the SENDs take one each.
+    sent = ran.of("wr_posted")
+    assert [e["psn"] for e in sent] == [0xFFFFFE, 0xFFFFFF, 0, 1, 6, 7, 8]
     assert ran.one("qp_destroyed").qp == created.qp
     assert ran.one("mr_deregistered")["lkey"] == ran.one("mr_registered")["lkey"]
 
@@ -128,16 +132,18 @@ def test_a_datagram_has_the_address_of_its_handle(program: Path, tmp_path: Path)
 def test_a_bad_request_in_a_list_refuses_itself_and_what_follows(program: Path, tmp_path: Path) -> None:
     ran = run(program, tmp_path, "bad_in_the_middle")
     assert ran.returncode == 0
-    assert [(e["wr_id"], e.get("errno")) for e in ran.of("wr_posted")] == [
-        (0, None),
-        (1, None),
-        (0xBAD, 22),
-        (3, 22),
-        (4, 22),
+    # What was refused takes no PSN.
+    assert [(e["wr_id"], e.get("errno"), e.get("psn")) for e in ran.of("wr_posted")] == [
+        (0, None, 50),
+        (1, None, 51),
+        (0xBAD, 22, None),
+        (3, 22, None),
+        (4, 22, None),
+        (5, None, 52),
     ]
     assert [(e["wr_id"], e.get("errno")) for e in ran.of("recv_posted")] == [(1, None), (0xBAD, 12), (3, 12)]
     (qp,) = read_programs(ran.journal).qps
-    assert [wr.wc is not None for wr in qp.sends] == [True, True, False, False, False]
+    assert [wr.wc is not None for wr in qp.sends] == [True, True, False, False, False, True]
 
 
 def test_an_error_completion_has_its_status_and_the_vendor_s_code(program: Path, tmp_path: Path) -> None:
@@ -277,6 +283,45 @@ def test_what_finds_no_room_is_counted_to_the_record(program: Path, tmp_path: Pa
     assert len(ran.of("wc_polled")) + lost["completions"] == 200_000
     assert "found no room" in ran.stderr
     assert len(set(sends(ran))) == len(sends(ran))
+
+
+def journal_of(*events: tuple[int, str, dict[str, Any]]) -> Journal:
+    """Events of one process at these times (ns)."""
+    lines = [{"time_ns": t, "host": "h", "pid": 1, "event": name, **fields} for t, name, fields in events]
+    return Journal([parse_event(line) for line in lines])
+
+
+def test_over_a_gap_only_an_unmistakable_completion_is_given_to_its_request() -> None:
+    qp = {"qp": {"device": "d", "qpn": 17}}
+    send = {**qp, "opcode": "SEND", "length": 8}
+    done = {**qp, "status": "SUCCESS", "opcode": "SEND"}
+    journal = journal_of(
+        (1, "wr_posted", {**send, "wr_id": 1}),
+        (2, "wc_polled", {**done, "wr_id": 1}),
+        (3, "wr_posted", {**send, "wr_id": 1}),
+        (4, "wr_posted", {**send, "wr_id": 7}),
+        # Between 5 and 9 something is missing; it may have been a request 1 and a completion 1.
+        (6, "wr_posted", {**send, "wr_id": 1}),
+        (9, "records_lost", {"count": 2, "sends": 1, "completions": 1, "since_ns": 5}),
+        (10, "wc_polled", {**done, "wr_id": 1}),
+        (11, "wc_polled", {**done, "wr_id": 7}),
+    )
+    (life,) = read_programs(journal).qps
+    assert [(wr.wr_id, wr.wc is not None) for wr in life.sends] == [
+        (1, True),
+        (1, False),
+        (7, True),
+        (1, False),
+    ]
+    assert [wc.wr_id for wc in life.stray_completions] == [1]
+
+
+def test_psns_are_told_on_both_sides_of_a_gap(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "flood", options=("--ring-size", "64"))
+    posted = ran.of("wr_posted")
+    assert 0 < len(posted) < 200_000
+    # The QP's starting PSN is 0xfffff0, and each of its sends is one packet.
+    assert all(e["psn"] == (0xFFFFF0 + (e["wr_id"] & 0xFFFFF)) % (1 << 24) for e in posted)
 
 
 def test_a_program_that_never_polls_has_no_completions(program: Path, tmp_path: Path) -> None:

@@ -31,11 +31,12 @@ static inline uint32_t send_slots(const struct ibv_qp *qp, const struct ibv_send
 {
     uint32_t items = kept_items((uint32_t)(wr->num_sge > 0 ? wr->num_sge : 0) + extra_items(qp, wr));
 
-    return 1 + (items + 2) / 3;
+    return slots_of_send(items);
 }
 
 static uint32_t write_send(const struct span *span, uint32_t first, uint8_t device, const struct ibv_qp *qp,
-                           const struct ibv_send_wr *wr, struct stamp now)
+                           const struct ibv_send_wr *wr, struct stamp now, const struct qp_state *state,
+                           uint64_t *psns)
 {
     struct record_slot *slot = span_slot(span, first);
     struct record_send *send = (struct record_send *)slot->payload;
@@ -97,6 +98,9 @@ static uint32_t write_send(const struct span *span, uint32_t first, uint8_t devi
     }
     send->items = (uint8_t)items;
     send->length = length;
+    span_slot(span, first + 1)->before = state ? *psns : NO_PSN;
+    if (state)
+        *psns += psns_of(state, wr->opcode, length, atomic_load_explicit(&state->path_mtu, memory_order_relaxed));
     return slots;
 }
 
@@ -118,29 +122,90 @@ static uint32_t write_send(const struct span *span, uint32_t first, uint8_t devi
         }                                                                                                    \
     } while (0)
 
+static uint32_t length_of(const struct ibv_send_wr *wr)
+{
+    uint32_t length = 0;
+    int i;
+
+    for (i = 0; i < wr->num_sge; i++)
+        length += wr->sg_list[i].length;
+    return length;
+}
+
+/* Count a list's PSNs as taken; what was taken before. */
+static uint64_t take_psns(struct qp_state *state, const struct ibv_send_wr *wr)
+{
+    uint32_t path_mtu = atomic_load_explicit(&state->path_mtu, memory_order_relaxed);
+    uint64_t psns = 0;
+
+    for (; wr; wr = wr->next)
+        psns += psns_of(state, wr->opcode, length_of(wr), path_mtu);
+    return atomic_fetch_add_explicit(&state->psns, psns, memory_order_relaxed);
+}
+
+/* Post what there is no room to tell of. Which of it was refused is found out before the list may be gone. */
+static int post_unseen(struct device *device, struct qp_state *state, struct ibv_qp *qp, struct ibv_send_wr *wr,
+                       struct ibv_send_wr **bad)
+{
+    int result = device->ops.post_send(qp, wr, bad), saved = errno;
+
+    if (result && state && *bad) {
+        uint32_t path_mtu = atomic_load_explicit(&state->path_mtu, memory_order_relaxed);
+        const struct ibv_send_wr *w;
+        uint64_t psns = 0;
+
+        for (w = *bad; w; w = w->next)
+            psns += psns_of(state, w->opcode, length_of(w), path_mtu);
+        atomic_fetch_sub_explicit(&state->psns, psns, memory_order_relaxed);
+        errno = saved;
+    }
+    return result;
+}
+
+/* The PSNs of what was refused are the next one's. */
+static void give_back(struct qp_state *state, const struct span *span, uint64_t taken)
+{
+    uint32_t at;
+
+    for (at = 0; at < span->slots; at += span_slot(span, at)->slots) {
+        if (!((struct record_send *)span_slot(span, at)->payload)->error)
+            continue;
+        atomic_fetch_sub_explicit(&state->psns, taken - span_slot(span, at + 1)->before, memory_order_relaxed);
+        return;
+    }
+}
+
 int data_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     struct device *device = device_of(qp->context);
+    struct qp_state *state = qp_state_of(qp);
     struct ibv_send_wr *w;
     uint32_t slots = 0, records = 0, at = 0;
+    uint64_t psns = 0;
     struct span span;
     struct stamp now;
     int result;
 
     for (w = wr; w; w = w->next, records++)
         slots += send_slots(qp, w);
+    if (state && (state->datagrams || atomic_load_explicit(&state->path_mtu, memory_order_relaxed)))
+        psns = take_psns(state, wr);
+    else
+        state = NULL;
     span = record_reserve(slots, records, KIND_SEND);
     if (!span.ring)
-        return device->ops.post_send(qp, wr, bad);
+        return post_unseen(device, state, qp, wr, bad);
     now = record_now();
     for (w = wr; w; w = w->next)
-        at += write_send(&span, at, device->number, qp, w, now);
+        at += write_send(&span, at, device->number, qp, w, now, state, &psns);
     record_filled(&span);
     result = device->ops.post_send(qp, wr, bad);
     if (__builtin_expect(result, 0)) {
         int saved = errno;
 
         REFUSE(record_send, &span, wr, *bad, result);
+        if (state)
+            give_back(state, &span, psns);
         errno = saved;
     }
     record_commit(&span);

@@ -114,33 +114,54 @@ static void wr_abort(struct ibv_qp_ex *qp)
 static int wr_complete(struct ibv_qp_ex *qp)
 {
     struct extended_qp *e = extended_of(qp);
+    struct qp_state *state = qp_state_of(&qp->qp_base);
+    uint32_t path_mtu = state ? atomic_load_explicit(&state->path_mtu, memory_order_relaxed) : 0;
+    uint64_t psns = 0, before = NO_PSN, next;
     uint32_t slots = 0, at = 0, i, k;
     struct span span;
     struct stamp now;
     int result;
 
     for (i = 0; i < e->count; i++)
-        slots += 1 + (kept_at(e, i)->send.items + 2u) / 3;
+        slots += slots_of_send(kept_at(e, i)->send.items);
+    /* What was not kept cannot be counted either: the QP's PSNs are not known any more. */
+    if (state && e->beyond)
+        atomic_store_explicit(&state->path_mtu, 0, memory_order_relaxed);
+    else if (state && (state->datagrams || path_mtu)) {
+        for (i = 0; i < e->count; i++)
+            psns += psns_of(state, kept_at(e, i)->send.opcode, kept_at(e, i)->send.length, path_mtu);
+        before = atomic_fetch_add_explicit(&state->psns, psns, memory_order_relaxed);
+    }
+    next = before;
     if (e->beyond)
         record_reserve(UINT32_MAX, e->beyond, KIND_SEND); /* only counts them as lost */
     span = slots ? record_reserve(slots, e->count, KIND_SEND) : (struct span){0};
-    if (!span.ring)
-        return e->real.wr_complete(qp);
+    if (!span.ring) {
+        result = e->real.wr_complete(qp);
+        if (result && before != NO_PSN)
+            atomic_fetch_sub_explicit(&state->psns, psns, memory_order_relaxed);
+        return result;
+    }
     now = record_now();
     for (i = 0; i < e->count; i++) {
         const struct kept *kept = kept_at(e, i);
-        uint32_t taken = 1 + (kept->send.items + 2u) / 3;
+        uint32_t taken = slots_of_send(kept->send.items);
 
         slot_head(span_slot(&span, at), &span, RECORD_SEND, taken, e->device, qp->qp_base.qp_num, now);
         memcpy(span_slot(&span, at)->payload, &kept->send, sizeof kept->send);
         for (k = 0; k < kept->send.items; k++)
             ((struct record_item *)span_slot(&span, at + 1 + k / 3)->continued)[k % 3] = kept->items[k];
+        span_slot(&span, at + 1)->before = next;
+        if (next != NO_PSN)
+            next += psns_of(state, kept->send.opcode, kept->send.length, path_mtu);
         at += taken;
     }
     record_filled(&span);
     result = e->real.wr_complete(qp);
     /* It posts all or nothing. */
     if (__builtin_expect(result, 0)) {
+        if (before != NO_PSN)
+            atomic_fetch_sub_explicit(&state->psns, psns, memory_order_relaxed);
         for (at = 0; at < span.slots; at += span_slot(&span, at)->slots)
             ((struct record_send *)span_slot(&span, at)->payload)->error =
                 (uint8_t)(result > 0 ? result : -result);

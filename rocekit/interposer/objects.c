@@ -11,6 +11,7 @@
 
 TABLE(devices, 10);
 TABLE(srqs, 16);
+TABLE(qp_states, 16);
 
 static _Atomic uint32_t device_count, srq_count;
 static _Atomic uint32_t generation; /* of the table of devices: what threads remember of it may be old */
@@ -68,7 +69,7 @@ static struct device *new_device(struct ibv_context *context)
         free(device);
         return NULL;
     }
-    strncpy(record.name, context->device->name, sizeof record.name - 1);
+    memcpy(record.name, context->device->name, strnlen(context->device->name, sizeof record.name - 1));
     record_put(RECORD_DEVICE, device->number, device->number, &record, sizeof record);
     return device;
 }
@@ -137,6 +138,32 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 
 /* ------------------------------------------------------------------ queue pairs */
 
+struct qp_state *qp_state_of(const struct ibv_qp *qp)
+{
+    return table_get(&qp_states, qp);
+}
+
+static void new_state(const struct ibv_qp *qp)
+{
+    struct qp_state *state = calloc(1, sizeof *state);
+
+    if (!state)
+        return;
+    state->datagrams = qp->qp_type == IBV_QPT_UD;
+    if (!table_put(&qp_states, qp, state))
+        free(state);
+}
+
+static void update_state(const struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+    struct qp_state *state = qp_state_of(qp);
+
+    if (state && mask & IBV_QP_PATH_MTU)
+        atomic_store(&state->path_mtu, 128u << attr->path_mtu);
+    if (state && mask & IBV_QP_SQ_PSN)
+        atomic_store(&state->psns, 0);
+}
+
 static void qp_created(struct ibv_qp *qp, const struct ibv_qp_cap *cap, int sq_sig_all, uint64_t operations)
 {
     struct record_qp record = {
@@ -151,6 +178,7 @@ static void qp_created(struct ibv_qp *qp, const struct ibv_qp_cap *cap, int sq_s
         .extended = operations != 0,
     };
 
+    new_state(qp);
     record.covered = !operations || extended_hook_qp(qp, operations, cap->max_send_wr, cap->max_send_sge);
     record_put(RECORD_QP_CREATED, number_of(qp->context), qp->qp_num, &record, sizeof record);
 }
@@ -262,6 +290,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     }
     result = real(qp, attr, mask);
     saved = errno;
+    if (!result)
+        update_state(qp, attr, mask);
     record.error = (uint8_t)(result > 0 ? result : -result);
     record_put(RECORD_QP_MODIFIED, number_of(qp->context), qp->qp_num, &record, sizeof record);
     errno = saved;
@@ -276,6 +306,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 
     record_put(RECORD_QP_DESTROYED, device, number, &number, sizeof number);
     extended_unhook_qp(qp);
+    free(table_take(&qp_states, qp));
     return real(qp);
 }
 

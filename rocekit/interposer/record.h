@@ -75,7 +75,7 @@ struct record_slot {
             uint8_t payload[32];
         };
         struct {
-            uint64_t unused;
+            uint64_t before; /* of a send's second slot: PSNs that the QP's earlier sends took, or NO_PSN */
             uint8_t continued[RECORD_CONTINUED];
         };
     };
@@ -103,6 +103,9 @@ struct record_item {
 #define SEND_UD (1 << 6)       /* the first item is an address */
 #define SEND_ATOMIC (1 << 7)   /* the first item is the operands */
 
+#define NO_PSN UINT64_MAX
+
+/* A send has two slots at least, for what stands in the second one's head. */
 struct record_send {
     uint64_t wr_id, remote_va;
     uint32_t rkey, imm, length; /* imm: immediate in host order, or the rkey to invalidate */
@@ -225,6 +228,11 @@ void record_put(enum record_type type, uint8_t device, uint32_t number, const vo
 static inline struct record_slot *span_slot(const struct span *span, uint32_t i)
 {
     return &span->base[(span->at + i) & span->mask];
+}
+
+static inline uint32_t slots_of_send(uint32_t items)
+{
+    return items ? 1 + (items + 2) / 3 : 2;
 }
 
 static inline uint32_t slots_of(uint32_t continued)

@@ -56,6 +56,35 @@ struct ibv_mw *objects_alloc_mw(struct ibv_pd *, enum ibv_mw_type);
 int objects_bind_mw(struct ibv_qp *, struct ibv_mw *, struct ibv_mw_bind *);
 int objects_dealloc_mw(struct ibv_mw *);
 
+/* What a QP's sends have come to: with its starting PSN, which PSN is next. So a journal with a gap in it still
+ * tells the PSNs of what comes after. */
+struct qp_state {
+    _Atomic uint64_t psns;
+    _Atomic uint32_t path_mtu; /* bytes, 0 while it is not known */
+    bool datagrams;
+};
+
+struct qp_state *qp_state_of(const struct ibv_qp *qp);
+
+/* PSNs that a work request takes: one for each packet of the message or, for a READ, of its response. */
+static inline uint32_t psns_of(const struct qp_state *state, uint32_t opcode, uint32_t length, uint32_t path_mtu)
+{
+    switch (opcode) {
+    case IBV_WR_LOCAL_INV:
+    case IBV_WR_BIND_MW:
+        return 0;
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_SEND_WITH_INV:
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ:
+        return state->datagrams || length <= path_mtu ? 1 : (length + path_mtu - 1) / path_mtu;
+    default:
+        return 1;
+    }
+}
+
 uint32_t srq_number(const struct ibv_srq *srq);
 
 static inline void not_covered(uint8_t device, const char *what)

@@ -156,11 +156,13 @@ static int bad_in_the_middle(void)
     struct ibv_send_wr wr[5], *bad = NULL;
     struct ibv_sge sge;
     struct ibv_recv_wr receive[3] = {{.wr_id = 1}, {.wr_id = 0xbad}, {.wr_id = 3}}, *bad_receive = NULL;
+    struct ibv_qp_attr attr = {.path_mtu = IBV_MTU_1024, .sq_psn = 50};
     struct ibv_qp *qp;
     int i;
 
     set_up();
     qp = new_qp(IBV_QPT_RC, 1);
+    ibv_modify_qp(qp, &attr, IBV_QP_PATH_MTU | IBV_QP_SQ_PSN);
     sge = sge_of(0, 32);
     for (i = 0; i < 5; i++)
         wr[i] = (struct ibv_send_wr){.wr_id = i == 2 ? 0xbad : (unsigned)i,
@@ -174,7 +176,8 @@ static int bad_in_the_middle(void)
         return 1;
     if (!ibv_post_recv(qp, receive, &bad_receive) || bad_receive != &receive[1])
         return 2;
-    return poll_all() != 2;
+    post_one(qp, 5, 8, 0);
+    return poll_all() != 4;
 }
 
 static int failing(void)
@@ -298,11 +301,13 @@ static int crashes_while_posting(void)
 /* Posts and polls far more than the rings hold, as fast as it can. */
 static int flood(void)
 {
+    struct ibv_qp_attr attr = {.path_mtu = IBV_MTU_1024, .sq_psn = 0xfffff0};
     struct ibv_qp *qp;
     int i;
 
     set_up();
     qp = new_qp(IBV_QPT_RC, 1);
+    ibv_modify_qp(qp, &attr, IBV_QP_PATH_MTU | IBV_QP_SQ_PSN);
     for (i = 0; i < 200000; i++) {
         post_one(qp, 1u << 20 | (unsigned)i, 8, 0);
         if (poll_all() != 1)

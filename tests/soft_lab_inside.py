@@ -18,6 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rocekit import inject
+from rocekit.endpoint import EndpointOptions, QpOptions
+from rocekit.inject import Settings
+from rocekit.scenarios import SCENARIOS
+from rocekit.scenarios.base import Plan
+from rocekit.soft.backend import soft_backend
 from rocekit.soft.fault_file import fault_from_words
 from rocekit.soft.peers import perftest, pingpong, rping
 from rocekit.soft.peers.party import Party
@@ -106,6 +112,59 @@ def _perftest() -> Iterator[Conversation]:
         yield Conversation(f"{test}_server_rdma_cm", [*command, "-R", SOFT[4]], by_cm, True, received)
 
 
+SCENARIO_BYTES = 10_000
+INJECTS = {
+    f"inject_{scenario}_{role}": (scenario, role == "server")
+    for scenario in SCENARIOS
+    for role in ("client", "server")
+}
+
+
+def inject_soft(name: str, out: Path) -> dict[str, object]:
+    """A scenario between a soft device and rxe1, the soft one as ``INJECTS`` says."""
+    scenario, serves = INJECTS[name]
+    over = soft_backend(capture=f"/tmp/{name}.pcapng")
+    settings = Settings(
+        endpoint=EndpointOptions(device="va", ip=SOFT[4]),
+        qp=QpOptions(timeout=18),
+        timeout_s=PROGRAM_S,
+        journal=out / f"{name}.journal.jsonl",
+    )
+    size = 8 if scenario == "atomic" else SCENARIO_BYTES
+    command = [
+        str(Path(sys.executable).with_name("rocekit")),
+        "inject",
+        scenario,
+        "-d",
+        "rxe1",
+        "-u",
+        "18",
+        "--timeout",
+        str(PROGRAM_S),
+    ]
+    fact: dict[str, object] = {"name": name, "error": None}
+    program: subprocess.Popen[str] | None = None
+    try:
+        if serves:
+
+            def ready(ip: str) -> None:
+                nonlocal program
+                program = start(*command, "-n", str(COUNT), "-s", str(size), "-q", "2", ip)
+
+            inject.serve(scenario, settings, ready=ready, make=over)
+        else:
+            program = start(*command)
+            assert program.stdout is not None
+            program.stdout.readline()  # "listening"
+            inject.call(RXE[4], Plan(scenario, size, COUNT, qps=2), settings, make=over)
+    except Exception as error:
+        fact |= {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+    finally:
+        if program is not None:
+            fact["status"], fact["said"] = end(program)
+    return fact
+
+
 GROUPS = {"rping": _rping, "pingpong": _pingpong, "perftest": _perftest}
 CONVERSATIONS = {c.name: c for group in GROUPS.values() for c in group()}
 
@@ -156,10 +215,17 @@ def converse(conversation: Conversation, out: Path) -> None:
             fact["status"], fact["said"] = end(program)
         if conversation.netem is not None:
             subprocess.run(["tc", "qdisc", "del", "dev", "vb", "root"], check=False)
+    note(fact, began, out)
+
+
+def note(fact: dict[str, Any], began: float, out: Path) -> None:
+    """Write a fact down, and its capture."""
+    name = fact["name"]
     fact["seconds"] = round(time.monotonic() - began, 1)
     with (out / "facts.jsonl").open("a") as lines:
         lines.write(json.dumps(fact) + "\n")
-    print(name, fact["error"], fact["rounds"], fact.get("status"), fact["seconds"], "s", flush=True)
+    print(name, fact["error"], fact.get("rounds"), fact.get("status"), fact["seconds"], "s", flush=True)
+    capture = Path("/tmp", f"{name}.pcapng")
     if capture.exists():
         (out / capture.name).write_bytes(capture.read_bytes())
 
@@ -171,6 +237,10 @@ def main() -> None:
     for name, conversation in CONVERSATIONS.items():
         if not wanted or any(name.startswith(word) for word in wanted):
             converse(conversation, out)
+    for name in INJECTS:
+        if not wanted or any(name.startswith(word) for word in wanted):
+            began = time.monotonic()
+            note(inject_soft(name, out), began, out)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,18 @@ def test_the_kernels_program_and_the_soft_peer_are_both_content(facts: dict[str,
     assert fact["rounds"] == CONVERSATIONS[name].rounds
 
 
+@pytest.mark.parametrize("name", soft_lab_inside.INJECTS)
+def test_every_scenario_runs_between_rxe_and_a_soft_device(
+    out: Path, facts: dict[str, Any], name: str
+) -> None:
+    fact = facts[name]
+    assert (fact["error"], fact["status"]) == (None, 0), fact
+    analysis = analyze(out / f"{name}.pcapng")
+    assert analysis.capture.counts.bad_icrc == 0
+    assert {t.status for t in analysis.transfers} == {"acked"}
+    assert len(analysis.connections) == 2
+
+
 @pytest.mark.parametrize("name", CLEAN)
 def test_their_packets_are_right_and_all_arrive(out: Path, facts: dict[str, Any], name: str) -> None:
     analysis = analyze(out / f"{name}.pcapng")

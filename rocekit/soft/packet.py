@@ -154,6 +154,7 @@ class Route:
         "_ends",
         "_heads",
         "_hop_limit",
+        "_identification",
         "_sport",
         "_tclass",
         "_version",
@@ -182,34 +183,42 @@ class Route:
         self._sport = udp_sport
         self._tclass = tclass
         self._hop_limit = hop_limit
-        self._heads: dict[int, bytes] = {}
+        self._identification = 0
+        self._heads: dict[int, tuple[bytes, int, bytes, bytes]] = {}
 
-    def _head(self, length: int) -> bytes:
+    def _head(self, length: int) -> tuple[bytes, int, bytes, bytes]:
+        """The IP and UDP headers in pieces: IPv4's identification and checksum stand between them.
+
+        Of IPv6 the first piece is all.
+        """
         size = _UDP_BYTES + length + ICRC_BYTES
         udp = struct.pack("!HHHH", self._sport, ROCE_UDP_PORT, size, 0)
         if self._version == 6:
             ip = struct.pack("!IHBB", 6 << 28 | self._tclass << 20, size, _UDP, self._hop_limit)
-            return ip + self._ends + udp
-        # With DF set and nothing fragmented, the identification has no use and is 0 (RFC 6864).
-        words = struct.pack(
-            "!BBHHHBB", 0x45, self._tclass, 20 + size, 0, DONT_FRAGMENT, self._hop_limit, _UDP
-        )
-        total = sum(struct.unpack("!9H", words + self._ends))
-        total = (total & 0xFFFF) + (total >> 16)
-        return words + (~(total + (total >> 16)) & 0xFFFF).to_bytes(2, "big") + self._ends + udp
+            return ip + self._ends + udp, 0, b"", b""
+        first = struct.pack("!BBH", 0x45, self._tclass, 20 + size)
+        second = struct.pack("!HBB", DONT_FRAGMENT, self._hop_limit, _UDP)
+        return first, sum(struct.unpack("!8H", first + second + self._ends)), second, self._ends + udp
 
     def datagram(self, transport: bytes) -> Datagram:
         """The datagram around transport headers, payload and pad."""
         head = self._heads.get(len(transport))
         if head is None:
             head = self._heads[len(transport)] = self._head(len(transport))
-        covered = head + transport
-        return Datagram(
-            self.source,
-            self.destination,
-            covered + icrc.icrc_bytes(covered, len(head) - _UDP_BYTES),
-            self.qpn,
-        )
+        if self._version == 6:
+            covered = head[0] + transport
+            length = 40
+        else:
+            # A number of its own for each packet, as rxe has it: a packet sent again is told from one
+            # doubled.
+            self._identification = self._identification % 0xFFFF + 1
+            total = head[1] + self._identification
+            total = (total & 0xFFFF) + (total >> 16)
+            total = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+            numbers = self._identification.to_bytes(2, "big"), total.to_bytes(2, "big")
+            covered = head[0] + numbers[0] + head[2] + numbers[1] + head[3] + transport
+            length = 20
+        return Datagram(self.source, self.destination, covered + icrc.icrc_bytes(covered, length), self.qpn)
 
 
 def mark_ce(data: bytes) -> bytes:

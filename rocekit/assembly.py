@@ -117,10 +117,13 @@ class Assembly(GoBack):
         if OPERATION[r.opcode[i]] != "READ":
             return 1
         length = r.dma_length[i]
-        mtu = self.connection.path_mtu
-        if mtu:
-            return max(1, -(-length // mtu))
-        return 1 if length <= 256 else 0
+        if length <= 256:  # the smallest path MTU
+            return 1
+        connection = self.connection
+        # What the CM agreed on is a limit: a program may set a smaller path MTU on its QP.
+        if connection.path_mtu and (connection.mtu_observed or connection.paired_by != "cm"):
+            return -(-length // connection.path_mtu)
+        return 0
 
     def _out_of_order(self, r: Rows, i: int, p: int) -> None:
         if abs(p - self.high) > RESYNC:

@@ -8,6 +8,7 @@ slow = a.transfers.where(operation="READ", status="acked")
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,6 +138,7 @@ class Analysis:
         journal: the correlation with the journals, None without any.
         journal_problems: journal lines that could not be used.
         evidence: what the findings were drawn from.
+        left_out: transfers that ``analyze(plain=…)`` did not keep, by status.
     """
 
     capture: CaptureSummary
@@ -148,6 +150,7 @@ class Analysis:
     journal_problems: list[str] = field(default_factory=list)
     _paths: tuple[str, ...] = ()
     evidence: Evidence | None = field(default=None, repr=False)
+    left_out: Counter[str] = field(default_factory=Counter)
 
     @property
     def packets(self) -> Packets:
@@ -163,12 +166,14 @@ class Analysis:
         """Counts and times of every direction of every connection.
 
         Raises:
-            ValueError: this analysis was not made from a capture.
+            ValueError: this analysis was not made from a capture, or did not keep all transfers.
         """
         from rocekit.stats import statistics
 
         if self.evidence is None:
             raise ValueError("there is no evidence to count")
+        if self.left_out.total():
+            raise ValueError("statistics need all transfers: analyse without plain")
         return statistics(self.evidence)
 
     def explain(self, transfer: int | Transfer) -> Explanation:
@@ -180,9 +185,13 @@ class Analysis:
         from rocekit.explain import explain
 
         if isinstance(transfer, int):
-            if not 0 <= transfer < len(self.transfers):
-                raise ValueError(f"no transfer {transfer}: there are {len(self.transfers)}, counted from 0")
-            transfer = self.transfers[transfer]
+            every = len(self.transfers) + self.left_out.total()
+            if not 0 <= transfer < every:
+                raise ValueError(f"no transfer {transfer}: there are {every}, counted from 0")
+            kept = self.transfers if every == len(self.transfers) else self.transfers.where(id=transfer)
+            if not kept:
+                raise ValueError(f"transfer {transfer} was not kept: analyse without plain")
+            transfer = kept[transfer] if kept is self.transfers else kept[0]
         return explain(transfer, self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -235,6 +244,7 @@ def analyze(
     journals: Iterable[str | Path] | None = None,
     progress: Progress | None = None,
     check_icrc: bool = True,
+    plain: int | None = None,
 ) -> Analysis:
     """Analyse captures: one, or several of the same traffic.
 
@@ -243,6 +253,8 @@ def analyze(
         journals: journals of the programs; None: those named like the captures, as ``find_journals`` has it.
         progress: called with the reader after every batch.
         check_icrc: whether to verify every ICRC.
+        plain: how many of the transfers to which nothing happened to keep, the slowest; the others are only
+            counted, so that memory does not grow with the capture. None keeps all, as a journal does.
 
     Raises:
         CaptureError: a file that is no capture or cannot be read at all.
@@ -253,7 +265,9 @@ def analyze(
         raise ValueError("no capture given")
     journal = read_journals(captures, journals)
     programs = None if journal is None else read_programs(journal)
-    tracker = Tracker(pairs=() if programs is None else journal_pairs(programs))
+    tracker = Tracker(
+        pairs=() if programs is None else journal_pairs(programs), plain=plain if journal is None else None
+    )
     observer = Observer()
     decoder = Decoder(check_icrc=check_icrc)
     summary = CaptureSummary(files=[str(c) for c in captures], counts=decoder.counts, pauses=decoder.pauses)
@@ -307,6 +321,7 @@ def conclude(
         [] if journal is None else [str(problem) for problem in journal.problems],
         paths,
         evidence,
+        tracker.left_out,
     )
 
 

@@ -74,7 +74,9 @@ class Datagrams:
         self._seen[identity] = transfer
         self._order.append(identity)
         if len(self._order) > REMEMBERED:
-            self._seen.pop(self._order.popleft(), None)
+            forgotten = self._seen.pop(self._order.popleft(), None)
+            if forgotten is not None:
+                self._sink.settled([forgotten])
         self._sink.began(transfer)
         self._sink.ended(transfer)
         return connection

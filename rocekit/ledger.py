@@ -40,6 +40,9 @@ class Sink(Protocol):
     def ended(self, transfer: Transfer) -> None:
         """It is acknowledged, refused, or will not go on; later repeats may still change it."""
 
+    def settled(self, transfers: list[Transfer]) -> None:
+        """They lie too far back for a repeat to change them."""
+
 
 class Ledger:
     """The transfers of one side of a connection, by PSN.
@@ -98,6 +101,7 @@ class Ledger:
         self.window.append(transfer)
         self.firsts.append(p)
         if len(self.window) > 2 * WINDOW:
+            self.sink.settled(self.window[:WINDOW])
             del self.window[:WINDOW], self.firsts[:WINDOW]
         self.sink.began(transfer)
         if self.reliable:

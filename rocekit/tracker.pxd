@@ -24,6 +24,9 @@ cpdef int64_t _flow_key(Rows r, Py_ssize_t i)
 cdef class Tracker:
     cdef public list connections
     cdef public list transfers
+    cdef public object left_out
+    cdef public object _shortlist
+    cdef public int64_t _began
     cdef public object cm
     cdef public list malformed
     cdef public list bad_icrc
@@ -46,6 +49,7 @@ cdef class Tracker:
     cpdef int64_t next_id(self)
     cpdef began(self, Transfer transfer)
     cpdef ended(self, Transfer transfer)
+    cpdef settled(self, list transfers)
     cpdef changed(self, Transfer transfer)
 
     @cython.locals(kind=int64_t, flow=Flow)

@@ -7,6 +7,7 @@ packet to the side of the connection that it belongs to; the rules are in ``trac
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -21,6 +22,7 @@ from rocekit.exchanges import CmRecord, Exchange, Exchanges, qpns
 from rocekit.mad import Mad, parse_mad
 from rocekit.pairing import Flow, Lobby
 from rocekit.rows import Rows
+from rocekit.shortlist import Shortlist
 from rocekit.suspects import Suspect, Suspects
 from rocekit.tracking import Requests
 from rocekit.transfers import Event, Transfer, frame_reference
@@ -76,9 +78,12 @@ class Tracker:
         on_change: called with a transfer at every event that befalls it.
         on_connection: called with every connection as it is known.
         on_cm: called with every CM message.
+        plain: how many of the transfers to which nothing happened to keep, the slowest; None for all of them.
+            Then ``transfers`` is there after ``finish`` only.
 
     Attributes:
         connections, transfers: all of them, in order of their ids.
+        left_out: transfers that were not kept, by status.
         cm: the CM messages and exchanges.
         bad_icrc: frame references of packets that belong to no known connection.
         stray_cnps: CNPs to QPs of which nothing else is known.
@@ -94,9 +99,13 @@ class Tracker:
         on_change: Callable[[Transfer, Event | None], None] | None = None,
         on_connection: Callable[[Connection], None] | None = None,
         on_cm: Callable[[CmRecord], None] | None = None,
+        plain: int | None = None,
     ) -> None:
         self.connections: list[Connection] = []
         self.transfers: list[Transfer] = []
+        self._shortlist = None if plain is None else Shortlist(plain)
+        self.left_out: Counter[str] = Counter()
+        self._began = 0
         self.cm = Exchanges()
         self.malformed: list[tuple[int, int]] = []
         self.bad_icrc: list[int] = []
@@ -121,15 +130,23 @@ class Tracker:
     # ------------------------------------------------------------------ what tracking tells
 
     def next_id(self) -> int:
-        return len(self.transfers)
+        return self._began
 
     def began(self, transfer: Transfer) -> None:
-        self.transfers.append(transfer)
+        self._began += 1
+        if self._shortlist is None:
+            self.transfers.append(transfer)
+        else:
+            self._shortlist.add(transfer)
         transfer.connection.transfers += 1
 
     def ended(self, transfer: Transfer) -> None:
         if self._on_end is not None:
             self._on_end(transfer)
+
+    def settled(self, transfers: list[Transfer]) -> None:
+        if self._shortlist is not None:
+            self._shortlist.settle(transfers)
 
     def changed(self, transfer: Transfer) -> None:
         if self._on_change is not None:
@@ -190,9 +207,12 @@ class Tracker:
             self._empty(lobby)
         for connection in self.connections:
             self._end(connection)
-            connection.bytes = 0
-        for transfer in self.transfers:
-            transfer.connection.bytes += transfer.bytes
+        if self._shortlist is not None:
+            self.transfers = self._shortlist.finish()
+            self.left_out = self._shortlist.left_out
+        else:
+            for transfer in self.transfers:
+                transfer.connection.bytes += transfer.bytes
         for key, frame in self._suspects.wrong:
             flow = self._flows.get(key)
             if flow is not None and flow.connection is not None:

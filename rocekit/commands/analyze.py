@@ -30,12 +30,13 @@ def command(
       tcpdump -i eth0 -w - udp port 4791 | rocekit analyze -
     """
     from rocekit.commands.shared import coloured, emit, fail_on_damage, load
+    from rocekit.report.text import SHOWN_TRANSFERS, summary
 
-    analysis = load(files, journal, check_icrc=not no_icrc)
-    if output == "json":
+    text = output == "text"
+    plain = SHOWN_TRANSFERS if text and not every else None
+    analysis = load(files, journal, check_icrc=not no_icrc, plain=plain)
+    if not text:
         emit(analysis.to_dict())
     else:
-        from rocekit.report.text import SHOWN_TRANSFERS, summary
-
         click.echo(summary(analysis, style=coloured, transfers=None if every else SHOWN_TRANSFERS))
     fail_on_damage(analysis)

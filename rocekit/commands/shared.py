@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -41,10 +42,16 @@ def emit(document: Any) -> None:
     sys.stdout.write("\n")
 
 
-def load(files: Sequence[Path], journals: Sequence[Path], *, check_icrc: bool = True) -> Analysis:
+def load(
+    files: Sequence[Path], journals: Sequence[Path], *, check_icrc: bool = True, plain: int | None = None
+) -> Analysis:
     """Analyse files with a progress bar where one helps."""
+    # What an analysis makes stays until the process ends: to look for garbage in it is in vain.
+    gc.disable()
     with _bar(files) as progress:
-        return analyze(*files, journals=journals or None, progress=progress, check_icrc=check_icrc)
+        return analyze(
+            *files, journals=journals or None, progress=progress, check_icrc=check_icrc, plain=plain
+        )
 
 
 def fail_on_damage(analysis: Analysis) -> None:

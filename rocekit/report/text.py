@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -133,13 +134,11 @@ def connection_lines(connections: Iterable[Connection]) -> list[str]:
 
 def transfer_lines(analysis: Analysis, style: Style, limit: int | None) -> list[str]:
     transfers = list(analysis.transfers)
-    title = plural(len(transfers), "transfer")
-    states: dict[str, int] = {}
-    for t in transfers:
-        states[t.status] = states.get(t.status, 0) + 1
+    states = Counter(t.status for t in transfers) + analysis.left_out
+    title = plural(states.total(), "transfer")
     head = f"{title}: " + ", ".join(f"{n:,} {s}" for s, n in sorted(states.items(), key=lambda x: -x[1]))
     shown = transfers
-    if limit is not None and len(transfers) > limit:
+    if limit is not None and states.total() > limit:
         shown = sorted(transfers, key=lambda t: (t.clean, -t.duration_ns))[:limit]
         head += f"; the {limit} {'slowest' if shown[0].clean else 'most troubled and slowest'}:"
     rows = [("", "", "", "", "bytes", "packets", "PSN", "took", "status", "")]

@@ -1,0 +1,86 @@
+"""A summary that keeps few transfers says the same as one that keeps them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocekit import Analysis, analyze
+from rocekit.generate import OPERATIONS, Traffic, generate
+from rocekit.ledger import WINDOW
+from rocekit.report.text import SHOWN_TRANSFERS
+from rocekit.soft.faults import at_random
+from rocekit.soft.program import random_program
+from rocekit.soft.testbed import run
+
+
+def _same(path: Path) -> tuple[Analysis, Analysis]:
+    """The analyses that keep all and few, after a look whether their reports are one."""
+    every, few = analyze(path, journals=[]), analyze(path, journals=[], plain=SHOWN_TRANSFERS)
+    assert str(few) == str(every)
+    whole, short = every.to_dict(), few.to_dict()
+    assert short["findings"] == whole["findings"]
+    assert short["connections"] == whole["connections"]
+    known = {t["id"]: t for t in whole["transfers"]}
+    assert all(known[t["id"]] == t for t in short["transfers"])
+    assert [t.id for t in few.transfers] == sorted(t.id for t in few.transfers)
+    return every, few
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.02])
+def test_what_leaves_the_window_is_counted_and_gone(tmp_path: Path, loss: float) -> None:
+    """More messages a direction than late repeats are looked for in, so that most are dropped on the way."""
+    path = tmp_path / "x.pcap"
+    messages = generate(
+        path,
+        Traffic(
+            packets=10 * WINDOW, pairs=1, operations=OPERATIONS, sizes=(0, 64, 3000), loss=loss, ecn=0.01
+        ),
+    ).messages
+    every, few = _same(path)
+    assert len(every.transfers) == messages
+    troubled = sum(not t.clean for t in every.transfers)
+    assert troubled <= len(few.transfers) <= troubled + SHOWN_TRANSFERS + 8
+    assert few.left_out.total() + len(few.transfers) == messages
+    assert {t.id for t in few.transfers} >= {t.id for t in every.transfers if not t.clean}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_talks_are_summed_up_alike(tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "x.pcapng"
+    run(random_program(seed), at_random({"drop": 0.05} if seed % 3 else {}), seed, capture=path)
+    _same(path)
+
+
+def test_captures_of_others_are_summed_up_alike(others: Path) -> None:
+    for path in sorted(others.glob("*.pcap")):
+        _same(path)
+
+
+def test_our_own_captures_are_summed_up_alike(pcaps: Path) -> None:
+    for path in sorted(pcaps.glob("*.pcap*")):
+        _same(path)
+
+
+def test_a_transfer_that_was_not_kept_is_refused_and_one_that_was_explained(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    generate(path, Traffic(packets=3000, sizes=(64,), pairs=1))
+    analysis = analyze(path, plain=1)
+    kept = {t.id for t in analysis.transfers}
+    dropped = next(n for n in range(1000) if n not in kept)
+    with pytest.raises(ValueError, match="was not kept"):
+        analysis.explain(dropped)
+    assert analysis.explain(max(kept)).steps
+    with pytest.raises(ValueError, match="no transfer"):
+        analysis.explain(10**6)
+    with pytest.raises(ValueError, match="all transfers"):
+        analysis.statistics()
+
+
+def test_a_journal_needs_every_transfer(tmp_path: Path) -> None:
+    path, journal = tmp_path / "x.pcapng", tmp_path / "x.journal.jsonl"
+    run(random_program(3), at_random({}), 3, capture=path, journal=journal)
+    analysis = analyze(path, plain=0)
+    assert analysis.journal is not None
+    assert not analysis.left_out

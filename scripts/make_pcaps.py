@@ -49,6 +49,8 @@ NETEM = {
 CLEAN = "-u 18"
 """An acknowledgement timeout of 1 s: an emulated machine can be slower than perftest's 67 ms."""
 FAULTY = "-u 16"
+PATIENT = "--timeout 120"
+"""On a busy machine a client has not asked to connect in the usual 30 s."""
 #: Every packet of an RC connection (opcodes 0 to 31, at 20 bytes of IPv4 and 8 of UDP) dies on arrival.
 DEAF = "u32 match ip protocol 17 0xff match u8 0x00 0xe0 at 28 action drop"
 #: Every 13th RoCE packet dies on arrival, behind the capture.
@@ -135,7 +137,7 @@ def inject(
     return Made(
         f"{scenario}-{condition}",
         " ".join(filter(None, call)),
-        f"rocekit inject {name} --bind {theirs} {requester}" if server else None,
+        f"rocekit inject {name} --bind {theirs} {requester} {PATIENT}" if server else None,
         () if fails else _messages(scenario, size, iterations, qps),
         about,
         netem=netem,

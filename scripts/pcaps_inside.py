@@ -121,7 +121,7 @@ def run_inject(job: dict[str, Any]) -> dict[str, Any]:
         server = fork("server", f"{job['server']} {journal % 'server'}", said)
         until(lambda: said.exists() and "listening on" in said.read_text())
     client = fork("client", f"{job['client']} {journal % 'client'}", OUT / f"{name}.client.txt")
-    entry: dict[str, Any] = {"name": name, "client_status": wait(client, 90.0), "server_status": None}
+    entry: dict[str, Any] = {"name": name, "client_status": wait(client, 150.0), "server_status": None}
     if server is not None:
         entry["server_status"] = wait(server, 45.0)
     after = counters()

@@ -66,7 +66,7 @@ EXAMPLES = [example for block in blocks("console") for example in commands(block
 def test_there_are_examples() -> None:
     """Each command that can run anywhere has one."""
     shown = " ".join(command for command, _ in EXAMPLES)
-    for name in ("analyze", "explain", "decode", "verify", "rules", "generate", "inject"):
+    for name in ("analyze", "explain", "decode", "verify", "rules", "stats", "generate", "inject"):
         assert f"rocekit {name} " in shown, name
 
 

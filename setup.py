@@ -1,5 +1,8 @@
-"""Compiles the loops over packets where Cython and a C compiler are at hand; without, the same modules run as
-they are. The types stand beside the modules, in their .pxd files; everything else is in pyproject.toml.
+"""Compiles what is better compiled, where that can be done.
+
+The loops over packets need Cython and a C compiler; without, the same modules run as they are. The types stand
+beside the modules, in their .pxd files. What `rocekit record` puts into programs needs a C compiler and
+rdma-core's headers; without, it is built when it is first used. Everything else is in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -34,4 +37,19 @@ def extensions() -> list[Any]:
         return []
 
 
-setup(ext_modules=extensions())
+def interposer() -> Extension:
+    """The library that is put into recorded programs: no Python module, only built like one."""
+    folder = Path("rocekit", "interposer")
+    here = sorted((ROOT / folder).iterdir())
+    return Extension(
+        "rocekit._interposer",
+        [str(folder / path.name) for path in here if path.suffix == ".c"],
+        depends=[str(folder / path.name) for path in here if path.suffix in (".h", ".map")],
+        extra_compile_args=["-std=gnu11", "-O2", "-fvisibility=hidden"],
+        extra_link_args=["-Wl,-z,now,-z,relro", f"-Wl,--version-script={folder / 'exports.map'}"],
+        libraries=["dl", "pthread"],
+        optional=True,
+    )
+
+
+setup(ext_modules=[*extensions(), interposer()])

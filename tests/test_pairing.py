@@ -89,6 +89,31 @@ def test_qps_that_all_begin_at_psn_zero_are_told_apart_by_how_far_they_got() -> 
     assert len(told.transfers) == 17
 
 
+def test_an_answer_that_fits_one_flow_only_because_the_capture_missed_anothers_decides_nothing() -> None:
+    story = Story(others=SECOND)
+    for p in range(10):
+        story.a("RC_SEND_ONLY", p, 64)
+        if p < 4:
+            story.packet("c", "RC_SEND_ONLY", p, 64)
+    story.packet("d", "ACK", 5)  # the capture missed C's 4 and 5
+    for p in range(12, 24):
+        story.packet("c", "RC_SEND_ONLY", p, 64).packet("d", "ACK", p)
+    assert pairs(story.b("ACK", 9).track()) == {"RC a=b by psn", "RC c=d by psn"}
+
+
+def test_flows_that_look_alike_are_told_apart_while_they_last() -> None:
+    """Live, nobody waits for the end."""
+    story = Story(others=SECOND)
+    for p in range(20):
+        story.a("RC_SEND_ONLY", p, 64).b("ACK", p)
+        if p < 5:
+            story.packet("c", "RC_SEND_ONLY", p, 64).packet("d", "ACK", p)
+    decoder, tracker = Decoder(), Tracker()
+    for batch in story.batches():
+        tracker.feed(decoder.decode(batch))
+    assert "RC a=b by psn" in Told(tracker, story.ends).connections
+
+
 def test_many_qps_from_psn_zero_in_step_keep_equal_source_ports_together() -> None:
     """Nothing but the UDP source port tells them apart: both directions of a QP pair often share it."""
     story = Story(others=SECOND)

@@ -88,6 +88,7 @@ def test_clocks_are_aligned_by_what_both_captures_saw(tmp_path: Path, ahead_ms: 
     assert alignment.bound_ns is not None
     assert abs(alignment.offset_ns - ahead_ms * MS) <= alignment.bound_ns + 1
     assert alignment.bound_ns <= 2_001  # the flight time: no capture of both ends can tell more
+    assert abs(alignment.offset_ns - ahead_ms * MS) <= 1  # the middle, as both flights last as long
     assert facts(two) == facts(story.analyze(tmp_path))
     assert [t.status for t in two.transfers] == ["acked"] * 20
     assert all(t.acked_ns is not None and t.acked_ns > t.first_ns for t in two.transfers)
@@ -127,6 +128,15 @@ def test_a_retransmission_is_no_copy(tmp_path: Path) -> None:
     two = analyze(tmp_path, *both_ends(story))
     assert two.capture.copies == len(story.shots)
     assert [t.retransmitted_packets for t in two.transfers] == [0, 1]
+
+
+def test_a_retransmission_is_not_taken_for_what_it_repeats(tmp_path: Path) -> None:
+    """The IP identification tells which of the two came through; else the clocks would seem 70 ms apart."""
+    sent = Story("a RC_SEND_ONLY 5 64\n +70ms\n a RC_SEND_ONLY 5 64").shots
+    arrived = [Shot(sent[1].data, sent[1].time_ns + 2_000)]
+    two = analyze(tmp_path, sent, arrived)
+    assert two.capture.copies == 1
+    assert abs(two.capture.alignments[1].offset_ns) <= 2_000
 
 
 def test_connection_management_is_read_from_several_captures_too(tmp_path: Path) -> None:

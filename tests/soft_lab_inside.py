@@ -31,7 +31,7 @@ from rocekit.soft.peers.party import Party
 SOFT, RXE = {4: "10.9.0.1", 6: "fd00:9::1"}, {4: "10.9.0.2", 6: "fd00:9::2"}
 GID = {4: "1", 6: "2"}
 COUNT = 4
-PROGRAM_S = 60.0
+PROGRAM_S = 45.0
 BYTES = 20_000
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import struct
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +34,10 @@ _TEXT: Final = 108
 _NUMBER: Final = 8
 _PREAMBLE: Final = (16, 4, 4, 2)
 _TX_DEPTH: Final = 128
+#: LID, outstanding READs, QPN, PSN, rkey, a gap, address, GID, SRQ number, GID index.
+_PLACE: Final = struct.Struct(">IIIIIIQ16sII")
+_TALK_BYTES: Final = 256
+_TALK: Final = 1 << 20
 _MEMORY: Final = 1 << 20
 
 
@@ -153,9 +158,9 @@ def _ready(party: Party, qp: Qp, mtu: int, peer: Place) -> None:
     )
 
 
-def _receives(party: Party, qp: Qp, mr: MR) -> int:
+def _received(party: Party, qp: Qp, mr: MR) -> int:
     """Post the receives that have been used again; how many messages that were."""
-    came = [wc for wc in party.completions if wc.opcode.startswith("RECV")]
+    came = [wc for wc in party.completions if wc.opcode.startswith("RECV") and wc.qpn == qp.qpn]
     for wc in came:
         party.completions.remove(wc)
         party.receive(qp, wc.wr_id, mr, 0, mr.length)
@@ -171,22 +176,10 @@ def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False) -
     Returns:
         messages received: those of ``send_bw``, else 0.
     """
-    mr = party.memory(_MEMORY)
-    cm_id: CmId | None = None
     if rdma_cm:
-        cm = party.device.cm
-        cm.listen(cm.create_id(), port)
-        request = party.event("CONNECT_REQUEST")
-        cm_id = request.id
-    qp = party.qp("RC", max_send_wr=1, max_recv_wr=_RECEIVES)
-    if test == "send_bw":
-        for n in range(_RECEIVES):
-            party.receive(qp, n, mr, 0, mr.length)
-    if cm_id is not None:
-        cm_id.qp = qp
-        param = ConnParam(responder_resources=_READS, initiator_depth=_READS)
-        party.device.cm.accept(cm_id, param, party.now)
-        party.event("ESTABLISHED")
+        return _serve_by_cm(party, test, port)
+    mr = party.memory(_MEMORY)
+    qp = _served_qp(party, test, mr)
     talk = _Talk(party, party.tcp(None, port))
     mtu = 0
     for length in _PREAMBLE:
@@ -197,7 +190,7 @@ def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False) -
     came = 0
     while True:
         head = talk.hear(_NUMBER)
-        came += _receives(party, qp, mr)
+        came += _received(party, qp, mr)
         if head is None:
             break
         if b":" not in head:  # a number of the client's; it wants one back
@@ -209,7 +202,68 @@ def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False) -
         talk.say(own)
     party.ending = True
     party.linger(0.2)
-    return came + _receives(party, qp, mr)
+    return came + _received(party, qp, mr)
+
+
+def _served_qp(party: Party, test: str, mr: MR) -> Qp:
+    qp = party.qp("RC", max_send_wr=1, max_recv_wr=_RECEIVES)
+    if test == "send_bw":
+        for n in range(_RECEIVES):
+            party.receive(qp, n, mr, 0, mr.length)
+    return qp
+
+
+def _serve_by_cm(party: Party, test: str, port: int) -> int:
+    """With ``-R`` there is no TCP: a first connection carries the same talk in SENDs, a second one the
+    test.
+    """
+    cm = party.device.cm
+    cm.listen(cm.create_id(), port)
+    param = ConnParam(responder_resources=_READS, initiator_depth=_READS)
+    talk = party.memory(2 * _TALK_BYTES)
+    control = party.qp("RC", max_send_wr=4, max_recv_wr=4)
+    for n in range(4):
+        party.receive(control, _TALK + n, talk, 0, _TALK_BYTES)
+    mr = party.memory(_MEMORY)
+    data: Qp | None = None
+    ids: list[CmId] = []
+    came = 0
+    while True:
+        party.until(lambda: bool(party.events or party.completions), "the client's next word")
+        while party.events:
+            event = party.events.pop(0)
+            if event.type == "CONNECT_REQUEST":
+                if ids:
+                    data = _served_qp(party, test, mr)
+                event.id.qp = data or control
+                ids.append(event.id)
+                cm.accept(event.id, param, party.now)
+            elif event.type == "DISCONNECTED":
+                party.ending = True
+                for cm_id in ids:
+                    if cm_id.state in ("ESTABLISHED", "DREQ_RCVD"):
+                        cm.disconnect(cm_id, party.now)
+                party.linger(1.0)
+                return came
+        if data is not None and test == "send_bw":
+            came += _received(party, data, mr)
+        heard = [wc for wc in party.completions if wc.qpn == control.qpn]
+        party.completions[:] = [wc for wc in party.completions if wc.qpn != control.qpn]
+        for wc in heard:
+            if not wc.opcode.startswith("RECV"):
+                continue
+            said = bytes(talk.view[: wc.byte_len])
+            place = Place(data.qpn if data else 0, data.sq_psn if data else 0, mr.rkey, mr.addr, party.ip)
+            answer = pack_place(place) if len(said) == _PLACE.size else said
+            party.receive(control, wc.wr_id, talk, 0, _TALK_BYTES)
+            talk.view[_TALK_BYTES : _TALK_BYTES + len(answer)] = answer
+            sges = (Sge(talk.addr + _TALK_BYTES, len(answer), talk.lkey),)
+            party.post(control, SendWR(0, "SEND", sges))
+
+
+def pack_place(place: Place) -> bytes:
+    """A side's place as it goes over a QP: numbers, big-endian."""
+    return _PLACE.pack(0, _READS, place.qpn, place.psn, place.rkey, 0, place.address, gid(place.ip), 0, 0)
 
 
 def call(
@@ -265,8 +319,9 @@ def call(
         party.completions.clear()
     talk.say(own)
     talk.must_hear(_TEXT)
-    for _ in range(what.numbers):
-        talk.say(bytes(_NUMBER))
+    # The report: size, messages, and rates that nobody here measured.
+    for n in range(what.numbers):
+        talk.say((size, count, 0, 0, 0, 0)[n].to_bytes(_NUMBER, "big"))
         talk.must_hear(_NUMBER)
     if what.numbers:
         talk.say(own)

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 #: Every packet goes through these, in order of their dependence.
 MODULES: Final = (
+    "_walk",
     "rows",
     "transfers",
     "connections",
+    "shortlist",
     "ledger",
     "goback",
     "assembly",

@@ -1,21 +1,23 @@
 """The loops that touch every record of a capture: find where each one begins, copy each one out.
 
-They are kept apart, small and free of NumPy, so that they can be compiled (Cython, pure-Python mode) and run
-the same uncompiled. Everything but the record's place is gathered from there in bulk by the caller.
+They are kept apart, small and free of NumPy, so that they can be compiled (see setup.py) and run the same
+uncompiled. Everything but the record's place is gathered from there in bulk by the caller.
 """
 
 from __future__ import annotations
 
-from struct import Struct
-
-_PCAP_LENGTH = {False: Struct("<I"), True: Struct(">I")}
-_BLOCK_HEAD = {False: Struct("<II"), True: Struct(">II")}
-_BLOCK_TAIL = {False: Struct("<I"), True: Struct(">I")}
-_RING_NEXT = Struct("=I")
+import sys
 
 PCAP_RECORD = 16  # bytes of a record header: seconds, fraction, captured length, wire length
 ENHANCED_PACKET = 6  # block type
 ENHANCED_PACKET_LEAST = 32  # an enhanced packet block around no bytes
+
+
+def _word(buffer: memoryview, at: int, big_endian: bool) -> int:
+    """The 32-bit number at a place, aligned or not."""
+    if big_endian:
+        return buffer[at] << 24 | buffer[at + 1] << 16 | buffer[at + 2] << 8 | buffer[at + 3]
+    return buffer[at + 3] << 24 | buffer[at + 2] << 16 | buffer[at + 1] << 8 | buffer[at]
 
 
 def walk_pcap(
@@ -26,12 +28,11 @@ def walk_pcap(
     Stops before a record that is not whole, or that claims more than ``largest`` bytes.
     Returns how many were found and where the walk stopped.
     """
-    length = _PCAP_LENGTH[big_endian].unpack_from
     last = end - PCAP_RECORD
     place = start
     count = 0
     while place <= last and count < room:
-        caplen = length(buffer, place + 8)[0]
+        caplen = _word(buffer, place + 8, big_endian)
         after = place + PCAP_RECORD + caplen
         if caplen > largest or after > end:
             break
@@ -49,16 +50,14 @@ def walk_enhanced(
     Stops before a block that is of another type, not whole, or whose two lengths differ or are impossible.
     Returns the new count and where the walk stopped.
     """
-    head = _BLOCK_HEAD[big_endian].unpack_from
-    tail = _BLOCK_TAIL[big_endian].unpack_from
     last = end - ENHANCED_PACKET_LEAST
     place = start
     while place <= last and count < room:
-        kind, total = head(buffer, place)
+        total = _word(buffer, place + 4, big_endian)
         after = place + total
-        if kind != ENHANCED_PACKET or total < ENHANCED_PACKET_LEAST or total & 3 or after > end:
+        if _word(buffer, place, big_endian) != ENHANCED_PACKET or total < ENHANCED_PACKET_LEAST:
             break
-        if tail(buffer, after - 4)[0] != total:
+        if total & 3 or after > end or _word(buffer, after - 4, big_endian) != total:
             break
         out[count] = place
         count += 1
@@ -71,12 +70,12 @@ def walk_ring(buffer: memoryview, start: int, packets: int, out: memoryview, cou
 
     Each header's first word is the distance to the next. Returns the new count.
     """
-    step = _RING_NEXT.unpack_from
+    big_endian = sys.byteorder == "big"
     place = start
     for _ in range(packets):
         out[count] = place
         count += 1
-        place += step(buffer, place)[0]
+        place += _word(buffer, place, big_endian)
     return count
 
 

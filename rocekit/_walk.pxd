@@ -1,0 +1,22 @@
+# The types of _walk.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t, uint8_t
+
+cdef int64_t _word(const uint8_t[::1] buffer, Py_ssize_t at, bint big_endian)
+
+@cython.locals(last=int64_t, place=int64_t, after=int64_t, caplen=int64_t, count=Py_ssize_t, record=int64_t)
+cpdef tuple walk_pcap(
+    const uint8_t[::1] buffer, int64_t start, int64_t end, bint big_endian, int64_t largest, int64_t[::1] out,
+    Py_ssize_t room
+)
+
+@cython.locals(last=int64_t, place=int64_t, after=int64_t, total=int64_t, least=int64_t)
+cpdef tuple walk_enhanced(
+    const uint8_t[::1] buffer, int64_t start, int64_t end, bint big_endian, int64_t[::1] out, Py_ssize_t count,
+    Py_ssize_t room
+)
+
+@cython.locals(place=int64_t, big_endian=bint)
+cpdef Py_ssize_t walk_ring(
+    const uint8_t[::1] buffer, int64_t start, Py_ssize_t packets, int64_t[::1] out, Py_ssize_t count
+)

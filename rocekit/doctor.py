@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocekit import _compiled
+from rocekit import _compiled, record_build
 from rocekit.lab import checks
 from rocekit.lab.checks import KERNEL_PACKAGE
 from rocekit.lab.vm import has_module as module_installed
@@ -82,6 +82,7 @@ ABILITIES: tuple[tuple[str, str, tuple[tuple[str, ...], ...]], ...] = (
         "make traffic on this machine's own devices: inject, devices",
         (("pyverbs", "kernel_rdma", "devices"),),
     ),
+    ("record", "journal any verbs program: record", (("interposer",),)),
     ("lab", "two rxe devices that talk: lab", (("lab_in_place",), ("lab_vm",))),
     ("verify", "compare with tshark: verify", (("tshark", "pyshark"),)),
 )
@@ -134,6 +135,7 @@ class Machine:
     package_version: Callable[[str], str | None] = _package_version
     first_line: Callable[[str, str], str] = _first_line
     compiled: Callable[[], str] = lambda: _compiled.state(Path(__file__).resolve().parent)
+    interposer: Callable[[], record_build.Found] = record_build.look
     lab: Lab = field(default_factory=Lab)
 
     def program(self, name: str) -> str | None:
@@ -333,6 +335,18 @@ def _loops(machine: Machine) -> Check:
     return Check("compiled", "compiled", ok, details[state], fixes.get(state))
 
 
+def _interposer(machine: Machine) -> Check:
+    """The library that goes into recorded programs; nothing is built here."""
+    title = "interposer"
+    found = machine.interposer()
+    if found.path is not None:
+        return Check("interposer", title, True, str(found.path))
+    if found.can_build:
+        return Check("interposer", title, True, "not built yet: the first `rocekit record` builds it")
+    fix = machine.install(*found.packages) if found.packages else None
+    return Check("interposer", title, False, found.obstacle or "missing", fix)
+
+
 def _programs(machine: Machine) -> Check:
     missing = [package for program, package in PROGRAMS.items() if machine.program(program) is None]
     if missing:
@@ -370,6 +384,7 @@ CHECKS: tuple[Callable[[Machine], Check], ...] = (
     _programs,
     _crc,
     _loops,
+    _interposer,
 )
 """Every check, in the order it is told; a new one is a row."""
 

@@ -9,6 +9,8 @@ LEFT_OUT=()
 LAB_PACKAGES=(python3-venv python3-pyverbs rdma-core ibverbs-providers iproute2 kmod tcpdump)
 # Booting that VM; its starter asks file which kernel an image is.
 VM_PACKAGES=(qemu-system-x86 busybox-static file linux-image-amd64)
+# What `rocekit record` puts into programs is built from C.
+RECORD_PACKAGES=(libc6-dev libibverbs-dev librdmacm-dev)
 # Programs that nobody here wrote: the tests compare with what they say and do.
 PEER_PACKAGES=(ibverbs-utils rdmacm-utils perftest tshark zstd)
 # Compiling the loops over packets.
@@ -157,7 +159,7 @@ install_project() {
 
 # Everything: the extras $1, and the Debian packages named after it.
 set_up() {
-    local extras=$1 packages=("${@:2}" "${LAB_PACKAGES[@]}" "${COMPILER_PACKAGES[@]}")
+    local extras=$1 packages=("${@:2}" "${LAB_PACKAGES[@]}" "${COMPILER_PACKAGES[@]}" "${RECORD_PACKAGES[@]}")
     if ! rxe_in_place; then
         if [ "$(uname -m)" = x86_64 ]; then
             packages+=("${VM_PACKAGES[@]}")

@@ -102,7 +102,7 @@ def main() -> None:
         qp.wr_set_sge(a.sge(3000))
         qp.wr_id = 10 * turn + 1
         qp.wr_rdma_read(b.mr.rkey, b.mr.buf)
-        qp.wr_set_sge_list([a.sge(1000), a.sge(1500, 1000)])
+        qp.wr_set_sge_list(2, [a.sge(1000), a.sge(1500, 1000)])
         qp.wr_id = 10 * turn + 2
         qp.wr_atomic_fetch_add(b.mr.rkey, b.mr.buf, 1)
         qp.wr_set_sge(a.sge(8))

@@ -11,6 +11,7 @@ import pytest
 
 from rocekit.doctor import ABILITIES, CHECKS, Check, Lab, Machine, Report, examine, has_module, judge
 from rocekit.lab.checks import Check as Piece
+from rocekit.record_build import Found
 
 RXE = "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko"
 
@@ -31,6 +32,7 @@ def bare(tmp_path: Path) -> Machine:
         package_version=lambda name: None,
         first_line=lambda program, option: "1.0",
         compiled=lambda: "missing",
+        interposer=lambda: Found(None, "no C compiler", ("gcc", "libc6-dev")),
         lab=Lab(
             pieces=lambda: [Piece("root", False, "sudo -s"), Piece("qemu", False, "apt-get install qemu")],
             native_obstacle=lambda: "missing: root (sudo -s)",
@@ -186,3 +188,15 @@ def test_a_program_that_does_not_answer_is_still_there(bare: Machine) -> None:
 def test_the_report_is_plain_json() -> None:
     document = examine().to_dict()
     assert json.loads(json.dumps(document)) == document
+
+
+def test_what_recording_lacks_is_told_with_the_packages(bare: Machine) -> None:
+    check = next(c for c in examine(bare).checks if c.name == "interposer")
+    assert (check.ok, check.detail) == (False, "no C compiler")
+    assert check.fix is not None
+    assert check.fix.endswith("gcc libc6-dev")
+
+
+def test_an_interposer_that_can_be_built_is_no_lack(bare: Machine) -> None:
+    ready = replace(bare, interposer=lambda: Found(None, can_build=True))
+    assert "record" in {ability.name for ability in examine(ready).abilities if ability.ok}

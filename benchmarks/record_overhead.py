@@ -1,0 +1,139 @@
+"""What recording costs: `python benchmarks/record_overhead.py [stub|lab]`.
+
+stub: nanoseconds that a posted work request and its polled completion take more, on a device that does
+nothing (tests/stub), where nothing hides them. Rounds with and without in turn.
+
+lab: perftest's own latency and message rate on rxe, with and without `rocekit record`, in turn in the same
+lab, as a ratio with its spread. Under emulation the spread is wide; the ratio of medians is what to look at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+STUB_ROUNDS = 11
+LAB_ROUNDS = int(os.environ.get("ROUNDS", "8"))
+PERFTEST = {
+    "latency": ("ib_send_lat", "-n 200 -s 64", r"^ *64 +\d+ +\S+ +\S+ +(\S+)"),
+    "rate": ("ib_write_bw", "-n 500 -s 64 -t 16", r"^ *64 +\d+ +\S+ +\S+ +(\S+)"),
+}
+"""Program, options, and where its result is: the typical latency in µs, millions of messages a second."""
+
+
+def stub() -> None:
+    from recorded import build_stub
+
+    from rocekit.record_build import interposer
+
+    library = interposer()
+    with tempfile.TemporaryDirectory() as folder:
+        program = build_stub(Path(folder))
+        memory = Path("/dev/shm") / f"rocekit-bench-{os.getpid()}"
+        plain, recorded = [], []
+        try:
+            for _ in range(STUB_ROUNDS):
+                plain.append(_pairs(program, {}))
+                memory.mkdir()
+                # Room for the whole round: nothing is lost, nobody reads meanwhile.
+                recorded.append(
+                    _pairs(
+                        program,
+                        {
+                            "LD_PRELOAD": str(library),
+                            "ROCEKIT_RECORD_FOLDER": str(memory),
+                            "ROCEKIT_RECORD_SLOTS": str(1 << 20),
+                            "ROCEKIT_RECORD_RINGS": "1",
+                        },
+                    )
+                )
+                shutil.rmtree(memory)
+        finally:
+            shutil.rmtree(memory, ignore_errors=True)
+    more = [b - a for a, b in zip(plain, recorded, strict=True)]
+    print(f"without: {statistics.median(plain):.1f} ns a pair of WR and WC")
+    print(f"with:    {statistics.median(recorded):.1f} ns")
+    print(f"cost:    {statistics.median(more):.1f} ns ({min(more):.1f} to {max(more):.1f})")
+
+
+def _pairs(program: Path, variables: dict[str, str]) -> float:
+    said = subprocess.run(
+        [str(program), "pairs", "300"], env=os.environ | variables, capture_output=True, text=True, check=True
+    ).stdout
+    return float(said.split()[1])
+
+
+def inside() -> None:
+    """In the lab: run, and write what was measured to result.json."""
+    import lab_record_inside
+
+    result: dict[str, dict[str, list[float]]] = {name: {"plain": [], "recorded": []} for name in PERFTEST}
+    out = Path(os.environ["ROCEKIT_LAB_OUT"])
+    work = Path(tempfile.mkdtemp())
+    for turn in range(LAB_ROUNDS):
+        for name, (program, options, pattern) in PERFTEST.items():
+            ways = ["plain", "recorded"] if turn % 2 == 0 else ["recorded", "plain"]
+            for way in ways:
+                common = f"{program} -F -x 1 -u 18 {options}"
+                texts = {}
+                running: dict[str, Any] = {}
+                for role, command in (
+                    ("server", f"{common} -d rxe1"),
+                    ("client", f"{common} -d rxe0 10.9.0.2"),
+                ):
+                    sink = (work / f"{name}.{role}.txt").open("wb")
+                    if way == "recorded":
+                        running[role] = lab_record_inside.Recorded(command, dict(os.environ), sink)
+                    else:
+                        running[role] = subprocess.Popen(command.split(), stdout=sink, stderr=sink)
+                    texts[role] = Path(sink.name)
+                    if role == "server":
+                        time.sleep(2)
+                for process in (running["client"], running["server"]):
+                    try:
+                        process.wait(60)
+                    except subprocess.TimeoutExpired:
+                        os.kill(process.pid, 9)
+                found = re.search(pattern, texts["client"].read_text(), re.MULTILINE)
+                if found:
+                    result[name][way].append(float(found[1]))
+                print(turn, name, way, found and found[1], flush=True)
+        (out / "result.json").write_text(json.dumps(result))
+
+
+def lab() -> None:
+    from rocekit.lab import run
+
+    with tempfile.TemporaryDirectory() as folder:
+        run([sys.executable, __file__, "inside"], out=folder, timeout_s=1500)
+        result = json.loads(Path(folder, "result.json").read_text())
+    report(result)
+
+
+def report(result: dict[str, dict[str, list[float]]]) -> None:
+    for name, ways in result.items():
+        plain, recorded = ways["plain"], ways["recorded"]
+        ratios = sorted(b / a for a, b in zip(plain, recorded, strict=False) if a)
+        middle = statistics.median(recorded) / statistics.median(plain)
+        print(
+            f"{name}: without {statistics.median(plain):.6g}, with {statistics.median(recorded):.6g}: ratio "
+            f"{middle:.3f}; of neighbouring runs {statistics.median(ratios):.3f} "
+            f"({ratios[0]:.3f} to {ratios[-1]:.3f}, {len(ratios)} pairs)"
+        )
+
+
+if __name__ == "__main__":
+    what = sys.argv[1] if len(sys.argv) > 1 else "stub"
+    {"stub": stub, "lab": lab, "inside": inside}[what]()

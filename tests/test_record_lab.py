@@ -1,0 +1,228 @@
+"""Claims about recording real programs on the kernel's rxe: nothing is missing, nothing is matched wrongly.
+
+Programs that nobody here wrote (perftest, rdma-core's examples) and one on pyverbs run in the lab, both ends
+recorded, their packets captured by tcpdump. What each was told to do is the truth. ``ROCEKIT_RECORD_LAB``
+names a folder with such a run's output, to look at one again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+import lab_record_inside as inside
+import pytest
+
+from rocekit import lab
+from rocekit.analysis import Analysis, analyze
+from rocekit.journal import Journal, read_journal
+from rocekit.lab.jobs import load_manifest
+from rocekit.psn import MASK
+from rocekit.record_build import look
+
+pytestmark = pytest.mark.lab
+
+TRUTH = {job.name: job.truth for job in inside.JOBS}
+PERFTEST = [name for name, truth in TRUTH.items() if "operation" in truth]
+PINGPONGS = [name for name, truth in TRUTH.items() if name.endswith("_pingpong")]
+WHOLE = [name for name in TRUTH if name not in ("killed", "refused")]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    again = os.environ.get("ROCEKIT_RECORD_LAB")
+    if again:
+        return Path(again)
+    found = look()
+    if found.path is None and not found.can_build:
+        pytest.skip(f"{found.obstacle} (apt-get install {' '.join(found.packages)})")
+    missing = lab.missing()
+    if missing:
+        pytest.skip(f"no lab: {missing}")
+    folder = tmp_path_factory.mktemp("record")
+    listing = folder / "jobs.json"
+    listing.write_text(json.dumps([asdict(job) for job in inside.JOBS]))
+    result = lab.run((sys.executable, inside.__file__, str(listing)), out=folder, timeout_s=2400)
+    assert result.returncode == 0
+    return folder
+
+
+_ANALYSES: dict[str, Analysis] = {}
+
+
+def journals(out: Path, name: str) -> dict[str, Journal]:
+    """A job's journals by role."""
+    return {
+        role: read_journal(path)
+        for role in ("client", "server")
+        if (path := out / f"{name}.{role}.journal.jsonl").exists()
+    }
+
+
+def analysis(out: Path, name: str) -> Analysis:
+    if name not in _ANALYSES:
+        paths = [out / f"{name}.{role}.journal.jsonl" for role in journals(out, name)]
+        _ANALYSES[name] = analyze(out / f"{name}.pcap", journals=paths)
+    return _ANALYSES[name]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_programs_end_as_without_the_recorder(out: Path, name: str) -> None:
+    entry = load_manifest(out)[name]
+    assert entry["client_result"] == {"returncode": 0, "killed": False}
+    assert entry["server_result"] in (None, {"returncode": 0, "killed": False})
+
+
+@pytest.mark.parametrize("name", PERFTEST)
+def test_perftest_posts_what_it_was_told_to(out: Path, name: str) -> None:
+    truth = TRUTH[name]
+    if "count" not in truth:
+        pytest.skip("killed in the middle")
+    found = journals(out, name)
+    operations = {"WRITE": "RDMA_WRITE", "READ": "RDMA_READ", "SEND": "SEND"}
+    atomics = {"FETCH_ADD": "ATOMIC_FETCH_AND_ADD", "CMP_SWAP": "ATOMIC_CMP_AND_SWP"}
+    opcode = (operations | atomics)[truth["operation"]]
+    posted = [
+        e for e in found["client"].of("wr_posted") if e["opcode"] == opcode and e["length"] == truth["bytes"]
+    ]
+    assert len(posted) == truth["count"]
+    assert not found["client"].of("records_lost")
+    both_send = truth["program"].endswith("_lat") and truth["operation"] == "SEND"
+    of_server = [
+        e for e in found["server"].of("wr_posted") if e["opcode"] == opcode and e["length"] == truth["bytes"]
+    ]
+    assert len(of_server) == (truth["count"] if both_send else 0)
+    if truth["operation"] == "SEND":
+        received = [c for c in found["server"].of("wc_polled") if c.get("opcode") == "RECV"]
+        header = 40 if truth["transport"] == "UD" else 0
+        assert [c["byte_len"] for c in received] == [truth["bytes"] + header] * truth["count"]
+
+
+@pytest.mark.parametrize("name", PERFTEST)
+def test_the_last_of_the_signaled_completes(out: Path, name: str) -> None:
+    truth = TRUTH[name]
+    if "count" not in truth:
+        pytest.skip("killed in the middle")
+    posted = journals(out, name)["client"].of("wr_posted")
+    completed = [c for c in journals(out, name)["client"].of("wc_polled") if c.get("opcode") not in ("RECV",)]
+    assert len(completed) == sum(e["signaled"] for e in posted)
+    assert {c["status"] for c in completed} == {"SUCCESS"}
+    expected = {"write_list": 40 // 8, "write_Q16": 64 // 16}
+    if name in expected:
+        assert len(completed) == expected[name]
+
+
+@pytest.mark.parametrize("name", PINGPONGS)
+def test_ping_pongs_send_and_receive_alike(out: Path, name: str) -> None:
+    truth = TRUTH[name]
+    found = journals(out, name)
+    for journal in found.values():
+        posted, polled = journal.of("wr_posted"), journal.of("wc_polled")
+        # The SRQ ping-pong runs on until all its QPs have come to the end of their turn.
+        if name == "ibv_srq_pingpong":
+            assert truth["count"] <= len(posted) < truth["count"] + 4
+        else:
+            assert len(posted) == truth["count"]
+        assert Counter(c["opcode"] for c in polled) == {"SEND": len(posted), "RECV": len(posted)}
+        assert {e["length"] for e in posted} == {truth["bytes"]}
+
+
+def test_rping_and_ucmatose_do_what_their_manuals_say(out: Path) -> None:
+    rping = journals(out, "rping")
+    # A turn: the client names its buffer twice; the server reads it, says so, writes it, says so.
+    assert Counter(e["opcode"] for e in rping["client"].of("wr_posted")) == {"SEND": 10}
+    assert Counter(e["opcode"] for e in rping["server"].of("wr_posted")) == {
+        "SEND": 10,
+        "RDMA_READ": 5,
+        "RDMA_WRITE": 5,
+    }
+    assert [e["type"] for e in rping["client"].of("cm_event")] == [
+        "ADDR_RESOLVED",
+        "ROUTE_RESOLVED",
+        "ESTABLISHED",
+        "DISCONNECTED",
+    ]
+    assert [e["type"] for e in rping["server"].of("cm_event")] == [
+        "CONNECT_REQUEST",
+        "ESTABLISHED",
+        "DISCONNECTED",
+    ]
+    assert {e["call"] for e in rping["client"].of("cm_called")} == {"CONNECT", "DISCONNECT"}
+    ucmatose = journals(out, "ucmatose")
+    for journal in ucmatose.values():
+        assert [e["length"] for e in journal.of("wr_posted")] == [100] * 6
+        assert len({e.qp for e in journal.of("wr_posted")}) == 2
+    assert Counter(e["type"] for e in ucmatose["client"].of("cm_event"))["ESTABLISHED"] == 2
+
+
+def test_a_refused_connection_tells_its_reason(out: Path) -> None:
+    events = journals(out, "refused")["client"].of("cm_event")
+    assert events[-1]["type"] == "REJECTED"
+    assert events[-1]["status"] == 8  # no listener on that service ID
+
+
+def test_the_extended_calls_are_seen(out: Path) -> None:
+    journal = journals(out, "extended")["client"]
+    posted = journal.of("wr_posted")
+    assert [(e["wr_id"], e["opcode"], e["length"], e["signaled"]) for e in posted] == [
+        (10 * turn + k, opcode, length, k == 3)
+        for turn in range(5)
+        for k, (opcode, length) in enumerate(
+            [("RDMA_WRITE", 3000), ("RDMA_READ", 2500), ("ATOMIC_FETCH_AND_ADD", 8), ("SEND_WITH_IMM", 40)]
+        )
+    ]
+    assert Counter(c["opcode"] for c in journal.of("wc_polled")) == {"SEND": 5, "RECV": 5}
+    immediates = [c["imm"] for c in journal.of("wc_polled") if c["opcode"] == "RECV"]
+    assert sorted(int.from_bytes(i.to_bytes(4, "big"), sys.byteorder) for i in immediates) == list(range(5))
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_transfer_has_its_request_and_its_completion(out: Path, name: str) -> None:
+    found = analysis(out, name)
+    assert found.transfers
+    for transfer in found.transfers:
+        assert transfer.wr is not None, transfer
+        assert transfer.wr.matched_by == "psn"
+    told = [t.wr.completion.status for t in found.transfers if t.wr and t.wr.completion]
+    # ucmatose's client sends last, three times on two connections, and leaves without polling for that.
+    assert told == ["SUCCESS"] * (len(found.transfers) - (6 if name == "ucmatose" else 0))
+    assert found.journal is not None
+    assert found.journal.unmatched == []
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_none_is_matched_wrongly(out: Path, name: str) -> None:
+    """The PSN that the recorder counted up to is the PSN on the wire, and order is kept."""
+    found = analysis(out, name)
+    for transfer in found.transfers:
+        assert transfer.wr is not None
+        assert transfer.wr.told_psn == transfer.first_psn & MASK
+        assert transfer.wr.qp.qpn == transfer.connection.qpns[transfer.side]
+    for connection in found.connections:
+        for side in (0, 1):
+            mine = [t for t in found.transfers if t.connection is connection and t.side == side and t.wr]
+            posted = [t.wr.posted_ns for t in sorted(mine, key=lambda t: t.first_psn) if t.wr]
+            assert posted == sorted(posted)
+
+
+@pytest.mark.parametrize("name", [n for n in WHOLE if TRUTH[n].get("operation") == "SEND" or n in PINGPONGS])
+def test_what_arrived_is_told_by_the_receiver(out: Path, name: str) -> None:
+    found = analysis(out, name)
+    assert all(t.recv_wc is not None for t in found.transfers if t.operation == "SEND")
+
+
+def test_a_killed_program_s_journal_is_whole_until_then(out: Path) -> None:
+    found = analysis(out, "killed")
+    assert found.journal is not None
+    assert not found.journal_problems
+    client = journals(out, "killed")["client"]
+    posted = client.of("wr_posted")
+    assert {e["length"] for e in posted} == {TRUTH["killed"]["bytes"]}
+    matched = [t for t in found.transfers if t.wr is not None]
+    # What the wire showed had been posted, and was written down before.
+    assert len(matched) >= len(found.transfers) - 1
+    assert all(t.wr is not None and t.wr.told_psn == t.first_psn & MASK for t in matched)

@@ -240,6 +240,9 @@ def _bind(qp: JournalQp, connections: Sequence[Connection]) -> tuple[Connection,
                 continue
             if _may_be(connection.ips[side], local) and _may_be(connection.ips[1 - side], remote):
                 found.append((connection, side))
+    if local is None and qp.addresses:
+        # A QP that only ever received datagrams has told no address; its device has.
+        found = [place for place in found if place[0].ips[place[1]] in (None, *qp.addresses)]
     if len(found) > 1 and qp.transport != "UD":
         times = [wr.posted_ns for wr in qp.sends] + [wc.polled_ns for wc in qp.receive_completions]
         if times:
@@ -287,7 +290,8 @@ def _match_by_psn(
     if start is None:
         start = connection.negotiated[side].starting_psn
     mtu = qp.attributes.get("path_mtu") or connection.path_mtu
-    if start is None or (mtu is None and any(wr.length > min(wire.PATH_MTU_CODES) for wr in wrs)):
+    long = qp.transport != "UD" and any(wr.length > min(wire.PATH_MTU_CODES) for wr in wrs)
+    if start is None or (mtu is None and long):
         return False
     mtu = mtu or max(wire.PATH_MTU_CODES)
     at = psn.unwrap(int(start), transfers[0].first_psn)

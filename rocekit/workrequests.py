@@ -153,6 +153,7 @@ class JournalQp:
     """A QP's life as the journal tells it.
 
     Attributes:
+        addresses: its device's, where the journal tells them.
         lossy_ns: from when on records of its process are missing, None while none is. What was posted and
             polled can then be told apart by wr_id only, and only by one that no other work request has.
     """
@@ -167,6 +168,7 @@ class JournalQp:
     receive_completions: list[WorkCompletion] = field(default_factory=list)
     stray_completions: list[WorkCompletion] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    addresses: tuple[str, ...] = ()
     lossy_ns: int | None = None
     _open_sends: deque[WorkRequest] = field(default_factory=deque)
     _open_receives: dict[int, deque[WorkRequest]] = field(default_factory=dict)
@@ -255,6 +257,7 @@ def read_programs(journal: Journal) -> Programs:
     programs = Programs()
     current: dict[tuple[str, str, int], JournalQp] = {}
     lossy = _losses(journal)
+    addresses: dict[tuple[str, str], tuple[str, ...]] = {}
     for event in journal:
         name = event.event
         if name == "cm_event":
@@ -263,12 +266,15 @@ def read_programs(journal: Journal) -> Programs:
             programs.regions.append(event)
         elif name == "async_event":
             programs.asynchronous.append(event)
+        elif name == "device_opened":
+            addresses[event.host, str(event["device"])] = tuple(event.get("gids", ()))
         if event.qp is None:
             continue
         key = (event.host, *event.qp)
         qp = current.get(key)
         if qp is None or name == "qp_created":
             qp = current[key] = JournalQp(event.host, *event.qp)
+            qp.addresses = addresses.get((event.host, qp.device), ())
             programs.qps.append(qp)
         since = lossy.get((event.host, event.pid)) if lossy else None
         if since is not None and event.time_ns >= since and qp.lossy_ns is None:

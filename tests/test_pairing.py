@@ -80,9 +80,10 @@ def test_an_answer_that_fits_nobody_pairs_nobody() -> None:
 def test_qps_that_all_begin_at_psn_zero_are_told_apart_by_how_far_they_got() -> None:
     story = Story(others=SECOND)
     for p in range(12):
-        story.a("RC_SEND_ONLY", p, 64).b("ACK", p)
+        story.a("RC_SEND_ONLY", p, 64)
         if p < 5:
             story.packet("c", "RC_SEND_ONLY", p, 64).packet("d", "ACK", p)
+        story.b("ACK", p)
     told = story.track()
     assert pairs(told) == {"RC a=b by psn", "RC c=d by psn"}
     assert [line for line in told.transfers if not line.endswith("acked")] == []
@@ -105,9 +106,10 @@ def test_flows_that_look_alike_are_told_apart_while_they_last() -> None:
     """Live, nobody waits for the end."""
     story = Story(others=SECOND)
     for p in range(20):
-        story.a("RC_SEND_ONLY", p, 64).b("ACK", p)
+        story.a("RC_SEND_ONLY", p, 64)
         if p < 5:
             story.packet("c", "RC_SEND_ONLY", p, 64).packet("d", "ACK", p)
+        story.b("ACK", p)
     decoder, tracker = Decoder(), Tracker()
     for batch in story.batches():
         tracker.feed(decoder.decode(batch))

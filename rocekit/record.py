@@ -35,8 +35,30 @@ _PASSED_ON: Final = (
     *(signal.SIGWINCH, signal.SIGCONT, signal.SIGALRM, signal.SIGTSTP),
 )
 _HELD: Final = frozenset({*_PASSED_ON, signal.SIGCHLD})
+_PT_INTERP: Final = 3
+"""The program header that names the dynamic linker (elf(5))."""
 _SI_USER_AT_MOST: Final = 0
 """A signal's si_code: at most 0 when a process sent it, above when the kernel did (sigaction(2))."""
+
+
+def is_static(path: str) -> bool:
+    """Whether a program needs no dynamic linker, which would put a library into it."""
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(64)
+            if head[:5] != b"\x7fELF\x02":
+                return False
+            offset, size, count = (
+                int.from_bytes(head[32:40], "little"),
+                int.from_bytes(head[54:56], "little"),
+                int.from_bytes(head[56:58], "little"),
+            )
+            file.seek(offset)
+            table = file.read(size * count)
+    except OSError:
+        return False
+    kinds = [int.from_bytes(table[k : k + 4], "little") for k in range(0, len(table), size or 1)]
+    return _PT_INTERP not in kinds
 
 
 class ProgramError(RocekitError):
@@ -196,6 +218,10 @@ class Recorder:
                 self._start_companions()
                 pid = self._spawn(folder, mask if self._mask is None else self._mask)
                 self._tell(writer, pid, state="started", arguments=self._command, version=_version())
+                if is_static(self._program):
+                    what = f"{self._program}: linked statically, so that no library can be put into it"
+                    self.result.not_recorded.append(what)
+                    writer.write("not_recorded", pid=pid, what=what)
                 self._follow(pid, rings, writer)
                 rings.finish()
                 self._stop_companions(writer)

@@ -22,7 +22,7 @@ from recorded import Ran, build_stub, record, recorder
 
 from rocekit.journal import Journal, parse_event, read_journal
 from rocekit.record import Recorder
-from rocekit.record_build import HEADERS, interposer, look
+from rocekit.record_build import HEADERS, compiler, interposer, look
 from rocekit.workrequests import read_programs
 
 
@@ -440,6 +440,47 @@ def test_lines_are_journal_lines_in_order(program: Path, tmp_path: Path) -> None
     for line in ran.path.read_text().splitlines():
         assert json.loads(line)["host"] == os.uname().nodename
     assert ran.journal.problems == []
+
+
+def test_packets_are_kept_and_explained_beside_the_program_s_own_output(
+    program: Path, tmp_path: Path, root: None
+) -> None:
+    script = f"echo mine; {program} never_polls"
+    kept = tmp_path / "x.pcapng"
+    done = subprocess.run(
+        [*recorder(tmp_path / "x.journal.jsonl", "-i", "lo", "-w", str(kept)), "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "mine\n")
+    assert "0 frames" in done.stderr
+    assert "100 work requests" in done.stderr
+    assert kept.stat().st_size > 0
+
+
+def test_a_capture_without_an_interface_is_a_wrong_command_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*recorder(tmp_path / "x", "-w", "y"), "true"], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+
+
+def test_a_static_program_is_said_to_be_out_of_reach(program: Path, tmp_path: Path) -> None:
+    source = tmp_path / "static.c"
+    source.write_text("int main(void) { return 6; }\n")
+    made = subprocess.run(
+        [str(compiler()), "-static", "-o", str(tmp_path / "static"), str(source)],
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.skip("this compiler links nothing statically")
+    ran = record(tmp_path / "x", [str(tmp_path / "static")])
+    assert ran.returncode == 6
+    assert "linked statically" in ran.one("not_recorded")["what"]
+    assert "linked statically" in ran.stderr
 
 
 def test_a_ring_must_be_a_power_of_two(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -89,6 +90,10 @@ class Rings:
         for path in self._folder.glob("*.ring"):
             if path not in self._files and path not in self._bad:
                 self._open(path)
+        for path in self._folder.glob("*.failed"):
+            if path not in self._bad:
+                self._bad.add(path)
+                self._tell_failed(path)
         for file, lines in self._files.values():
             if self._backlog < MOST_BACKLOG:
                 for chunk in file.drain():
@@ -117,6 +122,16 @@ class Rings:
             forked_from=file.forked_from or None,
             redacted=True if self._redaction else None,
         )
+
+    def _tell_failed(self, path: Path) -> None:
+        """A process that could not make its rings."""
+        try:
+            pid, reason = int(path.name.split(".")[0]), os.strerror(int(path.read_text() or 0))
+        except (OSError, ValueError):
+            return
+        what = f"process {pid}: no room for its rings ({reason}); a smaller --ring-size may fit"
+        self._result.not_recorded.append(what)
+        self._tell("not_recorded", pid, what=what)
 
     def _process(self, pid: int, forked_from: int) -> Process:
         """What is known of a process whose file was found. A child's may be found before its parent's."""

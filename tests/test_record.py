@@ -324,6 +324,16 @@ def test_psns_are_told_on_both_sides_of_a_gap(program: Path, tmp_path: Path) -> 
     assert all(e["psn"] == (0xFFFFF0 + (e["wr_id"] & 0xFFFFF)) % (1 << 24) for e in posted)
 
 
+def test_rings_that_find_no_room_are_told_of(program: Path, tmp_path: Path) -> None:
+    # 8 rings of 2^24 slots are 8 GiB; the shell allows files of 1 MiB.
+    script = f"trap '' XFSZ; ulimit -f 1024; exec {program} never_polls"
+    ran = record(tmp_path / "x", ["bash", "-c", script], "--ring-size", str(1 << 24))
+    assert ran.returncode == 0
+    assert ran.of("wr_posted") == []
+    assert "no room for its rings" in ran.one("not_recorded")["what"]
+    assert "no room for its rings" in ran.stderr
+
+
 def test_a_program_that_never_polls_has_no_completions(program: Path, tmp_path: Path) -> None:
     ran = run(program, tmp_path, "never_polls")
     assert len(ran.of("wr_posted")) == 100

@@ -149,12 +149,15 @@ static int post_unseen(struct device *device, struct qp_state *state, struct ibv
 {
     int result = device->ops.post_send(qp, wr, bad), saved = errno;
 
-    if (result && state && *bad) {
+    if (result && state) {
         uint32_t path_mtu = atomic_load_explicit(&state->path_mtu, memory_order_relaxed);
-        const struct ibv_send_wr *w;
+        const struct ibv_send_wr *w = wr;
         uint64_t psns = 0;
 
-        for (w = *bad; w; w = w->next)
+        /* From the bad one on; all of them when it is none of the list. */
+        while (w && w != *bad)
+            w = w->next;
+        for (w = w ? w : wr; w; w = w->next)
             psns += psns_of(state, w->opcode, length_of(w), path_mtu);
         atomic_fetch_sub_explicit(&state->psns, psns, memory_order_relaxed);
         errno = saved;

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -115,6 +116,22 @@ __attribute__((constructor)) static void start(void)
     atomic_store(&state, WANTED);
 }
 
+/* There is nobody to tell but the recorder: a file with the reason in place of one with rings. */
+static void tell_failure(int reason)
+{
+    char path[PATH_MAX], text[16];
+    int fd, length;
+
+    snprintf(path, sizeof path, "%s/%d.failed", folder, getpid());
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return;
+    length = snprintf(text, sizeof text, "%d", reason);
+    if (write(fd, text, (size_t)length) != length)
+        unlink(path);
+    close(fd);
+}
+
 static int new_file(void)
 {
     char path[PATH_MAX];
@@ -130,9 +147,17 @@ static int new_file(void)
             return -1;
     }
     /* Without room now, writing would end the program by SIGBUS later. */
-    if (fd >= 0 && (errno = posix_fallocate(fd, 0, (off_t)file_size))) {
+    if (fd < 0)
+        return -1;
+    do
+        errno = posix_fallocate(fd, 0, (off_t)file_size);
+    while (errno == EINTR);
+    if (errno) {
+        int reason = errno;
+
         close(fd);
         unlink(path);
+        errno = reason;
         return -1;
     }
     return fd;
@@ -148,6 +173,8 @@ static bool map_file(void)
     fd = new_file();
     map = fd < 0 ? MAP_FAILED
                  : mmap(NULL, file_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (map == MAP_FAILED)
+        tell_failure(errno);
     if (fd >= 0)
         close(fd);
     errno = saved;
@@ -174,8 +201,15 @@ bool record_is_on(void)
 
     if (__builtin_expect(now == ON, 1))
         return true;
-    if (now != WANTED || !atomic_compare_exchange_strong(&state, &now, OPENING))
+    if (now == OFF)
         return false;
+    while (now != WANTED || !atomic_compare_exchange_strong(&state, &now, OPENING)) {
+        /* Another thread opens its first device at the same moment. */
+        if (now == ON || now == OFF)
+            return now == ON;
+        sched_yield();
+        now = atomic_load_explicit(&state, memory_order_acquire);
+    }
     now = map_file() ? ON : OFF;
     atomic_store_explicit(&state, now, memory_order_release);
     return now == ON;

@@ -344,8 +344,10 @@ static void *one_of_many(void *arg)
     uint64_t i;
 
     for (i = 0; i < 500; i++) {
-        post_one(qp, (uintptr_t)arg * 1000 + i, 8, 0);
-        if (ibv_poll_cq(my_cq, 1, &wc) != 1)
+        struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = 8};
+        struct ibv_send_wr *bad, wr = {.wr_id = (uintptr_t)arg * 1000 + i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
+
+        if (ibv_post_send(qp, &wr, &bad) || ibv_poll_cq(my_cq, 1, &wc) != 1)
             exit(9);
     }
     return NULL;
@@ -356,7 +358,6 @@ static int threads(void)
     pthread_t thread[20];
     uintptr_t i;
 
-    set_up();
     for (i = 0; i < 20; i++)
         pthread_create(&thread[i], NULL, one_of_many, (void *)i);
     for (i = 0; i < 20; i++)

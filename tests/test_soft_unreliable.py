@@ -107,6 +107,23 @@ def test_marked_packets_are_answered_by_paced_cnps() -> None:
     assert times[1] - times[0] >= 50_000
 
 
+@pytest.mark.parametrize("opcode", ["RDMA_WRITE", "RDMA_READ"])
+def test_a_sender_that_is_told_of_congestion_slows_down_and_still_finishes(opcode: str) -> None:
+    # One marked data packet, from whichever side the data comes.
+    of = "response" if opcode == "RDMA_READ" else "request"
+    marked = [Fault("ecn", psn=5, of=of)]
+    posts = (Post(opcode=opcode, length=1 << 18),)
+    took = []
+    for dcqcn in (None, DcqcnParameters()):
+        result = run(Program((Connection(path_mtu=1024),), posts), marked, dcqcn=dcqcn)
+        transfer = result.transfer_dicts()[0]
+        assert (transfer["status"], transfer["retransmitted_packets"]) == ("acked", 0)
+        assert result.check_data() == []
+        took.append(transfer["acked_ns"] - transfer["first_ns"])
+    # Half the rate for 55 µs, three quarters for the next 55 µs, and so on: 55 µs are lost when all is done.
+    assert 30_000 < took[1] - took[0] < 60_000
+
+
 def test_dcqcn_halves_at_the_first_cnp_and_comes_back() -> None:
     parameters = DcqcnParameters(line_rate_bps=10_000_000_000)
     flow = Dcqcn(parameters)

@@ -318,6 +318,8 @@ class Qp:
         return due if held is None else held if due is None else min(due, held)
 
     def handle_timer(self, now: int) -> None:
+        if self._held_until is not None and now >= self._held_until:
+            self._held_until = None
         self.requester.handle_timer(now)
 
     def receive(self, packet: Packet, now: int) -> None:

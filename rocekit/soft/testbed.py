@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rocekit.pcapng_write import PcapngWriter
+from rocekit.soft.congestion import DcqcnParameters
 from rocekit.soft.device import Device
 from rocekit.soft.faults import Fault
 from rocekit.soft.host import Host
@@ -118,12 +119,14 @@ def run(
     rate_bps: int = 10_000_000_000,
     delay_ns: int = 1_000,
     software_ns: int = 400,
+    dcqcn: DcqcnParameters | None = None,
 ) -> Run:
     """Run a program to its end.
 
     Args:
         capture: pcapng to write, of what ``tap`` says (see :class:`MemoryWire`).
         journal: JSON Lines of both hosts, ``a`` and ``b``.
+        dcqcn: how both devices react to CNPs; None: not at all.
         software_ns: from posting to the device, and from the device to the polled completion.
     """
     with ExitStack() as stack:
@@ -137,7 +140,7 @@ def run(
         recorder = Recorder()
         hosts = []
         for name, address in zip("ab", ADDRESSES[program.ip_version], strict=True):
-            device = Device(f"soft_{name}", [address], seed=seed, recorder=recorder)
+            device = Device(f"soft_{name}", [address], seed=seed, recorder=recorder, dcqcn=dcqcn)
             hosts.append(Host(name, device, wire, journal=lines, software_ns=software_ns))
         result = Run(program, seed, recorder, (hosts[0], hosts[1]))
         _Setup(result, wire).connect_all()

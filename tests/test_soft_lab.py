@@ -68,6 +68,6 @@ def test_their_packets_are_right_and_all_arrive(out: Path, facts: dict[str, Any]
     assert analysis.capture.counts.bad_icrc == 0
     unreliable = name.startswith(("uc", "ud"))
     assert {t.status for t in analysis.transfers} == {"sent" if unreliable else "acked"}
-    dropped = {k: n for k, n in facts[name]["counters"].items() if k.startswith("drop_")}
-    # A peer that hung up first may still have said something.
-    assert set(dropped) <= {"drop_qp_state", "drop_mad"}, dropped
+    # A slow machine repeats what was on its way, and a peer may hang up first; no packet may be wrong.
+    wrong = {f"drop_{why}" for why in ("icrc", "malformed", "transport", "source", "qkey", "pkey", "access")}
+    assert not wrong & set(facts[name]["counters"]), facts[name]["counters"]

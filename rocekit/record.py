@@ -160,6 +160,7 @@ class Recorder:
         rings: threads that write without meeting each other.
         children: record also what the program starts.
         redact: replace keys and addresses.
+        nicer: how much less of a processor to ask for than the program, once it runs; see nice(2).
         capture: packets to capture while the program runs.
         kernel_cm: the kernel's connection managers, to be written into the same journal.
     """
@@ -175,6 +176,7 @@ class Recorder:
         rings: int = DEFAULT_RINGS,
         children: bool = True,
         redact: bool = False,
+        nicer: int = 0,
         capture: PacketCapture | None = None,
         kernel_cm: KernelCm | None = None,
     ) -> None:
@@ -188,6 +190,7 @@ class Recorder:
         self._library = library
         self._capture, self._kernel_cm = capture, kernel_cm
         self._mask = mask
+        self._nicer = nicer
         self._redaction = None
         if redact:
             from rocekit.record_redact import Redaction
@@ -217,6 +220,7 @@ class Recorder:
                 rings = Rings(folder, writer, self.result, self._redaction)
                 self._start_companions()
                 pid = self._spawn(folder, mask if self._mask is None else self._mask)
+                os.nice(self._nicer)
                 self._tell(writer, pid, state="started", arguments=self._command, version=_version())
                 if is_static(self._program):
                     what = f"{self._program}: linked statically, so that no library can be put into it"

@@ -75,6 +75,7 @@ class Rings:
         self._redaction = redaction
         self._files: dict[Path, tuple[RingFile, Lines]] = {}
         self._bad: set[Path] = set()
+        self._looked = -1
         self._processes: dict[int, Process] = {}
         self._expected: dict[int, Process] = {}
         self._waiting: list[tuple[int, int, bytes, Lines, bool]] = []
@@ -87,13 +88,10 @@ class Rings:
     def collect(self) -> None:
         """Take what the processes have written since the last time."""
         began = time.time_ns()
-        for path in self._folder.glob("*.ring"):
-            if path not in self._files and path not in self._bad:
-                self._open(path)
-        for path in self._folder.glob("*.failed"):
-            if path not in self._bad:
-                self._bad.add(path)
-                self._tell_failed(path)
+        changed = self._folder.stat().st_mtime_ns
+        if changed != self._looked:
+            # A file that is not whole yet is looked at again.
+            self._looked = changed if self._look() else -1
         for file, lines in self._files.values():
             if self._backlog < MOST_BACKLOG:
                 for chunk in file.drain():
@@ -101,13 +99,26 @@ class Rings:
             self._tell_lost(lines, file.lost(), self._last_ns)
         self._last_ns = began
 
-    def _open(self, path: Path) -> None:
+    def _look(self) -> bool:
+        """Take up new files; whether none of them is still in the making."""
+        whole = True
+        for path in self._folder.iterdir():
+            if path in self._files or path in self._bad:
+                continue
+            if path.suffix == ".ring":
+                whole = self._open(path) and whole
+            elif path.suffix == ".failed":
+                self._bad.add(path)
+                self._tell_failed(path)
+        return whole
+
+    def _open(self, path: Path) -> bool:
         try:
             file = RingFile(path)
         except JournalError:
             if time.time() - path.stat().st_mtime > 5:
                 self._bad.add(path)
-            return
+            return path in self._bad
         process = self._process(file.pid, file.forked_from)
         lines = Lines(process, self._redaction, gids=device_gids)
         self._files[path] = (file, lines)
@@ -122,6 +133,7 @@ class Rings:
             forked_from=file.forked_from or None,
             redacted=True if self._redaction else None,
         )
+        return True
 
     def _tell_failed(self, path: Path) -> None:
         """A process that could not make its rings."""
@@ -214,8 +226,9 @@ class Rings:
         """What is to be done now and then while the program runs: all taking, a little writing."""
         self.collect()
         due = time.monotonic_ns() - HOLD_NS
-        self.write(until_mono_ns=due, for_s=None if self._backlog > _HURRY else _SHARE_S)
-        self._writer.flush()
+        if self._waiting:
+            self.write(until_mono_ns=due, for_s=None if self._backlog > _HURRY else _SHARE_S)
+            self._writer.flush()
 
     def finish(self) -> None:
         """The rest, when the program has ended. Processes that go on are named and not waited for."""

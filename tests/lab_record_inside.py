@@ -129,7 +129,7 @@ class Recorded:
                 os.dup2(sink.fileno(), 2)
                 os.environ.update(environment)
                 journal = Path(sink.name).with_suffix(".journal.jsonl")
-                result = Recorder(["/bin/bash", "-c", command], journal, interposer()).run()
+                result = Recorder(["/bin/bash", "-c", command], journal, interposer(), nicer=5).run()
                 status = 128 + result.signal if result.signal else result.status or 0
             except BaseException as error:
                 os.write(2, f"recorder: {error!r}\n".encode())

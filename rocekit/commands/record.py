@@ -100,6 +100,7 @@ def command(
                     slots=1 << (ring_size - 1).bit_length(),
                     children=follow_children,
                     redact=redact,
+                    nicer=5,
                     capture=capture,
                     kernel_cm=kernel_cm,
                 ).run()

@@ -36,7 +36,8 @@ class GoBack(Ledger):
         trigger: the last refusal (NAK or RNR NAK) that the requester has not reacted to.
         run: the go-back under way; unanswered: its opening event until an answer comes.
         tentative: a late packet that may turn out to be the first of a go-back.
-        last_answer, last_rx_ns: the last answer's PSN and time; last_tx_ns: the last request's time.
+        last_answer, last_rx_ns: the last answer's PSN (one more for an acknowledgement, which answers no READ
+            or atomic) and time; last_tx_ns: the last request's time.
         shortest_timeout_ns: the shortest wait seen that only a timer explains; 0 before the first.
     """
 

@@ -54,7 +54,8 @@ class Requests(Assembly):
         if abs(p - self.high) > RESYNC:
             return
         time_ns, frame = r.time_ns[i], r.frame[i]
-        self.last_rx_ns, self.last_answer = time_ns, p
+        # An acknowledgement also passes over the READ or atomic whose own PSN it names: it is not its answer.
+        self.last_rx_ns, self.last_answer = time_ns, p + (operation == "ACK")
         if self.unanswered is not None:
             self._answer(self.unanswered, p, frame)
         if operation == "ACK":

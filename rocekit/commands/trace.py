@@ -149,10 +149,11 @@ class _Text:
 
 
 class _Json:
-    """One object a line, each with a ``type``; a transfer that changed after its end comes once more."""
+    """One object a line, each with a ``type``; what changed after it was printed comes once more."""
 
     def __init__(self) -> None:
         self._printed: dict[int, dict[str, Any]] = {}
+        self._messages: dict[int, dict[str, Any]] = {}
 
     @staticmethod
     def _put(kind: str, record: dict[str, Any]) -> None:
@@ -166,13 +167,18 @@ class _Json:
             self._printed[item.id] = item.to_dict()
             self._put("transfer", self._printed[item.id])
         elif isinstance(item, CmRecord):
-            self._put("cm", item.to_dict())
+            self._messages[item.frame] = item.to_dict()
+            self._put("cm", self._messages[item.frame])
 
     def end(self, analysis: Analysis, trace: Trace) -> None:
         for transfer in analysis.transfers:
             record = transfer.to_dict()
             if self._printed.get(transfer.id) != record:
                 self._put("transfer", record)
+        for message in analysis.cm:
+            record = message.to_dict()
+            if self._messages.get(message.frame) != record:
+                self._put("cm", record)
         for connection in analysis.connections:
             self._put("connection", connection.to_dict())
         for finding in analysis.findings:

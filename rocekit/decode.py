@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import link
+from rocekit.arrays import first_of_each
 from rocekit.frames import FrameBatch
 from rocekit.icrc_columns import icrc_columns
 from rocekit.link import MALFORMED
@@ -83,6 +84,9 @@ class Counts:
         return asdict(self)
 
 
+FEW = 8
+"""Addresses that are compared one by one; more are looked up."""
+
 MAX_PAUSES = 100_000
 """Pause frames kept one by one; beyond, they are only counted."""
 
@@ -127,8 +131,11 @@ class _Addresses:
         return found
 
     def _look_up(self, keys: NDArray[np.uint64], pairs: NDArray[np.uint64]) -> NDArray[np.int32]:
-        if not len(self._keys):
-            return np.full(len(keys), -1, np.int32)
+        if len(self._keys) <= FEW:
+            numbers = np.full(len(keys), -1, np.int32)
+            for (high, low), number in zip(self._pairs.tolist(), self._numbers.tolist(), strict=True):
+                numbers[(pairs[:, 1] == low) & (pairs[:, 0] == high)] = number
+            return numbers
         place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         known = self._pairs[place]
         same = (known[:, 0] == pairs[:, 0]) & (known[:, 1] == pairs[:, 1])
@@ -137,12 +144,14 @@ class _Addresses:
         return numbers
 
     def _learn(self, pairs: NDArray[np.uint64]) -> None:
-        new = [pair for pair in map(tuple, np.unique(pairs, axis=0).tolist()) if pair not in self._index]
+        pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+        fresh = np.append(True, (pairs[1:] != pairs[:-1]).any(axis=1))
+        new = [pair for pair in map(tuple, pairs[fresh].tolist()) if pair not in self._index]
         numbers = np.arange(len(self.texts), len(self.texts) + len(new), dtype=np.int32)
         self._index.update(zip(new, numbers.tolist(), strict=True))
         self.texts += [link.address_text(high, low) for high, low in new]
         known = np.concatenate([self._pairs, np.array(new, np.uint64).reshape(-1, 2)])
-        keys, first = np.unique(link.address_keys(known), return_index=True)
+        keys, first = first_of_each(link.address_keys(known))
         self._keys, self._pairs = keys, known[first]
         self._numbers = np.concatenate([self._numbers, numbers])[first]
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import icrc as definition
+from rocekit.arrays import distinct
 from rocekit.link import UDP_BYTES, gather, scatter
 from rocekit.wire import BTH
 
@@ -32,7 +33,7 @@ def icrc_columns(
     crcs = np.empty(len(start), np.uint32)
     version = buffer[start] >> 4
     layout = (bth - start) * 32 + version * 2 + udp
-    for key in np.unique(layout).tolist():
+    for key in distinct(layout).tolist():
         rows = np.flatnonzero(layout == key)
         before_bth, ip_version, over_udp = key >> 5, key >> 1 & 15, key & 1
         at = start[rows]

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.arrays import distinct
 from rocekit.frames import (
     LINKTYPE_ETHERNET,
     LINKTYPE_LINUX_SLL,
@@ -217,7 +218,7 @@ def _network_layer(batch: FrameBatch) -> tuple[_Frames, Ints]:
     """Where each frame's network layer begins, and its EtherType (0: none, or cut before it)."""
     offset, limit = batch.offset, batch.offset + batch.caplen
     n = len(offset)
-    kinds = np.unique(batch.linktype).tolist()
+    kinds = distinct(batch.linktype).tolist()
     if kinds == [LINKTYPE_ETHERNET]:
         ethertype, start = _ethertype_at(batch.buffer, offset + 12, limit), offset + 14
     else:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.arrays import distinct
 from rocekit.link import MALFORMED
 from rocekit.wire import BTH, GRH, HEADERS, OPCODES, Field, Header
 
@@ -182,7 +183,7 @@ class Packets:
             if not len(rows):
                 continue
             places = PLACE_WORDS[header.name][self._columns["opcode"][rows]]
-            for place in np.unique(places).tolist():
+            for place in distinct(places).tolist():
                 here = rows if (places == place).all() else rows[places == place]
                 values[here] = _shift(self._words[here], place, field)
         return values

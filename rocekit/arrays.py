@@ -1,0 +1,32 @@
+"""What several modules ask of sorted arrays. (np.unique does more, and loads NumPy's masked arrays.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def starts(ordered: NDArray[Any]) -> NDArray[np.int64]:
+    """Where runs of equal values begin."""
+    begins = np.empty(len(ordered), np.bool_)
+    begins[:1] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    return np.flatnonzero(begins)
+
+
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """The different values, sorted."""
+    if len(values) and (values == values[0]).all():
+        return values[:1].copy()
+    ordered = np.sort(values)
+    return ordered[starts(ordered)]
+
+
+def first_of_each(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The different values, sorted, and where each stands first."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    begins = starts(ordered)
+    return ordered[begins], order[begins]

@@ -1,0 +1,384 @@
+"""What each one-way flow looks like, added up from whole columns: a row a flow, however many there are.
+
+A batch is sorted once by flow and by what its packets are; sums and extremes over each flow's rows then go
+to arrays that have a place for every flow. Python touches a flow by itself only where something about it
+changes, or where congestion is marked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit import wire
+from rocekit.arrays import first_of_each
+from rocekit.arrays import starts as starts_of
+from rocekit.transfers import FRAME_BITS
+
+if TYPE_CHECKING:
+    from rocekit.decode import Packets
+
+Ints = NDArray[np.int64]
+
+#: Marks and CNPs of a flow kept one by one; beyond, they are only counted.
+MAX_KEPT: Final = 10_000
+#: Payload bytes of a flow are added up over spans of this length, to see its rate change.
+RATE_NS: Final = 1_000_000
+
+_CE: Final = 3  # RFC 3168
+REQUEST, RESPONSE, CNP = "request", "response", "cnp"
+_KINDS: Final = (REQUEST, RESPONSE, CNP)
+_PLACE_BITS: Final = 16  # of a packet in what is sorted at once
+_DSCP_BITS: Final = 6
+_OPCODE_BITS: Final = 8
+_UNKNOWN: Final = -1
+
+
+def _kinds() -> Ints:
+    """Kinds of opcode: an index into ``_KINDS``, −1 for datagrams and what is unknown."""
+    kinds = np.full(257, -1, np.int64)
+    for value, opcode in wire.OPCODES.items():
+        if opcode.transport == "CNP":
+            kinds[value] = _KINDS.index(CNP)
+        elif opcode.transport not in ("UD", "RD"):
+            kinds[value] = _KINDS.index(RESPONSE if opcode.response else REQUEST)
+    return kinds
+
+
+_KIND_OF: Final = _kinds()
+#: Whether a packet with this opcode is as large as the path MTU: it does not end its message.
+_IS_FULL: Final = np.array(
+    [v in wire.OPCODES and wire.OPCODES[v].position in (wire.FIRST, wire.MIDDLE) for v in range(257)]
+)
+
+
+@dataclass(slots=True)
+class FlowView:
+    """One one-way flow: what goes from one address to one QP at another.
+
+    Attributes:
+        opcodes: packets by opcode; payload: bytes, repeats included.
+        dscps: kind of packet (``request``, ``response``, ``cnp``) to DSCP to (packets, first frame).
+        sports: UDP source ports seen; roce_versions.
+        full_sizes: payloads of packets that do not end their message, to the first frame with it.
+        first_psn, first_frame: of the first request.
+        marked: (time, frame) of packets with payload marked CE; marked_count: how many.
+        cnps: (time, frame) of CNPs on this flow, which answer marks on the flow the other way; cnp_count.
+        notified: packets with BECN that are no CNPs.
+        rate: payload bytes by span of ``RATE_NS``; kept from the first ECN-capable packet on.
+    """
+
+    src: str
+    dst: str
+    dest_qpn: int
+    packets: int = 0
+    opcodes: dict[int, int] = field(default_factory=dict)
+    payload: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+    dscps: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    sports: set[int] = field(default_factory=set)
+    roce_versions: set[int] = field(default_factory=set)
+    full_sizes: dict[int, int] = field(default_factory=dict)
+    first_psn: int | None = None
+    first_frame: int = 0
+    marked: list[tuple[int, int]] = field(default_factory=list)
+    marked_count: int = 0
+    cnps: list[tuple[int, int]] = field(default_factory=list)
+    cnp_count: int = 0
+    notified: int = 0
+    rate: dict[int, int] = field(default_factory=dict)
+
+    def rate_between(self, start_ns: int, end_ns: int) -> float | None:
+        """Payload bits per second between two times, by whole spans; None where less than one span lies
+        there.
+        """
+        first, last = -(-start_ns // RATE_NS), end_ns // RATE_NS
+        if last <= first:
+            return None
+        total = sum(n for span, n in self.rate.items() if first <= span < last)
+        return total * 8e9 / ((last - first) * RATE_NS)
+
+
+class _Tally:
+    """How often each of many numbers came, and at which packet and frame first; merged in sorted pieces."""
+
+    def __init__(self) -> None:
+        self.keys = np.empty(0, np.int64)
+        self.counts = np.empty(0, np.int64)
+        self.first = np.empty(0, np.int64)
+        self.frame = np.empty(0, np.int64)
+
+    def add(self, keys: Ints, counts: Ints, first: Ints, frame: Ints) -> None:
+        """Take sorted ``keys``, each once; later than all before."""
+        place = np.searchsorted(self.keys, keys)
+        known = place < len(self.keys)
+        known[known] = self.keys[place[known]] == keys[known]
+        self.counts[place[known]] += counts[known]
+        if known.all():
+            return
+        new = ~known
+        merged = np.concatenate([self.keys, keys[new]])
+        order = np.argsort(merged)
+        self.keys = merged[order]
+        self.counts = np.concatenate([self.counts, counts[new]])[order]
+        self.first = np.concatenate([self.first, first[new]])[order]
+        self.frame = np.concatenate([self.frame, frame[new]])[order]
+
+
+class FlowTable:
+    """The flows of a capture."""
+
+    def __init__(self) -> None:
+        self._addresses: list[str] = []
+        self._ids = np.empty(0, np.int64)  # (source, destination, QPN) in one word, sorted
+        self._number_of = np.empty(0, np.int64)  # of the flow at that place
+        self._flows = np.empty((0, 3), np.int64)  # source, destination, QPN by number
+        # By number, a row a flow: see _COLUMNS.
+        self._rows = np.empty((len(_COLUMNS), 0), np.int64)
+        self._tally = _Tally()
+        self._shapes: dict[int, set[int]] = {}
+        self._sizes: dict[int, dict[int, int]] = {}
+        self._marked: dict[int, list[tuple[int, int]]] = {}
+        self._cnps: dict[int, list[tuple[int, int]]] = {}
+        self._rates: dict[int, dict[int, int]] = {}
+        self._ecn = False
+        self._fed = 0
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    def feed(self, packets: Packets, rows: Ints) -> None:
+        """Take the packets at ``rows``, later than all before."""
+        self._addresses = packets.addresses
+        for start in range(0, len(rows), 1 << _PLACE_BITS):
+            self._feed(packets, rows[start : start + (1 << _PLACE_BITS)])
+
+    def _feed(self, packets: Packets, rows: Ints) -> None:
+        flow = self._numbers(packets, rows)
+        opcode = packets.opcode[rows]
+        tclass = packets.tclass[rows]
+        kinds = (flow << _OPCODE_BITS | opcode) << _DSCP_BITS | tclass >> 2
+        ordered = np.sort(kinds << _PLACE_BITS | np.arange(len(rows)))
+        place, kinds = ordered & (1 << _PLACE_BITS) - 1, ordered >> _PLACE_BITS
+        frame = packets.frame[rows] + (packets.file[rows].astype(np.int64) << FRAME_BITS)
+
+        starts = starts_of(kinds)
+        counts = np.diff(starts, append=len(rows))
+        first = place[starts]
+        self._tally.add(kinds[starts], counts, first + self._fed, frame[first])
+        self._fed += len(rows)
+
+        by_flow = kinds >> (_OPCODE_BITS + _DSCP_BITS)
+        starts = starts_of(by_flow)
+        flows = by_flow[starts]
+        time = packets.time_ns[rows]
+        column = dict(zip(_COLUMNS, self._rows, strict=True))
+        column["packets"][flows] += np.diff(starts, append=len(rows))
+        column["payload"][flows] += np.add.reduceat(
+            packets.payload_length[rows][place], starts, dtype=np.int64
+        )
+        here = time[place]
+        fresh = flows[column["first_ns"][flows] == _UNKNOWN]
+        if len(fresh):
+            column["first_ns"][flows] = np.where(
+                column["first_ns"][flows] == _UNKNOWN,
+                np.minimum.reduceat(here, starts),
+                column["first_ns"][flows],
+            )
+        column["last_ns"][flows] = np.maximum(column["last_ns"][flows], np.maximum.reduceat(here, starts))
+
+        self._note_first_requests(column, packets, rows, flow, opcode, frame)
+        self._note_shapes(column["shape"], flows, starts, packets, rows[place])
+        self._note_sizes(column["size"], packets, rows[place], by_flow, opcode[place], frame[place])
+        kind = _KIND_OF[opcode]
+        has_ecn = bool((tclass & 3).any() or (kind == 2).any())
+        if has_ecn:
+            self._note_marks(column, packets, rows, flow, kind, tclass, frame)
+        self._ecn = self._ecn or has_ecn
+        if self._ecn:
+            self._note_rates(flow, time, packets.payload_length[rows])
+
+    def _numbers(self, packets: Packets, rows: Ints) -> Ints:
+        """Each packet's flow, by number; flows not seen before get the next ones."""
+        source, destination = packets.src[rows].astype(np.int64), packets.dst[rows].astype(np.int64)
+        qpn = packets.dest_qpn[rows]
+        ids = source << 44 | destination << 24 | qpn
+        if len(self._ids):
+            place = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+            strange = np.flatnonzero(self._ids[place] != ids)
+            if not len(strange):
+                return self._number_of[place]
+        else:
+            strange = np.arange(len(ids))
+        new, where = first_of_each(ids[strange])
+        where = strange[where]
+        numbers = np.arange(len(self), len(self) + len(new))
+        self._flows = np.concatenate(
+            [self._flows, np.stack([source[where], destination[where], qpn[where]], axis=1)]
+        )
+        more = np.repeat(np.array([[_COLUMNS[name]] for name in _COLUMNS]), len(new), axis=1)
+        self._rows = np.concatenate([self._rows, more], axis=1)
+        merged = np.concatenate([self._ids, new])
+        order = np.argsort(merged)
+        self._ids = merged[order]
+        self._number_of = np.concatenate([self._number_of, numbers])[order]
+        found: Ints = self._number_of[np.searchsorted(self._ids, ids)]
+        return found
+
+    @staticmethod
+    def _note_first_requests(
+        column: dict[str, Ints], packets: Packets, rows: Ints, flow: Ints, opcode: Ints, frame: Ints
+    ) -> None:
+        asks = np.flatnonzero((column["first_psn"][flow] == _UNKNOWN) & (_KIND_OF[opcode] == 0))
+        if len(asks):
+            flows, at = first_of_each(flow[asks])
+            column["first_psn"][flows] = packets.psn[rows[asks[at]]]
+            column["first_frame"][flows] = frame[asks[at]]
+
+    def _note_shapes(self, known: Ints, flows: Ints, starts: Ints, packets: Packets, rows: Ints) -> None:
+        """UDP source ports and RoCE versions, in one number."""
+        shape = packets.udp_sport[rows].astype(np.int64) << 8 | packets.roce_version[rows]
+        low, high = np.minimum.reduceat(shape, starts), np.maximum.reduceat(shape, starts)
+        ends = np.append(starts[1:], len(rows))
+        for i in np.flatnonzero((low != high) | (known[flows] != low)).tolist():
+            number = int(flows[i])
+            seen = self._shapes.setdefault(number, set())
+            seen.update(shape[starts[i] : ends[i]].tolist())
+            known[number] = low[i] if low[i] == high[i] else _UNKNOWN
+
+    def _note_sizes(
+        self, known: Ints, packets: Packets, rows: Ints, by_flow: Ints, opcode: Ints, frame: Ints
+    ) -> None:
+        """The smallest and the largest payload of packets that do not end their message."""
+        full = np.flatnonzero(_IS_FULL[opcode])
+        if not len(full):
+            return
+        of = by_flow[full]
+        size = packets.payload_length[rows[full]].astype(np.int64)
+        starts = starts_of(of)
+        flows = of[starts]
+        low, high = np.minimum.reduceat(size, starts), np.maximum.reduceat(size, starts)
+        ends = np.append(starts[1:], len(full))
+        for i in np.flatnonzero((low != high) | (known[flows] != low)).tolist():
+            number = int(flows[i])
+            seen = self._sizes.setdefault(number, {})
+            part = slice(int(starts[i]), int(ends[i]))
+            for extreme in dict.fromkeys((int(low[i]), int(high[i]))):
+                if extreme not in seen:
+                    seen[extreme] = int(frame[full[part]][size[part] == extreme].min())
+            known[number] = low[i] if low[i] == high[i] else _UNKNOWN
+
+    def _note_marks(
+        self,
+        column: dict[str, Ints],
+        packets: Packets,
+        rows: Ints,
+        flow: Ints,
+        kind: Ints,
+        tclass: NDArray[np.uint8],
+        frame: Ints,
+    ) -> None:
+        is_cnp = kind == 2
+        marked = (tclass & 3 == _CE) & (packets.payload_length[rows] > 0) & (kind < 2)
+        notified = (packets.becn[rows] != 0) & ~is_cnp
+        for name, chosen in (("marked", marked), ("cnps", is_cnp), ("notified", notified)):
+            column[name] += np.bincount(flow[chosen], minlength=len(self))
+        for chosen, lists in ((marked, self._marked), (is_cnp, self._cnps)):
+            at = np.flatnonzero(chosen)
+            told = zip(flow[at].tolist(), packets.time_ns[rows[at]].tolist(), frame[at].tolist(), strict=True)
+            for number, time_ns, reference in told:
+                kept = lists.setdefault(number, [])
+                if len(kept) < MAX_KEPT:
+                    kept.append((time_ns, reference))
+
+    def _note_rates(self, flow: Ints, time: Ints, payload: NDArray[np.int32]) -> None:
+        span = time // RATE_NS
+        order = np.lexsort((span, flow))
+        flow, span = flow[order], span[order]
+        starts = np.flatnonzero((np.diff(flow, prepend=-1) != 0) | (np.diff(span, prepend=span[0] - 1) != 0))
+        sums = np.add.reduceat(payload[order], starts, dtype=np.int64)
+        for number, at, n in zip(flow[starts].tolist(), span[starts].tolist(), sums.tolist(), strict=True):
+            if n:
+                rate = self._rates.setdefault(number, {})
+                rate[at] = rate.get(at, 0) + n
+
+    # ------------------------------------------------------------------ what was seen
+
+    def heard(self) -> dict[tuple[str, str], int]:
+        """The last time that any packet went from one address to another."""
+        found: dict[tuple[str, str], int] = {}
+        last = self._rows[list(_COLUMNS).index("last_ns")].tolist()
+        for (src, dst, _), time_ns in zip(self._flows.tolist(), last, strict=True):
+            pair = self._addresses[src], self._addresses[dst]
+            found[pair] = max(time_ns, found.get(pair, time_ns))
+        return found
+
+    def views(self) -> dict[tuple[str, str, int], FlowView]:
+        """Every flow, by (source address, destination address, destination QPN)."""
+        views = []
+        for number, ((src, dst, qpn), row) in enumerate(
+            zip(self._flows.tolist(), self._rows.T.tolist(), strict=True)
+        ):
+            column = dict(zip(_COLUMNS, row, strict=True))
+            shapes = self._shapes.get(number, set())
+            views.append(
+                FlowView(
+                    self._addresses[src],
+                    self._addresses[dst],
+                    qpn,
+                    packets=column["packets"],
+                    payload=column["payload"],
+                    first_ns=column["first_ns"],
+                    last_ns=column["last_ns"],
+                    sports={shape >> 8 for shape in shapes},
+                    roce_versions={shape & 0xFF for shape in shapes},
+                    full_sizes=self._sizes.get(number, {}),
+                    first_psn=None if column["first_psn"] == _UNKNOWN else column["first_psn"],
+                    first_frame=column["first_frame"],
+                    marked=self._marked.get(number, []),
+                    marked_count=column["marked"],
+                    cnps=self._cnps.get(number, []),
+                    cnp_count=column["cnps"],
+                    notified=column["notified"],
+                    rate=self._rates.get(number, {}),
+                )
+            )
+        self._tell_kinds(views)
+        return {(view.src, view.dst, view.dest_qpn): view for view in views}
+
+    def _tell_kinds(self, views: list[FlowView]) -> None:
+        """Fill in what packets of what class there were, in order of their first ones."""
+        tally = self._tally
+        order = np.argsort(tally.first, kind="stable")
+        for key, n, frame in zip(
+            tally.keys[order].tolist(), tally.counts[order].tolist(), tally.frame[order].tolist(), strict=True
+        ):
+            view = views[key >> (_OPCODE_BITS + _DSCP_BITS)]
+            opcode = key >> _DSCP_BITS & (1 << _OPCODE_BITS) - 1
+            dscp = key & (1 << _DSCP_BITS) - 1
+            view.opcodes[opcode] = view.opcodes.get(opcode, 0) + n
+            kind = int(_KIND_OF[opcode])
+            if kind >= 0:
+                seen = view.dscps.setdefault(_KINDS[kind], {})
+                count, first = seen.get(dscp, (0, frame))
+                seen[dscp] = (count + n, first)
+
+
+#: What stands for each flow, and what it begins with.
+_COLUMNS: Final = {
+    "packets": 0,
+    "payload": 0,
+    "first_ns": _UNKNOWN,
+    "last_ns": _UNKNOWN,
+    "first_psn": _UNKNOWN,
+    "first_frame": 0,
+    "shape": _UNKNOWN,
+    "size": _UNKNOWN,
+    "marked": 0,
+    "cnps": 0,
+    "notified": 0,
+}

@@ -1,0 +1,144 @@
+"""The table of flows says what counting packet by packet says, however the capture is cut into batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocekit import wire
+from rocekit.arrays import distinct, first_of_each, starts
+from rocekit.build import build_frame
+from rocekit.capture import PcapngWriter, open_capture
+from rocekit.decode import Decoder
+from rocekit.flow_table import RATE_NS
+from rocekit.generate import OPERATIONS, Traffic, generate
+from rocekit.observe import FlowView, Observer
+
+
+def _seen(path: Path, batch_frames: int) -> tuple[Observer, list[dict[str, object]]]:
+    """The observer after the capture, and the packets as rows."""
+    decoder, observer, rows = Decoder(), Observer(), []
+    with open_capture(path, batch_frames=batch_frames) as reader:
+        for batch in reader:
+            packets = decoder.decode(batch)
+            observer.feed(packets)
+            rows += list(packets.rows())
+    return observer, rows
+
+
+def _counted(rows: list[dict[str, object]]) -> dict[tuple[str, str, int], FlowView]:
+    """The flows, one packet after the other."""
+    views: dict[tuple[str, str, int], FlowView] = {}
+    ecn = False
+    for row in rows:
+        opcode = wire.OPCODES[wire.OPCODE_NAMES[str(row["opcode"])]]
+        key = str(row["src"]), str(row["dst"]), int(str(row["dest_qpn"]))
+        time_ns, frame = int(str(row["time_ns"])), int(str(row["frame"]))
+        payload, codepoint = int(str(row["payload_length"])), int(str(row["ecn"]))
+        view = views.setdefault(key, FlowView(*key, first_ns=time_ns))
+        view.packets += 1
+        view.payload += payload
+        view.last_ns = time_ns
+        view.opcodes[opcode.value] = view.opcodes.get(opcode.value, 0) + 1
+        kind = "cnp" if opcode.name == "CNP" else "response" if opcode.response else "request"
+        seen = view.dscps.setdefault(kind, {})
+        n, first = seen.get(int(str(row["dscp"])), (0, frame))
+        seen[int(str(row["dscp"]))] = (n + 1, first)
+        view.sports.add(int(str(row["udp_sport"])))
+        view.roce_versions.add(int(str(row["roce_version"])))
+        if kind == "request" and view.first_psn is None:
+            view.first_psn, view.first_frame = int(str(row["psn"])), frame
+        if kind == "cnp":
+            view.cnps.append((time_ns, frame))
+            view.cnp_count += 1
+        elif codepoint == 3 and payload:
+            view.marked.append((time_ns, frame))
+            view.marked_count += 1
+        view.notified += kind != "cnp" and bool(row["becn"])
+        ecn = ecn or codepoint > 0 or kind == "cnp"
+        if ecn and payload:
+            span = time_ns // RATE_NS
+            view.rate[span] = view.rate.get(span, 0) + payload
+    return views
+
+
+def _same(observer: Observer, rows: list[dict[str, object]]) -> None:
+    expected = _counted(rows)
+    assert observer.flows.keys() == expected.keys()
+    for key, view in observer.flows.items():
+        known = expected[key]
+        for name in FlowView.__slots__:
+            if name not in ("full_sizes", "rate"):
+                assert getattr(view, name) == getattr(known, name), (key, name)
+        assert all(view.rate.get(span, 0) >= n for span, n in known.rate.items())
+    for src, dst in {key[:2] for key in expected}:
+        assert observer.heard[src, dst] == max(v.last_ns for k, v in expected.items() if k[:2] == (src, dst))
+
+
+@pytest.mark.parametrize("batch_frames", [1, 37, 100_000])
+def test_synthetic_flows_are_counted_as_one_by_one(tmp_path: Path, batch_frames: int) -> None:
+    path = tmp_path / "x.pcap"
+    packets = 400 if batch_frames == 1 else 4000
+    generate(path, Traffic(packets=packets, pairs=40, hosts=6, operations=OPERATIONS, ecn=0.1, loss=0.02))
+    observer, rows = _seen(path, batch_frames)
+    _same(observer, rows)
+
+
+_PACKET = st.fixed_dictionaries(
+    {
+        "opcode": st.sampled_from(
+            ["RC_SEND_FIRST", "RC_SEND_ONLY", "RC_ACKNOWLEDGE", "UC_SEND_MIDDLE", "CNP"]
+        ),
+        "src": st.sampled_from(["10.0.0.1", "10.0.0.2"]),
+        "dst": st.sampled_from(["10.0.0.1", "10.0.0.3"]),
+        "dest_qpn": st.integers(2, 4),
+        "psn": st.integers(0, 9),
+        "dscp": st.integers(0, 2),
+        "ecn": st.integers(0, 3),
+        "becn": st.integers(0, 1),
+        "sport": st.integers(0xC000, 0xC002),
+        "size": st.sampled_from([0, 256, 1024]),
+    }
+)
+
+
+@given(st.lists(_PACKET, min_size=1, max_size=40), st.integers(1, 50))
+@settings(max_examples=60)
+def test_any_flows_are_counted_as_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory, packets: list[dict[str, object]], batch_frames: int
+) -> None:
+    path = tmp_path_factory.mktemp("flows") / "x.pcapng"
+    with PcapngWriter(path) as writer:
+        for n, packet in enumerate(packets):
+            fields = {k: v for k, v in packet.items() if k != "size"}
+            small = fields["opcode"] in ("RC_ACKNOWLEDGE", "CNP")
+            fields["payload"] = b"" if small else bytes(int(str(packet["size"])))
+            if fields["opcode"] == "CNP":
+                del fields["becn"]
+            writer.write(build_frame(**fields), 1_700_000_000_000_000_000 + n * 400_000)  # type: ignore[arg-type]
+    observer, rows = _seen(path, batch_frames)
+    _same(observer, rows)
+    for view in observer.flows.values():
+        full = {"RC_SEND_FIRST", "UC_SEND_MIDDLE"}
+        mine = [r for r in rows if (r["src"], r["dst"], r["dest_qpn"]) == (view.src, view.dst, view.dest_qpn)]
+        sizes = Counter(r["payload_length"] for r in mine if r["opcode"] in full)
+        # In a batch the smallest and the largest are kept.
+        assert set(view.full_sizes) <= set(sizes)
+        if sizes:
+            assert {min(sizes), max(sizes)} <= set(view.full_sizes)  # type: ignore[type-var]
+
+
+@given(st.lists(st.integers(-5, 5), max_size=30))
+def test_sorted_runs(values: list[int]) -> None:
+    array = np.array(values, np.int64)
+    assert distinct(array).tolist() == sorted(set(values))
+    found, at = first_of_each(array)
+    assert found.tolist() == sorted(set(values))
+    assert at.tolist() == [values.index(v) for v in found.tolist()]
+    ordered = np.sort(array)
+    assert [ordered[i] for i in starts(ordered)] == sorted(set(values))

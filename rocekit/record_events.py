@@ -324,9 +324,10 @@ class Lines:
             more = f',"opcode":"{WC_OPCODES.get(opcode, f"OPCODE_{opcode}")}"'
             if opcode >= 128 or opcode in (2, 3, 4):
                 more += f',"byte_len":{byte_len}'
-            if flags & _WITH_IMM:
+            # rxe sets the flags for what was sent as well, where they tell nothing.
+            if opcode >= 128 and flags & _WITH_IMM:
                 more += f',"imm":{imm}'
-            elif flags & _WITH_INV:
+            elif opcode >= 128 and flags & _WITH_INV:
                 more += f',"invalidate_rkey":{self._key(imm)}'
             if opcode >= 128 and qp.transport == "UD" and src_qpn:
                 more += f',"src_qpn":{src_qpn}'

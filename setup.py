@@ -1,7 +1,7 @@
 """Compiles what is better compiled, where that can be done.
 
-The loops over packets need Cython and a C compiler; without, the same modules run as they are. The types stand
-beside the modules, in their .pxd files. What `rocekit record` puts into programs needs a C compiler and
+The loops over packets need Cython and a C compiler; without, the same modules run as they are. The types
+stand beside the modules, in their .pxd files. What `rocekit record` puts into programs needs a C compiler and
 rdma-core's headers; without, it is built when it is first used. Everything else is in pyproject.toml.
 """
 

@@ -196,7 +196,7 @@ class FlowTable:
         self._note_sizes(column["size"], packets, rows[place], by_flow, opcode[place], frame[place])
         kind = _KIND_OF[opcode]
         has_ecn = bool((tclass & 3).any() or (kind == 2).any())
-        if has_ecn:
+        if has_ecn or (packets.becn[rows] != 0).any():
             self._note_marks(column, packets, rows, flow, kind, tclass, frame)
         self._ecn = self._ecn or has_ecn
         if self._ecn:

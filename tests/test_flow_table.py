@@ -14,13 +14,13 @@ from rocekit import wire
 from rocekit.arrays import distinct, first_of_each, starts
 from rocekit.build import build_frame
 from rocekit.capture import PcapngWriter, open_capture
-from rocekit.decode import Decoder
+from rocekit.decode import Decoder, Row
 from rocekit.flow_table import RATE_NS
 from rocekit.generate import OPERATIONS, Traffic, generate
 from rocekit.observe import FlowView, Observer
 
 
-def _seen(path: Path, batch_frames: int) -> tuple[Observer, list[dict[str, object]]]:
+def _seen(path: Path, batch_frames: int) -> tuple[Observer, list[Row]]:
     """The observer after the capture, and the packets as rows."""
     decoder, observer, rows = Decoder(), Observer(), []
     with open_capture(path, batch_frames=batch_frames) as reader:
@@ -31,7 +31,7 @@ def _seen(path: Path, batch_frames: int) -> tuple[Observer, list[dict[str, objec
     return observer, rows
 
 
-def _counted(rows: list[dict[str, object]]) -> dict[tuple[str, str, int], FlowView]:
+def _counted(rows: list[Row]) -> dict[tuple[str, str, int], FlowView]:
     """The flows, one packet after the other."""
     views: dict[tuple[str, str, int], FlowView] = {}
     ecn = False
@@ -67,7 +67,7 @@ def _counted(rows: list[dict[str, object]]) -> dict[tuple[str, str, int], FlowVi
     return views
 
 
-def _same(observer: Observer, rows: list[dict[str, object]]) -> None:
+def _same(observer: Observer, rows: list[Row]) -> None:
     expected = _counted(rows)
     assert observer.flows.keys() == expected.keys()
     for key, view in observer.flows.items():

@@ -176,8 +176,8 @@ def test_the_extended_calls_are_seen(out: Path) -> None:
         )
     ]
     assert Counter(c["opcode"] for c in journal.of("wc_polled")) == {"SEND": 5, "RECV": 5}
-    immediates = [c["imm"] for c in journal.of("wc_polled") if c["opcode"] == "RECV"]
-    assert sorted(int.from_bytes(i.to_bytes(4, "big"), sys.byteorder) for i in immediates) == list(range(5))
+    assert [e["imm"] for e in posted if e["opcode"] == "SEND_WITH_IMM"] == list(range(5))
+    assert [c["imm"] for c in journal.of("wc_polled") if c["opcode"] == "RECV"] == list(range(5))
 
 
 @pytest.mark.parametrize("name", WHOLE)

@@ -15,9 +15,11 @@ ENHANCED_PACKET_LEAST = 32  # an enhanced packet block around no bytes
 
 def _word(buffer: memoryview, at: int, big_endian: bool) -> int:
     """The 32-bit number at a place, aligned or not."""
+    # Compiled, a byte shifted as it is would be a C int, and its highest bit a sign.
+    first, second, third, fourth = buffer[at], buffer[at + 1], buffer[at + 2], buffer[at + 3]
     if big_endian:
-        return buffer[at] << 24 | buffer[at + 1] << 16 | buffer[at + 2] << 8 | buffer[at + 3]
-    return buffer[at + 3] << 24 | buffer[at + 2] << 16 | buffer[at + 1] << 8 | buffer[at]
+        return first << 24 | second << 16 | third << 8 | fourth
+    return fourth << 24 | third << 16 | second << 8 | first
 
 
 def walk_pcap(

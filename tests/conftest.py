@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # No deadlines: the machines that run this are slow at times. A failure prints the blob that repeats it.
 settings.register_profile("rocekit", deadline=None, print_blob=True)
-# The same examples in every run: what fails there is the change's doing. Elsewhere the examples are new each time.
+# The same examples in every run: what fails there is the change's doing. Elsewhere they are new each time.
 settings.register_profile(
     "ci",
     parent=settings.get_profile("rocekit"),

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import soft_lab_inside
+from conftest import long_lab
 
 from rocekit import lab
 from rocekit.analysis import analyze
@@ -28,6 +29,7 @@ CLEAN = [name for name, c in CONVERSATIONS.items() if not c.faults and c.netem i
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One boot for all of this file."""
+    long_lab()
     lacking = lab.missing()
     if lacking:
         pytest.skip(f"the lab is missing: {'; '.join(lacking)}")

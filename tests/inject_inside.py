@@ -144,6 +144,12 @@ def mistakes() -> dict[str, Any]:
     return facts
 
 
+def both_ends(netem: str | None) -> None:
+    """Cut one way only, the server, whose SENDs go unanswered, may give up first and tell the client so."""
+    for end in (A, B):
+        set_netem(end, netem)
+
+
 def interrupted() -> dict[str, Any]:
     """Everything that can go wrong in the middle. 1,000,000 iterations do not end by themselves."""
     facts: dict[str, Any] = {}
@@ -151,7 +157,7 @@ def interrupted() -> dict[str, Any]:
         "server killed": lambda server, client: server.process.kill(),
         "server terminated": lambda server, client: server.process.terminate(),
         "client interrupted": lambda server, client: client.process.send_signal(signal.SIGINT),
-        "wire cut": lambda server, client: set_netem(A, "loss 100%"),
+        "wire cut": lambda server, client: both_ends("loss 100%"),
     }
     for name, ending in endings.items():
         stem = name.replace(" ", "-")
@@ -162,7 +168,7 @@ def interrupted() -> dict[str, Any]:
         began = wait_for(lambda path=paths["client"]: path.exists() and path.stat().st_size > 20_000, 100)  # type: ignore[misc]
         ending(left, right)
         facts[name] = {"began": began, "client": right.end(), "server": left.end()}
-        set_netem(A, None)
+        both_ends(None)
         for path in paths.values():
             if path.exists():
                 shutil.copy(path, OUT)

@@ -18,7 +18,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -87,11 +89,17 @@ def inside() -> None:
     result: dict[str, dict[str, list[float]]] = {name: {"plain": [], "recorded": []} for name in PROGRAMS}
     out = Path(os.environ["ROCEKIT_LAB_OUT"])
     work = Path(tempfile.mkdtemp())
+    from lab_forks import Forks
+    from lab_record_inside import recorded
+
+    from rocekit.lab import jobs
+
+    starters = {"plain": vars(jobs)["_shell"], "recorded": recorded(Forks())}
     for turn in range(LAB_ROUNDS):
         for name, (command, pattern) in PROGRAMS.items():
             ways = ["plain", "recorded"] if turn % 2 == 0 else ["recorded", "plain"]
             for way in ways:
-                text = _run_pair(command, way == "recorded", work)
+                text = _run_pair(command, starters[way], work)
                 found = re.search(pattern, text, re.MULTILINE)
                 if found and math.isfinite(float(found[1])) and float(found[1]):
                     result[name][way].append(float(found[1]))
@@ -99,15 +107,12 @@ def inside() -> None:
         (out / "result.json").write_text(json.dumps(result))
 
 
-def _run_pair(command: str, recorded: bool, work: Path) -> str:
+def _run_pair(command: str, start: Callable[..., Any], work: Path) -> str:
     """A server and a client; what the client printed."""
-    import lab_record_inside
-
     from rocekit.lab import jobs
 
     server = None
     with (work / "server.txt").open("wb") as server_text, (work / "client.txt").open("wb") as client_text:
-        start = lab_record_inside.Recorded if recorded else vars(jobs)["_shell"]
         try:
             server = start(f"{command} -d rxe1", dict(os.environ), server_text)
             vars(jobs)["_wait_until_listening"](server, 20.0)

@@ -5,17 +5,16 @@ One Python starts them all: it would take longer to load under emulation than th
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import STDOUT
 from typing import IO, Any
+
+from lab_forks import Forks, Run
 
 from rocekit.lab import jobs
 from rocekit.lab.jobs import Job
-from rocekit.record import Recorder
 from rocekit.record_build import interposer
 
 TIMEOUT = "-u 18"
@@ -114,52 +113,27 @@ JOBS = [
 ]
 
 
-class Recorded:
-    """A shell command under the recorder, in a process of its own; as much of Popen as the jobs use."""
+def recorded(forks: Forks) -> Callable[[str, dict[str, str], IO[bytes]], Run]:
+    """Starts a shell command under the recorder; its journal goes beside what it prints."""
 
-    def __init__(self, command: str, environment: dict[str, str], sink: IO[bytes]) -> None:
-        self.returncode: int | None = None
-        self.pid = os.fork()
-        if self.pid == 0:
-            status = 70
-            try:
-                os.setsid()
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-                os.dup2(sink.fileno(), 1)
-                os.dup2(sink.fileno(), 2)
-                os.environ.update(environment)
-                journal = Path(sink.name).with_suffix(".journal.jsonl")
-                result = Recorder(["/bin/bash", "-c", command], journal, interposer(), nicer=5).run()
-                status = 128 + result.signal if result.signal else result.status or 0
-            except BaseException as error:
-                os.write(2, f"recorder: {error!r}\n".encode())
-            finally:
-                os._exit(status)
+    def start(command: str, environment: dict[str, str], sink: IO[bytes]) -> Run:
+        journal = Path(sink.name).with_suffix(".journal.jsonl")
+        return forks.start(
+            *("record", "--quiet", "--output", str(journal), "--", "/bin/bash", "-c", command),
+            stdout=sink,
+            stderr=STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
 
-    def poll(self) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def wait(self, seconds: float | None = None) -> int:
-        end = None if seconds is None else time.monotonic() + seconds
-        while self.poll() is None:
-            if end is not None and time.monotonic() > end:
-                raise subprocess.TimeoutExpired("recorded", seconds or 0)
-            time.sleep(0.05)
-        assert self.returncode is not None
-        return self.returncode
-
-    def send_signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+    return start
 
 
 def main(arguments: list[str]) -> int:
-    vars(jobs)["_shell"] = Recorded
     interposer()
-    return jobs.main(arguments)
+    with Forks() as forks:
+        vars(jobs)["_shell"] = recorded(forks)
+        return jobs.main(arguments)
 
 
 if __name__ == "__main__":

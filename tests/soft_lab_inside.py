@@ -16,7 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import Any
+
+from lab_forks import Forks, Run
 
 from rocekit import inject
 from rocekit.endpoint import EndpointOptions, QpOptions
@@ -120,7 +123,7 @@ INJECTS = {
 }
 
 
-def inject_soft(name: str, out: Path) -> dict[str, object]:
+def inject_soft(name: str, out: Path, forks: Forks) -> dict[str, object]:
     """A scenario between a soft device and rxe1, the soft one as ``INJECTS`` says."""
     scenario, serves = INJECTS[name]
     over = soft_backend(capture=f"/tmp/{name}.pcapng")
@@ -131,29 +134,20 @@ def inject_soft(name: str, out: Path) -> dict[str, object]:
         journal=out / f"{name}.journal.jsonl",
     )
     size = 8 if scenario == "atomic" else SCENARIO_BYTES
-    command = [
-        str(Path(sys.executable).with_name("rocekit")),
-        "inject",
-        scenario,
-        "-d",
-        "rxe1",
-        "-u",
-        "18",
-        "--timeout",
-        str(PROGRAM_S),
-    ]
+    command = ["inject", scenario, "-d", "rxe1", "-u", "18", "--timeout", str(PROGRAM_S)]
     fact: dict[str, object] = {"name": name, "error": None}
-    program: subprocess.Popen[str] | None = None
+    program: Run | None = None
     try:
         if serves:
 
             def ready(ip: str) -> None:
                 nonlocal program
-                program = start(*command, "-n", str(COUNT), "-s", str(size), "-q", "2", ip)
+                more = ("-n", str(COUNT), "-s", str(size), "-q", "2", ip)
+                program = forks.start(*command, *more, stdout=PIPE, stderr=STDOUT)
 
             inject.serve(scenario, settings, ready=ready, make=over)
         else:
-            program = start(*command)
+            program = forks.start(*command, stdout=PIPE, stderr=STDOUT)
             assert program.stdout is not None
             program.stdout.readline()  # "listening"
             inject.call(RXE[4], Plan(scenario, size, COUNT, qps=2), settings, make=over)
@@ -173,7 +167,7 @@ def start(*command: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def end(program: subprocess.Popen[str]) -> tuple[int | None, str]:
+def end(program: subprocess.Popen[str] | Run) -> tuple[int | None, str]:
     try:
         said, _ = program.communicate(timeout=PROGRAM_S)
     except subprocess.TimeoutExpired:
@@ -237,10 +231,11 @@ def main() -> None:
     for name, conversation in CONVERSATIONS.items():
         if not wanted or any(name.startswith(word) for word in wanted):
             converse(conversation, out)
-    for name in INJECTS:
-        if not wanted or any(name.startswith(word) for word in wanted):
-            began = time.monotonic()
-            note(inject_soft(name, out), began, out)
+    with Forks() as forks:
+        for name in INJECTS:
+            if not wanted or any(name.startswith(word) for word in wanted):
+                began = time.monotonic()
+                note(inject_soft(name, out, forks), began, out)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ _CAPTURE_SUFFIXES: Final = (".gz", ".zst", ".pcapng", ".pcap", ".cap")
 
 T = TypeVar("T")
 Progress = Callable[[CaptureReader], None]
+Watch = Callable[[Packets], None]
 
 
 class Table(list[T], Generic[T]):
@@ -245,6 +246,7 @@ def analyze(
     progress: Progress | None = None,
     check_icrc: bool = True,
     plain: int | None = None,
+    watch: Watch | None = None,
 ) -> Analysis:
     """Analyse captures: one, or several of the same traffic.
 
@@ -255,6 +257,7 @@ def analyze(
         check_icrc: whether to verify every ICRC.
         plain: how many of the transfers to which nothing happened to keep, the slowest; the others are only
             counted, so that memory does not grow with the capture. None keeps all, as a journal does.
+        watch: called with every batch of packets, in the order in which they are judged.
 
     Raises:
         CaptureError: a file that is no capture or cannot be read at all.
@@ -275,8 +278,12 @@ def analyze(
         for packets in _read(captures[0], 0, decoder, summary, progress, tracker):
             observer.feed(packets)
             tracker.feed(packets)
+            if watch is not None:
+                watch(packets)
     else:
-        _feed_merged(captures, decoder, summary, progress, tracker, observer)
+        packets = _feed_merged(captures, decoder, summary, progress, tracker, observer)
+        if watch is not None:
+            watch(packets)
     tracker.finish()
     return conclude(tracker, observer, summary, journal, paths=tuple(str(c) for c in captures))
 
@@ -364,7 +371,7 @@ def _feed_merged(
     progress: Progress | None,
     tracker: Tracker,
     observer: Observer,
-) -> None:
+) -> Packets:
     """Several captures: every packet once, in the order of the aligned clocks."""
     mads: dict[int, Mad] = {}
     parts: list[Packets] = []
@@ -383,3 +390,4 @@ def _feed_merged(
         summary.first_ns, summary.last_ns = int(merged.time_ns[0]), int(merged.time_ns[-1])
     observer.feed(packets)
     tracker.feed(packets, mads)
+    return packets

@@ -16,7 +16,7 @@ from rocekit.analysis import Analysis, analyze
 from rocekit.errors import CaptureError, JournalError
 
 if TYPE_CHECKING:
-    from rocekit.analysis import Progress
+    from rocekit.analysis import Progress, Watch
     from rocekit.capture import CaptureReader
 
 _COLOURS: dict[str, dict[str, Any]] = {
@@ -43,14 +43,24 @@ def emit(document: Any) -> None:
 
 
 def load(
-    files: Sequence[Path], journals: Sequence[Path], *, check_icrc: bool = True, plain: int | None = None
+    files: Sequence[Path],
+    journals: Sequence[Path],
+    *,
+    check_icrc: bool = True,
+    plain: int | None = None,
+    watch: Watch | None = None,
 ) -> Analysis:
     """Analyse files with a progress bar where one helps."""
     # What an analysis makes stays until the process ends: to look for garbage in it is in vain.
     gc.disable()
     with _bar(files) as progress:
         return analyze(
-            *files, journals=journals or None, progress=progress, check_icrc=check_icrc, plain=plain
+            *files,
+            journals=journals or None,
+            progress=progress,
+            check_icrc=check_icrc,
+            plain=plain,
+            watch=watch,
         )
 
 

@@ -15,6 +15,7 @@ import click
 
 COMMANDS: dict[str, str] = {
     "analyze": "rocekit.commands.analyze",
+    "completion": "rocekit.commands.completion",
     "decode": "rocekit.commands.decode",
     "devices": "rocekit.commands.devices",
     "doctor": "rocekit.commands.doctor",

@@ -1,14 +1,15 @@
-"""README.md tells the truth: every example in it gives what stands there.
+"""README.md and the pages of docs/ tell the truth: every example in them gives what stands there.
 
 A ``console`` block holds commands, each behind ``$ ``, and what they print; ``pycon`` blocks are a session at
-the Python prompt. Both run from the repository's root. Other blocks need rights, an interface or minutes, and
-are not run. ``python tests/test_readme.py`` writes anew what they print.
+the Python prompt. Both run from the repository's root, and each command once for all pages. Other blocks need
+rights, an interface or minutes, and are not run. ``python tests/test_readme.py`` writes anew what they print.
 """
 
 from __future__ import annotations
 
 import contextlib
 import doctest
+import functools
 import io
 import os
 import re
@@ -21,11 +22,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+PAGES = {str(page.relative_to(ROOT)): page for page in (README, *sorted((ROOT / "docs").glob("*.md")))}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(kind: str) -> list[str]:
-    return [text for name, text in BLOCK.findall(README.read_text()) if name == kind]
+def blocks(kind: str, page: Path) -> list[str]:
+    return [text for name, text in BLOCK.findall(page.read_text()) if name == kind]
 
 
 def commands(block: str) -> list[tuple[str, str]]:
@@ -60,39 +62,50 @@ def fixed(text: str) -> str:
     return re.sub(r"tshark \d+(\.\d+)+", "tshark X", text).strip()
 
 
-EXAMPLES = [example for block in blocks("console") for example in commands(block)]
+EXAMPLES = {
+    (page, command): printed
+    for page, path in PAGES.items()
+    for block in blocks("console", path)
+    for command, printed in commands(block)
+}
+ran = functools.cache(run)
 
 
 def test_there_are_examples() -> None:
-    """Each command that can run anywhere has one."""
-    shown = " ".join(command for command, _ in EXAMPLES)
+    """Each command that can run anywhere has one in the README."""
+    shown = " ".join(command for page, command in EXAMPLES if page == README.name)
     for name in ("analyze", "explain", "decode", "verify", "rules", "stats", "generate", "inject"):
         assert f"rocekit {name} " in shown, name
 
 
-@pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
-def test_a_command_prints_what_the_readme_says(command: str, printed: str) -> None:
+@pytest.mark.parametrize(("page", "command"), EXAMPLES, ids=[" ".join(example) for example in EXAMPLES])
+def test_a_command_prints_what_the_page_says(page: str, command: str) -> None:
     if "rocekit verify" in command and shutil.which("tshark") is None:
         pytest.skip("no tshark (apt-get install tshark)")
-    assert fixed(run(command)) == fixed(printed)
+    assert fixed(ran(command)) == fixed(EXAMPLES[page, command])
 
 
-def test_python_answers_what_the_readme_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sessions are one: later ones know the names of earlier ones."""
+@pytest.mark.parametrize("page", [name for name, path in PAGES.items() if blocks("pycon", path)])
+def test_python_answers_what_the_page_says(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page's sessions are one: later ones know the names of earlier ones."""
     monkeypatch.chdir(ROOT)
     told: list[str] = []
-    whole = "\n".join(blocks("pycon"))
-    test = doctest.DocTestParser().get_doctest(whole, {}, "README.md", None, 0)
+    whole = "\n".join(blocks("pycon", PAGES[page]))
+    test = doctest.DocTestParser().get_doctest(whole, {}, page, None, 0)
     doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=told.append)
     assert not told, "".join(told)
 
 
-def test_files_that_it_names_are_there() -> None:
-    text = README.read_text()
-    for name in set(re.findall(r"(?:pcaps|scripts|tests)/[\w./-]*\w", text)):
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_it_names_are_there(page: str) -> None:
+    text = PAGES[page].read_text()
+    for name in set(re.findall(r"(?:pcaps|scripts|tests|docs|benchmarks)/[\w./-]*\w", text)):
         assert (ROOT / name).exists(), name
-    for name in re.findall(r"\]\(([\w./-]+)\)", text):
-        assert (ROOT / name).exists(), name
+    for name, _, anchor in (link.partition("#") for link in re.findall(r"\]\(([\w./#-]+)\)", text)):
+        target = PAGES[page].parent / name if name else PAGES[page]
+        assert target.exists(), name
+        headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in headings, f"{name}#{anchor}"
 
 
 def rewrite() -> None:
@@ -100,14 +113,15 @@ def rewrite() -> None:
 
     def again(found: re.Match[str]) -> str:
         if found[1] == "console":
-            return "```console\n" + "".join(f"$ {c}\n{run(c)}" for c, _ in commands(found[2])) + "```"
+            return "```console\n" + "".join(f"$ {c}\n{ran(c)}" for c, _ in commands(found[2])) + "```"
         if found[1] == "pycon":
             return f"```pycon\n{session(found[2], names)}```"
         return found[0]
 
-    names: dict[str, object] = {}
     os.chdir(ROOT)
-    README.write_text(BLOCK.sub(again, README.read_text()))
+    for page in PAGES.values():
+        names: dict[str, object] = {}
+        page.write_text(BLOCK.sub(again, page.read_text()))
 
 
 def session(block: str, names: dict[str, object]) -> str:
@@ -118,7 +132,7 @@ def session(block: str, names: dict[str, object]) -> str:
         lines += [f">>> {first}", *(f"... {line}" for line in rest)]
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(example.source, "README.md", "single"), names)
+            exec(compile(example.source, "<page>", "single"), names)
         lines += printed.getvalue().splitlines()
     return "".join(f"{line}\n" for line in lines)
 

@@ -44,6 +44,13 @@ def journal_option(command: F) -> F:
     )(command)
 
 
+def interfaces(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The network interfaces that a shell may complete to."""
+    import socket
+
+    return [name for _, name in socket.if_nameindex() if name.startswith(incomplete)]
+
+
 def print_json(document: object) -> None:
     """One JSON document on standard output, ended by a newline."""
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))

@@ -21,7 +21,7 @@ _PARTS = (
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=lambda ctx, param, text: names(text))
 @format_option
 def command(name: str | None, output: str) -> None:
     """List the problems that a finding can name, or explain the one called NAME.
@@ -51,6 +51,13 @@ def command(name: str | None, output: str) -> None:
         print_json(rule.to_dict())
     else:
         click.echo(explanation(rule))
+
+
+def names(beginning: str) -> list[str]:
+    """The rules whose names begin so, for a shell that completes."""
+    from rocekit.findings.rules import RULES
+
+    return [name for name in RULES if name.startswith(beginning)]
 
 
 def listing(rules: list[Rule]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocekit.commands import FILE, format_option, journal_option
+from rocekit.commands import FILE, format_option, interfaces, journal_option
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("interface", metavar="IFACE")
+@click.argument("interface", metavar="IFACE", shell_complete=interfaces)
 @click.option(
     "--duration", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after S seconds."
 )

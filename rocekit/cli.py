@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "record": "rocekit.commands.record",
     "rules": "rocekit.commands.rules",
     "stats": "rocekit.commands.stats",
+    "topology": "rocekit.commands.topology",
     "trace": "rocekit.commands.trace",
     "verify": "rocekit.commands.verify",
 }

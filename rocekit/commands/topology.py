@@ -1,0 +1,49 @@
+"""``rocekit topology``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rocekit.commands import FILE, journal_option
+
+
+@click.command()
+@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json", "dot"]),
+    default="text",
+    show_default=True,
+    help="Text to read, JSON for programs, or a graph for Graphviz.",
+)
+@click.option("--qps", is_flag=True, help="Every QP pair of every link; with dot, each QP is drawn.")
+@journal_option
+def command(files: tuple[Path, ...], output: str, qps: bool, journal: tuple[Path, ...]) -> None:
+    """Draw who talks to whom: hosts, QPs, the bytes of each link, and the shape they make.
+
+    Recognises ring, mesh, star, tree and pair. Three hosts that all talk to each other are a ring when the
+    data goes round one way, else a mesh. Bytes are payload on the wire, what was sent again included; of a
+    capture made at one host only that host's links show, so give several.
+
+    \b
+    Example:
+      rocekit topology x.pcapng
+      rocekit topology host1.pcap host2.pcap host3.pcap
+      rocekit topology x.pcapng --format dot | dot -Tsvg -o x.svg
+    """
+    from rocekit.commands.shared import coloured, emit, fail_on_damage, load
+    from rocekit.topology import topology
+
+    analysis = load(files, journal, plain=0)
+    found = topology(analysis)
+    if output == "json":
+        emit({"schema": "rocekit/1", "capture": analysis.capture.to_dict(), **found.to_dict()})
+    else:
+        from rocekit.report.topology import dot, text
+
+        drawn = dot(found, every=qps) if output == "dot" else text(found, style=coloured, every=qps)
+        click.echo(drawn)
+    fail_on_damage(analysis)

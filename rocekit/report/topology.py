@@ -1,0 +1,186 @@
+"""A topology for people: as text, and as a graph for Graphviz."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from rocekit.report.text import Style, columns, plain
+from rocekit.report.units import plural, qpn, short_size
+from rocekit.topology import RING, STAR, TREE
+
+if TYPE_CHECKING:
+    from rocekit.topology import Group, Link, QpPair, Topology
+
+#: QP pairs of a link that are listed without being asked for.
+SHOWN_QPS: Final = 4
+#: Hosts up to which a table of who sends what to whom is drawn.
+TABLE_HOSTS: Final = 16
+
+#: Inches between neighbours on a drawn circle: room for what stands at the edges.
+_APART: Final = 2.4
+
+
+def text(topology: Topology, *, style: Style = plain, every: bool = False) -> str:
+    """The shape, the links with their bytes and QPs, and who sends what to whom.
+
+    Args:
+        every: list all QP pairs of every link, however many there are.
+    """
+    if not topology.groups:
+        return "No connections."
+    carried = sum(sum(link.bytes) for link in topology.links)
+    lines = [
+        f"{plural(len(topology.hosts), 'host')}, {plural(len(topology.links), 'link')}, "
+        f"{plural(topology.qps, 'QP')}, {short_size(carried)} of payload"
+    ]
+    for group in topology.groups:
+        lines += _group(group, style)
+    lines += ["", style("Links", "title"), *_links(topology, every)]
+    if len(topology.links) > 1:
+        lines.append(f"  the busiest carries ×{topology.imbalance:.2f} of the mean")
+    if 2 < len(topology.hosts) <= TABLE_HOSTS:
+        lines += ["", style("From row to column", "title"), *_table(topology)]
+    return "\n".join(lines)
+
+
+def _group(group: Group, style: Style) -> list[str]:
+    hosts = group.hosts
+    name = style(group.shape, "title")
+    if group.shape == RING:
+        way = ", the data goes round this way" if group.one_way else ", data goes both ways"
+        arrow = " → " if group.one_way else " ⇄ "
+        return [f"{name} of {len(hosts)}: {arrow.join((*hosts, hosts[0]))}{way}"]
+    if group.shape != STAR:
+        return [f"{name} of {len(hosts)}: {', '.join(hosts)}"]
+    lines = [f"{name} of {len(hosts)}: {hosts[0]} in the middle of {', '.join(hosts[1:])}"]
+    if group.passes is not None:
+        lines.append(
+            style(f"  the data passes through, {' → '.join(group.passes)}, as it does in a ring", "dim")
+        )
+    lines.append(style(f"  so looks any capture made at {hosts[0]}: give those of the others with it", "dim"))
+    return lines
+
+
+def _links(topology: Topology, every: bool) -> list[str]:
+    rows = [("", "", "", "→", "←", "both", "× mean")]
+    for link in topology.links:
+        there, back = link.bytes
+        rows.append(
+            (
+                link.a,
+                _arrow(link),
+                link.b,
+                short_size(there),
+                short_size(back),
+                short_size(there + back),
+                f"{link.load:.2f}",
+            )
+        )
+        shown = link.qps if every or len(link.qps) <= SHOWN_QPS else link.qps[:SHOWN_QPS]
+        rows += [_qps(q) for q in shown]
+        if len(shown) < len(link.qps):
+            rows.append(("", "…", f"{len(link.qps) - len(shown)} more QP pairs (--qps)", "", "", "", ""))
+    return columns(rows, right=frozenset({3, 4, 5, 6}))
+
+
+def _qps(q: QpPair) -> tuple[str, str, str, str, str, str, str]:
+    there, back = q.bytes
+    arrow = "–" if None in (q.a_qpn, q.b_qpn) else "⇄"
+    sizes = short_size(there), short_size(back), short_size(there + back)
+    return (f"  {qpn(q.a_qpn)}", arrow, f"  {qpn(q.b_qpn)}", *sizes, q.transport)
+
+
+def _arrow(link: Link) -> str:
+    to = link.to
+    return "⇄" if to is None or link.a == link.b else "→" if to == link.b else "←"
+
+
+def _table(topology: Topology) -> list[str]:
+    hosts = topology.hosts
+    rows = [["", *hosts]]
+    for src in hosts:
+        cells = (topology.sent(src, dst) for dst in hosts)
+        rows.append([src, *(short_size(n) if n else "·" for n in cells)])
+    return columns(rows, right=frozenset(range(1, len(hosts) + 1)))
+
+
+def dot(topology: Topology, *, every: bool = False) -> str:
+    """The topology in Graphviz's language: an edge for each direction, as wide as its share of the bytes.
+
+    Args:
+        every: draw the QPs inside their hosts, and the edges between QPs.
+    """
+    # Hosts with their QPs inside are clusters, which only fdp places.
+    tree = [group.shape for group in topology.groups] == [TREE]
+    engine = "fdp, K=1.6" if every else "dot" if tree else "neato"
+    places = {} if every or tree else _places(topology.groups)
+    lines = [
+        "digraph rocekit {",
+        f"  graph [layout={engine}, splines=true, outputorder=edgesfirst];",
+        '  node [shape=box, style="rounded,filled", fillcolor=white, fontname=Helvetica];',
+        "  edge [fontname=Helvetica, fontsize=10, arrowsize=0.6];",
+    ]
+    qps = topology.qps_of
+    for host in topology.hosts:
+        if every:
+            lines.append(f"  subgraph {_quoted('cluster ' + host)} {{ label={_quoted(host)};")
+            for number in _ends(topology, host):
+                lines.append(f"    {_node(host, number)} [label={_quoted(qpn(number))}];")
+            lines.append("  }")
+        else:
+            label = f"{host}\n{plural(len(qps[host]), 'QP')}"
+            place = f', pos="{places[host]}!"' if places else ""
+            lines.append(f"  {_quoted(host)} [label={_quoted(label)}{place}];")
+    most = max((n for link in topology.links for n in link.bytes), default=0) or 1
+    for link in topology.links:
+        if every:
+            for q in link.qps:
+                a, b = _node(link.a, q.a_qpn), _node(link.b, q.b_qpn)
+                lines += _edges(a, b, q.bytes, q.packets, most)
+        else:
+            lines += _edges(_quoted(link.a), _quoted(link.b), link.bytes, link.packets, most)
+    return "\n".join([*lines, "}"])
+
+
+def _places(groups: Iterable[Group]) -> dict[str, str]:
+    """Where hosts stand, in inches: each group on a circle in its order, a star's hub in the middle."""
+    places: dict[str, str] = {}
+    left = 0.0
+    for group in groups:
+        rim = group.hosts[1:] if group.shape == STAR else group.hosts
+        radius = max(_APART / 2, len(rim) * _APART / (2 * math.pi)) if len(group.hosts) > 1 else 0.0
+        if group.shape == STAR:
+            places[group.hosts[0]] = f"{left + radius:.2f},0"
+        for i, host in enumerate(rim):
+            angle = math.pi / 2 - 2 * math.pi * i / len(rim)
+            places[host] = f"{left + radius * (1 + math.cos(angle)):.2f},{radius * math.sin(angle):.2f}"
+        left += 2 * radius + _APART
+    return places
+
+
+def _edges(a: str, b: str, carried: tuple[int, int], packets: tuple[int, int], most: int) -> list[str]:
+    ways = zip(((a, b), (b, a)), carried, packets, strict=True)
+    return [
+        f"  {src} -> {dst} [label={_quoted(short_size(n) if n else '')}, penwidth={1 + 3 * n / most:.2f}];"
+        for (src, dst), n, seen in ways
+        if seen
+    ]
+
+
+def _ends(topology: Topology, host: str) -> list[int | None]:
+    found: set[int | None] = set()
+    for link in topology.links:
+        for q in link.qps:
+            found |= {number for ip, number in ((link.a, q.a_qpn), (link.b, q.b_qpn)) if ip == host}
+    return sorted(found, key=lambda number: -1 if number is None else number)
+
+
+def _node(host: str, number: int | None) -> str:
+    return _quoted(f"{host} {qpn(number)}")
+
+
+def _quoted(words: str) -> str:
+    escaped = words.replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

@@ -50,9 +50,10 @@ def test_words_are_faults_too() -> None:
         ("- {qpn: 1, psn: 0, type: drop}", "line 2: psn is counted from 1, not 0"),
         ("- {type: drop, rate: 200%}", "line 2: rate is a chance from 0 to 1"),
         ("- {type: drop, psn: 1, rate: 2%}", "line 2: a fault has either psn or rate"),
-        ("- {qpn: 1, psn: 4, type: drop", "line 2: a fault in braces ends with }"),
+        ("- {qpn: 1, psn: 4, type: drop", "line 3: no YAML: expected ',' or '}'"),
         ("faults: 7", "line 2: expected a list of faults"),
-        ("- {qpn}", "line 2: expected key: value, not 'qpn'"),
+        ("- {qpn}", "line 2: qpn has no value"),
+        ("- 7", "line 2: a fault is written as key: value"),
         ("- {qpn: 1, qpn: 2, psn: 4, type: drop}", "line 2: qpn is there twice"),
     ],
 )

@@ -10,8 +10,7 @@
       iter: 2
     - {type: reorder, rate: 1%}
 
-and ``qpn=1,psn=4,type=drop`` or ``drop=2%``. The part of YAML that is read is just this: a list of flat
-mappings.
+and ``qpn=1,psn=4,type=drop`` or ``drop=2%``.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from typing import Final
 
 from rocekit.errors import ScenarioError
 from rocekit.soft.faults import TYPES, Fault
+from rocekit.yaml_file import Value, parse_yaml, read_yaml
 
 #: Key in a file to attribute of :class:`Fault`.
 KEYS: Final = {
@@ -43,48 +43,30 @@ def read_faults(path: str | Path) -> tuple[Fault, ...]:
     Raises:
         ScenarioError: the file cannot be read, or a line is not a fault: file, line, and what was expected.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return parse_faults(text, str(path))
+    return _faults(read_yaml(path))
 
 
 def parse_faults(text: str, name: str = "faults") -> tuple[Fault, ...]:
     """The faults in a YAML text; errors as for :func:`read_faults`."""
-    faults: list[Fault] = []
-    pending: dict[str, object] = {}
-    began = 0
+    return _faults(parse_yaml(text, name))
 
-    def finish() -> None:
-        if pending:
-            faults.append(_fault(pending, f"{name}: line {began}"))
-            pending.clear()
 
-    for number, raw in enumerate(text.splitlines(), start=1):
-        line = raw.split("#", 1)[0].rstrip()
-        if not line.strip() or line.strip() in ("---", "..."):
-            continue
-        where = f"{name}: line {number}"
-        body = line.strip()
-        if body.startswith("- ") or body == "-":
-            finish()
-            began = number
-            body = body[1:].strip()
-            if body.startswith("{"):
-                if not body.endswith("}"):
-                    raise ScenarioError(f"{where}: a fault in braces ends with }} on the same line")
-                for pair in body[1:-1].split(","):
-                    if pair.strip():
-                        _take(pair, ":", pending, where)
-                finish()
-                continue
-            if not body:
-                continue
-        elif not (line[0].isspace() and began):
-            raise ScenarioError(f"{where}: expected a list of faults, as - {{qpn: 1, psn: 4, type: drop}}")
-        _take(body, ":", pending, where)
-    finish()
+def _faults(document: Value | None) -> tuple[Fault, ...]:
+    if document is None:
+        return ()
+    if not isinstance(document.content, list):
+        raise document.wrong("expected a list of faults, as - {qpn: 1, psn: 4, type: drop}")
+    faults = []
+    for entry in document.content:
+        values: dict[str, object] = {}
+        for key, value in entry.mapping(KEYS, "a fault").items():
+            _take(
+                key,
+                "" if value.content is None else str(value.content),
+                values,
+                f"{value.file}: line {value.line}",
+            )
+        faults.append(_fault(values, f"{entry.file}: line {entry.line}"))
     return tuple(faults)
 
 
@@ -101,19 +83,19 @@ def fault_from_words(words: str) -> Fault:
         if key in TYPES and equals:
             values |= {"type": key, "rate": _number(value, "rate", where)}
         else:
-            _take(pair, "=", values, where)
+            if not equals or not value:
+                raise ScenarioError(f"{where}: expected key=value, not {pair.strip()!r}")
+            if key not in KEYS:
+                raise ScenarioError(f"{where}: no key {key!r}; a fault has {', '.join(KEYS)}")
+            if key in values:
+                raise ScenarioError(f"{where}: {key} is there twice")
+            _take(key, value, values, where)
     return _fault(values, where)
 
 
-def _take(pair: str, separator: str, into: dict[str, object], where: str) -> None:
-    key, found, value = (part.strip() for part in pair.partition(separator))
-    if not found or not value:
-        raise ScenarioError(f"{where}: expected key{separator} value, not {pair.strip()!r}")
-    if key not in KEYS:
-        raise ScenarioError(f"{where}: no key {key!r}; a fault has {', '.join(KEYS)}")
-    if key in into:
-        raise ScenarioError(f"{where}: {key} is there twice")
-    value = value.strip("'\"")
+def _take(key: str, value: str, into: dict[str, object], where: str) -> None:
+    if not value:
+        raise ScenarioError(f"{where}: {key} has no value")
     if key in _INTEGERS:
         try:
             into[key] = int(value, 0)

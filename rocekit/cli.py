@@ -15,6 +15,7 @@ import click
 
 COMMANDS: dict[str, str] = {
     "analyze": "rocekit.commands.analyze",
+    "annotate": "rocekit.commands.annotate",
     "completion": "rocekit.commands.completion",
     "decode": "rocekit.commands.decode",
     "devices": "rocekit.commands.devices",

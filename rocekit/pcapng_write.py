@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
 from types import TracebackType
@@ -31,6 +32,7 @@ class PcapngWriter:
         linktype: LINKTYPE of frames given to :meth:`write`.
         snaplen: what the interface says was its limit, bytes.
         interface_name: what the interface says it was called.
+        comments: on the capture as a whole.
 
     Raises:
         CaptureError: the file cannot be written (also from every method).
@@ -43,6 +45,7 @@ class PcapngWriter:
         *,
         snaplen: int = 262144,
         interface_name: str | None = None,
+        comments: Sequence[str] = (),
     ) -> None:
         self._snaplen = snaplen
         self._interface_name = interface_name
@@ -62,6 +65,7 @@ class PcapngWriter:
         self.frames = 0
         """Frames written so far."""
         options = _option(4, _application().encode())  # shb_userappl
+        options += b"".join(_option(OPT_COMMENT, _text(comment)) for comment in comments)
         self._block(SECTION_HEADER, Struct("<IHHq").pack(0x1A2B3C4D, 1, 0, -1) + options + _END)
         self._interface(linktype)
 
@@ -81,18 +85,26 @@ class PcapngWriter:
         )
         body += frame + bytes(-size % 4)
         if comment is not None:
-            text = comment.encode()[:0xFFFF].decode(errors="ignore").encode()
-            body += _option(OPT_COMMENT, text) + _END
+            body += _comments([comment])
         self._block(ENHANCED_PACKET, body)
         self.frames += 1
 
-    def write_batch(self, batch: FrameBatch) -> None:
-        """Writes every frame of a batch, in order. Times before the epoch, which pcapng has not, become 0."""
+    def write_batch(self, batch: FrameBatch, comments: Sequence[Sequence[str]] | None = None) -> None:
+        """Writes every frame of a batch, in order. Times before the epoch, which pcapng has not, become 0.
+
+        Args:
+            comments: those of each frame.
+        """
         count = len(batch)
         if not count:
             return
         padded = batch.caplen + 3 & ~3
         total = padded + ENHANCED_PACKET_LEAST
+        options: list[bytes] = []
+        if comments is not None:
+            options = [_comments(texts) for texts in comments]
+            sizes = np.array([len(option) for option in options], np.int64)
+            total = total + sizes
         after = np.cumsum(total)
         place = after - total
         kinds = {kind: self._interface(kind) for kind in np.unique(batch.linktype).tolist()}
@@ -124,6 +136,14 @@ class PcapngWriter:
             out.data,
             (place + _EPB.size).tolist(),
         )
+        if options:
+            copy_frames(
+                memoryview(b"".join(options)),
+                (np.cumsum(sizes) - sizes).tolist(),
+                sizes.tolist(),
+                out.data,
+                (place + _EPB.size + padded).tolist(),
+            )
         self._put(out.data)
         self.frames += count
 
@@ -200,6 +220,17 @@ _END = bytes(4)  # opt_endofopt
 
 def _option(code: int, value: bytes) -> bytes:
     return Struct("<HH").pack(code, len(value)) + value + bytes(-len(value) % 4)
+
+
+def _comments(texts: Sequence[str]) -> bytes:
+    """The options of a packet with these comments; none without any."""
+    return b"".join(_option(OPT_COMMENT, _text(text)) for text in texts) + _END if texts else b""
+
+
+def _text(comment: str) -> bytes:
+    """A comment's bytes, as many as an option holds."""
+    text = comment.encode(errors="replace")
+    return text if len(text) <= 0xFFFF else text[:0xFFFF].decode(errors="ignore").encode()
 
 
 def _application() -> str:

@@ -1,0 +1,136 @@
+"""`rocekit annotate`: tshark shows what each packet is, and nothing else of the capture changes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from story import Story
+
+import rocekit
+from rocekit import cli
+from rocekit.annotate import annotate
+from rocekit.capture import open_capture
+from rocekit.pcapng_write import PcapngWriter
+
+LOSS = """
+a RC_SEND_ONLY 5 64
+a RC_SEND_ONLY 6 64  # lost on its way to B
+a RC_SEND_ONLY 7 64
+b NAK 6
+a RC_SEND_ONLY 6 64
+a RC_SEND_ONLY 7 64
+b ACK 7
+"""
+
+
+def run(*args: str | Path) -> Result:
+    return CliRunner().invoke(cli.rocekit, ["annotate", *map(str, args)])
+
+
+def error(result: Result) -> str:
+    assert result.exit_code == 1, result.output
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("rocekit: error: ")
+
+
+def comments(tshark: str, path: Path) -> dict[int, list[str]]:
+    """Each frame's comments as tshark reads them."""
+    out = subprocess.run(
+        [tshark, "-r", str(path), "-T", "json", "-e", "frame.number", "-e", "frame.comment"],
+        capture_output=True,
+        check=True,
+        timeout=120,
+    ).stdout
+    layers = [packet["_source"]["layers"] for packet in json.loads(out)]
+    return {int(layer["frame.number"][0]): layer.get("frame.comment", []) for layer in layers}
+
+
+def test_tshark_shows_what_each_packet_is_and_the_findings_that_name_it(tshark: str, tmp_path: Path) -> None:
+    story = Story("A created\nA modified state=RTS dest_qpn=0x12 sq_psn=5")
+    story.lines("A wr 1 SEND 64\nA wr 2 SEND 64\nA wr 3 SEND 64").lines(LOSS)
+    story.write_journal(tmp_path / "x.journal.jsonl")
+    source, out = story.write(tmp_path / "x.pcapng"), tmp_path / "out.pcapng"
+    result = run(source, out)
+    assert result.exit_code == 0, result.stderr
+    said = comments(tshark, out)
+    assert (
+        said[5][0]
+        == "WR 2 (transfer 1), PSN 6 again (2nd), after NAK in frame 4; SEND of 64 bytes, connection 0"
+    )
+    assert said[7][0].startswith("ACK to PSN 7, completes ")
+    (finding,) = (f for f in rocekit.analyze(source).findings if f.rule == "loss")
+    named = [frame for frame, texts in said.items() if f"warning: loss: {finding.title}" in texts]
+    assert sorted(finding.frames) == named
+
+
+def test_frames_times_and_the_comments_it_had_are_kept(tshark: str, tmp_path: Path) -> None:
+    story = Story("a RC_SEND_ONLY 5 64")
+    source, out = tmp_path / "x.pcapng", tmp_path / "out.pcapng"
+    other = bytes(12) + b"\x08\x06" + bytes(40)
+    with PcapngWriter(source) as writer:
+        writer.write(story.shots[0].data, 1_700_000_000_123_456_789, comment="seen at night")
+        writer.write(other, 1_700_000_001_000_000_001, wirelen=1500)
+    assert run(source, out).exit_code == 0
+    with open_capture(source) as one, open_capture(out) as two:
+        (a,), (b,) = list(one), list(two)
+        assert list(a.frames()) == list(b.frames())
+        for name in ("time_ns", "wirelen", "caplen", "linktype", "number"):
+            assert getattr(a, name).tolist() == getattr(b, name).tolist()
+    said = comments(tshark, out)
+    assert said[1][0] == "seen at night"
+    assert said[1][1].startswith("transfer 0, PSN 5")
+    assert said[2] == []
+
+
+def test_findings_of_no_frame_stand_on_the_capture_and_drops_are_told_on(tmp_path: Path) -> None:
+    source, out = tmp_path / "x.pcapng", tmp_path / "out.pcapng"
+    with PcapngWriter(source) as writer:
+        for shot in Story(LOSS).shots:
+            writer.write(shot.data, shot.time_ns)
+        writer.write_statistics(7, 12)
+    assert run(source, out).exit_code == 0
+    before, after = rocekit.analyze(source), rocekit.analyze(out)
+    assert [f.title for f in after.findings] == [f.title for f in before.findings]
+    loose = [f for f in before.findings if not f.frames]
+    assert loose
+    for finding in loose:
+        assert f"{finding.rule}: {finding.title}".encode() in out.read_bytes()[:4096]
+
+
+@pytest.mark.parametrize("name", ["ping-write-loss.pcapng", "blast-sr-rnr.pcap", "rping-ipv6-clean.pcap"])
+def test_what_is_annotated_analyses_to_the_same(pcaps: Path, name: str, tmp_path: Path) -> None:
+    analysis = rocekit.analyze(pcaps / name, journals=())
+    done = annotate(analysis, tmp_path / "out.pcapng")
+    again = rocekit.analyze(tmp_path / "out.pcapng")
+    assert done.frames == done.described == analysis.capture.counts.frames
+    assert again.transfers.to_dicts() == analysis.transfers.to_dicts()
+    assert again.findings.to_dicts() == analysis.findings.to_dicts()
+
+
+def test_wrong_use_is_said_in_one_line_and_leaves_no_file(tmp_path: Path) -> None:
+    source = Story(LOSS).write(tmp_path / "x.pcapng")
+    before = source.read_bytes()
+    assert "this is the file that is read" in error(run(source, source))
+    assert source.read_bytes() == before
+    assert "there is no folder" in error(run(source, tmp_path / "no" / "out.pcapng"))
+    assert "this is a folder" in error(run(source, tmp_path))
+    assert "there is no such file" in error(run(tmp_path / "absent", tmp_path / "out"))
+    assert "standard input cannot be" in error(run("-", tmp_path / "out"))
+    empty = tmp_path / "empty.pcapng"
+    PcapngWriter(empty).close()
+    assert "no RoCE packets" in error(run(empty, tmp_path / "out"))
+    nothing = tmp_path / "nothing"
+    nothing.touch()
+    assert "the file is empty" in error(run(nothing, tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_is_said_in_one_line(tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full")
+    assert "No space left on device" in error(run(Story(LOSS).write(tmp_path / "x.pcapng"), full))

@@ -1,15 +1,9 @@
 """The journal: what a program asked of verbs and what verbs told it, beside a capture of the packets.
 
 A journal is JSON Lines, one event a line, in the spirit of qlog. Every line has ``time_ns`` (whole
-nanoseconds since the epoch), ``clock``, ``host``, ``pid`` and ``event``; :data:`SCHEMA` says which further
-keys an event must and may have. The reader is forgiving (a bad line is reported and the rest is used,
+nanoseconds since the epoch), ``clock``, ``host``, ``pid`` and ``event``; ``journal_schema`` says which
+further keys an event must and may have. The reader is forgiving (a bad line is reported and the rest is used,
 unknown keys are kept), the writer is not (an unknown event or key is a mistake of the caller).
-
-The names of opcodes, statuses and CM events are those of ``ibv_wr_opcode``, ``ibv_wc_status``,
-``ibv_wc_opcode`` and ``rdma_cm_event_type``, without their prefixes.
-
-``rocekit record`` writes more of each event, and events of its own: what was destroyed, ``recording`` (a
-program began or ended), and what the journal is *not* able to tell: ``records_lost`` and ``not_recorded``.
 """
 
 from __future__ import annotations
@@ -20,278 +14,16 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import IO, Any, cast
 
 from rocekit.errors import JournalError
+from rocekit.journal_schema import CLOCK, SCHEMA, check, is_qp
 
-CLOCK = "realtime"
 _GZIP_MAGIC = b"\x1f\x8b"
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A type of value: ``words`` say what was expected of one that ``accepts`` refuses."""
-
-    words: str
-    accepts: Callable[[object], bool]
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_uint(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_str(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_hex(value: object) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        bytes.fromhex(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_qp(value: object) -> bool:
-    return isinstance(value, dict) and _is_str(value.get("device")) and _is_uint(value.get("qpn"))
-
-
-def _is_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def _is_sges(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(sge, dict) and all(_is_uint(sge.get(key)) for key in ("addr", "length", "lkey"))
-        for sge in value
-    )
-
-
-INT = Kind("a whole number", _is_int)
-UINT = Kind("a whole number from 0", _is_uint)
-BOOL = Kind("true or false", lambda value: isinstance(value, bool))
-STR = Kind("a string", _is_str)
-HEX = Kind("a string of hexadecimal bytes", _is_hex)
-QP = Kind('{"device": string, "qpn": number}', _is_qp)
-NAMES = Kind("a list of names", _is_names)
-SGES = Kind('a list of {"addr", "length", "lkey"}', _is_sges)
-
-
-@dataclass(frozen=True, slots=True)
-class EventSchema:
-    """The keys an event must have and those it may have beside them."""
-
-    required: Mapping[str, Kind]
-    optional: Mapping[str, Kind]
-
-    def kind(self, key: str) -> Kind | None:
-        return self.required.get(key) or self.optional.get(key)
-
-
-def _schema(required: dict[str, Kind], optional: dict[str, Kind]) -> EventSchema:
-    return EventSchema(MappingProxyType(required), MappingProxyType(optional))
-
-
-_RECEIVE = {"device": STR, "srq": UINT, "errno": INT, "unfinished": BOOL}
-
-_CM = {
-    "cm_id": UINT,
-    "listen_id": UINT,
-    "remote_qpn": UINT,
-    "qkey": UINT,
-    "responder_resources": UINT,
-    "initiator_depth": UINT,
-    "flow_control": UINT,
-    "retry_count": UINT,
-    "rnr_retry_count": UINT,
-    "srq": UINT,
-}
-
-SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
-    {
-        "mr_registered": _schema(
-            {"device": STR, "addr": UINT, "length": UINT, "lkey": UINT, "rkey": UINT},
-            {"access": NAMES, "host_addr": UINT},
-        ),
-        "mr_deregistered": _schema({"device": STR, "lkey": UINT, "rkey": UINT}, {}),
-        "qp_created": _schema(
-            {"qp": QP, "transport": STR},
-            {
-                "max_send_wr": UINT,
-                "max_recv_wr": UINT,
-                "max_send_sge": UINT,
-                "max_recv_sge": UINT,
-                "max_inline": UINT,
-                "sq_sig_all": BOOL,
-                "local_ip": STR,
-                "srq": UINT,
-                "extended": BOOL,
-            },
-        ),
-        "qp_destroyed": _schema({"qp": QP}, {}),
-        "qp_modified": _schema(
-            {"qp": QP},
-            {
-                "state": STR,
-                "dest_qpn": UINT,
-                "sq_psn": UINT,
-                "rq_psn": UINT,
-                "path_mtu": UINT,
-                "timeout": UINT,
-                "retry_cnt": UINT,
-                "rnr_retry": UINT,
-                "min_rnr_timer": UINT,
-                "dest_gid": STR,
-                "dest_ip": STR,
-                "local_ip": STR,
-                "qkey": UINT,
-                "access": NAMES,
-                "max_rd_atomic": UINT,
-                "max_dest_rd_atomic": UINT,
-                "port": UINT,
-                "gid_index": UINT,
-                "flow_label": UINT,
-                "traffic_class": UINT,
-                "hop_limit": UINT,
-                "errno": INT,
-            },
-        ),
-        "wr_posted": _schema(
-            {"qp": QP, "wr_id": UINT, "opcode": STR, "length": UINT},
-            {
-                "sges": SGES,
-                "remote_va": UINT,
-                "rkey": UINT,
-                "imm": UINT,
-                "invalidate_rkey": UINT,
-                "compare": UINT,
-                "swap_add": UINT,
-                "signaled": BOOL,
-                "inline": BOOL,
-                "fenced": BOOL,
-                "solicited": BOOL,
-                "dest_qpn": UINT,
-                "dest_ip": STR,
-                "qkey": UINT,
-                "errno": INT,
-                "unfinished": BOOL,
-                "psn": UINT,
-            },
-        ),
-        "recv_posted": _schema({"wr_id": UINT}, {"qp": QP, "sges": SGES, "length": UINT} | _RECEIVE),
-        "wc_polled": _schema(
-            {"qp": QP, "wr_id": UINT, "status": STR},
-            {
-                "opcode": STR,
-                "byte_len": UINT,
-                "vendor_err": UINT,
-                "imm": UINT,
-                "invalidate_rkey": UINT,
-                "src_qpn": UINT,
-            },
-        ),
-        "cm_event": _schema(
-            {"type": STR},
-            {
-                "status": INT,
-                "private_data": HEX,
-                "local_ip": STR,
-                "remote_ip": STR,
-                "local_port": UINT,
-                "remote_port": UINT,
-                "qp": QP,
-            }
-            | _CM,
-        ),
-        "cm_called": _schema(
-            {"call": STR},
-            {
-                "errno": INT,
-                "private_data": HEX,
-                "local_ip": STR,
-                "remote_ip": STR,
-                "local_port": UINT,
-                "remote_port": UINT,
-                "qp": QP,
-            }
-            | _CM,
-        ),
-        "kernel_cm": _schema(
-            {"type": STR},
-            {
-                "process": STR,
-                "text": STR,
-                "cm_id": UINT,
-                "local_id": UINT,
-                "remote_id": UINT,
-                "local_ip": STR,
-                "remote_ip": STR,
-                "local_port": UINT,
-                "remote_port": UINT,
-                "qpn": UINT,
-                "device": STR,
-                "state": STR,
-                "reason": STR,
-                "event_type": STR,
-                "status": INT,
-            },
-        ),
-        "async_event": _schema({"type": STR}, {"qp": QP, "device": STR, "port": UINT, "srq": UINT}),
-        "device_opened": _schema({"device": STR}, {"gids": NAMES}),
-        "ah_created": _schema(
-            {"device": STR}, {"dest_ip": STR, "local_ip": STR, "flow_label": UINT, "traffic_class": UINT}
-        ),
-        "srq_created": _schema({"device": STR, "srq": UINT}, {"max_wr": UINT, "max_sge": UINT}),
-        "mw_allocated": _schema({"device": STR, "rkey": UINT}, {"type": UINT}),
-        "mw_bound": _schema(
-            {"qp": QP, "rkey": UINT},
-            {
-                "wr_id": UINT,
-                "addr": UINT,
-                "length": UINT,
-                "old_rkey": UINT,
-                "mr_rkey": UINT,
-                "mr_lkey": UINT,
-                "access": NAMES,
-                "errno": INT,
-            },
-        ),
-        "mw_deallocated": _schema({"device": STR, "rkey": UINT}, {}),
-        "dm_allocated": _schema({"device": STR, "length": UINT}, {}),
-        "recording": _schema(
-            {"state": STR},
-            {
-                "program": STR,
-                "arguments": NAMES,
-                "forked_from": UINT,
-                "status": INT,
-                "signal": STR,
-                "version": STR,
-            }
-            | {"redacted": BOOL},
-        ),
-        "records_lost": _schema(
-            {"count": UINT},
-            {"sends": UINT, "receives": UINT, "completions": UINT, "others": UINT, "since_ns": UINT},
-        ),
-        "not_recorded": _schema({"what": STR}, {"device": STR, "qp": QP}),
-    }
-)
-
-_COMMON: Mapping[str, Kind] = MappingProxyType(
-    {"time_ns": UINT, "host": STR, "pid": UINT, "clock": STR, "mono_ns": UINT, "thread": UINT}
-)
-_MAY_LACK = frozenset({"clock", "mono_ns", "thread"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,31 +118,10 @@ def parse_event(line: object) -> Event:
     """
     if not isinstance(line, dict):
         raise ValueError("expected a JSON object")
-    values = {key: value for key, value in line.items() if value is not None}
-    name = values.pop("event", None)
-    schema = SCHEMA.get(name) if isinstance(name, str) else None
-    if schema is None:
-        shown = "no event" if name is None else f"event {name!r}"
-        raise ValueError(f"{shown}: expected one of {', '.join(SCHEMA)}")
-    for key, kind in _COMMON.items():
-        if key not in values:
-            if key in _MAY_LACK:
-                continue
-            raise ValueError(f"{name} without {key}: expected {kind.words}")
-        if not kind.accepts(values[key]):
-            raise ValueError(f"{key} of {name}: expected {kind.words}")
-    if values.pop("clock", CLOCK) != CLOCK:
-        raise ValueError(f"clock of {name}: expected {CLOCK!r}")
-    for key, kind in schema.required.items():
-        if key not in values:
-            raise ValueError(f"{name} without {key}: expected {kind.words}")
-    for key, value in values.items():
-        known = schema.kind(key)
-        if known is not None and not known.accepts(value):
-            raise ValueError(f"{key} of {name}: expected {known.words}")
+    name, values = check(line)
     time_ns, host, pid = values.pop("time_ns"), values.pop("host"), values.pop("pid")
     mono_ns, thread, qp = (values.pop(key, None) for key in ("mono_ns", "thread", "qp"))
-    place = (qp["device"], qp["qpn"]) if _is_qp(qp) else None
+    place = (qp["device"], qp["qpn"]) if is_qp(qp) else None
     return Event(time_ns, name, host, pid, place, values, mono_ns, thread)
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import record_ring
 from rocekit.errors import JournalError
-from rocekit.record_events import Lines, Process
+from rocekit.record_events import Lines
+from rocekit.record_lines import Process
 from rocekit.record_ring import RingFile, records
 
 if TYPE_CHECKING:

@@ -13,89 +13,29 @@ import json
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rocekit import record_ring as ring
 from rocekit import wire
 from rocekit.psn import MASK
-from rocekit.record_names import ACCESS, ASYNC_EVENTS, CALLS, QP_STATES, QP_TYPES, WC_OPCODES, WR_OPCODES
+from rocekit.record_lines import Process, access_names
+from rocekit.record_names import CALLS, WC_OPCODES, WR_OPCODES
+from rocekit.record_objects import SIGNALED, ObjectLines
 from rocekit.record_ring import Record
 
 if TYPE_CHECKING:
     from rocekit.record_redact import Redaction
 
-# enum ibv_send_flags and ibv_wc_flags, and the bits of enum ibv_qp_attr_mask that are told of.
-_FENCE, _SIGNALED, _SOLICITED, _INLINE = 1, 2, 4, 8
+# enum ibv_send_flags and ibv_wc_flags.
+_FENCE, _SOLICITED, _INLINE = 1, 4, 8
 _WITH_IMM, _WITH_INV = 2, 8
-_STATE, _ACCESS, _PORT, _QKEY, _AV, _MTU = 1 << 0, 1 << 3, 1 << 5, 1 << 6, 1 << 7, 1 << 8
-_TIMEOUT, _RETRY, _RNR_RETRY, _RQ_PSN, _RD_ATOMIC = 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13
-_MIN_RNR, _SQ_PSN, _DEST_RD_ATOMIC, _DEST_QPN = 1 << 15, 1 << 16, 1 << 17, 1 << 20
-
-_UNSEEN: Final = 0xFF
-"""The device number of a record that has none."""
 
 
-@dataclass(slots=True)
-class _Qp:
-    prefix: str
-    transport: str
-    signals_all: bool
-    local_ip: str | None = None
-    sq_psn: int | None = None
-
-
-@dataclass(slots=True)
-class Process:
-    """What is known of a process from its records so far.
-
-    Attributes:
-        devices: names by number. qps: by (device, QPN). handles: (local, remote) address by address handle.
-        parent: the process it was forked from, whose devices and QPs it may go on with.
-    """
-
-    host: str
-    pid: int
-    devices: dict[int, str] = field(default_factory=dict)
-    qps: dict[tuple[int, int], _Qp] = field(default_factory=dict)
-    handles: dict[int, tuple[str | None, str | None]] = field(default_factory=dict)
-    parent: Process | None = None
-
-    def device(self, number: int) -> str:
-        """A device's name, ``?`` when it was opened before the recording."""
-        name = self.devices.get(number)
-        if name is None:
-            return "?" if self.parent is None else self.parent.device(number)
-        return name
-
-    def qp(self, device: int, number: int) -> _Qp | None:
-        found = self.qps.get((device, number))
-        if found is None and self.parent is not None:
-            return self.parent.qp(device, number)
-        return found
-
-    def addresses(self, handle: int) -> tuple[str | None, str | None]:
-        """The local and the remote address of an address handle."""
-        found = self.handles.get(handle)
-        if found is None:
-            return (None, None) if self.parent is None else self.parent.addresses(handle)
-        return found
-
-
-class Lines:
-    """Journal lines out of the records of one process.
-
-    Args:
-        process: what is known of it; kept up to date.
-        redaction: what becomes of keys and addresses.
-        gids: a device's GIDs by its name, told when it is opened.
-    """
+class Lines(ObjectLines):
+    """Journal lines out of the records of one process; see ``LineMaker`` for the arguments."""
 
     def __init__(self, process: Process, redaction: Redaction | None = None, *, gids: Any = None) -> None:
-        self.process = process
-        self._redact = redaction
-        self._gids = gids
-        self._tail = f',"clock":"realtime","host":{json.dumps(process.host)},"pid":{process.pid}'
+        super().__init__(process, redaction, gids=gids)
         self._handlers = {
             ring.DEVICE: self._device,
             ring.QP_CREATED: self._qp_created,
@@ -113,8 +53,6 @@ class Lines:
             ring.NOT_COVERED: self._not_covered,
         }
 
-    # ------------------------------------------------------------------ putting together
-
     def of(self, record: Record) -> Iterator[str]:
         """The lines that a record becomes."""
         if record.type == ring.WC:
@@ -125,48 +63,6 @@ class Lines:
             yield self._recv(record)
         elif record.type in self._handlers:
             yield from self._handlers[record.type](record)
-
-    def _head(self, r: Record) -> str:
-        thread = f',"thread":{r.thread}' if r.thread else ""
-        return f'{{"time_ns":{r.real_ns},"mono_ns":{r.mono_ns}{self._tail}{thread}'
-
-    def event(self, r: Record, event: str, **fields: Any) -> str:
-        """A line of any event; a field that is None is left out."""
-        values = {key: value for key, value in fields.items() if value is not None}
-        more = json.dumps(values, separators=(",", ":"))[1:-1]
-        return f'{self._head(r)},"event":"{event}"{"," if more else ""}{more}}}'
-
-    def _name(self, device: int) -> str:
-        return self.process.device(device)
-
-    def _place(self, r: Record) -> dict[str, Any] | None:
-        return {"device": self._name(r.device), "qpn": r.number} if r.number else None
-
-    def _qp(self, r: Record) -> _Qp:
-        qp = self.process.qp(r.device, r.number)
-        if qp is None:  # it was there before the recording
-            qp = self.process.qps[r.device, r.number] = self._new_qp(r)
-        return qp
-
-    def _new_qp(self, r: Record) -> _Qp:
-        return _Qp(f',"qp":{{"device":{json.dumps(self._name(r.device))},"qpn":{r.number}}}', "", False)
-
-    def _key(self, key: int) -> int:
-        return key if self._redact is None else self._redact.key(key)
-
-    def _address(self, address: int) -> int:
-        return address if self._redact is None else self._redact.address(address)
-
-    def _sges(self, payload: bytes, at: int, count: int) -> tuple[str, int]:
-        """A list of SGEs in JSON, and their bytes in all."""
-        total = 0
-        parts = []
-        for k in range(count):
-            addr, length, lkey = ring.SGE.unpack_from(payload, at + 16 * k)
-            total += length
-            addr, lkey = self._address(addr), self._key(lkey)
-            parts.append(f'{{"addr":{addr},"length":{length},"lkey":{lkey}}}')
-        return f"[{','.join(parts)}]", total
 
     # ------------------------------------------------------------------ the data path
 
@@ -211,7 +107,7 @@ class Lines:
             more += ',"unfinished":true'
         if r.before != ring.NO_PSN and qp.sq_psn is not None and not error:
             more += f',"psn":{(qp.sq_psn + r.before) & MASK}'
-        signaled = "true" if flags & _SIGNALED or qp.signals_all else "false"
+        signaled = "true" if flags & SIGNALED or qp.signals_all else "false"
         if name.startswith("ATOMIC_") and not length:
             length = 8
         yield (
@@ -229,7 +125,7 @@ class Lines:
                 addr=self._address(addr),
                 length=size,
                 mr_lkey=self._key(lkey),
-                access=_access(imm),
+                access=access_names(imm),
             )
 
     def _recv(self, r: Record) -> str:
@@ -264,176 +160,16 @@ class Lines:
         name = wire.WC_STATUSES.get(status, f"STATUS_{status}")
         return f'{self._head(r)},"event":"wc_polled"{qp.prefix},"wr_id":{wr_id},"status":"{name}"{more}}}'
 
-    # ------------------------------------------------------------------ objects
-
-    def _device(self, r: Record) -> Iterator[str]:
-        name = r.payload.split(b"\0", 1)[0].decode(errors="replace")
-        self.process.devices[r.device] = name
-        yield self.event(r, "device_opened", device=name, gids=self._gids(name) if self._gids else None)
-
-    def _qp_created(self, r: Record) -> Iterator[str]:
-        kind, send_wr, recv_wr, send_sge, recv_sge, inline, srq, signals_all, extended, _error, covered = (
-            ring.QP_BODY.unpack_from(r.payload)
-        )
-        transport = QP_TYPES.get(kind, f"TYPE_{kind}")
-        qp = self.process.qps[r.device, r.number] = self._new_qp(r)
-        qp.transport, qp.signals_all = transport, bool(signals_all)
-        yield self.event(
-            r,
-            "qp_created",
-            qp=self._place(r),
-            transport=transport,
-            max_send_wr=send_wr,
-            max_recv_wr=recv_wr,
-            max_send_sge=send_sge,
-            max_recv_sge=recv_sge,
-            max_inline=inline,
-            sq_sig_all=bool(signals_all),
-            srq=srq or None,
-            extended=bool(extended),
-        )
-        if not covered:
-            yield self.event(
-                r, "not_recorded", what="work requests posted by the ibv_wr_* calls", qp=self._place(r)
-            )
-
-    def _qp_modified(self, r: Record) -> Iterator[str]:
-        values = ring.MODIFY_BODY.unpack_from(r.payload)
-        mask, state, dest_qpn, sq_psn, rq_psn, mtu, qkey, access = values[:8]
-        timeout, retry, rnr_retry, min_rnr, rd_atomic, dest_rd_atomic, port, index = values[8:16]
-        sgid, dgid, flow_label, tclass, hop_limit, _sl, error = values[16:]
-        seen: dict[str, Any] = {}
-        told = {
-            "state": (_STATE, QP_STATES[min(state, len(QP_STATES) - 1)]),
-            "dest_qpn": (_DEST_QPN, dest_qpn),
-            "sq_psn": (_SQ_PSN, sq_psn),
-            "rq_psn": (_RQ_PSN, rq_psn),
-            "path_mtu": (_MTU, wire.PATH_MTU_BYTES.get(mtu)),
-            "timeout": (_TIMEOUT, timeout),
-            "retry_cnt": (_RETRY, retry),
-            "rnr_retry": (_RNR_RETRY, rnr_retry),
-            "min_rnr_timer": (_MIN_RNR, min_rnr),
-            "max_rd_atomic": (_RD_ATOMIC, rd_atomic),
-            "max_dest_rd_atomic": (_DEST_RD_ATOMIC, dest_rd_atomic),
-            "qkey": (_QKEY, self._key(qkey)),
-            "access": (_ACCESS, _access(access)),
-            "port": (_PORT, port),
-        }
-        seen = {name: value for name, (bit, value) in told.items() if mask & bit}
-        if mask & _AV:
-            seen["port"] = port
-            local, remote = _ip(sgid), _ip(dgid)
-            if remote is not None:
-                seen["dest_gid"] = str(ipaddress.IPv6Address(dgid))
-                seen |= {"dest_ip": remote, "gid_index": index, "flow_label": flow_label}
-                seen |= {"traffic_class": tclass, "hop_limit": hop_limit}
-            if local is not None:
-                seen["local_ip"] = self._qp(r).local_ip = local
-        if mask & _SQ_PSN and not error:
-            self._qp(r).sq_psn = sq_psn
-        if error:
-            # It did not come to pass: what was asked for must not be taken for what is.
-            seen = {"state": seen.get("state"), "errno": error}
-        yield self.event(r, "qp_modified", qp=self._place(r), **seen)
-
-    def _qp_destroyed(self, r: Record) -> Iterator[str]:
-        self.process.qps.pop((r.device, r.number), None)
-        yield self.event(r, "qp_destroyed", qp=self._place(r))
-
-    def _mr(self, r: Record) -> Iterator[str]:
-        addr, length, host_addr, lkey, rkey, access = ring.MR_BODY.unpack_from(r.payload)
-        yield self.event(
-            r,
-            "mr_registered",
-            device=self._name(r.device),
-            addr=self._address(addr),
-            length=length,
-            lkey=self._key(lkey),
-            rkey=self._key(rkey),
-            access=None if access == 0xFFFFFFFF else _access(access),
-            host_addr=None if host_addr == addr else self._address(host_addr),
-        )
-
-    def _mr_gone(self, r: Record) -> Iterator[str]:
-        _addr, _length, _host_addr, lkey, rkey, _access = ring.MR_BODY.unpack_from(r.payload)
-        device = self._name(r.device)
-        yield self.event(r, "mr_deregistered", device=device, lkey=self._key(lkey), rkey=self._key(rkey))
-
-    def _ah(self, r: Record) -> Iterator[str]:
-        ah, sgid, dgid, flow_label, tclass, _hop, _port, _index = ring.AH_BODY.unpack_from(r.payload)
-        local, remote = _ip(sgid), _ip(dgid)
-        self.process.handles[ah] = (local, remote)
-        yield self.event(
-            r,
-            "ah_created",
-            device=self._name(r.device),
-            dest_ip=remote,
-            local_ip=local,
-            flow_label=flow_label,
-            traffic_class=tclass,
-        )
-
-    def _srq(self, r: Record) -> Iterator[str]:
-        number, max_wr, max_sge = ring.SRQ_BODY.unpack_from(r.payload)
-        device = self._name(r.device)
-        yield self.event(r, "srq_created", device=device, srq=number, max_wr=max_wr, max_sge=max_sge)
-
-    def _async(self, r: Record) -> Iterator[str]:
-        kind, port, srq = ring.ASYNC_BODY.unpack_from(r.payload)
-        name = ASYNC_EVENTS[kind] if kind < len(ASYNC_EVENTS) else f"EVENT_{kind}"
-        yield self.event(
-            r,
-            "async_event",
-            type=name,
-            qp=self._place(r),
-            device=self._name(r.device),
-            port=port or None,
-            srq=srq or None,
-        )
-
-    def _mw(self, r: Record) -> Iterator[str]:
-        wr_id, addr, length, old_rkey, rkey, mr_rkey, access, what, kind, error, flags = (
-            ring.MW_BODY.unpack_from(r.payload)
-        )
-        device = self._name(r.device)
-        if what == 0:
-            yield self.event(r, "mw_allocated", device=device, rkey=self._key(rkey), type=kind)
-        elif what == 2:
-            yield self.event(r, "mw_deallocated", device=device, rkey=self._key(rkey))
-        else:
-            signaled = bool(flags & _SIGNALED) or self._qp(r).signals_all
-            yield self.event(
-                r,
-                "wr_posted",
-                qp=self._place(r),
-                wr_id=wr_id,
-                opcode="BIND_MW",
-                length=length,
-                signaled=signaled,
-                errno=error or None,
-            )
-            yield self.event(
-                r,
-                "mw_bound",
-                qp=self._place(r),
-                wr_id=wr_id,
-                rkey=self._key(rkey),
-                addr=self._address(addr),
-                length=length,
-                old_rkey=self._key(old_rkey),
-                mr_rkey=self._key(mr_rkey),
-                access=_access(access),
-                errno=error or None,
-            )
-
-    def _dm(self, r: Record) -> Iterator[str]:
-        _dm, length = ring.DM_BODY.unpack_from(r.payload)
-        yield self.event(r, "dm_allocated", device=self._name(r.device), length=length)
-
-    def _not_covered(self, r: Record) -> Iterator[str]:
-        what = r.payload.split(b"\0", 1)[0].decode(errors="replace")
-        device = None if r.device == _UNSEEN else self._name(r.device)
-        yield self.event(r, "not_recorded", what=what, device=device)
+    def _sges(self, payload: bytes, at: int, count: int) -> tuple[str, int]:
+        """A list of SGEs in JSON, and their bytes in all."""
+        total = 0
+        parts = []
+        for k in range(count):
+            addr, length, lkey = ring.SGE.unpack_from(payload, at + 16 * k)
+            total += length
+            addr, lkey = self._address(addr), self._key(lkey)
+            parts.append(f'{{"addr":{addr},"length":{length},"lkey":{lkey}}}')
+        return f"[{','.join(parts)}]", total
 
     # ------------------------------------------------------------------ the connection manager
 
@@ -476,20 +212,6 @@ class Lines:
         what, errno, fields = self._cm(r)
         call = CALLS[what] if what < len(CALLS) else f"CALL_{what}"
         yield self.event(r, "cm_called", call=call, errno=errno or None, **fields)
-
-
-def _access(flags: int) -> list[str]:
-    names = [name for bit, name in ACCESS.items() if flags & bit]
-    rest = flags & ~sum(ACCESS)
-    return [*names, hex(rest)] if rest else names
-
-
-def _ip(gid: bytes) -> str | None:
-    """A GID as an address, as packets carry it: an IPv4-mapped one as IPv4 (A17.4.5)."""
-    if not any(gid):
-        return None
-    address = ipaddress.IPv6Address(gid)
-    return str(address.ipv4_mapped or address)
 
 
 def _sockaddr(raw: bytes) -> tuple[str | None, int | None]:

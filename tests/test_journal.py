@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocekit.errors import JournalError
-from rocekit.journal import SCHEMA, Event, Journal, JournalWriter, merge, read_journal
+from rocekit.journal import Event, Journal, JournalWriter, merge, read_journal
+from rocekit.journal_schema import SCHEMA
 
 QP = ("rxe0", 17)
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any
 
 from rocekit.errors import VerbsError
-from rocekit.journal import SCHEMA, JournalWriter
+from rocekit.journal import JournalWriter
+from rocekit.journal_schema import SCHEMA
 from rocekit.soft.device import Device, Event
 from rocekit.soft.memory import MR, PD
 from rocekit.soft.qp import Qp

@@ -2,19 +2,20 @@
 perftest.
 
 Both roles, RC, UC and UD, connections by CM and by hand, IPv4 and IPv6, path MTUs 256 to 4096, and loss,
-reordering and duplication in both directions.
+reordering and duplication in both directions. ``ROCEKIT_SOFT_LAB`` names a folder with such a run's output,
+to look at one again.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import soft_lab_inside
-from conftest import long_lab
 
 from rocekit import lab
 from rocekit.analysis import analyze
@@ -29,7 +30,9 @@ CLEAN = [name for name, c in CONVERSATIONS.items() if not c.faults and c.netem i
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One boot for all of this file."""
-    long_lab()
+    again = os.environ.get("ROCEKIT_SOFT_LAB")
+    if again:
+        return Path(again)
     lacking = lab.missing()
     if lacking:
         pytest.skip(f"the lab is missing: {'; '.join(lacking)}")

@@ -25,6 +25,7 @@ from rocekit.errors import CaptureError
 
 CHUNK = 8 << 20  # bytes asked for at once: some ten thousand frames, and small enough for a large cache
 _POLL_S = 0.05  # how often a file that has not ended is looked at again
+_TICK_MS = 100  # a pipe that is silent so long is said to be
 _PIPE_BYTES = 1 << 20  # what an unprivileged process may have a pipe hold
 _HEAD = 1 << 16
 _GZIP_STEP = 1 << 14  # uncompressed bytes made at once, which is what an error in the stream costs
@@ -88,7 +89,7 @@ class RawSource:
                 _enlarge_pipe(descriptor)
 
     def readinto(self, target: memoryview) -> int | None:
-        if self._poll is not None and self._follow and not self._poll.poll(100):
+        if self._poll is not None and not self._poll.poll(_TICK_MS):
             return 0 if self._stop.is_set() else None
         got = self._once(target)
         if got == 0 and self._follow and self._poll is None and not self._stop.is_set():

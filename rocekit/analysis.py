@@ -17,25 +17,24 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import numpy as np
 
 from rocekit.capture import CaptureReader, open_capture
-from rocekit.correlate import Correlation, correlate, journal_pairs
 from rocekit.decode import Counts, Decoder, Pause
 from rocekit.findings import Evidence, Finding, find
 from rocekit.handshake import Handshakes
-from rocekit.journal import Journal, merge, read_journal
 from rocekit.mad import Mad, find_mads
 from rocekit.observe import Observer
 from rocekit.packets import Packets, empty_packets
-from rocekit.several import Alignment
-from rocekit.several import merge as merge_captures
 from rocekit.tracker import Tracker
 from rocekit.transfers import frame_reference
-from rocekit.workrequests import read_programs
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
+    from rocekit.correlate import Correlation
     from rocekit.exchanges import CmRecord
     from rocekit.explain import Explanation
+    from rocekit.journal import Journal
+    from rocekit.several import Alignment
     from rocekit.stats import Statistics
+    from rocekit.tracker import Pair
     from rocekit.transfers import Transfer
 
 SCHEMA: Final = "rocekit/1"
@@ -92,6 +91,8 @@ class CaptureSummary:
         copies: packets that several files hold, counted once.
         dropped: packets that the capturing machine says it lost, None where it does not say.
         pauses: 802.3 PAUSE and PFC frames.
+        skipped: frames left out because their link type cannot carry RoCE, by link type.
+        interrupted: whether reading was ended before the captures' end.
     """
 
     files: list[str] = field(default_factory=list)
@@ -104,6 +105,8 @@ class CaptureSummary:
     dropped: int | None = None
     alignments: list[Alignment] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
+    skipped: dict[int, int] = field(default_factory=dict)
+    interrupted: bool = False
 
     @property
     def several(self) -> bool:
@@ -126,6 +129,8 @@ class CaptureSummary:
             "pause_frames": counts.pause_frames,
             "copies": self.copies,
             "dropped": self.dropped,
+            "skipped_frames": sum(self.skipped.values()),
+            "interrupted": self.interrupted,
             "damage": [{"file": file, "message": message} for file, message in self.damage],
         }
 
@@ -155,7 +160,13 @@ class Analysis:
 
     @property
     def packets(self) -> Packets:
-        """Every RoCE packet as columns; read anew from the files, so that an analysis itself stays small."""
+        """Every RoCE packet as columns; read anew from the files, so that an analysis itself stays small.
+
+        Raises:
+            ValueError: standard input was analysed, which cannot be read again.
+        """
+        if "-" in self._paths:
+            raise ValueError("standard input cannot be read again: analyse a file to get at its packets")
         decoder = Decoder()
         parts = []
         for number, path in enumerate(self._paths):
@@ -237,7 +248,21 @@ def read_journals(captures: Sequence[str | Path], journals: Iterable[str | Path]
     if journals is None:
         journals = [p for capture in captures for p in find_journals(capture)]
     paths = list(journals)
-    return merge([read_journal(p) for p in paths]) if paths else None
+    if not paths:
+        return None
+    from rocekit.journal import merge, read_journal
+
+    return merge([read_journal(p) for p in paths])
+
+
+def pairs_of(journal: Journal | None) -> list[Pair]:
+    """The QP pairs that a journal names."""
+    if journal is None:
+        return []
+    from rocekit.correlate import journal_pairs
+    from rocekit.workrequests import read_programs
+
+    return journal_pairs(read_programs(journal))
 
 
 def analyze(
@@ -247,6 +272,7 @@ def analyze(
     check_icrc: bool = True,
     plain: int | None = None,
     watch: Watch | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Analysis:
     """Analyse captures: one, or several of the same traffic.
 
@@ -258,6 +284,8 @@ def analyze(
         plain: how many of the transfers to which nothing happened to keep, the slowest; the others are only
             counted, so that memory does not grow with the capture. None keeps all, as a journal does.
         watch: called with every batch of packets, in the order in which they are judged.
+        stop: asked after every batch, and now and then while a pipe is silent; once it says yes nothing more
+            is read, and ``capture.interrupted`` says that this is a part.
 
     Raises:
         CaptureError: a file that is no capture or cannot be read at all.
@@ -267,21 +295,19 @@ def analyze(
     if not captures:
         raise ValueError("no capture given")
     journal = read_journals(captures, journals)
-    programs = None if journal is None else read_programs(journal)
-    tracker = Tracker(
-        pairs=() if programs is None else journal_pairs(programs), plain=plain if journal is None else None
-    )
+    tracker = Tracker(pairs=pairs_of(journal), plain=plain if journal is None else None)
     observer = Observer()
     decoder = Decoder(check_icrc=check_icrc)
     summary = CaptureSummary(files=[str(c) for c in captures], counts=decoder.counts, pauses=decoder.pauses)
+    told = _Told(progress, stop)
     if len(captures) == 1:
-        for packets in _read(captures[0], 0, decoder, summary, progress, tracker):
+        for packets in _read(captures[0], 0, decoder, summary, told, tracker):
             observer.feed(packets)
             tracker.feed(packets)
             if watch is not None:
                 watch(packets)
     else:
-        packets = _feed_merged(captures, decoder, summary, progress, tracker, observer)
+        packets = _feed_merged(captures, decoder, summary, told, tracker, observer)
         if watch is not None:
             watch(packets)
     tracker.finish()
@@ -297,11 +323,11 @@ def conclude(
     paths: tuple[str, ...] = (),
 ) -> Analysis:
     """Correlate and judge what a finished tracker holds."""
-    correlation = (
-        None
-        if journal is None
-        else correlate(journal, tracker.connections, tracker.transfers, tracker.cm.exchanges)
-    )
+    correlation = None
+    if journal is not None:
+        from rocekit.correlate import correlate
+
+        correlation = correlate(journal, tracker.connections, tracker.transfers, tracker.cm.exchanges)
     evidence = Evidence(
         connections=tracker.connections,
         transfers=tracker.transfers,
@@ -332,12 +358,20 @@ def conclude(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Whom reading tells how far it got, and who may end it (see ``analyze``)."""
+
+    progress: Progress | None
+    stop: Callable[[], bool] | None
+
+
 def _read(
     path: str | Path,
     number: int,
     decoder: Decoder,
     summary: CaptureSummary,
-    progress: Progress | None,
+    told: _Told,
     tracker: Tracker,
 ) -> Iterator[Packets]:
     """The packets of one capture, batch by batch; notes what the reader says of it in ``summary``.
@@ -355,20 +389,25 @@ def _read(
             for first_end, second_end in handshakes.feed(batch, decoder.others):
                 tracker.learn(first_end, second_end)
             yield packets
-            if progress is not None:
-                progress(reader)
+            if told.progress is not None:
+                told.progress(reader)
+            if told.stop is not None and told.stop():
+                summary.interrupted = True
+                break
         summary.damage += [(str(path), str(damage)) for damage in reader.damage]
         for frame, comments in reader.comments.items():
             summary.comments[frame_reference(number, frame)] = comments
         if reader.dropped is not None:
             summary.dropped = (summary.dropped or 0) + reader.dropped
+        for linktype, count in reader.skipped.items():
+            summary.skipped[linktype] = summary.skipped.get(linktype, 0) + count
 
 
 def _feed_merged(
     captures: Sequence[str | Path],
     decoder: Decoder,
     summary: CaptureSummary,
-    progress: Progress | None,
+    told: _Told,
     tracker: Tracker,
     observer: Observer,
 ) -> Packets:
@@ -377,12 +416,14 @@ def _feed_merged(
     parts: list[Packets] = []
     for number, path in enumerate(captures):
         batches = []
-        for packets in _read(path, number, decoder, summary, progress, tracker):
+        for packets in _read(path, number, decoder, summary, told, tracker):
             for row, mad in find_mads(packets):
                 mads[frame_reference(number, int(packets.frame[row]))] = mad
             batches.append(Packets.concat([packets]))
         parts.append(Packets.concat(batches) if batches else empty_packets(decoder.addresses))
-    merged = merge_captures(parts)
+    from rocekit.several import merge
+
+    merged = merge(parts)
     summary.copies = merged.copies
     summary.alignments = merged.alignments
     packets = Packets.concat(parts).where(merged.order).at(merged.time_ns)

@@ -14,23 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rocekit._source import CHUNK, RawSource, Window, open_source
 from rocekit.errors import CaptureError
 from rocekit.frames import (
+    SECTION_HEADER,
     SUPPORTED_LINKTYPES,
     Damage,
     DamageLog,
     FrameBatch,
 )
 from rocekit.pcap import MAGICS, PcapFrames
-from rocekit.pcapng import SECTION_HEADER, PcapngFrames
-from rocekit.pcapng_write import PcapngWriter
 
 if TYPE_CHECKING:
     from rocekit.live import LiveCapture
+    from rocekit.pcapng import PcapngFrames
+    from rocekit.pcapng_write import PcapngWriter
 
 __all__ = [
     "CaptureReader",
@@ -41,8 +42,6 @@ __all__ = [
     "SUPPORTED_LINKTYPES",
     "open_capture",
 ]
-
-_NO_COMMENTS: Mapping[int, tuple[str, ...]] = MappingProxyType({})
 
 # What other programs write that holds packets too, by its first bytes.
 _OTHERS = {
@@ -84,6 +83,8 @@ class CaptureReader:
             self.format = "pcap"
             self._frames = PcapFrames(*arguments)
         elif head[:4] == SECTION_HEADER.to_bytes(4, "big") and head[8:12] in _ORDERS:
+            from rocekit.pcapng import PcapngFrames
+
             self.format = "pcapng"
             self._frames = PcapngFrames(*arguments)
         else:
@@ -104,15 +105,15 @@ class CaptureReader:
 
     @property
     def comments(self) -> Mapping[int, tuple[str, ...]]:
-        return self._frames.comments if isinstance(self._frames, PcapngFrames) else _NO_COMMENTS
+        return self._frames.comments
 
     @property
     def skipped(self) -> Mapping[int, int]:
-        return self._frames.skipped if isinstance(self._frames, PcapngFrames) else MappingProxyType({})
+        return self._frames.skipped
 
     @property
     def dropped(self) -> int | None:
-        return self._frames.dropped if isinstance(self._frames, PcapngFrames) else None
+        return self._frames.dropped
 
     def __iter__(self) -> Iterator[FrameBatch]:
         return self._batches
@@ -185,9 +186,13 @@ def _no_capture(head: bytes, window: Window) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    # The live room opens sockets; whoever reads files need not load it.
+    # Whoever reads files need not load the room that opens sockets, nor the writer.
     if name == "LiveCapture":
         from rocekit.live import LiveCapture
 
         return LiveCapture
+    if name == "PcapngWriter":
+        from rocekit.pcapng_write import PcapngWriter
+
+        return PcapngWriter
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

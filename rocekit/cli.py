@@ -6,6 +6,8 @@ Exit status: 0 done; 1 an error, said in one line on standard error; 2 a wrong c
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import io
 import os
@@ -105,6 +107,12 @@ def _drop_output() -> None:
         pass
 
 
+def _search_little_for_garbage() -> None:
+    """Most of what loading makes stays to the end, and what is there at the end goes with the process."""
+    gc.set_threshold(20_000)
+    atexit.register(gc.freeze)
+
+
 def _nearest(name: str) -> str | None:
     import difflib
 
@@ -127,6 +135,7 @@ def rocekit(ctx: click.Context) -> None:
 
 def main() -> None:
     """The entry point ``rocekit``."""
+    _search_little_for_garbage()
     for stream in (sys.stdout, sys.stderr):
         # Where the encoding has no µ or ✓, a ? in its place is better than no output.
         if isinstance(stream, io.TextIOWrapper):

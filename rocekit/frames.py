@@ -25,6 +25,9 @@ SUPPORTED_LINKTYPES = frozenset(
     {LINKTYPE_ETHERNET, LINKTYPE_RAW, LINKTYPE_LINUX_SLL, LINKTYPE_IPV4, LINKTYPE_IPV6, LINKTYPE_LINUX_SLL2}
 )
 
+SECTION_HEADER = 0x0A0D0D0A
+"""Type of the block with which pcapng begins; reads the same in both byte orders."""
+
 # DLT_RAW has other numbers on other systems, and some programs write them into files unmapped.
 _FOLDED = {12: LINKTYPE_RAW, 14: LINKTYPE_RAW}
 
@@ -133,12 +136,16 @@ def fold_linktype(raw: int) -> int:
     return _FOLDED.get(linktype, linktype)
 
 
+def linktype_name(linktype: int) -> str:
+    """``link type 9 (PPP)``, or the number alone."""
+    return f"link type {linktype} ({_REFUSED[linktype]})" if linktype in _REFUSED else f"link type {linktype}"
+
+
 def unsupported_linktype(linktype: int, file: str) -> CaptureError:
     """The error that refuses a link type: names it and says what to do."""
-    name = f" ({_REFUSED[linktype]})" if linktype in _REFUSED else ""
     advice = _ADVICE.get(linktype, "capture on an Ethernet interface, or on 'any'")
     return CaptureError(
-        f"link type {linktype}{name} is none that rocekit reads "
+        f"{linktype_name(linktype)} is none that rocekit reads "
         f"(Ethernet, Linux cooked v1 and v2, raw IP): {advice}",
         file=file,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from struct import Struct
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,10 @@ class PcapFrames:
         self._damage = damage
         self._follow = follow
         self.frames = 0
+        # A pcap file has one link type, and no room for these.
+        self.comments: Mapping[int, tuple[str, ...]] = MappingProxyType({})
+        self.skipped: Mapping[int, int] = MappingProxyType({})
+        self.dropped: int | None = None
         while window.end - window.start < FILE_HEADER:
             if not window.more() and window.ended:
                 raise CaptureError("the file ends inside the pcap file header", file=name, offset=window.end)

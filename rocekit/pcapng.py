@@ -16,6 +16,7 @@ from rocekit._source import Window
 from rocekit._walk import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, walk_enhanced
 from rocekit.frames import (
     DAMAGE_LIMIT,
+    SECTION_HEADER,
     SUPPORTED_LINKTYPES,
     DamageLog,
     FrameBatch,
@@ -25,7 +26,6 @@ from rocekit.frames import (
 )
 from rocekit.pcapng_interface import Interface, InterfaceTables
 
-SECTION_HEADER = 0x0A0D0D0A  # reads the same in both byte orders
 INTERFACE = 1
 PACKET = 2  # obsolete
 SIMPLE_PACKET = 3

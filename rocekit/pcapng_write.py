@@ -14,8 +14,8 @@ import numpy as np
 
 from rocekit._walk import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, copy_frames
 from rocekit.errors import CaptureError
-from rocekit.frames import FrameBatch
-from rocekit.pcapng import INTERFACE, INTERFACE_STATISTICS, OPT_COMMENT, SECTION_HEADER
+from rocekit.frames import SECTION_HEADER, FrameBatch
+from rocekit.pcapng import INTERFACE, INTERFACE_STATISTICS, OPT_COMMENT
 
 _NANOSECONDS = 9  # if_tsresol: 10^-9 s
 _BUFFER = 1 << 20

@@ -13,20 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocekit.analysis import Analysis, CaptureSummary, conclude
-from rocekit.correlate import journal_pairs
+from rocekit.analysis import Analysis, CaptureSummary, conclude, pairs_of
 from rocekit.decode import Decoder
 from rocekit.errors import CaptureError, JournalError, RocekitError
-from rocekit.journal import Journal, merge, read_journal
 from rocekit.live import LiveCapture
 from rocekit.observe import Observer
 from rocekit.pcapng_write import PcapngWriter
 from rocekit.tracker import Tracker
-from rocekit.workrequests import read_programs
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
     from rocekit.exchanges import CmRecord
+    from rocekit.journal import Journal
     from rocekit.transfers import Event, Transfer
 
 
@@ -96,9 +94,8 @@ class Trace:
                 raise
         self._decoder = Decoder()
         self._observer = Observer()
-        pairs = journal_pairs(read_programs(self._read_journals(missing_ok=True) or Journal([])))
         self._tracker = Tracker(
-            pairs=pairs,
+            pairs=pairs_of(self._read_journals(missing_ok=True)),
             on_end=self._end,
             on_change=self._change,
             on_connection=self._items.append,
@@ -188,6 +185,10 @@ class Trace:
             raise unread
 
     def _read_journals(self, *, missing_ok: bool = False) -> Journal | None:
+        if not self._journals:
+            return None
+        from rocekit.journal import merge, read_journal
+
         journals = []
         for path in self._journals:
             try:

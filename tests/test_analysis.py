@@ -14,6 +14,7 @@ from story import REMOTE_VA, RKEY, START_NS, Story
 import rocekit
 from rocekit.analysis import Table, find_journals
 from rocekit.errors import CaptureError, JournalError
+from rocekit.generate import Traffic, generate
 
 # ---------------------------------------------------------------------- the contract
 
@@ -331,3 +332,36 @@ def test_a_ring_of_qps_from_psn_zero_is_told_apart_at_each_host(others: Path, no
     assert any(t.bytes == 0 for t in analysis.transfers)
     assert any(t.immediate is not None for t in analysis.transfers)
     assert [f.rule for f in analysis.findings if f.severity != "info"] == []
+
+
+# ---------------------------------------------------------------------- ends before the end
+
+
+def test_an_analysis_that_is_stopped_has_what_was_read_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    generate(path, Traffic(packets=200_000), snaplen=128)
+    whole = rocekit.analyze(path)
+    batches = 0
+
+    def stop() -> bool:
+        nonlocal batches
+        batches += 1
+        return batches == 1
+
+    part = rocekit.analyze(path, stop=stop)
+    assert part.capture.interrupted
+    assert not whole.capture.interrupted
+    assert 0 < part.capture.counts.frames < whole.capture.counts.frames
+    assert not part.capture.damage
+
+
+def test_packets_of_standard_input_cannot_be_had_twice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = Story().connect(5, 900).lines(FULL).write(tmp_path / "x.pcapng")
+    with path.open("rb") as file:
+        monkeypatch.setattr("sys.stdin", file)
+        analysis = rocekit.analyze("-")
+    assert analysis.transfers
+    with pytest.raises(ValueError, match="standard input"):
+        _ = analysis.packets

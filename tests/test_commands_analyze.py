@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from capture_bytes import enhanced, interface, section
 from click.testing import CliRunner, Result
 from story import Story
 from test_analysis import FULL, check_contract
@@ -286,3 +288,48 @@ def test_a_reader_that_has_gone_away_ends_it_quietly(capture: Path) -> None:
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+# ---------------------------------------------------------------------- Ctrl-C
+
+
+def test_ctrl_c_in_the_middle_leaves_what_was_read_marked_as_a_part(tmp_path: Path) -> None:
+    whole = tmp_path / "x.pcap"
+    assert rocekit("generate", whole, "--packets", "40000").exit_code == 0
+    for output in ("text", "json"):
+        program = [sys.executable, "-m", "rocekit.cli", "analyze", "-", "--format", output]
+        told = tmp_path / "told"
+        with told.open("wb") as file:
+            process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT)
+        with process:
+            assert process.stdin is not None
+            # More than is read at once and than a pipe holds: what comes first has been analysed by then.
+            process.stdin.write(whole.read_bytes()[:-20_000])
+            process.stdin.flush()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+        said = told.read_text()
+        if output == "json":
+            document = json.loads(said)
+            assert document["capture"]["interrupted"] is True
+            assert 0 < document["capture"]["frames"] < 40_000
+        else:
+            assert "interrupted: what follows is of the part read until then" in said
+
+
+def test_a_capture_read_to_its_end_is_not_marked_as_interrupted(capture: Path) -> None:
+    assert (
+        json.loads(rocekit("analyze", capture, "--format", "json").stdout)["capture"]["interrupted"] is False
+    )
+    assert "interrupted" not in rocekit("analyze", capture).stdout
+
+
+def test_frames_of_link_types_that_carry_no_roce_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcapng"
+    ethernet, ppp = 1, 9
+    blocks = section() + interface(ethernet) + interface(ppp)
+    blocks += enhanced(bytes(60), on=0) + enhanced(bytes(60), on=1) * 2
+    path.write_bytes(blocks)
+    assert "left out: 2 frames of link type 9 (PPP)" in rocekit("analyze", path).stdout
+    capture = json.loads(rocekit("analyze", path, "--format", "json").stdout)["capture"]
+    assert (capture["frames"], capture["skipped_frames"]) == (1, 2)

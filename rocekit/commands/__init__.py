@@ -7,6 +7,7 @@ all, and a command pays for Scapy or NumPy only when it runs.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,22 @@ def interfaces(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
     import socket
 
     return [name for _, name in socket.if_nameindex() if name.startswith(incomplete)]
+
+
+def load_numpy() -> None:
+    """Load NumPy without the threads that its linear algebra, of which we have no need, would start.
+
+    Programs that a command starts are not told: the environment stays as it was.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    asked = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        import numpy  # noqa: F401
+    finally:
+        del os.environ[name]
+        if asked is not None:
+            os.environ[name] = asked
 
 
 def print_json(document: object) -> None:

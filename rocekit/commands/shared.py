@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import gc
 import json
+import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocekit.analysis import Analysis, analyze
-from rocekit.errors import CaptureError, JournalError
+from rocekit.commands import load_numpy
+
+load_numpy()  # before anything else does
+
+from rocekit.analysis import Analysis, analyze  # noqa: E402
+from rocekit.errors import CaptureError, JournalError  # noqa: E402
 
 if TYPE_CHECKING:
     from rocekit.analysis import Progress, Watch
@@ -50,10 +56,8 @@ def load(
     plain: int | None = None,
     watch: Watch | None = None,
 ) -> Analysis:
-    """Analyse files with a progress bar where one helps."""
-    # What an analysis makes stays until the process ends: to look for garbage in it is in vain.
-    gc.disable()
-    with _bar(files) as progress:
+    """Analyse files, with a progress bar where one helps; Ctrl-C ends the reading only."""
+    with _bar(files) as progress, _without_garbage(), _stopping() as stop:
         return analyze(
             *files,
             journals=journals or None,
@@ -61,11 +65,53 @@ def load(
             check_icrc=check_icrc,
             plain=plain,
             watch=watch,
+            stop=stop,
         )
 
 
+@contextmanager
+def _stopping() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed. A second one, or one before anything was read, ends at once."""
+    begun = pressed = False
+
+    def press(number: int, _frame: FrameType | None) -> None:
+        nonlocal pressed
+        signal.signal(number, before)
+        if not begun:
+            raise KeyboardInterrupt
+        pressed = True
+
+    def stop() -> bool:
+        nonlocal begun
+        begun = True
+        return pressed
+
+    try:
+        before = signal.signal(signal.SIGINT, press)
+    except ValueError:  # not the main thread, which has the signals
+        yield stop
+        return
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _without_garbage() -> Iterator[None]:
+    """What an analysis makes stays until the process ends: to look for garbage in it is in vain."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def fail_on_damage(analysis: Analysis) -> None:
-    """End with the first thing that could not be read, after the report of what could."""
+    """End as interrupted, or with the first thing that could not be read, after the report of what could."""
+    if analysis.capture.interrupted:
+        raise KeyboardInterrupt
     damage = analysis.capture.damage
     if damage:
         file, message = damage[0]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from rocekit.frames import linktype_name
 from rocekit.report.units import duration, end, moment, plural, short_size, size
 from rocekit.transfers import frame_name
 
@@ -89,12 +90,16 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
     if capture.dropped:
         lost = plural(capture.dropped, "packet")
         lines.append(style(f"  the capturing machine says it dropped {lost}", "warning"))
+    for linktype, count in capture.skipped.items():
+        lines.append(style(f"  left out: {plural(count, 'frame')} of {linktype_name(linktype)}", "warning"))
     if counts.malformed_packets:
         lines.append(style(f"  {plural(counts.malformed_packets, 'malformed packet')}", "warning"))
     for file, message in capture.damage[:5]:
         lines.append(style(f"  damaged: {file}: {message}", "warning"))
     if len(capture.damage) > 5:
         lines.append(style(f"  … and {len(capture.damage) - 5} more damages", "warning"))
+    if capture.interrupted:
+        lines.append(style("  interrupted: what follows is of the part read until then", "warning"))
     return lines
 
 

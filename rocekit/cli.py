@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "rules": "rocekit.commands.rules",
     "stats": "rocekit.commands.stats",
     "topology": "rocekit.commands.topology",
+    "top": "rocekit.commands.top",
     "trace": "rocekit.commands.trace",
     "verify": "rocekit.commands.verify",
 }

@@ -19,3 +19,5 @@ cdef class Shortlist:
 
     @cython.locals(standing=Transfer, several=bint)
     cpdef _drop(self, Transfer transfer)
+
+    cpdef forget(self)

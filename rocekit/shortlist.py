@@ -60,6 +60,12 @@ class Shortlist:
         elif self._slow and self._slow[0] < entry:
             heappushpop(self._slow, entry)
 
+    def forget(self) -> None:
+        """Drop everything that was kept so far, for one who follows a port for days and wants no summary."""
+        self._kept.clear()
+        self._standing.clear()
+        self._slow.clear()
+
     def finish(self) -> list[Transfer]:
         """The transfers that were kept, in order of their ids; none will change any more."""
         self.settle(list(self._kept.values()))

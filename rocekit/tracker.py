@@ -197,6 +197,11 @@ class Tracker:
             else:
                 self._count(self._datagrams.take(r, i), r, i)
 
+    def forget(self) -> None:
+        """Drop the transfers kept so far; those that go on are told of as ever."""
+        if self._shortlist is not None:
+            self._shortlist.forget()
+
     def finish(self) -> None:
         """The capture has ended: settle what is open."""
         suspects = self._suspects.settle(believe=not self._valid)

@@ -1,0 +1,53 @@
+"""``rocekit top``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import click
+
+from rocekit.commands import interfaces
+
+
+@click.command()
+@click.argument("interface", metavar="IFACE", shell_complete=interfaces)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds between two looks.",
+)
+@click.option("--promiscuous", is_flag=True, help="Also frames for other stations.")
+def command(interface: str, interval: float, promiscuous: bool) -> None:
+    """Watch the connections of an interface: rate, outstanding packets, round trip, repeats, findings.
+
+    Keys: arrows choose a row and the column to sort by, r reverses, / filters, Enter opens a connection, Esc
+    goes back, Space freezes the screen, q ends. Needs the right to capture and the extra rocekit[top].
+
+    \b
+    Example:
+      rocekit top eth0
+      rocekit top eth0 --interval 0.5
+    """
+    from rocekit.errors import RocekitError
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise RocekitError("top draws on a terminal, and this is none; `rocekit trace` writes lines")
+    try:
+        from rocekit.top import MIN_COLUMNS, MIN_ROWS, Top
+    except ModuleNotFoundError as error:
+        raise RocekitError(f"top needs {error.name}: pip install 'rocekit[top]'") from None
+    columns, rows = shutil.get_terminal_size()
+    if columns < MIN_COLUMNS or rows < MIN_ROWS:
+        least = f"{MIN_COLUMNS} columns and {MIN_ROWS} rows"
+        raise RocekitError(f"this terminal has {columns} columns and {rows} rows; top needs {least}")
+    from rocekit.live import LiveCapture
+    from rocekit.watching import Watch
+
+    with LiveCapture(interface, promiscuous=promiscuous) as capture:
+        problem = Top(interface, capture, Watch(), interval_s=interval).run()
+    if problem is not None:
+        raise problem

@@ -1,0 +1,244 @@
+"""The connections of a live interface as they are now: rates, troubles, findings, in bounded memory.
+
+A `Watch` is fed with frame batches and gives a `Snapshot` when asked: it has no clock, no thread and no
+screen. Where a trace keeps every transfer, this keeps counters of each connection, and what befell lately.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from rocekit.arrays import starts
+from rocekit.decode import Decoder
+from rocekit.explain import event_step
+from rocekit.findings import SEVERITIES, Evidence, Finding, find
+from rocekit.report.units import end
+from rocekit.tracker import Tracker
+from rocekit.transfers import ACKED
+
+if TYPE_CHECKING:
+    from rocekit.connections import Connection
+    from rocekit.decode import Packets
+    from rocekit.frames import FrameBatch
+    from rocekit.transfers import Event, Transfer
+
+#: Troubled transfers that each connection's findings rest on, and events that it tells of: the latest.
+KEPT: Final = 50
+#: Spans of rates that the opened connection's graph goes back.
+HISTORY: Final = 240
+#: Connections whose findings are looked for again in one snapshot: it must not take a second every second.
+JUDGED_AT_ONCE: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One connection now.
+
+    Attributes:
+        a, b: its ends, as ``10.9.0.1 QP 0x11``.
+        bits_per_s: payload, both directions, repeats included; packets_per_s: both directions.
+        outstanding: PSNs asked for and not acknowledged, both sides.
+        round_trip_ns: the last message's last packet to its acknowledgement; None while there is none.
+        repeated, naks, rnr_naks, cnps, ce_marked, transfers: since the watch began; repeated_per_s: now.
+        rules: findings, the worst first; severity: of the worst, or None.
+        idle_ns: since its last packet.
+    """
+
+    id: int
+    transport: str
+    a: str
+    b: str
+    bits_per_s: float
+    packets_per_s: float
+    outstanding: int
+    round_trip_ns: int | None
+    repeated: int
+    repeated_per_s: float
+    naks: int
+    rnr_naks: int
+    cnps: int
+    ce_marked: int
+    transfers: int
+    rules: tuple[str, ...]
+    severity: str | None
+    idle_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything at one moment.
+
+    ``time_ns`` is that of the last packet; rates are over the time since the snapshot before.
+    """
+
+    time_ns: int
+    lines: tuple[Line, ...]
+    packets: int
+    packets_per_s: float
+    bits_per_s: float
+
+
+@dataclass(slots=True)
+class _Past:
+    """What is remembered of a connection between snapshots."""
+
+    packets: int = 0
+    payload: int = 0
+    repeated: int = 0
+    troubles: int = 0
+    round_trip_ns: int | None = None
+    findings: tuple[Finding, ...] = ()
+    troubled: deque[Transfer] = field(default_factory=lambda: deque(maxlen=KEPT))
+    told: deque[tuple[Transfer, Event]] = field(default_factory=lambda: deque(maxlen=KEPT))
+
+
+class Watch:
+    """Takes the batches of one capture in order; see the module."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder()
+        self._past: dict[int, _Past] = {}
+        self._payload: dict[int, int] = {}  # by flow: (source, destination, QPN) in one word
+        self._places: dict[str, int] = {}
+        self._tracker = Tracker(plain=0, on_end=self._ended, on_change=self._changed)
+        self._packets = 0
+        self._last_ns = 0
+        self._packets_before = 0
+        self._opened: int | None = None
+        self.history: deque[Line] = deque(maxlen=HISTORY)
+
+    # ------------------------------------------------------------------ packets
+
+    def feed(self, batch: FrameBatch) -> None:
+        packets = self._decoder.decode(batch)
+        if not len(packets):
+            return
+        self._packets += len(packets)
+        self._last_ns = max(self._last_ns, int(packets.time_ns.max()))
+        self._meter(packets)
+        self._tracker.feed(packets)
+
+    def _meter(self, packets: Packets) -> None:
+        """Add up payload by flow."""
+        src, dst = packets.src.astype(np.int64), packets.dst.astype(np.int64)
+        flow = src << 44 | dst << 24 | packets.dest_qpn
+        order = np.argsort(flow, kind="stable")
+        flow = flow[order]
+        begins = starts(flow)
+        sums = np.add.reduceat(packets.payload_length[order], begins, dtype=np.int64)
+        for key, payload in zip(flow[begins].tolist(), sums.tolist(), strict=True):
+            self._payload[key] = self._payload.get(key, 0) + payload
+        for place in range(len(self._places), len(packets.addresses)):
+            self._places[packets.addresses[place]] = place
+
+    def _payload_of(self, connection: Connection) -> int:
+        """Payload bytes both ways; of UD, whatever goes to these two QPs, whoever sent it."""
+        total = 0
+        for side in (0, 1):
+            src, dst, qpn = connection.ips[side], connection.ips[1 - side], connection.qpns[1 - side]
+            if src in self._places and dst in self._places and qpn is not None:
+                key = self._places[src] << 44 | self._places[dst] << 24 | qpn
+                total += self._payload.get(key, 0)
+        return total
+
+    def _ended(self, transfer: Transfer) -> None:
+        if transfer.acked_ns is not None and transfer.status == ACKED:
+            self._of(transfer.connection).round_trip_ns = transfer.acked_ns - transfer.last_ns
+
+    def _changed(self, transfer: Transfer, event: Event | None) -> None:
+        past = self._of(transfer.connection)
+        past.troubles += 1
+        if not past.troubled or past.troubled[-1] is not transfer:
+            past.troubled.append(transfer)
+        if event is not None and not (past.told and past.told[-1][1] is event):
+            past.told.append((transfer, event))
+
+    def _of(self, connection: Connection) -> _Past:
+        past = self._past.get(connection.id)
+        if past is None:
+            past = self._past[connection.id] = _Past()
+        return past
+
+    # ------------------------------------------------------------------ what is seen
+
+    def open(self, connection: int | None) -> None:
+        """From now on remember this connection's lines in ``history``."""
+        self._opened = connection
+        self.history.clear()
+
+    def snapshot(self, elapsed_s: float) -> Snapshot:
+        """Everything now; rates are over ``elapsed_s``, the time since the last snapshot."""
+        rate = 1 / elapsed_s if elapsed_s > 0 else 0.0
+        lines = []
+        judged = grown = 0
+        for connection in self._tracker.connections:
+            past = self._of(connection)
+            if past.troubles and judged < JUDGED_AT_ONCE:
+                past.findings = self._judge(connection, past.troubled)
+                past.troubles = 0
+                judged += 1
+            payload = self._payload_of(connection)
+            line = self._line(connection, past, payload, rate)
+            grown += payload - past.payload
+            past.payload, past.packets = payload, connection.packets
+            past.repeated = connection.retransmitted_packets
+            lines.append(line)
+            if connection.id == self._opened:
+                self.history.append(line)
+        # Transfers with trouble would be kept for a summary at the end, and there is none.
+        self._tracker.forget()
+        packets_per_s = (self._packets - self._packets_before) * rate
+        self._packets_before = self._packets
+        return Snapshot(self._last_ns, tuple(lines), self._packets, packets_per_s, grown * 8 * rate)
+
+    def _line(self, connection: Connection, past: _Past, payload: int, rate: float) -> Line:
+        outstanding = sum(
+            max(0, r.high - r.acked) for r in connection.requests if r is not None and r.reliable
+        )
+        return Line(
+            connection.id,
+            connection.transport,
+            end(connection.end(0)),
+            end(connection.end(1)),
+            (payload - past.payload) * 8 * rate,
+            (connection.packets - past.packets) * rate,
+            outstanding,
+            past.round_trip_ns,
+            connection.retransmitted_packets,
+            (connection.retransmitted_packets - past.repeated) * rate,
+            connection.naks,
+            connection.rnr_naks,
+            connection.cnps,
+            connection.ce_marked,
+            connection.transfers,
+            tuple(dict.fromkeys(finding.rule for finding in past.findings)),
+            past.findings[0].severity if past.findings else None,
+            self._last_ns - (connection.last_ns or self._last_ns),
+        )
+
+    def _judge(self, connection: Connection, transfers: Iterable[Transfer]) -> tuple[Finding, ...]:
+        """What the rules say of the connection's latest troubles; those on the whole capture have no say."""
+        evidence = Evidence(
+            connections=[connection],
+            transfers=sorted(transfers, key=lambda t: t.id),
+            exchanges=[e for e in self._tracker.cm.exchanges if e.connection is connection],
+            counts=self._decoder.counts,
+        )
+        found = [finding for finding in find(evidence) if finding.connection is connection]
+        return tuple(sorted(found, key=lambda f: SEVERITIES.index(f.severity)))
+
+    def findings(self, connection: int) -> tuple[Finding, ...]:
+        """The findings of a connection, as of the last snapshot."""
+        past = self._past.get(connection)
+        return () if past is None else past.findings
+
+    def told(self, connection: int) -> list[tuple[int, str]]:
+        """What befell a connection lately: (time, words), the latest last."""
+        past = self._past.get(connection)
+        steps = [] if past is None else [event_step(transfer, event) for transfer, event in past.told]
+        return [(step.time_ns, f"{step.what}: {step.detail}") for step in steps]

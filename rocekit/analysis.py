@@ -25,6 +25,7 @@ from rocekit.observe import Observer
 from rocekit.packets import Packets, empty_packets
 from rocekit.tracker import Tracker
 from rocekit.transfers import frame_reference
+from rocekit.turnarounds import Sampler
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from rocekit.stats import Statistics
     from rocekit.tracker import Pair
     from rocekit.transfers import Transfer
+    from rocekit.vantage import Vantages
 
 SCHEMA: Final = "rocekit/1"
 JOURNAL_SUFFIX: Final = ".journal.jsonl"
@@ -105,6 +107,7 @@ class CaptureSummary:
     dropped: int | None = None
     alignments: list[Alignment] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
+    sampler: Sampler = field(default_factory=Sampler, repr=False)
     skipped: dict[int, int] = field(default_factory=dict)
     interrupted: bool = False
 
@@ -188,6 +191,12 @@ class Analysis:
             raise ValueError("statistics need all transfers: analyse without plain")
         return statistics(self.evidence)
 
+    def vantages(self) -> Vantages:
+        """Where each capture was taken."""
+        from rocekit.vantage import Vantages
+
+        return Vantages(self.capture.sampler, self.connections, self.journal)
+
     def explain(self, transfer: int | Transfer) -> Explanation:
         """What happened to a transfer, when and why.
 
@@ -206,17 +215,28 @@ class Analysis:
             transfer = kept[transfer] if kept is self.transfers else kept[0]
         return explain(transfer, self)
 
+    def capture_dict(self) -> dict[str, Any]:
+        """The JSON's ``capture``: what was read, and where it was taken."""
+        taken = [v.to_dict() for vs in self.vantages().of_files().values() for v in vs]
+        return self.capture.to_dict() | {"taken_at": taken}
+
+    def vantage_dicts(self) -> list[dict[str, Any]]:
+        """The JSON's ``vantages``: where each connection was captured, one for each capture that shows it."""
+        places = self.vantages().of_connections()
+        return [{"connection": number} | v.to_dict() for number, vs in sorted(places.items()) for v in vs]
+
     def to_dict(self) -> dict[str, Any]:
         """The document that ``rocekit analyze --format json`` prints."""
         several = self.capture.several
         return {
             "schema": SCHEMA,
-            "capture": self.capture.to_dict(),
+            "capture": self.capture_dict(),
             "connections": [c.to_dict() for c in self.connections],
             "transfers": [t.to_dict(several=several) for t in self.transfers],
             "cm": [r.to_dict(several=several) for r in self.cm],
             "findings": [f.to_dict(several=several) for f in self.findings],
             "journal": None if self.journal is None else self.journal.to_dict(several=several),
+            "vantages": self.vantage_dicts(),
         }
 
     def __repr__(self) -> str:
@@ -386,6 +406,7 @@ def _read(
                 summary.first_ns = first if summary.first_ns is None else min(first, summary.first_ns)
                 summary.last_ns = last if summary.last_ns is None else max(last, summary.last_ns)
             packets = decoder.decode(batch)
+            summary.sampler.feed(batch, packets)
             for first_end, second_end in handshakes.feed(batch, decoder.others):
                 tracker.learn(first_end, second_end)
             yield packets

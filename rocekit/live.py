@@ -314,6 +314,18 @@ class LiveCapture:
         self.close()
 
 
+def is_local(address: str, interface: str) -> bool:
+    """Whether an IP address is this host's own: only then can a socket be bound to it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        place = (address, 0, 0, socket.if_nametoindex(interface)) if ":" in address else (address, 0)
+        with socket.socket(family, socket.SOCK_DGRAM) as own:
+            own.bind(place)
+    except OSError:
+        return False
+    return True
+
+
 def _interfaces() -> list[str]:
     return [name for _, name in socket.if_nameindex()]
 

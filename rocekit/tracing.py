@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from rocekit.analysis import Analysis, CaptureSummary, conclude, pairs_of
 from rocekit.decode import Decoder
 from rocekit.errors import CaptureError, JournalError, RocekitError
-from rocekit.live import LiveCapture
+from rocekit.live import LiveCapture, is_local
 from rocekit.observe import Observer
 from rocekit.pcapng_write import PcapngWriter
+from rocekit.refused import Refusal, Refusals
 from rocekit.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Trouble:
     event: Event
 
 
+#: Addresses of which it is asked whether they are this host's.
+_MOST_ASKED = 1024
 #: Kinds of events worth a word while the transfer goes on.
 _TOLD = frozenset({"nak", "rnr_nak", "repeat"})
 
@@ -80,7 +83,8 @@ class Trace:
         self._duration_ns = None if duration_s is None else int(duration_s * 1e9)
         self._most = transfers
         self._journals = list(journals)
-        self._items: deque[Connection | CmRecord | Transfer | Trouble] = deque()
+        self._items: deque[Connection | CmRecord | Transfer | Trouble | Refusal] = deque()
+        self._refusals = Refusals()
         self._ended = 0
         self._capture = LiveCapture(
             interface, promiscuous=promiscuous, snaplen=WHOLE_FRAMES if snaplen is None else snaplen
@@ -110,7 +114,9 @@ class Trace:
         self._items.append(transfer)
 
     def _change(self, transfer: Transfer, event: Event | None) -> None:
-        if event is not None and event.kind in _TOLD and event.count == 1:
+        if event is None or event.kind not in _TOLD or event.count != 1:
+            return
+        if event.syndrome is None or self._refusals.is_new(event.frame):
             self._items.append(Trouble(transfer, event))
 
     @property
@@ -127,7 +133,7 @@ class Trace:
         """End the trace; the iteration finishes with what has come."""
         self._capture.stop()
 
-    def __iter__(self) -> Iterator[Connection | CmRecord | Transfer | Trouble]:
+    def __iter__(self) -> Iterator[Connection | CmRecord | Transfer | Trouble | Refusal]:
         started = time.monotonic_ns()
         problem: RocekitError | None = None
         try:
@@ -139,8 +145,10 @@ class Trace:
                         self._summary.first_ns = int(batch.time_ns[0])
                     self._summary.last_ns = int(batch.time_ns[-1])
                     packets = self._decoder.decode(batch)
+                    self._summary.sampler.feed(batch, packets)
                     self._observer.feed(packets)
                     self._tracker.feed(packets)
+                    self._items.extend(self._refusals.untold(packets))
                 elif self._writer is not None:
                     self._writer.flush()
                 while self._items:
@@ -180,6 +188,10 @@ class Trace:
             journal = self._read_journals()
         except JournalError as error:
             unread = error
+        sampler = self._summary.sampler
+        sampler.local = frozenset(
+            address for address in sampler.addresses[:_MOST_ASKED] if is_local(address, self._interface)
+        )
         self.analysis = conclude(self._tracker, self._observer, self._summary, journal)
         if unread is not None:
             raise unread

@@ -197,6 +197,43 @@ def test_a_line_comes_as_each_transfer_ends_and_a_word_at_once_when_one_goes_wro
 
 
 @root_only
+def test_a_nak_for_a_packet_that_was_never_seen_is_told_at_once(tmp_path: Path) -> None:
+    told = live(
+        tmp_path,
+        """
+        traced = trace()
+        send(0)
+        until(lambda: "NAK" in printed())
+        assert "va: " not in printed()  # not the summary yet
+        send(1)
+        until(lambda: printed().count("acked") > 1)
+        traced.send_signal(signal.SIGINT)
+        tell(traced)
+        """,
+        shots("a RC_SEND_ONLY 5 64\n b ACK 5\n a RC_SEND_ONLY 7 64\n b NAK 6"),
+        shots("a RC_SEND_ONLY 6 64 identification=99\n a RC_SEND_ONLY 7 64\n b ACK 7"),
+    )
+    assert (told["status"], told["err"]) == (0, "")
+    assert "10.0.0.2 → 10.0.0.1 QP 0x11  NAK psn_sequence_error for PSN 6" in told["out"]
+    assert told["out"].count("frame 4") == 1
+
+
+@root_only
+def test_the_host_s_own_address_says_where_it_is_taken(tmp_path: Path) -> None:
+    told = live(
+        tmp_path,
+        """
+        ip("addr", "add", "10.0.0.2/24", "dev", "va")
+        traced = trace("--count", "1")
+        send()
+        tell(traced)
+        """,
+        shots("a RC_SEND_ONLY 5 64\n b ACK 5"),
+    )
+    assert "taken at 10.0.0.2's side (the responder's): 10.0.0.2 is this host's address" in told["out"]
+
+
+@root_only
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_an_interrupt_ends_the_trace_with_its_summary(name: str, tmp_path: Path) -> None:
     told = live(

@@ -106,10 +106,12 @@ class _Text:
         from rocekit.connections import Connection
         from rocekit.exchanges import CmRecord
         from rocekit.explain import event_step
+        from rocekit.refused import Refusal
         from rocekit.report.text import transfer_row
-        from rocekit.report.units import end
+        from rocekit.report.units import end, qpn
         from rocekit.tracing import Trouble
         from rocekit.transfers import ACKED, SENT
+        from rocekit.wire import syndrome_name
 
         if isinstance(item, Connection):
             line = f"{'':11}  connection {item.id}  {item.transport}  {end(item.end(0))} ⇄ {end(item.end(1))}"
@@ -123,6 +125,13 @@ class _Text:
             step = event_step(item.transfer, item.event)
             words = f"transfer {item.transfer.id}  {step.what}  {step.detail}"
             click.echo(f"{self._at(item.event.time_ns)}  {coloured(words, 'warning')}")
+        elif isinstance(item, Refusal):
+            name = syndrome_name(item.syndrome)
+            words = (
+                f"{item.src} → {item.dst} {qpn(item.dest_qpn)}  {name} for PSN {item.psn}, of which "
+                f"nothing was seen yet, frame {item.frame}"
+            )
+            click.echo(f"{self._at(item.time_ns)}  {coloured(words, 'warning')}")
         else:
             cells = transfer_row(item)
             widths = (5, 10, 22, 24, 10, 6, 8, 11, 0, 0)
@@ -136,11 +145,24 @@ class _Text:
 
     def end(self, analysis: Analysis, trace: Trace) -> None:
         from rocekit.commands.shared import coloured
-        from rocekit.report.text import capture_lines, connection_lines, finding_lines, journal_lines
+        from rocekit.report.text import (
+            capture_lines,
+            connection_lines,
+            finding_lines,
+            journal_lines,
+            place_lines,
+        )
 
         click.echo("")
         click.echo("\n".join(capture_lines(analysis.capture, coloured)))
-        click.echo(f"  kernel: {trace.received:,} frames received, {trace.dropped:,} dropped")
+        click.echo(
+            "\n".join(
+                [
+                    f"  kernel: {trace.received:,} frames received, {trace.dropped:,} dropped",
+                    *place_lines(analysis),
+                ]
+            )
+        )
         if analysis.connections:
             click.echo("\n".join(connection_lines(analysis.connections)))
         if analysis.journal is not None:
@@ -183,4 +205,4 @@ class _Json:
             self._put("connection", connection.to_dict())
         for finding in analysis.findings:
             self._put("finding", finding.to_dict())
-        self._put("capture", analysis.capture.to_dict() | {"received": trace.received})
+        self._put("capture", analysis.capture_dict() | {"received": trace.received})

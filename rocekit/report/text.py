@@ -21,6 +21,7 @@ Style = Callable[[str, str], str]
 """``style(text, kind)`` with kind ``error``, ``warning``, ``info``, ``good``, ``dim`` or ``title``."""
 
 SHOWN_TRANSFERS = 20
+_SHOWN_PLACES = 3
 _PAIRED = {"cm": "CM exchange", "journal": "journal", "psn": "PSNs", "handshake": "handshake"}
 
 
@@ -50,7 +51,7 @@ def summary(analysis: Analysis, *, style: Style = plain, transfers: int | None =
     Args:
         transfers: how many to list, the troubled and the slowest first; None for all, in order.
     """
-    lines = [*capture_lines(analysis.capture, style), ""]
+    lines = [*capture_lines(analysis.capture, style), *place_lines(analysis), ""]
     if analysis.connections:
         lines += [style("Connections", "title"), *connection_lines(analysis.connections)]
     if analysis.cm:
@@ -100,6 +101,16 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
         lines.append(style(f"  … and {len(capture.damage) - 5} more damages", "warning"))
     if capture.interrupted:
         lines.append(style("  interrupted: what follows is of the part read until then", "warning"))
+    return lines
+
+
+def place_lines(analysis: Analysis) -> list[str]:
+    """Where each capture was taken: of each two hosts what can be told, each once."""
+    lines = []
+    for file, vantages in analysis.vantages().of_files().items():
+        name = f"{analysis.capture.files[file]}: " if analysis.capture.several else ""
+        told = [v for v in vantages if v.place is not None]
+        lines += [f"  {name}{v}" for v in (told or vantages)[:_SHOWN_PLACES]]
     return lines
 
 

@@ -301,20 +301,21 @@ def build_mad(message: str, transaction_id: int, **fields: int | bytes) -> bytes
     Args:
         message: ``REQ``, ``REP``, …, a key of ``wire_cm.CM_MESSAGES``.
         transaction_id: the MAD's 64-bit transaction ID.
-        fields: fields of the message by ``wire_cm``'s names; bytes shorter than their field are
-            padded with zeros.
+        fields: fields of the message, or of the MAD in front of it, by ``wire_cm``'s names; bytes shorter
+            than their field are padded with zeros.
 
     Raises:
         ValueError: no such message or field, or a value that does not fit.
     """
     if message not in CM_MESSAGES:
         raise ValueError(f"no CM message is called {message}")
-    head = MAD.pack(
-        base_version=1,
-        mgmt_class=MGMT_CLASS_CM,
-        class_version=CM_CLASS_VERSION,
-        method=METHOD_SEND,
-        transaction_id=transaction_id,
-        attribute_id=CM_ATTRIBUTE_IDS[message],
-    )
-    return head + CM_MESSAGES[message].pack(**fields)
+    head: dict[str, int | bytes] = {
+        "base_version": 1,
+        "mgmt_class": MGMT_CLASS_CM,
+        "class_version": CM_CLASS_VERSION,
+        "method": METHOD_SEND,
+        "transaction_id": transaction_id,
+        "attribute_id": CM_ATTRIBUTE_IDS[message],
+    }
+    head |= {name: fields.pop(name) for name in tuple(fields) if name in MAD.by_name}
+    return MAD.pack(**head) + CM_MESSAGES[message].pack(**fields)

@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "analyze": "rocekit.commands.analyze",
     "annotate": "rocekit.commands.annotate",
     "completion": "rocekit.commands.completion",
+    "craft": "rocekit.commands.craft",
     "decode": "rocekit.commands.decode",
     "devices": "rocekit.commands.devices",
     "doctor": "rocekit.commands.doctor",

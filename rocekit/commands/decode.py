@@ -45,7 +45,7 @@ def command(file: Path, fields: str | None, expression: str | None, count: int |
     names = _names(fields)
     chosen = _filter(expression)
     with open_capture("-" if str(file) == "-" else file) as capture:
-        printer = _Fields(names, output == "json") if names else (_Json() if output == "json" else _Lines())
+        printer = _Fields(names, output == "json") if names else (_Json() if output == "json" else Lines())
         printed = 0
         for packets, first_ns in _packets(capture, chosen):
             if count is not None and printed + len(packets) >= count:
@@ -154,7 +154,7 @@ def _mads(packets: Packets) -> dict[int, Mad]:
     return dict(find_mads(packets))
 
 
-class _Lines:
+class Lines:
     """Lines for people: what every packet has in columns, then what its headers say."""
 
     def __init__(self) -> None:

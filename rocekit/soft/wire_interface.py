@@ -7,22 +7,19 @@ reads keeps the kernel from answering the peer's packets with "port unreachable"
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import fcntl
-import json
 import select
 import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final
+from typing import Final
 
 from rocekit.build import ethernet
 from rocekit.errors import VerbsError
+from rocekit.iproute import first_address, neighbour
 from rocekit.live_filter import pack, roce_filter
 from rocekit.soft.packet import Datagram
 from rocekit.wire import BTH, ICRC_BYTES, PATH_MTU_CODES, ROCE_UDP_PORT
@@ -33,7 +30,6 @@ _IPV4, _IPV6 = 0x0800, 0x86DD
 _SIOCGIFHWADDR, _SIOCGIFMTU = 0x8927, 0x8921
 _ETHERNET_BYTES: Final = 14
 _MAX_FRAME: Final = 1 << 16
-_RESOLVE_S: Final = 1.0
 _BUFFER_BYTES: Final = 4 << 20
 #: IPv6, UDP, BTH, the longest extended headers, ICRC: as rxe reckons a path MTU from an interface's MTU.
 _HEADERS: Final = 40 + 8 + BTH.length + 28 + ICRC_BYTES
@@ -175,7 +171,7 @@ class InterfaceLink:
             return self.mac
         found = self._macs.get(address)
         if found is None:
-            found = self._macs[address] = _neighbour(address, self.interface) or _BROADCAST
+            found = self._macs[address] = neighbour(address, self.interface) or _BROADCAST
         return found
 
     def close(self) -> None:
@@ -199,41 +195,11 @@ def _guard(address: str) -> socket.socket | None:
     return guard
 
 
-def _ip(*arguments: str) -> list[dict[str, Any]]:
-    """What iproute2 says, or nothing."""
-    try:
-        said = subprocess.run(["ip", "-j", *arguments], capture_output=True, timeout=5, check=True).stdout
-        return list(json.loads(said or b"[]"))
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return []
-
-
 def _first_address(interface: str) -> str:
-    for link in _ip("addr", "show", "dev", interface):
-        for entry in link.get("addr_info", []):
-            if entry.get("scope") != "link":
-                return str(entry["local"])
-    raise VerbsError(
-        f"{interface} has no IP address: ip addr add 10.9.0.1/24 dev {interface}", errno=errno.EADDRNOTAVAIL
-    )
-
-
-def _neighbour(address: str, interface: str) -> str | None:
-    """The MAC address that the kernel knows, or finds out, for the next hop to an address."""
-    route = _ip("route", "get", address, "oif", interface)
-    hop = str(route[0].get("gateway", address)) if route else address
-    deadline = time.monotonic() + _RESOLVE_S
-    asked = False
-    while True:
-        for entry in _ip("neigh", "show", "to", hop, "dev", interface):
-            if "lladdr" in entry:
-                return str(entry["lladdr"])
-        if time.monotonic() >= deadline:
-            return None
-        if not asked:
-            # Any datagram makes the kernel ask; port 9 discards it.
-            asked = True
-            family = socket.AF_INET6 if ":" in hop else socket.AF_INET
-            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.sendto(b"", (hop, 9))
-        time.sleep(0.02)
+    found = first_address(interface)
+    if found is None:
+        raise VerbsError(
+            f"{interface} has no IP address: ip addr add 10.9.0.1/24 dev {interface}",
+            errno=errno.EADDRNOTAVAIL,
+        )
+    return found

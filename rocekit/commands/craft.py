@@ -1,0 +1,254 @@
+"""``rocekit craft``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocekit.commands import FILE
+
+if TYPE_CHECKING:
+    from rocekit.craft import Crafted
+    from rocekit.craft_file import Description
+    from rocekit.pace import Rate
+
+SHOWN = 20
+_NAMES = {"qpn": "dest_qpn"}
+
+
+def rate_option(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Rate | None:
+    """A ``--rate`` as a :class:`rocekit.pace.Rate`."""
+    from rocekit.pace import parse_rate
+
+    try:
+        return None if value is None else parse_rate(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not key or not equals or not value:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _list(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from rocekit.report.text import columns
+    from rocekit.wire import OPCODES
+    from rocekit.wire_cm import CM_MESSAGES
+
+    rows = [
+        (f"{o.value:#04x}", o.name, " ".join(("BTH", *(h.name for h in o.headers)))) for o in OPCODES.values()
+    ]
+    rows += [("", f"CM_{name}", f"a MAD ({layout.section})") for name, layout in CM_MESSAGES.items()]
+    click.echo("\n".join(columns(rows, indent="")))
+    ctx.exit()
+
+
+@click.command()
+@click.argument("file", type=FILE, required=False)
+@click.option("--op", metavar="OPCODE", help="One packet of this opcode, in place of FILE.")
+@click.option("--psn", metavar="N", help="Its PSN; with FILE, where each flow begins.")
+@click.option("--qpn", metavar="N", help="The QP it goes to (dest_qpn).")
+@click.option("--src", metavar="IP", help="Where it comes from.  [default: 10.9.0.1, or the interface's]")
+@click.option("--dst", metavar="IP", help="Where it goes.  [default: 10.9.0.2]")
+@click.option("--payload", metavar="BYTES", help="So many bytes, text:… or hex:….")
+@click.option(
+    "--set", "fields", metavar="KEY=VALUE", multiple=True, callback=_pairs, help="Any other key; see below."
+)
+@click.option(
+    "--step",
+    "steps",
+    metavar="FIELD=N",
+    multiple=True,
+    callback=_pairs,
+    help="With --count, how much a field grows from one to the next.",
+)
+@click.option("--count", type=click.IntRange(min=1), default=1, help="So many; a FILE as often as that.")
+@click.option(
+    "--rate", metavar="RATE", callback=rate_option, help="1000, 1k: packets a second; 100Mbit: bits a second."
+)
+@click.option("-w", "--write", "out", type=FILE, metavar="FILE", help="Write them (.pcapng, else pcap).")
+@click.option("--send", "interface", metavar="IFACE", help="Send them on this interface.")
+@click.option("--allow-remote", metavar="ADDRESS", multiple=True, help="Send to this address of others, too.")
+@click.option(
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="Name the opcodes."
+)
+def command(
+    file: Path | None,
+    op: str | None,
+    fields: dict[str, str],
+    steps: dict[str, str],
+    count: int,
+    rate: Rate | None,
+    out: Path | None,
+    interface: str | None,
+    allow_remote: tuple[str, ...],
+    **given: str | None,
+) -> None:
+    """Make packets from a YAML description, or one from --op, and write or send them.
+
+    Whatever is not said is what a good sender would put there: lengths, pad, ICRC, the PSN that comes next.
+    What is said goes as it is, right or wrong; icrc=bad makes a wrong ICRC. Without -w or --send it only says
+    what it would send.
+
+    FILE is a list of packets, or "packets:" with one and beside it keys for all. Keys: op, payload, icrc,
+    mtu, count, step, wait_us; src, dst, src_mac, dst_mac, vlan, priority, dscp, ecn, ttl, identification,
+    fragment, flow_label, sport, dport, roce_version; and every field of the opcode's headers (--list).
+    Sending goes to loopback, this machine's addresses and its network namespaces, and nowhere else.
+
+    \b
+    Example:
+      rocekit craft --op RC_SEND_ONLY --qpn 0x11 --psn 100 --count 3
+      rocekit craft --op RC_ACKNOWLEDGE --set syndrome=0x60 --set icrc=bad -w nak.pcap
+      rocekit craft packets.yaml --send lo --rate 1k
+    """
+    from rocekit.craft import Wrong, craft, how_many
+    from rocekit.craft_file import read_packets
+    from rocekit.errors import ScenarioError
+
+    if (file is None) == (op is None):
+        raise click.UsageError("give a FILE of packets, or --op for one; --list names the opcodes")
+    if out is not None and interface is not None:
+        raise click.UsageError("either -w or --send")
+    own: dict[str, Any] = {_NAMES.get(key, key): value for key, value in given.items() if value is not None}
+    own |= fields
+    if steps:
+        own["step"] = steps
+    description: Description | None = None
+    if file is not None:
+        description = read_packets(file)
+        packets, common = [dict(p) for p in description.packets], {**description.common, **own}
+    else:
+        packets, common, count = [{"op": op, "count": count, **own}], {}, 1
+    try:
+        if interface is not None:
+            _send(packets, common, count, rate, interface, allow_remote)
+            return
+        made = craft(packets, common, count=count, rate=rate)
+        if out is not None:
+            _write(made, out)
+        else:
+            _show(made, how_many(packets, common) * count)
+    except Wrong as wrong:
+        raise (ScenarioError(str(wrong)) if description is None else description.error(wrong)) from None
+
+
+def _show(made: Iterator[Crafted], total: int) -> None:
+    """What would be sent, and where."""
+    import io
+    from itertools import islice
+
+    from rocekit.capture import open_capture
+    from rocekit.commands.decode import Lines
+    from rocekit.decode import Decoder
+    from rocekit.pcapng_write import PcapngWriter
+    from rocekit.report.units import plural
+
+    shown = list(islice(made, SHOWN))
+    file = io.BytesIO()
+    with PcapngWriter(file) as writer:
+        for packet in shown:
+            writer.write(packet.frame, packet.at_ns)
+    file.seek(0)
+    lines: list[str] = []
+    printer, decoder = Lines(), Decoder()
+    with open_capture(file) as reader:
+        for batch in reader:
+            lines += printer.lines(decoder.decode(batch), 0)
+    if total > len(shown):
+        lines.append(f"… and {total - len(shown):,} more")
+    there = ", ".join(dict.fromkeys(packet.dst for packet in shown))
+    click.echo("\n".join(lines))
+    click.echo(
+        f"{plural(total, 'packet')} to {there}, not sent: --send IFACE sends, -w FILE writes.", err=True
+    )
+
+
+def _write(made: Iterable[Crafted], out: Path) -> None:
+    import sys
+    import time
+
+    from rocekit.frame_file import frame_file
+    from rocekit.report.units import plural, size
+
+    to_stdout = str(out) == "-"
+    if to_stdout and sys.stdout.isatty():
+        raise click.UsageError("a capture is no text: send standard output to a file or a pipe")
+    start, frames, total = time.time_ns(), 0, 0
+    with frame_file(out) as file:
+        for packet in made:
+            file.write(packet.frame, start + packet.at_ns)
+            frames, total = frames + 1, total + len(packet.frame)
+    click.echo(f"{out}: {plural(frames, 'packet')}, {size(total)}", err=to_stdout)
+
+
+def _send(
+    packets: list[dict[str, Any]],
+    common: dict[str, Any],
+    count: int,
+    rate: Rate | None,
+    interface: str,
+    allowed: tuple[str, ...],
+) -> None:
+    import time
+
+    from rocekit.craft import craft, destinations
+    from rocekit.pace import Pacer
+    from rocekit.report.units import duration, plural, size
+    from rocekit.sender import Sender
+
+    _address(packets, common, interface)
+    with Sender(interface, destinations(packets, common), allowed) as sender:
+        _mac_addresses(packets, common, sender.mac, interface)
+        paced = rate is not None or any("wait_us" in p for p in (common, *packets))
+        pacer, total, start = Pacer(), 0, time.monotonic_ns()
+        for packet in craft(packets, common, count=count, rate=rate):
+            if paced:
+                pacer.wait(packet.at_ns)
+            sender.send(packet.frame)
+            total += len(packet.frame)
+        took = duration(time.monotonic_ns() - start)
+        click.echo(f"{plural(sender.frames, 'packet')}, {size(total)} sent on {interface} in {took}")
+
+
+def _address(packets: list[dict[str, Any]], common: dict[str, Any], interface: str) -> None:
+    """Where packets go that do not say it: to the interface's own address, from there."""
+    from rocekit.errors import ScenarioError
+    from rocekit.sender import check_interface, interface_address
+
+    check_interface(interface)
+    for key in ("src", "dst"):
+        if key in common or all(key in packet for packet in packets):
+            continue
+        address = interface_address(interface)
+        if key == "dst" and address != "127.0.0.1":
+            raise ScenarioError("no packet goes anywhere without a destination: --dst ADDRESS")
+        if address is None:
+            raise ScenarioError(f"{interface} has no address to send from: --src ADDRESS")
+        common[key] = address
+
+
+def _mac_addresses(packets: list[dict[str, Any]], common: dict[str, Any], mac: str, interface: str) -> None:
+    """The MAC addresses of packets that do not say them."""
+    from rocekit.sender import mac_of
+
+    common.setdefault("src_mac", mac)
+    if "dst_mac" in common:
+        return
+    known: dict[str, str] = {}
+    for packet in packets:
+        dst = str(packet.get("dst", common.get("dst")))
+        if "dst_mac" not in packet:
+            if dst not in known:
+                known[dst] = mac_of(dst, interface)
+            packet["dst_mac"] = known[dst]

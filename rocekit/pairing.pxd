@@ -1,7 +1,18 @@
 # The types of pairing.py where it is compiled; see setup.py.
+cimport cython
 from libc.stdint cimport int64_t
 
 from rocekit.connections cimport Connection
+from rocekit.rows cimport Rows
+
+cdef int64_t HALF
+cdef int64_t MASK
+cdef int64_t NEAR
+cdef int64_t _NEAR_BITS
+cdef int64_t LOBBY_PACKETS
+cdef int64_t FLOW_PACKETS
+cdef int64_t MOST_PACKETS
+cdef int64_t LOBBY_NS
 
 
 cdef class Flow:
@@ -17,3 +28,30 @@ cdef class Flow:
     cdef public Connection connection
     cdef public int64_t side
     cdef public int64_t first_request_ns
+    cdef public list held
+    cdef public int64_t first_bucket
+    cdef public int64_t last_bucket
+
+    @cython.locals(p=int64_t)
+    cpdef requested(self, int64_t psn, int64_t span, int64_t time_ns)
+
+
+cdef class Lobby:
+    cdef public dict flows
+    cdef public Py_ssize_t count
+    cdef public int64_t _taken
+    cdef public dict _waiting
+    cdef public dict _buckets
+    cdef public dict _tracked
+
+    @cython.locals(first=int64_t, last=int64_t)
+    cpdef requested(self, Flow flow, int64_t psn, int64_t span, int64_t time_ns)
+
+    cpdef hold(self, Flow flow, Rows r, Py_ssize_t i)
+
+    @cython.locals(r=Rows, i=Py_ssize_t, oldest=Flow)
+    cpdef bint overdue(self, int64_t time_ns)
+
+
+@cython.locals(flow=Flow, answer=Flow)
+cdef bint _faces(Flow flow, Flow answer)

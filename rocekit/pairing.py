@@ -10,6 +10,7 @@ are counted until one flow alone explains them all. What stays undecided stays u
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
@@ -21,15 +22,24 @@ if TYPE_CHECKING:
     from rocekit.connections import Connection
     from rocekit.rows import Rows
 
-#: Packets and capture time that a lobby keeps before it lets its flows go unpaired.
+#: Packets that a lobby keeps before it lets its flows go unpaired: so many, and more for every flow in it.
 LOBBY_PACKETS: Final = 8192
+FLOW_PACKETS: Final = 64
+#: More than these it never keeps.
+MOST_PACKETS: Final = 1 << 19
+#: Capture time after which it lets its flows go.
 LOBBY_NS: Final = 5_000_000_000
 #: Two flows whose PSNs come this near can be taken for one another.
 NEAR: Final = 4096
+_NEAR_BITS: Final = 12
+#: Of more flows than this in a lobby many come near each other by chance: nearness then means less.
+CROWD: Final = 256
 #: Answers to count where several flows could be meant.
 VOTES: Final = 8
 #: How far before the first PSN seen a NAK may point: what it asks for was lost before the capture point.
 BEFORE: Final = 1024
+#: Flows on the same PSNs beyond this number are told apart by nothing but their UDP source ports.
+ALIKE: Final = 256
 
 
 @dataclass(eq=False)
@@ -40,7 +50,10 @@ class Flow:
         src, dst: address numbers; qpn: the destination's.
         low, high: the range of PSNs it requested (unwrapped; ``high`` exclusive), -1 before the first.
         connection, side: known once paired or let go; ``side`` is the sender's.
-        answers: whether it carries acknowledgements or responses.
+        answers: how many acknowledgements and responses it carried while it waited.
+        votes: which flows those could answer, and how many of them.
+        held: its waiting packets: the order in which they came, and where they are.
+        first_bucket, last_bucket: where its lobby finds it by PSN; -1 while it does not.
     """
 
     src: int
@@ -51,10 +64,13 @@ class Flow:
     low: int = -1
     high: int = -1
     answers: int = 0
-    votes: dict[int, int] = field(default_factory=dict)
+    votes: dict[Flow, int] = field(default_factory=dict)
     connection: Connection | None = None
     side: int = 0
     first_request_ns: int = 0
+    held: list[tuple[int, Rows, int]] = field(default_factory=list)
+    first_bucket: int = -1
+    last_bucket: int = -1
 
     def requested(self, psn: int, span: int, time_ns: int) -> None:
         """Widen the range by a request of ``span`` PSNs."""
@@ -62,8 +78,10 @@ class Flow:
             self.low, self.high, self.first_request_ns = psn, psn + span, time_ns
             return
         p = self.high + ((psn - self.high + HALF) & MASK) - HALF
-        self.low = min(self.low, p)
-        self.high = max(self.high, p + span)
+        if p < self.low:
+            self.low = p
+        if p + span > self.high:
+            self.high = p + span
 
     def _range(self) -> tuple[int, int]:
         """The requested PSNs, also of a flow that was let go and is tracked by now."""
@@ -83,58 +101,110 @@ class Flow:
         p = high + ((psn - high + HALF) & MASK) - HALF
         return low - BEFORE <= p <= high if nak else low <= p < high
 
-    def is_near(self, psn: int) -> bool:
+    def is_near(self, psn: int, near: int) -> bool:
         """Whether its PSNs come near enough to be taken for another flow's."""
         low, high = self._range()
         if high < 0:
             return False
         p = high + ((psn - high + HALF) & MASK) - HALF
-        return low - NEAR <= p <= high + NEAR
+        return low - near <= p <= high + near
 
 
 class Lobby:
-    """The unpaired flows between two hosts and their waiting packets."""
+    """The unpaired flows between two hosts and their waiting packets.
+
+    Attributes:
+        flows: in the order in which they were seen.
+        count: packets that wait.
+    """
 
     def __init__(self) -> None:
-        self.flows: list[Flow] = []
-        self.held: list[tuple[Flow, Rows, int]] = []
+        self.flows: dict[Flow, None] = {}
+        self.count = 0
+        self._taken = 0
+        # Flows with waiting packets, in the order of the first of them.
+        self._waiting: dict[Flow, None] = {}
+        # Waiting flows by PSN: those whose requests come near a stretch of them. Tracked ones by source.
+        self._buckets: dict[int, dict[Flow, None]] = {}
+        self._tracked: dict[int, dict[Flow, None]] = {}
 
     def add(self, flow: Flow) -> None:
-        self.flows.append(flow)
+        self.flows[flow] = None
+
+    def let_go(self, flow: Flow) -> None:
+        """It is tracked alone from now on; its other half may still be found."""
+        self._forget(flow)
+        self._tracked.setdefault(flow.src, {})[flow] = None
+
+    def remove(self, flow: Flow) -> None:
+        """It is paired, or will never be."""
+        self.flows.pop(flow, None)
+        self._tracked.get(flow.src, {}).pop(flow, None)
+        self._forget(flow)
+
+    def requested(self, flow: Flow, psn: int, span: int, time_ns: int) -> None:
+        """A flow asked for ``span`` PSNs from ``psn`` on."""
+        flow.requested(psn, span, time_ns)
+        first, last = (flow.low - NEAR) >> _NEAR_BITS, (flow.high + NEAR) >> _NEAR_BITS
+        if first == flow.first_bucket and last == flow.last_bucket:
+            return
+        self._forget(flow)
+        flow.first_bucket, flow.last_bucket = first, last
+        for number in range(first, min(last, first + (MASK >> _NEAR_BITS)) + 1):
+            self._buckets.setdefault(number & MASK >> _NEAR_BITS, {})[flow] = None
+
+    def _forget(self, flow: Flow) -> None:
+        if flow.first_bucket == flow.last_bucket:
+            return
+        first, last = flow.first_bucket, flow.last_bucket
+        for number in range(first, min(last, first + (MASK >> _NEAR_BITS)) + 1):
+            self._buckets[number & MASK >> _NEAR_BITS].pop(flow, None)
+        flow.first_bucket = flow.last_bucket = -1
 
     def hold(self, flow: Flow, r: Rows, i: int) -> None:
-        self.held.append((flow, r, i))
+        if not flow.held:
+            self._waiting[flow] = None
+        flow.held.append((self._taken, r, i))
+        self._taken += 1
+        self.count += 1
 
     def overdue(self, time_ns: int) -> bool:
-        if not self.held:
+        if not self.count:
             return False
-        _, r, i = self.held[0]
-        return len(self.held) >= LOBBY_PACKETS or time_ns - r.time_ns[i] > LOBBY_NS
+        if self.count >= min(MOST_PACKETS, LOBBY_PACKETS + FLOW_PACKETS * len(self.flows)):
+            return True
+        _, r, i = next(iter(self._waiting)).held[0]
+        return time_ns - r.time_ns[i] > LOBBY_NS
 
     def take(self, *flows: Flow) -> list[tuple[Flow, Rows, int]]:
         """Remove the waiting packets of ``flows``, in the capture's order."""
-        mine = [row for row in self.held if row[0] in flows]
-        self.held = [row for row in self.held if row[0] not in flows]
-        return mine
+        mine = []
+        for flow in flows:
+            mine += [(order, flow, r, i) for order, r, i in flow.held]
+            flow.held = []
+            self._waiting.pop(flow, None)
+        self.count -= len(mine)
+        if len(flows) > 1:
+            mine.sort(key=itemgetter(0))
+        return [row[1:] for row in mine]
 
-    def askers(self, answer: Flow) -> list[Flow]:
-        """The unpaired flows in the other direction."""
-        return [
-            f
-            for f in self.flows
-            if f.src == answer.dst and f.dst == answer.src and f.transport == answer.transport
-        ]
+    def askers(self, answer: Flow, psn: int) -> list[Flow]:
+        """The unpaired flows in the other direction that may have asked for ``psn``, or for one near it."""
+        tracked, near = self._tracked.get(answer.dst, {}), self._buckets.get(psn >> _NEAR_BITS, {})
+        found = [f for f in (*tracked, *near) if _faces(f, answer)]
+        return found if len(found) <= ALIKE else [f for f in found if f.sport == answer.sport]
 
     def partner(self, answer: Flow, r: Rows, i: int) -> Flow | None:
         """Whom the answer at row ``i`` answers, if that can be said by now."""
         psn = r.psn[i]
         nak = OPERATION[r.opcode[i]] == "ACK" and wire.syndrome_kind(r.syndrome[i]) != wire.ACK
         answer.answers += 1
-        askers = self.askers(answer)
+        askers = self.askers(answer, psn)
         fitting = [f for f in askers if f.could_have_asked(psn, nak=nak)]
         for f in fitting:
-            answer.votes[id(f)] = answer.votes.get(id(f), 0) + 1
-        if len(fitting) == 1 and not any(f is not fitting[0] and f.is_near(psn) for f in askers):
+            answer.votes[f] = answer.votes.get(f, 0) + 1
+        near = NEAR * CROWD // max(CROWD, len(self.flows))
+        if len(fitting) == 1 and not any(f is not fitting[0] and f.is_near(psn, near) for f in askers):
             return fitting[0]
         if answer.answers >= VOTES:
             return self.elect(answer)
@@ -146,10 +216,14 @@ class Lobby:
         Both directions of a QP pair often carry the same source port where it is derived from both QPNs
         (A17.3.1 leaves the choice open), so this only ever decides between flows that the PSNs allow.
         """
-        ranked = sorted(self.askers(answer), key=lambda f: -answer.votes.get(id(f), 0))
-        best = [f for f in ranked if answer.votes.get(id(f), 0) == answer.votes.get(id(ranked[0]), 0)]
-        if not best or not answer.votes.get(id(best[0]), 0):
-            return None
+        votes = {f: n for f, n in answer.votes.items() if f in self.flows and _faces(f, answer)}
+        most = max(votes.values(), default=0)
+        best = [f for f, n in votes.items() if n == most]
         if len(best) > 1:
             best = [f for f in best if f.sport == answer.sport]
         return best[0] if len(best) == 1 else None
+
+
+def _faces(flow: Flow, answer: Flow) -> bool:
+    """Whether the two go opposite ways between the same hosts."""
+    return flow.src == answer.dst and flow.dst == answer.src and flow.transport == answer.transport

@@ -37,6 +37,7 @@ _QPN_BITS: Final = 24
 _ADDRESS_BITS: Final = 20
 HANDSHAKE: Final = "handshake"
 _ECN_CE: Final = 3  # RFC 3168
+_LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
 
 
 def _flow_key(r: Rows, i: int) -> int:
@@ -316,7 +317,7 @@ class Tracker:
             flow.transport = _TRANSPORT[r.opcode[i]]
         if kind == _REQUEST:
             length = r.dma_length[i] if OPERATION[r.opcode[i]] == "READ" else 0
-            flow.requested(r.psn[i], wire.psns_of(length, min(wire.PATH_MTU_CODES)), r.time_ns[i])
+            lobby.requested(flow, r.psn[i], wire.psns_of(length, _LEAST_MTU) if length else 1, r.time_ns[i])
         lobby.hold(flow, r, i)
         if flow.transport == "UC":
             self._let_go(lobby, flow)
@@ -339,7 +340,8 @@ class Tracker:
             answer.connection, answer.side = connection, 1 - asker.side
             connection.qpns[asker.side] = answer.qpn
             connection.paired_by = "psn"
-        lobby.flows = [f for f in lobby.flows if f is not asker and f is not answer]
+        lobby.remove(asker)
+        lobby.remove(answer)
         self._replay(lobby, asker, answer)
 
     def _connect(self, asking: Flow, other: Flow | None, paired_by: str | None) -> Connection:
@@ -377,14 +379,16 @@ class Tracker:
         """Track a flow alone; its other half may still be found."""
         if flow.transport == "CNP":  # nothing but CNPs, to a QP of which nothing else is known
             self.stray_cnps += len(lobby.take(flow))
-            lobby.flows.remove(flow)
+            lobby.remove(flow)
             return
         if flow.high < 0 and flow.answers:  # answers only: the requester is the one they go to
             self._connect_answers(flow)
         else:
             self._connect(flow, None, None)
         if flow.transport == "UC" or flow.high < 0:
-            lobby.flows.remove(flow)
+            lobby.remove(flow)
+        else:
+            lobby.let_go(flow)
         self._replay(lobby, flow)
 
     def _connect_answers(self, flow: Flow) -> Connection:
@@ -514,7 +518,7 @@ class Tracker:
             key = (src << _ADDRESS_BITS | dst) << _QPN_BITS | qpn
             old = self._flows.get(key)
             if old is not None and old.connection is None:
-                self._lobby(old).flows.remove(old)
+                self._lobby(old).remove(old)
                 old.connection, old.side = connection, side
                 waiting.append(old)
                 continue

@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "inject": "rocekit.commands.inject",
     "lab": "rocekit.commands.lab",
     "record": "rocekit.commands.record",
+    "report": "rocekit.commands.report",
     "rules": "rocekit.commands.rules",
     "stats": "rocekit.commands.stats",
     "topology": "rocekit.commands.topology",

@@ -1,0 +1,61 @@
+"""``rocekit report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rocekit.commands import FILE, journal_option
+
+
+@click.command()
+@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    required=True,
+    metavar="FILE",
+    help="The page to write, .html (“-”: standard output).",
+)
+@journal_option
+def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) -> None:
+    """Write a page to look at: findings, connections, transfers, and every packet over time.
+
+    The page stands alone: it asks no network for anything and opens in any browser. First come the findings
+    and what they cost, each with a link to its place in the graphs.
+
+    \b
+    Example:
+      rocekit report x.pcapng -o report.html
+      rocekit report host1.pcap host2.pcap -o report.html
+    """
+    from rocekit.commands.shared import fail_on_damage, load
+    from rocekit.outputs import check_output
+    from rocekit.report.document import document
+    from rocekit.report.lanes import Collector, build_lanes
+    from rocekit.report.page import page
+    from rocekit.report.units import plural, short_size
+
+    check_output(output, files)
+    collector = Collector()
+    analysis = load(files, journal, plain=KEPT_TRANSFERS, watch=collector)
+    lanes = build_lanes(collector, analysis)
+    text = page(
+        f"rocekit: {', '.join(f.name for f in files)}",
+        *document(analysis, lanes),
+    )
+    written = text.encode()
+    with click.open_file(str(output), "wb") as file:
+        file.write(written)
+    click.echo(
+        f"{output}: {plural(len(lanes), 'packet')}, {plural(len(analysis.connections), 'connection')}, "
+        f"{plural(len(analysis.findings), 'finding')}, {short_size(len(written))}",
+        err=str(output) == "-",
+    )
+    fail_on_damage(analysis)
+
+
+KEPT_TRANSFERS = 50_000
+"""Of transfers to which nothing happened, a page lists the slowest; the others are counted."""

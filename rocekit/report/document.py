@@ -1,0 +1,266 @@
+"""An analysis as the document that a report's page carries: names and words as JSON, numbers as columns.
+
+Times are ns since the capture's first packet, so that they fit a page's numbers; −1 stands for none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit import wire
+from rocekit.explain import explain, operation_name
+from rocekit.report.happenings import happenings, journal_times, timeout_words
+from rocekit.report.units import moment
+from rocekit.topology import topology
+from rocekit.transfers import FRAME_BITS, frame_name
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+    from rocekit.connections import Connection
+    from rocekit.findings import Finding
+    from rocekit.report.lanes import Lanes
+    from rocekit.transfers import Transfer
+
+SCHEMA: Final = "rocekit-report/1"
+#: Rows of packets in a page; beyond, runs of plain packets share one.
+MAX_ROWS: Final = 1_200_000
+#: Transfers whose stories are told in words; the others' are told from their columns.
+MAX_STORIES: Final = 2_000
+#: Happenings with words; beyond, they are drawn and counted only.
+MAX_WORDS: Final = 50_000
+
+Meta = dict[str, Any]
+Columns = dict[str, NDArray[Any]]
+
+
+def document(analysis: Analysis, lanes: Lanes) -> tuple[Meta, Columns]:
+    """Everything that the page shows."""
+    origin = analysis.capture.first_ns or 0
+    shown = lanes.thinned(MAX_ROWS)
+    columns = _packet_columns(shown, origin)
+    transfer_meta, transfer_columns = _transfers(analysis, origin)
+    happening_meta, happening_columns = _happenings(analysis, origin)
+    columns |= transfer_columns | happening_columns
+    capture = analysis.capture.to_dict()
+    meta: Meta = {
+        "schema": SCHEMA,
+        "capture": {
+            **{k: v for k, v in capture.items() if k not in ("first_ns", "last_ns")},
+            "began": None if analysis.capture.first_ns is None else moment(analysis.capture.first_ns),
+            "duration_ns": (analysis.capture.last_ns or 0) - origin,
+        },
+        "opcodes": {str(v): wire.OPCODES[v].name for v in np.unique(shown.opcode).tolist()},
+        "syndromes": {str(v): wire.syndrome_name(v) for v in np.unique(shown.syndrome).tolist()},
+        "rows_stand_for": len(lanes),
+        "frame_bits": FRAME_BITS,
+        "connections": [_connection(c) for c in analysis.connections],
+        "findings": _findings(analysis, lanes, origin),
+        "transfers": transfer_meta,
+        "left_out": analysis.left_out.total(),
+        "happenings": happening_meta,
+        "journal": analysis.journal is not None,
+        "stories": _stories(analysis, origin),
+        "topology": None if analysis.evidence is None else topology(analysis).to_dict(),
+    }
+    return meta, columns
+
+
+def _packet_columns(lanes: Lanes, origin: int) -> Columns:
+    marks = lanes.marks
+    return {
+        "lane_first": lanes.first,
+        "time": lanes.time_ns - origin,
+        "frame": lanes.frame,
+        "psn": lanes.psn,
+        "span": lanes.span,
+        "opcode": lanes.opcode,
+        "bytes": lanes.bytes,
+        "syndrome": lanes.syndrome,
+        "packets": lanes.packets,
+        "round": lanes.round,
+        "flags": lanes.flags,
+        "acked": lanes.acked,
+        "outstanding": lanes.outstanding,
+        "outstanding_bytes": lanes.outstanding_bytes,
+        "rtt": lanes.rtt_ns,
+        "mark_kind": marks.kind,
+        "mark_lane": marks.lane,
+        "mark_time": marks.time_ns - origin,
+        "mark_frame": marks.frame,
+    }
+
+
+def _connection(connection: Connection) -> Meta:
+    return connection.to_dict() | {
+        "timeout": [timeout_words(connection, side).removeprefix("; ") for side in (0, 1)],
+        "doubled": connection.duplicates,
+        "bad_icrc": connection.bad_icrc_count,
+        "first_frame_closed": connection.closed_frame,
+    }
+
+
+def _transfers(analysis: Analysis, origin: int) -> tuple[Meta, Columns]:
+    every = analysis.transfers
+    names: dict[str, list[str]] = {"operations": [], "statuses": [], "completions": []}
+    places: dict[str, dict[str, int]] = {kind: {} for kind in names}
+
+    def number(kind: str, name: str) -> int:
+        known = places[kind]
+        if name not in known:
+            known[name] = len(known)
+            names[kind].append(name)
+        return known[name]
+
+    def relative(time_ns: int | None) -> int:
+        return -1 if time_ns is None else time_ns - origin
+
+    times = [journal_times(t, analysis) for t in every] if analysis.journal is not None else []
+    lists: dict[str, list[int]] = {
+        "id": [t.id for t in every],
+        "lane": [2 * t.connection.id + t.side for t in every],
+        "operation": [number("operations", _operation(t)) for t in every],
+        "status": [number("statuses", t.status) for t in every],
+        "bytes": [t.bytes for t in every],
+        "packets": [t.packets for t in every],
+        "psn": [t.first_psn for t in every],
+        "last_psn": [t.last_psn for t in every],
+        "first": [t.first_ns - origin for t in every],
+        "last": [t.last_ns - origin for t in every],
+        "acked": [relative(t.acked_ns) for t in every],
+        "again": [t.retransmitted_packets for t in every],
+        "naks": [t.naks for t in every],
+        "rnrs": [t.rnr_naks for t in every],
+        "timeouts": [t.timeouts for t in every],
+        "events": [len(t.events) for t in every],
+        "first_frame": [t.first_frame for t in every],
+        "last_frame": [t.last_frame for t in every],
+    }
+    wr_ids: list[str | None] = []
+    if times:
+        lists["posted"] = [relative(posted) for posted, _ in times]
+        lists["polled"] = [relative(polled) for _, polled in times]
+        lists["completion"] = [-1 if t.wc is None else number("completions", t.wc.status) for t in every]
+        wr_ids = [None if t.wr is None else str(t.wr.wr_id) for t in every]
+    columns: Columns = {f"t_{name}": np.array(values, np.int64) for name, values in lists.items()}
+    return {**names, "wr_ids": wr_ids}, columns
+
+
+def _operation(transfer: Transfer) -> str:
+    """The operation with its verb's name where a work request tells it."""
+    suffix = "+imm" if transfer.immediate is not None else ""
+    suffix += "+inv" if transfer.invalidate_rkey is not None else ""
+    return transfer.operation + suffix
+
+
+def _happenings(analysis: Analysis, origin: int) -> tuple[Meta, Columns]:
+    found = happenings(analysis)
+    kinds = sorted({h.kind for h in found})
+    place = {kind: n for n, kind in enumerate(kinds)}
+    lists = {
+        "kind": [place[h.kind] for h in found],
+        "lane": [h.lane for h in found],
+        "time": [h.time_ns - origin for h in found],
+        "from": [h.from_ns - origin for h in found],
+        "until": [h.until_ns - origin for h in found],
+        "frame": [h.frame for h in found],
+        "psn": [h.psn for h in found],
+        "last_psn": [h.last_psn for h in found],
+        "transfer": [-1 if h.transfer is None else h.transfer for h in found],
+    }
+    words = [[h.what, h.detail] for h in found[:MAX_WORDS]]
+    return {"kinds": kinds, "words": words}, {f"h_{k}": np.array(v, np.int64) for k, v in lists.items()}
+
+
+def _stories(analysis: Analysis, origin: int) -> Meta:
+    """The troubled transfers' stories first, then others as far as there is room."""
+    troubled = [t for t in analysis.transfers if not t.clean]
+    plain = [t for t in analysis.transfers if t.clean]
+    chosen = (sorted(troubled, key=lambda t: -len(t.events)) + plain)[:MAX_STORIES]
+    return {str(t.id): _story(t, analysis, origin) for t in chosen}
+
+
+def _story(transfer: Transfer, analysis: Analysis, origin: int) -> Meta:
+    told = explain(transfer, analysis)
+    return {
+        "title": f"{operation_name(transfer)}",
+        "steps": [[s.time_ns - origin, s.what, s.detail, int(s.trouble)] for s in told.steps],
+        "verdict": told.verdict,
+        "notes": list(told.notes),
+    }
+
+
+def _findings(analysis: Analysis, lanes: Lanes, origin: int) -> list[Meta]:
+    places = Places(lanes)
+    several = analysis.capture.several
+    return [
+        {
+            "rule": f.rule,
+            "severity": f.severity,
+            "title": f.title,
+            "advice": f.advice,
+            "connection": None if f.connection is None else f.connection.id,
+            "transfer": None if f.transfer is None else f.transfer.id,
+            "frames": [frame_name(n, several=several) for n in f.frames],
+            "cost": {
+                name: f.evidence[name]
+                for name in ("added_ns", "repeated_packets", "repeated_bytes")
+                if isinstance(f.evidence.get(name), int) and f.evidence[name]
+            },
+            "place": places.of(f, origin),
+        }
+        for f in analysis.findings
+    ]
+
+
+class Places:
+    """Where frames stand among the packets of lanes."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+        self._order = np.argsort(lanes.frame, kind="stable")
+        self._frames = lanes.frame[self._order]
+
+    def rows(self, frames: Sequence[int]) -> NDArray[np.int64]:
+        """Rows of these frame references; those that are in no lane are left out."""
+        wanted = np.array(sorted(frames), np.int64)
+        if not len(self._frames) or not len(wanted):
+            return np.empty(0, np.int64)
+        at = np.minimum(np.searchsorted(self._frames, wanted), len(self._frames) - 1)
+        return self._order[at[self._frames[at] == wanted]]
+
+    def of(self, finding: Finding, origin: int) -> Meta | None:
+        """The lane and time that show a finding: its worst case, or else its first; None without packets."""
+        lanes = self._lanes
+        rows = self.rows(finding.frames)
+        transfer = finding.transfer
+        if len(rows):
+            lane_of = np.searchsorted(lanes.first, rows, "right") - 1
+            lane = int(np.bincount(lane_of).argmax())
+            rows = rows[lane_of == lane]
+        elif transfer is not None:
+            lane = 2 * transfer.connection.id + transfer.side
+        elif finding.connection is not None:
+            lane = 2 * finding.connection.id
+            lane += int(lanes.first[lane] == lanes.first[lane + 1] and lanes.first[lane + 1] < len(lanes))
+        else:
+            return None
+        worst = finding.evidence.get("worst")
+        focus = self.rows(worst["frames"]) if isinstance(worst, dict) and worst.get("frames") else rows
+        focus = focus[np.searchsorted(lanes.first, focus, "right") - 1 == lane] if len(focus) else rows
+        chosen = focus if len(focus) else rows
+        times = lanes.time_ns[chosen] - origin
+        if len(times):
+            span = [int(times.min()), int(times.max())]
+        elif transfer is not None:
+            span = [transfer.first_ns - origin, transfer.last_ns - origin]
+        else:
+            span = None
+        return {
+            "lane": lane,
+            "span": span,
+            "at": np.column_stack([lanes.time_ns[rows] - origin, lanes.psn[rows]]).tolist(),
+        }

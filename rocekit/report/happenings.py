@@ -1,0 +1,212 @@
+"""What befell the packets of a lane, for graphs: each with its place, its wait and its words.
+
+The tracker's events, what the CM said, and what the journal's programs were told, in one list by time. The
+words are those of ``explain``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rocekit import wire
+from rocekit.explain import event_step
+from rocekit.report.units import duration, plural
+from rocekit.transfers import frame_name
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+    from rocekit.connections import Connection
+    from rocekit.transfers import Event, Transfer
+
+NAK, RNR, TIMEOUT, REPEAT, HOLE, MISSED, LATE, DUPLICATE, CM, FAILED, JUMP = (
+    "nak",
+    "rnr",
+    "timeout",
+    "repeat",
+    "hole",
+    "missed",
+    "late",
+    "duplicate",
+    "cm",
+    "failed",
+    "jump",
+)
+_KINDS: Final = {
+    "nak": NAK,
+    "rnr_nak": RNR,
+    "repeat": REPEAT,
+    "response_repeat": REPEAT,
+    "hole": HOLE,
+    "response_hole": HOLE,
+    "late": LATE,
+    "duplicate": DUPLICATE,
+    "missed": MISSED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something to be drawn where it happened.
+
+    Attributes:
+        lane: ``2 × connection + side`` of the requester.
+        time_ns: when; from_ns, until_ns: the wait that belongs to it (a timeout's silence before, an RNR
+            NAK's time after), both ``time_ns`` where there is none.
+        frame: frame reference, 0 without one; psn, last_psn: unwrapped.
+        transfer: its id, None without one.
+        what, detail: in words.
+    """
+
+    kind: str
+    lane: int
+    time_ns: int
+    from_ns: int
+    until_ns: int
+    frame: int
+    psn: int
+    last_psn: int
+    transfer: int | None
+    what: str
+    detail: str
+
+
+def happenings(analysis: Analysis, connections: Iterable[Connection] | None = None) -> list[Happening]:
+    """Everything that befell the connections (all of them unless given), by time."""
+    chosen = None if connections is None else {c.id for c in connections}
+    several = analysis.capture.several
+    found: list[Happening] = []
+    for transfer in analysis.transfers:
+        if chosen is not None and transfer.connection.id not in chosen:
+            continue
+        found += (_of_event(transfer.connection, transfer, e, several) for e in transfer.events)
+        if transfer.wc is not None and transfer.wc.status != "SUCCESS":
+            found.append(_failure(transfer, analysis))
+    for connection in analysis.connections:
+        if chosen is None or connection.id in chosen:
+            strays = [*connection.stray_events, *connection.missed]
+            found += (_of_event(connection, None, event, several) for event in strays)
+            found += _jumps(connection, several)
+    found += _messages(analysis, chosen)
+    found.sort(key=lambda h: (h.time_ns, h.frame))
+    return found
+
+
+def _of_event(connection: Connection, transfer: Transfer | None, event: Event, several: bool) -> Happening:
+    side = event.side if transfer is None else transfer.side
+    kind, begin, end = _KINDS[event.kind], event.time_ns, event.time_ns
+    if transfer is None and event.kind != "missed":
+        what, detail = _stray_words(event, several)
+    elif transfer is None:
+        what = "packets that the capture missed"
+        detail = f"{plural(event.count, 'packet')} acknowledged that the capture never showed"
+    else:
+        step = event_step(transfer, event, several)
+        what, detail = step.what, step.detail
+    if kind == RNR:
+        end += wire.RNR_TIMER_US[wire.syndrome_value(event.syndrome or 0)] * 1000
+    elif event.cause == "timeout" and event.opens:
+        kind, begin = TIMEOUT, event.time_ns - event.waited_ns
+        detail += timeout_words(connection, side)
+    return Happening(
+        kind,
+        2 * connection.id + side,
+        event.time_ns,
+        begin,
+        end,
+        event.frame,
+        event.psn,
+        event.last_psn,
+        None if transfer is None else transfer.id,
+        what,
+        detail,
+    )
+
+
+def timeout_words(connection: Connection, side: int) -> str:
+    """``; local ACK timeout 4.096 µs × 2^16 = 268.44 ms``, where it is known."""
+    code = connection.negotiated[side].ack_timeout
+    if code is None:
+        return "; its local ACK timeout is not known"
+    timeout_us = wire.local_ack_timeout_us(code)
+    if timeout_us is None:
+        return "; its local ACK timeout is 0: never"
+    return f"; local ACK timeout 4.096 µs × 2^{code} = {duration(timeout_us * 1000)}"
+
+
+def _stray_words(event: Event, several: bool) -> tuple[str, str]:
+    words = f"{event.kind.replace('_', ' ')}, frame {frame_name(event.frame, several=several)}"
+    return "PSNs of no known transfer", words
+
+
+def _jumps(connection: Connection, several: bool) -> Iterator[Happening]:
+    for event in connection.jumps:
+        lane, frame = 2 * connection.id + event.side, frame_name(event.frame, several=several)
+        words = f"frame {frame}: another life of the QP, or a hole of the capture as large"
+        yield Happening(
+            JUMP,
+            lane,
+            event.time_ns,
+            event.time_ns,
+            event.time_ns,
+            event.frame,
+            event.psn,
+            event.last_psn,
+            None,
+            "the PSN leaps",
+            words,
+        )
+
+
+def _failure(transfer: Transfer, analysis: Analysis) -> Happening:
+    wc = transfer.wc
+    assert wc is not None
+    time_ns = journal_times(transfer, analysis)[1] or transfer.last_ns
+    return Happening(
+        FAILED,
+        2 * transfer.connection.id + transfer.side,
+        time_ns,
+        time_ns,
+        time_ns,
+        0,
+        transfer.first_psn,
+        transfer.last_psn,
+        transfer.id,
+        f"WC {wc.wr_id} {wc.status}",
+        "the program was told that its work request failed",
+    )
+
+
+def _messages(analysis: Analysis, chosen: set[int] | None) -> Iterator[Happening]:
+    several = analysis.capture.several
+    for record in analysis.cm:
+        connection = record.connection
+        if connection is None or (chosen is not None and connection.id not in chosen):
+            continue
+        again = ", again" if record.repeated else ""
+        words = f"{record.src} → {record.dst}, frame {frame_name(record.frame, several=several)}{again}"
+        for side in (0, 1):
+            yield Happening(
+                CM,
+                2 * connection.id + side,
+                record.time_ns,
+                record.time_ns,
+                record.time_ns,
+                record.frame,
+                0,
+                0,
+                None,
+                f"CM {record.message}",
+                words,
+            )
+
+
+def journal_times(transfer: Transfer, analysis: Analysis) -> tuple[int | None, int | None]:
+    """When its WR was posted and its WC polled, on the capture's clock; None without."""
+    wr, wc = transfer.wr, transfer.wc
+    if wr is None or analysis.journal is None:
+        return None, None
+    clock = analysis.journal.clocks.get(wr.qp.host)
+    offset = 0 if clock is None else clock.offset_ns
+    return wr.posted_ns - offset, None if wc is None else wc.polled_ns - offset

@@ -1,0 +1,465 @@
+"""Packets by PSN space, as columns: what every graph over time is drawn from.
+
+A *lane* is the requests of one side of a connection and everything that answers them: one PSN space, counted
+by its requester. A connection has two, number ``2 × connection + side``. All lanes stand one behind the other
+in the same columns, each in order of time, so that a million packets cost some fixed number of NumPy calls.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit import wire
+from rocekit.arrays import starts
+from rocekit.packets import ICRC_INVALID
+from rocekit.psn import HALF, MASK
+from rocekit.transfers import FRAME_BITS
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+    from rocekit.connections import Connection
+    from rocekit.packets import Packets
+    from rocekit.transfers import Event
+
+Ints = NDArray[np.int64]
+
+#: Bits of ``Lanes.flags``.
+RESPONSE, CE, DUPLICATE, LATE = 1, 2, 4, 8
+#: Kinds of ``Marks``: packets that have no place in a PSN space.
+CNP, BAD_ICRC = 0, 1
+
+_ECN_CE: Final = 3  # RFC 3168
+#: Room for PSNs beside a lane's number in one sortable integer; unwrapped PSNs may lie a little below zero.
+_PSN_BITS: Final = 40
+_BIAS: Final = 1 << 30
+
+_OPERATIONS = ("", "ACK", "READ_RESPONSE", "ATOMIC_ACK", "READ", "ATOMIC", "CNP", "REQUEST")
+_ACK, _READ_RESPONSE, _ATOMIC_ACK, _READ, _ATOMIC, _CNP, _REQUEST = range(1, 8)
+
+
+def _kinds() -> NDArray[np.uint8]:
+    table = np.zeros(256, np.uint8)
+    for value, opcode in wire.OPCODES.items():
+        name = "ATOMIC" if opcode.operation in ("FETCH_ADD", "CMP_SWAP") else opcode.operation
+        table[value] = _OPERATIONS.index(name) if name in _OPERATIONS else _REQUEST
+    return table
+
+
+_KIND: Final = _kinds()
+_UD: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].transport == "UD" for v in range(256)])
+
+
+class Collector:
+    """Keeps of every packet that passes what graphs need: ``analyze(…, watch=collector)``."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
+        self.addresses: list[str] = []
+
+    def __call__(self, packets: Packets) -> None:
+        self.addresses = packets.addresses
+        qpn = packets.dest_qpn
+        sound = (packets.malformed == 0) & (packets.opcode >= 0) & (qpn > max(wire.MAD_QPNS))
+        if not sound.all():
+            packets = packets.where(sound)
+            qpn = packets.dest_qpn
+        if not len(packets):
+            return
+        opcode = packets.opcode.astype(np.uint8)
+        is_ud = _UD[opcode]
+        columns = {
+            "frame": packets.frame + (packets.file.astype(np.int64) << FRAME_BITS),
+            "time_ns": packets.time_ns,
+            "flow": (packets.src.astype(np.int64) << 20 | packets.dst) << 24 | qpn,
+            "src_qpn": np.where(is_ud, packets.src_qpn, -1).astype(np.int32)
+            if is_ud.any()
+            else np.full(len(opcode), -1, np.int32),
+            "opcode": opcode,
+            "psn": packets.psn.astype(np.int32),
+            "bytes": packets.payload_length,
+            "asked": np.where(_KIND[opcode] == _READ, packets.dma_length, 0).astype(np.uint32),
+            "syndrome": packets.syndrome.astype(np.uint8),
+            "ce": packets.ecn == _ECN_CE,
+            "bad": packets.icrc_state == ICRC_INVALID,
+        }
+        for name, column in columns.items():
+            self._parts[name].append(column.copy() if column.base is not None else column)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """What was kept, in the order in which it came; no names at all where nothing was."""
+        return {name: np.concatenate(parts) for name, parts in self._parts.items()}
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Packets without a place in a PSN space, by time: CNPs and packets with wrong ICRCs."""
+
+    kind: NDArray[np.uint8]
+    lane: Ints
+    time_ns: Ints
+    frame: Ints
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The packets of all lanes, one behind the other.
+
+    Attributes:
+        first: where each lane begins; one more than there are lanes.
+        time_ns: since the epoch; frame: frame references; psn: unwrapped as in transfers.
+        span: PSNs the packet takes, a READ request as many as it has responses.
+        opcode, bytes (payload), syndrome (of acknowledgements, else 0).
+        packets: how many packets the row stands for: more than one only where ``thinned``.
+        round: 1 for what is sent the first time, 2 for its first repeat …; of responses likewise.
+        flags: ``RESPONSE``, ``CE``, ``DUPLICATE`` (doubled by the network), ``LATE`` (overtaken by others).
+        acked: the PSN below which everything is acknowledged, after this packet.
+        outstanding, outstanding_bytes: PSNs and bytes asked and not yet answered, after this packet; 0 where
+            nothing is answered (UC, UD).
+        rtt_ns: of a response, the time since its request, where that was sent once; else −1.
+    """
+
+    first: Ints
+    time_ns: Ints
+    frame: Ints
+    psn: Ints
+    span: Ints
+    opcode: NDArray[np.uint8]
+    bytes: Ints
+    syndrome: NDArray[np.uint8]
+    packets: Ints
+    round: NDArray[np.uint8]
+    flags: NDArray[np.uint8]
+    acked: Ints
+    outstanding: Ints
+    outstanding_bytes: Ints
+    rtt_ns: Ints
+    marks: Marks
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
+
+    def rows(self, lane: int) -> slice:
+        """Where the rows of a lane stand."""
+        return slice(int(self.first[lane]), int(self.first[lane + 1]))
+
+    def lane(self, number: int) -> Lanes:
+        """One lane alone."""
+        rows, marks = self.rows(number), self.marks.lane == number
+        columns = {
+            f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name not in ("first", "marks")
+        }
+        return Lanes(
+            first=np.array([0, rows.stop - rows.start]),
+            marks=Marks(*(getattr(self.marks, f.name)[marks] for f in fields(Marks))),
+            **columns,
+        )
+
+    def thinned(self, limit: int) -> Lanes:
+        """At most about ``limit`` rows: runs of plain packets of one kind share a row, the first's (of
+        acknowledgements the last's). What was repeated, refused, marked or doubled stays alone.
+        """
+        n = len(self)
+        if n <= limit:
+            return self
+        ack = _KIND[self.opcode] == _ACK
+        kind = np.where(ack, 2, self.flags & RESPONSE)
+        alone = (self.flags & ~np.uint8(RESPONSE) != 0) | (self.round != 1) | (self.syndrome >> 5 != wire.ACK)
+        alone |= (self.span != 1) | (_KIND[self.opcode] == _ATOMIC)
+        lane = np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
+        order = np.lexsort((kind, lane))
+        after, before = order[1:], order[:-1]
+        goes_on = np.zeros(n, np.bool_)
+        goes_on[1:] = ~alone[after] & ~alone[before] & (kind[after] == kind[before])
+        goes_on[1:] &= (lane[after] == lane[before]) & (
+            ack[after] | (self.psn[after] == self.psn[before] + 1)
+        )
+        begins = np.flatnonzero(~goes_on)
+        place = np.arange(n) - np.repeat(begins, np.diff(np.append(begins, n)))
+        share = max(2, -(-n // limit))
+        heads = np.flatnonzero(place % share == 0)
+        while len(heads) > max(limit, len(begins)):
+            share *= 2
+            heads = np.flatnonzero(place % share == 0)
+        first, last = order[heads], order[np.append(heads[1:], n) - 1]
+        row = np.where(ack[first], last, first)
+        back = np.lexsort((self.time_ns[row], lane[row]))
+        row, span = (
+            row[back],
+            np.where(ack[first], 1, self.psn[last] + self.span[last] - self.psn[first])[back],
+        )
+
+        def sums(values: Ints) -> Ints:
+            return np.add.reduceat(values[order], heads)[back]
+
+        def peaks(values: Ints) -> Ints:
+            return np.maximum.reduceat(values[order], heads)[back]
+
+        same = ("time_ns", "frame", "psn", "opcode", "syndrome", "round", "flags", "acked")
+        return replace(
+            self,
+            **{name: getattr(self, name)[row] for name in same},
+            first=np.searchsorted(lane[row], np.arange(len(self.first))),
+            span=span,
+            bytes=sums(self.bytes),
+            packets=sums(self.packets),
+            outstanding=peaks(self.outstanding),
+            outstanding_bytes=peaks(self.outstanding_bytes),
+            rtt_ns=peaks(self.rtt_ns),
+        )
+
+
+def build_lanes(collector: Collector, analysis: Analysis) -> Lanes:
+    """The packets that ``collector`` kept during ``analysis``, by lane."""
+    c = collector.columns()
+    count = 2 * len(analysis.connections)
+    if not c or not count:
+        return _nothing(count)
+    sender = _senders(c, collector.addresses, analysis.connections)
+    kind = _KIND[c["opcode"]]
+    response = (kind >= _ACK) & (kind <= _ATOMIC_ACK)
+    # A CNP tells the side that it reaches to slow down: it stands with that side's requests.
+    lane = np.where(response | (kind == _CNP), sender ^ 1, sender)
+    bad = c["bad"] & (analysis.evidence is not None and not analysis.evidence.icrc_ignored)
+    known = sender >= 0
+    marked = known & (bad | (kind == _CNP))
+    marks = _marks(c, lane, kind, marked, count)
+    rows = np.flatnonzero(known & ~marked)
+    order = rows[np.lexsort((c["time_ns"][rows], lane[rows]))] if _unsorted(c, lane, rows) else rows
+    return _columns({name: column[order] for name, column in c.items()}, lane[order], marks, count, analysis)
+
+
+def _nothing(count: int) -> Lanes:
+    none, few = np.empty(0, np.int64), np.empty(0, np.uint8)
+    columns: dict[str, Any] = dict.fromkeys((f.name for f in fields(Lanes)), none)
+    columns |= dict.fromkeys(("opcode", "syndrome", "round", "flags"), few)
+    columns |= {"first": np.zeros(count + 1, np.int64), "marks": Marks(few, none, none, none)}
+    return Lanes(**columns)
+
+
+def _unsorted(c: dict[str, NDArray[Any]], lane: Ints, rows: Ints) -> bool:
+    lanes, times = lane[rows], c["time_ns"][rows]
+    return bool((np.diff(lanes) < 0).any() or ((np.diff(times) < 0) & (np.diff(lanes) == 0)).any())
+
+
+def _senders(c: dict[str, NDArray[Any]], addresses: Sequence[str], connections: Sequence[Connection]) -> Ints:
+    """For each packet ``2 × connection + side`` of its sender; −1 for packets of no connection."""
+    ways: dict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
+    for connection in connections:
+        for side in (0, 1):
+            to = connection.qpns[1 - side]
+            if to is not None:
+                source = connection.qpns[side] if connection.transport == "UD" else None
+                way = (connection.ips[side], connection.ips[1 - side], to, source)
+                ways[way].append((connection.first_ns or 0, 2 * connection.id + side))
+    flows, index = np.unique(c["flow"], return_inverse=True)
+    ud = c["src_qpn"] >= 0
+    if ud.any():
+        pairs, index = np.unique(index << 25 | (c["src_qpn"] + 1), return_inverse=True)
+        flows, sources = flows[pairs >> 25], (pairs & (1 << 25) - 1) - 1
+    else:
+        sources = np.full(len(flows), -1)
+    found = np.full(len(flows), -1, np.int64)
+    result: Ints | None = None
+    for number, (flow, source) in enumerate(zip(flows.tolist(), sources.tolist(), strict=True)):
+        way = (
+            addresses[flow >> 44],
+            addresses[flow >> 24 & (1 << 20) - 1],
+            flow & MASK,
+            None if source < 0 else source,
+        )
+        lives = sorted(ways.get(way, ()))
+        if len(lives) == 1:
+            found[number] = lives[0][1]
+        elif lives:  # the QPN was used again: by the time at which each connection began
+            if result is None:
+                result = np.full(len(index), -1, np.int64)
+            rows = np.flatnonzero(index == number)
+            begun = np.searchsorted([ns for ns, _ in lives], c["time_ns"][rows], "right") - 1
+            result[rows] = np.array([s for _, s in lives])[np.maximum(begun, 0)]
+    return found[index] if result is None else np.where(result >= 0, result, found[index])
+
+
+def _marks(c: dict[str, NDArray[Any]], lane: Ints, kind: NDArray[np.uint8], marked: Any, count: int) -> Marks:
+    rows = np.flatnonzero(marked)
+    lanes = lane[rows]
+    # Where that side asks nothing, its data are READ responses: they stand with the other side's requests.
+    busy = np.bincount(lane[(lane >= 0) & ~marked], minlength=count) > 0
+    lanes = np.where(busy[lanes] | ~busy[lanes ^ 1], lanes, lanes ^ 1)
+    kinds = np.where(kind[rows] == _CNP, CNP, BAD_ICRC).astype(np.uint8)
+    order = np.lexsort((c["time_ns"][rows], lanes))
+    return Marks(kinds[order], lanes[order], c["time_ns"][rows][order], c["frame"][rows][order])
+
+
+def _columns(c: dict[str, NDArray[Any]], lane: Ints, marks: Marks, count: int, analysis: Analysis) -> Lanes:
+    n = len(lane)
+    first = np.searchsorted(lane, np.arange(count + 1))
+    kind = _KIND[c["opcode"]]
+    response = (kind >= _ACK) & (kind <= _ATOMIC_ACK)
+    psn, mtu = _unwrap(c["psn"], lane, first, analysis.connections)
+    span = np.ones(n, np.int64)
+    reads = np.flatnonzero((kind == _READ) & (c["asked"] > 0))
+    span[reads] = np.maximum(1, -(-c["asked"][reads].astype(np.int64) // mtu[lane[reads]]))
+    key = (lane << _PSN_BITS) + _BIAS + psn
+    floor = lane << _PSN_BITS
+    high_before = _running_max(np.where(response, floor, key + span), floor)
+    rounds, once = _rounds(key, response, kind == _ACK)
+    flags = np.where(response, RESPONSE, 0).astype(np.uint8) | (c["ce"].astype(np.uint8) * CE)
+    _flag_events(flags, c["frame"], psn, first, analysis)
+    # What comes below the highest PSN and was never seen: its first transmission is what the capture lacks.
+    unseen = ~response & (rounds == 1) & (key < high_before) & (flags & LATE == 0)
+    rounds[unseen] = 2
+    doubled = flags & DUPLICATE != 0
+    rounds[doubled] = np.maximum(1, rounds[doubled] - 1)
+
+    refused = (kind == _ACK) & (c["syndrome"] >> 5 != wire.ACK)
+    lengths = np.diff(first)
+    lows = _lane_starts(key, response, lane, first, count)
+    begin = np.repeat(lows, lengths)
+    told = np.where(response, key + 1 - refused, 0)
+    acked = np.maximum(np.maximum.accumulate(np.maximum(told, floor)), begin)
+    before = np.concatenate([[0], acked[:-1]])
+    before[first[:-1][first[:-1] < n]] = 0
+    high = np.maximum(np.maximum(high_before, np.where(response, floor, key + span)), begin)
+    rtt = np.full(n, -1, np.int64)
+    fresh = np.flatnonzero(response & ~refused & (acked > np.maximum(before, begin - 1)))
+    asked_at = _asked_at(key, response, once, c["time_ns"])
+    rtt[fresh] = _since(key[fresh], c["time_ns"][fresh], asked_at)
+    new = ~response & (key >= high_before)
+    reliable = np.repeat([c.transport not in ("UC", "UD") for c in analysis.connections], 2)[lane]
+    weight = np.where(kind == _READ, c["asked"], np.where(kind == _ATOMIC, wire.ATOMIC_BYTES, c["bytes"]))
+    return Lanes(
+        first=first,
+        time_ns=c["time_ns"],
+        frame=c["frame"],
+        psn=psn,
+        span=span,
+        opcode=c["opcode"],
+        bytes=c["bytes"].astype(np.int64),
+        syndrome=np.where(response, c["syndrome"], 0).astype(np.uint8),
+        packets=np.ones(n, np.int64),
+        round=np.minimum(rounds, 255).astype(np.uint8),
+        flags=flags,
+        acked=acked - floor - _BIAS,
+        outstanding=np.maximum(high - acked, 0) * reliable,
+        outstanding_bytes=_outstanding_bytes(key, span, new, weight.astype(np.int64), acked) * reliable,
+        rtt_ns=rtt,
+        marks=marks,
+    )
+
+
+def _unwrap(
+    raw: NDArray[Any], lane: Ints, first: Ints, connections: Sequence[Connection]
+) -> tuple[Ints, Ints]:
+    """PSNs that keep growing, as the transfers count them, and each lane's path MTU."""
+    steps = np.zeros(len(raw), np.int64)
+    wide = raw.astype(np.int64)
+    steps[1:] = ((wide[1:] - wide[:-1] + HALF) & MASK) - HALF
+    psn = np.cumsum(steps)
+    shift = np.zeros(len(first) - 1, np.int64)
+    mtu = np.full(len(first) - 1, wire.PATH_MTU_BYTES[3], np.int64)
+    for number, start in enumerate(first[:-1].tolist()):
+        connection = connections[number // 2]
+        if connection.path_mtu:
+            mtu[number] = connection.path_mtu
+        if start == first[number + 1]:
+            continue
+        requests = connection.requests[number % 2]
+        value = int(raw[start])
+        if requests is not None and requests.started:
+            value = requests.begin + ((value - requests.begin + HALF) & MASK) - HALF
+        shift[number] = value - int(psn[start])
+    return psn + shift[lane], mtu
+
+
+def _running_max(values: Ints, floor: Ints) -> Ints:
+    """The largest value before each row of its lane; ``floor`` where there is none."""
+    before = np.empty_like(values)
+    before[:1] = 0
+    np.maximum.accumulate(values[:-1], out=before[1:])
+    return np.maximum(before, floor)
+
+
+def _rounds(key: Ints, response: Any, bare_ack: Any) -> tuple[Ints, Any]:
+    """The how-manieth time each PSN comes (1 for acknowledgements), and whether it comes only once."""
+    rounds = np.ones(len(key), np.int64)
+    once = np.ones(len(key), np.bool_)
+    for rows in (np.flatnonzero(~response), np.flatnonzero(response & ~bare_ack)):
+        keys = key[rows]
+        if not len(rows) or (np.diff(keys) > 0).all():
+            continue
+        order = np.argsort(keys, kind="stable")
+        begins = starts(keys[order])
+        sizes = np.diff(np.append(begins, len(rows)))
+        rounds[rows[order]] = np.arange(len(rows)) - np.repeat(begins, sizes) + 1
+        once[rows[order]] = np.repeat(sizes == 1, sizes)
+    return rounds, once
+
+
+def _lane_starts(key: Ints, response: Any, lane: Ints, first: Ints, count: int) -> Ints:
+    """The lowest PSN that each lane asks with, at its beginning: nothing below it is outstanding."""
+    lows = np.arange(count, dtype=np.int64) << _PSN_BITS
+    asked = np.flatnonzero(~response)
+    lanes = lane[asked]
+    begins = starts(lanes)
+    lows[lanes[begins]] = key[asked[begins]]
+    return lows
+
+
+def _asked_at(key: Ints, response: Any, once: Any, time_ns: Ints) -> tuple[Ints, Ints]:
+    """Requests that were sent once: their keys, sorted, and when."""
+    rows = np.flatnonzero(~response & once)
+    keys = key[rows]
+    if len(keys) and (np.diff(keys) < 0).any():
+        rows = rows[np.argsort(keys, kind="stable")]
+    return key[rows], time_ns[rows]
+
+
+def _since(key: Ints, time_ns: Ints, asked: tuple[Ints, Ints]) -> Ints:
+    keys, times = asked
+    if not len(keys):
+        return np.full(len(key), -1, np.int64)
+    place = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+    return np.where((keys[place] == key) & (time_ns >= times[place]), time_ns - times[place], -1)
+
+
+def _outstanding_bytes(key: Ints, span: Ints, new: Any, weight: Ints, acked: Ints) -> Ints:
+    """Bytes asked so far less those of PSNs below ``acked``; of a READ under way, its share."""
+    rows = np.flatnonzero(new)
+    sums = np.concatenate([[0], np.cumsum(weight[rows])])
+    asked = np.cumsum(np.where(new, weight, 0))
+    if not len(rows):
+        return np.zeros(len(key), np.int64)
+    below = np.searchsorted(key[rows], acked)
+    last = rows[np.maximum(below - 1, 0)]
+    rest = np.where(below > 0, np.maximum(key[last] + span[last] - acked, 0), 0)
+    done = sums[below] - weight[last] * np.minimum(rest, span[last]) // span[last]
+    return np.maximum(asked - done, 0)
+
+
+def _flag_events(flags: NDArray[np.uint8], frame: Ints, psn: Ints, first: Ints, analysis: Analysis) -> None:
+    """Mark what the tracker judged: packets doubled by the network, and those that others overtook."""
+
+    def mark(number: int, event: Event, bit: int) -> None:
+        low, high = int(first[number]), int(first[number + 1])
+        frames = frame[low:high]
+        at = low + int(np.searchsorted(frames, event.frame))
+        while at < high and frame[at] <= max(event.last_frame, event.frame):
+            if event.psn <= psn[at] <= event.last_psn:
+                flags[at] |= bit
+            at += 1
+
+    bits = {"duplicate": DUPLICATE, "late": LATE}
+    for transfer in analysis.transfers:
+        for event in transfer.events:
+            if event.kind in bits:
+                mark(2 * transfer.connection.id + transfer.side, event, bits[event.kind])
+    for connection in analysis.connections:
+        for event in connection.stray_events:
+            if event.kind in bits:
+                mark(2 * connection.id + event.side, event, bits[event.kind])

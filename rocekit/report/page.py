@@ -1,0 +1,45 @@
+"""The page of a report: everything in one file, nothing from a network."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+from importlib import resources
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+from rocekit.report.pack import pack
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Scripts in the order of their dependence; together they are one.
+SCRIPTS: Final = (
+    *("data", "format", "table", "glyphs", "timeline", "psn", "companions", "ladder", "topology", "app"),
+)
+
+
+def page(title: str, meta: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:
+    """The HTML of a document (see ``document``).
+
+    What comes from captures and journals travels as base64 and is put into the page as text: it cannot
+    become markup.
+    """
+    script = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    chart = _asset("uplot.js")
+    known = re.search(r"v(\d+\.\d+\.\d+)", chart)
+    parts = {
+        "title": html.escape(title),
+        "style": _asset("uplot.css") + _asset("page.css"),
+        "version": version("rocekit"),
+        "uplot": known[1] if known else "",
+        "uplot_script": f"/*\n{_asset('uplot.LICENSE')}*/\n{chart}",
+        "script": f'"use strict";\n(() => {{\n{script}\n}})();',
+        "data": pack(meta, columns),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("page.html"))
+
+
+def _asset(name: str) -> str:
+    return (resources.files("rocekit.report") / "web" / name).read_text(encoding="utf-8")

@@ -1,0 +1,61 @@
+// Numbers and names for people, as the program's text output writes them; and small makers of elements.
+
+const number = (value) => value.toLocaleString("en-US");
+const plural = (count, one, many) => number(count) + " " + (count === 1 ? one : many ?? one + "s");
+const fixed = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
+function duration(ns) {
+  const size = Math.abs(ns);
+  if (size < 1e4) return fixed(ns / 1e3, 3) + " µs";
+  if (size < 1e7) return fixed(ns / 1e3, 1) + " µs";
+  if (size < 1e10) return fixed(ns / 1e6, 2) + " ms";
+  return fixed(ns / 1e9, 2) + " s";
+}
+
+function size(count) {
+  if (count < 1e4) return number(count) + " B";
+  let value = count / 1024, unit = "KiB";
+  for (const larger of ["MiB", "GiB", "TiB"]) if (value >= 1024) { value /= 1024; unit = larger; }
+  return fixed(value, 1) + " " + unit;
+}
+
+const qpn = (value) => value === null ? "QP ?" : "QP 0x" + value.toString(16);
+const endName = (end) => (end.ip ?? "?") + " " + qpn(end.qpn);
+const wirePsn = (psn) => ((psn % PSN_MODULO) + PSN_MODULO) % PSN_MODULO;
+const psnRange = (first, last) => "PSN " + wirePsn(first) + (last > first ? "–" + wirePsn(last) : "");
+const ordinal = (n) => n + (n === 2 ? "nd" : n === 3 ? "rd" : "th");
+
+// Ticks of a time axis: one unit for all of them, as many digits as they need.
+function timeTicks(values, step) {
+  const top = Math.max(...values.map(Math.abs), step);
+  const [unit, factor] = top < 1e4 ? ["ns", 1] : top < 1e7 ? ["µs", 1e3] : top < 1e10 ? ["ms", 1e6] : ["s", 1e9];
+  const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step / factor) - 1e-9)));
+  return values.map((v) => fixed(v / factor, digits) + " " + unit);
+}
+
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  fill(made, attributes, children);
+  return made;
+}
+
+function shape(name, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  fill(made, attributes, children);
+  return made;
+}
+
+function fill(made, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  for (const child of children) if (child !== null && child !== undefined) made.append(child);
+}
+
+// The page's colours, from its style sheet, for what is drawn on canvas.
+function palette() {
+  const style = getComputedStyle(document.documentElement);
+  return new Proxy({}, { get: (known, name) => known[name] ??= style.getPropertyValue("--" + name).trim() });
+}

@@ -12,312 +12,99 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from rocekit.connecting import Connection, QpOptions, Request, SharedReceives
 from rocekit.errors import VerbsError
 from rocekit.journal import JournalWriter
+from rocekit.waiting import Deadline, Disconnected, Ways, errno_text
+from rocekit.work import (
+    ATOMICS,
+    LOCAL_WRITE,
+    MW_BIND,
+    REMOTE_ATOMIC,
+    REMOTE_READ,
+    REMOTE_WRITE,
+    WC_MEANINGS,
+    Completion,
+    DeviceMemory,
+    RecvWr,
+    Region,
+    SendWr,
+    Sge,
+    Target,
+    is_receive,
+)
 
-LOCAL_WRITE = "LOCAL_WRITE"
-REMOTE_WRITE = "REMOTE_WRITE"
-REMOTE_READ = "REMOTE_READ"
-REMOTE_ATOMIC = "REMOTE_ATOMIC"
+if TYPE_CHECKING:
+    from rocekit.tcpmeeting import TcpDoor
 
-ATOMICS = frozenset({"ATOMIC_FETCH_AND_ADD", "ATOMIC_CMP_AND_SWP"})
+__all__ = [
+    "ATOMICS",
+    "LOCAL_WRITE",
+    "MW_BIND",
+    "REMOTE_ATOMIC",
+    "REMOTE_READ",
+    "REMOTE_WRITE",
+    "WC_MEANINGS",
+    "CmNews",
+    "Completion",
+    "Connection",
+    "Deadline",
+    "DeviceMemory",
+    "Disconnected",
+    "Endpoint",
+    "EndpointOptions",
+    "QpOptions",
+    "RecvWr",
+    "Region",
+    "Request",
+    "SendWr",
+    "Sge",
+    "SharedReceives",
+    "Target",
+    "Ways",
+    "errno_text",
+    "is_receive",
+]
+
+#: A sleeping program looks around at least this often.
+SLICE_S = 0.1
 
 
-class Region(ABC):
-    """Registered memory.
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """Which device, port and address an endpoint uses; None leaves the choice to the backend.
 
     Attributes:
-        addr, length: where it is, in bytes.
-        lkey, rkey: the keys of local and of remote use.
+        completions: how many may wait to be polled.
+        ways: how it waits.
+        timestamps: completions of sends on an extended CQ that says when the device completed them.
+        tcp: QPs are introduced over TCP, as the examples of libibverbs and perftest do, not by rdma_cm.
     """
 
-    addr: int
-    length: int
-    lkey: int
-    rkey: int
-
-    @abstractmethod
-    def read(self, offset: int, length: int) -> bytes:
-        """``length`` bytes from ``offset``."""
-
-    @abstractmethod
-    def write(self, offset: int, data: bytes) -> None:
-        """Put ``data`` at ``offset``."""
+    device: str | None = None
+    port: int = 1
+    gid_index: int | None = None
+    ip: str | None = None
+    completions: int = 4096
+    ways: Ways = field(default_factory=Ways)
+    timestamps: bool = False
+    tcp: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Sge:
-    """A piece of a region, as an element of a scatter-gather list."""
+class CmNews:
+    """A connection event that an endpoint was told of: a name of ``wire.CM_EVENTS``, and its status."""
 
-    region: Region
-    offset: int
-    length: int
-
-    @property
-    def addr(self) -> int:
-        return self.region.addr + self.offset
-
-    def to_dict(self) -> dict[str, int]:
-        return {"addr": self.addr, "length": self.length, "lkey": self.region.lkey}
-
-
-@dataclass(frozen=True, slots=True)
-class SendWr:
-    """A work request for the send queue; names and meanings are those of ``ibv_send_wr``.
-
-    ``compare`` and ``swap_add`` stand for themselves, whatever field of ``ibv_send_wr`` holds them: a
-    FETCH_ADD adds ``swap_add``, a CMP_SWAP puts ``swap_add`` where it found ``compare``.
-    """
-
-    wr_id: int
-    opcode: str
-    sges: tuple[Sge, ...] = ()
-    signaled: bool = True
-    inline: bool = False
-    fenced: bool = False
-    solicited: bool = False
-    remote_va: int | None = None
-    rkey: int | None = None
-    imm: int | None = None
-    invalidate_rkey: int | None = None
-    compare: int | None = None
-    swap_add: int | None = None
-
-    @property
-    def length(self) -> int:
-        """The bytes it moves."""
-        return sum(sge.length for sge in self.sges)
-
-
-@dataclass(frozen=True, slots=True)
-class RecvWr:
-    """A work request for the receive queue."""
-
-    wr_id: int
-    sges: tuple[Sge, ...] = ()
-
-    @property
-    def length(self) -> int:
-        return sum(sge.length for sge in self.sges)
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A work completion. ``opcode`` and ``byte_len`` mean nothing unless the status is SUCCESS."""
-
-    qpn: int
-    wr_id: int
-    status: str
-    opcode: str | None = None
-    byte_len: int | None = None
-    vendor_err: int | None = None
-    imm: int | None = None
-    src_qpn: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QpOptions:
-    """How a QP is made and how patient it is.
-
-    Attributes:
-        send_depth, recv_depth: WRs that its queues hold.
-        sges: elements in a scatter-gather list.
-        inline_size: bytes that may be sent inline.
-        path_mtu: bytes; None leaves it to the connection manager.
-        timeout: local ACK timeout code, 4.096 µs × 2^code.
-        retry_cnt: how often a lost packet is sent again; some devices (rxe) never count 7 down.
-        rnr_retry: how often a receiver that was not ready is asked again; 7 is without end.
-        min_rnr_timer: code of the pause that this side asks for when it is not ready.
-        reads: READs and atomics outstanding at once, each way.
-    """
-
-    send_depth: int = 128
-    recv_depth: int = 512
-    sges: int = 1
-    inline_size: int = 0
-    path_mtu: int | None = None
-    timeout: int = 14
-    retry_cnt: int = 6
-    rnr_retry: int = 7
-    min_rnr_timer: int = 12
-    reads: int = 16
-
-
-class Deadline:
-    """A point in time up to which something may take, or no such point.
-
-    Args:
-        seconds: from now on.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-        self.seconds = seconds
-
-    def left(self) -> float:
-        """Seconds left, never under 0."""
-        return max(0.0, self._end - time.monotonic())
-
-    def passed(self) -> bool:
-        return time.monotonic() >= self._end
-
-
-class Disconnected(VerbsError):
-    """The peer ended the connection while something was still wanted of it."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, errno=errno.ECONNRESET)
-
-
-class Connection(ABC):
-    """A QP and its way to one peer.
-
-    A client gets one from :meth:`Endpoint.dial`, posts its first receives, and calls :meth:`connect`; a
-    server gets one from :meth:`Request.connection`, posts its first receives, and calls :meth:`accept`.
-
-    Attributes:
-        qpn: this side's QP number.
-        peer_data: the private data that came with the peer's request or reply.
-        path_mtu: bytes of payload in a packet; 0 before it is known.
-        connected: whether both sides may send.
-    """
-
-    def __init__(self, endpoint: Endpoint, qpn: int) -> None:
-        self.endpoint = endpoint
-        self.qpn = qpn
-        self.peer_data = b""
-        self.path_mtu = 0
-        self.connected = False
-        self.disconnected = False
-        self.outstanding: set[tuple[bool, int]] = set()
-        """(whether it is a receive, wr_id) of WRs whose completion is still to come."""
-
-    @property
-    def qp(self) -> tuple[str, int]:
-        return (self.endpoint.device, self.qpn)
-
-    def post_send(self, *wrs: SendWr) -> None:
-        """Post one WR, or several in one list.
-
-        Raises:
-            VerbsError: the device refused one; those before it were posted.
-        """
-        now = time.time_ns()
-        refused, code = self._post_send(wrs)
-        for index, wr in enumerate(wrs[: refused + 1] if code else wrs):
-            failed = code if code and index == refused else None
-            self._journal_send(wr, now, failed)
-            if failed is None and wr.signaled:
-                self.outstanding.add((False, wr.wr_id))
-        if code:
-            raise VerbsError(
-                f"{self.endpoint.device} refused WR {wrs[refused].wr_id} ({wrs[refused].opcode}): "
-                f"{errno_text(code)}",
-                errno=code,
-            )
-
-    def post_recv(self, *wrs: RecvWr) -> None:
-        """Post receives, in one list.
-
-        Raises:
-            VerbsError: the device refused one; those before it were posted.
-        """
-        now = time.time_ns()
-        refused, code = self._post_recv(wrs)
-        journal = self.endpoint.journal
-        for index, wr in enumerate(wrs[: refused + 1] if code else wrs):
-            failed = code if code and index == refused else None
-            if journal is not None:
-                sges = [sge.to_dict() for sge in wr.sges]
-                journal.write(
-                    "recv_posted",
-                    time_ns=now,
-                    qp=self.qp,
-                    wr_id=wr.wr_id,
-                    sges=sges,
-                    length=wr.length,
-                    errno=failed,
-                )
-            if failed is None:
-                self.outstanding.add((True, wr.wr_id))
-        if code:
-            raise VerbsError(
-                f"{self.endpoint.device} refused receive {wrs[refused].wr_id}: {errno_text(code)}",
-                errno=code,
-            )
-
-    def _journal_send(self, wr: SendWr, now: int, failed: int | None) -> None:
-        if self.endpoint.journal is None:
-            return
-        self.endpoint.journal.write(
-            "wr_posted",
-            time_ns=now,
-            qp=self.qp,
-            wr_id=wr.wr_id,
-            opcode=wr.opcode,
-            length=wr.length,
-            sges=[sge.to_dict() for sge in wr.sges],
-            remote_va=wr.remote_va,
-            rkey=wr.rkey,
-            imm=wr.imm,
-            invalidate_rkey=wr.invalidate_rkey,
-            compare=wr.compare,
-            swap_add=wr.swap_add,
-            signaled=wr.signaled,
-            inline=wr.inline,
-            fenced=wr.fenced,
-            solicited=wr.solicited,
-            errno=failed,
-        )
-
-    @abstractmethod
-    def _post_send(self, wrs: Sequence[SendWr]) -> tuple[int, int]:
-        """Post; (place of the WR that was refused, errno), or (0, 0)."""
-
-    @abstractmethod
-    def _post_recv(self, wrs: Sequence[RecvWr]) -> tuple[int, int]:
-        """Post; (place of the WR that was refused, errno), or (0, 0)."""
-
-    @abstractmethod
-    def connect(self, private_data: bytes, deadline: Deadline) -> bytes:
-        """Ask the peer, and be connected; gives the peer's private data.
-
-        Raises:
-            VerbsError: refused, unreachable, or not in time.
-        """
-
-    @abstractmethod
-    def accept(self, private_data: bytes, deadline: Deadline) -> None:
-        """Accept the peer that asked, and be connected.
-
-        Raises:
-            VerbsError: it went away, or not in time.
-        """
-
-    @abstractmethod
-    def disconnect(self, deadline: Deadline) -> None:
-        """End the connection, and flush what is still posted. Does nothing the second time."""
-
-
-class Request(ABC):
-    """A peer that asks to connect."""
-
-    private_data: bytes
-
-    @abstractmethod
-    def connection(self, options: QpOptions) -> Connection:
-        """A QP for this peer; ready for receives, connected by :meth:`Connection.accept`."""
-
-    @abstractmethod
-    def reject(self, private_data: bytes) -> None:
-        """Turn it away."""
+    type: str
+    status: int
 
 
 class Endpoint(ABC):
@@ -327,16 +114,62 @@ class Endpoint(ABC):
         device: its name, as the journal has it.
         ip: the address that it talks from.
         journal: where events are written, or None.
+        heard_of: every connection event so far.
     """
 
-    def __init__(self, device: str, ip: str, journal: JournalWriter | None) -> None:
+    def __init__(
+        self, device: str, ip: str, journal: JournalWriter | None, options: EndpointOptions | None = None
+    ) -> None:
+        options = options or EndpointOptions()
         self.device = device
         self.ip = ip
         self.journal = journal
+        self.ways = options.ways.filled(Ways("poll", "poll"))
+        self.tcp = options.tcp
         self.connections: dict[int, Connection] = {}
         self.resources = contextlib.ExitStack()
+        self.heard_of: list[CmNews] = []
         self.max_reads = 255
         """READs and atomics that the device can have outstanding on a QP."""
+        self._armed = False
+        self._door: TcpDoor | None = None
+
+    # The journal.
+
+    def now(self) -> int:
+        """Nanoseconds since the epoch."""
+        return time.time_ns()
+
+    def log(self, event: str, qp: tuple[str, int] | None = None, **fields: Any) -> None:
+        """Write an event to the journal, if there is one."""
+        if self.journal is not None:
+            self.journal.write(event, time_ns=fields.pop("time_ns", None) or self.now(), qp=qp, **fields)
+
+    def log_cm(
+        self,
+        kind: str,
+        status: int,
+        private_data: bytes,
+        local: tuple[str, int] | None,
+        remote: tuple[str, int] | None,
+        connection: Connection | None,
+    ) -> None:
+        """Note a connection event, and write it to the journal."""
+        self.heard_of.append(CmNews(kind, status))
+        here, there = local or (None, None), remote or (None, None)
+        self.log(
+            "cm_event",
+            None if connection is None else connection.qp,
+            type=kind,
+            status=status,
+            private_data=private_data.hex() or None,
+            local_ip=here[0],
+            local_port=here[1],
+            remote_ip=there[0],
+            remote_port=there[1],
+        )
+
+    # Memory.
 
     def register(self, length: int, access: Iterable[str] = (LOCAL_WRITE,)) -> Region:
         """Register ``length`` fresh bytes, all zero.
@@ -346,23 +179,50 @@ class Endpoint(ABC):
         """
         names = list(access)
         region = self._register(length, names)
-        if self.journal is not None:
-            self.journal.write(
-                "mr_registered",
-                device=self.device,
-                addr=region.addr,
-                length=region.length,
-                lkey=region.lkey,
-                rkey=region.rkey,
-                access=names,
-            )
+        self.log_region(region, names)
         return region
+
+    def log_region(self, region: Region, access: list[str]) -> None:
+        """Write a region to the journal."""
+        self.log(
+            "mr_registered",
+            device=self.device,
+            addr=region.addr,
+            length=region.length,
+            lkey=region.lkey,
+            rkey=region.rkey,
+            access=access,
+        )
+
+    def device_memory(self, length: int, access: Iterable[str] = (LOCAL_WRITE,)) -> DeviceMemory:
+        """Memory on the device itself, registered; its addresses begin at 0 (``ibv_alloc_dm``).
+
+        Raises:
+            VerbsError: the device has none.
+        """
+        names = list(access)
+        region = self._device_memory(length, names)
+        self.log("dm_allocated", device=self.device, length=length)
+        self.log_region(region, names)
+        return region
+
+    def share(self, depth: int, sges: int = 1) -> SharedReceives:
+        """A shared receive queue (``ibv_create_srq``).
+
+        Raises:
+            VerbsError: the device refused.
+        """
+        made = self._share(depth, sges)
+        self.log("srq_created", device=self.device, srq=made.number, max_wr=depth, max_sge=sges)
+        return made
+
+    # Completions.
 
     def poll(self, most: int = 32) -> list[Completion]:
         """The completions that are there now, at most so many."""
         found = self._poll(most)
         if found:
-            now = time.time_ns()
+            now = self.now()
             for completion in found:
                 self._journal_completion(completion, now)
         return found
@@ -375,22 +235,24 @@ class Endpoint(ABC):
                 # The opcode of a failed completion is not defined; wr_ids of a scenario are unique per QP.
                 connection.outstanding.discard((True, completion.wr_id))
                 connection.outstanding.discard((False, completion.wr_id))
-        if self.journal is not None:
-            self.journal.write(
-                "wc_polled",
-                time_ns=now,
-                qp=(self.device, completion.qpn),
-                wr_id=completion.wr_id,
-                status=completion.status,
-                opcode=completion.opcode,
-                byte_len=completion.byte_len,
-                vendor_err=completion.vendor_err,
-                imm=completion.imm,
-                src_qpn=completion.src_qpn,
-            )
+        self.log(
+            "wc_polled",
+            (self.device, completion.qpn),
+            time_ns=now,
+            wr_id=completion.wr_id,
+            status=completion.status,
+            opcode=completion.opcode,
+            byte_len=completion.byte_len,
+            vendor_err=completion.vendor_err,
+            imm=completion.imm,
+            src_qpn=completion.src_qpn,
+        )
 
     def look_around(self, deadline: Deadline) -> None:
-        """What a busy loop does when nothing is there: give way, notice events, keep the limit.
+        """What a program does when nothing has completed: notice events, keep the limit, wait its way.
+
+        Poll once more afterwards: what completes before a sleeping program has asked to be told of
+        completions is not told.
 
         Raises:
             Disconnected: a peer went away.
@@ -400,9 +262,26 @@ class Endpoint(ABC):
         if gone is not None:
             raise Disconnected(f"the peer of QP {gone.qpn:#x} disconnected")
         if deadline.passed():
-            raise VerbsError(
-                f"nothing completed within {deadline.seconds:g} s (--timeout)", errno=errno.ETIMEDOUT
-            )
+            self._too_late(deadline)
+        self.pause(deadline.left())
+
+    def _too_late(self, deadline: Deadline) -> NoReturn:
+        self.hear()
+        gone = any(connection.disconnected for connection in self.connections.values())
+        why = "; the peer had disconnected, which --cm sync does not notice" if gone else ""
+        raise VerbsError(
+            f"nothing completed within {deadline.seconds:g} s (--timeout){why}", errno=errno.ETIMEDOUT
+        )
+
+    def pause(self, seconds: float) -> None:
+        """Wait the chosen way, at most so long."""
+        if self.ways.cq == "poll":
+            self._breathe()
+        elif not self._armed:
+            self._arm()
+            self._armed = True
+        elif self._sleep(min(seconds, SLICE_S)):
+            self._armed = False
 
     def fail(self, completion: Completion) -> NoReturn:
         """Raises :class:`VerbsError` with what an unsuccessful completion means."""
@@ -417,9 +296,39 @@ class Endpoint(ABC):
     @abstractmethod
     def _poll(self, most: int) -> list[Completion]: ...
 
-    @abstractmethod
-    def gone(self) -> Connection | None:
-        """A connection that its peer has ended, if any; notices connection events that came."""
+    def _device_memory(self, length: int, access: list[str]) -> DeviceMemory:
+        raise VerbsError(f"{self.device} has no memory of its own", errno=errno.EOPNOTSUPP)
+
+    def _share(self, depth: int, sges: int) -> SharedReceives:
+        raise VerbsError(f"{self.device} has no shared receive queues", errno=errno.EOPNOTSUPP)
+
+    def _breathe(self) -> None:
+        """Let other processes go on; a busy loop stays busy."""
+        os.sched_yield()
+
+    def _arm(self) -> None:  # noqa: B027 -- see _sleep
+        """Ask to be told of the next completion (``ibv_req_notify_cq``)."""
+
+    def _sleep(self, seconds: float) -> bool:
+        """Until a completion is told, at most so long; whether one was."""
+        time.sleep(min(seconds, 0.001))
+        return True
+
+    # Peers.
+
+    def hear(self, wait_s: float = 0.0) -> None:  # noqa: B027 -- a backend may have nothing to hear
+        """Take the connection events that are there; wait for the first one at most so long."""
+
+    def gone(self, *, expected: bool = False) -> Connection | None:
+        """A connection that its peer has ended, if any; hears of it as ``ways.cm`` says, or if expected."""
+        if expected or self.ways.cm == "poll":
+            self.hear()
+        for connection in self.connections.values():
+            if connection.talk is not None:
+                connection.talk.look(connection)
+            if connection.disconnected:
+                return connection
+        return None
 
     def check_mtu(self, options: QpOptions) -> None:  # noqa: B027 -- a backend may carry any
         """Refuse a path MTU that the device cannot carry.
@@ -428,29 +337,71 @@ class Endpoint(ABC):
             VerbsError: it is above the port's.
         """
 
-    @abstractmethod
     def dial(self, host: str, port: int, options: QpOptions, deadline: Deadline) -> Connection:
         """A QP on the way to a listener; connected by :meth:`Connection.connect`.
 
         Raises:
             VerbsError: no way there.
         """
+        self.check_mtu(options)
+        if not self.tcp:
+            return self._dial(host, port, options, deadline)
+        from rocekit.tcpmeeting import knock
 
-    @abstractmethod
+        return knock(self, host, port, options, deadline)
+
     def listen(self, port: int, backlog: int) -> None:
         """Let peers ask to connect.
 
         Raises:
             VerbsError: the port is taken.
         """
+        if not self.tcp:
+            self._listen(port, backlog)
+            return
+        from rocekit.tcpmeeting import TcpDoor
 
-    @abstractmethod
+        self._door = TcpDoor(self.ip, port, backlog)
+        self.resources.callback(self._door.close)
+
     def request(self, deadline: Deadline) -> Request:
         """The next peer that asks.
 
         Raises:
             VerbsError: nobody did in time.
+            Disconnected: one that is connected went away.
         """
+        while True:
+            asked = self._asked() if self._door is None else self._door.asked(self, deadline)
+            if asked is not None:
+                return asked
+            gone = self.gone()
+            if gone is not None:
+                raise Disconnected(f"the peer of QP {gone.qpn:#x} disconnected")
+            if deadline.passed():
+                raise VerbsError(
+                    f"nobody asked to connect within {deadline.seconds:g} s (--timeout)",
+                    errno=errno.ETIMEDOUT,
+                )
+            self.hear(min(SLICE_S if self._door is None else 0.01, deadline.left()))
+
+    def queue_pair(self, options: QpOptions) -> Connection:
+        """A QP in INIT that no connection manager knows; see :meth:`Connection.start`.
+
+        Raises:
+            VerbsError: the device refused.
+        """
+        raise VerbsError(f"{self.device} connects through a connection manager only")
+
+    @abstractmethod
+    def _dial(self, host: str, port: int, options: QpOptions, deadline: Deadline) -> Connection: ...
+
+    @abstractmethod
+    def _listen(self, port: int, backlog: int) -> None: ...
+
+    @abstractmethod
+    def _asked(self) -> Request | None:
+        """A peer that asked to connect, if any."""
 
     def close(self) -> None:
         """Take down everything, last made first."""
@@ -463,41 +414,3 @@ class Endpoint(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointOptions:
-    """Which device, port and address an endpoint uses; None leaves the choice to the backend."""
-
-    device: str | None = None
-    port: int = 1
-    gid_index: int | None = None
-    ip: str | None = None
-    completions: int = field(default=4096)
-    """How many completions may wait to be polled."""
-
-
-WC_MEANINGS = {
-    "LOC_LEN_ERR": "a message was longer than the receive posted for it",
-    "LOC_QP_OP_ERR": "the QP could not carry the work request out",
-    "LOC_PROT_ERR": "the local memory is not registered for this use",
-    "WR_FLUSH_ERR": "flushed: the QP had failed before, or the connection ended",
-    "LOC_ACCESS_ERR": "the peer wrote where this side does not allow it",
-    "REM_INV_REQ_ERR": "the peer found the request invalid",
-    "REM_ACCESS_ERR": "the peer does not allow this access (rkey, bounds, permission)",
-    "REM_OP_ERR": "the peer could not carry the request out",
-    "RETRY_EXC_ERR": "no acknowledgement after all retries: the peer is gone, or packets are lost on the way",
-    "RNR_RETRY_EXC_ERR": "the peer had no receive posted, each time it was asked",
-}
-
-
-def is_receive(completion: Completion) -> bool:
-    """Whether a completion is that of a receive."""
-    return completion.opcode is not None and completion.opcode.startswith("RECV")
-
-
-def errno_text(code: int) -> str:
-    """``EINVAL (Invalid argument)``."""
-    import os
-
-    return f"{errno.errorcode.get(code, str(code))} ({os.strerror(code)})"

@@ -22,10 +22,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rocekit.endpoint import Deadline, errno_text
+from rocekit.connecting import cm_error as meaning_of
 from rocekit.errors import VerbsError
+from rocekit.waiting import Deadline, errno_text
 from rocekit.wire import CM_EVENTS
-from rocekit.wire_cm import REJ_REASONS
 
 PORT_SPACE_TCP = 0x0106
 #: What an application may add to a REQ (92 bytes, less the RDMA IP CM header's 36), a REP and a REJ.
@@ -378,13 +378,4 @@ def cm_error(event: CmEvent, cm: CmId) -> VerbsError:
     """What a CM event that ends a handshake means."""
     remote = cm.remote
     there = "the peer" if remote is None else f"{remote[0]} port {remote[1]}"
-    if event.type == "REJECTED":
-        said = event.private_data.rstrip(b"\0").decode("utf-8", "replace")
-        if said and said.isprintable():
-            return VerbsError(f"{there} rejected the connection: {said}", errno=errno.ECONNREFUSED)
-        reason = REJ_REASONS.get(event.status, f"reason {event.status}")
-        hint = "; is its server running?" if event.status == 8 else ""
-        return VerbsError(f"{there} rejected the connection: {reason}{hint}", errno=errno.ECONNREFUSED)
-    code = -event.status if event.status < 0 else None
-    why = "" if code is None else f": {errno_text(code)}"
-    return VerbsError(f"{event.type} on the way to {there}{why}", errno=code)
+    return meaning_of(event.type, event.status, event.private_data, there)

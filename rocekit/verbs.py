@@ -16,38 +16,47 @@ import errno
 import importlib
 import importlib.machinery
 import importlib.util
-import os
+import ipaddress
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from rocekit import devices as sysfs
+from rocekit.build import gid
 from rocekit.endpoint import (
     Completion,
     Connection,
     Deadline,
-    Disconnected,
+    DeviceMemory,
     Endpoint,
     EndpointOptions,
     QpOptions,
     Region,
     Request,
+    SharedReceives,
+    Target,
+    Ways,
     errno_text,
 )
 from rocekit.errors import VerbsError
 from rocekit.journal import JournalWriter
 from rocekit.rdmacm import Channel, CmEvent, CmId, cm_error
-from rocekit.verbs_qp import VerbsConnection, VerbsMemory, network_order
-from rocekit.wire import PATH_MTU_BYTES, WC_STATUSES
+from rocekit.tcpmeeting import port_taken
+from rocekit.verbs_cq import Completions
+from rocekit.verbs_memory import VerbsDeviceMemory, VerbsMemory
+from rocekit.verbs_qp import VerbsConnection, VerbsShared
+from rocekit.wire import PATH_MTU_BYTES
 
 DISTRIBUTION = Path("/usr/lib/python3/dist-packages")
-_MODULES = ("addr", "cq", "device", "enums", "mr", "pd", "pyverbs_error", "qp", "wr")
+_MODULES = ("addr", "cq", "device", "enums", "mr", "pd", "pyverbs_error", "qp", "srq", "wr")
 _LOOK_EVERY_S = 0.001
+_LISTEN_S = 0.05
 
 
 def load(folder: Path = DISTRIBUTION) -> SimpleNamespace:
@@ -108,10 +117,6 @@ _LIMITS = (
     *("max_srq_wr", "max_srq_sge", "max_mcast_grp", "max_pkeys", "atomic_caps"),
     *("vendor_id", "vendor_part_id", "hw_ver"),
 )
-_WC_OPCODES = (
-    *("SEND", "RDMA_WRITE", "RDMA_READ", "COMP_SWAP", "FETCH_ADD", "BIND_MW", "LOCAL_INV"),
-    *("RECV", "RECV_RDMA_WITH_IMM"),
-)
 
 
 def _with_limits(pyverbs: SimpleNamespace, device: sysfs.Device) -> sysfs.Device:
@@ -169,18 +174,19 @@ class VerbsEndpoint(Endpoint):
         local = sysfs.choose(
             found, device=options.device, port=options.port, gid_index=options.gid_index, ip=options.ip
         )
-        super().__init__(local.device.name, local.gid.ip, journal)
+        super().__init__(local.device.name, local.gid.ip, journal, options)
         self.port = local.port.number
+        self.gid_index = local.gid.index
         self.by_id: dict[int, VerbsConnection] = {}
         self._requests: deque[tuple[CmId, CmEvent]] = deque()
-        self._looked = 0.0
         self._dialing: deque[CmEvent] = deque()
-        enums = self.pyverbs.enums
-        self._opcodes = {int(getattr(enums, f"IBV_WC_{name}")): name for name in _WC_OPCODES}
-        self._with_imm = int(enums.IBV_WC_WITH_IMM)
+        self._looked = 0.0
+        self._handles: dict[str, Any] = {}
+        self._news = threading.Condition()
+        self._stopping = False
         try:
-            self._channel = Channel()
-            self.release(self._channel.close)
+            self.channel = Channel()
+            self.release(self.channel.close)
             self.context = self.ask(
                 f"open {self.device}", lambda: self.pyverbs.device.Context(name=self.device)
             )
@@ -191,8 +197,11 @@ class VerbsEndpoint(Endpoint):
             self.pd = self.ask("allocate a protection domain", lambda: self.pyverbs.pd.PD(self.context))
             self.release(self.pd.close)
             entries = min(options.completions, attributes.max_cqe)
-            self.cq = self.ask(f"create a CQ of {entries}", lambda: self.pyverbs.cq.CQ(self.context, entries))
-            self.release(self.cq.close)
+            self.completions = Completions(self, entries, timestamps=options.timestamps)
+            if self.ways.cm == "thread":
+                thread = threading.Thread(target=self._listen_to_events, name="cm events", daemon=True)
+                thread.start()
+                self.resources.callback(self._stop, thread)
         except BaseException:
             self.close()
             raise
@@ -222,7 +231,7 @@ class VerbsEndpoint(Endpoint):
 
         self.resources.callback(quietly)
 
-    def access(self, names: Sequence[str]) -> int:
+    def access(self, names: Iterable[str]) -> int:
         flags = 0
         for name in names:
             flags |= getattr(self.pyverbs.enums, f"IBV_ACCESS_{name}")
@@ -231,53 +240,72 @@ class VerbsEndpoint(Endpoint):
     def _register(self, length: int, access: list[str]) -> Region:
         return VerbsMemory(self, length, self.access(access))
 
-    def _poll(self, most: int) -> list[Completion]:
-        count, found = self.cq.poll(most)
-        if not count:
-            return []
-        return [self._completion(wc) for wc in found]
+    def _device_memory(self, length: int, access: list[str]) -> DeviceMemory:
+        return VerbsDeviceMemory(self, length, self.access(access))
 
-    def _completion(self, wc: Any) -> Completion:
-        status = WC_STATUSES.get(wc.status, str(wc.status))
-        if status != "SUCCESS":
-            # Only wr_id, status, qp_num and vendor_err are valid then (ibv_poll_cq(3)).
-            return Completion(wc.qp_num, wc.wr_id, status, vendor_err=wc.vendor_err)
-        imm = wc.imm_data if wc.wc_flags & self._with_imm else None
-        return Completion(
-            qpn=wc.qp_num,
-            wr_id=wc.wr_id,
-            status=status,
-            opcode=self._opcodes.get(wc.opcode, str(wc.opcode)),
-            byte_len=wc.byte_len,
-            vendor_err=wc.vendor_err,
-            imm=None if imm is None else network_order(imm),
-        )
+    def _share(self, depth: int, sges: int) -> SharedReceives:
+        return VerbsShared(self, depth, sges)
+
+    def _poll(self, most: int) -> list[Completion]:
+        return self.completions.poll(most)
+
+    def _arm(self) -> None:
+        self.completions.arm()
+
+    def _sleep(self, seconds: float) -> bool:
+        also = self.channel.fd if self.ways == Ways("poll", "nonblocking") else None
+        return self.completions.sleep(seconds, also)
+
+    def address_handle(self, target: Target) -> Any:
+        """The address handle of a UD request's target (``ibv_create_ah``), made once."""
+        made = self._handles.get(target.ip)
+        if made is None:
+            addr = self.pyverbs.addr
+            attributes = addr.AHAttr(gr=self.route(target.ip), is_global=1, port_num=self.port)
+            made = self.ask(
+                f"create an address handle to {target.ip}", lambda: addr.AH(self.pd, attr=attributes)
+            )
+            self.release(made.close)
+            self._handles[target.ip] = made
+            self.log("ah_created", device=self.device, dest_ip=target.ip, local_ip=self.ip)
+        return made
+
+    def route(self, ip: str) -> Any:
+        """The way from this endpoint's GID to an address."""
+        addr = self.pyverbs.addr
+        dgid = addr.GID(ipaddress.IPv6Address(gid(ip)).exploded)
+        return addr.GlobalRoute(dgid=dgid, sgid_index=self.gid_index, hop_limit=64)
 
     # Meeting peers.
 
-    def events(self, wait_s: float = 0.0) -> None:
-        """Take the CM events that are there; wait for the first one so long."""
-        event = self._channel.event(wait_s)
+    def hear(self, wait_s: float = 0.0) -> None:
+        if self.ways.cm == "thread":
+            with self._news:
+                if wait_s:
+                    self._news.wait(wait_s)
+            return
+        event = self.channel.event(wait_s)
         while event is not None:
             self._heard(event)
-            event = self._channel.event()
+            event = self.channel.event()
+
+    def _listen_to_events(self) -> None:
+        """What the thread does that ``--cm thread`` has for connection events."""
+        while not self._stopping:
+            event = self.channel.event(_LISTEN_S)
+            if event is not None:
+                with self._news:
+                    self._heard(event)
+                    self._news.notify_all()
+
+    def _stop(self, thread: threading.Thread) -> None:
+        self._stopping = True
+        thread.join()
 
     def _heard(self, event: CmEvent) -> None:
         connection = self.by_id.get(event.id)
-        cm = CmId(self._channel, event.id)
-        if self.journal is not None:
-            local, remote = cm.local or (None, None), cm.remote or (None, None)
-            self.journal.write(
-                "cm_event",
-                qp=None if connection is None else connection.qp,
-                type=event.type,
-                status=event.status,
-                private_data=event.private_data.hex() or None,
-                local_ip=local[0],
-                local_port=local[1],
-                remote_ip=remote[0],
-                remote_port=remote[1],
-            )
+        cm = CmId(self.channel, event.id)
+        self.log_cm(event.type, event.status, event.private_data, cm.local, cm.remote, connection)
         if event.type == "CONNECT_REQUEST":
             self._requests.append((cm, event))
         elif connection is not None:
@@ -285,21 +313,16 @@ class VerbsEndpoint(Endpoint):
         else:
             self._dialing.append(event)
 
-    def gone(self) -> Connection | None:
+    def gone(self, *, expected: bool = False) -> Connection | None:
         now = time.monotonic()
-        if now - self._looked >= _LOOK_EVERY_S:
-            self._looked = now
-            self.events()
-            os.sched_yield()
-        for connection in self.connections.values():
-            if connection.disconnected:
-                return connection
-        return None
+        if now - self._looked < _LOOK_EVERY_S:
+            return None
+        self._looked = now
+        return super().gone(expected=expected)
 
-    def dial(self, host: str, port: int, options: QpOptions, deadline: Deadline) -> VerbsConnection:
-        self.check_mtu(options)
+    def _dial(self, host: str, port: int, options: QpOptions, deadline: Deadline) -> VerbsConnection:
         self._dialing.clear()
-        cm = self._channel.create_id()
+        cm = self.channel.create_id()
         try:
             cm.resolve_address(self.ip, host, port, deadline)
             self._step("ADDR_RESOLVED", cm, deadline)
@@ -313,7 +336,7 @@ class VerbsEndpoint(Endpoint):
 
     def _step(self, wanted: str, cm: CmId, deadline: Deadline) -> None:
         while not self._dialing:
-            self.events(min(0.1, deadline.left()))
+            self.hear(min(0.1, deadline.left()))
             if not self._dialing and deadline.passed():
                 raise VerbsError(
                     f"no {wanted} within {deadline.seconds:g} s (--timeout)", errno=errno.ETIMEDOUT
@@ -321,6 +344,9 @@ class VerbsEndpoint(Endpoint):
         event = self._dialing.popleft()
         if event.type != wanted:
             raise cm_error(event, cm)
+
+    def queue_pair(self, options: QpOptions) -> Connection:
+        return VerbsConnection(self, None, options)
 
     def check_mtu(self, options: QpOptions) -> None:
         """Refuse a path MTU that the port cannot carry.
@@ -334,30 +360,14 @@ class VerbsEndpoint(Endpoint):
                 f"{self.port}; its netdev's MTU decides (ip link set ... mtu)"
             )
 
-    def listen(self, port: int, backlog: int) -> None:
-        cm = self._channel.create_id()
+    def _listen(self, port: int, backlog: int) -> None:
+        cm = self.channel.create_id()
         self.release(cm.close)
         try:
             cm.bind(self.ip, port)
             cm.listen(backlog)
         except VerbsError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise VerbsError(
-                    f"port {port} of {self.ip} is taken; another server? choose another with -p",
-                    errno=error.errno,
-                ) from None
-            raise
+            raise port_taken(self.ip, port) if error.errno == errno.EADDRINUSE else error from None
 
-    def request(self, deadline: Deadline) -> VerbsRequest:
-        while not self._requests:
-            self.events(min(0.1, deadline.left()))
-            gone = self.gone()
-            if gone is not None:
-                raise Disconnected(f"the peer of QP {gone.qpn:#x} disconnected")
-            if not self._requests and deadline.passed():
-                raise VerbsError(
-                    f"nobody asked to connect within {deadline.seconds:g} s (--timeout)",
-                    errno=errno.ETIMEDOUT,
-                )
-        cm, event = self._requests.popleft()
-        return VerbsRequest(self, cm, event)
+    def _asked(self) -> VerbsRequest | None:
+        return VerbsRequest(self, *self._requests.popleft()) if self._requests else None

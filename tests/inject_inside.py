@@ -16,7 +16,8 @@ from typing import Any
 
 from rocekit.endpoint import EndpointOptions, QpOptions
 from rocekit.errors import RocekitError
-from rocekit.inject import Settings, both
+from rocekit.inject import Settings
+from rocekit.inject_both import both
 from rocekit.lab.jobs import TCPDUMP
 from rocekit.lab.net import A, B, set_netem
 from rocekit.scenarios.base import Plan

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rocekit import cli, inject
+from rocekit import cli, inject, inject_both
 from rocekit.errors import VerbsError
 from rocekit.inject import Outcome, Settings
 from rocekit.scenarios import SCENARIOS
@@ -49,7 +49,7 @@ class FakeTraffic:
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTraffic:
     fake = FakeTraffic()
     for name in ("serve", "call", "both"):
-        monkeypatch.setattr(inject, name, getattr(fake, name))
+        monkeypatch.setattr(inject_both if name == "both" else inject, name, getattr(fake, name))
     return fake
 
 

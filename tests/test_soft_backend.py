@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from soft_pair import talk
 
 from rocekit import cli, inject
 from rocekit.analysis import analyze
 from rocekit.endpoint import EndpointOptions
 from rocekit.errors import RocekitError, VerbsError
-from rocekit.inject import Outcome, Settings
-from rocekit.scenarios import SCENARIOS
+from rocekit.inject import Settings
 from rocekit.scenarios.base import Plan
 from rocekit.soft.backend import SoftEndpoint, soft_backend
 from rocekit.soft.faults import Fault
@@ -23,71 +23,11 @@ from rocekit.soft.wire_interface import InterfaceLink
 from rocekit.soft.wire_local import LocalLink
 
 
-def talk(
-    plan: Plan,
-    tmp_path: Path,
-    *,
-    device: str | None = None,
-    server_ip: str,
-    client_ip: str,
-    faults: tuple[Fault, ...] = (),
-) -> Outcome:
-    """Run a scenario with its server in a thread; leaves the client's capture and the journals of both."""
-    outcomes: dict[str, Outcome | RocekitError] = {}
-    ready = threading.Event()
-
-    def settings(role: str, ip: str) -> Settings:
-        return Settings(
-            endpoint=EndpointOptions(device=device, ip=ip),
-            timeout_s=10,
-            journal=tmp_path / f"{role}.journal.jsonl",
-        )
-
-    def serve() -> None:
-        try:
-            outcomes["server"] = inject.serve(
-                plan.scenario,
-                settings("server", server_ip),
-                ready=lambda ip: ready.set(),
-                make=soft_backend(),
-            )
-        except RocekitError as error:
-            outcomes["server"] = error
-            ready.set()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    assert ready.wait(10)
-    make = soft_backend(capture=tmp_path / "x.pcapng", faults=faults)
-    try:
-        outcome = inject.call(server_ip, plan, settings("client", client_ip), make=make)
-    finally:
-        thread.join(20)
-    assert isinstance(outcomes["server"], Outcome), outcomes["server"]
-    return outcome
-
-
 @pytest.fixture
 def ips() -> tuple[str, str]:
     """Two addresses that no other test run has."""
     n = os.getpid() % 60_000
     return f"127.{n >> 8}.{n & 0xFF}.2", f"127.{n >> 8}.{n & 0xFF}.3"
-
-
-@pytest.mark.parametrize("scenario", list(SCENARIOS))
-def test_every_scenario_runs_without_privileges_and_every_wr_is_explained(
-    scenario: str, tmp_path: Path, ips: tuple[str, str]
-) -> None:
-    size = 8 if scenario == "atomic" else 3000
-    plan = Plan(scenario, size, 5, qps=2)
-    outcome = talk(plan, tmp_path, server_ip=ips[0], client_ip=ips[1])
-    assert outcome.samples is not None
-    journals = [tmp_path / f"{role}.journal.jsonl" for role in ("client", "server")]
-    analysis = analyze(tmp_path / "x.pcapng", journals=journals)
-    assert len(analysis.connections) == 2
-    assert {t.status for t in analysis.transfers} == {"acked"}
-    assert analysis.capture.counts.bad_icrc == 0
-    assert all(t.wr is not None for t in analysis.transfers)
 
 
 def test_a_packet_dropped_on_purpose_is_found(tmp_path: Path, ips: tuple[str, str]) -> None:

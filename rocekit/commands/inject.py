@@ -9,12 +9,14 @@ import click
 from rocekit.commands import FILE, format_option, print_json
 
 if TYPE_CHECKING:
-    from rocekit.inject import MakeEndpoint, Outcome, Settings
+    from rocekit.inject import MakeEndpoint, Settings
     from rocekit.scenarios.base import Plan
 
 COUNT = click.IntRange(min=1)
 BYTES = click.IntRange(min=0)
 RETRIES = click.IntRange(0, 7)
+CM_WAYS = ["sync", "thread", "poll"]
+CQ_WAYS = ["poll", "channel", "nonblocking"]
 MTUS = click.Choice(["256", "512", "1024", "2048", "4096"])
 ATOMICS = click.Choice(["FETCH_AND_ADD", "CMP_AND_SWAP"], case_sensitive=False)
 SECONDS = click.FloatRange(min=0, min_open=True)
@@ -54,7 +56,34 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         {"type": RETRIES, "default": 6, "help": "How often a lost packet is sent again."},
     ),
     ("--rnr-retry", {"type": RETRIES, "default": 7, "help": "The same without a receive; 7: no end."}),
-    ("-R --rdma_cm --rdma-cm", {"is_flag": True, "help": "Connect through rdma_cm, as is done anyway."}),
+    (
+        "-R --rdma_cm/--no-rdma_cm rdma_cm",
+        {
+            "default": True,
+            "help": "Meet through rdma_cm, or over TCP on the same port, as perftest does without -R.",
+        },
+    ),
+    (
+        "--cm",
+        {
+            "type": click.Choice(CM_WAYS),
+            "help": "Connection events: only where expected, by a thread, or in between.  "
+            "[default: the scenario's, else poll]",
+        },
+    ),
+    (
+        "--cq",
+        {
+            "type": click.Choice(CQ_WAYS),
+            "help": "Completions: polled busily, slept for in a channel, or with poll() on it.  "
+            "[default: the scenario's, else poll; soft: nonblocking]",
+        },
+    ),
+    ("-e --events", {"is_flag": True, "help": "As --cq channel."}),
+    (
+        "--compare",
+        {"is_flag": True, "help": "With --both: run all nine of --cm and --cq; round trip and CPU of each."},
+    ),
     ("-p --port", {"type": click.IntRange(1, 65535), "default": 18515, "help": "The server's port."}),
     (
         "--timeout timeout_s",
@@ -106,7 +135,23 @@ def _option(names: str, about: dict[str, Any]) -> click.Option:
     return click.Option(names.split(), **about)
 
 
+class InjectCommand(click.Command):
+    """``rocekit inject NAME --help`` tells of the scenario."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from rocekit.scenarios import SCENARIOS
+
+        named = [SCENARIOS[word] for word in args if word in SCENARIOS]
+        if named and set(args) & set(ctx.help_option_names):
+            from rocekit.commands.inject_text import steps
+
+            click.echo(steps(named[0]))
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+
 @click.command(
+    cls=InjectCommand,
     params=[_option(*row) for row in OPTIONS],
     context_settings={"show_default": True},
 )
@@ -121,26 +166,40 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
 
     The client tells the server what will happen, so a server needs no other options. The data is checked.
     With --journal every work request, completion and connection event is written down, for rocekit explain
-    to put beside the packets.
+    to put beside the packets. What a scenario does, step by step: rocekit inject SCENARIO --help.
 
     \b
     Example:
       rocekit inject --list
+      rocekit inject ping-sr-3 --help
+      rocekit inject ping-sr --both --backend soft -n 200 --compare
       rocekit inject ping-write --both --backend soft -n 5 --capture x.pcapng --journal x.journal.jsonl
       rocekit lab -- rocekit inject ping-write --both -n 5 -s 65536
     """
-    from rocekit.inject import both, call, serve, terminated_cleanly
+    from rocekit.commands.inject_text import compared, text
+    from rocekit.inject import call, serve
+    from rocekit.inject_both import both, compare, terminated_cleanly
     from rocekit.scenarios import SCENARIOS
 
     if scenario not in SCENARIOS:
         raise click.UsageError(f"No scenario {scenario!r}; there is {', '.join(SCENARIOS)}.")
     if given["both"] and host is not None:
         raise click.UsageError("--both has its server here; it takes no HOST.")
-    settings = _settings(given, given["device"])
+    if given["compare"] and not given["both"]:
+        raise click.UsageError("--compare needs --both.")
+    settings = _settings(scenario, given, given["device"])
     over = _backend(given)
     with terminated_cleanly():
+        if given["compare"]:
+            server = _settings(scenario, given, _server_device(given))
+            outcomes = compare(_plan(scenario, given), server, settings, **over)
+            if output == "json":
+                print_json({"schema": "rocekit/1", "runs": [outcome.to_dict() for outcome in outcomes]})
+            else:
+                click.echo(compared(outcomes))
+            return
         if given["both"]:
-            server = _settings(given, _server_device(given))
+            server = _settings(scenario, given, _server_device(given))
             outcome = both(_plan(scenario, given), server, settings, **over)
         elif host is not None:
             outcome = call(host, _plan(scenario, given), settings, **over)
@@ -187,8 +246,8 @@ def _plan(scenario: str, given: dict[str, Any]) -> Plan:
     )
 
 
-def _settings(given: dict[str, Any], device: str | None) -> Settings:
-    from rocekit.endpoint import EndpointOptions, QpOptions
+def _settings(scenario: str, given: dict[str, Any], device: str | None) -> Settings:
+    from rocekit.endpoint import EndpointOptions, QpOptions, Ways
     from rocekit.inject import Settings
 
     # With --both, -x and the address are the client's: the server's device has GIDs of its own.
@@ -199,6 +258,8 @@ def _settings(given: dict[str, Any], device: str | None) -> Settings:
             port=given["ib_port"],
             gid_index=given["gid_index"] if ours else None,
             ip=given["ip"] if ours else None,
+            ways=Ways(given["cm"], given["cq"] or ("channel" if given["events"] else None)),
+            tcp=not given["rdma_cm"],
         ),
         qp=QpOptions(
             inline_size=given["inline_size"],
@@ -210,6 +271,7 @@ def _settings(given: dict[str, Any], device: str | None) -> Settings:
         port=given["port"],
         timeout_s=given["timeout_s"],
         journal=given["journal"],
+        told=_plan(scenario, given),
     )
 
 
@@ -224,34 +286,3 @@ def _server_device(given: dict[str, Any]) -> str | None:
 
 def _ready(ip: str, port: int) -> None:
     click.echo(f"listening on {ip} port {port}", err=True)
-
-
-def text(outcome: Outcome) -> str:
-    """What a side did, in perftest's form."""
-    told = outcome.to_dict()
-    plan = outcome.plan
-    peer = f" → {outcome.peer_ip}" if outcome.peer_ip else ""
-    lines = [
-        f"{plan.scenario} {outcome.role}: {outcome.device} {outcome.ip}{peer}, "
-        f"{plan.qps} QP{'s' if plan.qps > 1 else ''}, path MTU {outcome.path_mtu}, data verified"
-    ]
-    if outcome.samples is not None:
-        row = {"#bytes": f"{plan.size}", "#iterations": f"{plan.iterations}"}
-        if outcome.samples.kind == "latency":
-            for name in ("t_min", "t_max", "t_typical", "t_avg", "t_stdev"):
-                row[f"{name}[usec]"] = f"{told[f'{name}_us']:.2f}"
-            row["99%[usec]"] = f"{told['p99_us']:.2f}"
-            row["99.9%[usec]"] = f"{told['p999_us']:.2f}"
-        else:
-            row["BW average[Gb/sec]"] = f"{told['bandwidth_gbps']:.3f}"
-            row["MsgRate[Mpps]"] = f"{told['message_rate_mpps']:.6f}"
-        lines += _row(row)
-    return "\n".join(lines)
-
-
-def _row(row: dict[str, str]) -> list[str]:
-    widths = [max(len(name), len(value)) for name, value in row.items()]
-    return [
-        "  ".join(f"{name:>{width}}" for name, width in zip(row, widths, strict=True)),
-        "  ".join(f"{value:>{width}}" for value, width in zip(row.values(), widths, strict=True)),
-    ]

@@ -12,10 +12,15 @@ from rocekit.scenarios.base import Scenario
 from rocekit.scenarios.blast_sr import BlastSr
 from rocekit.scenarios.ping_read import PingRead
 from rocekit.scenarios.ping_sr import PingSr
+from rocekit.scenarios.ping_sr_variants import PingSr0, PingSr1, PingSr2, PingSr3, PingSr4
 from rocekit.scenarios.ping_write import PingWrite
 
+_ALL: tuple[type[Scenario], ...] = (
+    *(PingSr, PingSr0, PingSr1, PingSr2, PingSr3, PingSr4),
+    *(BlastSr, PingWrite, PingRead, Atomic),
+)
 SCENARIOS: MappingProxyType[str, type[Scenario]] = MappingProxyType(
-    {scenario.name: scenario for scenario in (PingSr, BlastSr, PingWrite, PingRead, Atomic)}
+    {scenario.name: scenario for scenario in _ALL}
 )
 
 __all__ = ["SCENARIOS", "Scenario"]

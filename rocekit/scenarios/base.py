@@ -1,21 +1,15 @@
-"""What every scenario stands on: the handshake, a link to the peer, waiting, and what was measured.
-
-The client tells the server what will happen in the private data of its request (big-endian, :class:`Plan`),
-and both tell where their memory is: the server in the private data of its reply. So a server needs no
-options, and a capture holds nothing but the scenario's own messages.
-"""
+"""What every scenario stands on: a link to the peer, waiting, and what was measured."""
 
 from __future__ import annotations
 
-import random
-import struct
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from rocekit.connecting import RefusedPost
 from rocekit.endpoint import (
     LOCAL_WRITE,
     Completion,
@@ -28,132 +22,38 @@ from rocekit.endpoint import (
     Region,
     SendWr,
     Sge,
+    SharedReceives,
+    Target,
+    Ways,
     is_receive,
 )
-from rocekit.errors import ScenarioError, VerbsError
+from rocekit.errors import VerbsError
+from rocekit.scenarios.plan import (
+    ATOMIC_TYPES,
+    Pattern,
+    Plan,
+    Remote,
+    pack_reply,
+    unpack_reply,
+)
 
-ATOMIC_TYPES = ("FETCH_AND_ADD", "CMP_AND_SWAP")
-_MAGIC = b"rcki"
-_PLAN = struct.Struct(">4s16sHHIIHHHHQII")
-_REPLY = struct.Struct(">4sQII")
+__all__ = [
+    "ATOMIC_TYPES",
+    "Link",
+    "Pattern",
+    "Plan",
+    "Remote",
+    "Run",
+    "Samples",
+    "Scenario",
+    "latency",
+    "pack_reply",
+    "patience_s",
+    "queue_options",
+    "unpack_reply",
+]
+
 _GOODBYE_S = 10.0  # all is done and checked; an unanswered goodbye is not worth more
-_PATTERN_STEP = 251
-_PATTERN_SPAN = 4093
-
-
-@dataclass(frozen=True, slots=True)
-class Remote:
-    """The peer's memory that this side may use."""
-
-    addr: int
-    rkey: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What will happen, as the client tells it.
-
-    Attributes:
-        size: bytes of a message.
-        iterations: messages, round trips or operations on each QP.
-        qps: connections made one after the other.
-        window, receives: sends and receives outstanding at most on a QP.
-        post_list: WRs in one post.
-        cq_mod: every so manyth WR is signaled.
-        path_mtu: bytes, or 0 for what rdma_cm says.
-        atomic: a name of :data:`ATOMIC_TYPES`.
-    """
-
-    scenario: str
-    size: int
-    iterations: int
-    qps: int = 1
-    window: int = 128
-    receives: int = 512
-    post_list: int = 1
-    cq_mod: int = 100
-    path_mtu: int = 0
-    atomic: str = ATOMIC_TYPES[0]
-
-    def pack(self, index: int, region: Region) -> bytes:
-        """The private data of the request for the connection ``index``."""
-        return _PLAN.pack(
-            _MAGIC,
-            self.scenario.encode(),
-            index,
-            self.qps,
-            self.size,
-            self.iterations,
-            self.window,
-            self.receives,
-            self.path_mtu,
-            ATOMIC_TYPES.index(self.atomic),
-            region.addr,
-            region.rkey,
-            region.length,
-        )
-
-    @classmethod
-    def unpack(cls, data: bytes) -> tuple[Plan, int, Remote]:
-        """(plan, index of the connection, the client's memory).
-
-        Raises:
-            ScenarioError: it is no request of ours.
-        """
-        if len(data) < _PLAN.size or data[:4] != _MAGIC:
-            raise ScenarioError("the client is not `rocekit inject`")
-        _, name, index, *work, mtu, atomic, addr, rkey, length = _PLAN.unpack_from(data)
-        qps, size, iterations, window, receives = work
-        if atomic >= len(ATOMIC_TYPES) or not size or not iterations or not qps or not window or not receives:
-            raise ScenarioError("the client's plan makes no sense")
-        plan = cls(
-            name.rstrip(b"\0").decode("ascii", "replace"),
-            size,
-            iterations,
-            qps,
-            window,
-            receives,
-            path_mtu=mtu,
-            atomic=ATOMIC_TYPES[atomic],
-        )
-        return plan, index, Remote(addr, rkey, length)
-
-
-def pack_reply(region: Region) -> bytes:
-    """The private data of the server's reply."""
-    return _REPLY.pack(_MAGIC, region.addr, region.rkey, region.length)
-
-
-def unpack_reply(data: bytes) -> Remote:
-    """The server's memory.
-
-    Raises:
-        ScenarioError: it is no reply of ours.
-    """
-    if len(data) < _REPLY.size or data[:4] != _MAGIC:
-        raise ScenarioError("the server is not `rocekit inject`")
-    _, addr, rkey, length = _REPLY.unpack_from(data)
-    return Remote(addr, rkey, length)
-
-
-class Pattern:
-    """The bytes of the i-th message: never the same twice in a row, nor alike in two places of one."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._noise = random.Random(size).randbytes(size + _PATTERN_SPAN)
-
-    def __call__(self, i: int) -> bytes:
-        start = i * _PATTERN_STEP % _PATTERN_SPAN
-        return self._noise[start : start + self._size]
-
-    def check(self, i: int, data: bytes) -> None:
-        """Raises :class:`ScenarioError` when the data is not that of message ``i``."""
-        wanted = self(i)
-        if data != wanted:
-            at = next(k for k, (a, b) in enumerate(zip(data, wanted, strict=True)) if a != b)
-            raise ScenarioError(f"message {i}: byte {at} is {data[at]:#04x}, not {wanted[at]:#04x}")
 
 
 class Link:
@@ -186,16 +86,28 @@ class Link:
         signaled: bool = True,
         compare: int | None = None,
         swap_add: int | None = None,
+        imm: int | None = None,
+        invalidate_rkey: int | None = None,
+        more: Sequence[tuple[int, int]] = (),
+        to: Target | None = None,
     ) -> SendWr:
-        """A WR from or to ``offset`` of the region; ``remote`` is an offset into the peer's memory."""
+        """A WR from or to ``offset`` of the region; ``remote`` is an offset into the peer's memory.
+
+        Args:
+            more: (offset, length) of further elements of its scatter-gather list.
+        """
+        parts = ((offset, length), *more)
         made = SendWr(
             self._take_id(),
             opcode,
-            (Sge(self.region, offset, length),),
+            tuple(Sge(self.region, start, size) for start, size in parts),
             signaled=signaled,
-            inline=0 < length <= inline and opcode.startswith(("SEND", "RDMA_WRITE")),
+            inline=0 < sum(size for _, size in parts) <= inline and opcode.startswith(("SEND", "RDMA_WRITE")),
             compare=compare,
             swap_add=swap_add,
+            imm=imm,
+            invalidate_rkey=invalidate_rkey,
+            to=to,
         )
         if remote is None:
             return made
@@ -203,13 +115,24 @@ class Link:
         return replace(made, remote_va=self.peer.addr + remote, rkey=self.peer.rkey)
 
     def send(self, *wrs: SendWr) -> None:
-        self._sending.extend(wr.wr_id for wr in wrs)
-        self.connection.post_send(*wrs)
+        """Post in one list.
 
-    def receive(self, offset: int, length: int) -> int:
-        """Post a receive; gives its wr_id."""
+        Raises:
+            RefusedPost: the device did not take one of them; those before it are on their way.
+        """
+        ids = [wr.wr_id for wr in wrs]
+        try:
+            self.connection.post_send(*wrs)
+        except RefusedPost as refused:
+            self._sending.extend(ids[: refused.place])
+            raise
+        self._sending.extend(ids)
+
+    def receive(self, offset: int, length: int, *, more: Sequence[tuple[int, int]] = ()) -> int:
+        """Post a receive; gives its wr_id. ``more`` as in :meth:`wr`."""
         wr_id = self._take_id()
-        self.connection.post_recv(RecvWr(wr_id, (Sge(self.region, offset, length),)))
+        sges = tuple(Sge(self.region, start, size) for start, size in ((offset, length), *more))
+        self.connection.post_recv(RecvWr(wr_id, sges))
         return wr_id
 
     def _take_id(self) -> int:
@@ -235,6 +158,7 @@ class Samples:
         total_ns: from the first post to the last completion.
         moved: bytes of payload, one way.
         operations: WRs that moved them.
+        peak_ns: the shortest time a message took on average in any part of a stream; 0: not known.
     """
 
     kind: str
@@ -242,24 +166,41 @@ class Samples:
     total_ns: int
     moved: int
     operations: int
+    peak_ns: float = 0.0
 
 
 class Run:
     """One side of a scenario while it runs.
 
     Args:
+        options: of its QPs.
         timeout_s: how long nothing may happen before it is given up.
-        inline_size: messages up to so many bytes are sent inline.
+
+    Attributes:
+        shared: the receive queue that all its QPs share, if they do.
+        notes: lines that are printed below what was measured.
+        stamps: (link, timestamp) of completions that an extended CQ gave.
     """
 
     def __init__(
-        self, endpoint: Endpoint, plan: Plan, links: list[Link], *, timeout_s: float, inline_size: int = 0
+        self,
+        endpoint: Endpoint,
+        plan: Plan,
+        links: list[Link],
+        *,
+        timeout_s: float,
+        options: QpOptions | None = None,
+        shared: SharedReceives | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.plan = plan
         self.links = links
-        self.inline_size = inline_size
+        self.options = options or QpOptions()
+        self.inline_size = self.options.inline_size
         self.timeout_s = timeout_s
+        self.shared = shared
+        self.notes: list[str] = []
+        self.stamps: list[tuple[Link, int]] = []
         self.done = 0
         """Iterations finished, over all links; an error says how far it came."""
         self._by_qpn = {link.connection.qpn: link for link in links}
@@ -292,7 +233,19 @@ class Run:
             link = self._by_qpn.get(completion.qpn)
             if link is not None:
                 link.completed(completion)
+                if completion.timestamp is not None:
+                    self.stamps.append((link, completion.timestamp))
         return bool(found)
+
+    def within(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Poll until the condition holds, at most so long; whether it does. For what may be lost."""
+        limit = Deadline(seconds)
+        while not condition():
+            if limit.passed():
+                return False
+            if not self._poll():
+                self.endpoint.look_around(Deadline(self.timeout_s))
+        return True
 
     def flush(self) -> None:
         """Wait until every send is done."""
@@ -315,9 +268,12 @@ class Run:
         # The client says goodbye on all its links when it is done with all.
         last = Deadline(self.timeout_s)
         while any(link.unsent for link in self.links):
-            if not self._poll() and last.passed():
+            if self._poll():
+                continue
+            if last.passed():
                 left = sum(link.unsent for link in self.links)
                 raise VerbsError(f"{left} sends were never acknowledged")
+            self.endpoint.pause(last.left())
         for link in self.links:
             self._await_disconnect([link], last)
             link.connection.disconnect(last)
@@ -325,9 +281,12 @@ class Run:
     def _await_disconnect(self, links: list[Link], deadline: Deadline) -> None:
         """Until the client has disconnected one of the links."""
         while not any(link.connection.disconnected for link in links):
-            self.endpoint.gone()
-            if not self._poll() and deadline.passed():
+            self.endpoint.gone(expected=True)
+            if self._poll():
+                continue
+            if deadline.passed():
                 raise VerbsError(f"the client did not disconnect within {deadline.seconds:g} s (--timeout)")
+            self.endpoint.pause(deadline.left())
 
 
 class Scenario(ABC):
@@ -336,6 +295,13 @@ class Scenario(ABC):
     Attributes:
         summary: a sentence for ``--list``.
         default_size, default_iterations: perftest's.
+        access: what the memory is registered for.
+        transport: of its QPs.
+        tcp: whether its peers meet over TCP, whatever the user says; None: as the user says.
+        sges: elements in its scatter-gather lists.
+        ways: how it waits, where the user does not say.
+        timestamps: whether it needs an extended CQ.
+        shares_receives: whether the server's QPs have one receive queue.
     """
 
     name: ClassVar[str]
@@ -343,8 +309,43 @@ class Scenario(ABC):
     default_size: ClassVar[int] = 2
     default_iterations: ClassVar[int] = 1000
     access: ClassVar[tuple[str, ...]] = (LOCAL_WRITE,)
+    transport: ClassVar[str] = "RC"
+    tcp: ClassVar[bool | None] = None
+    sges: ClassVar[int] = 1
+    ways: ClassVar[Ways] = Ways()
+    timestamps: ClassVar[bool] = False
+    shares_receives: ClassVar[bool] = False
     shared: ClassVar[bool] = False
     """Whether the server's connections share one region."""
+
+    # What the sides tell each other when they meet.
+
+    def request_data(self, plan: Plan, index: int, region: Region) -> bytes:
+        """The private data of the client's request for the connection ``index``."""
+        return plan.pack(index, region)
+
+    def read_request(self, data: bytes, own: Plan) -> tuple[Plan, int | None, Remote | None]:
+        """(plan, index of the connection if it was told, the client's memory if it was told).
+
+        Args:
+            own: what the server's own options say.
+
+        Raises:
+            ScenarioError: the data is none of ours.
+        """
+        return Plan.unpack(data)
+
+    def reply_data(self, region: Region) -> bytes:
+        """The private data of the server's reply."""
+        return pack_reply(region)
+
+    def read_reply(self, data: bytes) -> Remote | None:
+        """The server's memory, if it was told.
+
+        Raises:
+            ScenarioError: the data is none of ours.
+        """
+        return unpack_reply(data)
 
     def check(self, plan: Plan) -> None:  # noqa: B027 -- most have nothing to refuse
         """Refuse a plan that this scenario cannot follow, with :class:`ScenarioError`."""
@@ -356,6 +357,15 @@ class Scenario(ABC):
     @abstractmethod
     def server_memory(self, plan: Plan) -> int:
         """Bytes that the server registers for a connection."""
+
+    def server_region(self, endpoint: Endpoint, plan: Plan) -> Region:
+        """The server's memory for a connection."""
+        return endpoint.register(self.server_memory(plan), self.access)
+
+    def prepare_shared(  # noqa: B027
+        self, plan: Plan, shared: SharedReceives, region: Region
+    ) -> None:
+        """Before any connection is there, where the QPs share their receives."""
 
     def receives(self, plan: Plan) -> int:
         """Receives that a connection has posted at most."""
@@ -391,11 +401,13 @@ def latency(plan: Plan, times_ns: list[int], started_ns: int, *, one_way: bool) 
     return Samples("latency", halved, total, len(times_ns) * plan.size, len(times_ns))
 
 
-def queue_depths(scenario: Scenario, plan: Plan, options: QpOptions) -> QpOptions:
-    """The options with the depths that the plan needs."""
+def queue_options(scenario: Scenario, plan: Plan, options: QpOptions) -> QpOptions:
+    """The options with the depths that the plan needs, and the transport."""
     return replace(
         options,
         send_depth=max(1, plan.window),
         recv_depth=max(1, scenario.receives(plan)),
         path_mtu=plan.path_mtu or None,
+        sges=scenario.sges,
+        transport=scenario.transport,
     )

@@ -12,17 +12,22 @@ import multiprocessing
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from rocekit.connecting import DEFAULT_MTU
+from rocekit.connecting import cm_error as meaning_of
 from rocekit.endpoint import (
+    LOCAL_WRITE,
+    MW_BIND,
     REMOTE_ATOMIC,
     REMOTE_READ,
     REMOTE_WRITE,
     Completion,
     Connection,
     Deadline,
-    Disconnected,
+    DeviceMemory,
     Endpoint,
     EndpointOptions,
     QpOptions,
@@ -30,33 +35,33 @@ from rocekit.endpoint import (
     Region,
     Request,
     SendWr,
+    SharedReceives,
+    Ways,
 )
 from rocekit.errors import VerbsError
-from rocekit.journal import JournalWriter
+from rocekit.journal import SCHEMA, JournalWriter
 from rocekit.pcapng_write import PcapngWriter
+from rocekit.places import Place
 from rocekit.soft.cm_id import CmEvent, CmId, ConnParam
 from rocekit.soft.device import Device
+from rocekit.soft.event_thread import EventThread
 from rocekit.soft.faults import Fault
+from rocekit.soft.memory import PD
 from rocekit.soft.realtime import Link, Shell
 from rocekit.soft.wire_interface import InterfaceLink
 from rocekit.soft.wire_local import LocalLink
-from rocekit.soft.work import PostError, RecvWR, SendWR, Sge
-from rocekit.wire_cm import REJ_REASONS
+from rocekit.soft.work import WC, PostError, RecvWR, SendWR, Sge
+from rocekit.tcpmeeting import port_taken
 
 _IDLE_S: Final = 0.001
 _GOODBYE_S: Final = 3.0
-_DEFAULT_MTU: Final = 1024
 _REMOTE: Final = (REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC)
-_NO_LISTENER: Final = 8
 
 
 class SoftRegion(Region):
     """A region in the soft device's address space."""
 
-    def __init__(self, device: Device, pd: Any, length: int, access: Sequence[str]) -> None:
-        if length < 1:
-            raise ValueError("a region has at least one byte")
-        address = device.memory.alloc(length)
+    def __init__(self, device: Device, pd: PD, address: int, length: int, access: Sequence[str]) -> None:
         self._mr = device.reg_mr(pd, address, length, access)
         self.addr, self.length = address, length
         self.lkey, self.rkey = self._mr.lkey, self._mr.rkey
@@ -68,39 +73,64 @@ class SoftRegion(Region):
         self._mr.view[offset : offset + len(data)] = data
 
 
+class SoftDeviceMemory(DeviceMemory):
+    """A region over the soft device's own memory."""
+
+    def __init__(self, device: Device, pd: PD, length: int, access: Sequence[str]) -> None:
+        self._dm = device.alloc_dm(length)
+        mr = device.reg_dm_mr(pd, self._dm, 0, length, access)
+        self.addr, self.length, self.lkey, self.rkey = 0, length, mr.lkey, mr.rkey
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._dm.copy_from(offset, length)
+
+    def write(self, offset: int, data: bytes) -> None:
+        self._dm.copy_to(offset, data)
+
+
+class SoftShared(SharedReceives):
+    """A shared receive queue of a soft device."""
+
+    def __init__(self, endpoint: SoftEndpoint, depth: int, sges: int) -> None:
+        self.queue = endpoint.soft.create_srq(endpoint.pd, depth, sges)
+        self._device = endpoint.soft
+        super().__init__(endpoint, self.queue.handle)
+
+    def _post(self, wrs: Sequence[RecvWr]) -> tuple[int, int]:
+        made = [RecvWR(wr.wr_id, _sges(wr)) for wr in wrs]
+        return _refused(lambda: self._device.post_srq_recv(self.queue, made))
+
+
 class SoftConnection(Connection):
-    """An RC QP of a soft device."""
+    """A QP of a soft device; ``cm_id`` is None where no connection manager knows it."""
 
     endpoint: SoftEndpoint
 
-    def __init__(self, endpoint: SoftEndpoint, cm_id: CmId, options: QpOptions) -> None:
+    def __init__(self, endpoint: SoftEndpoint, cm_id: CmId | None, options: QpOptions) -> None:
         self._id = cm_id
         self._options = options
         device = endpoint.soft
+        shared = options.shared
+        assert shared is None or isinstance(shared, SoftShared)
         self._qp = device.create_qp(
             endpoint.pd,
-            "RC",
+            options.transport,
+            endpoint.send_cq,
             endpoint.cq,
             max_send_wr=options.send_depth,
             max_recv_wr=options.recv_depth,
             max_send_sge=options.sges,
             max_recv_sge=options.sges,
             max_inline=options.inline_size,
+            srq=None if shared is None else shared.queue,
         )
-        super().__init__(endpoint, self._qp.qpn)
+        super().__init__(endpoint, self._qp.qpn, options.transport)
         endpoint.connections[self.qpn] = self
-        endpoint.by_id[cm_id.number] = self
+        if cm_id is not None:
+            endpoint.by_id[cm_id.number] = self
         endpoint.resources.callback(self._close)
-        endpoint.log(
-            "qp_created",
-            self.qp,
-            transport="RC",
-            max_send_wr=options.send_depth,
-            max_recv_wr=options.recv_depth,
-            sq_sig_all=False,
-            local_ip=endpoint.ip,
-        )
-        self._modify(state="INIT", access=_REMOTE)
+        self.log_created(options)
+        self._modify(state="INIT", **({"qkey": self.qkey} if self.transport == "UD" else {"access": _REMOTE}))
         self.answer: CmEvent | None = None
 
     def _modify(self, **attributes: Any) -> None:
@@ -119,50 +149,73 @@ class SoftConnection(Connection):
             qp_num=self.qpn,
         )
 
-    def _to_ready(self) -> None:
-        """To RTR and RTS, with what the handshake said and the options want."""
-        cm, options = self.endpoint.soft.cm, self._options
-        attributes = cm.qp_attributes(self._id, "RTR")
-        wanted = options.path_mtu or attributes["path_mtu"]
-        self.path_mtu = attributes["path_mtu"] = min(attributes["path_mtu"], wanted)
-        self._modify(**attributes | {"min_rnr_timer": options.min_rnr_timer})
-        attributes = cm.qp_attributes(self._id, "RTS")
-        self._modify(
-            **attributes
-            | {
+    def _ready(self, receiving: dict[str, Any], sending: dict[str, Any]) -> None:
+        """To RTR and RTS, with what the peers agreed on and the options want."""
+        options = self._options
+        if self.transport == "RC":
+            receiving = receiving | {"min_rnr_timer": options.min_rnr_timer}
+            sending = sending | {
                 "timeout": options.timeout,
                 "retry_cnt": options.retry_cnt,
                 "rnr_retry": options.rnr_retry,
             }
-        )
+        self._modify(**receiving | {"state": "RTR"})
+        self._modify(**sending | {"state": "RTS"})
+
+    def _to_ready(self) -> None:
+        cm = self.endpoint.soft.cm
+        assert self._id is not None
+        receiving = cm.qp_attributes(self._id, "RTR")
+        wanted = self._options.path_mtu or receiving["path_mtu"]
+        self.path_mtu = receiving["path_mtu"] = min(receiving["path_mtu"], wanted)
+        self._ready(receiving, cm.qp_attributes(self._id, "RTS"))
+
+    def start(self, peer: Place, psn: int) -> None:
+        endpoint = self.endpoint
+        if self.transport == "UD":
+            self.path_mtu = endpoint.active_mtu
+            self._ready({}, {"sq_psn": psn})
+            return
+        self.path_mtu = self._options.path_mtu or min(DEFAULT_MTU, endpoint.active_mtu)
+        receiving: dict[str, Any] = {
+            "local_ip": endpoint.ip,
+            "dest_ip": peer.ip,
+            "dest_qpn": peer.qpn,
+            "rq_psn": peer.psn,
+            "path_mtu": self.path_mtu,
+        }
+        sending: dict[str, Any] = {"sq_psn": psn}
+        if self.transport == "RC":
+            reads = min(self._options.reads, endpoint.max_reads)
+            receiving["max_dest_rd_atomic"] = sending["max_rd_atomic"] = reads
+        self._ready(receiving, sending)
 
     # Meeting the peer.
 
-    def connect(self, private_data: bytes, deadline: Deadline) -> bytes:
-        endpoint = self.endpoint
-        self._id.path_mtu = self._options.path_mtu or min(_DEFAULT_MTU, endpoint.active_mtu)
-        self._id.timeout = self._options.timeout
+    def _connect(self, private_data: bytes, deadline: Deadline) -> bytes:
+        endpoint, cm_id = self.endpoint, self._id
+        assert cm_id is not None
+        cm_id.path_mtu = self._options.path_mtu or min(DEFAULT_MTU, endpoint.active_mtu)
+        cm_id.timeout = self._options.timeout
         param = self._param(private_data)
-        endpoint.soft.cm.connect(self._id, param, endpoint.shell.now())
+        endpoint.soft.cm.connect(cm_id, param, endpoint.shell.now())
         response = self._await(deadline)
-        self.peer_data = response.private_data
         self._to_ready()
-        endpoint.soft.cm.accept(self._id, param, endpoint.shell.now())
-        self.connected = True
+        endpoint.soft.cm.accept(cm_id, param, endpoint.shell.now())
         endpoint.shell.pump()
-        return self.peer_data
+        return response.private_data
 
-    def accept(self, private_data: bytes, deadline: Deadline) -> None:
-        endpoint = self.endpoint
-        self._id.param = self._param(private_data)
+    def _accept(self, private_data: bytes, deadline: Deadline) -> None:
+        endpoint, cm_id = self.endpoint, self._id
+        assert cm_id is not None
+        cm_id.param = self._param(private_data)
         self._to_ready()
-        endpoint.soft.cm.accept(self._id, self._id.param, endpoint.shell.now())
+        endpoint.soft.cm.accept(cm_id, cm_id.param, endpoint.shell.now())
         self._await(deadline)
-        self.connected = True
 
     def _await(self, deadline: Deadline) -> CmEvent:
         while self.answer is None:
-            self.endpoint.turn()
+            self.endpoint.hear(_IDLE_S)
             if self.answer is None and deadline.passed():
                 raise VerbsError(
                     f"no answer within {deadline.seconds:g} s (--timeout)", errno=errno.ETIMEDOUT
@@ -191,39 +244,40 @@ class SoftConnection(Connection):
         endpoint = self.endpoint
         return _refused(lambda: endpoint.soft.post_recv(self._qp, made, endpoint.shell.now()))
 
+    def grant(self, region: Region, offset: int, length: int, access: Iterable[str] = (LOCAL_WRITE,)) -> int:
+        endpoint, names = self.endpoint, list(access)
+        made = SoftRegion(endpoint.soft, endpoint.pd, region.addr + offset, length, names)
+        endpoint.log_region(made, names)
+        return made.rkey
+
     # The end.
 
-    def disconnect(self, deadline: Deadline) -> None:
-        if not self.connected:
-            return
-        self.connected = False
+    def _goodbye(self, deadline: Deadline) -> None:
         endpoint = self.endpoint
+        assert self._id is not None
         try:
             endpoint.soft.cm.disconnect(self._id, endpoint.shell.now())
         except VerbsError:
             self.disconnected = True
         while not self.disconnected and not deadline.passed():
-            endpoint.turn()
+            endpoint.hear(_IDLE_S)
+
+    def _to_error(self) -> None:
         self._modify(state="ERR")
-        while self.outstanding and endpoint.poll():
-            pass
-        endpoint.shell.pump()
+        self.endpoint.shell.pump()
 
     def _close(self) -> None:
         try:
             self.disconnect(Deadline(_GOODBYE_S))
         finally:
-            self.endpoint.by_id.pop(self._id.number, None)
+            self.endpoint.shell.pump()
+            if self._id is not None:
+                self.endpoint.by_id.pop(self._id.number, None)
             self.endpoint.connections.pop(self.qpn, None)
             self.endpoint.soft.destroy_qp(self._qp)
 
 
-_JOURNALED: Final = frozenset(
-    {
-        *("state", "dest_qpn", "sq_psn", "rq_psn", "path_mtu", "timeout", "retry_cnt", "rnr_retry"),
-        *("min_rnr_timer", "dest_ip", "local_ip"),
-    }
-)
+_JOURNALED: Final = frozenset(SCHEMA["qp_modified"].optional) - {"access"}
 
 
 class SoftRequest(Request):
@@ -271,8 +325,15 @@ class SoftEndpoint(Endpoint):
             link = LocalLink(options.ip, shift=True)
         else:
             link = InterfaceLink(options.device, options.ip)
-        super().__init__(f"soft@{link.address}", link.address, journal)
+        # A soft device works only while its program lets it: sleeping on the wire is its usual way.
+        options = replace(options, ways=options.ways.filled(Ways("poll", "nonblocking")))
+        super().__init__(f"soft@{link.address}", link.address, journal, options)
         self.resources.callback(link.close)
+        self.by_id: dict[int, SoftConnection] = {}
+        self._requests: deque[CmEvent] = deque()
+        self._dialing: deque[CmEvent] = deque()
+        self._told = False
+        self._channel: EventThread | None = None
         try:
             sink = PcapngWriter(capture, interface_name=self.device) if capture is not None else None
             if sink is not None:
@@ -284,84 +345,105 @@ class SoftEndpoint(Endpoint):
             self.max_reads = self.soft.limits.max_qp_rd_atom
             self.active_mtu = link.path_mtu
             self.pd = self.soft.alloc_pd()
-            self.cq = self.soft.create_cq(options.completions)
+            self.cq = self.send_cq = self.soft.create_cq(options.completions)
+            if options.timestamps:
+                self.send_cq = self.soft.create_cq(options.completions, clock=self.shell.now)
+            if self.ways.cm == "thread":
+                self._channel = EventThread(self._heard)
+                self.resources.callback(self._channel.stop)
         except BaseException:
             self.close()
             raise
-        self.by_id: dict[int, SoftConnection] = {}
-        self._requests: deque[CmEvent] = deque()
-        self._dialing: deque[CmEvent] = deque()
 
-    def log(self, event: str, qp: tuple[str, int] | None = None, **fields: Any) -> None:
-        """Write to the journal, if there is one."""
-        if self.journal is not None:
-            self.journal.write(event, time_ns=self.shell.now(), qp=qp, **fields)
+    def now(self) -> int:
+        return self.shell.now()
 
     def turn(self) -> None:
         """Let the device work, wait a moment if it has nothing to do, and take its events."""
-        if not self.shell.pump():
-            self.shell.wait(_IDLE_S)
-            self.shell.pump()
-        self._take_events()
+        self.hear(_IDLE_S)
 
-    def _take_events(self) -> None:
+    def hear(self, wait_s: float = 0.0) -> None:
+        if not self.shell.pump() and wait_s:
+            self.shell.wait(min(wait_s, _IDLE_S))
+            self.shell.pump()
+        self._device_events()
+        self._cm_events()
+
+    def _device_events(self) -> None:
         for told in self.soft.events():
-            if told.type != "COMPLETION":
+            if told.type == "COMPLETION":
+                self._told = True
+            else:
                 qpn = getattr(told.source, "qpn", None)
                 self.log("async_event", None if qpn is None else (self.device, qpn), type=told.type)
+
+    def _cm_events(self) -> None:
         for event in self.soft.cm.events():
-            cm_id = event.id
-            connection = self.by_id.get(cm_id.number)
-            self.log(
-                "cm_event",
-                None if connection is None else connection.qp,
-                type=event.type,
-                status=event.status,
-                private_data=event.private_data.hex() or None,
-                local_ip=cm_id.local_ip or None,
-                local_port=cm_id.source_port if cm_id.active else cm_id.port,
-                remote_ip=cm_id.peer_ip or None,
-                remote_port=cm_id.port if cm_id.active else cm_id.source_port,
-            )
-            if event.type == "CONNECT_REQUEST":
-                self._requests.append(event)
-            elif connection is not None:
-                connection.heard(event)
+            if self._channel is None:
+                self._heard(event)
             else:
-                self._dialing.append(event)
+                self._channel.put(event)
+
+    def _heard(self, event: CmEvent) -> None:
+        cm_id = event.id
+        connection = self.by_id.get(cm_id.number)
+        ports = (cm_id.source_port, cm_id.port) if cm_id.active else (cm_id.port, cm_id.source_port)
+        self.log_cm(
+            event.type,
+            event.status,
+            event.private_data,
+            (cm_id.local_ip, ports[0]) if cm_id.local_ip else None,
+            (cm_id.peer_ip, ports[1]) if cm_id.peer_ip else None,
+            connection,
+        )
+        if event.type == "CONNECT_REQUEST":
+            self._requests.append(event)
+        elif connection is not None:
+            connection.heard(event)
+        else:
+            self._dialing.append(event)
 
     def _register(self, length: int, access: list[str]) -> Region:
-        return SoftRegion(self.soft, self.pd, length, access)
+        if length < 1:
+            raise ValueError("a region has at least one byte")
+        rights = [name for name in access if name != MW_BIND]
+        return SoftRegion(self.soft, self.pd, self.soft.memory.alloc(length), length, rights)
+
+    def _device_memory(self, length: int, access: list[str]) -> DeviceMemory:
+        return SoftDeviceMemory(self.soft, self.pd, length, access)
+
+    def _share(self, depth: int, sges: int) -> SharedReceives:
+        return SoftShared(self, depth, sges)
 
     def _poll(self, most: int) -> list[Completion]:
         self.shell.pump()
-        if not len(self.cq):
-            self.shell.wait(_IDLE_S)
-            self.shell.pump()
-        return [
-            Completion(
-                wc.qpn,
-                wc.wr_id,
-                wc.status,
-                wc.opcode if wc.status == "SUCCESS" else None,
-                wc.byte_len if wc.status == "SUCCESS" else None,
-                wc.vendor_err,
-                wc.imm,
-                wc.src_qpn,
-            )
-            for wc in self.soft.poll_cq(self.cq, most)
-        ]
+        if self._channel is not None:
+            self._cm_events()
+        found = self.soft.poll_cq(self.cq, most)
+        if self.send_cq is not self.cq:
+            found += self.soft.poll_cq(self.send_cq, most)
+        return [_completion(wc) for wc in found]
 
-    def gone(self) -> Connection | None:
-        self._take_events()
-        return next((c for c in self.connections.values() if c.disconnected), None)
+    def _breathe(self) -> None:
+        """Asking the wire, which polling does, gives other threads their turn."""
+
+    def _arm(self) -> None:
+        for cq in {self.cq, self.send_cq}:
+            self.soft.request_notify(cq)
+
+    def _sleep(self, seconds: float) -> bool:
+        if not self._told:
+            self.shell.wait(seconds)
+            self.shell.pump()
+            self._device_events()
+        told, self._told = self._told, False
+        return told
 
     def check_mtu(self, options: QpOptions) -> None:
         if options.path_mtu is not None and options.path_mtu > self.active_mtu:
             raise VerbsError(f"MTU {options.path_mtu} (-m) is above the {self.active_mtu} of {self.device}")
 
-    def dial(self, host: str, port: int, options: QpOptions, deadline: Deadline) -> Connection:
-        self.check_mtu(options)
+    def _dial(self, host: str, port: int, options: QpOptions, deadline: Deadline) -> Connection:
         self._dialing.clear()
         cm_id = self.soft.cm.create_id()
         for step in ("ADDR_RESOLVED", "ROUTE_RESOLVED"):
@@ -369,27 +451,24 @@ class SoftEndpoint(Endpoint):
                 self.soft.cm.resolve_addr(cm_id, host, port)
             else:
                 self.soft.cm.resolve_route(cm_id)
-            self._take_events()
+            while not self._dialing and not deadline.passed():
+                self.hear(_IDLE_S)
             event = self._dialing.popleft()
             if event.type != step:
                 raise cm_error(event)
         return SoftConnection(self, cm_id, options)
 
-    def listen(self, port: int, backlog: int) -> None:
-        self.soft.cm.listen(self.soft.cm.create_id(), port)
+    def queue_pair(self, options: QpOptions) -> Connection:
+        return SoftConnection(self, None, options)
 
-    def request(self, deadline: Deadline) -> Request:
-        while not self._requests:
-            self.turn()
-            gone = self.gone()
-            if gone is not None:
-                raise Disconnected(f"the peer of QP {gone.qpn:#x} disconnected")
-            if not self._requests and deadline.passed():
-                raise VerbsError(
-                    f"nobody asked to connect within {deadline.seconds:g} s (--timeout)",
-                    errno=errno.ETIMEDOUT,
-                )
-        return SoftRequest(self, self._requests.popleft())
+    def _listen(self, port: int, backlog: int) -> None:
+        try:
+            self.soft.cm.listen(self.soft.cm.create_id(), port)
+        except VerbsError as error:
+            raise port_taken(self.ip, port) if error.errno == errno.EADDRINUSE else error from None
+
+    def _asked(self) -> Request | None:
+        return SoftRequest(self, self._requests.popleft()) if self._requests else None
 
 
 def soft_backend(
@@ -430,6 +509,24 @@ def _send_wr(wr: SendWr) -> SendWR:
         wr.invalidate_rkey or 0,
         wr.compare or 0,
         wr.swap_add or 0,
+        dest_ip=None if wr.to is None else wr.to.ip,
+        dest_qpn=0 if wr.to is None else wr.to.qpn,
+        qkey=0 if wr.to is None else wr.to.qkey,
+    )
+
+
+def _completion(wc: WC) -> Completion:
+    done = wc.status == "SUCCESS"
+    return Completion(
+        wc.qpn,
+        wc.wr_id,
+        wc.status,
+        wc.opcode if done else None,
+        wc.byte_len if done else None,
+        wc.vendor_err,
+        wc.imm,
+        wc.src_qpn,
+        wc.timestamp,
     )
 
 
@@ -444,13 +541,4 @@ def _refused(post: Callable[[], None]) -> tuple[int, int]:
 def cm_error(event: CmEvent) -> VerbsError:
     """What a CM event that ends a handshake means."""
     there = f"{event.id.peer_ip} port {event.id.port}"
-    if event.type == "REJECTED":
-        said = event.private_data.rstrip(b"\0").decode("utf-8", "replace")
-        if said and said.isprintable():
-            return VerbsError(f"{there} rejected the connection: {said}", errno=errno.ECONNREFUSED)
-        reason = REJ_REASONS.get(event.status, f"reason {event.status}")
-        hint = "; is its server running?" if event.status == _NO_LISTENER else ""
-        return VerbsError(f"{there} rejected the connection: {reason}{hint}", errno=errno.ECONNREFUSED)
-    code = -event.status if event.status < 0 else None
-    name = "" if code is None else f": {errno.errorcode.get(code, code)}"
-    return VerbsError(f"{event.type} on the way to {there}{name}", errno=code)
+    return meaning_of(event.type, event.status, event.private_data, there)

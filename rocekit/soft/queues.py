@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from rocekit.soft.memory import PD
 from rocekit.soft.work import WC, RecvWR
@@ -12,13 +13,23 @@ from rocekit.soft.work import WC, RecvWR
 class CQ:
     """A completion queue of ``capacity`` entries.
 
+    Args:
+        clock: of an extended CQ: what its completions are stamped by.
+
     Attributes:
         overflowed: a completion was lost because nobody polled; the queue is dead then (11.6.3.1).
     """
 
-    __slots__ = ("_armed", "_entries", "_notify", "capacity", "handle", "overflowed", "users")
+    __slots__ = ("_armed", "_clock", "_entries", "_notify", "capacity", "handle", "overflowed", "users")
 
-    def __init__(self, handle: int, capacity: int, notify: Callable[[str, CQ], None]) -> None:
+    def __init__(
+        self,
+        handle: int,
+        capacity: int,
+        notify: Callable[[str, CQ], None],
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self._clock = clock
         self.handle = handle
         self.capacity = capacity
         self.overflowed = False
@@ -37,7 +48,7 @@ class CQ:
                 self.overflowed = True
                 self._notify("CQ_ERR", self)
             return False
-        self._entries.append(wc)
+        self._entries.append(wc if self._clock is None else replace(wc, timestamp=self._clock()))
         # An unsuccessful completion counts as solicited (11.4.2.2).
         if self._armed == "any" or (self._armed == "solicited" and (wc.solicited or wc.status != "SUCCESS")):
             self._armed = None

@@ -147,6 +147,7 @@ class WC:
     Attributes:
         grh: the receive buffer begins with the 40 bytes of the GRH area (UD, 11.4.2.1).
         invalidated_rkey: the key that the peer's SEND WITH INVALIDATE took away.
+        timestamp: when it was completed, by the clock of an extended CQ.
     """
 
     wr_id: int
@@ -161,3 +162,4 @@ class WC:
     grh: bool = False
     vendor_err: int = 0
     solicited: bool = False
+    timestamp: int | None = None

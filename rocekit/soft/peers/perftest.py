@@ -9,7 +9,6 @@ again. The server of WRITE, READ and atomics has nothing else to do than to be t
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import struct
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Final
 from rocekit.build import gid
 from rocekit.endpoint import Deadline
 from rocekit.errors import ScenarioError
+from rocekit.places import PLACE_BYTES, Place, read_place, write_place
 from rocekit.soft.cm_id import CmId, ConnParam
 from rocekit.soft.memory import MR
 from rocekit.soft.peers.party import Party
@@ -30,7 +30,6 @@ VERSION: Final = "6.06"
 _PSN: Final = 0x00ABCD
 _READS: Final = 16
 _RECEIVES: Final = 512
-_TEXT: Final = 108
 _NUMBER: Final = 8
 _PREAMBLE: Final = (16, 4, 4, 2)
 _TX_DEPTH: Final = 128
@@ -56,47 +55,6 @@ TESTS: Final = {
     "send_bw": Test("SEND", 4, 0),
     "atomic_bw": Test("ATOMIC_FETCH_AND_ADD", 3, 5),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a side's QP and memory are."""
-
-    qpn: int
-    psn: int
-    rkey: int
-    address: int
-    ip: str
-
-
-def write_place(place: Place, reads: int) -> bytes:
-    """A side's place in perftest's words."""
-    words = ":".join(f"{byte:02x}" for byte in gid(place.ip))
-    text = (
-        f"0000:{reads:04x}:{place.qpn:06x}:{place.psn:06x}:{place.rkey:08x}:{place.address:016x}:"
-        f"{words}:{0:08x}:"
-    )
-    return text.encode().ljust(_TEXT, b"\0")
-
-
-def read_place(said: bytes) -> Place:
-    """The place that the other side told.
-
-    Raises:
-        ScenarioError: those are no such words.
-    """
-    try:
-        parts = said.rstrip(b"\0").decode().rstrip(":").split(":")
-        address = ipaddress.IPv6Address(bytes.fromhex("".join(parts[6:22])))
-        return Place(
-            int(parts[2], 16),
-            int(parts[3], 16),
-            int(parts[4], 16),
-            int(parts[5], 16),
-            str(address.ipv4_mapped or address),
-        )
-    except (ValueError, IndexError):
-        raise ScenarioError(f"perftest said {said!r}") from None
 
 
 class _Talk:
@@ -196,7 +154,7 @@ def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False) -
         if b":" not in head:  # a number of the client's; it wants one back
             talk.say(head)
             continue
-        said = head + talk.must_hear(_TEXT - _NUMBER)
+        said = head + talk.must_hear(PLACE_BYTES - _NUMBER)
         if qp.state == "INIT":
             _ready(party, qp, mtu, read_place(said))
         talk.say(own)
@@ -300,7 +258,7 @@ def call(
     peer: Place | None = None
     for _ in range(what.greetings):
         talk.say(own)
-        peer = read_place(talk.must_hear(_TEXT))
+        peer = read_place(talk.must_hear(PLACE_BYTES))
         if qp.state == "INIT":
             _ready(party, qp, path_mtu, peer)
     assert peer is not None
@@ -318,12 +276,12 @@ def call(
         done += len(party.completions)
         party.completions.clear()
     talk.say(own)
-    talk.must_hear(_TEXT)
+    talk.must_hear(PLACE_BYTES)
     # The report: size, messages, and rates that nobody here measured.
     for n in range(what.numbers):
         talk.say((size, count, 0, 0, 0)[n].to_bytes(_NUMBER, "big"))
         talk.must_hear(_NUMBER)
     if what.numbers:
         talk.say(own)
-        talk.hear(_TEXT)
+        talk.hear(PLACE_BYTES)
     return done

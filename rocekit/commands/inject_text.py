@@ -1,0 +1,85 @@
+"""What ``rocekit inject`` prints: results in perftest's form, and what a scenario does, step by step."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocekit.inject import Outcome
+    from rocekit.scenarios.base import Scenario
+
+SET_UP = """\
+Before: each side opens the device (ibv_open_device), makes a protection domain (ibv_alloc_pd), a CQ
+(ibv_create_cq), memory (ibv_reg_mr) and a QP (ibv_create_qp, ibv_modify_qp to INIT). {meet}
+
+Afterwards everything is taken down in reverse order, also when something failed in between: rdma_disconnect,
+the QP to ERR and its flushed WRs polled (ibv_modify_qp, ibv_poll_cq), ibv_destroy_qp, ibv_dereg_mr,
+ibv_destroy_cq, ibv_dealloc_pd, ibv_close_device."""
+BY_CM = """\
+They meet by
+rdma_cm (rdma_resolve_addr, rdma_resolve_route, rdma_connect; rdma_listen, rdma_accept), or with --no-rdma_cm
+tell each other QPN, PSN, GID, address and rkey over TCP; the QPs go to RTR and RTS (ibv_modify_qp)."""
+BY_TCP = """\
+They tell
+each other QPN, PSN, GID, address and rkey over TCP; the QPs go to RTR and RTS (ibv_modify_qp)."""
+
+
+def steps(scenario: type[Scenario]) -> str:
+    """What a scenario does and which verbs calls stand behind each step."""
+    meet = BY_TCP if scenario.tcp else BY_CM
+    return f"{scenario.name}: {inspect.cleandoc(scenario.__doc__ or '')}\n\n{SET_UP.format(meet=meet)}"
+
+
+def text(outcome: Outcome) -> str:
+    """What a side did, in perftest's form."""
+    told = outcome.to_dict()
+    plan = outcome.plan
+    peer = f" → {outcome.peer_ip}" if outcome.peer_ip else ""
+    waits = f", --cm {outcome.ways.cm} --cq {outcome.ways.cq}" if outcome.ways.cm else ""
+    cpu = "" if outcome.cpu_percent is None else f", CPU {outcome.cpu_percent:.0f} %"
+    lines = [
+        f"{plan.scenario} {outcome.role}: {outcome.device} {outcome.ip}{peer}, "
+        f"{plan.qps} QP{'s' if plan.qps > 1 else ''}, path MTU {outcome.path_mtu}{waits}{cpu}, data verified"
+    ]
+    if outcome.samples is not None and outcome.samples.operations:
+        row = {"#bytes": f"{plan.size}", "#iterations": f"{plan.iterations}"}
+        if outcome.samples.kind == "latency":
+            for name in ("t_min", "t_max", "t_typical", "t_avg", "t_stdev"):
+                row[f"{name}[usec]"] = f"{told[f'{name}_us']:.2f}"
+            row["99%[usec]"] = f"{told['p99_us']:.2f}"
+            row["99.9%[usec]"] = f"{told['p999_us']:.2f}"
+        else:
+            row["BW peak[Gb/sec]"] = f"{told['bandwidth_peak_gbps']:.3f}"
+            row["BW average[Gb/sec]"] = f"{told['bandwidth_gbps']:.3f}"
+            row["MsgRate[Mpps]"] = f"{told['message_rate_mpps']:.6f}"
+        lines += table([row])
+    lines += outcome.notes
+    return "\n".join(lines)
+
+
+def compared(outcomes: Iterable[Outcome]) -> str:
+    """The ways of waiting beside each other: what a round trip takes, and how busy the client's CPU is."""
+    rows = []
+    for outcome in outcomes:
+        told = outcome.to_dict()
+        rows.append(
+            {
+                "cm": outcome.ways.cm or "",
+                "cq": outcome.ways.cq or "",
+                "t_min[usec]": f"{told['t_min_us']:.2f}",
+                "t_typical[usec]": f"{told['t_typical_us']:.2f}",
+                "99%[usec]": f"{told['p99_us']:.2f}",
+                "CPU[%]": f"{told['cpu_percent']:.0f}",
+            }
+        )
+    return "\n".join(table(rows))
+
+
+def table(rows: list[dict[str, str]]) -> list[str]:
+    """Lines of names and values; numbers to the right."""
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
+    lines = [{name: name for name in widths}, *rows]
+    return ["  ".join(f"{line[name]:>{width}}" for name, width in widths.items()) for line in lines]

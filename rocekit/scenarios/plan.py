@@ -1,0 +1,135 @@
+"""What will happen, as the client tells the server in the private data of its request; and what is sent.
+
+Numbers are in network byte order. Both sides also tell where their memory is: the server in its reply.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from dataclasses import dataclass
+
+from rocekit.endpoint import Region
+from rocekit.errors import ScenarioError
+
+ATOMIC_TYPES = ("FETCH_AND_ADD", "CMP_AND_SWAP")
+_MAGIC = b"rcki"
+_PLAN = struct.Struct(">4s16sHHIIHHHHQII")
+_REPLY = struct.Struct(">4sQII")
+_PATTERN_STEP = 251
+_PATTERN_SPAN = 4093
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """The peer's memory that this side may use."""
+
+    addr: int
+    rkey: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will happen, as the client tells it.
+
+    Attributes:
+        size: bytes of a message.
+        iterations: messages, round trips or operations on each QP.
+        qps: connections made one after the other.
+        window, receives: sends and receives outstanding at most on a QP.
+        post_list: WRs in one post.
+        cq_mod: every so manyth WR is signaled.
+        path_mtu: bytes, or 0 for what rdma_cm says.
+        atomic: a name of :data:`ATOMIC_TYPES`.
+    """
+
+    scenario: str
+    size: int
+    iterations: int
+    qps: int = 1
+    window: int = 128
+    receives: int = 512
+    post_list: int = 1
+    cq_mod: int = 100
+    path_mtu: int = 0
+    atomic: str = ATOMIC_TYPES[0]
+
+    def pack(self, index: int, region: Region) -> bytes:
+        """The private data of the request for the connection ``index``."""
+        return _PLAN.pack(
+            _MAGIC,
+            self.scenario.encode(),
+            index,
+            self.qps,
+            self.size,
+            self.iterations,
+            self.window,
+            self.receives,
+            self.path_mtu,
+            ATOMIC_TYPES.index(self.atomic),
+            region.addr,
+            region.rkey,
+            region.length,
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes) -> tuple[Plan, int, Remote]:
+        """(plan, index of the connection, the client's memory).
+
+        Raises:
+            ScenarioError: it is no request of ours.
+        """
+        if len(data) < _PLAN.size or data[:4] != _MAGIC:
+            raise ScenarioError("the client is not `rocekit inject`")
+        _, name, index, *work, mtu, atomic, addr, rkey, length = _PLAN.unpack_from(data)
+        qps, size, iterations, window, receives = work
+        if atomic >= len(ATOMIC_TYPES) or not size or not iterations or not qps or not window or not receives:
+            raise ScenarioError("the client's plan makes no sense")
+        plan = cls(
+            name.rstrip(b"\0").decode("ascii", "replace"),
+            size,
+            iterations,
+            qps,
+            window,
+            receives,
+            path_mtu=mtu,
+            atomic=ATOMIC_TYPES[atomic],
+        )
+        return plan, index, Remote(addr, rkey, length)
+
+
+def pack_reply(region: Region) -> bytes:
+    """The private data of the server's reply."""
+    return _REPLY.pack(_MAGIC, region.addr, region.rkey, region.length)
+
+
+def unpack_reply(data: bytes) -> Remote:
+    """The server's memory.
+
+    Raises:
+        ScenarioError: it is no reply of ours.
+    """
+    if len(data) < _REPLY.size or data[:4] != _MAGIC:
+        raise ScenarioError("the server is not `rocekit inject`")
+    _, addr, rkey, length = _REPLY.unpack_from(data)
+    return Remote(addr, rkey, length)
+
+
+class Pattern:
+    """The bytes of the i-th message: never the same twice in a row, nor alike in two places of one."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._noise = random.Random(size).randbytes(size + _PATTERN_SPAN)
+
+    def __call__(self, i: int) -> bytes:
+        start = i * _PATTERN_STEP % _PATTERN_SPAN
+        return self._noise[start : start + self._size]
+
+    def check(self, i: int, data: bytes) -> None:
+        """Raises :class:`ScenarioError` when the data is not that of message ``i``."""
+        wanted = self(i)
+        if data != wanted:
+            at = next(k for k, (a, b) in enumerate(zip(data, wanted, strict=True)) if a != b)
+            raise ScenarioError(f"message {i}: byte {at} is {data[at]:#04x}, not {wanted[at]:#04x}")

@@ -1,0 +1,148 @@
+"""What a program posts, and what comes back: work requests, the memory they name, and completions.
+
+Names and meanings are those of libibverbs; every backend takes and gives these.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+LOCAL_WRITE = "LOCAL_WRITE"
+REMOTE_WRITE = "REMOTE_WRITE"
+REMOTE_READ = "REMOTE_READ"
+REMOTE_ATOMIC = "REMOTE_ATOMIC"
+MW_BIND = "MW_BIND"
+"""That keys of their own may be made for parts of the region (:meth:`Connection.grant`)."""
+
+ATOMICS = frozenset({"ATOMIC_FETCH_AND_ADD", "ATOMIC_CMP_AND_SWP"})
+
+
+class Region(ABC):
+    """Registered memory.
+
+    Attributes:
+        addr, length: where it is, in bytes.
+        lkey, rkey: the keys of local and of remote use.
+    """
+
+    addr: int
+    length: int
+    lkey: int
+    rkey: int
+
+    @abstractmethod
+    def read(self, offset: int, length: int) -> bytes:
+        """``length`` bytes from ``offset``."""
+
+    @abstractmethod
+    def write(self, offset: int, data: bytes) -> None:
+        """Put ``data`` at ``offset``."""
+
+
+class DeviceMemory(Region):
+    """A region over memory of the device's own; ``read`` and ``write`` copy over the bus."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sge:
+    """A piece of a region, as an element of a scatter-gather list."""
+
+    region: Region
+    offset: int
+    length: int
+
+    @property
+    def addr(self) -> int:
+        return self.region.addr + self.offset
+
+    def to_dict(self) -> dict[str, int]:
+        return {"addr": self.addr, "length": self.length, "lkey": self.region.lkey}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a UD request goes: the address handle's address, the QP there, and the Q_Key that it demands."""
+
+    ip: str
+    qpn: int
+    qkey: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendWr:
+    """A work request for the send queue; names and meanings are those of ``ibv_send_wr``.
+
+    ``compare`` and ``swap_add`` stand for themselves, whatever field of ``ibv_send_wr`` holds them: a
+    FETCH_ADD adds ``swap_add``, a CMP_SWAP puts ``swap_add`` where it found ``compare``.
+    """
+
+    wr_id: int
+    opcode: str
+    sges: tuple[Sge, ...] = ()
+    signaled: bool = True
+    inline: bool = False
+    fenced: bool = False
+    solicited: bool = False
+    remote_va: int | None = None
+    rkey: int | None = None
+    imm: int | None = None
+    invalidate_rkey: int | None = None
+    compare: int | None = None
+    swap_add: int | None = None
+    to: Target | None = None
+
+    @property
+    def length(self) -> int:
+        """The bytes it moves."""
+        return sum(sge.length for sge in self.sges)
+
+
+@dataclass(frozen=True, slots=True)
+class RecvWr:
+    """A work request for the receive queue."""
+
+    wr_id: int
+    sges: tuple[Sge, ...] = ()
+
+    @property
+    def length(self) -> int:
+        return sum(sge.length for sge in self.sges)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A work completion. ``opcode`` and ``byte_len`` mean nothing unless the status is SUCCESS.
+
+    Attributes:
+        timestamp: when the device completed it, in ticks of its own clock; of extended CQs only.
+    """
+
+    qpn: int
+    wr_id: int
+    status: str
+    opcode: str | None = None
+    byte_len: int | None = None
+    vendor_err: int | None = None
+    imm: int | None = None
+    src_qpn: int | None = None
+    timestamp: int | None = None
+
+
+WC_MEANINGS = {
+    "LOC_LEN_ERR": "a message was longer than the receive posted for it",
+    "LOC_QP_OP_ERR": "the QP could not carry the work request out",
+    "LOC_PROT_ERR": "the local memory is not registered for this use",
+    "WR_FLUSH_ERR": "flushed: the QP had failed before, or the connection ended",
+    "LOC_ACCESS_ERR": "the peer wrote where this side does not allow it",
+    "REM_INV_REQ_ERR": "the peer found the request invalid",
+    "REM_ACCESS_ERR": "the peer does not allow this access (rkey, bounds, permission)",
+    "REM_OP_ERR": "the peer could not carry the request out",
+    "RETRY_EXC_ERR": "no acknowledgement after all retries: the peer is gone, or packets are lost on the way",
+    "RNR_RETRY_EXC_ERR": "the peer had no receive posted, each time it was asked",
+}
+
+
+def is_receive(completion: Completion) -> bool:
+    """Whether a completion is that of a receive."""
+    return completion.opcode is not None and completion.opcode.startswith("RECV")

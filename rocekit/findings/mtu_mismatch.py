@@ -54,9 +54,12 @@ def _refused(evidence: Evidence, connection: Connection, side: int, sizes: Mtus)
     ]
     transfer, nak = naks[0]
     sent, expected = sizes.sent[side], sizes.expected_of(side)
+    taken = (
+        f"the path MTU at {end(connection, 1 - side)} is {expected:,}" if expected else "no path MTU is that"
+    )
     return RULE.finding(
-        f"{end(connection, side)} sends full packets of {', '.join(f'{s:,}' for s in sent)} bytes, but the "
-        f"path MTU at {end(connection, 1 - side)} is {expected:,}: refused at PSN {wire_psn(nak.psn)}",
+        f"{end(connection, side)} sends full packets of {', '.join(f'{s:,}' for s in sent)} bytes, but "
+        f"{taken}: refused at PSN {wire_psn(nak.psn)}",
         connection=connection,
         transfer=transfer,
         frames=[*sizes.frames, transfer.first_frame, nak.frame],

@@ -129,6 +129,8 @@ class Endpoint(ABC):
         self.connections: dict[int, Connection] = {}
         self.resources = contextlib.ExitStack()
         self.heard_of: list[CmNews] = []
+        self.leaves_machine = True
+        """Whether what it sends can leave this machine."""
         self.max_reads = 255
         """READs and atomics that the device can have outstanding on a QP."""
         self._armed = False

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rocekit import guard
 from rocekit.devices import source_address
 from rocekit.endpoint import Deadline, Endpoint, EndpointOptions, QpOptions, SharedReceives, Ways
 from rocekit.errors import RocekitError, ScenarioError
@@ -33,6 +34,7 @@ class Settings:
         timeout_s: how long nothing may happen before it is given up.
         journal: a file for the verbs events, or None.
         told: what a server's own options say will happen; most scenarios hear it from the client.
+        allow_remote: other machines' addresses that a client may talk to.
     """
 
     endpoint: EndpointOptions = field(default_factory=EndpointOptions)
@@ -41,6 +43,7 @@ class Settings:
     timeout_s: float = 30.0
     journal: Path | None = None
     told: Plan | None = None
+    allow_remote: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,8 @@ def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make
         at = replace(at, ip=source)
     options = queue_options(scenario, plan, settings.qp)
     with _journal(settings.journal) as journal, make(at, journal) as endpoint:
+        if endpoint.leaves_machine:
+            guard.check([target], settings.allow_remote)
         links: list[Link] = []
         for index in range(plan.qps):
             deadline = Deadline(settings.timeout_s)

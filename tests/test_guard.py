@@ -6,12 +6,18 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+from memory_endpoint import Fabric, MemoryEndpoint
 
-from rocekit import guard
-from rocekit.errors import ScenarioError
+from rocekit import guard, inject
+from rocekit.endpoint import EndpointOptions
+from rocekit.errors import ScenarioError, VerbsError
+from rocekit.inject import Settings
 from rocekit.iproute import ip
+from rocekit.journal import JournalWriter
+from rocekit.scenarios.base import Plan
 
 #: Kept for documentation (RFC 5737, RFC 3849): nobody's.
 NOBODY = ("192.0.2.7", "2001:db8::7", "224.0.0.1", "255.255.255.255")
@@ -56,6 +62,21 @@ def test_a_name_that_nobody_knows_is_left_to_who_uses_it(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     guard.check(["nobody.invalid"])
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::7"])
+def test_no_scenario_is_run_with_another_machine_unasked(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whether this machine has a route there is not the question.
+    monkeypatch.setattr(inject, "source_address", lambda host, port: ("127.0.0.2", host))
+
+    def make(options: EndpointOptions, journal: JournalWriter | None) -> MemoryEndpoint:
+        return MemoryEndpoint(Fabric(), "127.0.0.2", journal)
+
+    ours = Settings(endpoint=EndpointOptions(ip="127.0.0.2"))
+    with pytest.raises(ScenarioError, match=f"--allow-remote {host} sends there"):
+        inject.call(host, Plan("ping-sr", 64, 1), ours, make=make)
+    with pytest.raises(VerbsError, match="nobody listens"):
+        inject.call(host, Plan("ping-sr", 64, 1), replace(ours, allow_remote=(host,)), make=make)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ FILES = {
     "host2.pcap": "ping-write-loss-behind.pcap",
 }
 #: An example with one of these needs an interface, rights, a device, a VM, or never ends.
-NEEDS = ("eth0", "lab ", "record ", "rocekit top", ":9464", "rxe0", "10000000")
+NEEDS = ("eth0", "--send", "| dot", "lab ", "record ", "rocekit top", ":9464", "rxe0", "10000000")
 
 
 def examples() -> dict[str, list[str]]:

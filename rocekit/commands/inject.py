@@ -89,6 +89,10 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--timeout timeout_s",
         {"type": SECONDS, "default": 30.0, "help": "Seconds in which nothing may happen."},
     ),
+    (
+        "--allow-remote",
+        {"metavar": "ADDRESS", "multiple": True, "help": "Talk to this HOST though it is another machine."},
+    ),
     ("--both", {"is_flag": True, "help": "Server and client on this machine; no HOST."}),
     ("--server-dev", {"metavar": "DEVICE", "help": "With --both, the server's.  [default: the last]"}),
     (
@@ -272,6 +276,7 @@ def _settings(scenario: str, given: dict[str, Any], device: str | None) -> Setti
         timeout_s=given["timeout_s"],
         journal=given["journal"],
         told=_plan(scenario, given),
+        allow_remote=given["allow_remote"],
     )
 
 

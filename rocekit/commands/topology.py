@@ -31,7 +31,7 @@ def command(files: tuple[Path, ...], output: str, qps: bool, journal: tuple[Path
     \b
     Example:
       rocekit topology x.pcapng
-      rocekit topology host1.pcap host2.pcap host3.pcap
+      rocekit topology host1.pcap host2.pcap --qps
       rocekit topology x.pcapng --format dot | dot -Tsvg -o x.svg
     """
     from rocekit.commands.shared import coloured, emit, fail_on_damage, load

@@ -328,6 +328,7 @@ class SoftEndpoint(Endpoint):
         # A soft device works only while its program lets it: sleeping on the wire is its usual way.
         options = replace(options, ways=options.ways.filled(Ways("poll", "nonblocking")))
         super().__init__(f"soft@{link.address}", link.address, journal, options)
+        self.leaves_machine = options.device is not None
         self.resources.callback(link.close)
         self.by_id: dict[int, SoftConnection] = {}
         self._requests: deque[CmEvent] = deque()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rocekit.explain import Explanation
     from rocekit.journal import Journal
     from rocekit.several import Alignment
+    from rocekit.sightings import Sightings
     from rocekit.stats import Statistics
     from rocekit.tracker import Pair
     from rocekit.transfers import Transfer
@@ -108,6 +109,7 @@ class CaptureSummary:
     alignments: list[Alignment] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
     sampler: Sampler = field(default_factory=Sampler, repr=False)
+    sightings: Sightings | None = field(default=None, repr=False)
     skipped: dict[int, int] = field(default_factory=dict)
     interrupted: bool = False
 
@@ -218,7 +220,10 @@ class Analysis:
     def capture_dict(self) -> dict[str, Any]:
         """The JSON's ``capture``: what was read, and where it was taken."""
         taken = [v.to_dict() for vs in self.vantages().of_files().values() for v in vs]
-        return self.capture.to_dict() | {"taken_at": taken}
+        seen = self.capture.sightings
+        delays = [] if seen is None else [way.to_dict() for way in seen.one_way]
+        clocks = [a.to_dict() for a in self.capture.alignments]
+        return self.capture.to_dict() | {"taken_at": taken, "clocks": clocks, "one_way": delays}
 
     def vantage_dicts(self) -> list[dict[str, Any]]:
         """The JSON's ``vantages``: where each connection was captured, one for each capture that shows it."""
@@ -363,6 +368,7 @@ def conclude(
         cm=tracker.cm.records,
         dropped=summary.dropped,
         pauses=summary.pauses,
+        sightings=summary.sightings,
     )
     return Analysis(
         summary,
@@ -443,11 +449,13 @@ def _feed_merged(
             batches.append(Packets.concat([packets]))
         parts.append(Packets.concat(batches) if batches else empty_packets(decoder.addresses))
     from rocekit.several import merge
+    from rocekit.sightings import Sightings
 
     merged = merge(parts)
     summary.copies = merged.copies
     summary.alignments = merged.alignments
     packets = Packets.concat(parts).where(merged.order).at(merged.time_ns)
+    summary.sightings = Sightings(merged, packets, summary.files)
     if len(packets):
         summary.first_ns, summary.last_ns = int(merged.time_ns[0]), int(merged.time_ns[-1])
     observer.feed(packets)

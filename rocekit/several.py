@@ -15,14 +15,19 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.packets import ICRC_INVALID, ICRC_UNCHECKED
+
 if TYPE_CHECKING:
-    from rocekit.decode import Packets
+    from rocekit.packets import Packets
 
 _IDENTITY: Final = (
-    *("src", "dst", "dest_qpn", "opcode", "psn", "ip_id", "payload_length", "icrc", "syndrome", "msn"),
+    *("src", "dst", "dest_qpn", "opcode", "psn", "ip_id", "payload_length", "syndrome", "msn"),
 )
 _MIXER: Final = 0x9E37_79B9_7F4A_7C15
 _OTHER_MIXER: Final = 0xD6E8_FEB8_6659_FD93
+UNSEEN: Final = -1 << 62
+#: Equal packets further apart than this are different ones: no way is so much longer than another.
+_NEAR_NS: Final = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,9 @@ class Alignment:
     bound_ns: int | None
     common: int
 
+    def to_dict(self) -> dict[str, int | None]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 @dataclass(frozen=True, slots=True)
 class Merged:
@@ -50,22 +58,34 @@ class Merged:
         order: indices into the concatenated packets, each packet once, in the order of aligned times.
         time_ns: their aligned times.
         copies: packets left out because another capture has them.
+        seen_ns: by packet and capture, the aligned time at which it was there, ``UNSEEN`` where it was not;
+            frames: its frame number there, or 0.
     """
 
     order: NDArray[np.int64]
     time_ns: NDArray[np.int64]
     copies: int
     alignments: list[Alignment]
+    seen_ns: NDArray[np.int64]
+    frames: NDArray[np.int64]
 
 
-def identities(packets: Packets) -> NDArray[np.uint64]:
-    """A 64-bit identity a packet, the same wherever it is captured."""
+def identities(packets: Packets, *, by_icrc: bool = True) -> NDArray[np.uint64]:
+    """A 64-bit identity a packet, the same wherever it is captured whole; a corrupted copy has another."""
+    columns = [packets[name] for name in _IDENTITY]
+    if by_icrc:
+        columns += [packets.icrc, packets.icrc_state == ICRC_INVALID]
     value = np.zeros(len(packets), np.uint64)
-    for name in _IDENTITY:
-        column = packets[name].astype(np.int64).view(np.uint64)
-        value = (value ^ column) * np.uint64(_MIXER)
+    for column in columns:
+        value = (value ^ column.astype(np.int64).view(np.uint64)) * np.uint64(_MIXER)
         value ^= value >> np.uint64(29)
     return value
+
+
+def _has_icrcs(packets: Packets) -> bool:
+    """Whether the ICRCs are there (no snaplen cut them off) and mean something."""
+    wrong = int((packets.icrc_state == ICRC_INVALID).sum())
+    return not (packets.icrc_state == ICRC_UNCHECKED).any() and wrong * 2 <= len(packets)
 
 
 def _occurrences(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -79,23 +99,91 @@ def _occurrences(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     return count
 
 
+def _keys(identity: NDArray[np.uint64], occurrence: NDArray[np.int64]) -> NDArray[np.uint64]:
+    return identity ^ occurrence.view(np.uint64) * np.uint64(_OTHER_MIXER)
+
+
 def merge(parts: Sequence[Packets]) -> Merged:
     """Put the packets of several captures together, ``parts[i]`` those of capture ``i``, of one decoder."""
-    keys = []
-    for packets in parts:
-        identity = identities(packets)
-        keys.append(identity ^ _occurrences(identity).view(np.uint64) * np.uint64(_OTHER_MIXER))
-    alignments = _align(parts, keys)
-    times = np.concatenate([p.time_ns - a.offset_ns for p, a in zip(parts, alignments, strict=True)])
-    every = np.concatenate(keys)
+    by_icrc = all(_has_icrcs(packets) for packets in parts)
+    identity = [identities(packets, by_icrc=by_icrc) for packets in parts]
+    occurrence = [_occurrences(i) for i in identity]
+    uneven = _uneven(identity)
+    keys = [_keys(i, o) for i, o in zip(identity, occurrence, strict=True)]
+    even = [~np.isin(i, uneven) for i in identity] if len(uneven) else None
+    alignments = _align(parts, keys, even)
+    if len(uneven):
+        _match_by_time(parts, identity, occurrence, uneven, alignments)
+        keys = [_keys(i, o) for i, o in zip(identity, occurrence, strict=True)]
+    aligned = [p.time_ns - a.offset_ns for p, a in zip(parts, alignments, strict=True)]
+    times, every = np.concatenate(aligned), np.concatenate(keys)
     by_time = np.lexsort((np.arange(len(every)), times))
-    _, first = np.unique(every[by_time], return_index=True)
+    _, first, number = np.unique(every[by_time], return_index=True, return_inverse=True)
+    ranks = np.argsort(np.argsort(first, kind="stable"), kind="stable")
     order = by_time[np.sort(first)]
-    return Merged(order, times[order], len(every) - len(order), alignments)
+    row = np.empty(len(every), np.int64)
+    row[by_time] = ranks[number]
+    file = np.repeat(np.arange(len(parts)), [len(p) for p in parts])
+    seen = np.full((len(order), len(parts)), UNSEEN, np.int64)
+    seen[row, file] = times
+    frames = np.zeros((len(order), len(parts)), np.int64)
+    frames[row, file] = np.concatenate([p.frame for p in parts])
+    return Merged(order, times[order], len(every) - len(order), alignments, seen, frames)
 
 
-def _align(parts: Sequence[Packets], keys: list[NDArray[np.uint64]]) -> list[Alignment]:
-    """Offsets relative to the first capture, along whatever chains of common packets there are."""
+def _uneven(identity: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """Identities that came several times, and not as often in each capture that shows them: which of them
+    are the same packet, counting does not tell.
+    """
+    values, number = np.unique(np.concatenate(identity), return_inverse=True)
+    file = np.repeat(np.arange(len(identity)), [len(i) for i in identity])
+    counts = np.bincount(number * len(identity) + file, minlength=len(values) * len(identity))
+    counts = counts.reshape(-1, len(identity))
+    most = counts.max(axis=1, initial=0)
+    found: NDArray[np.uint64] = values[((counts != most[:, None]) & (counts > 0)).any(axis=1)]
+    return found
+
+
+def _match_by_time(
+    parts: Sequence[Packets],
+    identity: list[NDArray[np.uint64]],
+    occurrence: list[NDArray[np.int64]],
+    uneven: NDArray[np.uint64],
+    alignments: list[Alignment],
+) -> None:
+    """Say which of equal packets is which: among them, and only there, times must decide.
+
+    The capture that shows most of them numbers them; those of another get the number of the one that is
+    nearest, which must be nearer than anything is sent again.
+    """
+    places: dict[int, dict[int, list[int]]] = {}
+    for file, own in enumerate(identity):
+        for i in np.flatnonzero(np.isin(own, uneven)).tolist():
+            places.setdefault(int(own[i]), {}).setdefault(file, []).append(i)
+    for by_file in places.values():
+        base = max(by_file, key=lambda f: (len(by_file[f]), -f))
+        times = [int(parts[base].time_ns[i]) - alignments[base].offset_ns for i in by_file[base]]
+        for file, rows in by_file.items():
+            if file == base:
+                continue
+            free = list(range(len(times)))
+            for extra, i in enumerate(rows):
+                at = int(parts[file].time_ns[i]) - alignments[file].offset_ns
+                nearest = min(free, key=lambda k: abs(times[k] - at), default=None)
+                if nearest is None or abs(times[nearest] - at) > _NEAR_NS:
+                    occurrence[file][i] = len(times) + (file << 32) + extra
+                else:
+                    occurrence[file][i] = nearest
+                    free = [k for k in free if k > nearest]
+
+
+def _align(
+    parts: Sequence[Packets], keys: list[NDArray[np.uint64]], even: list[NDArray[np.bool_]] | None
+) -> list[Alignment]:
+    """Offsets relative to the first capture, along whatever chains of common packets there are.
+
+    ``even`` leaves packets out whose copies are in doubt, unless there are no others.
+    """
     found: dict[int, Alignment] = {0: Alignment(0, 0, 0, 0)}
     while len(found) < len(parts):
         best: Alignment | None = None
@@ -103,7 +191,7 @@ def _align(parts: Sequence[Packets], keys: list[NDArray[np.uint64]]) -> list[Ali
             for file in range(len(parts)):
                 if file in found:
                     continue
-                link = _pair(parts[known.file], keys[known.file], parts[file], keys[file])
+                link = _pair(parts, keys, (known.file, file), even) or _pair(parts, keys, (known.file, file))
                 if link is not None and (best is None or link[2] > best.common):
                     bound = None if link[1] is None or known.bound_ns is None else known.bound_ns + link[1]
                     best = Alignment(file, known.offset_ns + link[0], bound, link[2])
@@ -115,12 +203,19 @@ def _align(parts: Sequence[Packets], keys: list[NDArray[np.uint64]]) -> list[Ali
 
 
 def _pair(
-    a: Packets, a_keys: NDArray[np.uint64], b: Packets, b_keys: NDArray[np.uint64]
+    parts: Sequence[Packets],
+    keys: list[NDArray[np.uint64]],
+    files: tuple[int, int],
+    even: list[NDArray[np.bool_]] | None = None,
 ) -> tuple[int, int | None, int] | None:
-    """(offset of ``b`` against ``a``, its bound, packets in common), or None without any."""
-    _, in_a, in_b = np.intersect1d(a_keys, b_keys, assume_unique=False, return_indices=True)
+    """(offset of the second file against the first, its bound, packets in common), or None without any."""
+    rows = [np.arange(len(keys[f])) if even is None else np.flatnonzero(even[f]) for f in files]
+    own, other = keys[files[0]][rows[0]], keys[files[1]][rows[1]]
+    _, in_a, in_b = np.intersect1d(own, other, assume_unique=False, return_indices=True)
     if not len(in_a):
         return None
+    in_a, in_b = rows[0][in_a], rows[1][in_b]
+    a, b = (parts[f] for f in files)
     ahead = b.time_ns[in_b] - a.time_ns[in_a]
     sources = a.src[in_a]
     medians = [int(np.median(ahead[sources == source])) for source in np.unique(sources)]

@@ -8,7 +8,7 @@ and mean.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit import wire
 from rocekit.findings.evidence import status_of
 from rocekit.findings.stories import IMPLIED_NAK, LOSS, NEEDLESS, RNR, Story
+from rocekit.spread import Spread
 from rocekit.transfers import ACKED, NAK_PREFIX, SENT
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
     from rocekit.findings.evidence import Evidence
     from rocekit.observe import FlowView
+    from rocekit.sightings import OneWay
     from rocekit.transfers import Transfer
 
 #: CM messages in the order in which they make a connection, and OTG's names for them.
@@ -36,32 +38,6 @@ _CM_NAMES: Final = {
 _STEPS: Final = (("REQ", "REP"), ("REP", "RTU"), ("REQ", "RTU"), ("REQ", "REJ"), ("DREQ", "DREP"))
 _ACK: Final = frozenset(v for v, o in wire.OPCODES.items() if o.operation == "ACK")
 _READ_LIKE: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP", "FLUSH", "ATOMIC_WRITE"})
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """How a time is spread, in ns."""
-
-    count: int
-    min_ns: int
-    median_ns: int
-    p99_ns: int
-    max_ns: int
-    mean_ns: int
-
-    @classmethod
-    def of(cls, times: Iterable[int]) -> Spread | None:
-        """None without any."""
-        ordered = sorted(times)
-        n = len(ordered)
-        if not n:
-            return None
-        # Nearest rank: a value that was measured, not one between two.
-        rank = [ordered[min(n - 1, max(0, -(-n * percent // 100) - 1))] for percent in (50, 99)]
-        return cls(n, ordered[0], rank[0], rank[1], ordered[-1], sum(ordered) // n)
-
-    def to_dict(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +77,14 @@ class Statistics:
     Attributes:
         flows: the directions in which something was asked; times: the same times over all of them.
         cm: CM messages by OTG's names, and how long each step took.
+        one_way: with several captures, what packets took from one capture point to the next.
     """
 
     flows: Sequence[FlowStatistics]
     times: Mapping[str, Spread]
     cm_counts: Mapping[str, int]
     cm_steps: Mapping[str, Spread]
+    one_way: Sequence[OneWay] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -116,6 +94,7 @@ class Statistics:
                 **self.cm_counts,
                 "steps": {name: spread.to_dict() for name, spread in self.cm_steps.items()},
             },
+            "one_way": [way.to_dict() for way in self.one_way],
         }
 
 
@@ -145,7 +124,8 @@ def statistics(evidence: Evidence) -> Statistics:
                 )
             )
     cm_counts, steps = _cm(evidence)
-    return Statistics(flows, _spreads(every), cm_counts, _spreads(steps))
+    ways = () if evidence.sightings is None else evidence.sightings.one_way
+    return Statistics(flows, _spreads(every), cm_counts, _spreads(steps), ways)
 
 
 def _spreads(times: Mapping[str, list[int]]) -> dict[str, Spread]:

@@ -14,7 +14,8 @@ from talk import MS, US, Talk
 from test_findings_repeats import TIMEOUT, settled
 
 from rocekit import analyze, cli
-from rocekit.stats import FlowStatistics, Spread, Statistics, statistics
+from rocekit.spread import Spread
+from rocekit.stats import FlowStatistics, Statistics, statistics
 
 
 def count(talk: Talk) -> Statistics:

@@ -12,7 +12,9 @@ from rocekit.commands import FILE, format_option, journal_option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocekit.stats import FlowStatistics, Spread, Statistics
+    from rocekit.sightings import OneWay
+    from rocekit.spread import Spread
+    from rocekit.stats import FlowStatistics, Statistics
 
 
 @click.command()
@@ -63,7 +65,19 @@ def text(counted: Statistics) -> str:
             *_times(counted.cm_steps),
             "",
         ]
+    if counted.one_way:
+        lines += [click.style("One way, between the captures", bold=True)]
+        times = {f"{w.src} → {w.dst}{_bound(w)}": w.took for w in counted.one_way}
+        lines += [*_times(times), ""]
     return "\n".join(lines[:-1]) if lines else "No transfers."
+
+
+def _bound(way: OneWay) -> str:
+    """How far the clocks let the truth be from these times."""
+    from rocekit.report.units import duration
+
+    files = f" (file {way.first} to {way.second})"
+    return files if way.bound_ns is None else f"{files} ± {duration(way.bound_ns)}"
 
 
 def _flow(flow: FlowStatistics) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.costs import all_frames, costs, main_transfer, price, timeout_evidence
 from rocekit.findings.finding import WARNING, Finding, Rule
+from rocekit.findings.places import places
 from rocekit.findings.words import count, way, wire_psn
 
 if TYPE_CHECKING:
@@ -21,13 +22,15 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             what = f"The acknowledgement of PSN {wire_psn(stories[0].psn)} was lost"
         else:
             what = f"{count(len(stories), 'acknowledgement')} lost"
+        placed, told = places(evidence, stories)
         yield RULE.finding(
-            f"{what} on {way(connection, 1 - side)}: {price(stories)} for nothing",
+            f"{what} on {way(connection, 1 - side)}: {price(stories)} for nothing{told}",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=costs(stories)
             | timeout_evidence(evidence, stories)
+            | placed
             | {"acknowledgement_captured": seen},
         )
 

@@ -24,6 +24,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.evidence import status_of
+from rocekit.findings.places import BETWEEN, place
 from rocekit.findings.stories import (
     ACK_LOSS,
     DEAD_QP,
@@ -264,6 +265,8 @@ def decide(evidence: Evidence, doubtful: list[Story], named: list[Story]) -> Non
             continue
         # What was sent last is among the lost: had it arrived, it would have drawn a NAK for the others.
         story.psn = max(story.psn, story.go_backs[0].opener.sent_psn)
+        if _seen_lost(evidence, story):
+            continue
         by_answer = before[answer] + before[ask]
         by_request = behind[ask] + behind[answer]
         transfer = story.transfer
@@ -275,6 +278,13 @@ def decide(evidence: Evidence, doubtful: list[Story], named: list[Story]) -> Non
             story.rule = IMPLIED_NAK
         else:
             story.rule = ACK_LOSS
+
+
+def _seen_lost(evidence: Evidence, story: Story) -> bool:
+    """Whether one capture saw the message and the next on its way did not: then it was the message."""
+    story.rule = TAIL_LOSS
+    found = place(evidence, story)
+    return found is not None and found.where == BETWEEN
 
 
 _Places = dict[tuple[str | None, str | None], int]

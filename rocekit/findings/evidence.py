@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rocekit.exchanges import CmRecord, Exchange
     from rocekit.findings.stories import Story
     from rocekit.observe import Observer
+    from rocekit.sightings import Sightings
     from rocekit.transfers import Transfer
 
 
@@ -33,7 +34,7 @@ class Evidence:
         connection. icrc_ignored: whether most ICRCs are wrong, so that the packets were tracked regardless.
         journal: the correlation with the journals; None without any. several: whether several captures were
         read. observer: what whole columns tell; without it some rules see nothing. dropped: packets that the
-        capturing machine says it lost.
+        capturing machine says it lost. sightings: which of several captures saw each packet.
     """
 
     connections: Sequence[Connection]
@@ -50,6 +51,7 @@ class Evidence:
     cm: Sequence[CmRecord] = ()
     dropped: int | None = None
     pauses: Sequence[Pause] = ()
+    sightings: Sightings | None = None
 
     @cached_property
     def last_ns(self) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocekit.findings.costs import all_frames, costs, main_transfer, price
 from rocekit.findings.finding import ERROR, MAX_LISTED, Finding, Rule
+from rocekit.findings.places import places
 from rocekit.findings.words import count, way, wire_psn
 
 if TYPE_CHECKING:
@@ -54,10 +55,11 @@ def _on_connection(
     title = f"{count(total, 'packet')} with a wrong ICRC on {way(connection, 0)}"
     psns = [b.psn for b in (evidence.observer.bad if evidence.observer is not None else ()) if b.frame in own]
     if stories:
-        found = costs(stories) | found
+        placed, told = places(evidence, stories)
+        found = costs(stories) | placed | found
         if len(stories) == 1:
             title = f"PSN {wire_psn(stories[0].psn)} arrived corrupted on {way(connection, stories[0].side)}"
-        title += f": {price(stories)}"
+        title += f": {price(stories)}{told.replace('lost', 'corrupted')}"
     else:
         title += ": the receiver dropped them" if total > 1 else ": the receiver dropped it"
     found["psns"] = [*found.get("psns", []), *psns][:MAX_LISTED]

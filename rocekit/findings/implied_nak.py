@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.costs import all_frames, costs, main_transfer, price, touched
 from rocekit.findings.finding import WARNING, Finding, Rule
+from rocekit.findings.places import places
 from rocekit.findings.words import count, way, wire_psn
 
 if TYPE_CHECKING:
@@ -23,15 +24,20 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             what = f"The response with PSN {wire_psn(stories[0].psn)} was lost"
         else:
             what = f"{count(len(stories), 'loss', 'losses')} of responses"
-        found = costs(stories) | {
-            "operations": operations,
-            "repeated_responses": sum(e.count for e in again),
-            "repeated_response_bytes": sum(e.bytes for e in again),
-            "skipped_responses": sum(e.count for e in holes),
-        }
+        placed, told = places(evidence, stories)
+        found = (
+            costs(stories)
+            | placed
+            | {
+                "operations": operations,
+                "repeated_responses": sum(e.count for e in again),
+                "repeated_response_bytes": sum(e.bytes for e in again),
+                "skipped_responses": sum(e.count for e in holes),
+            }
+        )
         yield RULE.finding(
             f"{what} on {way(connection, 1 - side)}, and asked for again: {price(stories)}, "
-            f"{count(found['repeated_responses'], 'response')} repeated",
+            f"{count(found['repeated_responses'], 'response')} repeated{told}",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),

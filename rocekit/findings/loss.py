@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.costs import all_frames, costs, main_transfer, price
 from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
+from rocekit.findings.places import places
 from rocekit.findings.words import count, way, wire_psn
 from rocekit.transfers import INCOMPLETE
 
@@ -24,20 +25,25 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         else:
             what = f"{count(len(stories), 'loss', 'losses')}"
         again = max(s.transmissions for s in stories)
-        found = costs(stories) | {
-            "lost_packets": lost,
-            "lost_behind_capture_point": behind,
-            "lost_before_capture_point": len(stories) - behind,
-            "nak_seen": sum(bool(s.naks) for s in stories),
-            "most_transmissions": again,
-        }
+        placed, told = places(evidence, stories)
+        found = (
+            costs(stories)
+            | placed
+            | {
+                "lost_packets": lost,
+                "lost_behind_capture_point": behind,
+                "lost_before_capture_point": len(stories) - behind,
+                "nak_seen": sum(bool(s.naks) for s in stories),
+                "most_transmissions": again,
+            }
+        )
         yield RULE.finding(
-            f"{what} on {way(connection, side)}: {price(stories)}",
+            f"{what} on {way(connection, side)}: {price(stories)}{told}",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=found,
-            advice=_advice(behind, len(stories)),
+            advice=_advice(behind, len(stories), told),
         )
     yield from _unreliable(evidence)
 
@@ -79,8 +85,10 @@ def _unreliable(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _advice(behind: int, total: int) -> str:
-    if behind == total:
+def _advice(behind: int, total: int, told: str) -> str:
+    if told:
+        where = told.removeprefix("; lost ")
+    elif behind == total:
         where = "between the capture point and the responder (the lost packets were captured going there)"
     elif behind == 0:
         where = "between the requester and the capture point (the lost packets never came by)"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rocekit.findings.costs import all_frames, costs, touched
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, Finding, Rule
+from rocekit.findings.places import places
 from rocekit.findings.words import count, duration, end, wire_psn
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) ->
         "gave_up": story.gave_up,
         "unanswered_transfers": sum(t.status != "acked" for t in touched(stories)),
     }
+    placed, told = places(evidence, stories)
+    found |= placed
     negotiated = connection.negotiated[side]
     if negotiated.retry_count is not None:
         found["retry_count"] = negotiated.retry_count
@@ -65,7 +68,7 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) ->
         )
     return rule.finding(
         f"{end(connection, 1 - side)} {what}: PSN {wire_psn(story.psn)} was sent "
-        f"{count(story.transmissions, 'time')} in {duration(span)}, {ended}",
+        f"{count(story.transmissions, 'time')} in {duration(span)}, {ended}{told}",
         connection=connection,
         transfer=story.transfer,
         frames=all_frames(stories),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.costs import all_frames, costs, main_transfer, price, timeout_evidence
 from rocekit.findings.finding import WARNING, Finding, Rule
+from rocekit.findings.places import places
 from rocekit.findings.words import count, duration, way, wire_psn
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         doubtful = sum(not e.mid_message for e in open_)
         stalled = len(open_) - doubtful
         found = costs(stories) | timeout_evidence(evidence, stories)
-        found |= {"or_acknowledgement_lost": doubtful, "or_sender_stalled": stalled}
+        placed, told = places(evidence, stories)
+        found |= placed | {"or_acknowledgement_lost": doubtful, "or_sender_stalled": stalled}
         waited = duration(found.get("waited_max_ns", 0))
         if len(stories) == 1:
             what = f"PSN {wire_psn(stories[0].psn)}{' or its acknowledgement' if doubtful else ''} was lost"
@@ -35,7 +37,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             )
         yield RULE.finding(
             f"{what} at the end of a burst on {way(connection, side)}, noticed after {waited} of silence: "
-            f"{price(stories)}",
+            f"{price(stories)}{told}",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),

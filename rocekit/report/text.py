@@ -88,6 +88,13 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
             f"  clock of {capture.files[alignment.file]}: {duration(alignment.offset_ns)}{bound} ahead of "
             f"{capture.files[0]}'s ({plural(alignment.common, 'packet')} in common)"
         )
+    for way in capture.sightings.one_way if capture.sightings is not None else ():
+        bound = "" if way.bound_ns is None else f", all ± {duration(way.bound_ns)}"
+        lines.append(
+            f"  {way.src} → {way.dst}: {duration(way.took.median_ns)} from {capture.files[way.first]} to "
+            f"{capture.files[way.second]} (median of {way.took.count:,}; {duration(way.took.min_ns)} at the "
+            f"least, {duration(way.took.p99_ns)} for 99 %{bound})"
+        )
     if capture.dropped:
         lost = plural(capture.dropped, "packet")
         lines.append(style(f"  the capturing machine says it dropped {lost}", "warning"))

@@ -200,9 +200,9 @@ class TestTheWay:
         assert document["clocks"][1]["common"] == analysis.capture.copies
         assert f"{A} → {B}: " in str(analysis)
         assert analysis.statistics().one_way == analysis.capture.sightings.one_way
-        ran = CliRunner().invoke(cli.cli, ["stats", *map(str, paths)])
+        ran = CliRunner().invoke(cli.rocekit, ["stats", *map(str, paths)])
         assert f"{A} → {B} (file 0 to 1) ± " in ran.output
-        ran = CliRunner().invoke(cli.cli, ["stats", *map(str, paths), "--format", "json"])
+        ran = CliRunner().invoke(cli.rocekit, ["stats", *map(str, paths), "--format", "json"])
         assert [w["count"] for w in json.loads(ran.output)["one_way"]] == [32, 8]
 
     def test_a_slow_packet_shows_in_the_tail(self, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "lab": "rocekit.commands.lab",
     "record": "rocekit.commands.record",
     "report": "rocekit.commands.report",
+    "replay": "rocekit.commands.replay",
     "rules": "rocekit.commands.rules",
     "stats": "rocekit.commands.stats",
     "topology": "rocekit.commands.topology",

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from rocekit import wire, wire_cm
 from rocekit.build import DST_MAC, SRC_MAC, build_frame, build_ip_cm, build_mad, gid, opcode_value
-from rocekit.pace import Rate
+from rocekit.pace import Outgoing, Rate
 from rocekit.psn import MASK
 from rocekit.wire import FIRST, MIDDLE, Opcode
 
@@ -145,15 +145,6 @@ _CM_DEFAULTS: Final = MappingProxyType(
 _IP_CM_PORT: Final = 40_000
 
 
-@dataclass(frozen=True, slots=True)
-class Crafted:
-    """A packet to send: the Ethernet frame, when (ns from the first one), and the address it goes to."""
-
-    frame: bytes
-    at_ns: int
-    dst: str
-
-
 class Wrong(ValueError):
     """A description that cannot be made into a packet.
 
@@ -190,7 +181,7 @@ def craft(
     *,
     count: int = 1,
     rate: Rate | None = None,
-) -> Iterator[Crafted]:
+) -> Iterator[Outgoing]:
     """Make the packets of a description, one after the other.
 
     Args:
@@ -210,7 +201,7 @@ def craft(
             for number in range(spec.count):
                 at_ns += spec.wait_ns
                 frame = spec.build(number, flows, specs[place + 1 :])
-                yield Crafted(frame, at_ns, spec.network["dst"])
+                yield Outgoing(frame, at_ns, spec.network["dst"])
                 at_ns += 1_000 if rate is None else rate.gap_ns(len(frame))
 
 

@@ -1,4 +1,4 @@
-"""How fast frames follow each other: a rate in packets or bits a second, a capture's own pace, or none."""
+"""Frames that go one after the other, and how fast: so much a second, or each at its time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from typing import Final
 
 _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)(pps|p/s|bit|bits|bit/s|bps)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """An Ethernet frame to send, when (ns after the first one), and the address that it goes to."""
+
+    frame: bytes
+    at_ns: int
+    dst: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocekit.commands import FILE
+from rocekit.commands.frames import rate_option, remote_option, send_frames, show_frames, write_frames
 
 if TYPE_CHECKING:
-    from rocekit.craft import Crafted
     from rocekit.craft_file import Description
     from rocekit.pace import Rate
 
-SHOWN = 20
 _NAMES = {"qpn": "dest_qpn"}
-
-
-def rate_option(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Rate | None:
-    """A ``--rate`` as a :class:`rocekit.pace.Rate`."""
-    from rocekit.pace import parse_rate
-
-    try:
-        return None if value is None else parse_rate(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -74,12 +62,10 @@ def _list(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     help="With --count, how much a field grows from one to the next.",
 )
 @click.option("--count", type=click.IntRange(min=1), default=1, help="So many; a FILE as often as that.")
-@click.option(
-    "--rate", metavar="RATE", callback=rate_option, help="1000, 1k: packets a second; 100Mbit: bits a second."
-)
+@rate_option
 @click.option("-w", "--write", "out", type=FILE, metavar="FILE", help="Write them (.pcapng, else pcap).")
 @click.option("--send", "interface", metavar="IFACE", help="Send them on this interface.")
-@click.option("--allow-remote", metavar="ADDRESS", multiple=True, help="Send to this address of others, too.")
+@remote_option
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="Name the opcodes."
 )
@@ -112,6 +98,8 @@ def command(
       rocekit craft --op RC_ACKNOWLEDGE --set syndrome=0x60 --set icrc=bad -w nak.pcap
       rocekit craft packets.yaml --send lo --rate 1k
     """
+    import time
+
     from rocekit.craft import Wrong, craft, how_many
     from rocekit.craft_file import read_packets
     from rocekit.errors import ScenarioError
@@ -136,60 +124,11 @@ def command(
             return
         made = craft(packets, common, count=count, rate=rate)
         if out is not None:
-            _write(made, out)
+            write_frames(made, out, time.time_ns())
         else:
-            _show(made, how_many(packets, common) * count)
+            show_frames(made, how_many(packets, common) * count)
     except Wrong as wrong:
         raise (ScenarioError(str(wrong)) if description is None else description.error(wrong)) from None
-
-
-def _show(made: Iterator[Crafted], total: int) -> None:
-    """What would be sent, and where."""
-    import io
-    from itertools import islice
-
-    from rocekit.capture import open_capture
-    from rocekit.commands.decode import Lines
-    from rocekit.decode import Decoder
-    from rocekit.pcapng_write import PcapngWriter
-    from rocekit.report.units import plural
-
-    shown = list(islice(made, SHOWN))
-    file = io.BytesIO()
-    with PcapngWriter(file) as writer:
-        for packet in shown:
-            writer.write(packet.frame, packet.at_ns)
-    file.seek(0)
-    lines: list[str] = []
-    printer, decoder = Lines(), Decoder()
-    with open_capture(file) as reader:
-        for batch in reader:
-            lines += printer.lines(decoder.decode(batch), 0)
-    if total > len(shown):
-        lines.append(f"… and {total - len(shown):,} more")
-    there = ", ".join(dict.fromkeys(packet.dst for packet in shown))
-    click.echo("\n".join(lines))
-    click.echo(
-        f"{plural(total, 'packet')} to {there}, not sent: --send IFACE sends, -w FILE writes.", err=True
-    )
-
-
-def _write(made: Iterable[Crafted], out: Path) -> None:
-    import sys
-    import time
-
-    from rocekit.frame_file import frame_file
-    from rocekit.report.units import plural, size
-
-    to_stdout = str(out) == "-"
-    if to_stdout and sys.stdout.isatty():
-        raise click.UsageError("a capture is no text: send standard output to a file or a pipe")
-    start, frames, total = time.time_ns(), 0, 0
-    with frame_file(out) as file:
-        for packet in made:
-            file.write(packet.frame, start + packet.at_ns)
-            frames, total = frames + 1, total + len(packet.frame)
-    click.echo(f"{out}: {plural(frames, 'packet')}, {size(total)}", err=to_stdout)
 
 
 def _send(
@@ -200,25 +139,14 @@ def _send(
     interface: str,
     allowed: tuple[str, ...],
 ) -> None:
-    import time
-
     from rocekit.craft import craft, destinations
-    from rocekit.pace import Pacer
-    from rocekit.report.units import duration, plural, size
     from rocekit.sender import Sender
 
     _address(packets, common, interface)
     with Sender(interface, destinations(packets, common), allowed) as sender:
         _mac_addresses(packets, common, sender.mac, interface)
         paced = rate is not None or any("wait_us" in p for p in (common, *packets))
-        pacer, total, start = Pacer(), 0, time.monotonic_ns()
-        for packet in craft(packets, common, count=count, rate=rate):
-            if paced:
-                pacer.wait(packet.at_ns)
-            sender.send(packet.frame)
-            total += len(packet.frame)
-        took = duration(time.monotonic_ns() - start)
-        click.echo(f"{plural(sender.frames, 'packet')}, {size(total)} sent on {interface} in {took}")
+        send_frames(craft(packets, common, count=count, rate=rate), sender, paced=paced)
 
 
 def _address(packets: list[dict[str, Any]], common: dict[str, Any], interface: str) -> None:

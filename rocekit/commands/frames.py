@@ -1,0 +1,111 @@
+"""What craft and replay share: frames shown, written, or sent, and the options that say how."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocekit.commands import F
+
+if TYPE_CHECKING:
+    from rocekit.pace import Outgoing, Rate
+    from rocekit.sender import Sender
+
+SHOWN = 20
+
+
+def _rate(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Rate | None:
+    from rocekit.pace import parse_rate
+
+    try:
+        return None if value is None else parse_rate(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def rate_option(command: F) -> F:
+    """``--rate RATE``, handed over as a :class:`rocekit.pace.Rate` or None."""
+    return click.option(
+        "--rate",
+        metavar="RATE",
+        callback=_rate,
+        help="1000 or 1k: packets a second; 100Mbit: bits a second.",
+    )(command)
+
+
+def remote_option(command: F) -> F:
+    """``--allow-remote ADDRESS``, any number of times."""
+    return click.option(
+        "--allow-remote",
+        metavar="ADDRESS",
+        multiple=True,
+        help="Send to this address although it is another machine's.",
+    )(command)
+
+
+def show_frames(frames: Iterator[Outgoing], total: int) -> None:
+    """What would be sent, and where: the first frames as lines, then how many there are."""
+    import io
+    from itertools import islice
+
+    from rocekit.capture import open_capture
+    from rocekit.commands.decode import Lines
+    from rocekit.decode import Decoder
+    from rocekit.pcapng_write import PcapngWriter
+    from rocekit.report.units import plural
+
+    shown = list(islice(frames, SHOWN))
+    file = io.BytesIO()
+    with PcapngWriter(file) as writer:
+        for one in shown:
+            writer.write(one.frame, one.at_ns)
+    file.seek(0)
+    lines: list[str] = []
+    printer, decoder = Lines(), Decoder()
+    with open_capture(file) as reader:
+        for batch in reader:
+            lines += printer.lines(decoder.decode(batch), 0)
+    if total > len(shown):
+        lines.append(f"… and {total - len(shown):,} more")
+    there = ", ".join(dict.fromkeys(one.dst for one in shown))
+    click.echo("\n".join(lines))
+    click.echo(
+        f"{plural(total, 'packet')} to {there}, not sent: --send IFACE sends, -w FILE writes.", err=True
+    )
+
+
+def write_frames(frames: Iterable[Outgoing], out: Path, start_ns: int) -> None:
+    """Write them to a file, the first at ``start_ns`` since the epoch, and say how many."""
+    from rocekit.frame_file import frame_file
+    from rocekit.report.units import plural, size
+
+    to_stdout = str(out) == "-"
+    if to_stdout and sys.stdout.isatty():
+        raise click.UsageError("a capture is no text: send standard output to a file or a pipe")
+    count = total = 0
+    with frame_file(out) as file:
+        for one in frames:
+            file.write(one.frame, start_ns + one.at_ns)
+            count, total = count + 1, total + len(one.frame)
+    click.echo(f"{out}: {plural(count, 'packet')}, {size(total)}", err=to_stdout)
+
+
+def send_frames(frames: Iterable[Outgoing], sender: Sender, *, paced: bool) -> None:
+    """Send them, each at its time or as fast as can be, and say how many."""
+    import time
+
+    from rocekit.pace import Pacer
+    from rocekit.report.units import duration, plural, size
+
+    pacer, total, start = Pacer(), 0, time.monotonic_ns()
+    for one in frames:
+        if paced:
+            pacer.wait(one.at_ns)
+        sender.send(one.frame)
+        total += len(one.frame)
+    took = duration(time.monotonic_ns() - start)
+    click.echo(f"{plural(sender.frames, 'packet')}, {size(total)} sent on {sender.interface} in {took}")

@@ -1,0 +1,240 @@
+"""``rocekit replay``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from rocekit.commands import FILE
+from rocekit.commands.frames import rate_option, remote_option, send_frames, show_frames, write_frames
+
+if TYPE_CHECKING:
+    from rocekit.filters import Filter
+    from rocekit.pace import Outgoing, Rate
+    from rocekit.replay import Replay
+    from rocekit.rewrite import Changes
+
+Pairs = tuple[tuple[str, str], ...]
+T = TypeVar("T")
+
+
+def _pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> Pairs:
+    pairs = []
+    for text in values:
+        old, equals, new = (part.strip() for part in text.partition("="))
+        if not old or not equals or not new:
+            raise click.BadParameter(f"{text!r} is not OLD=NEW")
+        pairs.append((old, new))
+    return tuple(pairs)
+
+
+def _speed(ctx: click.Context, parameter: click.Parameter, value: str) -> float | None:
+    if value == "max":
+        return None
+    try:
+        speed = float(value.removesuffix("x"))
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed < float("inf"):
+        raise click.BadParameter(f"{value!r} is not a speed such as 2x or 0.5, nor max")
+    return speed
+
+
+def _chosen(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Filter | None:
+    from rocekit.filters import Filter, FilterError
+
+    try:
+        return None if value is None else Filter(value)
+    except FilterError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@click.argument("file", type=FILE)
+@click.option("--ip", "ips", metavar="OLD=NEW", multiple=True, callback=_pairs, help="An address.")
+@click.option(
+    "--mac",
+    "macs",
+    metavar="OLD=NEW",
+    multiple=True,
+    callback=_pairs,
+    help="A MAC address.  [default when sending: the interface's and its neighbours']",
+)
+@click.option("--qpn", "qpns", metavar="[IP/]OLD=NEW", multiple=True, callback=_pairs, help="A QP.")
+@click.option(
+    "--psn",
+    "psns",
+    metavar="[[IP/]QPN=]±N",
+    multiple=True,
+    help="Move PSNs: of requests to this QP and of the answers to them; without a QP, all.",
+)
+@click.option("--rkey", "rkeys", metavar="OLD=NEW", multiple=True, callback=_pairs, help="An rkey.")
+@click.option("--va", metavar="±N", help="Move remote addresses.")
+@click.option(
+    "--filter",
+    "chosen",
+    metavar="EXPR",
+    callback=_chosen,
+    help="Only these packets; as rocekit decode has it.",
+)
+@click.option(
+    "--speed", default="1", metavar="N", callback=_speed, help="2x: in half the time; max: as fast as can be."
+)
+@rate_option
+@click.option("-w", "--write", "out", type=FILE, metavar="FILE", help="Write them (.pcapng, else pcap).")
+@click.option("--send", "interface", metavar="IFACE", help="Send them on this interface.")
+@remote_option
+def command(
+    file: Path,
+    chosen: Filter | None,
+    speed: float | None,
+    rate: Rate | None,
+    out: Path | None,
+    interface: str | None,
+    allow_remote: tuple[str, ...],
+    ips: Pairs,
+    macs: Pairs,
+    qpns: Pairs,
+    psns: tuple[str, ...],
+    rkeys: Pairs,
+    va: str | None,
+) -> None:
+    """Send the RoCE packets of FILE again, with other addresses, QPNs, PSNs, keys ("-": standard input).
+
+    OLD and IP are as captured. Checksums and ICRCs are made for what the packets are now; one that was wrong
+    stays wrong. CM messages change with the packets: addresses, QPNs, starting PSNs. Without -w or --send it
+    only says what it would send; sending goes to loopback, this machine's addresses and its network
+    namespaces, and nowhere else.
+
+    \b
+    Example:
+      rocekit replay x.pcapng --ip 10.9.0.1=10.0.0.1 --ip 10.9.0.2=10.0.0.2
+      rocekit replay x.pcapng --psn +1000 --speed 2x -w y.pcapng
+      rocekit replay x.pcapng --filter 'src == 10.9.0.1' --ip 10.9.0.2=127.0.0.1 --rate 100Mbit --send lo
+    """
+    from rocekit.errors import CaptureError
+    from rocekit.replay import Replay
+
+    if out is not None and interface is not None:
+        raise click.UsageError("either -w or --send")
+    changes = _changes(file, ips, macs, qpns, psns, rkeys, va)
+    replay = Replay(file, changes, chosen=chosen, speed=speed, rate=rate)
+    extent = replay.extent
+    _refuse_strangers(replay, ips)
+    left = ", ".join(f"{count:,} {why}" for why, count in extent.left_out.items())
+    if left:
+        click.echo(f"left out: {left}", err=True)
+    if not extent.packets:
+        raise CaptureError("no packets to send", file=file)
+    if interface is not None:
+        _send(replay, interface, allow_remote, own_macs=not macs, paced=speed is not None or rate is not None)
+    elif out is not None:
+        write_frames(replay.frames(), out, extent.first_ns)
+    else:
+        show_frames(replay.frames(), extent.packets)
+    if extent.damage:
+        raise CaptureError(f"{extent.damage[0]}; what could be read was taken", file=file)
+
+
+def _send(replay: Replay, interface: str, allowed: tuple[str, ...], *, own_macs: bool, paced: bool) -> None:
+    from rocekit.pace import Outgoing
+    from rocekit.sender import Sender, mac_of
+
+    with Sender(interface, replay.destinations, allowed) as sender:
+        frames = replay.frames()
+        if own_macs:
+            source = bytes.fromhex(sender.mac.replace(":", ""))
+            there = {
+                address: bytes.fromhex(mac_of(address, interface).replace(":", "")) + source
+                for address in replay.destinations
+            }
+
+            def addressed(frames: Iterator[Outgoing]) -> Iterator[Outgoing]:
+                for one in frames:
+                    yield Outgoing(there[one.dst] + one.frame[len(there[one.dst]) :], one.at_ns, one.dst)
+
+            frames = addressed(frames)
+        send_frames(frames, sender, paced=paced)
+
+
+def _refuse_strangers(replay: Replay, ips: Pairs) -> None:
+    """An address that no packet has is a slip of the pen."""
+    from rocekit.errors import ScenarioError
+
+    seen = replay.extent.sources | replay.extent.destinations
+    for old, _ in ips:
+        if seen and old not in seen:
+            raise ScenarioError(f"no packet has the address {old}; there is {', '.join(sorted(seen))}")
+
+
+# ---------------------------------------------------------------------- what was asked for
+
+
+def _changes(
+    file: Path, ips: Pairs, macs: Pairs, qpns: Pairs, psns: tuple[str, ...], rkeys: Pairs, va: str | None
+) -> Changes:
+    from rocekit.replay import peers_of
+    from rocekit.rewrite import Changes
+
+    shifts = dict(_shift(text) for text in psns)
+    single = any(qpn >= 0 for _, qpn in shifts)
+    if single and str(file) == "-":
+        raise click.UsageError("--psn for one QP needs a FILE, which is read twice")
+    changes = Changes(
+        {_address("--ip", old): _address("--ip", new) for old, new in ips},
+        {_mac(old): _mac(new) for old, new in macs},
+        {_qp("--qpn", old): _number("--qpn", new, 24) for old, new in qpns},
+        shifts,
+        {_number("--rkey", old, 32): _number("--rkey", new, 32) for old, new in rkeys},
+        0 if va is None else _signed("--va", va),
+        peers_of(file) if single else {},
+    )
+    try:
+        changes.check()
+    except ValueError as error:
+        raise click.UsageError(f"--ip: {error}") from None
+    return changes
+
+
+def _address(option: str, text: str) -> str:
+    import ipaddress
+
+    return _parsed(option, text, "an IP address", lambda: str(ipaddress.ip_address(text)))
+
+
+def _mac(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
+        raise click.UsageError(f"--mac: {text!r} is no MAC address")
+    return text.lower()
+
+
+def _number(option: str, text: str, bits: int) -> int:
+    number = _parsed(option, text, "a number", lambda: int(text, 0))
+    if not 0 <= number < 1 << bits:
+        raise click.UsageError(f"{option}: {text} does not fit {bits} bits")
+    return number
+
+
+def _signed(option: str, text: str) -> int:
+    return _parsed(option, text, "a number such as +1000", lambda: int(text, 0))
+
+
+def _qp(option: str, text: str) -> tuple[str | None, int]:
+    ip, slash, qpn = text.rpartition("/")
+    return (_address(option, ip) if slash else None), _number(option, qpn, 24)
+
+
+def _shift(text: str) -> tuple[tuple[str | None, int], int]:
+    qp, equals, amount = text.rpartition("=")
+    return (_qp("--psn", qp) if equals else (None, -1)), _signed("--psn", amount)
+
+
+def _parsed(option: str, text: str, what: str, parse: Callable[[], T]) -> T:
+    try:
+        return parse()
+    except ValueError:
+        raise click.UsageError(f"{option}: {text!r} is not {what}") from None

@@ -70,6 +70,7 @@ class Connection(ABC):
         peer_data: the private data that came with the peer's request or reply.
         peer: the peer's QP, where both told each other over TCP.
         path_mtu: bytes of payload in a packet; 0 before it is known.
+        usual_mtu, peer_mtu: what each side would take, where both tell each other over TCP.
         connected: whether both sides may send.
         talk: the TCP connection over which the peers met, or None.
         shown: the region that is named to a peer met over TCP.
@@ -83,6 +84,7 @@ class Connection(ABC):
         self.peer_data = b""
         self.peer: Place | None = None
         self.path_mtu = 0
+        self.usual_mtu = self.peer_mtu = DEFAULT_MTU
         self.connected = False
         self.disconnected = False
         self.talk: TcpTalk | None = None
@@ -207,7 +209,7 @@ class Connection(ABC):
             self._accept(private_data, deadline)
         self.connected = True
 
-    def start(self, peer: Place, psn: int) -> None:
+    def start(self, peer: Place, psn: int, path_mtu: int) -> None:
         """Get ready to talk to a QP that is known without a connection manager.
 
         Args:

@@ -328,9 +328,7 @@ class Endpoint(ABC):
         for connection in self.connections.values():
             if connection.talk is not None:
                 connection.talk.look(connection)
-            if connection.disconnected:
-                return connection
-        return None
+        return next((one for one in self.connections.values() if one.disconnected), None)
 
     def check_mtu(self, options: QpOptions) -> None:  # noqa: B027 -- a backend may carry any
         """Refuse a path MTU that the device cannot carry.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _PLACE, _REFUSED, _READY, _BYE = b"P", b"N", b"R", b"B"
 _LOOK_S: Final = 0.005
+_READS: Final = 16
 
 
 class TcpTalk:
@@ -93,15 +94,15 @@ class TcpTalk:
             )
         if letter != _PLACE:
             raise VerbsError("the peer hung up before it was connected", errno=errno.ECONNRESET)
-        peer, connection.peer_data = read_message(said)
-        self._start(connection, peer, own)
+        connection.peer, connection.peer_data, mtu = read_message(said)
+        connection.start(connection.peer, own, min(mtu, connection.usual_mtu))
         self.say(_READY)
 
     def accept(self, connection: Connection, private_data: bytes, deadline: Deadline) -> None:
         """The server's part: its QP is ready before the client hears of it."""
         assert connection.peer is not None
         psn = random.getrandbits(24)
-        self._start(connection, connection.peer, psn)
+        connection.start(connection.peer, psn, min(connection.peer_mtu, connection.usual_mtu))
         self._tell(connection, private_data, psn)
         letter, _ = self.await_message(connection.endpoint, deadline)
         if letter != _READY:
@@ -130,27 +131,24 @@ class TcpTalk:
             0 if shown is None else shown.addr,
             connection.endpoint.ip,
         )
-        self.say(_PLACE, write_message(place, private_data))
+        self.say(_PLACE, write_message(place, private_data, connection.usual_mtu))
         return first
 
-    def _start(self, connection: Connection, peer: Place, psn: int) -> None:
-        connection.peer = peer
-        connection.start(peer, psn)
+
+def write_message(place: Place, private_data: bytes, path_mtu: int) -> bytes:
+    """A side's place; the path MTU that it wants and its private data behind it."""
+    return write_place(place, _READS) + f"{path_mtu:04x}{private_data.hex()}".encode()
 
 
-def write_message(place: Place, private_data: bytes, reads: int = 16) -> bytes:
-    """A side's place, and its private data behind it."""
-    return write_place(place, reads) + private_data.hex().encode()
-
-
-def read_message(said: bytes) -> tuple[Place, bytes]:
-    """(place, private data).
+def read_message(said: bytes) -> tuple[Place, bytes, int]:
+    """(place, private data, path MTU).
 
     Raises:
         VerbsError: it is no such message.
     """
     try:
-        return read_place(said[:PLACE_BYTES]), bytes.fromhex(said[PLACE_BYTES:].decode("ascii"))
+        rest = said[PLACE_BYTES:].decode("ascii")
+        return read_place(said[:PLACE_BYTES]), bytes.fromhex(rest[4:]), int(rest[:4], 16)
     except (ValueError, UnicodeDecodeError):
         raise VerbsError("the peer is not `rocekit inject`") from None
 
@@ -178,16 +176,19 @@ def knock(endpoint: Endpoint, host: str, port: int, options: QpOptions, deadline
 class TcpRequest(Request):
     """A peer that asked over TCP."""
 
-    def __init__(self, endpoint: Endpoint, talk: TcpTalk, peer: Place, private_data: bytes) -> None:
+    def __init__(
+        self, endpoint: Endpoint, talk: TcpTalk, peer: Place, private_data: bytes, path_mtu: int
+    ) -> None:
         self._endpoint = endpoint
         self._talk = talk
         self._peer = peer
+        self._path_mtu = path_mtu
         self.private_data = private_data
 
     def connection(self, options: QpOptions) -> Connection:
         made = self._endpoint.queue_pair(options)
         made.talk = self._talk
-        made.peer, made.peer_data = self._peer, self.private_data
+        made.peer, made.peer_data, made.peer_mtu = self._peer, self.private_data, self._path_mtu
         return made
 
     def reject(self, private_data: bytes) -> None:

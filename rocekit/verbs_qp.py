@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.build import gid as gid_of
-from rocekit.connecting import DEFAULT_MTU
 from rocekit.endpoint import (
     LOCAL_WRITE,
     REMOTE_ATOMIC,
@@ -99,6 +98,7 @@ class VerbsConnection(Connection):
         if cm is not None:
             endpoint.by_id[cm.handle] = self
         endpoint.release(self._close)
+        self.usual_mtu = options.path_mtu or endpoint.active_mtu
         self.log_created(options)
         self._to_init()
 
@@ -148,13 +148,12 @@ class VerbsConnection(Connection):
             )
         )
 
-    def start(self, peer: Place, psn: int) -> None:
+    def start(self, peer: Place, psn: int, path_mtu: int) -> None:
         endpoint = self.endpoint
         reads = min(self._options.reads, endpoint.max_reads)
-        mtu = self._options.path_mtu or min(DEFAULT_MTU, endpoint.active_mtu)
         address = self._pyverbs.addr.AHAttr(gr=endpoint.route(peer.ip), is_global=1, port_num=endpoint.port)
         gid = ipaddress.IPv6Address(gid_of(peer.ip))
-        self._ready(_Known(peer.qpn, peer.psn, psn, mtu, reads, reads, gid, address))
+        self._ready(_Known(peer.qpn, peer.psn, psn, path_mtu, reads, reads, gid, address))
 
     def _ready(self, known: _Known) -> None:
         options, enums = self._options, self._pyverbs.enums

@@ -9,15 +9,27 @@ from types import MappingProxyType
 
 from rocekit.scenarios.atomic import Atomic
 from rocekit.scenarios.base import Scenario
+from rocekit.scenarios.blast_rdma import BlastRead, BlastWrite
 from rocekit.scenarios.blast_sr import BlastSr
+from rocekit.scenarios.cq_ex import ExtendedCq
+from rocekit.scenarios.device_memory import DeviceMemoryScenario
+from rocekit.scenarios.immediate import Immediate
+from rocekit.scenarios.invalidate import Invalidate
 from rocekit.scenarios.ping_read import PingRead
 from rocekit.scenarios.ping_sr import PingSr
 from rocekit.scenarios.ping_sr_variants import PingSr0, PingSr1, PingSr2, PingSr3, PingSr4
 from rocekit.scenarios.ping_write import PingWrite
+from rocekit.scenarios.sge import ScatterGather
+from rocekit.scenarios.srq import SharedReceiveQueue
+from rocekit.scenarios.uc import UnreliableConnection
+from rocekit.scenarios.ud import Datagrams
+from rocekit.scenarios.wr_list import WrList
 
 _ALL: tuple[type[Scenario], ...] = (
-    *(PingSr, PingSr0, PingSr1, PingSr2, PingSr3, PingSr4),
-    *(BlastSr, PingWrite, PingRead, Atomic),
+    *(PingSr, PingSr0, PingSr1, PingSr2, PingSr3, PingSr4, BlastSr),
+    *(PingWrite, PingRead, BlastWrite, BlastRead, Atomic),
+    *(Datagrams, UnreliableConnection, Immediate, Invalidate, ScatterGather, WrList),
+    *(SharedReceiveQueue, ExtendedCq, DeviceMemoryScenario),
 )
 SCENARIOS: MappingProxyType[str, type[Scenario]] = MappingProxyType(
     {scenario.name: scenario for scenario in _ALL}

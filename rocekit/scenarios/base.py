@@ -68,6 +68,7 @@ class Link:
         self.peer = peer
         self.received: deque[Completion] = deque()
         self._next_id = 0
+        self._places: dict[int, int] = {}
         self._sending: deque[int] = deque()
 
     @property
@@ -90,11 +91,14 @@ class Link:
         invalidate_rkey: int | None = None,
         more: Sequence[tuple[int, int]] = (),
         to: Target | None = None,
+        at: tuple[int, int] | None = None,
     ) -> SendWr:
         """A WR from or to ``offset`` of the region; ``remote`` is an offset into the peer's memory.
 
         Args:
             more: (offset, length) of further elements of its scatter-gather list.
+            to: of a UD request.
+            at: (address, rkey) of the peer's, instead of ``remote``.
         """
         parts = ((offset, length), *more)
         made = SendWr(
@@ -109,6 +113,8 @@ class Link:
             invalidate_rkey=invalidate_rkey,
             to=to,
         )
+        if at is not None:
+            return replace(made, remote_va=at[0], rkey=at[1])
         if remote is None:
             return made
         assert self.peer is not None
@@ -132,8 +138,14 @@ class Link:
         """Post a receive; gives its wr_id. ``more`` as in :meth:`wr`."""
         wr_id = self._take_id()
         sges = tuple(Sge(self.region, start, size) for start, size in ((offset, length), *more))
+        self._places[wr_id] = offset
         self.connection.post_recv(RecvWr(wr_id, sges))
         return wr_id
+
+    def take(self) -> tuple[Completion, int]:
+        """The oldest receive that completed, and the offset that it was posted with."""
+        done = self.received.popleft()
+        return done, self._places.pop(done.wr_id)
 
     def _take_id(self) -> int:
         self._next_id += 1

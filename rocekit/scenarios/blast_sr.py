@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import time
-
 from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario
+from rocekit.scenarios.streaming import stream
+from rocekit.work import SendWr
 
 
 class BlastSr(Scenario):
     """One-way stream of SENDs with many outstanding.
 
-    1. the server posts as many receives as it has buffers, before the connection is there;
-    2. the client fills a free buffer and posts a SEND, `--post_list` of them in one call, until
-       `--tx-depth` are outstanding; only every `--cq-mod`th is signaled, and its completion stands for
-       those before it;
-    3. the server checks each message and posts its buffer again;
-    4. the client is done when its last SEND is acknowledged.
+    1. the server posts as many receives as it has buffers (ibv_post_recv), before the connection is there;
+    2. the client fills a free buffer and posts a SEND (ibv_post_send, IBV_WR_SEND), `--post_list` of them in
+       one call, until `--tx-depth` are outstanding; only every `--cq-mod`th is signaled (IBV_SEND_SIGNALED),
+       and its completion (ibv_poll_cq) stands for those before it;
+    3. the server polls its receives (ibv_poll_cq), checks each message and posts its buffer again
+       (ibv_post_recv);
+    4. the client is done when its last SEND is acknowledged (ibv_poll_cq).
     """
 
     name = "blast-sr"
@@ -36,36 +37,13 @@ class BlastSr(Scenario):
             link.receive(slot * plan.size, plan.size)
 
     def client(self, run: Run) -> Samples:
-        plan, pattern = run.plan, Pattern(run.plan.size)
-        slots = min(plan.window, plan.iterations)
-        batch = min(plan.post_list, slots)
-        # A signaled WR must be among those outstanding whenever there is no room for the next batch.
-        every = min(plan.cq_mod, slots - batch + 1)
-        posted = dict.fromkeys(run.links, 0)
+        size, pattern = run.plan.size, Pattern(run.plan.size)
 
-        def due(link: Link) -> int:
-            """How many WRs the next post of a link has; 0 when it must wait, or is done."""
-            count = min(batch, plan.iterations - posted[link])
-            return count if link.unsent + count <= slots else 0
+        def make(link: Link, i: int, slot: int, signaled: bool) -> SendWr:
+            link.region.write(slot * size, pattern(i))
+            return link.wr("SEND", slot * size, size, inline=run.inline_size, signaled=signaled)
 
-        started = time.perf_counter_ns()
-        while min(posted.values()) < plan.iterations:
-            run.until(lambda: any(due(link) for link in run.links))
-            for link in run.links:
-                wrs = []
-                for i in range(posted[link], posted[link] + due(link)):
-                    offset = i % slots * plan.size
-                    link.region.write(offset, pattern(i))
-                    signaled = (i + 1) % every == 0 or i + 1 == plan.iterations
-                    wrs.append(link.wr("SEND", offset, plan.size, inline=run.inline_size, signaled=signaled))
-                if wrs:
-                    link.send(*wrs)
-                    posted[link] += len(wrs)
-                    run.done += len(wrs)
-        run.flush()
-        total = time.perf_counter_ns() - started
-        messages = plan.iterations * plan.qps
-        return Samples("bandwidth", (), total, messages * plan.size, messages)
+        return stream(run, make)
 
     def server(self, run: Run) -> None:
         plan, pattern = run.plan, Pattern(run.plan.size)

@@ -39,7 +39,8 @@ from rocekit.endpoint import (
     Ways,
 )
 from rocekit.errors import VerbsError
-from rocekit.journal import SCHEMA, JournalWriter
+from rocekit.journal import JournalWriter
+from rocekit.journal_schema import SCHEMA
 from rocekit.pcapng_write import PcapngWriter
 from rocekit.places import Place
 from rocekit.soft.cm_id import CmEvent, CmId, ConnParam
@@ -129,6 +130,7 @@ class SoftConnection(Connection):
         if cm_id is not None:
             endpoint.by_id[cm_id.number] = self
         endpoint.resources.callback(self._close)
+        self.usual_mtu = options.path_mtu or min(DEFAULT_MTU, endpoint.active_mtu)
         self.log_created(options)
         self._modify(state="INIT", **({"qkey": self.qkey} if self.transport == "UD" else {"access": _REMOTE}))
         self.answer: CmEvent | None = None
@@ -170,13 +172,13 @@ class SoftConnection(Connection):
         self.path_mtu = receiving["path_mtu"] = min(receiving["path_mtu"], wanted)
         self._ready(receiving, cm.qp_attributes(self._id, "RTS"))
 
-    def start(self, peer: Place, psn: int) -> None:
+    def start(self, peer: Place, psn: int, path_mtu: int) -> None:
         endpoint = self.endpoint
         if self.transport == "UD":
             self.path_mtu = endpoint.active_mtu
             self._ready({}, {"sq_psn": psn})
             return
-        self.path_mtu = self._options.path_mtu or min(DEFAULT_MTU, endpoint.active_mtu)
+        self.path_mtu = path_mtu
         receiving: dict[str, Any] = {
             "local_ip": endpoint.ip,
             "dest_ip": peer.ip,
@@ -195,7 +197,7 @@ class SoftConnection(Connection):
     def _connect(self, private_data: bytes, deadline: Deadline) -> bytes:
         endpoint, cm_id = self.endpoint, self._id
         assert cm_id is not None
-        cm_id.path_mtu = self._options.path_mtu or min(DEFAULT_MTU, endpoint.active_mtu)
+        cm_id.path_mtu = self.usual_mtu
         cm_id.timeout = self._options.timeout
         param = self._param(private_data)
         endpoint.soft.cm.connect(cm_id, param, endpoint.shell.now())
@@ -460,6 +462,7 @@ class SoftEndpoint(Endpoint):
         return SoftConnection(self, cm_id, options)
 
     def queue_pair(self, options: QpOptions) -> Connection:
+        self.soft.role = self.soft.role or ("client" if self._door is None else "server")
         return SoftConnection(self, None, options)
 
     def _listen(self, port: int, backlog: int) -> None:

@@ -1,0 +1,47 @@
+"""``cq-ex``: an extended CQ whose completions say when the device made them."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+
+from rocekit.endpoint import Ways
+from rocekit.errors import ScenarioError
+from rocekit.scenarios.base import Run, Samples
+from rocekit.scenarios.ping_sr import PingSr
+
+
+class ExtendedCq(PingSr):
+    """A ping-pong whose SENDs complete on an extended CQ with the device's timestamps.
+
+    1. beside the ordinary CQ for receives (ibv_create_cq) there is an extended one for sends
+       (ibv_create_cq_ex, wc_flags IBV_WC_EX_WITH_COMPLETION_TIMESTAMP); a device without such says so here;
+    2. ping and pong as in ping-sr (ibv_post_send, ibv_post_recv);
+    3. receives are polled by ibv_poll_cq; sends by ibv_start_poll, ibv_next_poll and ibv_end_poll, and only
+       what is asked for is read: wr_id, status, ibv_wc_read_opcode, ibv_wc_read_completion_ts;
+    4. the timestamps must not go back; the time between two of them is printed, by the device's clock,
+       beside the time by the program's.
+    """
+
+    name = "cq-ex"
+    summary = "A ping-pong with an extended CQ: the device's completion timestamps, where it has them."
+    timestamps = True
+    ways = Ways(cq="poll")
+
+    def client(self, run: Run) -> Samples:
+        started = time.perf_counter_ns()
+        samples = super().client(run)
+        total = time.perf_counter_ns() - started
+        stamps = [stamp for _, stamp in run.stamps]
+        if len(stamps) != run.plan.iterations * run.plan.qps:
+            raise ScenarioError(f"{len(stamps)} completions have a timestamp, of {run.plan.iterations}")
+        between = [after - before for before, after in itertools.pairwise(stamps)]
+        if between and min(between) < 0:
+            raise ScenarioError("the device's completion timestamps go back")
+        if between:
+            run.notes.append(
+                f"completion timestamps: {stamps[-1] - stamps[0]} ticks of the device's clock from first to "
+                f"last, {statistics.median(between):.0f} between two; {total} ns by the program's clock"
+            )
+        return samples

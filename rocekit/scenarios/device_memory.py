@@ -1,0 +1,66 @@
+"""``device-memory``: messages into memory of the server's device."""
+
+from __future__ import annotations
+
+import time
+
+from rocekit.endpoint import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Endpoint, Region
+from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario, latency
+from rocekit.scenarios.ping_pong import rounds
+
+
+class DeviceMemoryScenario(Scenario):
+    """WRITEs into and READs out of memory that the server's device has of its own.
+
+    1. the server allocates memory on the device (ibv_alloc_dm; a device without such says so here) and
+       registers it (ibv_reg_dm_mr with IBV_ACCESS_ZERO_BASED, REMOTE_WRITE and REMOTE_READ): its addresses
+       begin at 0;
+    2. it copies a first message there (ibv_memcpy_to_dm);
+    3. the client READs it (ibv_post_send, IBV_WR_RDMA_READ, remote_addr 0) and compares; then it WRITEs the
+       next one (IBV_WR_RDMA_WRITE), READs that back, and so on: the server's memory bus sees none of it;
+    4. after the goodbye the server copies the last message from the device (ibv_memcpy_from_dm) and
+       compares.
+
+    The time of an iteration is that of a WRITE and a READ.
+    """
+
+    name = "device-memory"
+    summary = "WRITE and READ of memory on the server's device itself (ibv_dm), where it has any."
+    default_size = 4096
+    default_iterations = 100
+    access = (LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ)
+
+    def client_memory(self, plan: Plan) -> int:
+        return 2 * plan.size
+
+    def server_memory(self, plan: Plan) -> int:
+        return plan.size
+
+    def server_region(self, endpoint: Endpoint, plan: Plan) -> Region:
+        return endpoint.device_memory(self.server_memory(plan), self.access)
+
+    def prepare_server(self, plan: Plan, link: Link) -> None:
+        link.region.write(0, Pattern(plan.size)(0))
+
+    def client(self, run: Run) -> Samples:
+        size, pattern = run.plan.size, Pattern(run.plan.size)
+        times: list[int] = []
+        started = time.perf_counter_ns()
+        for link, i in rounds(run):
+            start = time.perf_counter_ns()
+            if i:
+                link.region.write(0, pattern(i))
+                link.send(link.wr("RDMA_WRITE", 0, size, remote=0))
+            link.send(link.wr("RDMA_READ", size, size, remote=0))
+            run.until(lambda link=link: not link.unsent)  # type: ignore[misc]
+            times.append(time.perf_counter_ns() - start)
+            pattern.check(i, link.region.read(size, size))
+        return latency(run.plan, times, started, one_way=False)
+
+    def server(self, run: Run) -> None:
+        run.done = run.plan.iterations * run.plan.qps
+
+    def verify(self, run: Run) -> None:
+        for link in run.links:
+            last = run.plan.iterations - 1
+            Pattern(run.plan.size).check(last, link.region.read(0, run.plan.size))

@@ -1,0 +1,41 @@
+"""What scenarios share in which a message goes there and one comes back, and the client takes the time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from rocekit.scenarios.base import Link, Run, Samples, latency
+
+
+def rounds(run: Run) -> Iterator[tuple[Link, int]]:
+    """(link, number) of each round, the links in turns."""
+    for i in range(run.plan.iterations):
+        for link in run.links:
+            yield link, i
+            run.done += 1
+
+
+def timed(run: Run, ask: Callable[[Link, int], None], check: Callable[[Link, int], None]) -> Samples:
+    """The client's part: half of each round trip.
+
+    Args:
+        ask: sends message ``i``, whose buffer is filled by then.
+        check: looks at the answer to it, when a receive has completed and nothing is outstanding.
+    """
+    times: list[int] = []
+    started = time.perf_counter_ns()
+    for link, i in rounds(run):
+        start = time.perf_counter_ns()
+        ask(link, i)
+        run.until(lambda link=link: link.received and not link.unsent)  # type: ignore[misc]
+        times.append(time.perf_counter_ns() - start)
+        check(link, i)
+    return latency(run.plan, times, started, one_way=True)
+
+
+def answered(run: Run, answer: Callable[[Link, int], None]) -> None:
+    """The server's part: ``answer`` looks at message ``i``, which has come, and sends one back."""
+    for link, i in rounds(run):
+        run.until(lambda link=link: link.received and not link.unsent)  # type: ignore[misc]
+        answer(link, i)

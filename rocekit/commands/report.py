@@ -46,16 +46,17 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
         f"rocekit: {', '.join(f.name for f in files)}",
         *document(analysis, lanes),
     )
-    written = text.encode()
+    written, summary = text.encode(), analysis.capture
     with click.open_file(str(output), "wb") as file:
         file.write(written)
     click.echo(
-        f"{output}: {plural(len(lanes), 'packet')}, {plural(len(analysis.connections), 'connection')}, "
+        f"{output}: {plural(summary.counts.roce_packets - summary.copies, 'RoCE packet')}, "
+        f"{plural(len(analysis.connections), 'connection')}, "
         f"{plural(len(analysis.findings), 'finding')}, {short_size(len(written))}",
         err=str(output) == "-",
     )
     fail_on_damage(analysis)
 
 
-KEPT_TRANSFERS = 50_000
+KEPT_TRANSFERS = 20_000
 """Of transfers to which nothing happened, a page lists the slowest; the others are counted."""

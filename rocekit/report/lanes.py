@@ -312,7 +312,10 @@ def _columns(c: dict[str, NDArray[Any]], lane: Ints, marks: Marks, count: int, a
     flags = np.where(response, RESPONSE, 0).astype(np.uint8) | (c["ce"].astype(np.uint8) * CE)
     _flag_events(flags, c["frame"], psn, first, analysis)
     # What comes below the highest PSN and was never seen: its first transmission is what the capture lacks.
-    unseen = ~response & (rounds == 1) & (key < high_before) & (flags & LATE == 0)
+    data = response & (kind != _ACK)
+    answered_before = _running_max(np.where(data, key, floor), floor)
+    unseen = np.where(data, key < answered_before, ~response & (key < high_before))
+    unseen &= (rounds == 1) & (flags & LATE == 0)
     rounds[unseen] = 2
     doubled = flags & DUPLICATE != 0
     rounds[doubled] = np.maximum(1, rounds[doubled] - 1)
@@ -321,7 +324,8 @@ def _columns(c: dict[str, NDArray[Any]], lane: Ints, marks: Marks, count: int, a
     lengths = np.diff(first)
     lows = _lane_starts(key, response, lane, first, count)
     begin = np.repeat(lows, lengths)
-    told = np.where(response, key + 1 - refused, 0)
+    told = np.where(kind == _ACK, key + 1 - refused, 0)
+    _tell_in_order(told, key, np.flatnonzero(data))
     acked = np.maximum(np.maximum.accumulate(np.maximum(told, floor)), begin)
     before = np.concatenate([[0], acked[:-1]])
     before[first[:-1][first[:-1] < n]] = 0
@@ -399,6 +403,17 @@ def _rounds(key: Ints, response: Any, bare_ack: Any) -> tuple[Ints, Any]:
         rounds[rows[order]] = np.arange(len(rows)) - np.repeat(begins, sizes) + 1
         once[rows[order]] = np.repeat(sizes == 1, sizes)
     return rounds, once
+
+
+def _tell_in_order(told: Ints, key: Ints, rows: Ints) -> None:
+    """Note in ``told`` what responses acknowledge: a READ's data count up to the first one that is missing,
+    so each counts from when all before it have been seen.
+    """
+    order = rows[np.argsort(key[rows], kind="stable")]
+    if len(order):
+        seen = order[starts(key[order])]
+        complete = np.maximum.accumulate(seen)
+        told[complete] = key[seen] + 1  # where several complete at once, the last assigned is the highest
 
 
 def _lane_starts(key: Ints, response: Any, lane: Ints, first: Ints, count: int) -> Ints:

@@ -17,24 +17,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-#: Numbers in a page are IEEE doubles: beyond this they are no integers any more.
-_LARGEST: Final = 1 << 53
 _LEVEL: Final = 6
 _GZIP: Final = 31
 
 
 def planes(values: NDArray[Any]) -> tuple[int, bytes]:
-    """How many planes a column takes, and their bytes.
-
-    Raises:
-        ValueError: a difference that no page can hold.
-    """
+    """How many planes a column takes, and their bytes."""
     wide = values.astype(np.int64)
     steps = np.diff(wide, prepend=0)
     coded = ((steps << 1) ^ (steps >> 63)).view(np.uint64)
     top = int(coded.max(initial=0))
-    if top >= _LARGEST:
-        raise ValueError("a column has values too large for a page")
     count = max(1, -(-top.bit_length() // 8))
     as_bytes = coded.astype("<u8").view(np.uint8).reshape(-1, 8)
     return count, b"".join(as_bytes[:, k].tobytes() for k in range(count))

@@ -73,8 +73,16 @@ class Page {
       element("div", { class: "head" }, element("span", { class: "severity" }, f.severity), element("span", { class: "rule" }, f.rule),
         cost.length ? element("ul", { class: "cost", "aria-label": "Cost" }, ...cost) : null, element("span", { class: "grow" }), ...links),
       element("p", { class: "title" }, f.title),
-      element("p", { class: "advice" }, "→ " + f.advice),
+      this.advice(f),
       element("div", { class: "more" }, [f.connection === null ? "" : `connection ${f.connection}`, frames ? `frames ${frames}` : ""].filter(Boolean).join(" · ")));
+  }
+
+  // The same advice is written out once.
+  advice(f) {
+    this.advised ??= new Set();
+    const words = element("p", { class: "advice" }, "→ " + f.advice);
+    if (!this.advised.has(f.advice)) { this.advised.add(f.advice); return words; }
+    return element("details", {}, element("summary", {}, "What to do: as above"), words);
   }
 
   connectionList() {

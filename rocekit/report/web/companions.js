@@ -2,15 +2,20 @@
 
 const HEIGHT = 104;
 const STEPPED = uPlot.paths.stepped({ align: 1 });
-const gigabits = (v) => v >= 100 ? fixed(v, 0) : v >= 10 ? fixed(v, 1) : v >= .01 || v === 0 ? fixed(v, 2) : v.toExponential(1);
+// Ticks of bits a nanosecond in one unit.
+function rateTicks(splits) {
+  const top = Math.max(...splits), [unit, factor] = top >= 1 ? ["Gb/s", 1] : top >= 1e-3 ? ["Mb/s", 1e3] : ["kb/s", 1e6];
+  const digits = top * factor < 1 ? 2 : top * factor < 10 ? 1 : 0;
+  return splits.map((v) => fixed(v * factor, digits) + " " + unit);
+}
 const upwards = (u, min, max) => [0, max > 0 ? max * 1.1 : 1];
 
 const COMPANIONS = [
   {
-    title: "Payload rate, Gb/s",
+    title: "Payload rate",
     wanted: (timeline) => timeline.until > timeline.from,
     keys: [["throughput: repeats included", "round2"], ["goodput: each byte once", "good-line"]],
-    y: [{ values: (u, splits) => splits.map(gigabits) }],
+    y: [{ values: (u, splits) => rateTicks(splits) }],
     series: (c) => [{ stroke: c.round2, width: 1.4, paths: STEPPED, points: { show: false } }, { stroke: c["good-line"], width: 1.6, paths: STEPPED, points: { show: false } }],
     scales: { y: { range: upwards } },
     data: (timeline, bins) => [rates(timeline, bins, timeline.model.sumBytes), rates(timeline, bins, timeline.model.sumOnce)],
@@ -63,9 +68,9 @@ const COMPANIONS = [
   {
     title: "Congestion: CNPs, ECN-CE marks, and the rate",
     wanted: (timeline) => timeline.marks.some((m) => timeline.model.columns.mark_kind[m] === 0) || timeline.model.sumCe[timeline.until] > timeline.model.sumCe[timeline.from],
-    keys: [["CNPs", "cnp"], ["CE marks", "ce"], ["rate, Gb/s (right)", "soft"]],
+    keys: [["CNPs", "cnp"], ["CE marks", "ce"], ["rate (right)", "soft"]],
     y: [{ scale: "y", values: (u, splits) => splits.map((v) => Number.isInteger(v) ? number(v) : "") },
-      { scale: "rate", side: 1, size: RIGHT, grid: { show: false }, values: (u, splits) => splits.map(gigabits) }],
+      { scale: "rate", side: 1, size: RIGHT, grid: { show: false }, values: (u, splits) => rateTicks(splits) }],
     series: (c) => [{ stroke: c.cnp, fill: c.cnp, paths: uPlot.paths.bars({ size: [.9, 6, 2] }), points: { show: false }, scale: "y" },
       { stroke: c.ce, width: 1.6, paths: STEPPED, points: { show: false }, scale: "y" },
       { stroke: c.soft, width: 1.2, paths: STEPPED, points: { show: false }, scale: "rate" }],

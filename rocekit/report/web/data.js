@@ -22,6 +22,7 @@ async function unpackDocument(text) {
 function unpackColumn(data, at, planes, length) {
   const narrow = planes < 4;
   const values = new Float64Array(length);
+  if (planes > 6) return unpackWide(data, at, planes, length, values);
   let sum = 0;
   for (let i = 0; i < length; i++) {
     let coded = data[at + i];
@@ -34,6 +35,18 @@ function unpackColumn(data, at, planes, length) {
       sum += coded % 2 ? -(coded + 1) / 2 : coded / 2;
     }
     values[i] = sum;
+  }
+  return values;
+}
+
+// Differences of 2^48 and more, as between broken clocks: beyond what a double adds up exactly.
+function unpackWide(data, at, planes, length, values) {
+  let sum = 0n;
+  for (let i = 0; i < length; i++) {
+    let coded = 0n;
+    for (let k = planes - 1; k >= 0; k--) coded = coded << 8n | BigInt(data[at + k * length + i]);
+    sum += coded & 1n ? -(coded >> 1n) - 1n : coded >> 1n;
+    values[i] = Number(sum);
   }
   return values;
 }

@@ -1,6 +1,6 @@
 // One transfer between its two hosts, time going down: every packet an arrow, silence written where it is.
 
-const LADDER = { width: 720, left: 190, right: 560, row: 24, most: 400, slant: 9 };
+const LADDER = { width: 720, left: 190, right: 560, row: 27, most: 400, slant: 9 };
 
 function ladderItems(model, transfer) {
   const c = model.columns, lane = c.t_lane[transfer], first = c.t_psn[transfer], last = c.t_last_psn[transfer];
@@ -18,7 +18,9 @@ function ladderItems(model, transfer) {
   }
   for (const [time, psn] of refused) {
     const lost = items.findLast((item) => !item.back && item.time < time && item.first <= psn && psn <= item.last);
-    if (lost) lost.lost = true;
+    // What an RNR NAK turned away had arrived; the NAKs behind it are its effect.
+    const turned = items.some((item) => item.ack && item.first === psn && item.time <= time && lost && item.time > lost.time && model.columns.syndrome[item.row] >> 5 === 1);
+    if (lost && !turned) lost.lost = true;
   }
   for (const h of happenings) {
     const kind = model.kind(h);
@@ -91,7 +93,7 @@ function ladderStep(model, item, y, slant) {
     return [shape("circle", { cx: left, cy: y, r: 4, fill: "var(--wr)" }), text(left + 12, y + 4, words)];
   }
   if (item.kind === "failed") return [shape("circle", { cx: left, cy: y, r: 5, fill: "var(--nak)" }), text(left + 12, y + 4, "✕ " + model.words(item.happening)[0], "start", "", "600")];
-  if (item.kind === "timeout") return [text(left + 12, y + 4, "◷ timeout: " + model.words(item.happening)[1].split("; ").pop(), "start", "dim-text")];
+  if (item.kind === "timeout") return [text(left + 12, y + 4, "◷ " + model.words(item.happening)[1].split("; ").pop().replace("local ACK ", ""), "start", "dim-text")];
   if (item.kind === "hole") {
     return [shape("line", { x1: left, y1: y, x2: middle + 40, y2: y + slant / 2, stroke: "var(--nak)", "stroke-width": 1.5, "stroke-dasharray": "4 4" }),
       ...crossAt(middle + 46, y + slant / 2), text(middle - 40, y - 4, psnRange(item.first, item.last) + " not seen here", "middle", "dim-text")];
@@ -109,7 +111,7 @@ function ladderStep(model, item, y, slant) {
   const name = item.ack ? model.syndrome(item.row) : item.count > 1 ? plural(item.count, "packet") : opcode;
   const again = item.round > 1 ? `, ${ordinal(item.round)} time` : "", amount = item.bytes ? ` · ${number(item.bytes)} B` : "";
   const marks = [item.lost ? "did not arrive" : "", model.columns.flags[item.row] & CE ? "CE" : "", model.columns.flags[item.row] & DUPLICATE ? "doubled" : ""].filter(Boolean);
-  made.push(text(middle, y - 1, `${psnRange(item.first, item.last)} ${name}${amount}${again}`, "middle"));
+  made.push(text(middle, y - 3, `${psnRange(item.first, item.last)} ${name}${amount}${again}`, "middle"));
   made.push(text(right + 14, y + 4, `frame ${model.frameName(model.columns.frame[item.row])}${item.count > 1 ? " …" : ""}${marks.length ? " · " + marks.join(", ") : ""}`, "start", "dim-text"));
   return made;
 }

@@ -128,7 +128,7 @@ class PsnChart {
       ctx.fillRect(a, y1, Math.max(1, b - a), y2 - y1);
       if (y2 - y1 > 4) { ctx.strokeStyle = colours["band-line"]; ctx.lineWidth = .8; ctx.strokeRect(a, y1, Math.max(1, b - a), y2 - y1); }
       const text = model.name(t);
-      if (y2 - y1 >= 13 && b - a > ctx.measureText(text).width + 10) { ctx.fillStyle = colours.dim; ctx.fillText(text, a + 4, y1 + 2); }
+      if (y2 - y1 >= 13 && b - a > ctx.measureText(text).width + 20) { ctx.fillStyle = colours.text; ctx.fillText(text, a + 12, y1 + 2); }
     }
     if (selected >= 0 && c.t_lane[selected] === lane) {
       const a = this.x(this.began(selected)), b = this.x(Math.max(model.end(selected), model.column("t_polled", selected)));
@@ -244,7 +244,12 @@ class PsnChart {
     const { x0, y0, w, h } = this.geometry, seen = new Set();
     this.drawn = [];
     const once = (kind, x, y) => { const cell = kind + (x | 0) + ":" + (y >> 1); if (seen.has(cell)) return false; seen.add(cell); return true; };
-    let label = -Infinity;
+    let label = -Infinity, count = 0;
+    for (const e of happenings) if (c.h_time[e] >= min && c.h_time[e] <= max) count++;
+    const scale = count > 400 ? .5 : count > 120 ? .75 : 1;
+    const glyph = (kind, x, y) => {
+      ctx.save(); ctx.translate(x, y); ctx.scale(scale, scale); GLYPHS[kind](ctx, 0, 0, colours); ctx.restore();
+    };
     for (const e of happenings) {
       const time = c.h_time[e], kind = model.kind(e);
       if (time < min || time > max) continue;
@@ -266,14 +271,14 @@ class PsnChart {
         const y1 = this.psnY(c.h_last_psn[e] + 1), y2 = this.psnY(c.h_psn[e]);
         ctx.strokeStyle = kind === "hole" ? colours.nak : colours.soft; ctx.lineWidth = 1.5; ctx.setLineDash([3, 2]);
         ctx.strokeRect(x - 4, y1, 8, y2 - y1); ctx.setLineDash([]);
-      } else GLYPHS[kind](ctx, x, y, colours);
+      } else glyph(kind, x, y);
       this.drawn.push([x, y, e, -1]);
     }
     if (model.sumCe[high] - model.sumCe[low] > 0) {
       for (let i = low; i < high; i++) {
         if (!(c.flags[i] & CE)) continue;
         const x = this.x(c.time[i]), y = this.psnY(c.psn[i] + c.span[i] / 2);
-        if (once("ce", x, y)) GLYPHS.ce(ctx, x, y, colours);
+        if (once("ce", x, y)) glyph("ce", x, y);
       }
     }
     for (const m of marks) {
@@ -281,7 +286,7 @@ class PsnChart {
       if (time < min || time > max) continue;
       const x = this.x(time), y = y0 + (kind === "cnp" ? 22 : 36);
       if (!once(kind, x, y)) continue;
-      GLYPHS[kind](ctx, x, y, colours);
+      glyph(kind, x, y);
       this.drawn.push([x, y, -1, m]);
     }
   }

@@ -277,7 +277,7 @@ function chartOptions(timeline, { height, y, series, hooks, cursor = {}, scales 
   const axis = { stroke: colours.dim, font: "11px system-ui, sans-serif", grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.line, width: 1 } };
   return {
     width: timeline.width(), height, legend: { show: false },
-    padding: [8, y.length > 1 ? 0 : RIGHT, 0, 0],
+    padding: [8, y.length > 1 ? 0 : RIGHT, last ? 0 : 7, 0],
     scales: { x: { time: false, range: () => timeline.view }, ...scales },
     cursor: {
       sync: { key: "rocekit", scales: ["x", null] }, focus: { prox: -1 }, points: { show: false },

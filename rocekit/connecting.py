@@ -229,7 +229,7 @@ class Connection(ABC):
             self.talk.goodbye(self, deadline)
         else:
             self._goodbye(deadline)
-        self._to_error()
+        self.to_error()
         flush = Deadline(_FLUSH_S)
         while self.outstanding and not flush.passed():
             if not self.endpoint.poll():
@@ -246,7 +246,7 @@ class Connection(ABC):
         """Tell the peer that it is over, or answer it, and wait until it is."""
 
     @abstractmethod
-    def _to_error(self) -> None:
+    def to_error(self) -> None:
         """Move the QP to ERR: what is posted is flushed."""
 
 

@@ -115,6 +115,7 @@ class Endpoint(ABC):
         ip: the address that it talks from.
         journal: where events are written, or None.
         heard_of: every connection event so far.
+        has_windows: whether keys for parts of a region are memory windows.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Endpoint(ABC):
         self.heard_of: list[CmNews] = []
         self.leaves_machine = True
         """Whether what it sends can leave this machine."""
+        self.has_windows = False
         self.max_reads = 255
         """READs and atomics that the device can have outstanding on a QP."""
         self._armed = False
@@ -329,6 +331,21 @@ class Endpoint(ABC):
             if connection.talk is not None:
                 connection.talk.look(connection)
         return next((one for one in self.connections.values() if one.disconnected), None)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection that is over is not looked at any more; it is taken down with the endpoint."""
+        self.connections.pop(connection.qpn, None)
+
+    def provoke(
+        self, event: str, peer: tuple[str, int], private_data: bytes, deadline: Deadline
+    ) -> str | None:
+        """Make a connection event happen that no ordinary connection brings; why not, if it cannot be.
+
+        Args:
+            event: a name of ``wire.CM_EVENTS``.
+            peer: address and port of a listener that accepts who comes with ``private_data``.
+        """
+        return "this backend has no means to bring it about"
 
     def check_mtu(self, options: QpOptions) -> None:  # noqa: B027 -- a backend may carry any
         """Refuse a path MTU that the device cannot carry.

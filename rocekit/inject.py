@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from rocekit.errors import RocekitError, ScenarioError
 from rocekit.journal import JournalWriter
 from rocekit.measures import measures
 from rocekit.scenarios import SCENARIOS
-from rocekit.scenarios.base import Link, Plan, Run, Samples, Scenario, patience_s, queue_options
+from rocekit.scenarios.base import Link, OwnMeeting, Plan, Run, Samples, Scenario, patience_s, queue_options
 
 DEFAULT_PORT = 18515  # perftest's
 
@@ -55,7 +55,7 @@ class Outcome:
         samples: what was measured; None for a server, which measures nothing.
         ways: how it waited.
         cpu_percent: of one CPU, that the client's process had while the scenario ran.
-        notes: what the scenario has to say beside the numbers.
+        notes: what the scenario has to say beside the numbers; details: the same for JSON.
     """
 
     role: str
@@ -68,6 +68,7 @@ class Outcome:
     ways: Ways = field(default_factory=Ways)
     cpu_percent: float | None = None
     notes: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         document: dict[str, Any] = {
@@ -86,7 +87,7 @@ class Outcome:
             document["cpu_percent"] = round(self.cpu_percent, 1)
         if self.notes:
             document["notes"] = list(self.notes)
-        return document
+        return {**document, **self.details}
 
 
 def make_endpoint(options: EndpointOptions, journal: JournalWriter | None) -> Endpoint:
@@ -142,6 +143,9 @@ def serve(
         endpoint.listen(settings.port, backlog=64)
         if ready is not None:
             ready(endpoint.ip)
+        if isinstance(scenario, OwnMeeting):
+            run = scenario.serve(endpoint, settings.port, settings.qp, settings.timeout_s)
+            return _outcome("server", run)
         run = _meet_client(scenario, endpoint, settings)
         with _how_far(run):
             scenario.server(run)
@@ -210,6 +214,9 @@ def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make
     with _journal(settings.journal) as journal, make(at, journal) as endpoint:
         if endpoint.leaves_machine:
             guard.check([target], settings.allow_remote)
+        if isinstance(scenario, OwnMeeting):
+            run = scenario.call(endpoint, target, plan, settings.port, settings.qp, settings.timeout_s)
+            return _outcome("client", run, None, target)
         links: list[Link] = []
         for index in range(plan.qps):
             deadline = Deadline(settings.timeout_s)
@@ -269,4 +276,5 @@ def _outcome(
         endpoint.ways,
         cpu_percent,
         tuple(run.notes),
+        run.details,
     )

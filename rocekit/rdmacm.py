@@ -28,6 +28,7 @@ from rocekit.waiting import Deadline, errno_text
 from rocekit.wire import CM_EVENTS
 
 PORT_SPACE_TCP = 0x0106
+PORT_SPACE_UDP = 0x0111
 #: What an application may add to a REQ (92 bytes, less the RDMA IP CM header's 36), a REP and a REJ.
 CONNECT_DATA_BYTES = 56
 ACCEPT_DATA_BYTES = 196
@@ -167,6 +168,7 @@ _FUNCTIONS = {
     "rdma_connect": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p]),
     "rdma_accept": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p]),
     "rdma_reject": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint8]),
+    "rdma_join_multicast": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]),
     "rdma_establish": (ctypes.c_int, [ctypes.c_void_p]),
     "rdma_disconnect": (ctypes.c_int, [ctypes.c_void_p]),
     "rdma_get_cm_event": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p]),
@@ -288,6 +290,10 @@ class CmId:
         )
         return parameters, buffer
 
+    def join(self, group: str) -> None:
+        """Join a multicast group; MULTICAST_JOIN or MULTICAST_ERROR follows."""
+        self._call("rdma_join_multicast", self.handle, sockaddr(group, 0), None)
+
     def establish(self) -> None:
         self._call("rdma_establish", self.handle)
 
@@ -333,9 +339,9 @@ class Channel:
         self._poll = select.poll()
         self._poll.register(self.fd, select.POLLIN)
 
-    def create_id(self) -> CmId:
+    def create_id(self, port_space: int = PORT_SPACE_TCP) -> CmId:
         handle = ctypes.c_void_p()
-        self.call("rdma_create_id", self._handle, ctypes.byref(handle), None, PORT_SPACE_TCP)
+        self.call("rdma_create_id", self._handle, ctypes.byref(handle), None, port_space)
         assert handle.value is not None
         return CmId(self, handle.value)
 

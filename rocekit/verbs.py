@@ -177,6 +177,7 @@ class VerbsEndpoint(Endpoint):
         super().__init__(local.device.name, local.gid.ip, journal, options)
         self.port = local.port.number
         self.gid_index = local.gid.index
+        self.has_windows = True
         self.by_id: dict[int, VerbsConnection] = {}
         self._requests: deque[tuple[CmId, CmEvent]] = deque()
         self._dialing: deque[CmEvent] = deque()
@@ -347,6 +348,13 @@ class VerbsEndpoint(Endpoint):
 
     def queue_pair(self, options: QpOptions) -> Connection:
         return VerbsConnection(self, None, options)
+
+    def provoke(
+        self, event: str, peer: tuple[str, int], private_data: bytes, deadline: Deadline
+    ) -> str | None:
+        from rocekit.verbs_provoke import provoke
+
+        return provoke(self, event, peer[0], deadline)
 
     def check_mtu(self, options: QpOptions) -> None:
         """Refuse a path MTU that the port cannot carry.

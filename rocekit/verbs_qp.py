@@ -297,7 +297,7 @@ class VerbsConnection(Connection):
         while not self.disconnected and not deadline.passed():
             self.endpoint.hear(min(0.1, deadline.left()))
 
-    def _to_error(self) -> None:
+    def to_error(self) -> None:
         enums = self._pyverbs.enums
         self._modify("ERR", self._pyverbs.qp.QPAttr(qp_state=enums.IBV_QPS_ERR), enums.IBV_QP_STATE)
 

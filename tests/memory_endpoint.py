@@ -176,7 +176,7 @@ class MemoryConnection(Connection):
         assert self.other is not None
         self.other.disconnected = True
 
-    def _to_error(self) -> None:
+    def to_error(self) -> None:
         self.outstanding.clear()
 
 

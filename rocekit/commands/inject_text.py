@@ -40,6 +40,10 @@ def text(outcome: Outcome) -> str:
     peer = f" → {outcome.peer_ip}" if outcome.peer_ip else ""
     waits = f", --cm {outcome.ways.cm} --cq {outcome.ways.cq}" if outcome.ways.cm else ""
     cpu = "" if outcome.cpu_percent is None else f", CPU {outcome.cpu_percent:.0f} %"
+    if not outcome.path_mtu:  # no connection to speak of
+        return "\n".join(
+            [f"{plan.scenario} {outcome.role}: {outcome.device} {outcome.ip}{peer}", *outcome.notes]
+        )
     lines = [
         f"{plan.scenario} {outcome.role}: {outcome.device} {outcome.ip}{peer}, "
         f"{plan.qps} QP{'s' if plan.qps > 1 else ''}, path MTU {outcome.path_mtu}{waits}{cpu}, data verified"

@@ -13,6 +13,7 @@ from rocekit.scenarios.blast_rdma import BlastRead, BlastWrite
 from rocekit.scenarios.blast_sr import BlastSr
 from rocekit.scenarios.cq_ex import ExtendedCq
 from rocekit.scenarios.device_memory import DeviceMemoryScenario
+from rocekit.scenarios.failures import Failures
 from rocekit.scenarios.immediate import Immediate
 from rocekit.scenarios.invalidate import Invalidate
 from rocekit.scenarios.ping_read import PingRead
@@ -29,7 +30,7 @@ _ALL: tuple[type[Scenario], ...] = (
     *(PingSr, PingSr0, PingSr1, PingSr2, PingSr3, PingSr4, BlastSr),
     *(PingWrite, PingRead, BlastWrite, BlastRead, Atomic),
     *(Datagrams, UnreliableConnection, Immediate, Invalidate, ScatterGather, WrList),
-    *(SharedReceiveQueue, ExtendedCq, DeviceMemoryScenario),
+    *(SharedReceiveQueue, ExtendedCq, DeviceMemoryScenario, Failures),
 )
 SCENARIOS: MappingProxyType[str, type[Scenario]] = MappingProxyType(
     {scenario.name: scenario for scenario in _ALL}

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rocekit.connecting import RefusedPost
 from rocekit.endpoint import (
@@ -40,6 +40,7 @@ from rocekit.scenarios.plan import (
 __all__ = [
     "ATOMIC_TYPES",
     "Link",
+    "OwnMeeting",
     "Pattern",
     "Plan",
     "Remote",
@@ -191,6 +192,7 @@ class Run:
     Attributes:
         shared: the receive queue that all its QPs share, if they do.
         notes: lines that are printed below what was measured.
+        details: the same for JSON.
         stamps: (link, timestamp) of completions that an extended CQ gave.
     """
 
@@ -212,6 +214,7 @@ class Run:
         self.timeout_s = timeout_s
         self.shared = shared
         self.notes: list[str] = []
+        self.details: dict[str, Any] = {}
         self.stamps: list[tuple[Link, int]] = []
         self.done = 0
         """Iterations finished, over all links; an error says how far it came."""
@@ -399,6 +402,31 @@ class Scenario(ABC):
 
     def verify(self, run: Run) -> None:  # noqa: B027
         """What the server checks after the goodbye."""
+
+
+class OwnMeeting(Scenario):
+    """A scenario that meets its peer again and again, in ways of its own."""
+
+    @abstractmethod
+    def serve(self, endpoint: Endpoint, port: int, options: QpOptions, timeout_s: float) -> Run:
+        """The server's part; ``endpoint`` listens."""
+
+    @abstractmethod
+    def call(
+        self, endpoint: Endpoint, host: str, plan: Plan, port: int, options: QpOptions, timeout_s: float
+    ) -> Run:
+        """The client's part."""
+
+    def client_memory(self, plan: Plan) -> int:
+        return 0
+
+    server_memory = client_memory
+
+    def client(self, run: Run) -> Samples:
+        raise NotImplementedError("see call")
+
+    def server(self, run: Run) -> None:
+        raise NotImplementedError("see serve")
 
 
 def patience_s(plan: Plan, timeout_s: float) -> float:

@@ -231,7 +231,8 @@ class SoftConnection(Connection):
         """A CM event for this connection."""
         if event.type in ("DISCONNECTED", "DEVICE_REMOVAL"):
             self.disconnected = True
-        if not self.connected and event.type != "TIMEWAIT_EXIT":
+        # The first one: a peer may be connected and gone again before this side looks.
+        if not self.connected and self.answer is None and event.type != "TIMEWAIT_EXIT":
             self.answer = event
 
     # Work.
@@ -264,7 +265,7 @@ class SoftConnection(Connection):
         while not self.disconnected and not deadline.passed():
             endpoint.hear(_IDLE_S)
 
-    def _to_error(self) -> None:
+    def to_error(self) -> None:
         self._modify(state="ERR")
         self.endpoint.shell.pump()
 
@@ -441,6 +442,13 @@ class SoftEndpoint(Endpoint):
             self._device_events()
         told, self._told = self._told, False
         return told
+
+    def provoke(
+        self, event: str, peer: tuple[str, int], private_data: bytes, deadline: Deadline
+    ) -> str | None:
+        from rocekit.soft.provoke import provoke
+
+        return provoke(self, event, peer, private_data, deadline)
 
     def check_mtu(self, options: QpOptions) -> None:
         if options.path_mtu is not None and options.path_mtu > self.active_mtu:

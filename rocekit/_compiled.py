@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MODULES: Final = (
     "_walk",
     "rows",
+    "flow_numbers",
+    "runs",
     "transfers",
     "connections",
     "shortlist",

@@ -36,6 +36,12 @@ cdef class Assembly(GoBack):
     @cython.locals(opcode=int64_t, operation=str, transfer=Transfer, span=int64_t)
     cpdef _assemble(self, Rows r, Py_ssize_t i, int64_t p)
 
+    @cython.locals(transfer=Transfer)
+    cpdef int64_t room(self, int64_t opcode)
+
+    @cython.locals(transfer=Transfer, p=int64_t, _=int64_t)
+    cpdef go_on(self, Rows r, Py_ssize_t i, int64_t[::1] after, int64_t count)
+
     @cython.locals(mtu=object)
     cpdef bint _past_end(self, Transfer transfer, int64_t p)
 

@@ -239,6 +239,33 @@ class Assembly(GoBack):
         if self.pending:
             self._give_pending()
 
+    def room(self, opcode: int) -> int:
+        """How many full packets of this opcode simply go on with the message being built (see ``runs``)."""
+        transfer, mtu = self.building, self.connection.path_mtu
+        if transfer is None or not mtu or self.expected != self.high or self.ahead or self.pending:
+            return 0
+        if opcode < 0 or OPERATION[opcode] != transfer.operation:
+            return 0
+        if transfer.length is None:
+            return MASK
+        return transfer.first_psn + wire.psns_of(transfer.length, mtu) - self.expected
+
+    def go_on(self, r: Rows, i: int, after: list[int], count: int) -> None:
+        """Take ``count`` packets that go on with the message being built: row ``i`` and those after it."""
+        transfer = self.building
+        assert transfer is not None
+        self.run = None
+        p = self.expected
+        for _ in range(count):
+            transfer.packets += 1
+            transfer.bytes += r.payload_length[i]
+            self._touch(transfer, r, i)
+            self._remember(r, i, p)
+            p += 1
+            i = after[i]
+        transfer.last_psn = p - 1
+        self.expected = self.high = p
+
     def _past_end(self, transfer: Transfer, p: int) -> bool:
         """Whether a WRITE's announced length ends before PSN ``p`` (its last packet fell into a hole)."""
         mtu = self.connection.path_mtu

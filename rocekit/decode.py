@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rocekit import link
 from rocekit.arrays import first_of_each
+from rocekit.flow_numbers import FlowNumbers
 from rocekit.frames import FrameBatch
 from rocekit.icrc_columns import icrc_columns
 from rocekit.link import MALFORMED
@@ -34,6 +35,7 @@ from rocekit.packets import (
     Column,
     Packets,
     Row,
+    bth_column,
     empty_packets,
 )
 from rocekit.wire import BTH, HEADERS, ICRC_BYTES
@@ -176,6 +178,7 @@ class Decoder:
         self.pauses: list[Pause] = []
         self._check_icrc = check_icrc
         self._addresses = _Addresses()
+        self._flows = FlowNumbers()
 
     @property
     def addresses(self) -> list[str]:
@@ -233,14 +236,16 @@ class Decoder:
         counts.unchecked_icrc += int((state == ICRC_UNCHECKED).sum())
 
         every = n == len(batch)
+        src, dst = self._addresses.numbers(network.source), self._addresses.numbers(network.destination)
         columns: dict[str, Column] = {
             "frame": batch.number if every else batch.number[network.index],
             "file": np.full(n, batch.file, np.int32),
             "time_ns": batch.time_ns if every else batch.time_ns[network.index],
             "ip_version": network.ip_version,
             "roce_version": network.roce_version,
-            "src": self._addresses.numbers(network.source),
-            "dst": self._addresses.numbers(network.destination),
+            "src": src,
+            "dst": dst,
+            "flow": self._flows.of(src, dst, bth_column(block, "dest_qpn")),
             "udp_sport": network.udp_sport,
             "tclass": network.tclass,
             "hop_limit": network.hop_limit,

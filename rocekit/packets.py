@@ -81,6 +81,7 @@ _KEPT: Final = MappingProxyType(
         "roce_version": np.uint8,
         "src": np.int32,
         "dst": np.int32,
+        "flow": np.int64,
         "udp_sport": np.uint16,
         "tclass": np.uint8,
         "hop_limit": np.uint8,
@@ -113,6 +114,7 @@ class Packets:
     - ``frame`` (number in its file), ``file``, ``time_ns``;
     - ``src``, ``dst``: indices into ``addresses``; ``ip_version`` 4 or 6 (a RoCE v1 GRH is 6),
       ``roce_version`` 1 or 2;
+    - ``flow``: a number for each (source, destination, destination QPN); 0 where the capture ends before it;
     - ``udp_sport`` (0 for RoCE v1), ``tclass`` and its parts ``dscp`` and ``ecn``, ``hop_limit``,
       ``flow_label``, ``ip_id`` (IPv4's identification, else 0);
     - ``vlan`` (−1: untagged), ``priority``: the innermost tag's;
@@ -311,6 +313,11 @@ def _shift(words: NDArray[np.uint32], place: int, field: Field) -> Column:
         return words[:, at].astype(np.int64)
     # No field of these headers crosses a word without being 64 bits wide.
     return (words[:, at] >> (32 - bit - field.bits) & ((1 << field.bits) - 1)).astype(np.int64)
+
+
+def bth_column(words: NDArray[np.uint32], name: str) -> Column:
+    """A column of the BTH, which every packet has."""
+    return _shift(words, 0, FIELD_HOMES[name][0][1])
 
 
 def empty_packets(addresses: list[str] | None = None) -> Packets:

@@ -31,6 +31,8 @@ cdef class Flow:
     cdef public list held
     cdef public int64_t first_bucket
     cdef public int64_t last_bucket
+    cdef public int64_t number
+    cdef public Flow partner
 
     @cython.locals(p=int64_t)
     cpdef requested(self, int64_t psn, int64_t span, int64_t time_ns)

@@ -53,6 +53,7 @@ class Flow:
         answers: how many acknowledgements and responses it carried while it waited.
         votes: which flows those could answer, and how many of them.
         held: its waiting packets: the order in which they came, and where they are.
+        number: the packets' ``flow``, -1 before the first; partner: the flow the other way, once paired.
         first_bucket, last_bucket: where its lobby finds it by PSN; -1 while it does not.
     """
 
@@ -71,6 +72,8 @@ class Flow:
     held: list[tuple[int, Rows, int]] = field(default_factory=list)
     first_bucket: int = -1
     last_bucket: int = -1
+    number: int = -1
+    partner: Flow | None = None
 
     def requested(self, psn: int, span: int, time_ns: int) -> None:
         """Widen the range by a request of ``span`` PSNs."""

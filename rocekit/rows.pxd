@@ -11,6 +11,7 @@ cdef class Rows:
     cdef public const int64_t[::1] src
     cdef public const int64_t[::1] dst
     cdef public const int64_t[::1] dest_qpn
+    cdef public const int64_t[::1] flow
     cdef public const int64_t[::1] opcode
     cdef public const int64_t[::1] psn
     cdef public const int64_t[::1] payload_length

@@ -39,6 +39,7 @@ class Rows:
         self.src = _column(packets.src)
         self.dst = _column(packets.dst)
         self.dest_qpn = _column(packets.dest_qpn)
+        self.flow = _column(packets.flow)
         self.opcode = _column(packets.opcode)
         self.psn = _column(packets.psn)
         self.payload_length = _column(packets.payload_length)

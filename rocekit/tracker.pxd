@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t
 from rocekit.connections cimport Connection
 from rocekit.pairing cimport Flow
 from rocekit.rows cimport Rows
+from rocekit.runs cimport Runs
 from rocekit.tracking cimport Requests
 from rocekit.transfers cimport Transfer
 
@@ -41,6 +42,8 @@ cdef class Tracker:
     cdef public object _on_connection
     cdef public object _on_cm
     cdef public dict _flows
+    cdef public list _by_number
+    cdef public Runs _runs
     cdef public dict _lobbies
     cdef public object _datagrams
     cdef public list _addresses
@@ -52,7 +55,7 @@ cdef class Tracker:
     cpdef settled(self, list transfers)
     cpdef changed(self, Transfer transfer)
 
-    @cython.locals(kind=int64_t, flow=Flow)
+    @cython.locals(kind=int64_t, flow=Flow, partner=Flow, connection=Connection)
     cpdef _take(self, Rows r, Py_ssize_t i)
 
     @cython.locals(time_ns=int64_t)
@@ -60,3 +63,20 @@ cdef class Tracker:
 
     @cython.locals(side=int64_t, requests=Requests)
     cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)
+
+    @cython.locals(rows=Rows, runs=Runs, i=Py_ssize_t)
+    cpdef feed(self, object packets, object mads=*)
+
+    @cython.locals(number=int64_t, flow=Flow)
+    cpdef Flow _flow(self, Rows r, Py_ssize_t i)
+
+    @cython.locals(number=int64_t, requests=Requests, connection=Connection, room=int64_t)
+    cpdef _expect(self, Flow flow)
+
+    @cython.locals(partner=Flow, first=Flow, second=Flow)
+    cpdef _settle(self, Flow flow)
+
+    cpdef int64_t _last(self, Flow flow)
+
+    @cython.locals(last=int64_t, runs=Runs, connection=Connection, r=Rows, requests=Requests, count=int64_t)
+    cpdef _go_on(self, Flow flow)

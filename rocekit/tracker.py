@@ -22,6 +22,7 @@ from rocekit.exchanges import CmRecord, Exchange, Exchanges, qpns
 from rocekit.mad import Mad, parse_mad
 from rocekit.pairing import Flow, Lobby
 from rocekit.rows import Rows
+from rocekit.runs import Runs
 from rocekit.shortlist import Shortlist
 from rocekit.suspects import Suspect, Suspects
 from rocekit.tracking import Requests
@@ -123,6 +124,8 @@ class Tracker:
         self._on_connection = on_connection
         self._on_cm = on_cm
         self._flows: dict[int, Flow] = {}
+        self._by_number: list[Flow | None] = []
+        self._runs = Runs()
         self._lobbies: dict[tuple[int, int], Lobby] = {}
         self._datagrams = Datagrams(self, self._connect_datagrams)
         self._addresses: list[str] = []
@@ -173,27 +176,38 @@ class Tracker:
                 self.malformed.append((frame, int(packets.malformed[i])))
             packets = packets.where(sound)
         rows = Rows(packets)
+        runs = self._runs
+        runs.begin(rows, int(packets.flow.max()) + 1)
         wrong = rows.icrc_state if (packets.icrc_state == ICRC_INVALID).any() else None
         self._valid = self._valid or bool((packets.icrc_state == ICRC_VALID).any())
         for i in range(len(rows)):
-            if wrong is None or wrong[i] != ICRC_INVALID or self._is_believed(rows, i, packets):
+            if wrong is not None and wrong[i] == ICRC_INVALID:
+                if self._is_believed(rows, i, packets):
+                    self._take(rows, i)
+            elif not runs.takes(i):
                 self._take(rows, i)
+        self._settle_all()
 
     def _take(self, r: Rows, i: int) -> None:
         """Hand packet ``i`` to the flow, datagram or exchange that it belongs to."""
         kind = _KINDS[r.opcode[i]]
         if kind in (_REQUEST, _RESPONSE, _CNP):
-            key = _flow_key(r, i)
-            flow = self._flows.get(key)
-            if flow is None:
-                flow = self._flows[key] = self._new_flow(r, i)
+            flow = self._flow(r, i)
+            self._settle(flow)
             connection = flow.connection
             if connection is None:
                 self._wait(flow, r, i, kind)
             else:
                 self._dispatch(flow, connection, r, i, kind)
+            if kind == _REQUEST:
+                self._runs.request(r.flow[i], r.opcode[i])
+            partner = flow.partner
+            if partner is not None:
+                self._expect(flow)
+                self._expect(partner)
         elif kind == _DATAGRAM:
             if r.dest_qpn[i] in wire.MAD_QPNS:
+                self._settle_all()
                 self._management(r, i)
             else:
                 self._count(self._datagrams.take(r, i), r, i)
@@ -202,6 +216,83 @@ class Tracker:
         """Drop the transfers kept so far; those that go on are told of as ever."""
         if self._shortlist is not None:
             self._shortlist.forget()
+
+    def _flow(self, r: Rows, i: int) -> Flow:
+        """The flow of packet ``i``."""
+        number = r.flow[i]
+        flow = self._by_number[number] if number < len(self._by_number) else None
+        if flow is None:
+            key = _flow_key(r, i)
+            flow = self._flows.get(key)
+            if flow is None:
+                flow = self._flows[key] = self._new_flow(r, i)
+            flow.number = number
+            if number >= len(self._by_number):
+                self._by_number += [None] * (2 * number + 1 - len(self._by_number))
+            self._by_number[number] = flow
+        return flow
+
+    def _replace(self, key: int, flow: Flow | None) -> None:
+        """Another flow, or none, stands for (source, destination, QPN) from now on."""
+        old = self._flows.pop(key, None)
+        if flow is not None:
+            self._flows[key] = flow
+        if old is not None and old.number >= 0:
+            self._settle_all()
+            self._by_number[old.number] = None
+            for gone in (old, old.partner):
+                if gone is not None and gone.number >= 0:
+                    self._runs.expect(gone.number, 0, 0, 0)
+            if old.partner is not None:
+                old.partner.partner = None
+            old.partner, old.number = None, -1
+
+    # ------------------------------------------------------------------ packets that simply go on
+
+    def _expect(self, flow: Flow) -> None:
+        """Note which packet would go on with the message that a paired flow carries (see ``runs``)."""
+        number, connection = flow.number, flow.connection
+        if number < 0 or connection is None:
+            return
+        requests = connection.requests[flow.side]
+        if requests is not None:
+            room = requests.room(self._runs.opcode(number))
+            self._runs.expect(number, requests.expected, connection.path_mtu or 0, room)
+
+    def _settle(self, flow: Flow) -> None:
+        """Hand over what went on with the messages of a flow and its partner, in the order of the capture."""
+        partner = flow.partner
+        if partner is None:
+            return
+        first, second = (flow, partner) if self._last(flow) < self._last(partner) else (partner, flow)
+        self._go_on(first)
+        self._go_on(second)
+
+    def _settle_all(self) -> None:
+        for number in self._runs.open:
+            flow = self._by_number[number]
+            assert flow is not None
+            self._settle(flow)
+        self._runs.open = []
+
+    def _last(self, flow: Flow) -> int:
+        return self._runs.last(flow.number) if flow.number >= 0 else -1
+
+    def _go_on(self, flow: Flow) -> None:
+        last = self._last(flow)
+        if last < 0:
+            return
+        runs, connection = self._runs, flow.connection
+        assert connection is not None
+        r = runs.rows
+        requests = connection.requests[flow.side]
+        assert r is not None
+        assert requests is not None
+        count = runs.count(flow.number)
+        requests.go_on(r, runs.first(flow.number), runs.after, count)
+        connection.packets += count
+        connection.last_ns = r.time_ns[last]
+        runs.clear(flow.number)
 
     def finish(self) -> None:
         """The capture has ended: settle what is open."""
@@ -338,6 +429,7 @@ class Tracker:
             connection = self._connect(first, answer if first is asker else asker, "psn")
         else:
             answer.connection, answer.side = connection, 1 - asker.side
+            asker.partner, answer.partner = answer, asker
             connection.qpns[asker.side] = answer.qpn
             connection.paired_by = "psn"
         lobby.remove(asker)
@@ -356,6 +448,7 @@ class Tracker:
         asking.connection, asking.side = connection, 0
         if other is not None:
             other.connection, other.side = connection, 1
+            asking.partner, other.partner = other, asking
         self._add(connection)
         return connection
 
@@ -434,7 +527,7 @@ class Tracker:
                 old = self._flows.get(key)
                 if old is not None and old.connection is not None and old.connection.paired_by != "cm":
                     self._end(old.connection)
-                    del self._flows[key]
+                    self._replace(key, None)
 
     def _told_pair(self, flow: Flow) -> tuple[Pair, int] | None:
         """The journal's or a handshake's pair that this flow belongs to, and the side that sends on it."""
@@ -461,7 +554,8 @@ class Tracker:
         back = Flow(
             flow.dst, flow.src, pair.qpns[side], flow.transport, 0, connection=connection, side=1 - side
         )
-        self._flows[(flow.dst << _ADDRESS_BITS | flow.src) << _QPN_BITS | pair.qpns[side]] = back
+        flow.partner, back.partner = back, flow
+        self._replace((flow.dst << _ADDRESS_BITS | flow.src) << _QPN_BITS | pair.qpns[side], back)
         self._add(connection)
 
     # ------------------------------------------------------------------ connection management
@@ -514,6 +608,7 @@ class Tracker:
         exchange.connection = connection
         self._add(connection)
         waiting = []
+        both = []
         for side, (src, dst, qpn) in enumerate(((a, b, b_qpn), (b, a, a_qpn))):
             key = (src << _ADDRESS_BITS | dst) << _QPN_BITS | qpn
             old = self._flows.get(key)
@@ -521,9 +616,12 @@ class Tracker:
                 self._lobby(old).remove(old)
                 old.connection, old.side = connection, side
                 waiting.append(old)
+                both.append(old)
                 continue
             if old is not None and old.connection is not None:
                 self._end(old.connection)  # the QPN lives anew
-            self._flows[key] = Flow(src, dst, qpn, exchange.transport, 0, connection=connection, side=side)
+            both.append(Flow(src, dst, qpn, exchange.transport, 0, connection=connection, side=side))
+            self._replace(key, both[-1])
+        both[0].partner, both[1].partner = both[1], both[0]
         if waiting:
             self._replay(self._lobby(waiting[0]), *waiting)

@@ -10,7 +10,8 @@ from rocekit.commands import FILE, format_option, print_json
 
 if TYPE_CHECKING:
     from rocekit.inject import MakeEndpoint, Settings
-    from rocekit.scenarios.base import Plan
+    from rocekit.scenarios.base import Plan, Scenario
+    from rocekit.scenarios.group import GroupScenario
 
 COUNT = click.IntRange(min=1)
 BYTES = click.IntRange(min=0)
@@ -94,6 +95,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         {"metavar": "ADDRESS", "multiple": True, "help": "Talk to this HOST though it is another machine."},
     ),
     ("--both", {"is_flag": True, "help": "Server and client on this machine; no HOST."}),
+    ("--hosts", {"type": COUNT, "help": "Of mesh and ring.  [default: 4 soft ones, or every device]"}),
     ("--server-dev", {"metavar": "DEVICE", "help": "With --both, the server's.  [default: the last]"}),
     (
         "--backend",
@@ -125,10 +127,11 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 def _list(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
-    from rocekit.scenarios import SCENARIOS
+    from rocekit.scenarios import GROUPS, SCENARIOS
 
-    width = max(map(len, SCENARIOS))
-    for name, scenario in SCENARIOS.items():
+    every: dict[str, type[Scenario] | type[GroupScenario]] = {**SCENARIOS, **GROUPS}
+    width = max(map(len, every))
+    for name, scenario in every.items():
         click.echo(f"{click.style(f'{name:<{width}}', bold=True)}  {scenario.summary}")
     ctx.exit()
 
@@ -143,9 +146,10 @@ class InjectCommand(click.Command):
     """``rocekit inject NAME --help`` tells of the scenario."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        from rocekit.scenarios import SCENARIOS
+        from rocekit.scenarios import GROUPS, SCENARIOS
 
-        named = [SCENARIOS[word] for word in args if word in SCENARIOS]
+        every: dict[str, type[Scenario] | type[GroupScenario]] = {**SCENARIOS, **GROUPS}
+        named = [every[word] for word in args if word in every]
         if named and set(args) & set(ctx.help_option_names):
             from rocekit.commands.inject_text import steps
 
@@ -166,7 +170,7 @@ class InjectCommand(click.Command):
 @click.argument("host", required=False)
 @format_option
 def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
-    """Make RDMA traffic: SCENARIO as a server, or with HOST as the client of one.
+    """Make RDMA traffic: SCENARIO as a server, with HOST as the client of one, or all hosts of mesh and ring.
 
     The client tells the server what will happen, so a server needs no other options. The data is checked.
     With --journal every work request, completion and connection event is written down, for rocekit explain
@@ -177,16 +181,22 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
       rocekit inject --list
       rocekit inject ping-sr-3 --help
       rocekit inject ping-sr --both --backend soft -n 200 --compare
+      rocekit inject mesh --hosts 4 --backend soft
       rocekit inject ping-write --both --backend soft -n 5 --capture x.pcapng --journal x.journal.jsonl
       rocekit lab -- rocekit inject ping-write --both -n 5 -s 65536
     """
     from rocekit.commands.inject_text import compared, text
     from rocekit.inject import call, serve
     from rocekit.inject_both import both, compare, terminated_cleanly
-    from rocekit.scenarios import SCENARIOS
+    from rocekit.scenarios import GROUPS, SCENARIOS
 
+    if scenario in GROUPS:
+        _group(scenario, host, output, given)
+        return
     if scenario not in SCENARIOS:
-        raise click.UsageError(f"No scenario {scenario!r}; there is {', '.join(SCENARIOS)}.")
+        raise click.UsageError(f"No scenario {scenario!r}; there is {', '.join((*SCENARIOS, *GROUPS))}.")
+    if given["hosts"] is not None:
+        raise click.UsageError(f"--hosts is for {' and '.join(GROUPS)}.")
     if given["both"] and host is not None:
         raise click.UsageError("--both has its server here; it takes no HOST.")
     if given["compare"] and not given["both"]:
@@ -213,6 +223,19 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
         print_json({"schema": "rocekit/1", **outcome.to_dict()})
     else:
         click.echo(text(outcome))
+
+
+def _group(scenario: str, host: str | None, output: str, given: dict[str, Any]) -> None:
+    """A scenario of n hosts, all of them here."""
+    from rocekit.commands import inject_group
+    from rocekit.inject_both import terminated_cleanly
+
+    with terminated_cleanly():
+        outcome = inject_group.run(scenario, host, given)
+    if output == "json":
+        print_json({"schema": "rocekit/1", **outcome.to_dict()})
+    else:
+        click.echo(inject_group.text(outcome))
 
 
 def _backend(given: dict[str, Any]) -> dict[str, MakeEndpoint]:

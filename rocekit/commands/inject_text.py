@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from rocekit.inject import Outcome
     from rocekit.scenarios.base import Scenario
+    from rocekit.scenarios.group import GroupScenario
 
 SET_UP = """\
 Before: each side opens the device (ibv_open_device), makes a protection domain (ibv_alloc_pd), a CQ
@@ -26,10 +27,19 @@ BY_TCP = """\
 They tell
 each other QPN, PSN, GID, address and rkey over TCP; the QPs go to RTR and RTS (ibv_modify_qp)."""
 
+BY_PROGRAM = """\
+All hosts
+are of one program, which knows every QPN, PSN, address and rkey."""
 
-def steps(scenario: type[Scenario]) -> str:
+
+def steps(scenario: type[Scenario] | type[GroupScenario]) -> str:
     """What a scenario does and which verbs calls stand behind each step."""
-    meet = BY_TCP if scenario.tcp else BY_CM
+    from rocekit.scenarios.group import GroupScenario
+
+    if issubclass(scenario, GroupScenario):
+        meet = BY_PROGRAM
+    else:
+        meet = BY_TCP if scenario.tcp else BY_CM
     return f"{scenario.name}: {inspect.cleandoc(scenario.__doc__ or '')}\n\n{SET_UP.format(meet=meet)}"
 
 

@@ -14,12 +14,15 @@ from rocekit.scenarios.blast_sr import BlastSr
 from rocekit.scenarios.cq_ex import ExtendedCq
 from rocekit.scenarios.device_memory import DeviceMemoryScenario
 from rocekit.scenarios.failures import Failures
+from rocekit.scenarios.group import GroupScenario
 from rocekit.scenarios.immediate import Immediate
 from rocekit.scenarios.invalidate import Invalidate
+from rocekit.scenarios.mesh import Mesh
 from rocekit.scenarios.ping_read import PingRead
 from rocekit.scenarios.ping_sr import PingSr
 from rocekit.scenarios.ping_sr_variants import PingSr0, PingSr1, PingSr2, PingSr3, PingSr4
 from rocekit.scenarios.ping_write import PingWrite
+from rocekit.scenarios.ring import Ring
 from rocekit.scenarios.sge import ScatterGather
 from rocekit.scenarios.srq import SharedReceiveQueue
 from rocekit.scenarios.uc import UnreliableConnection
@@ -36,4 +39,9 @@ SCENARIOS: MappingProxyType[str, type[Scenario]] = MappingProxyType(
     {scenario.name: scenario for scenario in _ALL}
 )
 
-__all__ = ["SCENARIOS", "Scenario"]
+#: Scenarios of more than two hosts.
+GROUPS: MappingProxyType[str, type[GroupScenario]] = MappingProxyType(
+    {scenario.name: scenario for scenario in (Mesh, Ring)}
+)
+
+__all__ = ["GROUPS", "SCENARIOS", "Scenario"]

@@ -49,8 +49,10 @@ from rocekit.soft.event_thread import EventThread
 from rocekit.soft.faults import Fault
 from rocekit.soft.memory import PD
 from rocekit.soft.realtime import Link, Shell
+from rocekit.soft.shell_memory import MemoryShell
 from rocekit.soft.wire_interface import InterfaceLink
-from rocekit.soft.wire_local import LocalLink
+from rocekit.soft.wire_local import MTU_BYTES, LocalLink
+from rocekit.soft.wire_memory import MemoryWire
 from rocekit.soft.work import WC, PostError, RecvWR, SendWR, Sge
 from rocekit.tcpmeeting import port_taken
 
@@ -308,6 +310,7 @@ class SoftEndpoint(Endpoint):
         options: ``device`` is an interface, or None for the wire within this machine; ``ip`` the address.
         capture: pcapng to write of what this side sends and receives.
         faults: what is done to what this side sends.
+        wire: one in memory, to be on with others of this process; it has its own capture and faults.
 
     Raises:
         VerbsError: no such interface or address, or no right to use it.
@@ -321,18 +324,24 @@ class SoftEndpoint(Endpoint):
         capture: str | Path | None = None,
         faults: Iterable[Fault] = (),
         seed: int | None = None,
+        wire: MemoryWire | None = None,
     ) -> None:
-        link: Link
-        if options.device is None:
-            # A client of this machine is given its server's address as its own: any other will do.
-            link = LocalLink(options.ip, shift=True)
+        link: Link | None = None
+        if wire is not None:
+            address, self.active_mtu = options.ip or "10.9.0.1", MTU_BYTES
         else:
-            link = InterfaceLink(options.device, options.ip)
+            # A client of this machine is given its server's address as its own: any other will do.
+            if options.device is None:
+                link = LocalLink(options.ip, shift=True)
+            else:
+                link = InterfaceLink(options.device, options.ip)
+            address, self.active_mtu = link.address, link.path_mtu
         # A soft device works only while its program lets it: sleeping on the wire is its usual way.
         options = replace(options, ways=options.ways.filled(Ways("poll", "nonblocking")))
-        super().__init__(f"soft@{link.address}", link.address, journal, options)
+        super().__init__(f"soft@{address}", address, journal, options)
         self.leaves_machine = options.device is not None
-        self.resources.callback(link.close)
+        if link is not None:
+            self.resources.callback(link.close)
         self.by_id: dict[int, SoftConnection] = {}
         self._requests: deque[CmEvent] = deque()
         self._dialing: deque[CmEvent] = deque()
@@ -344,10 +353,13 @@ class SoftEndpoint(Endpoint):
                 self.resources.callback(sink.close)
             # Fresh PSNs and keys at every start, as a peer that remembers the last connection expects.
             drawn = int.from_bytes(os.urandom(8), "big") if seed is None else seed
-            self.soft = Device(self.device, [link.address], seed=drawn)
-            self.shell = Shell(self.soft, link, capture=sink, faults=faults, seed=drawn)
+            self.soft = Device(self.device, [address], seed=drawn)
+            self.shell: Shell | MemoryShell
+            if link is not None:
+                self.shell = Shell(self.soft, link, capture=sink, faults=faults, seed=drawn)
+            elif wire is not None:
+                self.shell = MemoryShell(self.soft, wire)
             self.max_reads = self.soft.limits.max_qp_rd_atom
-            self.active_mtu = link.path_mtu
             self.pd = self.soft.alloc_pd()
             self.cq = self.send_cq = self.soft.create_cq(options.completions)
             if options.timestamps:

@@ -1,0 +1,117 @@
+"""``rocekit inject`` for scenarios of n hosts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rocekit.endpoint import EndpointOptions, QpOptions
+    from rocekit.inject_group import GroupOutcome
+    from rocekit.scenarios.group import GroupPlan
+
+SOFT_HOSTS = 4
+
+
+def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
+    """Run a scenario of n hosts with the options of the command line."""
+    from rocekit.inject_group import soft_group, verbs_group
+
+    if host is not None or given["both"]:
+        raise click.UsageError(f"{scenario} has all its hosts here; it takes neither HOST nor --both.")
+    if given["backend"] == "verbs":
+        for name in ("capture", "fault", "faults", "seed"):
+            if given[name]:
+                raise click.UsageError(f"--{name} is for --backend soft; other packets: rocekit trace.")
+        devices = _devices(scenario, given)
+        plan = _plan(scenario, given, len(devices))
+        return verbs_group(
+            plan, devices, options=_qp(given), timeout_s=given["timeout_s"], journal=given["journal"]
+        )
+    if given["device"] is not None:
+        raise click.UsageError(f"soft hosts of a {scenario} have a wire in memory; -d is for verbs.")
+    from rocekit.soft.fault_file import fault_from_words, read_faults
+
+    faults = [fault_from_words(words) for words in given["fault"]]
+    if given["faults"] is not None:
+        faults += read_faults(given["faults"])
+    return soft_group(
+        _plan(scenario, given, given["hosts"] or SOFT_HOSTS),
+        options=_qp(given),
+        timeout_s=given["timeout_s"],
+        capture=given["capture"],
+        journal=given["journal"],
+        faults=faults,
+        seed=given["seed"],
+    )
+
+
+def _plan(scenario: str, given: dict[str, Any], hosts: int) -> GroupPlan:
+    from rocekit.connecting import DEFAULT_MTU
+    from rocekit.scenarios import GROUPS
+    from rocekit.scenarios.group import GroupPlan
+
+    known = GROUPS[scenario]
+    size, iterations = given["size"] or known.default_size, given["iters"] or known.default_iterations
+    return GroupPlan(scenario, hosts, size, iterations, int(given["mtu"] or DEFAULT_MTU))
+
+
+def _qp(given: dict[str, Any]) -> QpOptions:
+    from rocekit.endpoint import QpOptions
+
+    return QpOptions(timeout=given["qp_timeout"], retry_cnt=given["retry_cnt"], rnr_retry=given["rnr_retry"])
+
+
+def _devices(scenario: str, given: dict[str, Any]) -> list[EndpointOptions]:
+    """A device for each host: those of -d, or as many as --hosts asks for, or all."""
+    from rocekit.devices import devices
+    from rocekit.endpoint import EndpointOptions
+    from rocekit.errors import ScenarioError
+
+    found = [device.name for device in devices()]
+    named = given["device"].split(",") if given["device"] else found
+    wanted = given["hosts"] or len(named)
+    if wanted > len(named):
+        raise ScenarioError(
+            f"{scenario} of {wanted} hosts needs as many devices; there is {', '.join(named)}: "
+            f"--backend soft needs none"
+        )
+    return [
+        EndpointOptions(device=name, port=given["ib_port"], gid_index=given["gid_index"])
+        for name in named[:wanted]
+    ]
+
+
+def text(outcome: GroupOutcome) -> str:
+    """What a group did: what it is made of, what each exchange took, and what each link carried."""
+    from rocekit.commands.inject_text import table
+    from rocekit.report.units import plural, short_size
+
+    plan = outcome.plan
+    lines = [
+        f"{plan.scenario} of {plural(plan.hosts, 'host')}: {plural(outcome.qps, 'QP')} on "
+        f"{plural(outcome.links, 'link')}, path MTU {plan.path_mtu}, data verified"
+    ]
+    rows = []
+    for exchange in outcome.exchanges:
+        told = exchange.to_dict()
+        rows.append(
+            {
+                "exchange": exchange.name,
+                "#bytes": f"{plan.size}",
+                "#iterations": f"{plan.iterations}",
+                "messages": f"{exchange.messages}",
+                "hops": f"{exchange.hops}",
+                **{f"{name}[usec]": f"{told[f'{name}_us']:.2f}" for name in ("t_min", "t_max", "t_typical")},
+            }
+        )
+    lines += table(rows)
+    carried = sorted(outcome.link_bytes.items())
+    used = [n for _, n in carried if n]
+    if used and min(used) == max(used):
+        ways = "each way" if len(used) == len(carried) else "one way"
+        lines.append(f"every link carried {short_size(used[0])} {ways}")
+    else:
+        lines += [f"{a} → {b}  {short_size(n)}" for (a, b), n in carried if n]
+    return "\n".join(lines)

@@ -27,6 +27,7 @@ MODULES: Final = (
     "connections",
     "shortlist",
     "ledger",
+    "reasons",
     "goback",
     "assembly",
     "tracking",

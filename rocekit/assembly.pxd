@@ -16,7 +16,6 @@ cdef tuple ENDS
 cdef class Assembly(GoBack):
     cdef public bint started
     cdef public int64_t begin
-    cdef public int64_t ack_ns
     cdef public int64_t ack_frame
     cdef public list held
     cdef public dict ahead

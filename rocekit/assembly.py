@@ -50,7 +50,6 @@ class Assembly(GoBack):
         super().__init__(connection, side, sink, reliable=reliable)
         self.started = False
         self.begin = 0
-        self.ack_ns = 0
         self.ack_frame = 0
         self.held: list[tuple[Rows, int]] = []
         self.ahead: dict[int, tuple[Rows, int]] = {}
@@ -396,5 +395,6 @@ class Assembly(GoBack):
         self.ahead.clear()
         self.pending.clear()
         self.begin = self.expected = self.high = self.acked = p
-        self.trigger = self.run = self.tentative = self.open_read = self.unanswered = None
+        self.refusals.clear()
+        self.run = self.tentative = self.open_read = self.unanswered = None
         self._assemble(r, i, p)

@@ -2,29 +2,18 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from rocekit.ledger cimport Ledger
+from rocekit.reasons cimport Reasons
 from rocekit.rows cimport Rows
 from rocekit.transfers cimport Event, Transfer
 
 cdef int64_t _SLOT
 
 
-cdef class GoBack(Ledger):
-    cdef public int64_t last_tx_ns
-    cdef public int64_t last_rx_ns
-    cdef public int64_t last_answer
-    cdef public int64_t shortest_timeout_ns
-    cdef public Event trigger
+cdef class GoBack(Reasons):
     cdef public Event run
     cdef public Event tentative
     cdef public Event unanswered
     cdef public int64_t runs
-    cdef public int64_t[::1] _ring_psn
-    cdef public int64_t[::1] _ring_id
-    cdef public int64_t[::1] _ring_ns
-
-    @cython.locals(slot=int64_t)
-    cpdef _remember(self, Rows r, Py_ssize_t i, int64_t p)
 
     @cython.locals(slot=int64_t, ip_id=int64_t)
     cpdef bint _is_duplicate(self, Rows r, Py_ssize_t i, int64_t p)

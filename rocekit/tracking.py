@@ -1,7 +1,7 @@
 """The tracking state machine: one side's requests and what answered them (IBA Vol. 1, 9.7.5 and 9.7.6).
 
-In layers, each of which knows the one before: the ``ledger`` of transfers by PSN, the reasons to ``goback``,
-the ``assembly`` of messages, and here the answers: acknowledgements, refusals, responses.
+In layers, each of which knows the one before: the ``ledger`` of transfers by PSN, the ``reasons`` to
+``goback``, the ``assembly`` of messages, and here the answers: acknowledgements, refusals, responses.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from rocekit import wire
 from rocekit.assembly import PROBATION, RESYNC, Assembly, mtu_for
-from rocekit.goback import RING
 from rocekit.ledger import ATOMICS, NEEDS_ANSWER
 from rocekit.psn import HALF, MASK
+from rocekit.reasons import RING
 from rocekit.transfers import ACKED, INCOMPLETE, NAK_PREFIX, UNACKNOWLEDGED, Event, Transfer
 from rocekit.wire import ACK, ENDS, OPERATION, STARTS, SYNDROME_KIND
 
@@ -54,21 +54,23 @@ class Requests(Assembly):
         if abs(p - self.high) > RESYNC:
             return
         time_ns, frame = r.time_ns[i], r.frame[i]
-        # An acknowledgement also passes over the READ or atomic whose own PSN it names: it is not its answer.
-        self.last_rx_ns, self.last_answer = time_ns, p + (operation == "ACK")
         if self.unanswered is not None:
             self._answer(self.unanswered, p, frame)
         if operation == "ACK":
             syndrome = r.syndrome[i]
             kind = SYNDROME_KIND[syndrome]
-            if kind == ACK:
+            if kind == ACK:  # not the answer of a READ or atomic, even where it names its PSN
+                self._told(p + 1, time_ns)
                 self._acknowledge(p + 1, time_ns, frame)
             else:
+                self._told(p, time_ns)
                 self._acknowledge(p, time_ns, frame)
                 self._refused(p, syndrome, kind, time_ns, frame)
         elif operation == "READ_RESPONSE":
+            self._told(p, time_ns)
             self._read_response(r, i, p)
         elif operation == "ATOMIC_ACK":
+            self._told(p, time_ns)
             transfer = self._find(p)
             self._acknowledge(p, time_ns, frame)
             if transfer is not None and transfer.operation in ATOMICS:
@@ -100,8 +102,6 @@ class Requests(Assembly):
         self.acked = upto
         self.ack_ns = time_ns
         self.ack_frame = frame
-        if self.trigger is not None and self.trigger.psn < upto:
-            self.trigger = None
         if self.ahead and self.expected < upto:
             self._skip(upto)
         self._settle()
@@ -274,7 +274,7 @@ class Requests(Assembly):
         self._attribute(event)
         value = wire.syndrome_value(syndrome)
         if kind == wire.RNR_NAK or value == wire.NAK_SEQUENCE_ERROR:
-            self.trigger = event
+            self._refuse(event)
             return
         self.dead = True
         transfer = self._find(p)

@@ -79,6 +79,10 @@ class Requester(SendQueue):
         self.asked_again: int | None = None  # a NAK for this PSN was obeyed
         self.cause: str | None = None  # of the repeat under way
         self.cause_counted = True
+        self.before: tuple[str | None, int] = (
+            None,
+            self.high,
+        )  # the repeat before, and what it would have sent next
 
     # -- sending
 
@@ -162,6 +166,10 @@ class Requester(SendQueue):
         if self.cause_counted or record is None or psn >= self.high:
             return
         self.cause_counted = True
+        cause_before, reached = self.before
+        if psn >= reached and self.cause in ("nak", "implied"):
+            self.cause = cause_before  # what was about to be sent again anyway needs no second reason
+            return
         if self.cause == "timeout":
             record.timeouts += 1
         elif self.cause == "nak":
@@ -333,6 +341,8 @@ class Requester(SendQueue):
         self._restart_timer(now)
 
     def _go_back(self, psn: int, cause: str) -> None:
+        if self.cause_counted:
+            self.before = self.cause, self.psn
         self.psn = psn
         self.cursor = 0
         while self.cursor < self.started and self.queue[self.cursor].last_psn < psn:

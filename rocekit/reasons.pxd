@@ -1,0 +1,37 @@
+# The types of reasons.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.ledger cimport Ledger
+from rocekit.rows cimport Rows
+from rocekit.transfers cimport Event, Transfer
+
+cdef int64_t _SLOT
+cdef int64_t BUSY_NS
+cdef int64_t BUSY_PACKETS
+
+@cython.locals(src=int64_t, since_ns=int64_t, k=Py_ssize_t, first=Py_ssize_t)
+cpdef int64_t _busy_since_ns(Rows r, Py_ssize_t i)
+
+
+cdef class Reasons(Ledger):
+    cdef public int64_t last_tx_ns
+    cdef public int64_t last_rx_ns
+    cdef public int64_t ack_ns
+    cdef public int64_t reaction_ns
+    cdef public int64_t run_ns
+    cdef public int64_t run_due_ns
+    cdef public int64_t run_high
+    cdef public int64_t shortest_timeout_ns
+    cdef public list refusals
+    cdef public int64_t[::1] _sent_psn
+    cdef public int64_t[::1] _sent_id
+    cdef public int64_t[::1] _sent_ns
+    cdef public int64_t[::1] _told_upto
+    cdef public int64_t[::1] _told_ns
+
+    @cython.locals(slot=int64_t)
+    cpdef _remember(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(slot=int64_t)
+    cpdef _told(self, int64_t upto, int64_t time_ns)

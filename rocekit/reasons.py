@@ -1,0 +1,245 @@
+"""Why a requester sends again: a refusal it obeys, an answer that passes one over, or a timer that runs out.
+
+A capture shows that a PSN comes again, not why. Each reason would have made the requester go back at a
+certain
+time: a NAK and an implied NAK at once (IBA Vol. 1, 9.7.5.1.1, 9.7.5.1.2), an RNR NAK after the wait that it
+asks for (9.7.5.2.8), the timer a local ACK timeout after it was last restarted (9.7.6.1.3). The reason is the
+one whose time is nearest. Any of them may be none: what the capture shows may have been lost behind it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Final
+
+from rocekit import wire
+from rocekit.ledger import NEEDS_ANSWER, Ledger
+from rocekit.transfers import Event
+
+if TYPE_CHECKING:
+    from rocekit.connections import Connection
+    from rocekit.ledger import Sink
+    from rocekit.rows import Rows
+
+#: Packets remembered of each direction: when they came, and with which IP identification.
+RING: Final = 64
+_SLOT: Final = RING - 1
+NEVER_NS: Final = 1 << 62
+#: A requester that was told to asks again sooner than this, where its timeout is not known.
+IMPLIED_NS: Final = 1_000_000
+#: Waits from here on may end an eighth early: a kernel counts them in ticks of up to 10 ms, and rounds down.
+#: Shorter ones, which no tick measures, are kept.
+TICKS_NS: Final = 2_000_000
+#: A sender whose packets follow each other this closely has no time for one that is due.
+BUSY_NS: Final = 5_000
+#: How many packets of a capture are looked back at to see it.
+BUSY_PACKETS: Final = 256
+#: What the capture shows reached the requester as a rule, so that its timer did not run out: for the timer to
+#: be the reason, its time must fit this much better.
+LIKELIER: Final = 4
+#: Refusals remembered that were not obeyed: they may still be on their way.
+REFUSALS: Final = 8
+
+
+def _early_ns(wait_ns: int) -> int:
+    """How much too early a wait may end."""
+    return wait_ns >> 3 if wait_ns >= TICKS_NS else 0
+
+
+def _busy_since_ns(r: Rows, i: int) -> int:
+    """Since when the sender of packet ``i`` has been sending without a pause, as far as a look back shows."""
+    src, since_ns = r.src[i], r.time_ns[i]
+    k, first = i - 1, max(0, i - BUSY_PACKETS)
+    while k >= first and since_ns - r.time_ns[k] <= BUSY_NS:
+        if r.src[k] == src:
+            since_ns = r.time_ns[k]
+        k -= 1
+    return since_ns
+
+
+class Reasons(Ledger):
+    """A ledger that knows what a requester was told, and when.
+
+    Attributes:
+        refusals: NAKs and RNR NAKs that the requester has not obeyed.
+        reaction_ns: the shortest time between such a refusal and the go-back that it asked for; 0 before the
+        first.
+        run_ns: when it last went back; run_due_ns: when it had the reason to, at the earliest; run_high: what
+        was ``high`` then.
+        last_rx_ns: the last answer's time; last_tx_ns: the last request's.
+        shortest_timeout_ns: the shortest wait seen that only a timer explains; 0 before the first.
+    """
+
+    def __init__(self, connection: Connection, side: int, sink: Sink, *, reliable: bool) -> None:
+        super().__init__(connection, side, sink, reliable=reliable)
+        self.last_tx_ns = 0
+        self.last_rx_ns = 0
+        self.ack_ns = 0
+        self.reaction_ns = 0
+        self.run_ns = 0
+        self.run_due_ns = 0
+        self.run_high = 0
+        self.shortest_timeout_ns = 0
+        self.refusals: list[Event] = []
+        self._sent_psn = array("q", [-1]) * RING
+        self._sent_id = array("q", [0]) * RING
+        self._sent_ns = array("q", [0]) * RING
+        self._told_upto = array("q", [-1]) * RING
+        self._told_ns = array("q", [0]) * RING
+
+    def _remember(self, r: Rows, i: int, p: int) -> None:
+        slot = p & _SLOT
+        self._sent_psn[slot] = p
+        self._sent_id[slot] = r.ip_id[i]
+        self._sent_ns[slot] = self.last_tx_ns = r.time_ns[i]
+
+    def _told(self, upto: int, time_ns: int) -> None:
+        """An answer came that passes over every READ and atomic below ``upto`` that has none."""
+        slot = upto & _SLOT
+        self._told_upto[slot] = upto
+        self._told_ns[slot] = self.last_rx_ns = time_ns
+
+    def _passed_over_ns(self, p: int) -> int:
+        """When an answer last passed over the READ or atomic at ``p`` after it was asked; 0: never.
+
+        Or over the one before: its own answer may have come before the requester got round to asking again,
+        which then began behind it.
+        """
+        slot = (p - 1) & _SLOT
+        answered = self._told_upto[slot] == p - 1 and self._told_ns[slot] > self.run_ns
+        for psn in (p, p - 1) if answered else (p,):
+            transfer = self._find(psn)
+            if transfer is not None and transfer.operation in NEEDS_ANSWER:
+                latest_ns = self._latest_answer_ns(psn)
+                if latest_ns > transfer.first_ns:
+                    return latest_ns
+        return 0
+
+    def _latest_answer_ns(self, p: int) -> int:
+        """When the last answer came that says something of more than PSN ``p``."""
+        latest_ns = 0
+        for slot in range(RING):
+            if self._told_upto[slot] > p:
+                latest_ns = max(latest_ns, self._told_ns[slot])
+        return latest_ns
+
+    def _refuse(self, refusal: Event) -> None:
+        """The responder wants something again."""
+        if len(self.refusals) >= REFUSALS:
+            del self.refusals[0]
+        self.refusals.append(refusal)
+
+    def _refusal_of(self, p: int) -> Event | None:
+        """A refusal that stands and makes the requester go back to ``p`` or further."""
+        return next((e for e in self.refusals if self.acked <= e.psn <= p), None)
+
+    def _cause(self, r: Rows, i: int, p: int) -> tuple[str, int]:
+        """Why the requester goes back to PSN ``p`` with packet ``i``, and when its wait for that began."""
+        time_ns = r.time_ns[i]
+        code_known = self.connection.negotiated[self.side].ack_timeout is not None
+        busy_ns = max(_busy_since_ns(r, i), self.last_tx_ns) if code_known else time_ns
+        quick = code_known or time_ns - max(self.last_tx_ns, self.last_rx_ns) <= IMPLIED_NS
+        cause, since_ns = "", self.last_tx_ns
+        obeyed, off_ns = self._nearest_refusal(p, quick, busy_ns, time_ns)
+        if obeyed is not None:
+            cause, since_ns = "nak" if obeyed.kind == "nak" else "rnr", obeyed.time_ns
+        passed_ns = self._passed_over_ns(p) if quick else 0
+        passed_off_ns = self._off_ns(passed_ns, busy_ns, time_ns) if passed_ns else NEVER_NS
+        if passed_off_ns < off_ns:
+            cause, since_ns, off_ns, obeyed = "implied_nak", self.last_tx_ns, passed_off_ns, None
+        timeout_ns = self._timeout_ns()
+        if timeout_ns:
+            timer_off_ns = self._timer_off_ns(p, busy_ns, time_ns, timeout_ns)
+            if timer_off_ns < NEVER_NS and (not cause or timer_off_ns * LIKELIER < off_ns):
+                cause, since_ns, obeyed = "timeout", self.last_tx_ns, None
+        if not cause:
+            cause = "timeout"
+            quiet_ns = time_ns - self._last_sent_ns(p)
+            if not self.shortest_timeout_ns or quiet_ns < self.shortest_timeout_ns:
+                self.shortest_timeout_ns = quiet_ns
+        self._goes_back(cause, obeyed, busy_ns, time_ns)
+        if not code_known:
+            self.refusals.clear()
+        return cause, since_ns
+
+    def _nearest_refusal(self, p: int, quick: bool, busy_ns: int, time_ns: int) -> tuple[Event | None, int]:
+        """The refusal to obey which the requester most likely goes back to ``p``, and how far off it is."""
+        nearest: Event | None = None
+        nearest_ns = NEVER_NS
+        for refusal in self.refusals:
+            if refusal.psn > p or not (quick or refusal.psn >= self.acked):
+                continue
+            wait_ns = self._wait_ns(refusal)
+            due_ns = refusal.time_ns + wait_ns
+            is_due = time_ns >= due_ns - _early_ns(wait_ns)
+            off_ns = self._off_ns(due_ns, busy_ns, time_ns) if is_due else NEVER_NS
+            if nearest is None or off_ns <= nearest_ns:
+                nearest, nearest_ns = refusal, off_ns
+        return nearest, nearest_ns
+
+    def _goes_back(self, cause: str, obeyed: Event | None, busy_ns: int, time_ns: int) -> None:
+        """Note when the timer started anew, and how quick the requester is."""
+        self.run_ns, self.run_high = time_ns, self.high
+        self.run_due_ns = time_ns if cause == "rnr" else busy_ns
+        if obeyed is None:
+            return
+        due_ns = obeyed.time_ns + self._wait_ns(obeyed)
+        if cause == "nak":
+            self.run_due_ns = max(busy_ns, due_ns)
+        if time_ns > due_ns and (not self.reaction_ns or time_ns - due_ns < self.reaction_ns):
+            self.reaction_ns = time_ns - due_ns
+        del self.refusals[: self.refusals.index(obeyed) + 1]
+
+    def _off_ns(self, told_ns: int, busy_ns: int, time_ns: int) -> int:
+        """How far what the requester was told lies from the time at which it went back.
+
+        That was when the packet was sent, or before, since when the sender has been busy; and it was told
+        some time before it could react.
+        """
+        return max(busy_ns - told_ns - self.reaction_ns, told_ns - time_ns, 0)
+
+    def _wait_ns(self, refusal: Event) -> int:
+        """How long the requester waits after a refusal before it obeys."""
+        if refusal.kind == "nak":
+            return 0
+        if refusal.psn < self.acked:  # it was taken after all: there is nothing to wait for
+            return min(self._asked_ns(refusal), max(0, self.ack_ns - refusal.time_ns))
+        return self._asked_ns(refusal)
+
+    @staticmethod
+    def _asked_ns(refusal: Event) -> int:
+        return wire.RNR_TIMER_US[wire.syndrome_value(refusal.syndrome or 0)] * 1000
+
+    def _last_sent_ns(self, p: int) -> int:
+        """When PSN ``p`` was last sent, as far back as is remembered."""
+        slot = p & _SLOT
+        return self._sent_ns[slot] if self._sent_psn[slot] == p else self.last_tx_ns
+
+    def _timeout_ns(self) -> int:
+        """The requester's local ACK timeout: negotiated, else the shortest one seen; 0 when not known."""
+        code = self.connection.negotiated[self.side].ack_timeout
+        if code is None:
+            return self.shortest_timeout_ns
+        timeout_us = wire.local_ack_timeout_us(code)
+        return NEVER_NS if timeout_us is None else int(timeout_us * 1000)
+
+    def _timer_off_ns(self, p: int, busy_ns: int, time_ns: int, timeout_ns: int) -> int:
+        """How far from the go-back the timer may have run out; ``NEVER_NS``: it cannot have.
+
+        It starts when the requester goes back, when something is acknowledged, and when ``p`` is sent and
+        nothing else is on its way. Which of the acknowledgements reached it is not known: one that leaves no
+        time for the timer to run out did not.
+        """
+        transfer = self._find(p)
+        sent_ns = self._last_sent_ns(p if transfer is None or not transfer.is_read else transfer.first_psn)
+        again = p < self.run_high
+        earliest_ns = self.run_due_ns if again else sent_ns
+        latest_ns = time_ns - timeout_ns + _early_ns(timeout_ns)
+        off_ns = NEVER_NS
+        if again and earliest_ns <= latest_ns:
+            off_ns = max(busy_ns - self.run_ns - timeout_ns, 0)
+        for start_ns in (sent_ns, self.ack_ns, self.last_rx_ns):
+            if earliest_ns <= start_ns <= latest_ns:
+                due_ns = start_ns + timeout_ns
+                off_ns = min(off_ns, max(busy_ns - due_ns, due_ns - time_ns, 0))
+        return off_ns

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "rocekit/1"
 JOURNAL_SUFFIX: Final = ".journal.jsonl"
-_CAPTURE_SUFFIXES: Final = (".gz", ".zst", ".pcapng", ".pcap", ".cap")
+CAPTURE_SUFFIXES: Final = (".gz", ".zst", ".pcapng", ".pcap", ".cap")
 
 T = TypeVar("T")
 Progress = Callable[[CaptureReader], None]
@@ -258,7 +258,7 @@ def find_journals(capture: str | Path) -> list[Path]:
     """The journals beside ``x.pcapng``: ``x.journal.jsonl`` and ``x.NAME.journal.jsonl``."""
     path = Path(capture)
     stem = path.name
-    for suffix in _CAPTURE_SUFFIXES:
+    for suffix in CAPTURE_SUFFIXES:
         stem = stem.removesuffix(suffix)
     if str(capture) == "-" or not path.parent.is_dir() or not stem:
         return []

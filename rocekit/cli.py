@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "report": "rocekit.commands.report",
     "replay": "rocekit.commands.replay",
     "rules": "rocekit.commands.rules",
+    "slice": "rocekit.commands.slice",
     "stats": "rocekit.commands.stats",
     "topology": "rocekit.commands.topology",
     "top": "rocekit.commands.top",

@@ -66,12 +66,14 @@ class Correlation:
         bound: the connection and side that each QP of the journal is.
         clocks: by host.
         cm_events: the programs' CM events, beside the messages that caused them.
+        journal: what all this comes from.
     """
 
     programs: Programs
     bound: dict[int, tuple[Connection, int]] = field(default_factory=dict)
     clocks: dict[str, Clock] = field(default_factory=dict)
     cm_events: list[PlacedEvent] = field(default_factory=list)
+    journal: Journal | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         return f"<Correlation: work_requests={len(self.work_requests)} unmatched={len(self.unmatched)}>"
@@ -183,7 +185,7 @@ def correlate(
     exchanges: Sequence[Exchange] = (),
 ) -> Correlation:
     """Match a journal's work requests and completions to transfers; sets ``wr`` and ``wc`` of those."""
-    correlation = Correlation(read_programs(journal))
+    correlation = Correlation(read_programs(journal), journal=journal)
     sent: dict[tuple[int, int], list[Transfer]] = {}
     for transfer in transfers:
         sent.setdefault((transfer.connection.id, transfer.side), []).append(transfer)

@@ -21,8 +21,8 @@ from rocekit.link import address_text
 if TYPE_CHECKING:
     from rocekit.frames import FrameBatch
 
-_PINGPONG: Final = re.compile(rb"[0-9a-f]{4}:([0-9a-f]{6}):([0-9a-f]{6}):([0-9a-f]{32})(?![0-9a-f:])")
-_PERFTEST: Final = re.compile(
+PINGPONG: Final = re.compile(rb"[0-9a-f]{4}:([0-9a-f]{6}):([0-9a-f]{6}):([0-9a-f]{32})(?![0-9a-f:])")
+PERFTEST: Final = re.compile(
     rb"[0-9a-f]{4}:[0-9a-f]{4}:([0-9a-f]{6}):([0-9a-f]{6}):"
     rb"([0-9a-f]{8}):([0-9a-f]{16}):((?:[0-9a-f]{2}:){16})"
 )
@@ -50,11 +50,11 @@ class Offer:
 
 def parse_offer(text: bytes) -> Offer | None:
     """The message in ``text``, if there is one."""
-    match = _PERFTEST.search(text)
+    match = PERFTEST.search(text)
     if match is not None:
         qpn, psn, rkey, va, gid = match.groups()
         return Offer(_gid(gid.replace(b":", b"")), int(qpn, 16), int(psn, 16), int(rkey, 16), int(va, 16))
-    match = _PINGPONG.search(text)
+    match = PINGPONG.search(text)
     if match is not None:
         qpn, psn, gid = match.groups()
         return Offer(_gid(gid), int(qpn, 16), int(psn, 16))

@@ -214,6 +214,12 @@ def _empty() -> Network:
     return _grh(np.empty(0, np.uint8), frames)
 
 
+def network_layer(batch: FrameBatch) -> tuple[Ints, Ints]:
+    """Where each frame's network layer begins, and its EtherType (0: none, or cut before it)."""
+    frames, ethertype = _network_layer(batch)
+    return frames.start, ethertype
+
+
 def _network_layer(batch: FrameBatch) -> tuple[_Frames, Ints]:
     """Where each frame's network layer begins, and its EtherType (0: none, or cut before it)."""
     offset, limit = batch.offset, batch.offset + batch.caplen

@@ -71,6 +71,8 @@ class Requests(Assembly):
             self._read_response(r, i, p)
         elif operation == "ATOMIC_ACK":
             self._told(p, time_ns)
+            if self.ahead and p >= self.expected:
+                self._answered_ahead(p, time_ns, frame)
             transfer = self._find(p)
             self._acknowledge(p, time_ns, frame)
             if transfer is not None and transfer.operation in ATOMICS:
@@ -172,6 +174,8 @@ class Requests(Assembly):
         opcode = r.opcode[i]
         if self.open_read is not None:
             self._size_by_response(self.open_read, r, i, p)
+        if self.ahead and p >= self.expected:
+            self._answered_ahead(p, r.time_ns[i], r.frame[i])
         transfer = self._find(p) or self._orphan_before(p, opcode)
         if transfer is None or transfer.operation not in NEEDS_ANSWER:
             if transfer is None and p >= self.expected and not self.ahead:
@@ -224,6 +228,15 @@ class Requests(Assembly):
         """Whether the network doubled a response: an unprovoked copy of one just seen."""
         slot = p & (RING - 1)
         return self._answer_psn[slot] == p and r.ip_id[i] != 0 and self._answer_id[slot] == r.ip_id[i]
+
+    def _answered_ahead(self, p: int, time_ns: int, frame: int) -> None:
+        """An answer to a READ or atomic behind a hole: all before it arrived, the capture only missed it.
+
+        A responder executes requests in order (9.5), so that an answer acknowledges what lies before it.
+        """
+        asked = max((q for q in self.ahead if q <= p), default=-1)
+        if asked >= 0 and OPERATION[self._opcode_ahead(asked)] in NEEDS_ANSWER:
+            self._acknowledge(asked, time_ns, frame)
 
     def _size_by_response(self, open_read: Transfer, r: Rows, i: int, p: int) -> None:
         """Learn from a response how many PSNs the open READ takes.

@@ -443,3 +443,19 @@ def test_a_uc_message_that_lost_a_packet_is_incomplete_and_the_next_one_whole() 
     assert told.transfers[0].endswith(": incomplete")
     assert told.transfers[-1] == "a SEND 8 64 bytes: sent"
     assert "5..7" in told.transfers[0]
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer", "told_as"),
+    [
+        ("RC_RDMA_READ_REQUEST 9 64", "RC_RDMA_READ_RESPONSE_ONLY 9 64", "a READ 9 64 bytes: acked"),
+        ("RC_FETCH_ADD 9", "RC_ATOMIC_ACKNOWLEDGE 9", "a FETCH_ADD 9 8 bytes: acked"),
+    ],
+)
+def test_an_answer_shows_that_the_capture_only_missed_what_came_before_its_request(
+    request_: str, answer: str, told_as: str
+) -> None:
+    story = Story().connect(5, 900).lines(f"a {request_}\nb {answer}")
+    told = story.track()
+    assert told.transfers == [told_as]
+    assert told.missed == ["5..8"]

@@ -1,0 +1,135 @@
+"""``rocekit slice``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocekit.commands import FILE, journal_option
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+
+_NUMBER = click.IntRange(min=0)
+
+
+@click.command()
+@click.argument("file", type=FILE, metavar="IN")
+@click.argument("out", type=FILE, metavar="OUT.pcapng")
+@click.option(
+    "--connection", "connections", type=_NUMBER, multiple=True, metavar="N", help="This connection."
+)
+@click.option(
+    "--transfer",
+    "transfers",
+    type=_NUMBER,
+    multiple=True,
+    metavar="N",
+    help="This transfer, what made it repeat, and what answered it.",
+)
+@click.option(
+    "--finding", "findings", multiple=True, metavar="RULE", help="The connections that this finding tells of."
+)
+@click.option(
+    "--from", "begin", metavar="TIME", help="From this time on: seconds of the capture, 250ms, or UTC."
+)
+@click.option("--to", "end", metavar="TIME", help="Up to this time.")
+@click.option("--headers-only", is_flag=True, help="Leave out payloads; wire lengths stay.")
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Replace addresses, keys, GUIDs, private data and payload, the same ones alike, everywhere.",
+)
+@journal_option
+def command(
+    file: Path,
+    out: Path,
+    connections: tuple[int, ...],
+    transfers: tuple[int, ...],
+    findings: tuple[str, ...],
+    begin: str | None,
+    end: str | None,
+    headers_only: bool,
+    redact: bool,
+    journal: tuple[Path, ...],
+) -> None:
+    """Cut a story out of a capture, with its journal beside it (OUT.journal.jsonl).
+
+    Numbers are those of `rocekit analyze`. With a connection's packets go its CM messages, the TCP exchange
+    in which programs told each other its QPs, and pause frames of that time; other frames that are no RoCE
+    stay behind. Given without a choice, all RoCE packets are taken.
+
+    --redact replaces MAC and IP addresses, GIDs, GUIDs, rkeys, lkeys, Q_Keys, memory addresses, immediates,
+    atomics' operands, host names and private data, and fills payloads with zeros, in packets, CM messages and
+    journal alike, so that the analysis stays the same. Checksums and ICRCs are made right again; wrong ones
+    stay wrong. Comments are dropped.
+
+    \b
+    Example:
+      rocekit slice x.pcapng story.pcapng --transfer 16
+      rocekit slice x.pcapng ticket.pcapng --finding loss --redact
+      rocekit slice x.pcapng minute.pcapng --from 60 --to 120 --headers-only
+    """
+    from rocekit.commands.shared import fail_on_damage, load
+    from rocekit.errors import RocekitError
+    from rocekit.outputs import check_output
+    from rocekit.redact import Redactor
+    from rocekit.report.units import plural
+    from rocekit.slicing import Choice, cut, journal_beside, originals
+
+    if not (connections or transfers or findings or begin or end or headers_only or redact):
+        raise click.UsageError(
+            "say what to cut out: --connection, --transfer, --finding, --from, --to, --redact"
+        )
+    if str(file) == "-":
+        raise RocekitError("slice reads its capture twice, which standard input cannot be: save it to a file")
+    check_output(out, [file, *journal])
+    if str(out) != "-":
+        check_output(journal_beside(out), [file, *journal])
+    analysis = load([file], journal)
+    choice = Choice(
+        connections, transfers, findings, _time(begin, "--from", analysis), _time(end, "--to", analysis)
+    )
+    redactor = Redactor(taken=originals(analysis)) if redact else None
+    done = cut(analysis, out, choice, headers_only=headers_only, redactor=redactor)
+    to_stdout = str(out) == "-"
+    words = [f"{out}: {done.frames:,} of {plural(analysis.capture.counts.frames, 'frame')}"]
+    if done.left_out:
+        words.append(f"{done.left_out:,} that are no RoCE left out")
+    if done.wrong_icrcs:
+        words.append(f"comments on {done.wrong_icrcs:,} whose ICRC was wrong")
+    click.echo(", ".join(words), err=to_stdout)
+    if done.journal is not None:
+        click.echo(f"{done.journal}: {plural(done.events, 'event')}", err=to_stdout)
+    fail_on_damage(analysis)
+
+
+def _time(text: str | None, option: str, analysis: Analysis) -> int | None:
+    """A time on the capture's clock: seconds since its first frame, with or without a unit, or UTC."""
+    from datetime import UTC, datetime
+
+    if text is None:
+        return None
+    units = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
+    number, unit = text, 10**9
+    for name, ns in units.items():
+        if text.endswith(name):
+            number, unit = text.removesuffix(name), ns
+            break
+    try:
+        return (analysis.capture.first_ns or 0) + round(float(number) * unit)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no time: say seconds since the first frame (1.5, 250ms) or UTC "
+            "(2026-11-20T16:08:43.9)",
+            param_hint=option,
+        ) from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    whole = moment.replace(microsecond=0)
+    return int(whole.timestamp()) * 10**9 + moment.microsecond * 1000

@@ -1,0 +1,332 @@
+"""A story cut out of a capture: its packets, what connected its QPs, and its part of the journal.
+
+What is cut out is a capture like any other. It keeps the times, lengths and link types of its frames; only
+frame numbers begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit import link, wire
+from rocekit.analysis import CAPTURE_SUFFIXES, JOURNAL_SUFFIX
+from rocekit.capture import open_capture
+from rocekit.decode import Decoder, Packets
+from rocekit.errors import CaptureError, RocekitError
+from rocekit.handshake import parse_offer
+from rocekit.journal import JournalWriter
+from rocekit.outputs import check_output
+from rocekit.packet_stories import CM, IGNORED, PacketStories, packet_stories
+from rocekit.packets import HEADERS_BYTES, ICRC_INVALID
+from rocekit.pcapng_write import PcapngWriter
+from rocekit.redact import Redactor
+from rocekit.redact_frames import redact_batch
+from rocekit.redact_journal import redact_event
+from rocekit.slice_journal import slice_journal
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+    from rocekit.frames import FrameBatch
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+_LONGEST_OFFER: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to cut out; what is given several times is put together, times limit all of it.
+
+    Attributes:
+        connections, transfers: by id; findings: by rule.
+        from_ns, to_ns: times on the capture's clock, both included; None: no limit.
+    """
+
+    connections: tuple[int, ...] = ()
+    transfers: tuple[int, ...] = ()
+    findings: tuple[str, ...] = ()
+    from_ns: int | None = None
+    to_ns: int | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether it limits nothing: then only what is no RoCE is left out."""
+        return not (self.connections or self.transfers or self.findings) and not self.timed
+
+    @property
+    def timed(self) -> bool:
+        return self.from_ns is not None or self.to_ns is not None
+
+
+@dataclass(slots=True)
+class Slice:
+    """What was written.
+
+    Attributes:
+        frames: how many; sources: their numbers in the capture that they come from.
+        journal: the journal's path, None where there is none; events: how many it has.
+        other_frames: TCP exchanges of QP numbers and pause frames among ``frames``.
+        left_out: frames that are no RoCE and not part of the story.
+        wrong_icrcs: frames whose ICRC was wrong, which cannot be seen any more without their payload.
+    """
+
+    frames: int = 0
+    sources: list[int] = field(default_factory=list)
+    journal: Path | None = None
+    events: int = 0
+    other_frames: int = 0
+    left_out: int = 0
+    wrong_icrcs: int = 0
+
+
+def journal_beside(out: str | Path) -> Path:
+    """Where the journal of a capture is found by itself: ``x.journal.jsonl`` beside ``x.pcapng``."""
+    path = Path(out)
+    stem = path.name
+    for suffix in CAPTURE_SUFFIXES:
+        stem = stem.removesuffix(suffix)
+    return path.parent / f"{stem}{JOURNAL_SUFFIX}"
+
+
+def cut(
+    analysis: Analysis,
+    out: str | Path,
+    choice: Choice,
+    *,
+    headers_only: bool = False,
+    redactor: Redactor | None = None,
+) -> Slice:
+    """Write a part of an analysis' capture, and of its journal beside it.
+
+    Args:
+        analysis: of one capture, with all its transfers.
+        out: the pcapng file; ``"-"`` is standard output, which takes no journal.
+        headers_only: leave out payloads, except the CM's; frames keep the length they had on the wire.
+        redactor: replaces addresses, keys and payload; see ``rocekit.redact``.
+
+    Raises:
+        CaptureError: ``out`` cannot be written, or nothing is left to write.
+        RocekitError: there is no such connection, transfer or finding; ``out`` is the capture itself.
+        ValueError: the analysis is of several captures, or of standard input.
+    """
+    files = analysis.capture.files
+    if len(files) != 1 or files[0] == "-":
+        raise ValueError("a capture is sliced by reading it again: give one file")
+    check_output(out, files)
+    stories = packet_stories(analysis)
+    selected = _select(stories, choice)
+    if not selected.any():
+        raise CaptureError("no RoCE packets are in that part of it", file=files[0])
+    done = Slice()
+    _write(analysis, stories, selected, out, choice, done, headers_only, redactor)
+    if analysis.journal is not None and str(out) != "-":
+        whole = _whole(stories, selected)
+        events = slice_journal(stories, selected, everything=choice.everything, whole=whole)
+        if redactor is not None:
+            events = [redact_event(event, redactor) for event in events]
+        done.journal, done.events = journal_beside(out), len(events)
+        with JournalWriter(done.journal) as writer:
+            for event in events:
+                writer.write_event(event)
+    return done
+
+
+def originals(analysis: Analysis) -> Iterable[str]:
+    """The IP addresses that an analysis knows of, so that no redaction uses one of them."""
+    for connection in analysis.connections:
+        yield from (ip for ip in connection.ips if ip is not None)
+    for record in analysis.cm:
+        yield from (record.src, record.dst)
+        yield from (str(v) for v in (record.cm.ip_cm or {}).values() if isinstance(v, str))
+        yield from (v for v in record.cm.fields.values() if isinstance(v, str))
+    if analysis.journal is not None:
+        programs = analysis.journal.programs
+        for qp in programs.qps:
+            yield from qp.addresses
+            yield from (str(v) for k, v in qp.attributes.items() if k in ("local_ip", "dest_ip", "dest_gid"))
+        for event in programs.cm_events:
+            yield from (str(v) for k, v in event.fields.items() if k in ("local_ip", "remote_ip"))
+
+
+# ---------------------------------------------------------------------- which packets
+
+
+def _select(stories: PacketStories, choice: Choice) -> Bools:
+    """Which packets, a value a row."""
+    p = stories.packets
+    selected = np.full(len(p), not (choice.connections or choice.transfers or choice.findings))
+    for number in choice.connections:
+        _known(number, len(stories.analysis.connections), "connection")
+        selected |= stories.connection == number
+    for number in choice.transfers:
+        _known(number, len(stories.analysis.transfers), "transfer")
+        selected |= _of_transfer(stories, number)
+    for rule in choice.findings:
+        selected |= _of_finding(stories, rule)
+    if choice.timed:
+        first = choice.from_ns if choice.from_ns is not None else -(1 << 62)
+        last = choice.to_ns if choice.to_ns is not None else 1 << 62
+        selected &= (p.time_ns >= first) & (p.time_ns <= last)
+    if selected.any():
+        used = np.zeros(len(stories.analysis.connections) + 1, np.bool_)
+        used[stories.connection[selected]] = True
+        used[-1] = False
+        selected |= (stories.role == CM) & used[stories.connection]
+    return selected
+
+
+def _known(number: int, count: int, what: str) -> None:
+    if not 0 <= number < count:
+        have = f"there are {count}, counted from 0" if count else "there is none"
+        raise RocekitError(f"no {what} {number}: {have}; `rocekit analyze --all` lists them")
+
+
+def _of_transfer(stories: PacketStories, number: int) -> Bools:
+    """A transfer's packets, what made it repeat them, and what acknowledged it."""
+    transfer = stories.analysis.transfers[number]
+    mine = stories.transfer == number
+    frames = [transfer.first_frame, transfer.last_frame]
+    frames += [] if transfer.acked_frame is None else [transfer.acked_frame]
+    for event in transfer.events:
+        frames += [event.frame, event.last_frame, event.answer_frame]
+    rows = stories.rows_of([frame for frame in frames if frame])
+    causes = stories.cause_row[mine]
+    mine[rows[rows >= 0]] = True
+    mine[causes[causes >= 0]] = True
+    return mine
+
+
+def _of_finding(stories: PacketStories, rule: str) -> Bools:
+    """What a finding tells of: its connections from its first packet to its last, or its frames alone."""
+    analysis = stories.analysis
+    found = [finding for finding in analysis.findings if finding.rule == rule]
+    if not found:
+        rules = ", ".join(dict.fromkeys(f.rule for f in analysis.findings))
+        have = f"it has {rules}" if rules else "it has none"
+        raise RocekitError(f"no finding {rule} in this capture: {have}")
+    selected = np.zeros(len(stories), np.bool_)
+    for finding in found:
+        rows = stories.rows_of(list(finding.frames))
+        rows = rows[rows >= 0]
+        selected[rows] = True
+        numbers = set(stories.connection[rows].tolist()) - {-1}
+        if finding.connection is not None:
+            numbers.add(finding.connection.id)
+        for number in numbers:
+            selected |= stories.connection == number
+    return selected
+
+
+def _whole(stories: PacketStories, selected: Bools) -> bool:
+    """Whether the connections that are cut out are there from their first packet to their last."""
+    used = np.unique(stories.connection[selected])
+    return bool(selected[np.isin(stories.connection, used[used >= 0])].all())
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def _write(
+    analysis: Analysis,
+    stories: PacketStories,
+    selected: Bools,
+    out: str | Path,
+    choice: Choice,
+    done: Slice,
+    headers_only: bool,
+    redactor: Redactor | None,
+) -> None:
+    """Read the capture again and write what was chosen of it."""
+    wanted = stories.packets.frame[selected]
+    ends = _ends(stories, selected)
+    ignored = stories.packets.frame[stories.role == IGNORED]
+    times = stories.packets.time_ns[selected]
+    first, last = int(times.min()), int(times.max())
+    decoder = Decoder()
+    with open_capture(analysis.capture.files[0]) as reader, PcapngWriter(out) as writer:
+        for batch in reader:
+            packets = decoder.decode(batch)
+            rows = np.flatnonzero(np.isin(batch.number, wanted))
+            others = _offers(batch, decoder.others, ends, choice.everything)
+            others += _pauses(batch, decoder.others, first, last)
+            done.other_frames += len(others)
+            done.left_out += len(decoder.others) - len(others)
+            keep = np.union1d(rows, np.array(others, np.int64))
+            if not len(keep):
+                continue
+            done.sources += batch.number[keep].tolist()
+            wrong = np.zeros(len(batch), np.bool_)
+            own = np.searchsorted(batch.number, packets.frame)
+            wrong[own] = packets.icrc_state == ICRC_INVALID
+            caplen = _headers(batch, packets, own) if headers_only else batch.caplen
+            comments = [list(reader.comments.get(n, ())) for n in batch.number[keep].tolist()]
+            if redactor is not None:
+                comments = [[] for _ in comments]
+                batch = redact_batch(batch, packets, others, redactor, np.isin(packets.frame, ignored))
+            if headers_only:
+                done.wrong_icrcs += int(wrong[keep].sum())
+                for place in np.flatnonzero(wrong[keep]).tolist():
+                    comments[place].append("the ICRC was wrong before the payload was left out")
+            writer.write_batch(_take(replace(batch, caplen=caplen), keep), comments)
+        if reader.dropped is not None and choice.everything:
+            writer.write_statistics(reader.frames, reader.dropped)
+        done.frames = writer.frames
+
+
+def _take(batch: FrameBatch, rows: Ints) -> FrameBatch:
+    names = ("offset", "caplen", "wirelen", "time_ns", "number", "linktype")
+    return replace(batch, **{name: getattr(batch, name)[rows] for name in names})
+
+
+def _ends(stories: PacketStories, selected: Bools) -> set[tuple[str | None, int | None]]:
+    """The ends of the chosen connections: address and QPN."""
+    used = np.unique(stories.connection[selected])
+    chosen = [stories.analysis.connections[i] for i in used[used >= 0].tolist()]
+    return {(c.ips[side], c.qpns[side]) for c in chosen for side in (0, 1)}
+
+
+def _offers(
+    batch: FrameBatch, others: Ints, ends: set[tuple[str | None, int | None]], every: bool
+) -> list[int]:
+    """The frames in which programs tell each other the QPs of the chosen connections."""
+    found = []
+    for i in others[batch.caplen[others] <= _LONGEST_OFFER].tolist():
+        offer = parse_offer(batch.frame(i))
+        if offer is not None and (every or (offer.ip, offer.qpn) in ends):
+            found.append(i)
+    return found
+
+
+def _pauses(batch: FrameBatch, others: Ints, first: int, last: int) -> list[int]:
+    """The PAUSE and PFC frames between the first packet and the last."""
+    if not len(others):
+        return []
+    _, ethertypes = link.network_layer(batch)
+    inside = (batch.time_ns[others] >= first) & (batch.time_ns[others] <= last)
+    pauses: list[int] = others[inside & (ethertypes[others] == link.ETHERTYPE_MAC_CONTROL)].tolist()
+    return pauses
+
+
+def _headers(batch: FrameBatch, packets: Packets, own: Ints) -> Ints:
+    """Captured lengths without payloads: frames of packets end with their last header, MADs stay whole."""
+    network = link.find_roce(batch)
+    caplen = batch.caplen.copy()
+    mads = np.isin(packets.dest_qpn, wire.MAD_QPNS)
+    length = network.bth + HEADERS_BYTES[packets.opcode] - batch.offset[own]
+    caplen[own] = np.where(mads, caplen[own], np.minimum(caplen[own], length))
+    return caplen
+
+
+def describe_choice(choice: Choice) -> Sequence[str]:
+    """What was chosen, for people."""
+    words = [f"connection {n}" for n in choice.connections]
+    words += [f"transfer {n}" for n in choice.transfers]
+    words += [f"finding {rule}" for rule in choice.findings]
+    return words or ["all RoCE packets"]

@@ -23,7 +23,7 @@ TWO = {"cd": (("10.0.0.3", 0x13), ("10.0.0.4", 0x14))}
 ARP = b"\xff" * 6 + b"\x9a\x01\x02\x03\x04\x05\x08\x06" + bytes(46)
 
 
-def run(*args: str | Path) -> Result:
+def run(*args: str | Path | int) -> Result:
     return CliRunner().invoke(cli.rocekit, ["slice", *map(str, args)])
 
 

@@ -70,7 +70,7 @@ def command(
     Example:
       rocekit slice x.pcapng story.pcapng --transfer 16
       rocekit slice x.pcapng ticket.pcapng --finding loss --redact
-      rocekit slice x.pcapng minute.pcapng --from 60 --to 120 --headers-only
+      rocekit slice x.pcapng start.pcapng --to 100ms --headers-only
     """
     from rocekit.commands.shared import fail_on_damage, load
     from rocekit.errors import RocekitError

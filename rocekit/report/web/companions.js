@@ -10,6 +10,18 @@ function rateTicks(splits) {
 }
 const upwards = (u, min, max) => [0, max > 0 ? max * 1.1 : 1];
 
+// Round numbers between two, for a logarithmic axis: few enough to be read.
+function decades(min, max) {
+  for (const steps of [[1, 2, 5], [1, 3], [1]]) {
+    const found = [];
+    for (let power = Math.floor(Math.log10(min)); power <= Math.log10(max); power++) {
+      for (const step of steps) { const value = step * 10 ** power; if (value >= min && value <= max) found.push(value); }
+    }
+    if (found.length <= 5) return found;
+  }
+  return [10 ** Math.ceil(Math.log10(min)), 10 ** Math.floor(Math.log10(max))];
+}
+
 const COMPANIONS = [
   {
     title: "Payload rate",
@@ -18,6 +30,7 @@ const COMPANIONS = [
     y: [{ values: (u, splits) => rateTicks(splits) }],
     series: (c) => [{ stroke: c.round2, width: 1.4, paths: STEPPED, points: { show: false } }, { stroke: c["good-line"], width: 1.6, paths: STEPPED, points: { show: false } }],
     scales: { y: { range: upwards } },
+    coarse: true,
     data: (timeline, bins) => [rates(timeline, bins, timeline.model.sumBytes), rates(timeline, bins, timeline.model.sumOnce)],
     words: (timeline, width) => `averaged over ${duration(width)}`,
   },
@@ -37,7 +50,7 @@ const COMPANIONS = [
     title: "Acknowledgement round-trip",
     wanted: (timeline) => { const rtt = timeline.model.columns.rtt; for (let i = timeline.from; i < timeline.until; i++) if (rtt[i] >= 0) return true; return false; },
     keys: [["packet to its answer, where it was sent once", "ack"]],
-    y: [{ values: (u, splits) => splits.map((v) => v === null ? "" : duration(v).replace(/\.0+ /, " ")) }],
+    y: [{ splits: (u, axis, min, max) => decades(min, max), filter: (u, splits) => splits, values: (u, splits) => splits.map((v) => duration(v).replace(/\.0+ /, " ")) }],
     series: () => [{ show: true, paths: () => null, points: { show: false } }],
     scales: { y: { distr: 3, range: (u) => u.rttRange ?? [1e3, 1e6] } },
     data: (timeline, bins) => [bins.map(() => null)],
@@ -75,6 +88,7 @@ const COMPANIONS = [
       { stroke: c.ce, width: 1.6, paths: STEPPED, points: { show: false }, scale: "y" },
       { stroke: c.soft, width: 1.2, paths: STEPPED, points: { show: false }, scale: "rate" }],
     scales: { y: { range: upwards }, rate: { range: upwards } },
+    coarse: true,
     data: (timeline, bins) => [cnps(timeline, bins), counts(timeline, bins, timeline.model.sumCe), rates(timeline, bins, timeline.model.sumBytes)],
     words: (timeline, width) => `counted over ${duration(width)}`,
   },
@@ -144,13 +158,12 @@ class Companion {
 
   draw() {
     const { timeline, kind, plot } = this, [min, max] = timeline.view;
-    const count = Math.max(40, Math.floor(timeline.width() / 4)), width = (max - min) / count;
-    if (timeline.binsView !== timeline.view) {
-      timeline.binsView = timeline.view;
-      timeline.binTimes = Array.from({ length: count }, (_, k) => min + k * width);
-    }
+    const fine = Math.max(40, Math.floor(timeline.width() / 4));
+    // A rate over less than a packet's time says nothing.
+    const count = kind.coarse ? Math.max(24, Math.min(fine, (timeline.high - timeline.low) >> 1)) : fine;
+    const width = (max - min) / count, bins = Array.from({ length: count }, (_, k) => min + k * width);
     kind.prepare?.(plot, timeline);
-    plot.setData([timeline.binTimes, ...kind.data(timeline, timeline.binTimes)], true);
+    plot.setData([bins, ...kind.data(timeline, bins)], true);
     this.note.textContent = kind.words(timeline, width);
   }
 }

@@ -34,6 +34,15 @@ function cross(ctx, x, y, r, colour, width) {
   ctx.beginPath(); ctx.moveTo(x - r, y - r); ctx.lineTo(x + r, y + r); ctx.moveTo(x + r, y - r); ctx.lineTo(x - r, y + r); ctx.stroke();
 }
 
+// What a mark's number means, and the colours of rows of ticks; what is not here is a refusal's.
+const MARKS = ["cnp", "bad_icrc"];
+const RUG_COLOURS = { cnp: "cnp", ce: "ce", repeat: "round2", late: "round3", duplicate: "round4", missed: "soft", cm: "dim", jump: "dim", timeout: "text" };
+
+const SHORT_NAMES = {
+  nak: "NAK", rnr: "RNR NAK", timeout: "timeouts", repeat: "go-backs", hole: "holes", missed: "missed", late: "late", duplicate: "doubled",
+  failed: "WC errors", jump: "leaps", ce: "CE", cnp: "CNP", bad_icrc: "bad ICRC", posted: "posted", polled: "polled", cm: "CM",
+};
+
 const GLYPH_NAMES = {
   nak: "NAK", rnr: "RNR NAK, its wait shaded", timeout: "timeout, its silence shaded", repeat: "goes back", hole: "PSNs passed over",
   missed: "missed by the capture", late: "out of order", duplicate: "doubled by the network", failed: "WC in error", jump: "PSN leaps",

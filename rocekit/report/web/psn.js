@@ -1,12 +1,14 @@
 // The PSN time-sequence graph: who sent which PSN when, how often, and what was acknowledged.
 
-const RASTER_ABOVE = 30_000, BANDS_UPTO = 3_000;
+const RASTER_ABOVE = 30_000, BANDS_UPTO = 3_000, SIGNS_UPTO = 150, RUG_ROW = 11;
 
 class PsnChart {
   constructor(timeline) {
     this.timeline = timeline;
     this.model = timeline.model;
     this.y = [0, 1];
+    this.rugs = [];
+    this.counts = {};
     this.box = element("div", { class: "chart" }, element("h3", {}, "PSN over time"));
     timeline.holder.insertBefore(this.box, timeline.tip);
     this.make();
@@ -55,8 +57,37 @@ class PsnChart {
       least = c.psn[near]; most = least + c.span[near];
     }
     if (least === Infinity) [least, most] = [0, 1];
-    const margin = Math.max(.8, (most - least) * .07);
-    this.y = [least - margin, most + margin * 1.6];
+    this.crowd();
+    const margin = Math.max(.8, (most - least) * .07), height = this.plot.over.clientHeight || 300;
+    const room = Math.max(.11, ((this.rugs.length + 1) * RUG_ROW + 6) / height);
+    this.y = [least - margin, most + (most - least + 2 * margin) * room];
+  }
+
+  // Kinds of which more are in sight than can stand on the packets: each gets a row of ticks at the top.
+  crowd() {
+    const { happenings, marks, low, high, view: [min, max] } = this.timeline, c = this.model.columns, counts = {};
+    for (const e of happenings) if (c.h_time[e] >= min && c.h_time[e] <= max) { const kind = this.model.kind(e); counts[kind] = (counts[kind] ?? 0) + 1; }
+    for (const m of marks) if (c.mark_time[m] >= min && c.mark_time[m] <= max) { const kind = MARKS[c.mark_kind[m]]; counts[kind] = (counts[kind] ?? 0) + 1; }
+    counts.ce = this.model.sumCe[high] - this.model.sumCe[low];
+    this.rugs = Object.keys(GLYPH_NAMES).filter((kind) => counts[kind] > SIGNS_UPTO);
+    this.counts = counts;
+  }
+
+  // One tick of a row; every one of them, but each point once.
+  tick(ctx, kind, x) {
+    const k = this.rugs.indexOf(kind);
+    if (k < 0) return null;
+    const y = this.geometry.y0 + 4 + k * RUG_ROW;
+    ctx.fillStyle = this.timeline.colours[RUG_COLOURS[kind] ?? "nak"];
+    ctx.fillRect(x - .75, y, 1.5, RUG_ROW - 3);
+    return y + RUG_ROW / 2;
+  }
+
+  rugNames(ctx) {
+    ctx.font = "10px system-ui, sans-serif"; ctx.textBaseline = "middle"; ctx.textAlign = "left";
+    ctx.fillStyle = this.timeline.colours.dim;
+    const { x0, y0, w } = this.geometry;
+    this.rugs.forEach((kind, k) => ctx.fillText(`${number(this.counts[kind])} ${SHORT_NAMES[kind]}`, x0 + w + 5, y0 + 3 + (k + .5) * RUG_ROW));
   }
 
   paint(u) {
@@ -73,11 +104,17 @@ class PsnChart {
     ctx.lineCap = "butt";
     this.waits(ctx);
     this.bands(ctx);
-    if (timeline.high - timeline.low > RASTER_ABOVE) this.raster(ctx, ratio); else this.bars(ctx);
+    const many = timeline.high - timeline.low > RASTER_ABOVE;
+    if (!many) this.bars(ctx);
     this.staircase(ctx);
+    if (many) this.raster(ctx, ratio);
     this.journal(ctx);
     this.signs(ctx);
     this.rings(ctx);
+    ctx.restore();
+    ctx.save();
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.rugNames(ctx);
     ctx.restore();
   }
 
@@ -244,16 +281,15 @@ class PsnChart {
     const { x0, y0, w, h } = this.geometry, seen = new Set();
     this.drawn = [];
     const once = (kind, x, y) => { const cell = kind + (x | 0) + ":" + (y >> 1); if (seen.has(cell)) return false; seen.add(cell); return true; };
-    let label = -Infinity, count = 0;
-    for (const e of happenings) if (c.h_time[e] >= min && c.h_time[e] <= max) count++;
-    const scale = count > 400 ? .5 : count > 120 ? .75 : 1;
-    const glyph = (kind, x, y) => {
-      ctx.save(); ctx.translate(x, y); ctx.scale(scale, scale); GLYPHS[kind](ctx, 0, 0, colours); ctx.restore();
-    };
+    let label = -Infinity;
     for (const e of happenings) {
       const time = c.h_time[e], kind = model.kind(e);
       if (time < min || time > max) continue;
       const x = this.x(time);
+      if (this.rugs.includes(kind)) {
+        if (once(kind, x, 0)) this.drawn.push([x, this.tick(ctx, kind, x), e, -1]);
+        continue;
+      }
       if (kind === "cm") {
         if (!once(kind, x, 0)) continue;
         ctx.strokeStyle = colours.soft; ctx.lineWidth = 1; ctx.setLineDash([4, 3]);
@@ -271,23 +307,25 @@ class PsnChart {
         const y1 = this.psnY(c.h_last_psn[e] + 1), y2 = this.psnY(c.h_psn[e]);
         ctx.strokeStyle = kind === "hole" ? colours.nak : colours.soft; ctx.lineWidth = 1.5; ctx.setLineDash([3, 2]);
         ctx.strokeRect(x - 4, y1, 8, y2 - y1); ctx.setLineDash([]);
-      } else glyph(kind, x, y);
+      } else GLYPHS[kind](ctx, x, y, colours);
       this.drawn.push([x, y, e, -1]);
     }
     if (model.sumCe[high] - model.sumCe[low] > 0) {
       for (let i = low; i < high; i++) {
         if (!(c.flags[i] & CE)) continue;
-        const x = this.x(c.time[i]), y = this.psnY(c.psn[i] + c.span[i] / 2);
-        if (once("ce", x, y)) glyph("ce", x, y);
+        const x = this.x(c.time[i]), crowded = this.rugs.includes("ce"), y = crowded ? 0 : this.psnY(c.psn[i] + c.span[i] / 2);
+        if (!once("ce", x, y)) continue;
+        if (crowded) this.tick(ctx, "ce", x); else GLYPHS.ce(ctx, x, y, colours);
       }
     }
     for (const m of marks) {
-      const time = c.mark_time[m], kind = c.mark_kind[m] === 0 ? "cnp" : "bad_icrc";
+      const time = c.mark_time[m], kind = MARKS[c.mark_kind[m]];
       if (time < min || time > max) continue;
-      const x = this.x(time), y = y0 + (kind === "cnp" ? 22 : 36);
+      const x = this.x(time), y = y0 + this.rugs.length * RUG_ROW + (kind === "cnp" ? 22 : 36);
       if (!once(kind, x, y)) continue;
-      glyph(kind, x, y);
-      this.drawn.push([x, y, -1, m]);
+      const at = this.tick(ctx, kind, x);
+      if (at === null) GLYPHS[kind](ctx, x, y, colours);
+      this.drawn.push([x, at ?? y, -1, m]);
     }
   }
 

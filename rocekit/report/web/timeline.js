@@ -94,7 +94,7 @@ class Timeline {
     if (acks) items.push(legendItem("acknowledged up to", (x) => { x.strokeStyle = c.ack; x.lineWidth = 1.8; x.beginPath(); x.moveTo(0, 13); x.lineTo(8, 13); x.lineTo(8, 4); x.lineTo(16, 4); x.stroke(); }));
     if (model.transfers(this.lane).length) items.push(legendItem("work request", (x) => { x.fillStyle = c.band2; x.strokeStyle = c["band-line"]; x.fillRect(1, 3, 14, 10); x.strokeRect(1, 3, 14, 10); }));
     const kinds = new Set(this.happenings.map((h) => model.kind(h)));
-    for (const m of this.marks) kinds.add(cols.mark_kind[m] === 0 ? "cnp" : "bad_icrc");
+    for (const m of this.marks) kinds.add(MARKS[cols.mark_kind[m]]);
     if (ce) kinds.add("ce");
     if (cols.t_posted && model.transfers(this.lane).some((t) => cols.t_posted[t] >= 0)) { kinds.add("posted"); kinds.add("polled"); }
     for (const kind of Object.keys(GLYPH_NAMES)) if (kinds.has(kind)) items.push(legendItem(GLYPH_NAMES[kind], (x) => GLYPHS[kind](x, 8, 8, c)));
@@ -168,10 +168,15 @@ class Timeline {
 
   focusFinding(finding) {
     this.finding = finding;
-    const span = finding.place.span;
+    const span = finding.place.span, model = this.model, t = model.placeOfTransfer.get(finding.transfer) ?? -1;
     if (span) {
-      const width = Math.max(span[1] - span[0], 2_000);
-      this.setView(span[0] - width * .4, span[1] + width * .4);
+      let [begin, end] = span;
+      const width = Math.max(end - begin, 2_000);
+      // The whole of the transfer, where that is not much more.
+      const first = t < 0 ? begin : model.columns.t_first[t], last = t < 0 ? end : model.end(t);
+      if (first <= end && last >= begin && last - first < 6 * width) { begin = Math.min(begin, first); end = Math.max(end, last); }
+      const margin = Math.max(end - begin, 2_000) * .15;
+      this.setView(begin - margin, end + margin);
     } else this.home();
     this.queue();
   }

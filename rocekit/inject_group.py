@@ -6,7 +6,7 @@ import os
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,7 @@ class GroupOutcome:
     Attributes:
         devices: (device, address) by rank.
         link_bytes: by ranks (from, to), payload in the whole run.
+        packets: that the wire in memory carried; None over other wires.
     """
 
     plan: GroupPlan
@@ -66,6 +67,7 @@ class GroupOutcome:
     qps: int
     exchanges: tuple[ExchangeOutcome, ...]
     link_bytes: dict[tuple[int, int], int]
+    packets: int | None = None
 
     @property
     def links(self) -> int:
@@ -80,6 +82,7 @@ class GroupOutcome:
             "iterations": plan.iterations,
             "path_mtu": plan.path_mtu,
             "qps": self.qps,
+            "packets": self.packets,
             "links": self.links,
             "exchanges": [exchange.to_dict() for exchange in self.exchanges],
             "link_bytes": [{"from": a, "to": b, "bytes": n} for (a, b), n in sorted(self.link_bytes.items())],
@@ -166,7 +169,8 @@ def soft_group(
             if wire.run(until_ns, stop=lambda: any(len(endpoint.cq) for endpoint in endpoints)):
                 wire.now = max(wire.now, until_ns)
 
-        return run_group(plan, endpoints, options=options, timeout_s=timeout_s, seed=drawn, idle=idle)
+        outcome = run_group(plan, endpoints, options=options, timeout_s=timeout_s, seed=drawn, idle=idle)
+        return replace(outcome, packets=wire.packets)
 
 
 def verbs_group(

@@ -1,4 +1,4 @@
-"""Make the captures in pcaps/ anew: in the lab, with the kernel's own rxe devices.
+"""Make the captures in pcaps/ anew: in the lab, with the kernel's own rxe devices, or with soft ones.
 
     scripts/make-pcaps                    all of them
     scripts/make-pcaps ping-write-loss    some of them, by name
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -70,6 +71,7 @@ class Made:
         strikes: "tc", or a counter that must have moved, else the fault did not happen; None: clean.
         fails: whether the client is to fail.
         traced: `rocekit trace --write` captures it, and the file is pcapng.
+        soft: soft devices on a wire in memory, which needs no lab; the wire writes the capture.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Made:
     strikes: str | None = None
     fails: bool = False
     traced: bool = False
+    soft: bool = False
 
     @property
     def clean(self) -> bool:
@@ -183,6 +186,18 @@ def _rping(rounds: int, name: str, address: str, source: str, about: str) -> Mad
         f"rping -s -a {address} -C {rounds} -v",
         (("SEND", 16, 4 * rounds), ("READ", 64, rounds), ("WRITE", 64, rounds)),
         about,
+    )
+
+
+def group(scenario: str, about: str, lengths: dict[int, int], hosts: int = 4, size: int = 2048) -> Made:
+    """One of the scenarios of n hosts, over soft devices; ``lengths``: messages by their bytes."""
+    return Made(
+        f"{scenario}-soft",
+        f"rocekit inject {scenario} --hosts {hosts} --backend soft --seed 1 -n 1 -s {size}",
+        None,
+        tuple(("WRITE", length, count) for length, count in lengths.items()),
+        about,
+        soft=True,
     )
 
 
@@ -326,6 +341,13 @@ MADE: tuple[Made, ...] = (
         (("SEND", 4096, 20),),
         "nothing goes wrong; no connection manager",
     ),
+    # An all-to-all of blocks of 2,048 bytes, and an all-reduce of as many in four pieces.
+    group("mesh", "four soft hosts connected all to all exchange directly", {2048: 12, 512: 24}),
+    group(
+        "ring",
+        "four soft hosts in a ring do the same, blocks passed on from host to host",
+        {6144: 4, 4096: 4, 2048: 4, 512: 24},
+    ),
 )
 
 
@@ -355,7 +377,7 @@ def counted(run: dict[str, Any], name: str) -> int:
 def keep(made: Made, run: dict[str, Any], kernel: str, out: Path) -> dict[str, Any]:
     """Put a run's files where they belong; returns the manifest's entry."""
     name = made.name
-    capture = f"{name}.pcapng" if made.traced else f"{name}.pcap"
+    capture = f"{name}.pcapng" if made.traced or made.soft else f"{name}.pcap"
     if made.traced:
         traced, dumped = (captured_frames(out / f"{name}{suffix}") for suffix in (".pcapng", ".pcap"))
         if traced != dumped:
@@ -378,7 +400,7 @@ def keep(made: Made, run: dict[str, Any], kernel: str, out: Path) -> dict[str, A
         "server": made.server,
         "client": made.client,
         "faults": {where: words for where, words in faults.items() if words},
-        "captured_by": "rocekit trace --write" if made.traced else "tcpdump",
+        "captured_by": "the wire" if made.soft else "rocekit trace --write" if made.traced else "tcpdump",
         "transport": made.transport,
         "messages": [list(message) for message in made.messages],
         "clean": made.clean,
@@ -387,6 +409,27 @@ def keep(made: Made, run: dict[str, Any], kernel: str, out: Path) -> dict[str, A
         "packets_captured": run["packets_captured"],
         "dropped_by_tc": run["dropped_by_tc"],
         "counters": run["counters"],
+    }
+
+
+def run_soft(made: Made, out: Path) -> dict[str, Any]:
+    """Run soft devices; what the wire counted, and what is in no counter: it lost nothing."""
+    files = [
+        "--capture",
+        str(out / f"{made.name}.pcapng"),
+        "--journal",
+        str(out / f"{made.name}.journal.jsonl"),
+    ]
+    words = [sys.executable, "-m", "rocekit.cli", *made.client.split()[1:], *files, "--format", "json"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
+    sent = json.loads(done.stdout)["packets"] if done.returncode == 0 else 0
+    return {
+        "client_status": done.returncode,
+        "server_status": 0,
+        "packets_captured": sent,
+        "dropped_by_kernel": 0,
+        "dropped_by_tc": {},
+        "counters": {"wire": {"sent_pkts": sent}},
     }
 
 
@@ -404,8 +447,15 @@ def make(chosen: Sequence[Made]) -> list[str]:
     """Make captures and keep them; returns the names of those that did not come out."""
     kept = load()
     left = {made.name: made for made in chosen}
+    for made in [made for made in chosen if made.soft]:
+        with tempfile.TemporaryDirectory(prefix="rocekit-pcaps-") as folder:
+            done = run_soft(made, Path(folder))
+            if wrong(made, done) is None:
+                kept[made.name] = keep(made, done, "none: soft devices", Path(folder))
+                del left[made.name]
+                save(kept)
     for number in range(1, ROUNDS + 1):
-        for batch in _batches(list(left.values())):
+        for batch in _batches([made for made in left.values() if not made.soft]):
             with tempfile.TemporaryDirectory(prefix="rocekit-pcaps-") as folder:
                 out = Path(folder)
                 listing = out / "listing.json"
@@ -429,7 +479,7 @@ def make(chosen: Sequence[Made]) -> list[str]:
                     for path in sorted(out.glob(f"{made.name}.*.txt")):
                         words = path.read_text(errors="replace").strip().splitlines()
                         print(f"    {path.name}: {' | '.join(words[-3:])}", file=sys.stderr)
-        if not left:
+        if all(made.soft for made in left.values()):
             break
     return list(left)
 

@@ -273,3 +273,18 @@ def test_one_host_of_nccl_s_ring_sees_the_data_pass(others: Path, node: int) -> 
     ring = (*RING, *RING)
     at = ring.index(before)
     assert ring[at : at + 3] == (before, through, after)
+
+
+# ---------------------------------------------------------------------- captures of this project
+
+
+@pytest.mark.parametrize(("stem", "shape", "qps"), [("mesh-soft", "mesh", 12), ("ring-soft", "ring", 8)])
+def test_what_mesh_and_ring_left_in_pcaps_are_so(pcaps: Path, stem: str, shape: str, qps: int) -> None:
+    found = topology(rocekit.analyze(pcaps / f"{stem}.pcapng"))
+    assert (found.shape, found.qps) == (shape, qps)
+    assert found.hosts == tuple(f"10.9.0.{i}" for i in range(1, 5))
+
+
+def test_two_rxe_devices_are_a_pair(pcaps: Path) -> None:
+    found = topology(rocekit.analyze(pcaps / "ib_write_bw-4qp-loss.pcap"))
+    assert (found.shape, found.qps) == ("pair", 8)

@@ -40,6 +40,8 @@ class Negotiated:
     responder_resources: int | None = None
     initiator_depth: int | None = None
     min_rnr_timer: int | None = None
+    traffic_class: int | None = None
+    service_level: int | None = None
 
     def overruled_by(self, other: Negotiated) -> Negotiated:
         """The same, with whatever ``other`` knows in its place."""

@@ -120,6 +120,9 @@ def negotiated(qp: JournalQp, peer: JournalQp | None = None) -> Negotiated:
         rnr_retry_count=a.get("rnr_retry"),
         ack_timeout=a.get("timeout"),
         min_rnr_timer=a.get("min_rnr_timer"),
+        initiator_depth=a.get("max_rd_atomic"),
+        responder_resources=a.get("max_dest_rd_atomic"),
+        traffic_class=a.get("traffic_class"),
     )
 
 

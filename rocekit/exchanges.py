@@ -102,6 +102,8 @@ class Exchange:
             ack_timeout=timeout,
             responder_resources=req.number("responder_resources"),
             initiator_depth=req.number("initiator_depth"),
+            traffic_class=req.number("primary_traffic_class"),
+            service_level=req.number("primary_sl"),
         )
         answered = Negotiated(
             starting_psn=req.number("starting_psn"),
@@ -111,6 +113,8 @@ class Exchange:
             ack_timeout=timeout,
             responder_resources=None if rep is None else rep.number("responder_resources"),
             initiator_depth=None if rep is None else rep.number("initiator_depth"),
+            traffic_class=req.number("primary_traffic_class"),
+            service_level=req.number("primary_sl"),
         )
         return [asked, answered]
 

@@ -62,7 +62,7 @@ class FlowView:
     Attributes:
         opcodes: packets by opcode; payload: bytes, repeats included.
         dscps: kind of packet (``request``, ``response``, ``cnp``) to DSCP to (packets, first frame).
-        sports: UDP source ports seen; roce_versions.
+        sports: UDP source ports seen; priorities: of VLAN tags; roce_versions.
         full_sizes: payloads of packets that do not end their message, to the first frame with it.
         first_psn, first_frame: of the first request.
         marked: (time, frame) of packets with payload marked CE; marked_count: how many.
@@ -81,6 +81,7 @@ class FlowView:
     last_ns: int = 0
     dscps: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     sports: set[int] = field(default_factory=set)
+    priorities: set[int] = field(default_factory=set)
     roce_versions: set[int] = field(default_factory=set)
     full_sizes: dict[int, int] = field(default_factory=dict)
     first_psn: int | None = None
@@ -240,8 +241,9 @@ class FlowTable:
             column["first_frame"][flows] = frame[asks[at]]
 
     def _note_shapes(self, known: Ints, flows: Ints, starts: Ints, packets: Packets, rows: Ints) -> None:
-        """UDP source ports and RoCE versions, in one number."""
-        shape = packets.udp_sport[rows].astype(np.int64) << 8 | packets.roce_version[rows]
+        """UDP source ports, VLAN priorities (one more; 0: untagged) and RoCE versions, in one number."""
+        tag = np.where(packets.vlan[rows] >= 0, packets.priority[rows].astype(np.int64) + 1, 0)
+        shape = packets.udp_sport[rows].astype(np.int64) << 16 | tag << 8 | packets.roce_version[rows]
         low, high = np.minimum.reduceat(shape, starts), np.maximum.reduceat(shape, starts)
         ends = np.append(starts[1:], len(rows))
         for i in np.flatnonzero((low != high) | (known[flows] != low)).tolist():
@@ -334,7 +336,8 @@ class FlowTable:
                     payload=column["payload"],
                     first_ns=column["first_ns"],
                     last_ns=column["last_ns"],
-                    sports={shape >> 8 for shape in shapes},
+                    sports={shape >> 16 for shape in shapes},
+                    priorities={(shape >> 8 & 0xFF) - 1 for shape in shapes if shape >> 8 & 0xFF},
                     roce_versions={shape & 0xFF for shape in shapes},
                     full_sizes=self._sizes.get(number, {}),
                     first_psn=None if column["first_psn"] == _UNKNOWN else column["first_psn"],

@@ -284,6 +284,8 @@ def _agreed(evidence: Evidence, connection: Connection, side: int) -> dict[str, 
         "rnr_retry_count": negotiated.rnr_retry_count,
         "initiator_depth": negotiated.initiator_depth,
         "responder_resources": connection.negotiated[1 - side].responder_resources,
+        "dscp": None if negotiated.traffic_class is None else negotiated.traffic_class >> 2,
+        "service_level": negotiated.service_level,
     }
     return {name: value for name, value in found.items() if value is not None}
 

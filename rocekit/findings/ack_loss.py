@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rocekit.findings.costs import all_frames, costs, main_transfer, price, timeout_evidence
+from rocekit.findings.costs import all_frames, costs, main_transfer, price, timeout_evidence, timer_words
 from rocekit.findings.finding import WARNING, Finding, Rule
 from rocekit.findings.places import places
 from rocekit.findings.words import count, way, wire_psn
@@ -23,15 +23,15 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         else:
             what = f"{count(len(stories), 'acknowledgement')} lost"
         placed, told = places(evidence, stories)
+        found = costs(stories) | timeout_evidence(evidence, stories) | placed
+        found["acknowledgement_captured"] = seen
         yield RULE.finding(
             f"{what} on {way(connection, 1 - side)}: {price(stories)} for nothing{told}",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),
-            evidence=costs(stories)
-            | timeout_evidence(evidence, stories)
-            | placed
-            | {"acknowledgement_captured": seen},
+            evidence=found,
+            advice=RULE.what_to_do + timer_words(found),
         )
 
 

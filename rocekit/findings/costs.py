@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import MAX_LISTED
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
     from rocekit.transfers import Transfer
+
+
+#: A timer that is early by less than this is on time, for the capture's own sake.
+_EARLY: Final = 0.9
+#: No later than this many timeouts may a timer run out, give or take as much.
+_LATEST: Final = 4.4
 
 
 def costs(stories: Sequence[Story]) -> dict[str, Any]:
@@ -101,7 +107,25 @@ def timeout_evidence(evidence: Evidence, stories: Sequence[Story]) -> dict[str, 
         return {}
     found: dict[str, Any] = {"waited_min_ns": waits[0], "waited_max_ns": waits[-1]}
     story = stories[0]
-    timeout_ns = evidence.timeout_ns(story.connection, story.side)
-    if timeout_ns is not None:
-        found["configured_timeout_us"] = timeout_ns / 1000
-    return found
+    return found | against_timeout(evidence.timeout_ns(story.connection, story.side), waits)
+
+
+def against_timeout(timeout_ns: int | None, waits: Sequence[int]) -> dict[str, Any]:
+    """Waits beside the configured timeout, which may last up to four times as long (9.7.6.1.3)."""
+    if timeout_ns is None:
+        return {}
+    return {
+        "configured_timeout_us": timeout_ns / 1000,
+        "waits_below_timeout": sum(w < _EARLY * timeout_ns for w in waits),
+        "waits_above_four_timeouts": sum(w > _LATEST * timeout_ns for w in waits),
+    }
+
+
+def timer_words(found: Mapping[str, Any]) -> str:
+    """What is odd about those waits, for the advice; empty where nothing is."""
+    if found.get("waits_above_four_timeouts"):
+        return (
+            " The requester waited longer than four times the timeout that it was given: its device does not "
+            "go below a timeout of its own, or its QP has another one than was agreed on."
+        )
+    return ""

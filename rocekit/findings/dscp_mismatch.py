@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rocekit.findings.finding import WARNING, Finding, Rule
+from rocekit.findings.finding import INFO, WARNING, Finding, Rule
 from rocekit.findings.words import end
 from rocekit.observe import REQUEST, RESPONSE
 
@@ -19,6 +19,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         classes = _classes(evidence, connection)
         if len({dscp for _, _, dscp in classes}) > 1:
             yield _finding(connection, classes)
+        yield from _other_than_agreed(evidence, connection, classes)
 
 
 _Classes = dict[tuple[int, str, int], tuple[int, int]]
@@ -33,6 +34,48 @@ def _classes(evidence: Evidence, connection: Connection) -> _Classes:
             for dscp, seen in (view.dscps.get(kind, {}) if view is not None else {}).items():
                 found[side, kind, dscp] = seen
     return found
+
+
+def _other_than_agreed(evidence: Evidence, connection: Connection, classes: _Classes) -> Iterator[Finding]:
+    """What was sent in another class than the REQ, or the journal, says: so far it harms nobody."""
+    found: dict[str, Any] = {}
+    frames: list[int] = []
+    words = []
+    for side in (0, 1):
+        agreed = connection.negotiated[side]
+        name = "ab"[side]
+        sent = {dscp: frame for (s, _, dscp), (_, frame) in classes.items() if s == side}
+        if agreed.traffic_class is not None and sent and agreed.traffic_class >> 2 not in sent:
+            told = agreed.traffic_class >> 2
+            found |= {f"agreed_dscp_{name}": told, f"dscp_{name}": sorted(sent)}
+            words.append(f"{end(connection, side)} sends with DSCP {_list(sent)}, not {told}")
+            frames += sent.values()
+        view = None if evidence.observer is None else evidence.observer.flow(connection, side)
+        tagged = view.priorities if view is not None else set()
+        if agreed.service_level is not None and tagged and agreed.service_level not in tagged:
+            found |= {
+                f"agreed_service_level_{name}": agreed.service_level,
+                f"priority_{name}": sorted(tagged),
+            }
+            words.append(
+                f"{end(connection, side)} sends with VLAN priority {_list(tagged)}, not service level "
+                f"{agreed.service_level}"
+            )
+    if words:
+        yield RULE.finding(
+            f"Another class than agreed on: {'; '.join(words)}",
+            connection=connection,
+            frames=[*evidence.agreements(connection), *sorted(frames)],
+            evidence=found | {"differs": "from what was agreed"},
+            severity=INFO,
+            advice="Either a default of the host's device sets it (`cma_roce_tos`, the NIC's traffic class), "
+            "or something on the way rewrites it before the capture point. It matters where the fabric's "
+            "lossless class goes by it.",
+        )
+
+
+def _list(values: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(values)))
 
 
 def _finding(connection: Connection, classes: _Classes) -> Finding:
@@ -71,8 +114,9 @@ RULE = Rule(
     "one connection rides several traffic classes",
     "The two directions of a connection, or its data and its acknowledgements, carry different DSCPs. If "
     "only one of them is in the lossless class, the other can be dropped or held up: acknowledgements lost, "
-    "READ data in the lossy class.",
-    "The DSCP of the IP header by direction and kind of packet.",
+    "READ data in the lossy class. Info where the class is merely not the one that was agreed on.",
+    "The DSCP of the IP header by direction and kind of packet, beside the traffic class and service level "
+    "of the REQ or the journal.",
     "CNPs ride their own class as a rule and are not counted. Different DSCPs may map to one priority in "
     "every switch; the VLAN priorities show it where there are tags.",
     "Set the same traffic class at both ends: `cma_roce_tos -d DEV -t TOS` for rdma_cm, the traffic class "

@@ -44,11 +44,22 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _doubled(transfer: Transfer) -> Iterator[Event]:
-    """Its packets that came twice without anybody asking."""
-    asked_again = any(e.kind == "repeat" for e in transfer.events)
+    """Its packets that came twice without anybody asking.
+
+    Each time that something is asked for, it is answered once; what was asked behind a refusal with RNR is
+    not carried out, and the repeat takes its place.
+    """
+    asked: list[int] = []
+    answers: dict[int, int] = {}
     for event in transfer.events:
-        if event.kind == "duplicate" or (event.kind == "response_repeat" and not asked_again):
+        if event.kind == "duplicate":
             yield event
+        elif event.kind == "repeat" and event.cause != "rnr":
+            asked.append(event.psn)
+        elif event.kind == "response_repeat" and not event.first_sight:
+            answers[event.psn] = answers.get(event.psn, 1) + 1
+            if answers[event.psn] > 1 + sum(psn <= event.psn for psn in asked):
+                yield event
 
 
 RULE = Rule(

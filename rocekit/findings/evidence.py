@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.psn import MASK
 from rocekit.transfers import ACKED
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from rocekit.observe import Observer
     from rocekit.sightings import Sightings
     from rocekit.transfers import Transfer
+
+
+#: A path MTU of this size fits an Ethernet MTU of 1500 with all headers.
+_FITS_EVERYWHERE: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,7 @@ class Evidence:
         """(payload of what is never answered, largest payload that is): (0, 0) where size explains nothing.
 
         Size explains it if no packet as large ever got through between the two hosts, smaller ones on the
-        same connection did, and the peer's host is alive.
+        same connection did, and the peer's host is alive; not for packets that fit every link.
         """
         connection, side = story.connection, story.side
         src, dst = connection.ips[side], connection.ips[1 - side]
@@ -192,9 +196,10 @@ class Evidence:
             for t in transfers
             if t.status == ACKED and not t.is_read and self._between(key, src, dst)
         ]
-        own = [_largest(t) for t in self.transfers_of[connection.id, side] if t.status == ACKED]
+        sent = self.transfers_of[connection.id, side]
+        own = [_largest(t) for t in sent if t.status == ACKED and not t.is_read]
         alive = self.observer is not None and self.observer.heard.get((dst, src), 0) > story.time_ns
-        if not own or not alive or max(passed) >= large or max(own) >= large:
+        if large <= _FITS_EVERYWHERE or not own or not alive or max(passed) >= large or max(own) >= large:
             return 0, 0
         return large, max(own)
 

@@ -41,6 +41,13 @@ class Mtus:
         first, second = set(self.sent[0]), set(self.sent[1])
         return bool(first and second and first != second)
 
+    @property
+    def smaller(self) -> bool:
+        """Whether all full packets are alike and of another size than was agreed on."""
+        used = {*self.sent[0], *self.sent[1]}
+        agreed = {m for m in self.agreed if m is not None}
+        return len(used) == len(agreed) == 1 and used != agreed and used <= set(wire.PATH_MTU_CODES)
+
     def words(self) -> str:
         told = [f"{'ab'[s]} is set to {m:,}" for s, m in enumerate(self.agreed) if m is not None]
         seen = [

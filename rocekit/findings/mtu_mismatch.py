@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rocekit.findings.costs import all_frames
-from rocekit.findings.finding import ERROR, WARNING, Finding, Rule
+from rocekit.findings.finding import ERROR, INFO, WARNING, Finding, Rule
 from rocekit.findings.mtu import Mtus, mtus, refused_for_size
 from rocekit.findings.words import end, way, wire_psn
 
@@ -23,6 +23,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             yield _refused(evidence, connection, side, sizes)
         if not refused and sizes.differ:
             yield _differ(connection, sizes)
+        elif not refused and sizes.smaller:
+            yield _smaller(connection, sizes)
     for stories in evidence.told(RULE.name):
         story = stories[-1]
         connection, side = story.connection, story.side
@@ -77,6 +79,19 @@ def _differ(connection: Connection, sizes: Mtus) -> Finding:
     )
 
 
+def _smaller(connection: Connection, sizes: Mtus) -> Finding:
+    return RULE.finding(
+        f"Less than the path MTU agreed on is used between {end(connection, 0)} and {end(connection, 1)}: "
+        f"{sizes.words()}",
+        connection=connection,
+        frames=sizes.frames,
+        evidence=sizes.to_dict(),
+        severity=INFO,
+        advice="Nothing is refused, so both ends are set to the smaller one, whatever they agreed on: look "
+        "where the program sets path_mtu. Smaller packets cost some throughput.",
+    )
+
+
 RULE = Rule(
     "mtu-mismatch",
     ERROR,
@@ -84,7 +99,7 @@ RULE = Rule(
     "The two ends of a QP pair have different path MTUs. Packets that do not end a message must be exactly "
     "as large as the receiver's path MTU, so it refuses them (NAK invalid request, WC 9); or the path MTU "
     "is larger than the path, and large packets vanish while small ones pass. A warning where it has done "
-    "no harm yet.",
+    "no harm yet, info where both ends use less than they agreed on.",
     "Payloads of FIRST and MIDDLE packets by direction; path_mtu in the REQ and in both journals; repeats "
     "of large packets that are never answered while smaller ones are.",
     "invalid-request, where sizes agree. retry-exceeded, where packets of that size had passed before.",

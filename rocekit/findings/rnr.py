@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
@@ -27,12 +27,18 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         naks = sum(len(s.rnrs) for s in stories)
         failed = _failed(evidence, stories)
         found = costs(stories) | _waits(stories) | {"rnr_naks": naks}
+        configured = evidence.attribute(connection, 1 - side, "min_rnr_timer")
+        if configured is not None:
+            found["configured_timer_us"] = wire.RNR_TIMER_US[int(configured)]
+        limit = connection.negotiated[side].rnr_retry_count
+        if limit is not None:
+            found |= {"rnr_retry_count": limit, "most_rnr_naks": max(len(s.rnrs) for s in stories)}
         timer = duration(found["advertised_timer_us"] * 1e3)
         title = (
             f"No receive was posted at {end(connection, 1 - side)}: {count(naks, 'RNR NAK')} "
             f"(timer {timer}), {price(stories)}"
         )
-        advice = RULE.what_to_do
+        advice = RULE.what_to_do + _odd(found)
         if failed is not None:
             found["gave_up_psn"] = psn = wire_psn(failed.psn)
             title += f"; the requester gave up on PSN {psn} after {count(len(failed.rnrs), 'RNR NAK')}"
@@ -51,6 +57,23 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             advice=advice,
             severity=WARNING if failed is None else ERROR,
         )
+
+
+def _odd(found: Mapping[str, Any]) -> str:
+    """How what was done differs from what was agreed on, for the advice."""
+    words = ""
+    told, advertised = found.get("configured_timer_us"), found["advertised_timer_us"]
+    if told is not None and told != advertised:
+        words += (
+            f" The responder asks for {duration(advertised * 1e3)}, though its QP was set to "
+            f"{duration(told * 1e3)} (min_rnr_timer)."
+        )
+    if found.get("waited_too_short"):
+        words += " The requester did not wait as long as it was asked to: that is its device's fault."
+    limit, most = found.get("rnr_retry_count"), found.get("most_rnr_naks", 0)
+    if limit is not None and limit != wire.RETRY_INFINITE and most > limit + 1:
+        words += f" It tried {most} times, though its RNR retry count is {limit}."
+    return words
 
 
 def _failed(evidence: Evidence, stories: Sequence[Story]) -> Story | None:

@@ -6,11 +6,12 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rocekit.findings.costs import all_frames, costs, touched
+from rocekit.findings.costs import against_timeout, all_frames, costs, timer_words, touched
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, Finding, Rule
 from rocekit.findings.places import places
 from rocekit.findings.words import count, duration, end, wire_psn
+from rocekit.transfers import NAK_PREFIX
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -44,12 +45,14 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) ->
     }
     placed, told = places(evidence, stories)
     found |= placed
-    negotiated = connection.negotiated[side]
-    if negotiated.retry_count is not None:
-        found["retry_count"] = negotiated.retry_count
-    timeout_ns = evidence.timeout_ns(connection, side)
-    if timeout_ns is not None:
-        found["configured_timeout_us"] = timeout_ns / 1000
+    found |= against_timeout(evidence.timeout_ns(connection, side), [repeats[0].waited_ns, *intervals])
+    agreed = connection.negotiated[side].retry_count
+    differs = agreed is not None and story.gave_up and story.transmissions - 1 != agreed
+    if agreed is not None:
+        found |= {"retries": story.transmissions - 1, "retry_count": agreed, "retries_differ": differs}
+    failed = _failed_before(evidence, story)
+    if failed is not None:
+        found["peer_failed_by"] = failed
     found |= _addressing(evidence, story)
     if story.bad_frames:
         found["corrupted_frames"] = len(story.bad_frames)
@@ -66,15 +69,36 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) ->
             "A link-local address (fe80::) is used, which reaches this link only: choose another GID. "
             + advice
         )
+    advice += timer_words(found)
+    if failed is not None:
+        advice = (
+            f"Its own requests to {end(connection, side)} had failed ({failed}), which puts a QP into error: "
+            "it answers nothing any more. Look at that finding first. " + advice
+        )
+    agreed_on = f" ({count(agreed, 'retry', 'retries')} agreed on)" if differs and agreed is not None else ""
     return rule.finding(
         f"{end(connection, 1 - side)} {what}: PSN {wire_psn(story.psn)} was sent "
-        f"{count(story.transmissions, 'time')} in {duration(span)}, {ended}{told}",
+        f"{count(story.transmissions, 'time')}{agreed_on} in {duration(span)}, {ended}{told}",
         connection=connection,
         transfer=story.transfer,
         frames=all_frames(stories),
         evidence=found,
         advice=advice,
     )
+
+
+def _failed_before(evidence: Evidence, story: Story) -> str | None:
+    """Why the peer's QP was in error when it was asked in vain: what became of its own requests."""
+    connection, side = story.connection, 1 - story.side
+    for other in evidence.stories:
+        if other.connection is connection and other.side == side and other.gave_up:
+            last = max([e.time_ns for e in other.rnrs] + [g.time_ns for g in other.repeats], default=0)
+            if last < story.repeats[-1].time_ns:
+                return other.rule
+    for transfer in evidence.transfers_of.get((connection.id, side), ()):
+        if transfer.status.startswith(NAK_PREFIX):
+            return transfer.status
+    return None
 
 
 def _addressing(evidence: Evidence, story: Story) -> dict[str, Any]:

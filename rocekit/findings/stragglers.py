@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 #: Sooner after the last packet than this no timer runs out, where the timeout is not known.
 _SOON_NS: Final = 1_000_000
+#: Sooner than this share of the timeout no timer runs out, where it is known.
+_EARLY: Final = 0.9
+#: This soon nothing but the network sends a packet again.
+_AT_ONCE_NS: Final = 50_000
 #: Packets that came late by themselves, from which on a direction is known to reorder.
 _MANY: Final = 3
 #: How many stories back the one may be that a straggler undoes.
@@ -93,13 +97,15 @@ def is_straggler(evidence: Evidence, story: Story) -> bool:
         return False
     run = story.go_backs[0]
     opener, transfer = run.opener, story.transfer
-    if run.packets != 1 or not opener.after_ack or transfer is None:
-        return False
-    reach = transfer.last_psn if transfer.is_read else run.last_psn
-    if opener.sent_psn <= reach:
+    if run.packets != 1 or transfer is None or run.cause == "implied_nak":
         return False
     timeout_ns = evidence.timeout_ns(story.connection, story.side)
-    return run.waited_ns < (_SOON_NS if timeout_ns is None else 0.9 * timeout_ns)
+    if run.waited_ns >= (_SOON_NS if timeout_ns is None else _EARLY * timeout_ns):
+        return False
+    # A requester that goes back by itself sends on from there; a copy stands alone among newer packets, or
+    # right behind its original.
+    reach = transfer.last_psn if transfer.is_read else run.last_psn
+    return (opener.after_ack and opener.sent_psn > reach) or run.waited_ns < _AT_ONCE_NS
 
 
 def _given_up(story: Story, before: list[Story]) -> Story | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rocekit.findings.costs import all_frames, costs, main_transfer, price, timeout_evidence
+from rocekit.findings.costs import all_frames, costs, main_transfer, price, timeout_evidence, timer_words
 from rocekit.findings.finding import WARNING, Finding, Rule
 from rocekit.findings.places import places
 from rocekit.findings.words import count, duration, way, wire_psn
@@ -35,6 +35,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
                 "at the responder does, and so does its duplicate_request counter (it counts only if the "
                 "request arrived)."
             )
+        advice += timer_words(found)
         yield RULE.finding(
             f"{what} at the end of a burst on {way(connection, side)}, noticed after {waited} of silence: "
             f"{price(stories)}{told}",

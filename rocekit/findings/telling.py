@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.causes import acknowledging, decide, name_cause
 from rocekit.findings.corruption import blame_corruption
-from rocekit.findings.stories import ACK_LOSS, GoBack, Story, is_sequence_nak
+from rocekit.findings.stories import (
+    ACK_LOSS,
+    LOSS,
+    PEER_SILENT,
+    RETRY_EXCEEDED,
+    TAIL_LOSS,
+    GoBack,
+    Story,
+    is_sequence_nak,
+)
 from rocekit.findings.stragglers import settle_reordering, settle_stragglers
 from rocekit.findings.unseen import unseen_losses
 from rocekit.transfers import ACKED
@@ -31,6 +40,7 @@ def tell(evidence: Evidence) -> list[Story]:
         stories += _Teller(connection, side, marks).tell()
     doubtful = [story for story in stories if not name_cause(evidence, story)]
     decide(evidence, doubtful, [story for story in stories if story.rule])
+    stories = _join_ends(stories)
     stories += unseen_losses(evidence, stories)
     for story in stories:
         if story.rule == ACK_LOSS:
@@ -39,6 +49,29 @@ def tell(evidence: Evidence) -> list[Story]:
     settle_reordering(stories)
     blame_corruption(evidence, stories)
     return stories
+
+
+def _join_ends(stories: list[Story]) -> list[Story]:
+    """Where a requester gave up on a PSN that it had sent again in vain just before, both are one story."""
+    kept: list[Story] = []
+    last: dict[tuple[int, int], Story] = {}
+    for story in sorted(stories, key=lambda s: s.time_ns):
+        key = story.connection.id, story.side
+        before = last.get(key)
+        last[key] = story
+        if (
+            before is not None
+            and story.rule in (RETRY_EXCEEDED, PEER_SILENT)
+            and before.rule in (LOSS, TAIL_LOSS)
+            and before.psn == story.psn
+        ):
+            story.naks[:0] = before.naks
+            story.go_backs[:0] = before.go_backs
+            story.hole = before.hole or story.hole
+            story.add_transfers(before.transfers)
+            kept.remove(before)
+        kept.append(story)
+    return kept
 
 
 #: Holes that stay open longer than so many others are not the last story's.

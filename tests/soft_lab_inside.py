@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -29,7 +28,6 @@ from rocekit.lab import jobs
 from rocekit.scenarios import SCENARIOS
 from rocekit.scenarios.base import Plan
 from rocekit.soft.backend import soft_backend
-from rocekit.soft.cm_id import LISTEN
 from rocekit.soft.fault_file import fault_from_words
 from rocekit.soft.peers import perftest, pingpong, rping
 from rocekit.soft.peers.party import Party
@@ -170,27 +168,6 @@ def start(*command: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, text=True, start_new_session=True)
 
 
-def listens(party: Party) -> bool:
-    """Whether the soft peer can be called, by the connection manager or by TCP."""
-    by_cm = any(cm_id.state == LISTEN for cm_id in list(party.device.cm.ids.values()))
-    return by_cm or vars(jobs)["_listens_tcp"]({os.getpid()})
-
-
-class Caller(threading.Thread):
-    """Starts a program as soon as the soft peer can be called, which is busy from then on."""
-
-    def __init__(self, party: Party, command: list[str]) -> None:
-        super().__init__(daemon=True)
-        self._party, self._command = party, command
-        self.program: subprocess.Popen[str] | None = None
-
-    def run(self) -> None:
-        until = time.monotonic() + PROGRAM_S
-        while not listens(self._party) and time.monotonic() < until:
-            time.sleep(0.05)
-        self.program = start(*self._command)
-
-
 def end(program: subprocess.Popen[str] | Run) -> tuple[int | None, str]:
     try:
         said, _ = program.communicate(timeout=PROGRAM_S)
@@ -207,13 +184,17 @@ def converse(conversation: Conversation, out: Path) -> None:
     name = conversation.name
     fact: dict[str, Any] = {"name": name, "error": None, "rounds": None}
     program: subprocess.Popen[str] | None = None
-    caller: Caller | None = None
     capture = Path("/tmp", f"{name}.pcapng")
     if conversation.netem is not None:
         subprocess.run(f"tc qdisc add dev vb root netem {conversation.netem}".split(), check=True)
+
+    def call() -> None:
+        nonlocal program
+        program = start(*conversation.command)
+
     try:
         if not conversation.serves:
-            program = start(*conversation.command)
+            call()
             vars(jobs)["_wait_until_listening"](program, 10.0)
         with Party(
             "va",
@@ -221,19 +202,14 @@ def converse(conversation: Conversation, out: Path) -> None:
             capture=capture,
             faults=[fault_from_words(words) for words in conversation.faults],
             timeout_s=PROGRAM_S,
+            listening=call,
         ) as party:
-            if conversation.serves:
-                caller = Caller(party, conversation.command)
-                caller.start()
             fact["rounds"] = conversation.soft(party)
             fact["counters"] = {k: n for k, n in party.device.counters.as_dict().items() if n}
     except Exception as error:
         fact["error"] = f"{type(error).__name__}: {error}"
         fact["trace"] = traceback.format_exc()
     finally:
-        if caller is not None:
-            caller.join()
-            program = caller.program
         if program is not None:
             fact["status"], fact["said"] = end(program)
         if conversation.netem is not None:

@@ -26,12 +26,15 @@ def main() -> int:
     parser.add_argument("-s", "--size", type=int, default=4096)
     parser.add_argument("-m", "--mtu", type=int, default=1024)
     parser.add_argument("-p", "--port", type=int)
-    parser.add_argument("-R", "--rdma-cm", action="store_true", help="perftest's server: the client has -R")
+    parser.add_argument("-R", "--rdma-cm", action="store_true", help="perftest: the other side has -R")
+    parser.add_argument(
+        "-c", "--connection", choices=list(perftest.TRANSPORTS), default="RC", help="perftest"
+    )
     parser.add_argument("--capture", type=Path)
     parser.add_argument("--fault", action="append", default=[], help="qpn=1,psn=4,type=drop or drop=2%%")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=30.0)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     try:
         faults = [fault_from_words(words) for words in given.fault]
         with Party(
@@ -41,8 +44,8 @@ def main() -> int:
             faults=faults,
             seed=given.seed,
             timeout_s=given.timeout,
+            listening=lambda: print(f"{given.program} on {party.ip}", flush=True),
         ) as party:
-            print(f"{given.program} on {party.ip}", flush=True)
             if given.program == "rping":
                 port = given.port or rping.PORT
                 if given.host is None:
@@ -52,7 +55,13 @@ def main() -> int:
             elif given.program in perftest.TESTS:
                 port = given.port or perftest.PORT
                 if given.host is None:
-                    rounds = perftest.serve(party, given.program, port=port, rdma_cm=given.rdma_cm)
+                    rounds = perftest.serve(
+                        party,
+                        given.program,
+                        port=port,
+                        rdma_cm=given.rdma_cm,
+                        transport=given.connection,
+                    )
                 else:
                     rounds = perftest.call(
                         party,
@@ -62,6 +71,8 @@ def main() -> int:
                         count=given.count,
                         size=given.size,
                         path_mtu=given.mtu,
+                        rdma_cm=given.rdma_cm,
+                        transport=given.connection,
                     )
             else:
                 rounds = pingpong.run(

@@ -32,6 +32,7 @@ class Party:
     Args:
         interface: where its wire is; None for the wire within this machine.
         timeout_s: how long nothing may happen.
+        listening: called when the other side may call.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Party:
         faults: Iterable[Fault] = (),
         seed: int = 0,
         timeout_s: float = 30.0,
+        listening: Callable[[], None] | None = None,
     ) -> None:
         link: Link = LocalLink(ip) if interface is None else InterfaceLink(interface, ip)
         self.resources = contextlib.ExitStack()
@@ -56,6 +58,7 @@ class Party:
         self.shell = Shell(self.device, link, capture=sink, faults=faults, seed=seed)
         self.mtu = link.path_mtu
         self.timeout_s = timeout_s
+        self._listening = listening or (lambda: None)
         self.pd: PD = self.device.alloc_pd()
         self.cq = self.device.create_cq(4096)
         self.completions: list[WC] = []
@@ -141,9 +144,14 @@ class Party:
             with contextlib.suppress(ScenarioError):
                 self.turn()
 
-    def dial(self, host: str, port: int) -> CmId:
+    def listen(self, port: int) -> None:
+        """Let others connect by the connection manager."""
+        self.device.cm.listen(self.device.cm.create_id(), port)
+        self._listening()
+
+    def dial(self, host: str, port: int, transport: str = "RC") -> CmId:
         """A resolved identifier towards a listener."""
-        cm_id = self.device.cm.create_id()
+        cm_id = self.device.cm.create_id(transport)
         self.device.cm.resolve_addr(cm_id, host, port)
         self.event("ADDR_RESOLVED")
         self.device.cm.resolve_route(cm_id)
@@ -155,7 +163,11 @@ class Party:
         if host is None:
             with socket.create_server(("", port)) as server:
                 server.settimeout(self.timeout_s)
-                connection, _ = server.accept()
+                self._listening()
+                try:
+                    connection, _ = server.accept()
+                except TimeoutError:
+                    raise ScenarioError(f"no client within {self.timeout_s:g} s") from None
         else:
             deadline = Deadline(self.timeout_s)
             while True:

@@ -1,48 +1,53 @@
 """perftest's bandwidth tests, server and client: ib_write_bw, ib_read_bw, ib_send_bw, ib_atomic_bw (as 6.x
-talk).
+talk; ``perftest_talk``), with ``-R`` and without.
 
-The two sides tell each other over TCP, in turns, always the same lengths: version, page size, cache line,
-    path MTU,
-then several times where the QP and its memory are, as text; after the test that again, numbers, and that
-again. The server of WRITE, READ and atomics has nothing else to do than to be there.
+The server of WRITE, READ and atomics has nothing else to do than to be there. What can be checked of the data
+is: every message has the bytes of the first one, atomics count one by one, a READ reads what the one before
+it read.
 """
 
 from __future__ import annotations
 
-import socket
-import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from rocekit.build import gid
-from rocekit.endpoint import Deadline
 from rocekit.errors import ScenarioError
 from rocekit.places import PLACE_BYTES, Place, read_place, write_place
 from rocekit.soft.cm_id import CmId, ConnParam
-from rocekit.soft.memory import MR
+from rocekit.soft.packet import GRH_AREA_BYTES
 from rocekit.soft.peers.party import Party
+from rocekit.soft.peers.perftest_talk import (
+    NUMBER_BYTES,
+    NUMBERS,
+    PREAMBLE,
+    READS,
+    QpTalk,
+    Talk,
+    TcpTalk,
+    must_hear,
+    pack_place,
+    preamble,
+)
 from rocekit.soft.qp import Qp
-from rocekit.soft.work import SendWR, Sge
-from rocekit.wire import PATH_MTU_BYTES, PATH_MTU_CODES
+from rocekit.soft.work import WC, SendWR, Sge
+from rocekit.wire import PATH_MTU_BYTES
 
 PORT: Final = 18515
-VERSION: Final = "6.06"
+QKEY: Final = 0x1111_1111
 _PSN: Final = 0x00ABCD
-_READS: Final = 16
 _RECEIVES: Final = 512
-_NUMBER: Final = 8
-_PREAMBLE: Final = (16, 4, 4, 2)
 _TX_DEPTH: Final = 128
-#: LID, outstanding READs, QPN, PSN, rkey, a gap, address, GID, SRQ number, GID index.
-_PLACE: Final = struct.Struct(">IIIIIIQ16sII")
-_TALK_BYTES: Final = 256
-_TALK: Final = 1 << 20
 _MEMORY: Final = 1 << 20
+_ATOMIC_BYTES: Final = 8
+#: Places told with -R beside the greetings: before and after the second connection, and after the test.
+_TALKED_PLACES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A test: what the client posts, and how often it says where it is before it begins."""
+    """A test: what the client posts, how often it says where it is before it begins, and how many numbers
+    it tells after it."""
 
     opcode: str
     greetings: int
@@ -55,173 +60,167 @@ TESTS: Final = {
     "send_bw": Test("SEND", 4, 0),
     "atomic_bw": Test("ATOMIC_FETCH_AND_ADD", 3, 5),
 }
+TRANSPORTS: Final = {
+    "RC": frozenset(TESTS),
+    "UC": frozenset({"write_bw", "send_bw"}),
+    "UD": frozenset({"send_bw"}),
+}
+"""What each transport can do (table 35 of the IBA specification)."""
 
 
-class _Talk:
-    """The TCP side: whole messages, the device working while nothing comes."""
+def _pattern(length: int) -> bytes:
+    """Bytes that come again after 251, so that no two packets are alike."""
+    return (bytes(range(1, 252)) * (length // 251 + 1))[:length]
 
-    def __init__(self, party: Party, connection: socket.socket) -> None:
-        self._party = party
-        self._socket = connection
-        self._heard = b""
-        connection.setblocking(False)
 
-    def say(self, data: bytes) -> None:
-        self._socket.setblocking(True)
-        self._socket.sendall(data)
-        self._socket.setblocking(False)
-
-    def hear(self, length: int) -> bytes | None:
-        """That many bytes; None when the other side hung up."""
-        deadline = Deadline(self._party.timeout_s)
-        while len(self._heard) < length:
-            try:
-                more = self._socket.recv(65536)
-            except BlockingIOError:
-                self._party.turn()
-                if deadline.passed():
-                    raise ScenarioError(f"perftest says nothing for {deadline.seconds:g} s") from None
-                continue
-            except OSError:
-                more = b""
-            if not more:
-                return None
-            deadline = Deadline(self._party.timeout_s)
-            self._heard += more
-        said, self._heard = self._heard[:length], self._heard[length:]
-        return said
-
-    def must_hear(self, length: int) -> bytes:
-        said = self.hear(length)
-        if said is None:
-            raise ScenarioError("perftest hung up")
-        return said
+def _check(test: str, transport: str) -> None:
+    if test not in TRANSPORTS[transport]:
+        raise ScenarioError(f"{transport} has no {test}: {', '.join(sorted(TRANSPORTS[transport]))}")
 
 
 def _ready(party: Party, qp: Qp, mtu: int, peer: Place) -> None:
-    device = party.device
-    device.modify_qp(
-        qp,
-        party.now,
-        state="RTR",
-        dest_ip=peer.ip,
-        dest_qpn=peer.qpn,
-        path_mtu=mtu,
-        rq_psn=peer.psn,
-        max_dest_rd_atomic=_READS,
-        min_rnr_timer=12,
-    )
-    device.modify_qp(
-        qp, party.now, state="RTS", sq_psn=_PSN, timeout=18, retry_cnt=7, rnr_retry=7, max_rd_atomic=_READS
-    )
+    """To RTS, without a connection manager."""
+    device, now = party.device, party.now
+    if qp.transport == "UD":
+        device.modify_qp(qp, now, state="RTR")
+        device.modify_qp(qp, now, state="RTS", sq_psn=_PSN)
+        return
+    to: dict[str, Any] = {"dest_ip": peer.ip, "dest_qpn": peer.qpn, "path_mtu": mtu, "rq_psn": peer.psn}
+    go: dict[str, Any] = {"sq_psn": _PSN}
+    if qp.transport == "RC":
+        to |= {"max_dest_rd_atomic": READS, "min_rnr_timer": 12}
+        go |= {"timeout": 18, "retry_cnt": 7, "rnr_retry": 7, "max_rd_atomic": READS}
+    device.modify_qp(qp, now, state="RTR", **to)
+    device.modify_qp(qp, now, state="RTS", **go)
 
 
-def _received(party: Party, qp: Qp, mr: MR) -> int:
-    """Post the receives that have been used again; how many messages that were."""
-    came = [wc for wc in party.completions if wc.opcode.startswith("RECV") and wc.qpn == qp.qpn]
-    for wc in came:
-        party.completions.remove(wc)
-        party.receive(qp, wc.wr_id, mr, 0, mr.length)
-    return len(came)
+class _Served:
+    """A server's QP and memory."""
+
+    def __init__(self, party: Party, test: str, transport: str) -> None:
+        self.party = party
+        self.mr = party.memory(_MEMORY)
+        self.qp = party.qp(transport, max_send_wr=1, max_recv_wr=_RECEIVES)
+        self.came = 0
+        self._area = GRH_AREA_BYTES if transport == "UD" else 0
+        self._first: bytes | None = None
+        self._test = test
+        if test == "read_bw":
+            self.mr.view[:] = _pattern(self.mr.length)
+        if test == "send_bw":
+            for n in range(_RECEIVES):
+                party.receive(self.qp, n, self.mr, 0, self.mr.length)
+
+    def receive(self) -> None:
+        """Count the messages that have come, and post their receives again.
+
+        Raises:
+            ScenarioError: they differ; perftest sends one buffer again and again.
+        """
+        came = [wc for wc in self.party.completions if wc.qpn == self.qp.qpn and wc.opcode.startswith("RECV")]
+        for wc in came:
+            self.party.completions.remove(wc)
+            content = bytes(self.mr.view[self._area : wc.byte_len])
+            if self._first is None:
+                self._first = content
+            if content != self._first:
+                raise ScenarioError(f"message {self.came} differs from the first one")
+            self.party.receive(self.qp, wc.wr_id, self.mr, 0, self.mr.length)
+            self.came += 1
+
+    @property
+    def rounds(self) -> int:
+        """Messages received, or what the atomics have counted up to."""
+        if self._test == "atomic_bw":
+            return int.from_bytes(self.mr.view[:_ATOMIC_BYTES], "little")
+        return self.came
+
+    def place(self, psn: int) -> Place:
+        return Place(self.qp.qpn, psn, self.mr.rkey, self.mr.addr, self.party.ip)
 
 
-def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False) -> int:
+def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False, transport: str = "RC") -> int:
     """Be the server of one client.
 
     Args:
         rdma_cm: the client was started with ``-R``.
 
     Returns:
-        messages received: those of ``send_bw``, else 0.
+        messages received by ``send_bw``, the sum that ``atomic_bw`` left, else 0.
+
+    Raises:
+        ScenarioError: the client does not do its part, or its messages are not alike.
     """
+    _check(test, transport)
     if rdma_cm:
-        return _serve_by_cm(party, test, port)
-    mr = party.memory(_MEMORY)
-    qp = _served_qp(party, test, mr)
-    talk = _Talk(party, party.tcp(None, port))
+        return _serve_by_cm(party, test, port, transport)
+    served = _Served(party, test, transport)
+    talk = TcpTalk(party, party.tcp(None, port))
     mtu = 0
-    for length in _PREAMBLE:
-        said = talk.must_hear(length)
+    for length in PREAMBLE:
+        said = must_hear(talk, length)
         talk.say(said)
-        mtu = PATH_MTU_BYTES.get(int(said[:1], 16) if length == _PREAMBLE[-1] else 0, mtu)
-    own = write_place(Place(qp.qpn, _PSN, mr.rkey, mr.addr, party.ip), _READS)
-    came = 0
+        mtu = PATH_MTU_BYTES.get(int(said[:1], 16) if length == PREAMBLE[-1] else 0, mtu)
+    own = write_place(served.place(_PSN), READS)
     while True:
-        head = talk.hear(_NUMBER)
-        came += _received(party, qp, mr)
+        head = talk.hear(NUMBER_BYTES)
+        served.receive()
         if head is None:
             break
         if b":" not in head:  # a number of the client's; it wants one back
             talk.say(head)
             continue
-        said = head + talk.must_hear(PLACE_BYTES - _NUMBER)
-        if qp.state == "INIT":
-            _ready(party, qp, mtu, read_place(said))
+        said = head + must_hear(talk, PLACE_BYTES - NUMBER_BYTES)
+        if served.qp.state == "INIT":
+            _ready(party, served.qp, mtu, read_place(said))
         talk.say(own)
     party.ending = True
     party.linger(0.2)
-    return came + _received(party, qp, mr)
+    served.receive()
+    return served.rounds
 
 
-def _served_qp(party: Party, test: str, mr: MR) -> Qp:
-    qp = party.qp("RC", max_send_wr=1, max_recv_wr=_RECEIVES)
-    if test == "send_bw":
-        for n in range(_RECEIVES):
-            party.receive(qp, n, mr, 0, mr.length)
-    return qp
-
-
-def _serve_by_cm(party: Party, test: str, port: int) -> int:
-    """With ``-R`` there is no TCP: a first connection carries the same talk in SENDs, a second one the
-    test.
-    """
+def _serve_by_cm(party: Party, test: str, port: int, transport: str) -> int:
+    """A first connection carries the talk, a second one the test; the server ends the second."""
+    what = TESTS[test]
     cm = party.device.cm
-    cm.listen(cm.create_id(), port)
-    param = ConnParam(responder_resources=_READS, initiator_depth=_READS)
-    talk = party.memory(2 * _TALK_BYTES)
-    control = party.qp("RC", max_send_wr=4, max_recv_wr=4)
-    for n in range(4):
-        party.receive(control, _TALK + n, talk, 0, _TALK_BYTES)
-    mr = party.memory(_MEMORY)
-    data: Qp | None = None
+    party.listen(port)
+    param = ConnParam(responder_resources=READS, initiator_depth=READS)
+    talk = QpTalk(party)
+    served: _Served | None = None
     ids: list[CmId] = []
-    came = 0
+    told = 0
     while True:
         party.until(lambda: bool(party.events or party.completions), "the client's next word")
         while party.events:
             event = party.events.pop(0)
             if event.type == "CONNECT_REQUEST":
                 if ids:
-                    data = _served_qp(party, test, mr)
-                event.id.qp = data or control
+                    served = _Served(party, test, transport)
+                event.id.qp = served.qp if served else talk.qp
                 ids.append(event.id)
                 cm.accept(event.id, param, party.now)
-            elif event.type == "DISCONNECTED":
+            elif event.type == "DISCONNECTED" and event.id is ids[0]:
                 party.ending = True
                 for cm_id in ids:
                     if cm_id.state in ("ESTABLISHED", "DREQ_RCVD"):
                         cm.disconnect(cm_id, party.now)
                 party.linger(1.0)
-                return came
-        if data is not None and test == "send_bw":
-            came += _received(party, data, mr)
-        heard = [wc for wc in party.completions if wc.qpn == control.qpn]
-        party.completions[:] = [wc for wc in party.completions if wc.qpn != control.qpn]
-        for wc in heard:
-            if not wc.opcode.startswith("RECV"):
+                return served.rounds if served else 0
+        if served is not None:
+            served.receive()
+        for said in talk.said():
+            if len(said) != NUMBERS.size:
+                talk.say(said)
                 continue
-            said = bytes(talk.view[: wc.byte_len])
-            place = Place(data.qpn if data else 0, data.sq_psn if data else 0, mr.rkey, mr.addr, party.ip)
-            answer = pack_place(place) if len(said) == _PLACE.size else said
-            party.receive(control, wc.wr_id, talk, 0, _TALK_BYTES)
-            talk.view[_TALK_BYTES : _TALK_BYTES + len(answer)] = answer
-            sges = (Sge(talk.addr + _TALK_BYTES, len(answer), talk.lkey),)
-            party.post(control, SendWR(0, "SEND", sges))
-
-
-def pack_place(place: Place) -> bytes:
-    """A side's place as it goes over a QP: numbers, big-endian."""
-    return _PLACE.pack(0, _READS, place.qpn, place.psn, place.rkey, 0, place.address, gid(place.ip), 0, 0)
+            told += 1
+            if served is None:
+                talk.say(bytes(NUMBERS.size))
+                continue
+            talk.say(pack_place(served.place(served.qp.sq_psn)))
+            if told == _TALKED_PLACES + what.greetings + bool(what.numbers):
+                party.ending = True
+                cm.disconnect(ids[1], party.now)
 
 
 def call(
@@ -233,55 +232,142 @@ def call(
     count: int = 100,
     size: int = 65536,
     path_mtu: int = 1024,
+    rdma_cm: bool = False,
+    transport: str = "RC",
 ) -> int:
     """Be the client of a server: post ``count`` requests of ``size`` bytes, many at a time.
 
+    Args:
+        rdma_cm: the server was started with ``-R``.
+
     Returns:
         how many succeeded.
+
+    Raises:
+        ScenarioError: a request failed, the server does not do its part, or what it sent back is wrong.
     """
-    what = TESTS[test]
-    if test == "atomic_bw":
-        size = 8
-    mr = party.memory(max(size, 8))
-    qp = party.qp("RC", max_send_wr=_TX_DEPTH, max_recv_wr=_RECEIVES)
-    talk = _Talk(party, party.tcp(host, port))
-    preamble = (
-        VERSION.encode().ljust(16, b"\0"),
-        (4096).to_bytes(4, "big"),
-        (64).to_bytes(4, "big"),
-        f"{PATH_MTU_CODES[path_mtu]}\0".encode(),
-    )
-    for data in preamble:
+    _check(test, transport)
+    work = _Work(party, test, transport, count, _ATOMIC_BYTES if test == "atomic_bw" else size)
+    if rdma_cm:
+        _call_by_cm(work, host, port, path_mtu)
+        return count
+    talk = TcpTalk(party, party.tcp(host, port))
+    _introduce(talk, path_mtu)
+    for _ in range(TESTS[test].greetings):
+        peer = _swap_places(talk, work)
+        if work.qp.state == "INIT":
+            _ready(party, work.qp, path_mtu, peer)
+    work.run(peer)
+    _report(talk, work)
+    return count
+
+
+class _Work:
+    """A client's QP, memory and requests."""
+
+    def __init__(self, party: Party, test: str, transport: str, count: int, size: int) -> None:
+        self.party, self.test, self.count, self.size = party, test, count, size
+        # What comes back goes to places of its own, so that it can be looked at.
+        self._places = {"atomic_bw": count, "read_bw": 2}.get(test, 1)
+        self.mr = party.memory(self._places * size)
+        if test in ("write_bw", "send_bw"):
+            self.mr.view[:] = _pattern(size)
+        self.qp = party.qp(transport, max_send_wr=_TX_DEPTH, max_recv_wr=_RECEIVES)
+
+    def place(self) -> Place:
+        psn = self.qp.sq_psn if self.qp.state == "RTS" else _PSN
+        return Place(self.qp.qpn, psn, self.mr.rkey, self.mr.addr, self.party.ip)
+
+    def run(self, peer: Place) -> None:
+        """Post all requests, and look at what they brought."""
+        party, posted = self.party, 0
+        done = 0
+        while done < self.count:
+            while posted < self.count and posted - done < _TX_DEPTH:
+                party.post(self.qp, self._request(posted, peer))
+                posted += 1
+            party.until(lambda: bool(self._mine()), f"completion {done} of {self.count}")
+            for wc in self._mine():
+                party.completions.remove(wc)
+                done += 1
+        self._check()
+
+    def _mine(self) -> list[WC]:
+        return [wc for wc in self.party.completions if wc.qpn == self.qp.qpn]
+
+    def _request(self, number: int, peer: Place) -> SendWR:
+        at = self.mr.addr + number % self._places * self.size
+        sges = (Sge(at, self.size, self.mr.lkey),)
+        ud = self.qp.transport == "UD"
+        return SendWR(
+            number,
+            TESTS[self.test].opcode,
+            sges,
+            remote_va=peer.address,
+            rkey=peer.rkey,
+            swap_add=1,
+            dest_ip=peer.ip if ud else None,
+            dest_qpn=peer.qpn if ud else 0,
+            qkey=QKEY if ud else 0,
+        )
+
+    def _check(self) -> None:
+        came = [bytes(self.mr.view[n * self.size : (n + 1) * self.size]) for n in range(self._places)]
+        if self.test == "atomic_bw":
+            values = [int.from_bytes(value, "little") for value in came]
+            if values != [(values[0] + n) % (1 << 64) for n in range(self.count)]:
+                raise ScenarioError(f"atomics did not count one by one: {values[:8]}")
+        elif self.test == "read_bw" and (came[0] != came[-1] or not any(came[0])):
+            raise ScenarioError("two READs of the same bytes differ, or read nothing")
+
+
+def _introduce(talk: Talk, path_mtu: int) -> None:
+    for data in preamble(path_mtu):
         talk.say(data)
-        talk.must_hear(len(data))
-    own = write_place(Place(qp.qpn, _PSN, mr.rkey, mr.addr, party.ip), _READS)
-    peer: Place | None = None
-    for _ in range(what.greetings):
-        talk.say(own)
-        peer = read_place(talk.must_hear(PLACE_BYTES))
-        if qp.state == "INIT":
-            _ready(party, qp, path_mtu, peer)
-    assert peer is not None
-    done = posted = 0
-    while done < count:
-        while posted < count and posted - done < _TX_DEPTH:
-            sges = (Sge(mr.addr, size, mr.lkey),)
-            party.post(
-                qp,
-                SendWR(posted, what.opcode, sges, remote_va=peer.address, rkey=peer.rkey, swap_add=1),
-            )
-            posted += 1
-        before = done
-        party.until(lambda: bool(party.completions), f"completion {before} of {count}")
-        done += len(party.completions)
-        party.completions.clear()
-    talk.say(own)
-    talk.must_hear(PLACE_BYTES)
-    # The report: size, messages, and rates that nobody here measured.
-    for n in range(what.numbers):
-        talk.say((size, count, 0, 0, 0)[n].to_bytes(_NUMBER, "big"))
-        talk.must_hear(_NUMBER)
-    if what.numbers:
-        talk.say(own)
-        talk.hear(PLACE_BYTES)
-    return done
+        must_hear(talk, len(data))
+
+
+def _swap_places(talk: Talk, work: _Work) -> Place:
+    talk.say_place(work.place())
+    return talk.hear_place()
+
+
+def _report(talk: Talk, work: _Work) -> None:
+    """Size, messages, and rates that nobody here measured."""
+    numbers: Sequence[int] = (work.size, work.count, 0, 0, 0)[: TESTS[work.test].numbers]
+    _swap_places(talk, work)
+    for number in numbers:
+        talk.say(number.to_bytes(NUMBER_BYTES, "big"))
+        must_hear(talk, NUMBER_BYTES)
+    if numbers:
+        talk.say_place(work.place())
+        # It may hang up instead of answering.
+        talk.hear(PLACE_BYTES if isinstance(talk, TcpTalk) else NUMBERS.size)
+
+
+def _call_by_cm(work: _Work, host: str, port: int, path_mtu: int) -> None:
+    party, cm = work.party, work.party.device.cm
+    talk = QpTalk(party)
+    ids = []
+    for qp in (talk.qp, work.qp):
+        cm_id = party.dial(host, port, qp.transport)
+        cm_id.qp, cm_id.path_mtu = qp, path_mtu
+        depth = READS if qp.transport == "RC" else 0
+        cm.connect(cm_id, ConnParam(responder_resources=depth, initiator_depth=depth), party.now)
+        party.event("ESTABLISHED")
+        ids.append(cm_id)
+        if qp is talk.qp:
+            _introduce(talk, path_mtu)
+        # Neither side knows its second QP when it says this first, nor needs it the second time.
+        talk.say(bytes(NUMBERS.size))
+        talk.hear(NUMBERS.size)
+    for _ in range(TESTS[work.test].greetings):
+        peer = _swap_places(talk, work)
+    work.run(peer)
+    _report(talk, work)
+    party.ending = True
+    # The server ends the test's connection, the client the talk's.
+    party.event("DISCONNECTED")
+    cm.disconnect(ids[1], party.now)
+    cm.disconnect(ids[0], party.now)
+    party.event("DISCONNECTED")

@@ -67,7 +67,7 @@ def serve(party: Party, *, port: int = PORT) -> int:
         how many rounds there were.
     """
     cm = party.device.cm
-    cm.listen(cm.create_id(), port)
+    party.listen(port)
     request = party.event("CONNECT_REQUEST")
     qp = party.qp("RC", max_send_wr=_DEPTH, max_recv_wr=_DEPTH)
     request.id.qp = qp

@@ -7,11 +7,13 @@ said.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
@@ -73,6 +75,20 @@ def cached() -> Path:
     return cache_folder() / f"interposer-{digest()}-{platform.machine()}.so"
 
 
+def fallback() -> Path:
+    """Where the library goes when the cache cannot be written, as in a container: good for this boot."""
+    return Path(tempfile.gettempdir()) / f"rocekit-{os.geteuid()}" / cached().name
+
+
+def _trusted(path: Path) -> bool:
+    """Whether it is there, and nobody else's: a program will run what is in it."""
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid in (0, os.geteuid())
+
+
 def compiler() -> str | None:
     """The C compiler: $CC's, or the first of cc, gcc and clang that there is."""
     chosen = os.environ.get("CC")
@@ -84,8 +100,8 @@ def look() -> Found:
     """Where the library is, without building it."""
     if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
         return Found(None, "recording programs needs Linux and glibc")
-    for path in (packaged(), cached()):
-        if path is not None and path.is_file():
+    for path in (packaged(), cached(), fallback()):
+        if path is not None and _trusted(path):
             return Found(path)
     cc = compiler()
     if cc is None:
@@ -124,19 +140,21 @@ def interposer() -> Path:
             f": apt-get install --no-install-recommends {' '.join(found.packages)}" if found.packages else ""
         )
         raise InterposerError(f"the interposer is not built, and {found.obstacle}{fix}")
-    try:
-        cached().parent.mkdir(parents=True, exist_ok=True)
-        build(cached())
-        return cached()
-    except OSError:
-        # A home that cannot be written, as in a container: good for this boot then.
-        path = Path(tempfile.gettempdir()) / f"rocekit-{os.getuid()}" / cached().name
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        if path.parent.stat().st_uid != os.getuid():
-            raise InterposerError(f"{path.parent} belongs to somebody else") from None
-        if not path.is_file():
+    obstacles = []
+    for path in (cached(), fallback()):
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if path.parent.stat().st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "belongs to somebody else", str(path.parent))
             build(path)
-        return path
+        except OSError as error:
+            obstacles.append(f"{error.filename or path.parent}: {error.strerror or error}")
+        else:
+            return path
+    raise InterposerError(
+        f"the interposer cannot be put anywhere ({'; '.join(obstacles)}): "
+        "set XDG_CACHE_HOME to a folder of your own"
+    )
 
 
 def build(path: Path) -> None:

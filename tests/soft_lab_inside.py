@@ -6,6 +6,7 @@ conversation: its name, what went wrong (or null), the program's exit status and
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE, STDOUT
@@ -47,25 +48,27 @@ class Conversation:
         command: the program's.
         soft: the peer's part; gives what ``rounds`` is to be.
         serves: whether the soft peer is the server.
+        rounds: what ``soft`` is to give; None where the network decides.
         netem: what happens to what rxe1 sends; ``faults`` to what the soft peer sends.
+        hangs: the program waits for ever for what was lost; it is ended.
     """
 
     name: str
     command: list[str]
     soft: Callable[[Party], int]
     serves: bool
-    rounds: int = COUNT
+    rounds: int | None = COUNT
     ip: int = 4
     faults: tuple[str, ...] = ()
     netem: str | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    hangs: bool = False
 
 
 def _rping() -> Iterator[Conversation]:
     size = ["-C", str(COUNT), "-S", str(BYTES)]
     for ip in (4, 6):
         server = ["rping", "-s", "-a", RXE[ip], *size]
-        client = ["rping", "-c", "-a", SOFT[ip], "-I", RXE[ip], *size]
+        client = ["rping", "-c", "-V", "-a", SOFT[ip], "-I", RXE[ip], *size]
         call = partial(rping.call, host=RXE[ip], count=COUNT, size=BYTES)
         yield Conversation(f"rping_client_ipv{ip}", server, call, False, ip=ip)
         yield Conversation(f"rping_server_ipv{ip}", client, rping.serve, True, ip=ip)
@@ -79,41 +82,101 @@ def _rping() -> Iterator[Conversation]:
 
 
 def _pingpong() -> Iterator[Conversation]:
+    # Every path MTU once.
+    mtus = {("client", 4): 256, ("server", 4): 512, ("client", 6): 2048, ("server", 6): 4096}
     for transport in ("rc", "uc", "ud"):
-        for ip in (4, 6):
-            size = 1024 if transport == "ud" else 4096
+        for (role, ip), mtu in mtus.items():
+            size = 1024 if transport == "ud" else BYTES
             command = [f"ibv_{transport}_pingpong", "-d", "rxe1", "-g", GID[ip], "-n", str(COUNT)]
-            command += ["-s", str(size)]
-            for serves in (False, True):
-                # Their TCP side is IPv4 whatever the GID is.
-                soft = partial(
-                    pingpong.run,
-                    transport=transport.upper(),
-                    host=None if serves else RXE[4],
-                    count=COUNT,
-                    size=size,
-                )
-                role = "server" if serves else "client"
-                whole = [*command, SOFT[4]] if serves else command
-                yield Conversation(f"{transport}_pingpong_{role}_ipv{ip}", whole, soft, serves, ip=ip)
-    for mtu in (256, 512, 2048, 4096):
-        command = ["ibv_rc_pingpong", "-d", "rxe1", "-g", "1", "-n", str(COUNT), "-m", str(mtu)]
-        soft = partial(pingpong.run, transport="RC", host=RXE[4], count=COUNT, size=BYTES, path_mtu=mtu)
-        yield Conversation(f"rc_pingpong_mtu{mtu}", [*command, "-s", str(BYTES)], soft, False)
+            command += ["-s", str(size), *(() if transport == "ud" else ("-m", str(mtu)))]
+            # Their TCP side is IPv4 whatever the GID is.
+            command += [SOFT[4]] if role == "server" else []
+            soft = partial(
+                pingpong.run,
+                transport=transport.upper(),
+                host=None if role == "server" else RXE[4],
+                count=COUNT,
+                size=size,
+                path_mtu=mtu,
+            )
+            name = f"{transport}_pingpong_{role}_ipv{ip}"
+            yield Conversation(name, command, soft, role == "server", ip=ip)
+
+
+MESSAGES = 20
+LOSS: dict[str, Any] = {"faults": ("drop=3%",), "netem": "loss 3%"}
+FEW = ("-t", "4")
+"""Messages outstanding under loss: as many as the soft side works off before the other's timer runs out."""
+PERFTEST_RUNS: tuple[tuple[str, str, tuple[str, ...], dict[str, Any]], ...] = (
+    # The test, its name here, perftest's options, and what else there is to a conversation.
+    *(
+        (test, "", ("-m", mtu), {})
+        for test, mtu in zip(perftest.TESTS, ("256", "512", "2048", "1024"), strict=True)
+    ),
+    *((test, "_rdma_cm", ("-R",), {}) for test in perftest.TESTS),
+    ("send_bw", "_ipv6", ("-m", "4096", "-x", "2"), {"ip": 6}),
+    ("send_bw", "_uc", ("-m", "1024", "-c", "UC"), {}),
+    ("write_bw", "_uc", ("-m", "1024", "-c", "UC"), {}),
+    ("send_bw", "_ud", ("-m", "1024", "-c", "UD"), {}),
+    ("send_bw", "_loss", ("-m", "1024", *FEW), LOSS),
+    ("read_bw", "_loss", ("-m", "1024", *FEW), LOSS),
+    ("write_bw", "_rdma_cm_loss", (*FEW, "-R"), LOSS),
+)
+"""perftest's programs, in both roles each."""
 
 
 def _perftest() -> Iterator[Conversation]:
-    for test in perftest.TESTS:
-        count = 20
-        command = [f"ib_{test}", "-d", "rxe1", "-x", "1", "-F", "-n", str(count), "-u", "18"]
-        command += [] if test == "atomic_bw" else ["-s", str(BYTES)]
-        received = count if test == "send_bw" else 0
-        serve = partial(perftest.serve, test=test)
-        yield Conversation(f"{test}_server", [*command, "-m", "1024", SOFT[4]], serve, True, received)
-        call = partial(perftest.call, test=test, host=RXE[4], count=count, size=BYTES)
-        yield Conversation(f"{test}_client", [*command, "-m", "1024"], call, False, count)
-        by_cm = partial(perftest.serve, test=test, rdma_cm=True)
-        yield Conversation(f"{test}_server_rdma_cm", [*command, "-R", SOFT[4]], by_cm, True, received)
+    for test, kind, options, more in PERFTEST_RUNS:
+        for serves in (True, False):
+            yield _perftest_run(test, kind, options, serves, **more)
+    # What is lost without a word: of what rxe sends some messages come, of what it is sent all but two.
+    for transport in ("UC", "UD"):
+        options = ("-m", "1024", "-c", transport)
+        yield _perftest_run(
+            "send_bw", f"_{transport.lower()}_loss", options, True, rounds=None, netem="loss 10%"
+        )
+        faults = tuple(f"qpn=1,psn={psn},type=drop" for psn in (LOST_PSNS if transport == "UC" else (3, 5)))
+        yield _perftest_run(
+            "send_bw", f"_{transport.lower()}_loss", options, False, faults=faults, hangs=True, stay=False
+        )
+
+
+LOST_PSNS = (4, 13)
+"""The first packets of the second and the fifth message of three packets."""
+SHORT_BYTES = 3000
+
+
+def _perftest_run(
+    test: str, kind: str, options: tuple[str, ...], serves: bool, *, stay: bool = True, **more: Any
+) -> Conversation:
+    words = dict(zip(options[::2], options[1::2], strict=False))
+    transport, by_cm = words.get("-c", "RC"), "-R" in options
+    size = 1000 if transport == "UD" else SHORT_BYTES if transport == "UC" else BYTES
+    gid = () if "-x" in options else ("-x", "1")
+    timeout = "16" if "netem" in more else "18"
+    command = [f"ib_{test}", "-d", "rxe1", "-F", "-n", str(MESSAGES), "-u", timeout, *gid, *options]
+    command += [] if test == "atomic_bw" else ["-s", str(size)]
+    role = "server" if serves else "client"
+    soft: Callable[[Party], int]
+    if serves:
+        command.append(SOFT[4])
+        counted = MESSAGES if test in ("send_bw", "atomic_bw") else 0
+        soft = partial(perftest.serve, test=test, rdma_cm=by_cm, transport=transport)
+    else:
+        counted = MESSAGES
+        mtu = int(words.get("-m", "4096"))
+        soft = partial(
+            perftest.call,
+            test=test,
+            host=RXE[4],
+            count=MESSAGES,
+            size=size,
+            path_mtu=mtu,
+            rdma_cm=by_cm,
+            transport=transport,
+            stay=stay,
+        )
+    return Conversation(f"{test}_{role}{kind}", command, soft, serves, **{"rounds": counted, **more})
 
 
 SCENARIO_BYTES = 10_000
@@ -178,6 +241,11 @@ def end(program: subprocess.Popen[str] | Run) -> tuple[int | None, str]:
     return program.returncode, said
 
 
+def counter(name: str) -> int:
+    """One of rxe1's own counters."""
+    return int(Path("/sys/class/infiniband/rxe1/ports/1/hw_counters", name).read_text())
+
+
 def converse(conversation: Conversation, out: Path) -> None:
     """Let the kernel's program and the soft peer talk; write down how it went."""
     began = time.monotonic()
@@ -185,6 +253,7 @@ def converse(conversation: Conversation, out: Path) -> None:
     fact: dict[str, Any] = {"name": name, "error": None, "rounds": None}
     program: subprocess.Popen[str] | None = None
     capture = Path("/tmp", f"{name}.pcapng")
+    received = counter("rdma_recvs")
     if conversation.netem is not None:
         subprocess.run(f"tc qdisc add dev vb root netem {conversation.netem}".split(), check=True)
 
@@ -206,12 +275,18 @@ def converse(conversation: Conversation, out: Path) -> None:
         ) as party:
             fact["rounds"] = conversation.soft(party)
             fact["counters"] = {k: n for k, n in party.device.counters.as_dict().items() if n}
+            data = max(party.regions, key=lambda region: region.length)
+            fact["memory"] = hashlib.sha256(data.view[:BYTES]).hexdigest()
+        if conversation.hangs and program is not None:
+            time.sleep(0.5)
+            program.kill()
     except Exception as error:
         fact["error"] = f"{type(error).__name__}: {error}"
         fact["trace"] = traceback.format_exc()
     finally:
         if program is not None:
             fact["status"], fact["said"] = end(program)
+        fact["received_by_rxe"] = counter("rdma_recvs") - received
         if conversation.netem is not None:
             subprocess.run(["tc", "qdisc", "del", "dev", "vb", "root"], check=False)
     note(fact, began, out)

@@ -22,7 +22,7 @@ from recorded import Ran, build_stub, record, recorder
 
 from rocekit.journal import Journal, parse_event, read_journal
 from rocekit.record import Recorder
-from rocekit.record_build import HEADERS, compiler, interposer, look
+from rocekit.record_build import HEADERS, InterposerError, cached, compiler, fallback, interposer, look
 from rocekit.workrequests import read_programs
 
 
@@ -518,3 +518,34 @@ def test_missing_headers_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     found = look()
     assert found.obstacle == "no infiniband/verbs.h and no rdma/rdma_cma.h"
     assert found.packages == ("libibverbs-dev", "librdmacm-dev")
+
+
+def test_a_library_in_a_folder_of_somebody_else_is_not_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("rocekit.record_build.packaged", lambda: None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for path in (cached(), fallback()):
+        path.parent.mkdir()
+        path.write_bytes(b"not to be trusted")
+        if os.geteuid() == 0:
+            os.chown(path, 4711, 4711)
+            os.chown(path.parent, 4711, 4711)
+    if os.geteuid():
+        monkeypatch.setattr("os.geteuid", lambda: 4711)
+    assert look().path is None
+    with pytest.raises(InterposerError, match=r"belongs to somebody else.*set XDG_CACHE_HOME"):
+        interposer()
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("rocekit.record_build.packaged", lambda: None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    built = interposer()
+    assert built.parent.parent == tmp_path
+    assert interposer() == look().path == built

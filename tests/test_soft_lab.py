@@ -8,8 +8,10 @@ to look at one again.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,9 @@ import soft_lab_inside
 
 from rocekit import lab
 from rocekit.analysis import analyze
+from rocekit.capture import open_capture
+from rocekit.decode import Decoder
+from rocekit.wire import OPCODES
 
 pytestmark = pytest.mark.lab
 
@@ -50,9 +55,42 @@ def facts(out: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_the_kernels_program_and_the_soft_peer_are_both_content(facts: dict[str, Any], name: str) -> None:
-    fact = facts[name]
-    assert (fact["error"], fact["status"]) == (None, 0), fact
-    assert fact["rounds"] == CONVERSATIONS[name].rounds
+    fact, conversation = facts[name], CONVERSATIONS[name]
+    assert (fact["error"], fact["status"]) == (None, -signal.SIGKILL if conversation.hangs else 0), fact
+    if conversation.rounds is not None:
+        assert fact["rounds"] == conversation.rounds
+
+
+@pytest.mark.parametrize(
+    "name", ["write_bw_server", "write_bw_server_rdma_cm", "write_bw_server_rdma_cm_loss"]
+)
+def test_what_perftest_writes_is_in_the_soft_peers_memory(
+    out: Path, facts: dict[str, Any], name: str
+) -> None:
+    """The bytes of the packets, put together without the engine's help."""
+    data: dict[int, bytes] = {}
+    with open_capture(out / f"{name}.pcapng") as reader:
+        decoder = Decoder()
+        for packets in map(decoder.decode, reader):
+            for row, opcode in enumerate(packets.opcode):
+                if OPCODES[int(opcode)].operation == "WRITE":
+                    data[int(packets.psn[row])] = packets.payload(row)
+    whole = b"".join(data[psn] for psn in sorted(data))
+    size = soft_lab_inside.BYTES
+    assert len(whole) == size * soft_lab_inside.MESSAGES
+    assert hashlib.sha256(whole[-size:]).hexdigest() == facts[name]["memory"]
+
+
+@pytest.mark.parametrize("transport", ["uc", "ud"])
+def test_of_unreliable_messages_the_whole_ones_arrive(
+    out: Path, facts: dict[str, Any], transport: str
+) -> None:
+    to_soft, to_rxe = (facts[f"send_bw_{role}_{transport}_loss"] for role in ("server", "client"))
+    transfers = analyze(out / f"{to_soft['name']}.pcapng").transfers
+    size = 1000 if transport == "ud" else soft_lab_inside.SHORT_BYTES
+    assert to_soft["rounds"] == sum(t.status == "sent" and t.bytes == size for t in transfers)
+    assert 0 < to_soft["rounds"] < soft_lab_inside.MESSAGES
+    assert to_rxe["received_by_rxe"] == soft_lab_inside.MESSAGES - 2
 
 
 @pytest.mark.parametrize("name", soft_lab_inside.INJECTS)
@@ -71,7 +109,7 @@ def test_every_scenario_runs_between_rxe_and_a_soft_device(
 def test_their_packets_are_right_and_all_arrive(out: Path, facts: dict[str, Any], name: str) -> None:
     analysis = analyze(out / f"{name}.pcapng")
     assert analysis.capture.counts.bad_icrc == 0
-    unreliable = name.startswith(("uc", "ud"))
+    unreliable = name.startswith(("uc", "ud")) or name.endswith(("_uc", "_ud"))
     assert {t.status for t in analysis.transfers} == {"sent" if unreliable else "acked"}
     # A slow machine repeats what was on its way, and a peer may hang up first; no packet may be wrong.
     wrong = {f"drop_{why}" for why in ("icrc", "malformed", "transport", "source", "qkey", "pkey", "access")}

@@ -17,8 +17,9 @@ from rocekit.soft.peers.perftest import TESTS
 CONVERSATIONS = [
     ("rping", "-s", "5000"),
     *((f"{transport}_pingpong", "-s", "1000") for transport in ("rc", "uc", "ud")),
-    *((test, "-s", "3000", *more) for test in TESTS for more in ((), ("-R",))),
-    *((test, "-s", "3000", "-c", "UC") for test in ("write_bw", "send_bw")),
+    *((test, "-s", "3000", "-R") for test in TESTS),
+    ("read_bw", "-s", "3000"),
+    ("send_bw", "-s", "3000", "-c", "UC"),
     ("send_bw", "-s", "1000", "-c", "UD"),
 ]
 

@@ -61,6 +61,7 @@ class Party:
         self._listening = listening or (lambda: None)
         self.pd: PD = self.device.alloc_pd()
         self.cq = self.device.create_cq(4096)
+        self.regions: list[MR] = []
         self.completions: list[WC] = []
         self.events: list[CmEvent] = []
         self.ending = False
@@ -80,7 +81,8 @@ class Party:
 
     def memory(self, size: int) -> MR:
         """``size`` registered bytes that the peer may do anything with."""
-        return self.device.reg_mr(self.pd, self.device.memory.alloc(size), size, RIGHTS)
+        self.regions.append(self.device.reg_mr(self.pd, self.device.memory.alloc(size), size, RIGHTS))
+        return self.regions[-1]
 
     def qp(self, transport: str, **options: Any) -> Qp:
         """A QP in INIT."""
@@ -160,6 +162,8 @@ class Party:
 
     def tcp(self, host: str | None, port: int) -> socket.socket:
         """The TCP connection over which the ping-pongs tell each other their QPs; None listens."""
+        # As a connection manager would have it: a fault's sender is the client, if it does not say.
+        self.device.role = "server" if host is None else "client"
         if host is None:
             with socket.create_server(("", port)) as server:
                 server.settimeout(self.timeout_s)

@@ -1,0 +1,74 @@
+"""What building the package leaves in it, with a C compiler and rdma-core's headers and without."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from rocekit.record_build import compiler, look
+
+#: As pip runs setup.py, but without Cython, whose modules take minutes and are tried in test_compiled.py.
+WITHOUT_CYTHON = (
+    "import runpy, sys; sys.modules['Cython'] = None; runpy.run_path('setup.py', run_name='__main__')"
+)
+
+
+def build(folder: Path, cc: str) -> list[str]:
+    """The libraries that a build puts beside the package's modules."""
+    source = folder / "source"
+    shutil.copytree(
+        ROOT / "rocekit", source / "rocekit", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    for name in ("setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    # This environment's setuptools may be older than what pip would get, and read licenses in another way.
+    lines = (ROOT / "pyproject.toml").read_text().splitlines()
+    kept = [line for line in lines if not line.startswith("license")]
+    (source / "pyproject.toml").write_text("\n".join(kept))
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_CYTHON, "-q", "build", "--build-lib", str(folder / "built")],
+        cwd=source,
+        env=os.environ | {"CC": cc},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (folder / "built/rocekit/interposer/ring.c").exists(), "the sources go along"
+    return [path.name for path in (folder / "built/rocekit").glob("*.so")]
+
+
+def test_without_a_compiler_the_package_is_built_without_its_libraries(tmp_path: Path) -> None:
+    assert build(tmp_path, "/no/such/compiler") == []
+
+
+def test_without_rdma_cores_headers_the_interposer_is_left_out(tmp_path: Path) -> None:
+    cc = compiler()
+    if cc is None:
+        pytest.skip("no C compiler (apt-get install gcc)")
+    fake = tmp_path / "cc"
+    fake.write_text(f'#!/bin/sh\nexec {cc} "$@" -nostdinc\n')
+    fake.chmod(0o755)
+    assert build(tmp_path, str(fake)) == []
+
+
+def test_with_both_the_interposer_is_in_the_package(tmp_path: Path) -> None:
+    found = look()
+    if found.path is None and not found.can_build:
+        pytest.skip(f"{found.obstacle} (apt-get install {' '.join(found.packages)})")
+    (library,) = build(tmp_path, compiler() or "cc")
+    assert library.startswith("_interposer")
+    names = subprocess.run(
+        ["nm", "-D", "--defined-only", str(tmp_path / "built/rocekit" / library)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "ibv_open_device@@IBVERBS_1.1" in names

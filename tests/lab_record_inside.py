@@ -21,6 +21,9 @@ TIMEOUT = "-u 18"
 """perftest's local ACK timeout, 1 s: under emulation a shorter one asks again for what is on its way."""
 
 
+UCX = "UCX_TLS=rc_verbs,self UCX_IB_GID_INDEX=1 ucx_perftest -t tag_lat -n 10 -w 0 -s 64"
+
+
 def perftest(name: str, program: str, options: str, **truth: Any) -> Job:
     """``truth``: transport, operation, count (work requests of the client), bytes of each."""
     common = f"-F -x 1 {TIMEOUT} {options}"
@@ -89,6 +92,25 @@ JOBS = [
         client="ucmatose -s 10.9.0.2 -c 2 -C 3 -S 100",
         truth={"program": "ucmatose", "connections": 2, "count": 3},
     ),
+    Job(
+        "explained",
+        server=f"ib_write_bw -d rxe1 -F -x 1 {TIMEOUT} -n 5 -s 4096",
+        client=f"ib_write_bw -d rxe0 -F -x 1 {TIMEOUT} -n 5 -s 4096 10.9.0.2",
+        truth={"program": "ib_write_bw", "transport": "RC", "operation": "WRITE", "count": 5, "bytes": 4096},
+    ),
+    # Both of these load libibverbs, or what loads it, while they run.
+    Job(
+        "ucx",
+        server=f"UCX_NET_DEVICES=rxe1:1 {UCX}",
+        client=f"UCX_NET_DEVICES=rxe0:1 {UCX} 10.9.0.2",
+        truth={"program": "ucx_perftest", "count": 10, "bytes": 64},
+    ),
+    Job(
+        "libfabric",
+        server="fi_pingpong -p verbs -e msg -d rxe1 -I 10 -S 64",
+        client="fi_pingpong -p verbs -e msg -d rxe0 -I 10 -S 64 10.9.0.2",
+        truth={"program": "fi_pingpong", "count": 10, "bytes": 64},
+    ),
     Job("refused", client="rping -c -a 10.9.0.2 -C 5", truth={"program": "rping"}),
     Job(
         "extended",
@@ -113,13 +135,26 @@ JOBS = [
 ]
 
 
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "rping.client": ("--attach-cm",),
+    "refused.client": ("--attach-cm",),
+    "explained.client": ("--interface", "va"),
+}
+"""Options of ``rocekit record`` for a side of a job; with --interface it says what it found."""
+
+
 def recorded(forks: Forks) -> Callable[[str, dict[str, str], IO[bytes]], Run]:
     """Starts a shell command under the recorder; its journal goes beside what it prints."""
 
     def start(command: str, environment: dict[str, str], sink: IO[bytes]) -> Run:
         journal = Path(sink.name).with_suffix(".journal.jsonl")
+        options = OPTIONS.get(Path(sink.name).stem, ())
+        if "--interface" in options:
+            options = (*options, "--write", str(journal.with_name(f"{Path(sink.name).stem}.pcapng")))
+        else:
+            options = (*options, "--quiet")
         return forks.start(
-            *("record", "--quiet", "--output", str(journal), "--", "/bin/bash", "-c", command),
+            *("record", *options, "--output", str(journal), "--", "/bin/bash", "-c", command),
             stdout=sink,
             stderr=STDOUT,
             env=environment,

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from rocekit.errors import RocekitError
 from rocekit.soft.fault_file import fault_from_words
-from rocekit.soft.peers import perftest, pingpong, rping
+from rocekit.soft.peers import perftest
 from rocekit.soft.peers.party import Party
-
-PROGRAMS = ("rping", "rc_pingpong", "uc_pingpong", "ud_pingpong", *perftest.TESTS)
+from rocekit.soft.peers.programs import PROGRAMS, run
 
 
 def main() -> int:
@@ -46,44 +45,17 @@ def main() -> int:
             timeout_s=given.timeout,
             listening=lambda: print(f"{given.program} on {party.ip}", flush=True),
         ) as party:
-            if given.program == "rping":
-                port = given.port or rping.PORT
-                if given.host is None:
-                    rounds = rping.serve(party, port=port)
-                else:
-                    rounds = rping.call(party, given.host, port=port, count=given.count, size=given.size)
-            elif given.program in perftest.TESTS:
-                port = given.port or perftest.PORT
-                if given.host is None:
-                    rounds = perftest.serve(
-                        party,
-                        given.program,
-                        port=port,
-                        rdma_cm=given.rdma_cm,
-                        transport=given.connection,
-                    )
-                else:
-                    rounds = perftest.call(
-                        party,
-                        given.program,
-                        given.host,
-                        port=port,
-                        count=given.count,
-                        size=given.size,
-                        path_mtu=given.mtu,
-                        rdma_cm=given.rdma_cm,
-                        transport=given.connection,
-                    )
-            else:
-                rounds = pingpong.run(
-                    party,
-                    given.program[:2].upper(),
-                    given.host,
-                    port=given.port or pingpong.PORT,
-                    count=given.count,
-                    size=given.size,
-                    path_mtu=given.mtu,
-                )
+            rounds = run(
+                party,
+                given.program,
+                given.host,
+                port=given.port,
+                count=given.count,
+                size=given.size,
+                path_mtu=given.mtu,
+                rdma_cm=given.rdma_cm,
+                transport=given.connection,
+            )
             counters = {name: n for name, n in party.device.counters.as_dict().items() if n}
             print(f"{rounds} rounds; {counters}")
     except RocekitError as error:

@@ -21,7 +21,7 @@ TIMEOUT = "-u 18"
 """perftest's local ACK timeout, 1 s: under emulation a shorter one asks again for what is on its way."""
 
 
-UCX = "UCX_TLS=rc_verbs,self UCX_IB_GID_INDEX=1 ucx_perftest -t tag_lat -n 10 -w 0 -s 64"
+UCX = "UCX_TLS=rc_verbs,ud_verbs:aux UCX_IB_GID_INDEX=1 ucx_perftest -t tag_lat -n 10 -w 0 -s 64"
 
 
 def perftest(name: str, program: str, options: str, **truth: Any) -> Job:

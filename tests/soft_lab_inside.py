@@ -179,11 +179,15 @@ def _perftest_run(
     return Conversation(f"{test}_{role}{kind}", command, soft, serves, **{"rounds": counted, **more})
 
 
-SCENARIO_BYTES = 10_000
+BOTH_ROLES = {"ping-sr": 10_000, "blast-sr": 10_000, "ping-write": 10_000, "ping-read": 10_000, "atomic": 8}
+"""Scenarios that the soft device plays in both roles on two QPs, and the bytes of their messages."""
+ONE_ROLE = {"uc": "client", "ud": "server", "immediate": "client", "invalidate": "server", "srq": "client"}
 INJECTS = {
     f"inject_{scenario}_{role}": (scenario, role == "server")
-    for scenario in SCENARIOS
-    for role in ("client", "server")
+    for scenario, role in (
+        *((scenario, role) for scenario in BOTH_ROLES for role in ("client", "server")),
+        *ONE_ROLE.items(),
+    )
 }
 
 
@@ -197,7 +201,8 @@ def inject_soft(name: str, out: Path, forks: Forks) -> dict[str, object]:
         timeout_s=PROGRAM_S,
         journal=out / f"{name}.journal.jsonl",
     )
-    size = 8 if scenario == "atomic" else SCENARIO_BYTES
+    size = BOTH_ROLES.get(scenario, SCENARIOS[scenario].default_size)
+    qps = 2 if scenario in BOTH_ROLES else 1
     command = ["inject", scenario, "-d", "rxe1", "-u", "18", "--timeout", str(PROGRAM_S)]
     fact: dict[str, object] = {"name": name, "error": None}
     program: Run | None = None
@@ -206,7 +211,7 @@ def inject_soft(name: str, out: Path, forks: Forks) -> dict[str, object]:
 
             def ready(ip: str) -> None:
                 nonlocal program
-                more = ("-n", str(COUNT), "-s", str(size), "-q", "2", ip)
+                more = ("-n", str(COUNT), "-s", str(size), "-q", str(qps), ip)
                 program = forks.start(*command, *more, stdout=PIPE, stderr=STDOUT)
 
             inject.serve(scenario, settings, ready=ready, make=over)
@@ -214,7 +219,7 @@ def inject_soft(name: str, out: Path, forks: Forks) -> dict[str, object]:
             program = forks.start(*command, stdout=PIPE, stderr=STDOUT)
             assert program.stdout is not None
             program.stdout.readline()  # "listening"
-            inject.call(RXE[4], Plan(scenario, size, COUNT, qps=2), settings, make=over)
+            inject.call(RXE[4], Plan(scenario, size, COUNT, qps=qps), settings, make=over)
     except Exception as error:
         fact |= {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
     finally:
@@ -308,10 +313,12 @@ def main() -> None:
     out = Path(os.environ["ROCEKIT_LAB_OUT"])
     subprocess.run(["rdma", "link", "del", "rxe0"], check=True)
     wanted = sys.argv[1:]
-    for name, conversation in CONVERSATIONS.items():
-        if not wanted or any(name.startswith(word) for word in wanted):
-            converse(conversation, out)
+    # Loaded while the others talk: a server does not wait for a client whose interpreter takes half a minute.
     with Forks() as forks:
+        for name, conversation in CONVERSATIONS.items():
+            if not wanted or any(name.startswith(word) for word in wanted):
+                converse(conversation, out)
+        forks.start("--version", stdout=PIPE).wait()
         for name in INJECTS:
             if not wanted or any(name.startswith(word) for word in wanted):
                 began = time.monotonic()

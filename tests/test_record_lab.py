@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections import Counter
 from dataclasses import asdict
@@ -26,10 +27,12 @@ from rocekit.record_build import look
 
 pytestmark = pytest.mark.lab
 
+INSTALLED = [job for job in inside.JOBS if shutil.which(job.truth["program"]) or job.name == "extended"]
 TRUTH = {job.name: job.truth for job in inside.JOBS}
 PERFTEST = [name for name, truth in TRUTH.items() if "operation" in truth]
 PINGPONGS = [name for name, truth in TRUTH.items() if name.endswith("_pingpong")]
-WHOLE = [name for name in TRUTH if name not in ("killed", "refused")]
+LOADERS = ("ucx", "libfabric")
+WHOLE = [name for name in TRUTH if name not in ("killed", "refused", *LOADERS)]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +48,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"no lab: {missing}")
     folder = tmp_path_factory.mktemp("record")
     listing = folder / "jobs.json"
-    listing.write_text(json.dumps([asdict(job) for job in inside.JOBS]))
+    listing.write_text(json.dumps([asdict(job) for job in INSTALLED]))
     result = lab.run((sys.executable, inside.__file__, str(listing)), out=folder, timeout_s=2400)
     assert result.returncode == 0
     return folder
@@ -163,6 +166,45 @@ def test_a_refused_connection_tells_its_reason(out: Path) -> None:
     events = journals(out, "refused")["client"].of("cm_event")
     assert events[-1]["type"] == "REJECTED"
     assert events[-1]["status"] == 8  # no listener on that service ID
+
+
+def test_the_kernels_connection_manager_is_in_the_same_journal(out: Path) -> None:
+    told = {e.get("event_type") for e in journals(out, "rping")["client"].of("kernel_cm")}
+    assert {"ADDR_RESOLVED", "ROUTE_RESOLVED", "ESTABLISHED"} <= told
+    events = journals(out, "refused")["client"].of("kernel_cm")
+    assert "icm_no_listener_err" in {e["type"] for e in events}
+    (rejected,) = [e for e in events if e.get("event_type") == "REJECTED"]
+    assert rejected["status"] == 8
+    (seen,) = [e for e in journals(out, "refused")["client"].of("cm_event") if e["type"] == "REJECTED"]
+    assert (rejected["local_port"], rejected["remote_port"]) == (seen["local_port"], seen["remote_port"])
+
+
+def test_transfers_are_explained_when_the_program_ends(out: Path) -> None:
+    said = (out / "explained.client.txt").read_text()
+    assert "5 transfers: 5 acked" in said
+    assert "RDMA_WRITE, 1 SGE" in said
+    assert "WC " in said
+    journal = out / "explained.client.journal.jsonl"
+    found = analyze(out / "explained.client.pcapng", journals=[journal])
+    assert [t.wr.matched_by for t in found.transfers if t.wr] == ["psn"] * 5
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_what_loads_libibverbs_at_run_time_is_recorded(out: Path, name: str) -> None:
+    truth = TRUTH[name]
+    if name not in load_manifest(out):
+        pytest.skip(f"no {truth['program']} (apt-get install ucx-utils libfabric-bin)")
+    found = analysis(out, name)
+    for journal in journals(out, name).values():
+        assert not journal.of("records_lost", "not_recorded")
+        sends = [e for e in journal.of("wr_posted") if e["opcode"] == "SEND"]
+        assert sum(e["length"] >= truth["bytes"] for e in sends) >= truth["count"]
+    of_rc = [t for t in found.transfers if t.connection.transport == "RC"]
+    assert len(of_rc) >= 2 * truth["count"]
+    for transfer in of_rc:
+        assert transfer.wr is not None
+        assert transfer.wr.told_psn == transfer.first_psn & MASK
+        assert transfer.wr.length == transfer.bytes
 
 
 def test_the_extended_calls_are_seen(out: Path) -> None:

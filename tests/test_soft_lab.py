@@ -101,8 +101,10 @@ def test_every_scenario_runs_between_rxe_and_a_soft_device(
     assert (fact["error"], fact["status"]) == (None, 0), fact
     analysis = analyze(out / f"{name}.pcapng")
     assert analysis.capture.counts.bad_icrc == 0
-    assert {t.status for t in analysis.transfers} == {"acked"}
-    assert len(analysis.connections) == 2
+    scenario, _ = soft_lab_inside.INJECTS[name]
+    assert {t.status for t in analysis.transfers} == {"sent" if scenario in ("uc", "ud") else "acked"}
+    if scenario in soft_lab_inside.BOTH_ROLES:
+        assert len(analysis.connections) == 2
 
 
 @pytest.mark.parametrize("name", CLEAN)

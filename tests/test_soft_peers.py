@@ -5,36 +5,58 @@ With the programs that nobody here wrote they talk in test_soft_lab.py.
 
 from __future__ import annotations
 
-import re
 import socket
-import subprocess
-import sys
+from collections.abc import Iterator
+from subprocess import PIPE, STDOUT
 
 import pytest
+from lab_forks import Forks
 
 from rocekit.soft.peers.perftest import TESTS
 
+BY_TCP = "--no-rdma_cm"
 CONVERSATIONS = [
     ("rping", "-s", "5000"),
     *((f"{transport}_pingpong", "-s", "1000") for transport in ("rc", "uc", "ud")),
     *((test, "-s", "3000", "-R") for test in TESTS),
-    ("read_bw", "-s", "3000"),
-    ("send_bw", "-s", "3000", "-c", "UC"),
-    ("send_bw", "-s", "1000", "-c", "UD"),
+    ("read_bw", "-s", "3000", BY_TCP),
+    ("send_bw", "-s", "3000", BY_TCP, "-c", "UC"),
+    ("send_bw", "-s", "1000", BY_TCP, "-c", "UD"),
 ]
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks("rocekit.commands.inject_peer", "rocekit.soft.peers.party") as made:
+        yield made
+
+
 @pytest.mark.parametrize("words", CONVERSATIONS, ids=" ".join)
-def test_a_server_and_a_client_come_to_a_good_end(words: tuple[str, ...]) -> None:
-    program = [sys.executable, "-m", "rocekit.soft.peers", *words, "-n", "20", "--timeout", "30"]
+def test_a_server_and_a_client_come_to_a_good_end(forks: Forks, words: tuple[str, ...]) -> None:
     with socket.create_server(("", 0)) as free:
-        port = ["-p", str(free.getsockname()[1])]
-    server = subprocess.Popen([*program, *port], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        port = str(free.getsockname()[1])
+    command = ["inject", *words, "--backend", "soft", "--timeout", "30", "-n", "20", "-p", port]
+    server = forks.start(*command, stdout=PIPE, stderr=STDOUT)
     assert server.stdout is not None
-    first = server.stdout.readline()
-    host = first.split()[-1]
-    client = subprocess.run([*program, *port, host], capture_output=True, text=True, check=False)
-    said = first + server.stdout.read()
-    assert server.wait(60) == 0, said
-    assert client.returncode == 0, client.stderr
-    assert re.search(r"^20 rounds", client.stdout, re.MULTILINE)
+    host = server.stdout.readline().split()[-1]
+    client = forks.start(*command, host, stdout=PIPE, stderr=STDOUT)
+    assert f"→ {host}, 20 rounds" in client.communicate(60)[0]
+    said, _ = server.communicate(60)
+    assert (client.returncode, server.returncode) == (0, 0), said
+
+
+def test_what_a_peer_cannot_do_is_a_wrong_command_line(forks: Forks) -> None:
+    for words, said in (
+        (("rping",), "its other side is there with --backend soft"),
+        (("rping", "--backend", "soft", "--both"), "--both is for scenarios"),
+        (("nothing", "--backend", "soft"), "one side of rping"),
+    ):
+        run = forks.start("inject", *words, stdout=PIPE, stderr=PIPE)
+        assert said in " ".join(run.communicate(60)[1].split())
+        assert run.returncode == 2
+
+
+def test_a_transport_that_cannot_do_it_is_said_in_one_line(forks: Forks) -> None:
+    run = forks.start("inject", "read_bw", "--backend", "soft", "-c", "UC", stdout=PIPE, stderr=PIPE)
+    assert run.communicate(60) == ("", "rocekit: error: UC has no read_bw: send_bw, write_bw\n")
+    assert run.returncode == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from rocekit.commands import FILE, format_option, print_json
 
@@ -84,6 +85,14 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "--compare",
         {"is_flag": True, "help": "With --both: run all nine of --cm and --cq; round trip and CPU of each."},
+    ),
+    (
+        "-c --connection transport",
+        {
+            "type": click.Choice(["RC", "UC", "UD"]),
+            "default": "RC",
+            "help": "Of perftest's programs, which --backend soft can be one side of.",
+        },
     ),
     ("-p --port", {"type": click.IntRange(1, 65535), "default": 18515, "help": "The server's port."}),
     (
@@ -183,6 +192,7 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
       rocekit inject ping-sr --both --backend soft -n 200 --compare
       rocekit inject mesh --hosts 4 --backend soft
       rocekit inject ping-write --both --backend soft -n 5 --capture x.pcapng --journal x.journal.jsonl
+      rocekit inject rping --backend soft -d eth0
       rocekit lab -- rocekit inject ping-write --both -n 5 -s 65536
     """
     from rocekit.commands.inject_text import compared, text
@@ -194,7 +204,8 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
         _group(scenario, host, output, given)
         return
     if scenario not in SCENARIOS:
-        raise click.UsageError(f"No scenario {scenario!r}; there is {', '.join((*SCENARIOS, *GROUPS))}.")
+        _play(scenario, host, given, output)
+        return
     if given["hosts"] is not None:
         raise click.UsageError(f"--hosts is for {' and '.join(GROUPS)}.")
     if given["both"] and host is not None:
@@ -236,6 +247,24 @@ def _group(scenario: str, host: str | None, output: str, given: dict[str, Any]) 
         print_json({"schema": "rocekit/1", **outcome.to_dict()})
     else:
         click.echo(inject_group.text(outcome))
+
+
+def _play(program: str, host: str | None, given: dict[str, Any], output: str) -> None:
+    """No scenario: one side of a program that others wrote, which a soft device can be."""
+    from rocekit.commands.inject_peer import PROGRAMS, play
+    from rocekit.scenarios import GROUPS, SCENARIOS
+
+    if program not in PROGRAMS:
+        raise click.UsageError(
+            f"No scenario {program!r}; there is {', '.join((*SCENARIOS, *GROUPS))}; and with --backend soft one "
+            f"side of {', '.join(PROGRAMS)}."
+        )
+    if given["backend"] != "soft":
+        raise click.UsageError(
+            f"{program} is a program of its own; its other side is there with --backend soft."
+        )
+    chosen = click.get_current_context().get_parameter_source("port") is ParameterSource.COMMANDLINE
+    play(program, host, given, port=given["port"] if chosen else None, output=output)
 
 
 def _backend(given: dict[str, Any]) -> dict[str, MakeEndpoint]:

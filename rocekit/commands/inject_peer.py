@@ -1,0 +1,67 @@
+"""``rocekit inject PROGRAM --backend soft``: one side of rping, a ping-pong or perftest on a soft device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rocekit.commands import print_json
+from rocekit.soft.peers.programs import PROGRAMS, run
+
+__all__ = ["PROGRAMS", "play"]
+
+_NOT_THESE = {"both": "--both", "compare": "--compare", "journal": "--journal", "server_dev": "--server-dev"}
+
+
+def play(program: str, host: str | None, given: dict[str, Any], *, port: int | None, output: str) -> None:
+    """Be the program's server, or with ``host`` its client, and say how it went.
+
+    Args:
+        given: the command line's options by name.
+        port: None for the program's own.
+
+    Raises:
+        RocekitError: the other side does not do its part, or its data is wrong.
+    """
+    from rocekit import guard
+    from rocekit.soft.fault_file import fault_from_words, read_faults
+    from rocekit.soft.peers.party import Party
+
+    for name, option in _NOT_THESE.items():
+        if given[name]:
+            raise click.UsageError(f"{option} is for scenarios; {program} is one side of others' program.")
+    faults = [fault_from_words(words) for words in given["fault"]]
+    if given["faults"] is not None:
+        faults += read_faults(given["faults"])
+    if host is not None and given["device"] is not None:
+        guard.check([host], given["allow_remote"])
+    role = "server" if host is None else "client"
+    with Party(
+        given["device"],
+        given["ip"],
+        capture=given["capture"],
+        faults=faults,
+        seed=given["seed"] or 0,
+        timeout_s=given["timeout_s"],
+        listening=lambda: click.echo(f"listening on {party.ip}", err=True),
+    ) as party:
+        rounds = run(
+            party,
+            program,
+            host,
+            port=port,
+            count=given["iters"] or 10,
+            size=given["size"] or 4096,
+            path_mtu=int(given["mtu"] or 1024),
+            rdma_cm=given["rdma_cm"],
+            transport=given["transport"],
+        )
+        counters = {name: n for name, n in party.device.counters.as_dict().items() if n}
+        told = {"program": program, "role": role, "ip": party.ip, "peer_ip": host, "rounds": rounds}
+        if output == "json":
+            print_json({"schema": "rocekit/1", **told, "counters": counters})
+            return
+        towards = f" → {host}" if host else ""
+        click.echo(f"{program} {role}: {party.ip}{towards}, {rounds} rounds")
+        click.echo("  ".join(f"{name} {n:,}" for name, n in counters.items()))

@@ -56,7 +56,7 @@ UNNEEDED = (
 """Modules that udev would load at boot and nobody here wants: they double the boot time under emulation."""
 EMULATED = {"x86_64": ("tsc=reliable", "clocksource=tsc")}
 """Kernel parameters under emulation. QEMU gives all its processors one time stamp counter, which Linux takes
-for several, not alike; its second choice, the HPET, costs microseconds each time that anybody asks for the time.
+for several, not alike; its second choice, the HPET, costs microseconds whenever anybody asks for the time.
 """
 KVM_HELLO_S = 30.0
 """With working KVM the guest speaks within seconds; one that does not is broken (nested virtualisation)."""

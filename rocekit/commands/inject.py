@@ -256,8 +256,8 @@ def _play(program: str, host: str | None, given: dict[str, Any], output: str) ->
 
     if program not in PROGRAMS:
         raise click.UsageError(
-            f"No scenario {program!r}; there is {', '.join((*SCENARIOS, *GROUPS))}; and with --backend soft one "
-            f"side of {', '.join(PROGRAMS)}."
+            f"No scenario {program!r}; there is {', '.join((*SCENARIOS, *GROUPS))}; "
+            f"and with --backend soft one side of {', '.join(PROGRAMS)}."
         )
     if given["backend"] != "soft":
         raise click.UsageError(

@@ -14,9 +14,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
+from rocekit.findings.congestion import rates_around
 from rocekit.findings.evidence import status_of
-from rocekit.findings.stories import IMPLIED_NAK, LOSS, NEEDLESS, RNR, Story
+from rocekit.findings.stories import ICRC_BAD, IMPLIED_NAK, LOSS, NEEDLESS, RNR, TAIL_LOSS, Story
 from rocekit.spread import Spread
+from rocekit.stats_peers import CM_NAMES, peers
 from rocekit.transfers import ACKED, NAK_PREFIX, SENT
 
 if TYPE_CHECKING:
@@ -26,15 +28,6 @@ if TYPE_CHECKING:
     from rocekit.sightings import OneWay
     from rocekit.transfers import Transfer
 
-#: CM messages in the order in which they make a connection, and OTG's names for them.
-_CM_NAMES: Final = {
-    "REQ": "connect_request",
-    "REP": "connect_reply",
-    "RTU": "connect_ready",
-    "REJ": "connect_reject",
-    "DREQ": "disconnect_request",
-    "DREP": "disconnect_reply",
-}
 _STEPS: Final = (("REQ", "REP"), ("REP", "RTU"), ("REQ", "RTU"), ("REQ", "REJ"), ("DREQ", "DREP"))
 _ACK: Final = frozenset(v for v, o in wire.OPCODES.items() if o.operation == "ACK")
 _READ_LIKE: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP", "FLUSH", "ATOMIC_WRITE"})
@@ -77,6 +70,7 @@ class Statistics:
     Attributes:
         flows: the directions in which something was asked; times: the same times over all of them.
         cm: CM messages by OTG's names, and how long each step took.
+        peers: counts of every host.
         one_way: with several captures, what packets took from one capture point to the next.
     """
 
@@ -84,6 +78,7 @@ class Statistics:
     times: Mapping[str, Spread]
     cm_counts: Mapping[str, int]
     cm_steps: Mapping[str, Spread]
+    peers: Sequence[Mapping[str, Any]] = ()
     one_way: Sequence[OneWay] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,6 +89,7 @@ class Statistics:
                 **self.cm_counts,
                 "steps": {name: spread.to_dict() for name, spread in self.cm_steps.items()},
             },
+            "peers": [dict(peer) for peer in self.peers],
             "one_way": [way.to_dict() for way in self.one_way],
         }
 
@@ -118,14 +114,14 @@ def statistics(evidence: Evidence) -> Statistics:
                 FlowStatistics(
                     connection,
                     side,
-                    _counts(evidence, connection, side, transfers),
+                    _counts(evidence, connection, side, transfers, own),
                     _spreads(times),
                     _agreed(evidence, connection, side),
                 )
             )
     cm_counts, steps = _cm(evidence)
     ways = () if evidence.sightings is None else evidence.sightings.one_way
-    return Statistics(flows, _spreads(every), cm_counts, _spreads(steps), ways)
+    return Statistics(flows, _spreads(every), cm_counts, _spreads(steps), peers(evidence), ways)
 
 
 def _spreads(times: Mapping[str, list[int]]) -> dict[str, Spread]:
@@ -134,7 +130,11 @@ def _spreads(times: Mapping[str, list[int]]) -> dict[str, Spread]:
 
 
 def _counts(
-    evidence: Evidence, connection: Connection, side: int, transfers: Sequence[Transfer]
+    evidence: Evidence,
+    connection: Connection,
+    side: int,
+    transfers: Sequence[Transfer],
+    stories: Sequence[Story],
 ) -> dict[str, int | float | None]:
     mine = _view(evidence, connection, side)
     back = _view(evidence, connection, 1 - side)
@@ -153,11 +153,16 @@ def _counts(
         for e in t.events
     )
     done = sum(t.bytes for t in transfers if t.status in (ACKED, SENT))
+    rates = None
+    if mine is not None and back is not None and back.cnps:
+        rates = rates_around(mine, [time for time, _ in back.cnps])
     return {
         "data_frames_tx": _data_frames(mine),
         "data_frames_retransmitted": sum(t.retransmitted_packets for t in transfers),
         "frame_sequence_error": sequence,
+        "frame_delta": _lost(stories),
         "tx_bytes": None if mine is None else mine.payload,
+        "data_tx_rate_bps": _rate(mine),
         "message_bytes": done,
         "message_rate_bps": None if last <= first else done * 8e9 / (last - first),
         "message_tx": len(transfers),
@@ -170,6 +175,8 @@ def _counts(
         "ecn_ce_rx": 0 if mine is None else mine.marked_count,
         "cnp_tx": 0 if mine is None else mine.cnp_count,
         "cnp_rx": 0 if back is None else back.cnp_count,
+        "rate_before_cnps_bps": None if rates is None else rates[0],
+        "rate_during_cnps_bps": None if rates is None else rates[1],
         "ack_tx": _acks(mine, refused["nak"] + refused["rnr_nak"]),
         "ack_rx": _acks(back, naks + rnrs),
         "nak_tx": refused["nak"],
@@ -187,6 +194,18 @@ def _view(evidence: Evidence, connection: Connection, side: int) -> FlowView | N
 
 def _failed(transfer: Transfer) -> bool:
     return status_of(transfer) not in (None, "SUCCESS")
+
+
+def _lost(stories: Sequence[Story]) -> int:
+    """Packets of the messages that are known to have been lost on the way, corrupted ones included."""
+    return sum(s.lost for s in stories if s.rule in (LOSS, TAIL_LOSS, ICRC_BAD))
+
+
+def _rate(view: FlowView | None) -> float | None:
+    """Payload bits per second, repeats included, from a flow's first packet to its last."""
+    if view is None or view.last_ns <= view.first_ns:
+        return None
+    return view.payload * 8e9 / (view.last_ns - view.first_ns)
 
 
 def _data_frames(view: FlowView | None) -> int | None:
@@ -293,7 +312,7 @@ def _agreed(evidence: Evidence, connection: Connection, side: int) -> dict[str, 
 def _cm(evidence: Evidence) -> tuple[dict[str, int], dict[str, list[int]]]:
     """CM messages counted, and the time between them."""
     counted = Counter(r.message for r in evidence.cm_records)
-    counts = {name: counted[message] for message, name in _CM_NAMES.items() if counted[message]}
+    counts = {name: counted[message] for message, name in CM_NAMES.items() if counted[message]}
     steps: dict[str, list[int]] = {}
     for exchange in evidence.exchanges:
         first: dict[str, int] = {}

@@ -122,6 +122,49 @@ def test_cnps_are_timed_at_the_one_they_slow_down() -> None:
     assert found.times["cnp_spacing"].median_ns == 10 * US
 
 
+def test_the_rate_before_cnps_and_while_they_come() -> None:
+    t = settled(Talk(), 99)
+    psn = 100
+    for millisecond in range(20):
+        for _ in range(10 if millisecond < 10 else 5):
+            t.send(psn, ecn=3 if millisecond >= 10 else 2)
+            t.ack(psn)
+            psn += 1
+            t.wait(98 * US if millisecond < 10 else 198 * US)
+        if millisecond >= 10:
+            t.packet("CNP", 0, by="b", becn=1)
+    found = flow(t).counts
+    assert found["rate_before_cnps_bps"] == pytest.approx(10 * 1024 * 8e3, rel=0.1)
+    assert found["rate_during_cnps_bps"] == pytest.approx(5 * 1024 * 8e3, rel=0.1)
+
+
+def test_lost_frames_are_the_frame_delta() -> None:
+    t = settled(Talk(), 99)
+    t.send(100, 8, lost={102, 103})
+    t.nak(102)
+    t.send(100, 8, only=range(102, 108))
+    t.ack(107)
+    assert flow(t).counts["frame_delta"] == 2
+
+
+def test_hosts_with_their_qps_and_cm_messages() -> None:
+    t = Talk()
+    t.connect()
+    t.send(0)
+    t.ack(0)
+    t.cm("DREQ", by="b", local_comm_id=2, remote_comm_id=1, remote_qpn=0x11)
+    t.cm("DREP", local_comm_id=1, remote_comm_id=2)
+    a, b = count(t).peers
+    assert (a["ip"], a["qp_configured"], a["qp_up"], a["qp_down"]) == ("10.9.0.1", 1, 0, 1)
+    assert (a["connect_request_tx"], a["connect_reply_rx"], a["connect_ready_tx"]) == (1, 1, 1)
+    assert (b["disconnect_request_tx"], b["disconnect_reply_rx"], b["connect_request_tx"]) == (1, 1, 0)
+
+
+def test_a_qp_that_still_works_is_up() -> None:
+    t = settled(Talk(), 99)
+    assert [(p["qp_up"], p["qp_down"]) for p in count(t).peers] == [(1, 0), (1, 0)]
+
+
 def test_the_steps_of_a_handshake() -> None:
     t = Talk()
     t.request()

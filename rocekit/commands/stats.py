@@ -65,6 +65,12 @@ def text(counted: Statistics) -> str:
             *_times(counted.cm_steps),
             "",
         ]
+    if counted.peers:
+        lines += [click.style("Hosts", bold=True)]
+        for peer in counted.peers:
+            told = "  ".join(f"{name} {n:,}" for name, n in peer.items() if n and name != "ip")
+            lines.append(f"  {peer['ip']}  {told}")
+        lines.append("")
     if counted.one_way:
         lines += [click.style("One way, between the captures", bold=True)]
         times = {f"{w.src} → {w.dst}{_bound(w)}": w.took for w in counted.one_way}

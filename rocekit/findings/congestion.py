@@ -69,7 +69,7 @@ def _storm(
     times = [time for time, _ in back.cnps]
     gaps = sorted(b - a for a, b in pairwise(times))
     close = sum(gap < _CLOSE_NS for gap in gaps)
-    rates = _rates(view, times)
+    rates = rates_around(view, times)
     kept_rate = rates is not None and rates[1] >= _SLOWED * rates[0]
     if not kept_rate and close * 2 < len(gaps):
         return
@@ -98,7 +98,7 @@ def _storm(
     )
 
 
-def _rates(view: FlowView, cnps: list[int]) -> tuple[float, float] | None:
+def rates_around(view: FlowView, cnps: list[int]) -> tuple[float, float] | None:
     """The sender's rate before the first CNP and in the later half of them."""
     before = view.rate_between(max(view.first_ns, cnps[0] - _BEFORE_NS), cnps[0])
     after = view.rate_between(cnps[len(cnps) // 2], cnps[-1])

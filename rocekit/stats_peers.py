@@ -1,0 +1,55 @@
+"""Counts of every host: its QPs and the CM messages that it sent and got, by OTG's names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+
+#: CM messages in the order in which they make and end a connection, and OTG's names for them.
+CM_NAMES: Final = {
+    "REQ": "connect_request",
+    "REP": "connect_reply",
+    "RTU": "connect_ready",
+    "REJ": "connect_reject",
+    "DREQ": "disconnect_request",
+    "DREP": "disconnect_reply",
+}
+
+
+def peers(evidence: Evidence) -> list[dict[str, Any]]:
+    """A record a host, by address: ``{"ip", "qp_configured", "qp_up", "qp_down", "connect_request_tx", …}``.
+
+    ``qp_up``: QPs of connections that carried something and were neither closed nor failed by the end of the
+    capture; ``qp_down`` those that were.
+    """
+    hosts: dict[str, Counter[str]] = {}
+    qps: dict[tuple[str, int], bool] = {}
+    failed = {s.connection.id for s in evidence.stories if s.gave_up}
+    failed |= {t.connection.id for t in evidence.transfers if t.status.startswith("nak:")}
+    for connection in evidence.connections:
+        down = connection.id in failed or connection.closed_frame is not None
+        for side in (0, 1):
+            ip, qpn = connection.ips[side], connection.qpns[side]
+            if ip is not None and qpn is not None:
+                qps[ip, qpn] = not down  # a QPN may live anew: its last life counts
+    for (ip, _), up in qps.items():
+        counted = hosts.setdefault(ip, Counter())
+        counted["qp_configured"] += 1
+        counted["qp_up" if up else "qp_down"] += 1
+    for record in evidence.cm_records:
+        name = CM_NAMES.get(record.message)
+        if name is not None:
+            hosts.setdefault(record.src, Counter())[f"{name}_tx"] += 1
+            hosts.setdefault(record.dst, Counter())[f"{name}_rx"] += 1
+    names = ("qp_configured", "qp_up", "qp_down")
+    messages = [f"{name}_{way}" for name in CM_NAMES.values() for way in ("tx", "rx")]
+    return [
+        {
+            "ip": ip,
+            **{name: counted[name] for name in (*names, *messages)},
+        }
+        for ip, counted in sorted(hosts.items())
+    ]

@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "devices": "rocekit.commands.devices",
     "doctor": "rocekit.commands.doctor",
     "explain": "rocekit.commands.explain",
+    "export": "rocekit.commands.export",
     "generate": "rocekit.commands.generate",
     "inject": "rocekit.commands.inject",
     "lab": "rocekit.commands.lab",

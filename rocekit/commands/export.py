@@ -1,0 +1,87 @@
+"""``rocekit export``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from rocekit.commands import FILE, journal_option
+
+_TABLES = ("packets", "connections", "transfers", "findings")
+_FORMATS = ("parquet", "arrow", "csv", "jsonl")
+
+
+@click.command()
+@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
+@click.option("--to", "kind", type=click.Choice(_FORMATS), required=True, help="The tables' format.")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    type=FILE,
+    metavar="FOLDER",
+    help='Where they go, made if need be; "-": standard output, for one table.  [default: FILE-tables]',
+)
+@click.option(
+    "--table",
+    "names",
+    type=click.Choice(_TABLES),
+    multiple=True,
+    help="Only this table; again for another.  [default: all of them]",
+)
+@journal_option
+def command(
+    files: tuple[Path, ...], kind: str, out: Path | None, names: tuple[str, ...], journal: tuple[Path, ...]
+) -> None:
+    """Write packets, connections, transfers and findings as tables for polars, pandas, DuckDB.
+
+    A table is a file in the folder: packets.parquet, connections.parquet and so on. Columns are named as in
+    the JSON of `rocekit analyze`, with their units; numbers are typed, what is unknown is null.
+
+    \b
+    Example:
+      rocekit export x.pcapng --to parquet -o tables
+      duckdb -c "select operation, count(*), max(wire_ns) from 'tables/transfers.parquet' group by 1"
+      rocekit export x.pcapng --to csv --table transfers -o - | head
+    """
+    from rocekit.commands.shared import fail_on_damage, load
+    from rocekit.errors import CaptureError, RocekitError
+    from rocekit.export import FORMATS, need_polars, tables, write_table
+    from rocekit.report.units import plural
+
+    need_polars()
+    wanted = list(dict.fromkeys(names or _TABLES))
+    to_stdout = out is not None and str(out) == "-"
+    if to_stdout and len(wanted) != 1:
+        raise click.UsageError("standard output takes one table: name it with --table")
+    if to_stdout and kind in ("parquet", "arrow") and sys.stdout.isatty():
+        raise click.UsageError(f"{kind} is no text: send standard output to a file or a pipe")
+    if "packets" in wanted and any(str(file) == "-" for file in files):
+        raise RocekitError(
+            "the table of packets reads captures twice, which standard input cannot be: save it to a file"
+        )
+    folder = _folder(files, out)
+    if not to_stdout and folder.exists() and not folder.is_dir():
+        raise RocekitError(f"{folder}: this is a file; -o names a folder")
+    analysis = load(files, journal)
+    if not analysis.capture.counts.roce_packets:
+        raise CaptureError("no RoCE packets in it, so there is nothing to export", file=files[0])
+    made = tables(analysis, wanted)
+    if to_stdout:
+        write_table(made[wanted[0]], sys.stdout.buffer, kind)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in made.items():
+            path = folder / f"{name}{FORMATS[kind]}"
+            write_table(table, path, kind)
+            click.echo(f"{path}: {plural(table.height, 'row')} of {plural(table.width, 'column')}")
+    fail_on_damage(analysis)
+
+
+def _folder(files: tuple[Path, ...], out: Path | None) -> Path:
+    """The folder asked for, else one named like the first capture, in this folder."""
+    if out is not None:
+        return out
+    return Path(f"{files[0].name.partition('.')[0] or 'rocekit'}-tables")

@@ -43,7 +43,7 @@ def command(
     \b
     Example:
       rocekit export x.pcapng --to parquet -o tables
-      duckdb -c "select operation, count(*), max(wire_ns) from 'tables/transfers.parquet' group by 1"
+      python -c "import polars; print(polars.read_parquet('tables/transfers.parquet'))"
       rocekit export x.pcapng --to csv --table transfers -o - | head
     """
     from rocekit.commands.shared import fail_on_damage, load

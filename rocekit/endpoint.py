@@ -86,6 +86,7 @@ class EndpointOptions:
         completions: how many may wait to be polled.
         ways: how it waits.
         timestamps: completions of sends on an extended CQ that says when the device completed them.
+        any_ip: another address than ``ip`` will do where that one is taken.
         tcp: QPs are introduced over TCP, as the examples of libibverbs and perftest do, not by rdma_cm.
     """
 
@@ -97,6 +98,7 @@ class EndpointOptions:
     ways: Ways = field(default_factory=Ways)
     timestamps: bool = False
     tcp: bool = False
+    any_ip: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,7 +209,7 @@ def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make
     source, target = source_address(host, settings.port)
     at = endpoint_options(scenario, settings.endpoint)
     if (at.device, at.gid_index, at.ip) == (None, None, None):
-        at = replace(at, ip=source)
+        at = replace(at, ip=source, any_ip=True)
     options = queue_options(scenario, plan, settings.qp)
     with _journal(settings.journal) as journal, make(at, journal) as endpoint:
         if endpoint.leaves_machine:

@@ -8,73 +8,133 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
+
+from lab_forks import Forks
 
 from rocekit.endpoint import EndpointOptions, QpOptions
 from rocekit.errors import RocekitError
 from rocekit.inject import Settings
 from rocekit.inject_both import both
 from rocekit.lab.jobs import TCPDUMP
-from rocekit.lab.net import A, B, set_netem
+from rocekit.lab.net import A, B, set_netem, tool
 from rocekit.scenarios.base import Plan
 
 OUT = Path(os.environ.get("ROCEKIT_LAB_OUT", "."))
 WORK = Path("/tmp/inject-inside")  # the output folder is slow
-ROCEKIT = [sys.executable, "-c", "import sys; from rocekit.cli import main; sys.exit(main())", "inject"]
 LIMIT_S = 180.0
 PATIENCE = ("--timeout", "100")
 """An emulated machine under load takes half a minute to start a program."""
 
+UDP_RC, UDP_UC, UDP_UD = 0x00, 0x20, 0x60
+"""The upper three bits of a BTH's opcode, which say the transport (IBA Vol. 1, 9.2.1)."""
+ONE_IN = 7
+"""So many packets that rxe0 sends, and then one that is lost, before the capture sees it."""
+QUICK = QpOptions(timeout=12)
+
+
+def _plan(name: str, **more: Any) -> Plan:
+    return Plan(name, more.pop("size", 5000), more.pop("iterations", 5), **more)
+
+
+#: Each scenario as it is run twice: clean, and with losses.
+SCENARIO_PLANS: dict[str, Plan] = {
+    **{f"ping-sr-{n}": _plan(f"ping-sr-{n}") for n in range(5)},
+    "ping-sr": _plan("ping-sr"),
+    "blast-sr": _plan("blast-sr", size=9000, iterations=24, window=16, cq_mod=4, post_list=4),
+    "ping-write": _plan("ping-write", size=10_000),
+    "ping-read": _plan("ping-read", size=20_000),
+    "blast-write": _plan("blast-write", size=9000, iterations=16, window=8, cq_mod=4),
+    "blast-read": _plan("blast-read", size=9000, iterations=16),
+    "atomic": _plan("atomic", size=8, iterations=10, qps=2),
+    "ud": _plan("ud", size=2000, iterations=8),
+    "uc": _plan("uc"),
+    "immediate": _plan("immediate"),
+    "invalidate": _plan("invalidate"),
+    "sge": _plan("sge"),
+    "wr-list": _plan("wr-list", iterations=8),
+    "srq": _plan("srq", iterations=6, qps=3, receives=9),
+}
+LOST = {"ud": UDP_UD, "uc": UDP_UC}
 RUNS: dict[str, tuple[Plan, dict[str, Any]]] = {
-    "ping-sr": (Plan("ping-sr", 5000, 10), {}),
+    **{name: (plan, {}) for name, plan in SCENARIO_PLANS.items()},
+    **{
+        f"{name}-loss": (plan, {"lost": LOST.get(name, UDP_RC), "qp": QUICK})
+        for name, plan in SCENARIO_PLANS.items()
+    },
     "ping-sr-4qp": (Plan("ping-sr", 64, 5, qps=4), {}),
-    "ping-sr-ipv6": (Plan("ping-sr", 5000, 5), {"ips": ("fd00:9::2", "fd00:9::1")}),
+    "ping-sr-ipv6": (_plan("ping-sr"), {"ips": ("fd00:9::2", "fd00:9::1")}),
     "ping-sr-inline": (Plan("ping-sr", 100, 5), {"qp": QpOptions(inline_size=128)}),
-    "ping-sr-mtu": (Plan("ping-sr", 5000, 5, path_mtu=1024), {}),
-    "blast-sr": (Plan("blast-sr", 9000, 40, window=16, cq_mod=4, post_list=4), {}),
-    "ping-write": (Plan("ping-write", 10_000, 10), {}),
-    "ping-read": (Plan("ping-read", 20_000, 10), {}),
-    "atomic": (Plan("atomic", 8, 10, qps=2), {}),
-    "atomic-cmp": (Plan("atomic", 8, 10, qps=2, atomic="CMP_AND_SWAP"), {}),
-    "ping-sr-loss": (Plan("ping-sr", 9000, 20), {"netem": "loss 10%", "qp": QpOptions(timeout=12)}),
-    "blast-sr-loss": (Plan("blast-sr", 9000, 30), {"netem": "loss 10%", "qp": QpOptions(timeout=12)}),
+    "ping-sr-mtu": (_plan("ping-sr", path_mtu=1024), {}),
+    "ping-sr-tcp": (_plan("ping-sr"), {"tcp": True}),
+    "atomic-tcp": (_plan("atomic", size=8, qps=2), {"tcp": True}),
+    "atomic-cmp": (_plan("atomic", size=8, qps=2, atomic="CMP_AND_SWAP"), {}),
 }
 
 
+class Capture:
+    """One tcpdump for all runs: starting and ending one takes longer than most runs."""
+
+    def __init__(self) -> None:
+        self.pcap, self._log = WORK / "all.pcap", WORK / "tcpdump.txt"
+        with self._log.open("w") as log:
+            self._dump = subprocess.Popen(
+                [*TCPDUMP, "-w", self.pcap, "udp port 4791 or tcp port 18515"], stderr=log
+            )
+        wait_for(lambda: "listening" in self._log.read_text())
+
+    def end(self) -> str:
+        """What tcpdump said."""
+        time.sleep(1.0)
+        self._dump.send_signal(signal.SIGINT)
+        self._dump.wait(20)
+        shutil.copy(self.pcap, OUT)
+        return self._log.read_text()
+
+
+def lose(transport: int | None) -> None:
+    """Lose packets of a transport that rxe0 sends, the connection manager's aside; None: no more."""
+    if transport is None:
+        tool("tc", "qdisc", "del", "dev", A.interface, "clsact")
+        return
+    tool("tc", "qdisc", "add", "dev", A.interface, "clsact")
+    match = f"match ip protocol 17 0xff match u8 {transport:#x} 0xe0 at 28"
+    drop = f"action pass random determ drop {ONE_IN}"
+    where = ("tc", "filter", "add", "dev", A.interface, "egress", "protocol", "ip", "u32")
+    tool(*where, *match.split(), *drop.split())
+
+
 def run(name: str, plan: Plan, more: dict[str, Any]) -> dict[str, Any]:
-    """A scenario, captured."""
+    """A scenario; ``span_ns`` is when it was, for the packets to be found by."""
     qp = more.get("qp", QpOptions())
-    server_ip, client_ip = more.get("ips", ("10.9.0.2", "10.9.0.1"))
-    for end in (A, B):
-        set_netem(end, more.get("netem"))
-    files = {
-        kind: WORK / f"{name}.{kind}" for kind in ("pcap", "server.jsonl", "client.jsonl", "tcpdump.txt")
-    }
-    with files["tcpdump.txt"].open("w") as log:
-        dump = subprocess.Popen([*TCPDUMP, "-w", files["pcap"], "udp port 4791"], stderr=log)
-        wait_for(lambda: "listening" in files["tcpdump.txt"].read_text())
-    fact: dict[str, Any] = {"plan": asdict(plan)}
-    try:
-        outcome = both(
-            plan,
-            Settings(EndpointOptions(ip=server_ip), qp, journal=files["server.jsonl"]),
-            Settings(EndpointOptions(ip=client_ip), qp, journal=files["client.jsonl"]),
+    sides = [
+        Settings(
+            EndpointOptions(ip=ip, tcp=more.get("tcp", False)),
+            qp,
+            timeout_s=100,
+            journal=WORK / f"{name}.{role}.jsonl",
+            told=plan,
         )
-        fact["outcome"] = outcome.to_dict()
+        for role, ip in zip(("server", "client"), more.get("ips", ("10.9.0.2", "10.9.0.1")), strict=True)
+    ]
+    if "lost" in more:
+        lose(more["lost"])
+    fact: dict[str, Any] = {"plan": asdict(plan), "span_ns": [time.time_ns(), 0]}
+    try:
+        fact["outcome"] = both(plan, *sides).to_dict()
     except RocekitError as error:
         fact["error"] = str(error)
-    time.sleep(1.0)
-    dump.send_signal(signal.SIGINT)
-    dump.wait(20)
-    fact["tcpdump"] = files["tcpdump.txt"].read_text()
-    for end in (A, B):
-        set_netem(end, None)
-    for path in files.values():
-        shutil.copy(path, OUT)
+    finally:
+        if "lost" in more:
+            lose(None)
+    time.sleep(0.2)
+    fact["span_ns"][1] = time.time_ns()
     return fact
 
 
@@ -90,10 +150,8 @@ def wait_for(condition: Callable[[], bool], limit_s: float = 40.0) -> bool:
 class Side:
     """``rocekit inject``, running."""
 
-    def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [*ROCEKIT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+    def __init__(self, forks: Forks, *arguments: str) -> None:
+        self.process = forks.start("inject", *arguments, stdout=PIPE, stderr=PIPE)
 
     def end(self) -> dict[str, Any]:
         try:
@@ -105,16 +163,16 @@ class Side:
         return {"returncode": self.process.returncode, "stdout": stdout, "stderr": stderr}
 
 
-def server(*arguments: str) -> Side:
+def server(forks: Forks, *arguments: str) -> Side:
     """A server that listens."""
-    side = Side(*arguments)
+    side = Side(forks, *arguments)
     assert side.process.stderr is not None
     side.process.stderr.readline()
     return side
 
 
-def one(*arguments: str) -> dict[str, Any]:
-    return Side(*arguments).end()
+def one(forks: Forks, *arguments: str) -> dict[str, Any]:
+    return Side(forks, *arguments).end()
 
 
 def resources() -> dict[str, int]:
@@ -129,19 +187,22 @@ def resources() -> dict[str, int]:
     return {kind: sum(device.get(kind, 0) for device in json.loads(listed)) for kind in kinds}
 
 
-def mistakes() -> dict[str, Any]:
+def mistakes(forks: Forks) -> dict[str, Any]:
     """Everything that can go wrong at the start."""
     facts: dict[str, Any] = {}
-    facts["no listener"] = one("ping-sr", "10.9.0.2", "-n", "1")
-    facts["wrong GID index"] = one("ping-sr", "10.9.0.2", "-d", "rxe0", "-x", "77")
-    facts["no client"] = one("ping-sr", "-d", "rxe1", "--timeout", "1")
-    first = server("ping-sr", "-d", "rxe1", *PATIENCE)
-    facts["port taken"] = one("ping-sr", "-d", "rxe1")
-    facts["other scenario"] = one("ping-read", "10.9.0.2", "-n", "1")
+    facts["no listener"] = one(forks, "ping-sr", "10.9.0.2", "-n", "1")
+    facts["wrong GID index"] = one(forks, "ping-sr", "10.9.0.2", "-d", "rxe0", "-x", "77")
+    facts["no client"] = one(forks, "ping-sr", "-d", "rxe1", "--timeout", "1")
+    first = server(forks, "ping-sr", "-d", "rxe1", *PATIENCE)
+    facts["port taken"] = one(forks, "ping-sr", "-d", "rxe1")
+    facts["other scenario"] = one(forks, "ping-read", "10.9.0.2", "-n", "1")
     facts["other scenario, server"] = first.end()
     subprocess.run(["ip", "link", "set", "va", "mtu", "1500"], check=True)
-    facts["MTU too large"] = one("ping-sr", "10.9.0.2", "-m", "4096", "-n", "1")
+    facts["MTU too large"] = one(forks, "ping-sr", "10.9.0.2", "-m", "4096", "-n", "1")
     subprocess.run(["ip", "link", "set", "va", "mtu", "4200"], check=True)
+    facts["no timestamps"] = one(forks, "cq-ex", "--both", "-n", "1")
+    facts["no device memory"] = one(forks, "device-memory", "--both", "-n", "1")
+    facts["no TCP listener"] = one(forks, "uc", "10.9.0.2", "-n", "1")
     return facts
 
 
@@ -151,7 +212,7 @@ def both_ends(netem: str | None) -> None:
         set_netem(end, netem)
 
 
-def interrupted() -> dict[str, Any]:
+def interrupted(forks: Forks) -> dict[str, Any]:
     """Everything that can go wrong in the middle. 1,000,000 iterations do not end by themselves."""
     facts: dict[str, Any] = {}
     endings: dict[str, Callable[[Side, Side], None]] = {
@@ -164,8 +225,10 @@ def interrupted() -> dict[str, Any]:
         stem = name.replace(" ", "-")
         paths = {role: WORK / f"{stem}.{role}.jsonl" for role in ("server", "client")}
         patient = ("--retry", "2", "-u", "12", *PATIENCE)
-        left = server("ping-sr", "-d", "rxe1", *patient, "--journal", str(paths["server"]))
-        right = Side("ping-sr", "10.9.0.2", "-n", "1000000", *patient, "--journal", str(paths["client"]))
+        left = server(forks, "ping-sr", "-d", "rxe1", *patient, "--journal", str(paths["server"]))
+        right = Side(
+            forks, "ping-sr", "10.9.0.2", "-n", "1000000", *patient, "--journal", str(paths["client"])
+        )
         began = wait_for(lambda path=paths["client"]: path.exists() and path.stat().st_size > 20_000, 100)  # type: ignore[misc]
         ending(left, right)
         facts[name] = {"began": began, "client": right.end(), "server": left.end()}
@@ -176,24 +239,41 @@ def interrupted() -> dict[str, Any]:
     return facts
 
 
+def failures() -> dict[str, Any]:
+    """What the device says to each mistake; the journal of both sides in one."""
+    plan = Plan("failures", 4096, 1)
+    return run("failures", plan, {})
+
+
 def main() -> int:
     WORK.mkdir()
-    devices = [*ROCEKIT[:-1], "devices", "--format", "json"]
-    facts: dict[str, Any] = {
-        "devices": json.loads(subprocess.run(devices, capture_output=True, check=True).stdout),
-        "before": resources(),
-        "runs": {},
-    }
-    try:
-        for name, (plan, more) in RUNS.items():
-            facts["runs"][name] = run(name, plan, more)
-        facts["mistakes"] = mistakes()
-        facts["interrupted"] = interrupted()
-        wait_for(lambda: resources() == facts["before"])
-        facts["after"] = resources()
-    finally:
-        # What is known so far is worth more than nothing, after minutes in an emulated machine.
-        (OUT / "facts.json").write_text(json.dumps(facts, indent=1))
+    facts: dict[str, Any] = {"runs": {}, "took_s": {}}
+    with Forks() as forks:
+        told = forks.start("devices", "--format", "json", stdout=PIPE, stderr=PIPE).communicate(LIMIT_S)
+        facts["devices"] = json.loads(told[0])
+        facts["before"] = resources()
+        try:
+            capture = Capture()
+            for name, (plan, more) in RUNS.items():
+                began = time.monotonic()
+                facts["runs"][name] = run(name, plan, more)
+                facts["took_s"][name] = round(time.monotonic() - began, 1)
+            began = time.monotonic()
+            facts["failures"] = failures()
+            facts["took_s"]["failures"] = round(time.monotonic() - began, 1)
+            facts["tcpdump"] = capture.end()
+            with tarfile.open(OUT / "journals.tar", "w") as tar:  # one file: the folder is slow
+                for journal in sorted(WORK.glob("*.jsonl")):
+                    tar.add(journal, journal.name)
+            for part in (mistakes, interrupted):
+                began = time.monotonic()
+                facts[part.__name__] = part(forks)
+                facts["took_s"][part.__name__] = round(time.monotonic() - began, 1)
+            wait_for(lambda: resources() == facts["before"])
+            facts["after"] = resources()
+        finally:
+            # What is known so far is worth more than nothing, after minutes in an emulated machine.
+            (OUT / "facts.json").write_text(json.dumps(facts, indent=1))
     return 0
 
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rocekit import cli, inject, inject_both
+from rocekit.commands.inject_text import compared
+from rocekit.endpoint import Ways
 from rocekit.errors import VerbsError
 from rocekit.inject import Outcome, Settings
+from rocekit.measures import peak_ns
 from rocekit.scenarios import SCENARIOS
 from rocekit.scenarios.base import Plan, Samples
 
 LATENCY = Samples("latency", (3000, 1000, 2000), total_ns=10_000, moved=192, operations=3)
-BANDWIDTH = Samples("bandwidth", (), total_ns=1000, moved=125, operations=5)
+BANDWIDTH = Samples("bandwidth", (), total_ns=1000, moved=125, operations=5, peak_ns=100.0)
 
 
 class FakeTraffic:
@@ -114,6 +121,9 @@ def test_both_sides_have_devices_of_their_own(fake: FakeTraffic) -> None:
         "ping-sr -p 65536",
         "atomic h -A NAND",
         "ping-sr -u 32",
+        "ping-sr h --cm often",
+        "ping-sr h --cq event",
+        "ping-sr h --compare",
     ],
 )
 def test_a_wrong_command_line_makes_no_traffic(fake: FakeTraffic, line: str) -> None:
@@ -138,8 +148,11 @@ def test_latency_is_printed_as_perftest_does(fake: FakeTraffic) -> None:
 def test_bandwidth_is_printed_as_perftest_does(fake: FakeTraffic) -> None:
     fake.samples = BANDWIDTH
     stdout = rocekit("blast-sr", "h").stdout
-    assert "BW average[Gb/sec]" in stdout
-    assert stdout.splitlines()[2].split()[-2:] == ["1.000", "5.000000"]
+    assert stdout.splitlines()[1].split() == [
+        *("#bytes", "#iterations", "BW", "peak[Gb/sec]", "BW", "average[Gb/sec]", "MsgRate[Mpps]")
+    ]
+    # 25 bytes in 100 ns at best.
+    assert stdout.splitlines()[2].split()[-3:] == ["2.000", "1.000", "5.000000"]
 
 
 def test_json_is_one_document(fake: FakeTraffic) -> None:
@@ -156,3 +169,63 @@ def test_a_device_that_refuses_is_one_line(fake: FakeTraffic, monkeypatch: pytes
     result = rocekit("ping-sr", "h", "-d", "mlx9")
     assert result.exit_code == 1
     assert result.stderr == "rocekit: error: no RDMA device 'mlx9' (-d); there is rxe0\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "ways", "tcp"),
+    [
+        ("", Ways(), False),
+        ("-e", Ways(cq="channel"), False),
+        ("--cm thread --cq nonblocking", Ways("thread", "nonblocking"), False),
+        ("-e --cq poll", Ways(cq="poll"), False),
+        ("-R", Ways(), False),
+        ("--no-rdma_cm", Ways(), True),
+    ],
+)
+def test_how_to_wait_and_how_to_meet(fake: FakeTraffic, words: str, ways: Ways, tcp: bool) -> None:
+    assert rocekit("ping-sr", "h", *words.split()).exit_code == 0
+    assert fake.client is not None
+    assert (fake.client.endpoint.ways, fake.client.endpoint.tcp) == (ways, tcp)
+
+
+def test_a_server_knows_what_its_own_options_say(fake: FakeTraffic) -> None:
+    """ping-sr-0 tells it nothing else."""
+    assert rocekit("ping-sr-0", "-n", "7", "-s", "99").exit_code == 0
+    assert fake.server is not None
+    assert fake.server.told is not None
+    assert (fake.server.told.iterations, fake.server.told.size) == (7, 99)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_help_tells_of_a_scenario_step_by_step_with_the_calls_behind_each(name: str) -> None:
+    told = rocekit(name, "--help").stdout
+    assert told.startswith(f"{name}: ")
+    numbered = re.split(r"^\d+\. ", told.partition("\nBefore: ")[0], flags=re.MULTILINE)[1:]
+    assert len(numbered) >= 3
+    for step in numbered:
+        assert re.search(r"\b(ibv|rdma)_[a-z]", step), step
+    assert max(map(len, told.splitlines())) <= 110
+
+
+def test_help_without_a_scenario_is_that_of_the_command() -> None:
+    assert "--gid-index" in rocekit("--help").stdout
+
+
+def test_the_ways_of_waiting_are_compared_in_a_table() -> None:
+    outcome = Outcome(
+        "client", Plan("ping-sr", 64, 3), "rxe0", "a", "b", 1024, LATENCY, Ways("sync", "poll"), 99.6
+    )
+    slower = replace(outcome, ways=Ways("poll", "nonblocking"), cpu_percent=40.0)
+    names, *rows = compared([outcome, slower]).splitlines()
+    assert names.split() == ["cm", "cq", "t_min[usec]", "t_typical[usec]", "99%[usec]", "CPU[%]"]
+    assert [row.split() for row in rows] == [
+        ["sync", "poll", "1.00", "2.00", "3.00", "100"],
+        ["poll", "nonblocking", "1.00", "2.00", "3.00", "40"],
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), min_size=1, max_size=8))
+def test_the_peak_is_no_less_than_the_average(times: list[tuple[int, int]]) -> None:
+    posted = sorted(start for start, _ in times)
+    completed = sorted(start + took for start, took in times)
+    assert peak_ns(posted, completed) <= max(1.0, (completed[-1] - posted[0]) / len(times))

@@ -15,12 +15,16 @@ WORD = 8
 class Atomic(Scenario):
     """Atomics on a shared counter.
 
-    1. the server registers a counter of 8 bytes with REMOTE_ATOMIC; every QP gets the same address and rkey;
-    2. the client counts up on every QP at once, by FETCH_ADD of 1, or by CMP_SWAP of what it last saw with
-       one more (`--atomic_type`); the value found before comes back into its own memory;
-    3. a FETCH_ADD always counts; a CMP_SWAP counts when nobody was faster, else it is tried again with the
-       value found;
-    4. every value must have been found exactly once, and the server's counter must be their number.
+    1. the server registers a counter of 8 bytes with REMOTE_ATOMIC (ibv_reg_mr); every QP gets the same
+       address and rkey;
+    2. the client counts up on every QP at once, by FETCH_ADD of 1 (ibv_post_send,
+       IBV_WR_ATOMIC_FETCH_AND_ADD, ibv_send_wr.wr.atomic.compare_add), or by CMP_SWAP of what it last saw
+       with one more (`--atomic_type`; IBV_WR_ATOMIC_CMP_AND_SWP); the value found before comes back into its
+       own memory;
+    3. when it has completed (ibv_poll_cq), a FETCH_ADD always counted; a CMP_SWAP when nobody was faster,
+       else it is tried again with the value found;
+    4. at the end (rdma_disconnect) every value must have been found exactly once, and the server's counter
+       must be their number.
 
     The time of an iteration is the whole round trip.
     """

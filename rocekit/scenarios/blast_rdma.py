@@ -18,7 +18,8 @@ class BlastWrite(Scenario):
     2. the client fills a free buffer and WRITEs it to the same place in the server's memory (ibv_post_send,
        IBV_WR_RDMA_WRITE), with `--post_list`, `--tx-depth` and `--cq-mod` as in blast-sr;
     3. the client polls (ibv_poll_cq) until its last WRITE is acknowledged: then all data has arrived;
-    4. after the goodbye the server, which no completion told anything, checks what each buffer got last.
+    4. after the goodbye (rdma_disconnect) the server, which no completion told anything, checks what each
+       buffer got last.
     """
 
     name = "blast-write"
@@ -64,7 +65,8 @@ class BlastRead(Scenario):
     2. the client posts READs (ibv_post_send, IBV_WR_RDMA_READ) until so many are outstanding; a READ beyond
        that would wait in the device;
     3. it polls (ibv_poll_cq), checks each message, and READs into the buffer again;
-    4. the server's device answers alone; its program waits for the client to disconnect.
+    4. the server's device answers alone; its program waits for the client to disconnect
+       (rdma_get_cm_event).
     """
 
     name = "blast-read"

@@ -20,8 +20,8 @@ class ExtendedCq(PingSr):
     2. ping and pong as in ping-sr (ibv_post_send, ibv_post_recv);
     3. receives are polled by ibv_poll_cq; sends by ibv_start_poll, ibv_next_poll and ibv_end_poll, and only
        what is asked for is read: wr_id, status, ibv_wc_read_opcode, ibv_wc_read_completion_ts;
-    4. the timestamps must not go back; the time between two of them is printed, by the device's clock,
-       beside the time by the program's.
+    4. the timestamps (ibv_wc_read_completion_ts) must not go back; the time between two of them is printed,
+       by the device's clock, beside the time by the program's.
     """
 
     name = "cq-ex"

@@ -40,8 +40,9 @@ class Failures(OwnMeeting):
        addresses without a way (rdma_resolve_addr), a multicast group (rdma_join_multicast), and what else the
        backend can do;
     3. the server tells in the private data of its last accept (rdma_accept) which statuses and events it saw;
-    4. printed is of each whether it was seen, by whom, how it was brought about or why it cannot be, and what
-       it means. With --journal and --capture, rocekit explain tells the same of each work request.
+    4. printed is of each (ibv_wc_status_str, rdma_event_str) whether it was seen, by whom, how it was brought
+       about or why it cannot be, and what it means. With --journal and --capture, rocekit explain tells the
+       same of each work request.
     """
 
     name = "failures"

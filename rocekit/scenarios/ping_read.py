@@ -13,11 +13,12 @@ SLOTS = 16
 class PingRead(Scenario):
     """RDMA READ, one at a time.
 
-    1. the server fills its memory with up to 16 messages, registers it with REMOTE_READ, and tells where it
-       is and its rkey in the private data of its reply;
+    1. the server fills its memory with up to 16 messages, registers it with REMOTE_READ (ibv_reg_mr), and
+       tells where it is and its rkey in the private data of its reply;
     2. the client READs one message after the other (ibv_post_send, IBV_WR_RDMA_READ) and compares; its own
        memory needs LOCAL_WRITE, because the responses are written there;
-    3. the server's device answers alone; the server's program waits for the client to disconnect.
+    3. the server's device answers alone; the server's program waits for the client to disconnect
+       (rdma_get_cm_event).
 
     The time of an iteration is the whole round trip.
     """

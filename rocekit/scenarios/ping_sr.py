@@ -17,7 +17,7 @@ class PingSr(Scenario):
     3. the server's receive completes (ibv_poll_cq, busy polling); it posts the next one into the same buffer,
        and then a SEND of what it got. In this order: the answer invites the next ping, which must find a
        receive;
-    4. the client's receive into `pong` completes; it compares pong with ping, and starts again.
+    4. the client's receive into `pong` completes (ibv_poll_cq); it compares pong with ping, and starts again.
 
     The time of an iteration is half the round trip.
     """

@@ -19,7 +19,8 @@ _COUNT_AND_SIZE = struct.Struct(">II")
 class PingSr0(PingSr):
     """The plainest SEND/RECV ping-pong: synchronous CM, busy polling, nothing told beforehand.
 
-    1. each side is told count (-n) and size (-s) by its user; a server that was told otherwise fails;
+    1. each side is told count (-n) and size (-s) by its user (no private data in rdma_connect); a server that
+       was told otherwise fails;
     2. the server listens (rdma_create_id, rdma_bind_addr, rdma_listen), the client resolves
        (rdma_resolve_addr, rdma_resolve_route), and each call is followed by waiting for its event
        (rdma_get_cm_event, rdma_ack_cm_event);
@@ -111,7 +112,8 @@ class PingSr3(PingSr2):
 class PingSr4(PingSr3):
     """As ping-sr-3 without a thread: both channels non-blocking, one poll().
 
-    1. the descriptors of the event channel and of the completion channel are set to O_NONBLOCK (fcntl);
+    1. the descriptors of the event channel and of the completion channel are set to O_NONBLOCK (fcntl
+       on rdma_event_channel.fd and ibv_comp_channel.fd);
     2. to wait, the program asks to be told (ibv_req_notify_cq), polls once more (ibv_poll_cq), and sleeps in
        poll() on both descriptors;
     3. what is ready is read: rdma_get_cm_event and rdma_ack_cm_event, or ibv_get_cq_event and

@@ -13,11 +13,12 @@ class PingWrite(Scenario):
     """RDMA WRITE ping-pong.
 
     1. both told the other where their memory is and its rkey, in the private data of the handshake; both
-       registered it with REMOTE_WRITE (and LOCAL_WRITE, without which that is not allowed);
+       registered it (ibv_reg_mr) with REMOTE_WRITE (and LOCAL_WRITE, without which that is not allowed);
     2. the client WRITEs its ping into the server's memory (ibv_post_send, IBV_WR_RDMA_WRITE);
-    3. no completion tells the server: it watches the last byte, which counts up with each message, and
-       which a WRITE puts down last;
-    4. the server WRITEs what it got back, and the client, watching its own last byte, compares.
+    3. no completion tells the server (ibv_poll_cq finds none): it watches the last byte, which counts up with
+       each message, and which a WRITE puts down last;
+    4. the server WRITEs what it got back (ibv_post_send), and the client, watching its own last byte,
+       compares.
 
     The time of an iteration is half the round trip.
     """

@@ -25,7 +25,7 @@ class UnreliableConnection(Scenario):
        it, and the number finds other data: the server says so in its answer;
     4. it answers the same way: the message WRITTEN back, the number SENT (ibv_post_send), and posts its
        receive again (ibv_post_recv);
-    5. an answer that does not come within a second counts as lost, and the client goes on.
+    5. an answer that does not come within a second (ibv_poll_cq) counts as lost, and the client goes on.
 
     The time of an iteration is half the round trip, of those that came back.
     """

@@ -27,7 +27,7 @@ class Datagrams(Scenario):
     4. a receive completes with the sender's QPN (wc.src_qp, wc.byte_len with the 40 bytes); the message
        begins with its number, the data is compared, the buffer posted again (ibv_post_recv) and the message
        sent back;
-    5. an answer that does not come within a second counts as lost, and the client goes on.
+    5. an answer that does not come within a second (ibv_poll_cq) counts as lost, and the client goes on.
 
     The time of an iteration is half the round trip, of those that came back.
     """

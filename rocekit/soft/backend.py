@@ -332,7 +332,7 @@ class SoftEndpoint(Endpoint):
         else:
             # A client of this machine is given its server's address as its own: any other will do.
             if options.device is None:
-                link = LocalLink(options.ip, shift=True)
+                link = LocalLink(options.ip, shift=options.any_ip)
             else:
                 link = InterfaceLink(options.device, options.ip)
             address, self.active_mtu = link.address, link.path_mtu

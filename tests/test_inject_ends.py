@@ -1,0 +1,161 @@
+"""Soft endpoints that end badly: one clear line, everything taken down, the journal kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+
+from rocekit.journal import read_journal
+
+ROCEKIT = [sys.executable, "-c", "import sys; from rocekit.cli import main; sys.exit(main())", "inject"]
+SOFT = ("--backend", "soft")
+#: Gives up after three transmissions, 67 ms and more apart.
+HASTY = ("-u", "14", "--retry", "2")
+LIMIT_S = 60.0
+
+
+class Sides:
+    """Server and client of one test, each a process; ended with it."""
+
+    def __init__(self, tmp: Path) -> None:
+        n = os.getpid() % 60_000
+        self.server_ip, self.client_ip = f"127.{n >> 8}.{n & 0xFF}.8", f"127.{n >> 8}.{n & 0xFF}.9"
+        self.tmp = tmp
+        self.running: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen([*ROCEKIT, *arguments, *SOFT], stdout=PIPE, stderr=PIPE, text=True)
+        self.running.append(process)
+        return process
+
+    def server(self, scenario: str, *arguments: str) -> subprocess.Popen[str]:
+        """A server that listens."""
+        process = self.start(scenario, "--bind", self.server_ip, *arguments)
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("listening on")
+        return process
+
+    def client(self, scenario: str, *arguments: str) -> subprocess.Popen[str]:
+        return self.start(scenario, self.server_ip, "--bind", self.client_ip, *arguments)
+
+    def talking(self, *arguments: str) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
+        """A server and a client that do not end by themselves, in the middle of it."""
+        journal = self.tmp / "client.journal.jsonl"
+        server = self.server("ping-sr", *HASTY, *arguments)
+        client = self.client("ping-sr", "-n", "1000000", *HASTY, *arguments, "--journal", str(journal))
+        end = time.monotonic() + LIMIT_S
+        while not (journal.exists() and journal.stat().st_size > 20_000):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        return server, client
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> Iterator[Sides]:
+    made = Sides(tmp_path)
+    yield made
+    for process in made.running:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    """The one line that a failed side ends with."""
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1
+    *before, line = said.splitlines()
+    assert not [text for text in before if not text.startswith("listening on")]
+    assert line.startswith("rocekit: error: ")
+    return line
+
+
+#: What ends a run in the middle, by how the peers met: what is done, and what the client says then.
+ENDINGS: dict[str, tuple[tuple[str, ...], Callable[[subprocess.Popen[str]], None], str]] = {
+    "killed": ((), lambda server: server.kill(), "RETRY_EXC_ERR"),
+    "killed, met over TCP": (("--no-rdma_cm",), lambda server: server.kill(), "disconnected"),
+    "terminated": ((), lambda server: server.terminate(), "disconnected"),
+    "interrupted": ((), lambda server: server.send_signal(signal.SIGINT), "disconnected"),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_server_that_ends_in_the_middle_is_told_and_the_journal_is_kept(
+    ending: str, sides: Sides, tmp_path: Path
+) -> None:
+    arguments, end, said = ENDINGS[ending]
+    server, client = sides.talking(*arguments)
+    end(server)
+    line = line_of(client)
+    assert said in line or "RETRY_EXC_ERR" in line  # whichever is noticed first
+    assert "ping-sr, after " in line
+    journal = read_journal(tmp_path / "client.journal.jsonl")
+    assert journal.problems == []
+    assert journal.of("wc_polled")
+
+
+def test_a_thread_that_hears_of_the_end_ends_the_wait(sides: Sides) -> None:
+    server, client = sides.talking("--cm", "thread", "--cq", "channel")
+    server.terminate()
+    line = line_of(client)
+    assert "disconnected" in line or "RETRY_EXC_ERR" in line
+
+
+def test_a_second_server_at_an_address_is_refused(sides: Sides) -> None:
+    sides.server("ping-sr")
+    second = sides.start("ping-sr", "--bind", sides.server_ip)
+    assert f"a soft device at {sides.server_ip} is there already" in line_of(second)
+
+
+def test_a_second_server_at_a_port_is_refused(sides: Sides) -> None:
+    sides.server("uc", "-p", "18777")
+    # Another device, but the same TCP port: the machine has one of it at an address.
+    with socket.create_server((sides.client_ip, 18778)):
+        second = sides.start("uc", "--bind", sides.client_ip, "-p", "18778")
+        assert f"port 18778 of {sides.client_ip} is taken" in line_of(second)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("ping-sr", "--timeout", "0.5"), "nobody asked to connect within 0.5 s"),
+        (("uc", "--timeout", "0.5"), "nobody asked to connect within 0.5 s"),
+        (("ping-sr", "--both", "-d", "nowhere0"), "no interface nowhere0"),
+        (("ud", "--both", "-s", "5000"), "a datagram is one packet: 4096 bytes, not 5000 (-s)"),
+        (("ping-sr-2", "--both", "-q", "2"), "ping-sr-2 has one QP"),
+        (("wr-list", "--both", "-n", "5"), "-n 5 is no multiple"),
+        (("blast-sr", "--both", "--compare", "-n", "5"), "blast-sr measures no round trip to compare"),
+    ],
+)
+def test_what_cannot_be_is_one_line(words: tuple[str, ...], said: str, sides: Sides) -> None:
+    assert said in line_of(sides.start(*words))
+
+
+def test_nobody_at_the_tcp_port_is_named(sides: Sides) -> None:
+    assert "Connection refused; is its server running?" in line_of(sides.client("uc"))
+
+
+def test_a_stranger_at_the_tcp_port_is_hung_up_on(sides: Sides) -> None:
+    server = sides.server("ud", "--timeout", "20")
+    with socket.create_connection((sides.server_ip, 18515)) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(30_000))
+    client = sides.client("ud", "-n", "3")
+    assert client.communicate(timeout=LIMIT_S)[0]
+    assert (client.returncode, server.wait(LIMIT_S)) == (0, 0)
+
+
+def test_a_server_told_otherwise_fails_where_nothing_is_told(sides: Sides) -> None:
+    """ping-sr-0: both were told the same, or it goes wrong."""
+    server = sides.server("ping-sr-0", "-s", "64", *HASTY)
+    client = sides.client("ping-sr-0", "-s", "128", *HASTY)
+    assert "REM_INV_REQ_ERR" in line_of(client)
+    assert "LOC_LEN_ERR" in line_of(server) or server.returncode

@@ -18,6 +18,14 @@ from rocekit.commands import FILE
 )
 @click.option("--netem-b", metavar="FAULT", help="The same for packets that rxe1 sends.")
 @click.option(
+    "--devices",
+    type=click.IntRange(2, 8),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="So many rxe devices; more than two hang on a bridge.",
+)
+@click.option(
     "--out",
     type=FILE,
     metavar="FOLDER",
@@ -46,6 +54,7 @@ def command(
     ctx: click.Context,
     netem: str | None,
     netem_b: str | None,
+    devices: int,
     out: Path | None,
     timeout_s: float,
     mode: Literal["auto", "native", "vm"],
@@ -55,20 +64,30 @@ def command(
     """Run a command where two real rxe devices talk to each other.
 
     rxe0 has the addresses 10.9.0.1 and fd00:9::1 on interface va, rxe1 has 10.9.0.2 and fd00:9::2 on vb, and
-    what they say crosses a veth pair that tcpdump and rocekit trace can watch. Where this kernel has no rxe,
-    or the user is not root, a small VM is booted for it, which takes half a minute or more. The command sees
-    this machine's files read-only there; what it writes to $ROCEKIT_LAB_OUT comes back. The exit status is
-    the command's own, 124 when its time was over.
+    what they say crosses a veth pair that tcpdump and rocekit trace can watch; with more devices (rxe2 on vc,
+    10.9.0.3, …) it crosses the bridge vlab. Where this kernel has no rxe, or the user is not root, a small VM
+    is booted for it, which takes half a minute or more. The command sees this machine's files read-only
+    there; what it writes to $ROCEKIT_LAB_OUT comes back. The exit status is the command's own, 124 when its
+    time was over.
 
     \b
     Example:
       rocekit lab -- rdma link
+      rocekit lab --devices 3 -- rocekit inject mesh --hosts 3
       rocekit lab --netem 'loss 2%' -- sh -c 'rping -s -a 10.9.0.2 & sleep 1; rping -c -a 10.9.0.2 -C 5 -v'
     """
     from rocekit.lab import run
 
     try:
-        result = run(command_line, netem=netem, netem_b=netem_b, timeout_s=timeout_s, out=out, mode=mode)
+        result = run(
+            command_line,
+            netem=netem,
+            netem_b=netem_b,
+            devices=devices,
+            timeout_s=timeout_s,
+            out=out,
+            mode=mode,
+        )
     except ValueError as error:
         raise click.UsageError(str(error), ctx) from None
     if not quiet:

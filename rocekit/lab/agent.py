@@ -50,6 +50,7 @@ class Order:
     out: str
     scratch: str | None = None
     """Where the command's output folder is while it runs, if not ``out`` itself: a memory file system."""
+    devices: int = 2
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -244,7 +245,7 @@ def serve(order: Order, channel: int, streams: Sequence[int]) -> None:
             Path(order.scratch).mkdir(parents=True, exist_ok=True)
         # Only a VM has a scratch folder.
         throwaway = order.scratch is not None
-        with wired(netem=order.netem, netem_b=order.netem_b, throwaway=throwaway):
+        with wired(netem=order.netem, netem_b=order.netem_b, devices=order.devices, throwaway=throwaway):
             say(channel, say="up")
             end = run_command(order, channel, streams)
         if end.starter_gone:

@@ -16,7 +16,7 @@ from typing import BinaryIO, Literal
 from rocekit.lab.agent import Order
 from rocekit.lab.checks import native_obstacle, vm_obstacle
 from rocekit.lab.native import run_in_place
-from rocekit.lab.net import LabError
+from rocekit.lab.net import MOST_DEVICES, LabError
 from rocekit.lab.vm import Guest, run_in_vm
 
 Mode = Literal["auto", "native", "vm"]
@@ -48,6 +48,7 @@ def run(
     *,
     netem: str | None = None,
     netem_b: str | None = None,
+    devices: int = 2,
     timeout_s: float = 600.0,
     out: Path | str | None = None,
     mode: Mode = "auto",
@@ -68,6 +69,7 @@ def run(
         command: the program and its arguments; no shell.
         netem: what tc-netem does to packets that rxe0's end sends, in its own words: ``loss 2%``.
         netem_b: the same for rxe1's end.
+        devices: how many, 2 to 8; more than two hang on a bridge.
         timeout_s: the command's time limit, in seconds.
         out: where the output folder goes; by default ``lab-out``, ``lab-out-2``, … in the current directory,
             made only when something was written.
@@ -87,6 +89,8 @@ def run(
         raise ValueError("a time limit must be more than 0 seconds")
     if mode not in ("auto", "native", "vm"):
         raise ValueError(f"mode must be auto, native or vm, not {mode!r}")
+    if not 2 <= devices <= MOST_DEVICES:
+        raise ValueError(f"the lab has 2 to {MOST_DEVICES} devices, not {devices}")
     chosen = pick_mode() if mode == "auto" else mode
     obstacle = native_obstacle() if chosen == "native" else vm_obstacle()
     if obstacle:
@@ -107,6 +111,7 @@ def run(
             netem,
             netem_b,
             landing,
+            devices=devices,
         )
         try:
             if chosen == "native":

@@ -1,4 +1,4 @@
-"""Two rxe devices that talk over a wire that can be watched: the set-up and its undoing.
+"""Two rxe devices, or more, that talk over a wire that can be watched: the set-up and its undoing.
 
 rxe hands a packet for its own MAC address over internally, and the kernel delivers what is addressed to
 itself without any device. Both hide the traffic from a capture. Here each of the two ends of a veth pair
@@ -7,6 +7,8 @@ prefers local delivery moves behind rules that match locally made packets. What 
 locally, since those rules look at packets of this machine's own making only.
 
     va 02:00:00:00:00:01  10.9.0.1  fd00:9::1  rxe0        vb 02:00:00:00:00:02  10.9.0.2  fd00:9::2  rxe1
+
+More than two hang on a bridge, each by a veth pair of its own: vc with rxe2 and 10.9.0.3, and so on.
 
 GID index 1 of each device is its RoCE v2 IPv4 address, index 2 the IPv6 one; 0 is the link-local address.
 Needs root, in the kernel's first network namespace (older rxe knows no other).
@@ -43,13 +45,32 @@ class End:
     table: int
 
 
-A = End("va", "rxe0", "02:00:00:00:00:01", "10.9.0.1", "fd00:9::1", 101)
-B = End("vb", "rxe1", "02:00:00:00:00:02", "10.9.0.2", "fd00:9::2", 102)
+MOST_DEVICES = 8
+BRIDGE = "vlab"
+
+
+def ends(devices: int = 2) -> tuple[End, ...]:
+    """The ends that so many devices have."""
+    return tuple(
+        End(
+            f"v{'abcdefgh'[i]}",
+            f"rxe{i}",
+            f"02:00:00:00:00:{i + 1:02x}",
+            f"10.9.0.{i + 1}",
+            f"fd00:9::{i + 1:x}",
+            101 + i,
+        )
+        for i in range(devices)
+    )
+
+
+A, B = ends()
 MTU = 4200
 """Room for a 4096 byte path MTU and headers: IPv6's 40, UDP's 8, at most 56 for RoCE's own and the ICRC."""
-PREFS = (100, 101, 102, 103)
-"""Two rules for each direction: one for packets made here, one for look-ups that name the device, no origin,
-as the connection manager makes one for IPv6 when it checks where a request came from."""
+DEVICE_PREF, FROM_PREF, TO_PREF = PREFS = (100, 101, 102)
+"""Rules for look-ups that name the device, for packets made here that name where they come from, and for the
+others made here. The first is no matter of origin: the connection manager makes one without, for IPv6, when
+it checks where a request came from."""
 LOCAL_PREF = 200
 """Where the rule that prefers local delivery (by default 0) stands while the lab is up."""
 MODULES = ("rdma_rxe", "rdma_ucm", "ib_uverbs", "veth")
@@ -109,16 +130,18 @@ def _batch(*lines: str, family: str = "-4", keep_going: bool = False) -> None:
         raise LabError(f"{error} ({'; '.join(lines)})") from error
 
 
-def collisions() -> list[str]:
+def collisions(devices: int = 2) -> list[str]:
     """What of this machine stands in the lab's way, in words; empty where the lab can be set up."""
+    wanted = ends(devices)
+    interfaces = [end.interface for end in wanted]
+    if devices > 2:
+        interfaces += [BRIDGE, *(_port(end) for end in wanted)]
     found = [
-        f"an interface named {end.interface} exists"
-        for end in (A, B)
-        if Path("/sys/class/net", end.interface).exists()
+        f"an interface named {name} exists" for name in interfaces if Path("/sys/class/net", name).exists()
     ]
     found += [
         f"an RDMA device named {end.device} exists"
-        for end in (A, B)
+        for end in wanted
         if Path("/sys/class/infiniband", end.device).exists()
     ]
     for family in families():
@@ -138,7 +161,7 @@ def collisions() -> list[str]:
         ]
         if not any(rule.get("priority") == 0 and rule.get("table") == "local" for rule in rules):
             found.append(f"`ip {family} rule` does not begin with the local table, as it does by default")
-        for table in (A.table, B.table):
+        for table in (end.table for end in wanted):
             shown = subprocess.run(
                 ("ip", family, "route", "show", "table", str(table)),
                 capture_output=True,
@@ -151,13 +174,13 @@ def collisions() -> list[str]:
     return found
 
 
-def load_modules() -> None:
-    """Load what rxe, the connection manager, veth and netem need.
+def load_modules(devices: int = 2) -> None:
+    """Load what rxe, the connection manager, veth, netem and the bridge of more than two devices need.
 
     Raises:
         LabError: a module that the lab cannot do without is not there or may not be loaded.
     """
-    tool("modprobe", "-a", *MODULES)
+    tool("modprobe", "-a", *MODULES, *(("bridge",) if devices > 2 else ()))
     _try("modprobe", "-a", "-q", *MODULES_IF_THERE)
     # Where no udev runs, the kernel's devtmpfs still makes the nodes, a moment later.
     _wait_for(Path("/dev/infiniband/rdma_cm"), 5.0)
@@ -187,8 +210,14 @@ def set_netem(end: End, netem: str | None) -> None:
 
 
 @contextmanager
-def wired(*, netem: str | None = None, netem_b: str | None = None, throwaway: bool = False) -> Iterator[None]:
-    """The two devices, for as long as the block runs; what was there before is put back after it.
+def wired(
+    *,
+    netem: str | None = None,
+    netem_b: str | None = None,
+    devices: int = 2,
+    throwaway: bool = False,
+) -> Iterator[None]:
+    """The devices, for as long as the block runs; what was there before is put back after it.
 
     Modules stay loaded: whether something else uses them by then is not ours to know. ``throwaway`` is for a
     machine that ends with the block: it is neither examined first nor tidied up.
@@ -198,22 +227,23 @@ def wired(*, netem: str | None = None, netem_b: str | None = None, throwaway: bo
     """
     if os.geteuid() != 0:
         raise LabError("two rxe devices need root: run it with sudo, or ask for the VM (--mode vm)")
-    in_the_way = [] if throwaway else collisions()
+    in_the_way = [] if throwaway else collisions(devices)
     if in_the_way:
         raise LabError(
             f"the lab cannot be set up in place: {'; '.join(in_the_way)}. "
             "Remove it (`python -m rocekit.lab.net down` undoes a lab that was killed) or use --mode vm"
         )
-    load_modules()
+    load_modules(devices)
+    wanted = ends(devices)
     with ExitStack() as undo:
         for name, value in SETTINGS:
             undo.callback(_set(Path("/proc/sys/net/ipv4/conf/all", name), value))
         # Nothing of ours was there before, so whatever of it is there afterwards goes, however far we got.
         undo.callback(take_down)
-        _link()
+        _link(wanted)
         for family in families():
-            _batch(*_addressing(family), family=family)
-        for end in (A, B):
+            _batch(*_addressing(family, wanted), family=family)
+        for end in wanted:
             tool("rdma", "link", "add", end.device, "type", "rxe", "netdev", end.interface)
             if not _wait_for(Path("/sys/class/infiniband", end.device), 10.0):
                 raise LabError(f"{end.device} did not appear in /sys/class/infiniband within 10 s")
@@ -236,11 +266,23 @@ def _set(path: Path, value: str) -> Callable[[], None]:
     return put_back
 
 
-def _link() -> None:
-    """The veth pair, still down."""
-    pair = f"link add {A.interface} mtu {MTU} address {A.mac} type veth peer name {B.interface}"
-    _batch(f"{pair} mtu {MTU} address {B.mac}")
-    for end in (A, B):
+def _port(end: End) -> str:
+    """What an end's other end is called that hangs on the bridge."""
+    return f"{end.interface}-port"
+
+
+def _link(wanted: Sequence[End]) -> None:
+    """The veth pair, or a pair for each end with a bridge between them; the ends are still down."""
+    if len(wanted) == 2:
+        pair = f"link add {A.interface} mtu {MTU} address {A.mac} type veth peer name {B.interface}"
+        _batch(f"{pair} mtu {MTU} address {B.mac}")
+    else:
+        lines = [f"link add {BRIDGE} type bridge"]
+        for end in wanted:
+            pair = f"link add {end.interface} mtu {MTU} address {end.mac} type veth peer name {_port(end)}"
+            lines += [f"{pair} mtu {MTU}", f"link set {_port(end)} master {BRIDGE} up"]
+        _batch(*lines, f"link set {BRIDGE} mtu {MTU} up")
+    for end in wanted:
         for name, value in SETTINGS:
             Path("/proc/sys/net/ipv4/conf", end.interface, name).write_text(value)
         for name, value in (("disable_ipv6", "0"), ("accept_dad", "0"), ("router_solicitations", "0")):
@@ -249,20 +291,31 @@ def _link() -> None:
                 path.write_text(value)
 
 
-def _addressing(family: str) -> list[str]:
-    """The ip commands that make the two ends talk over the pair, with neighbours that need no asking."""
+def _addressing(family: str, wanted: Sequence[End]) -> list[str]:
+    """The ip commands that make the ends talk over the wire, with neighbours that need no asking."""
+
+    def address(end: End) -> str:
+        return end.ipv4 if family == "-4" else end.ipv6
+
     lines = []
-    for end in (A, B):
-        address = f"{end.ipv4}/24" if family == "-4" else f"{end.ipv6}/64 nodad"
-        lines += [f"link set {end.interface} up", f"address add {address} dev {end.interface}"]
-    for here, there, first, second in ((A, B, *PREFS[:2]), (B, A, *PREFS[2:])):
-        source, target = (here.ipv4, there.ipv4) if family == "-4" else (here.ipv6, there.ipv6)
-        lines += [
-            f"neighbour replace {target} lladdr {there.mac} dev {here.interface} nud permanent",
-            f"route add {target} dev {here.interface} src {source} table {here.table}",
-            f"rule add pref {first} iif lo to {target} lookup {here.table}",
-            f"rule add pref {second} oif {here.interface} to {target} lookup {here.table}",
-        ]
+    for end in wanted:
+        full = f"{end.ipv4}/24" if family == "-4" else f"{end.ipv6}/64 nodad"
+        lines += [f"link set {end.interface} up", f"address add {full} dev {end.interface}"]
+    for here in wanted:
+        for there in wanted:
+            if there is here:
+                continue
+            source, target = address(here), address(there)
+            lines += [
+                f"neighbour replace {target} lladdr {there.mac} dev {here.interface} nud permanent",
+                f"route add {target} dev {here.interface} src {source} table {here.table}",
+                f"rule add pref {DEVICE_PREF} oif {here.interface} to {target} lookup {here.table}",
+                f"rule add pref {FROM_PREF} iif lo from {source} to {target} lookup {here.table}",
+            ]
+    for there in wanted:
+        # What has no source yet goes out at the first of the other ends, and has its address then.
+        here = wanted[0] if there is not wanted[0] else wanted[1]
+        lines.append(f"rule add pref {TO_PREF} iif lo to {address(there)} lookup {here.table}")
     return [*lines, f"rule add pref {LOCAL_PREF} lookup local", "rule del pref 0"]
 
 
@@ -272,21 +325,23 @@ def take_down() -> None:
     After a lab that was killed together with its agent, three IPv4 settings of ``all`` keep the lab's values
     (accept_local 1, rp_filter 0, arp_ignore 1): what they were is not known any more.
     """
+    there = ends(MOST_DEVICES) if Path("/sys/class/net", BRIDGE).exists() else (A, B)
     for family in families():
         rules = json.loads(tool("ip", "-j", family, "rule") or "[]")
         first = [] if any(rule.get("priority") == 0 for rule in rules) else ["rule add pref 0 lookup local"]
-        ours = {(pref, str(end.table)) for end in (A, B) for pref in PREFS} | {(LOCAL_PREF, "local")}
+        ours = {(pref, str(end.table)) for end in there for pref in PREFS} | {(LOCAL_PREF, "local")}
         gone = [
             f"rule del pref {rule['priority']}"
             for rule in rules
             if (rule.get("priority"), rule.get("table")) in ours
         ]
-        flushed = [f"route flush table {end.table}" for end in (A, B)]
+        flushed = [f"route flush table {end.table}" for end in there]
         # The first rule at once, so that local delivery is never without one.
         _batch(*first, *gone, *flushed, family=family, keep_going=True)
-    for end in (A, B):
+    for end in there:
         _try("rdma", "link", "del", end.device)
-    _try("ip", "link", "del", A.interface)
+    for name in (A.interface,) if there == (A, B) else (*(end.interface for end in there), BRIDGE):
+        _try("ip", "link", "del", name)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -188,6 +188,7 @@ def _boot(
             order.netem_b,
             f"{SHARE}/out",
             "/run/rocekit/out",
+            order.devices,
         )
         (share / "order.json").write_text(inside.to_json())
         listeners = [stack.enter_context(_listener(folder / name)) for name in PORTS]

@@ -1,0 +1,68 @@
+"""A mesh and a ring over three of the kernel's rxe devices: what soft devices do, real ones do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import group_inside
+import pytest
+
+import rocekit
+from rocekit import lab
+from rocekit.inject_group import soft_group
+from rocekit.topology import topology
+
+pytestmark = pytest.mark.lab
+
+INSIDE = Path(group_inside.__file__)
+ADDRESSES = ("10.9.0.1", "10.9.0.2", "10.9.0.3")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One boot for all of this file: the other labs have two devices."""
+    lacking = lab.missing()
+    if lacking:
+        pytest.skip(f"the lab is missing: {'; '.join(lacking)}")
+    folder = tmp_path_factory.mktemp("group") / "out"
+    result = lab.run([sys.executable, str(INSIDE)], devices=group_inside.HOSTS, out=folder, timeout_s=600)
+    assert result.returncode == 0, result.log[-2000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def facts(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "facts.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("name", group_inside.PLANS)
+def test_the_data_is_right_and_all_is_counted_as_on_soft_devices(facts: dict[str, Any], name: str) -> None:
+    assert "error" not in facts[name], facts[name]
+    assert "\n0 packets dropped by kernel" in facts[name]["tcpdump"]
+    told, soft = facts[name]["outcome"], soft_group(group_inside.PLANS[name], seed=1).to_dict()
+    for key in ("qps", "links", "size", "iterations", "path_mtu", "link_bytes"):
+        assert told[key] == soft[key], key
+    for key in ("exchange", "messages", "bytes", "hops"):
+        assert [e[key] for e in told["exchanges"]] == [e[key] for e in soft["exchanges"]], key
+    assert [host["ip"] for host in told["hosts"]] == list(ADDRESSES)
+
+
+@pytest.mark.parametrize("name", group_inside.PLANS)
+def test_the_capture_shows_the_shape_and_every_work_request(
+    out: Path, facts: dict[str, Any], name: str
+) -> None:
+    analysis = rocekit.analyze(out / f"{name}.pcap")
+    drawn = topology(analysis)
+    assert (drawn.shape, drawn.hosts, drawn.qps) == (name, ADDRESSES, 6)
+    carried = {(link["from"], link["to"]): link["bytes"] for link in facts[name]["outcome"]["link_bytes"]}
+    seen = {ranks: drawn.sent(ADDRESSES[ranks[0]], ADDRESSES[ranks[1]]) for ranks in carried}
+    repeated = sum(c.retransmitted_packets for c in analysis.connections)
+    assert seen == carried or repeated
+    assert {t.status for t in analysis.transfers} == {"acked"}
+    assert analysis.journal is not None
+    assert not analysis.journal.unmatched
+    assert all(t.wr is not None and t.wc is not None and t.recv_wc is not None for t in analysis.transfers)

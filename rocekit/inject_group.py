@@ -202,4 +202,4 @@ def _soft_journals(path: str | Path | None, hosts: int) -> Iterator[list[Journal
     except OSError as error:
         raise JournalError(f"cannot be written: {error.strerror or error}", file=path) from None
     with file:
-        yield [JournalWriter(file, host=f"host{rank}", pid=1) for rank in range(hosts)]
+        yield [JournalWriter(file, host=f"rank{rank}", pid=1) for rank in range(hosts)]

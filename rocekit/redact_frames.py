@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rocekit import link, wire
 from rocekit.arrays import distinct
+from rocekit.checksum import internet_checksum
 from rocekit.decode import Packets
 from rocekit.frames import LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2, FrameBatch
 from rocekit.icrc_columns import icrc_columns
@@ -351,14 +352,8 @@ def _fold(total: NDArray[np.int64]) -> NDArray[np.int64]:
     return (total & 0xFFFF) + (total >> 16)
 
 
-def _sum(data: bytes) -> int:
-    """The ones' complement sum of 16-bit words: a number of base 2^16 modulo 2^16 − 1, never 0 for data."""
-    number = int.from_bytes(data + b"\0" if len(data) & 1 else data, "big")
-    return number % 0xFFFF or (0xFFFF if number else 0)
-
-
 def _checksum(data: bytes, at: int) -> int:
-    return 0xFFFF - _sum(data[:at] + b"\0\0" + data[at + 2 :])
+    return internet_checksum(data[:at] + data[at + 2 :])
 
 
 def _addresses_at(start: int, version: int) -> tuple[int, int]:
@@ -373,4 +368,4 @@ def _transport_checksum(
     segment = buffer[begin:at].tobytes() + b"\0\0" + buffer[at + 2 : end].tobytes()
     pseudo = buffer[addresses[0] : addresses[1]].tobytes()
     pseudo += len(segment).to_bytes(4, "big") + protocol.to_bytes(4, "big")
-    return 0xFFFF - _sum(pseudo + segment)
+    return internet_checksum(pseudo + segment)

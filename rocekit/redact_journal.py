@@ -37,13 +37,16 @@ def redact_event(event: Event, redactor: Redactor) -> Event:
                 fields[key] = new
     if event.event == "recording":
         fields["redacted"] = True
-    return replace(event, host=redactor.host(event.host), fields=fields)
+    qp = None if event.qp is None else (_device(event.qp[0], redactor), event.qp[1])
+    return replace(event, host=redactor.host(event.host), qp=qp, fields=fields)
 
 
 def _redact(key: str, value: Any, redactor: Redactor) -> Any:
     """The value's replacement; None: leave it out."""
     if key in _IPS:
         return redactor.ip(value)
+    if key == "device":
+        return _device(str(value), redactor)
     if key == "gids":
         return [redactor.ip(gid) for gid in value]
     if key == "sges":
@@ -59,6 +62,14 @@ def _redact(key: str, value: Any, redactor: Redactor) -> Any:
     if isinstance(value, list):
         return [name for name in value if isinstance(name, str) and _PLAIN.fullmatch(name)]
     return None
+
+
+def _device(name: str, redactor: Redactor) -> str:
+    """A device's name; a soft one has its address in it."""
+    kind, at, address = name.partition("@")
+    if not _PLAIN.fullmatch(kind):
+        return "device"
+    return f"{kind}@{redactor.ip(address)}" if at else kind
 
 
 def _number_way(key: str, redactor: Redactor) -> Callable[[int], int]:

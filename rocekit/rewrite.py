@@ -15,6 +15,7 @@ from typing import Final
 
 from rocekit import wire, wire_cm
 from rocekit.build import DST_MAC, SRC_MAC, ethernet, gid
+from rocekit.checksum import internet_checksum
 from rocekit.icrc import icrc
 from rocekit.link import ETHERTYPE_IPV4, ETHERTYPE_IPV6, UDP_BYTES
 from rocekit.psn import MASK
@@ -203,7 +204,7 @@ def _mad(data: bytearray, at: int, limit: int, changes: Changes, src: str, dst: 
     _change(data, at, message, _QPN_OF_RECEIVER, lambda n: changes.qpn(dst, n))
     for gid_name in _GIDS:
         _change(data, at, message, gid_name, lambda n: _moved(n, changes))
-    if name == "REQ":
+    if name == "REQ" and wire_cm.ip_service(_get(data, at, message, "service_id")) is not None:
         private = at + message.by_name["private_data"].offset // 8
         for address in _IP_CM_ADDRESSES:
             _change(data, private, wire_cm.IP_CM, address, lambda n: _moved(n, changes))
@@ -287,7 +288,7 @@ class _Checks:
         at = self._place.ip
         length = (data[at] & 0x0F) * 4
         header = data[at : at + length]
-        return ~_sum(header[:_IPV4_CHECKSUM] + header[_IPV4_CHECKSUM + 2 :]) & 0xFFFF
+        return internet_checksum(bytes(header[:_IPV4_CHECKSUM] + header[_IPV4_CHECKSUM + 2 :]))
 
     def _udp_of(self, data: bytearray) -> int:
         place, at = self._place, self._udp_at
@@ -296,20 +297,10 @@ class _Checks:
         pseudo = data[place.ip + first : place.ip + first + 2 * size]
         pseudo += length.to_bytes(4, "big") + _UDP_PROTOCOL.to_bytes(4, "big")
         body = data[at : at + 6] + data[at + 8 : place.end]
-        return ~_sum(pseudo + body) & 0xFFFF or 0xFFFF
+        return internet_checksum(bytes(pseudo + body)) or 0xFFFF
 
     def _icrc_of(self, data: bytearray) -> int:
         place = self._place
         udp = place.roce_version == 2
         network = place.bth - place.ip - (UDP_BYTES if udp else 0)
         return icrc(data[place.ip : place.end - wire.ICRC_BYTES], network, udp=udp)
-
-
-def _sum(data: bytes | bytearray) -> int:
-    """The ones' complement sum of 16-bit words (RFC 1071)."""
-    if len(data) % 2:
-        data = bytes(data) + b"\0"
-    total = sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total

@@ -1,4 +1,4 @@
-"""What test_lab_net.py runs in a network namespace: the lab's wires without its devices, and who gets where."""
+"""What test_lab_net.py runs in a network namespace: the lab's wires without devices, and who gets where."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "generate": "rocekit.commands.generate",
     "inject": "rocekit.commands.inject",
     "lab": "rocekit.commands.lab",
+    "plot": "rocekit.commands.plot",
     "record": "rocekit.commands.record",
     "report": "rocekit.commands.report",
     "replay": "rocekit.commands.replay",

@@ -36,7 +36,7 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
     from rocekit.report.document import document
     from rocekit.report.lanes import Collector, build_lanes
     from rocekit.report.page import page
-    from rocekit.report.units import plural, short_size
+    from rocekit.report.units import plural
 
     check_output(output, files)
     collector = Collector()
@@ -46,13 +46,13 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
         f"rocekit: {', '.join(f.name for f in files)}",
         *document(analysis, lanes),
     )
-    written, summary = text.encode(), analysis.capture
+    summary = analysis.capture
     with click.open_file(str(output), "wb") as file:
-        file.write(written)
+        file.write(text.encode())
     click.echo(
         f"{output}: {plural(summary.counts.roce_packets - summary.copies, 'RoCE packet')}, "
         f"{plural(len(analysis.connections), 'connection')}, "
-        f"{plural(len(analysis.findings), 'finding')}, {short_size(len(written))}",
+        f"{plural(len(analysis.findings), 'finding')}",
         err=str(output) == "-",
     )
     fail_on_damage(analysis)

@@ -123,6 +123,35 @@ def fail_on_damage(analysis: Analysis) -> None:
         raise JournalError(f"{problems[0]}{more}; the other lines are used")
 
 
+def capture_time(text: str | None, option: str, analysis: Analysis) -> int | None:
+    """A time on the capture's clock: seconds since its first frame, with or without a unit, or UTC."""
+    from datetime import UTC, datetime
+
+    if text is None:
+        return None
+    units = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
+    number, unit = text, 10**9
+    for name, ns in units.items():
+        if text.endswith(name):
+            number, unit = text.removesuffix(name), ns
+            break
+    try:
+        return (analysis.capture.first_ns or 0) + round(float(number) * unit)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no time: say seconds since the first frame (1.5, 250ms) or UTC "
+            "(2026-11-20T16:08:43.9)",
+            param_hint=option,
+        ) from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    whole = moment.replace(microsecond=0)
+    return int(whole.timestamp()) * 10**9 + moment.microsecond * 1000
+
+
 @contextmanager
 def _bar(files: Sequence[Path]) -> Iterator[Progress | None]:
     sizes = [p.stat().st_size if p.is_file() else 0 for p in files]

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from rocekit.commands import FILE, journal_option
-
-if TYPE_CHECKING:
-    from rocekit.analysis import Analysis
 
 _NUMBER = click.IntRange(min=0)
 
@@ -72,7 +68,7 @@ def command(
       rocekit slice x.pcapng ticket.pcapng --finding loss --redact
       rocekit slice x.pcapng start.pcapng --to 100ms --headers-only
     """
-    from rocekit.commands.shared import fail_on_damage, load
+    from rocekit.commands.shared import capture_time, fail_on_damage, load
     from rocekit.errors import RocekitError
     from rocekit.outputs import check_output
     from rocekit.redact import Redactor
@@ -90,7 +86,11 @@ def command(
         check_output(journal_beside(out), [file, *journal])
     analysis = load([file], journal)
     choice = Choice(
-        connections, transfers, findings, _time(begin, "--from", analysis), _time(end, "--to", analysis)
+        connections,
+        transfers,
+        findings,
+        capture_time(begin, "--from", analysis),
+        capture_time(end, "--to", analysis),
     )
     redactor = Redactor(taken=originals(analysis)) if redact else None
     done = cut(analysis, out, choice, headers_only=headers_only, redactor=redactor)
@@ -104,32 +104,3 @@ def command(
     if done.journal is not None:
         click.echo(f"{done.journal}: {plural(done.events, 'event')}", err=to_stdout)
     fail_on_damage(analysis)
-
-
-def _time(text: str | None, option: str, analysis: Analysis) -> int | None:
-    """A time on the capture's clock: seconds since its first frame, with or without a unit, or UTC."""
-    from datetime import UTC, datetime
-
-    if text is None:
-        return None
-    units = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
-    number, unit = text, 10**9
-    for name, ns in units.items():
-        if text.endswith(name):
-            number, unit = text.removesuffix(name), ns
-            break
-    try:
-        return (analysis.capture.first_ns or 0) + round(float(number) * unit)
-    except (ValueError, OverflowError):
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is no time: say seconds since the first frame (1.5, 250ms) or UTC "
-            "(2026-11-20T16:08:43.9)",
-            param_hint=option,
-        ) from None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    whole = moment.replace(microsecond=0)
-    return int(whole.timestamp()) * 10**9 + moment.microsecond * 1000

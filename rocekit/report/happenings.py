@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from rocekit.connections import Connection
     from rocekit.transfers import Event, Transfer
 
-NAK, RNR, TIMEOUT, REPEAT, HOLE, MISSED, LATE, DUPLICATE, CM, FAILED, JUMP = (
+NAK, RNR, TIMEOUT, REPEAT, HOLE, RESPONSE_HOLE, MISSED, LATE, DUPLICATE, CM, FAILED, JUMP = (
     "nak",
     "rnr",
     "timeout",
     "repeat",
     "hole",
+    "response_hole",
     "missed",
     "late",
     "duplicate",
@@ -33,13 +34,15 @@ NAK, RNR, TIMEOUT, REPEAT, HOLE, MISSED, LATE, DUPLICATE, CM, FAILED, JUMP = (
     "failed",
     "jump",
 )
+#: Those that stand for PSNs which nobody saw.
+HOLES: Final = (HOLE, RESPONSE_HOLE, MISSED)
 _KINDS: Final = {
     "nak": NAK,
     "rnr_nak": RNR,
     "repeat": REPEAT,
     "response_repeat": REPEAT,
     "hole": HOLE,
-    "response_hole": HOLE,
+    "response_hole": RESPONSE_HOLE,
     "late": LATE,
     "duplicate": DUPLICATE,
     "missed": MISSED,

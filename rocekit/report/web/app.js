@@ -32,7 +32,7 @@ class Page {
     const tile = (name, value, note = "", kind = "") => element("div", { class: kind || null }, element("dt", {}, name), element("dd", {}, value, note ? element("small", {}, " " + note) : null));
     byId("tiles").replaceChildren(
       tile("Findings", number(m.findings.length), [errors ? plural(errors, "error") : "", warnings ? plural(warnings, "warning") : ""].filter(Boolean).join(", "), errors ? "bad" : warnings ? "warn" : ""),
-      tile("Time lost", lost ? duration(lost) : "none", lost ? "as findings tell" : "", lost ? "warn" : ""),
+      tile("Time lost", lost ? duration(lost) : "none", "", lost ? "warn" : ""),
       tile("Sent again", number(sum("retransmitted_packets")), "packets", sum("retransmitted_packets") ? "warn" : ""),
       tile("RoCE packets", number(m.capture.roce_packets), m.capture.frames !== m.capture.roce_packets ? `of ${number(m.capture.frames)} frames` : ""),
       tile("Connections", number(m.connections.length)),

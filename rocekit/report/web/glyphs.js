@@ -29,6 +29,9 @@ const GLYPHS = {
   cm(ctx, x, y, c) { ctx.strokeStyle = c.dim; ctx.lineWidth = 1; ctx.setLineDash([4, 3]); ctx.beginPath(); ctx.moveTo(x, y - 6); ctx.lineTo(x, y + 6); ctx.stroke(); ctx.setLineDash([]); },
 };
 
+GLYPHS.response_hole = GLYPHS.hole;
+const HOLES = new Set(["hole", "response_hole", "missed"]);
+
 function cross(ctx, x, y, r, colour, width) {
   ctx.strokeStyle = colour; ctx.lineWidth = width;
   ctx.beginPath(); ctx.moveTo(x - r, y - r); ctx.lineTo(x + r, y + r); ctx.moveTo(x + r, y - r); ctx.lineTo(x - r, y + r); ctx.stroke();
@@ -39,12 +42,12 @@ const MARKS = ["cnp", "bad_icrc"];
 const RUG_COLOURS = { cnp: "cnp", ce: "ce", repeat: "round2", late: "round3", duplicate: "round4", missed: "soft", cm: "dim", jump: "dim", timeout: "text" };
 
 const SHORT_NAMES = {
-  nak: "NAK", rnr: "RNR NAK", timeout: "timeouts", repeat: "go-backs", hole: "holes", missed: "missed", late: "late", duplicate: "doubled",
+  nak: "NAK", rnr: "RNR NAK", timeout: "timeouts", repeat: "go-backs", hole: "holes", response_hole: "holes", missed: "missed", late: "late", duplicate: "doubled",
   failed: "WC errors", jump: "leaps", ce: "CE", cnp: "CNP", bad_icrc: "bad ICRC", posted: "posted", polled: "polled", cm: "CM",
 };
 
 const GLYPH_NAMES = {
-  nak: "NAK", rnr: "RNR NAK, its wait shaded", timeout: "timeout, its silence shaded", repeat: "goes back", hole: "PSNs passed over",
+  nak: "NAK", rnr: "RNR NAK, its wait shaded", timeout: "timeout, its silence shaded", repeat: "goes back", hole: "PSNs passed over", response_hole: "responses passed over",
   missed: "missed by the capture", late: "out of order", duplicate: "doubled by the network", failed: "WC in error", jump: "PSN leaps",
   ce: "ECN-CE mark", cnp: "CNP", bad_icrc: "wrong ICRC", posted: "WR posted", polled: "WC polled", cm: "CM message",
 };

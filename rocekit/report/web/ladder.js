@@ -24,7 +24,7 @@ function ladderItems(model, transfer) {
   }
   for (const h of happenings) {
     const kind = model.kind(h);
-    if (kind === "hole" || kind === "failed" || kind === "timeout") items.push({ time: c.h_time[h] - (kind === "failed" ? 0 : .5), happening: h, kind, first: c.h_psn[h], last: c.h_last_psn[h] });
+    if (kind === "hole" || kind === "response_hole" || kind === "failed" || kind === "timeout") items.push({ time: c.h_time[h] - (kind === "failed" ? 0 : .5), happening: h, kind, first: c.h_psn[h], last: c.h_last_psn[h] });
   }
   const posted = model.column("t_posted", transfer), polled = model.column("t_polled", transfer);
   if (posted >= 0) items.push({ time: posted, kind: "posted" });
@@ -94,9 +94,10 @@ function ladderStep(model, item, y, slant) {
   }
   if (item.kind === "failed") return [shape("circle", { cx: left, cy: y, r: 5, fill: "var(--nak)" }), text(left + 12, y + 4, "✕ " + model.words(item.happening)[0], "start", "", "600")];
   if (item.kind === "timeout") return [text(left + 12, y + 4, "◷ " + model.words(item.happening)[1].split("; ").pop().replace("local ACK ", ""), "start", "dim-text")];
-  if (item.kind === "hole") {
-    return [shape("line", { x1: left, y1: y, x2: middle + 40, y2: y + slant / 2, stroke: "var(--nak)", "stroke-width": 1.5, "stroke-dasharray": "4 4" }),
-      ...crossAt(middle + 46, y + slant / 2), text(middle - 40, y - 4, psnRange(item.first, item.last) + " not seen here", "middle", "dim-text")];
+  if (item.kind === "hole" || item.kind === "response_hole") {
+    const back = item.kind === "response_hole", start = back ? right : left, tip = back ? middle - 46 : middle + 46;
+    return [shape("line", { x1: start, y1: y, x2: tip, y2: y + slant / 2, stroke: "var(--nak)", "stroke-width": 1.5, "stroke-dasharray": "4 4" }),
+      ...crossAt(tip, y + slant / 2), text(middle, y - 6, psnRange(item.first, item.last) + " not seen here", "middle", "dim-text")];
   }
   const refusal = item.ack && model.columns.syndrome[item.row] >> 5 !== 0;
   const colour = refusal ? "var(--nak)" : item.ack ? "var(--ack)" : `var(--round${Math.min(4, item.round)})`;

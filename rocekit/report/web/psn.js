@@ -301,11 +301,11 @@ class PsnChart {
         this.drawn.push([x, y0 + h - 8, e, -1]);
         continue;
       }
-      const y = this.psnY(kind === "hole" || kind === "missed" ? (c.h_psn[e] + c.h_last_psn[e] + 1) / 2 : c.h_psn[e] + .5);
+      const y = this.psnY(HOLES.has(kind) ? (c.h_psn[e] + c.h_last_psn[e] + 1) / 2 : c.h_psn[e] + .5);
       if (!once(kind, x, y)) continue;
-      if ((kind === "hole" || kind === "missed") && this.psnY(c.h_psn[e]) - this.psnY(c.h_last_psn[e] + 1) > 14) {
+      if (HOLES.has(kind) && this.psnY(c.h_psn[e]) - this.psnY(c.h_last_psn[e] + 1) > 14) {
         const y1 = this.psnY(c.h_last_psn[e] + 1), y2 = this.psnY(c.h_psn[e]);
-        ctx.strokeStyle = kind === "hole" ? colours.nak : colours.soft; ctx.lineWidth = 1.5; ctx.setLineDash([3, 2]);
+        ctx.strokeStyle = kind === "missed" ? colours.soft : colours.nak; ctx.lineWidth = 1.5; ctx.setLineDash([3, 2]);
         ctx.strokeRect(x - 4, y1, 8, y2 - y1); ctx.setLineDash([]);
       } else GLYPHS[kind](ctx, x, y, colours);
       this.drawn.push([x, y, e, -1]);

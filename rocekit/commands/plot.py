@@ -1,0 +1,169 @@
+"""``rocekit plot``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocekit.commands import FILE, journal_option
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+    from rocekit.report.lanes import Lanes
+    from rocekit.transfers import Transfer
+
+GRAPHS = ("psn", "rate", "outstanding", "rtt", "congestion", "ladder")
+FORMATS = (".png", ".svg", ".pdf")
+
+
+@click.command()
+@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
+@click.option(
+    "-o", "--output", type=FILE, required=True, metavar="FILE", help="The picture: .png, .svg or .pdf."
+)
+@click.option(
+    "--connection",
+    "connection_id",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Which connection, by its number in analyze; else where something went wrong.",
+)
+@click.option(
+    "--side",
+    type=click.Choice(["a", "b"]),
+    help="Whose requests: the connection's first or second end; else where more happened.",
+)
+@click.option(
+    "--transfer",
+    "transfer_id",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only the time of this transfer; or which one's ladder.",
+)
+@click.option(
+    "--graph",
+    "graphs",
+    type=click.Choice(GRAPHS),
+    multiple=True,
+    help="What to draw, again for more; else all that have something to show. A ladder stands alone.",
+)
+@click.option("--from", "begin", metavar="TIME", help="From this time on: seconds, 250ms, or UTC.")
+@click.option("--to", "end", metavar="TIME", help="Up to this time.")
+@click.option("--dpi", type=click.IntRange(30, 600), default=150, show_default=True)
+@journal_option
+def command(
+    files: tuple[Path, ...],
+    output: Path,
+    connection_id: int | None,
+    side: str | None,
+    transfer_id: int | None,
+    graphs: tuple[str, ...],
+    begin: str | None,
+    end: str | None,
+    dpi: int,
+    journal: tuple[Path, ...],
+) -> None:
+    """Draw a connection over time, as PNG, SVG or PDF: the graphs of `rocekit report` for tickets and papers.
+
+    From above: PSNs with what was sent again, refused and acknowledged; payload rate; what is outstanding;
+    round-trips; CNPs and ECN-CE marks. Or the ladder of one transfer between its two hosts.
+
+    \b
+    Example:
+      rocekit plot x.pcapng -o x.png
+      rocekit plot x.pcapng --connection 0 --side a --graph psn --from 180ms --to 185ms -o x.svg
+      rocekit plot x.pcapng --transfer 16 --graph ladder -o ladder.pdf
+    """
+    from rocekit.commands.shared import capture_time, fail_on_damage, load
+    from rocekit.errors import RocekitError
+    from rocekit.outputs import check_output
+
+    if output.suffix.lower() not in FORMATS:
+        raise click.UsageError(f"{output}: name a picture that ends in {', '.join(FORMATS)}")
+    if "ladder" in graphs and len(graphs) > 1:
+        raise click.UsageError("a ladder stands alone: leave the other --graph away")
+    check_output(output, [*files, *journal])
+    try:
+        from rocekit.report.figures import Scene, draw, save, worth_drawing
+        from rocekit.report.ladder_figure import draw_ladder
+    except ModuleNotFoundError as error:
+        raise RocekitError(f"plot needs {error.name}: pip install 'rocekit[plot]'") from None
+    from rocekit.report.ladder import ladder
+    from rocekit.report.lanes import Collector, build_lanes
+
+    collector = Collector()
+    analysis = load(files, journal, watch=collector)
+    if not analysis.connections:
+        raise RocekitError(f"{', '.join(map(str, files))}: no connection to draw")
+    if connection_id is not None and connection_id >= len(analysis.connections):
+        have = f"there are {len(analysis.connections)}, counted from 0"
+        raise RocekitError(f"no connection {connection_id}: {have}; `rocekit analyze` lists them")
+    if transfer_id is not None and transfer_id >= len(analysis.transfers):
+        have = f"there are {len(analysis.transfers)}, counted from 0"
+        raise RocekitError(f"no transfer {transfer_id}: {have}; `rocekit analyze --all` lists them")
+    lanes = build_lanes(collector, analysis)
+    transfer = None if transfer_id is None else analysis.transfers[transfer_id]
+    if "ladder" in graphs and transfer is None:
+        transfer = _most_troubled(analysis, connection_id)
+    number = _lane(analysis, lanes, connection_id, side, transfer)
+    lane = lanes.lane(number)
+    if "ladder" in graphs:
+        assert transfer is not None
+        save(draw_ladder(transfer, ladder(analysis, lane, transfer)), output, dpi=dpi)
+    else:
+        if not len(lane):
+            raise RocekitError(
+                f"connection {number // 2} has no packets of side {'ab'[number % 2]}: try the other --side"
+            )
+        first, last = int(lane.time_ns[0]), int(lane.time_ns[-1])
+        if transfer is not None:
+            margin = transfer.duration_ns // 10 + 1_000
+            first, last = transfer.first_ns - margin, transfer.first_ns + transfer.duration_ns + margin
+        first = capture_time(begin, "--from", analysis) or first
+        last = capture_time(end, "--to", analysis) or last
+        if last <= first:
+            raise RocekitError("nothing lies between these times: --from must be before --to")
+        scene = Scene(analysis, lane, number, first, last)
+        save(draw(scene, list(graphs) or worth_drawing(scene)), output, dpi=dpi)
+    click.echo(f"{output}: connection {number // 2}, requests of side {'ab'[number % 2]}")
+    fail_on_damage(analysis)
+
+
+def _lane(
+    analysis: Analysis, lanes: Lanes, connection: int | None, side: str | None, transfer: Transfer | None
+) -> int:
+    """Which side of which connection: as asked, or where findings are, or else where most packets are.
+
+    Raises:
+        RocekitError: the transfer is another connection's.
+    """
+    from rocekit.errors import RocekitError
+
+    if transfer is not None:
+        own = transfer.connection.id
+        if connection not in (None, own):
+            raise RocekitError(f"transfer {transfer.id} belongs to connection {own}, not {connection}")
+        return 2 * own + (transfer.side if side is None else "ab".index(side))
+    if connection is None:
+        told = [f.connection.id for f in analysis.findings if f.connection is not None]
+        busiest = max(analysis.connections, key=lambda c: c.packets)
+        connection = told[0] if told else busiest.id
+    if side is not None:
+        return 2 * connection + "ab".index(side)
+
+    def weight(number: int) -> tuple[int, int]:
+        rows = lanes.rows(number)
+        return int((lanes.round[rows] > 1).sum()), rows.stop - rows.start
+
+    return max((2 * connection, 2 * connection + 1), key=weight)
+
+
+def _most_troubled(analysis: Analysis, connection: int | None) -> Transfer:
+    from rocekit.errors import RocekitError
+
+    own = [t for t in analysis.transfers if connection in (None, t.connection.id)]
+    if not own:
+        raise RocekitError("no transfer to draw a ladder of")
+    return max(own, key=lambda t: (len(t.events), t.duration_ns))

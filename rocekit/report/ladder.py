@@ -1,0 +1,164 @@
+"""A transfer as a ladder between its two hosts: what went which way, in order, and how long nothing did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from rocekit import wire
+from rocekit.psn import MASK
+from rocekit.report.happenings import FAILED, HOLE, NAK, RESPONSE_HOLE, TIMEOUT, happenings, journal_times
+from rocekit.report.lanes import CE, DUPLICATE, RESPONSE, Lanes
+from rocekit.report.units import plural, size
+from rocekit.transfers import frame_name
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+    from rocekit.report.happenings import Happening
+    from rocekit.transfers import Transfer
+
+PACKET, NOTE = "packet", "note"
+#: More rungs than this are folded: packets that only count on share one.
+FOLD_ABOVE: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A step of the ladder.
+
+    Attributes:
+        kind: ``packet`` goes from one host to the other, ``note`` stands at the requester's, ``hole`` was
+            never seen. back: from responder to requester. lost: sent and did not arrive.
+        until_ns: the time of the last packet folded into it; count: how many there are.
+        refusal: a NAK or RNR NAK; answer: an acknowledgement of any kind.
+    """
+
+    kind: str
+    time_ns: int
+    until_ns: int
+    first_psn: int = 0
+    last_psn: int = 0
+    words: str = ""
+    frame: int | str = ""
+    back: bool = False
+    answer: bool = False
+    refusal: bool = False
+    lost: bool = False
+    round: int = 1
+    count: int = 1
+    bytes: int = 0
+
+    @property
+    def text(self) -> str:
+        """What is written on it."""
+        if self.kind == NOTE:
+            return self.words
+        first, last = self.first_psn & MASK, self.last_psn & MASK
+        words = f"PSN {first}" if first == last else f"PSN {first}–{last}"
+        words += f" {plural(self.count, 'packet') if self.count > 1 else self.words}"
+        if self.bytes:
+            words += f" · {size(self.bytes)}"
+        if self.round > 1:
+            words += f", {self.round}{ {2: 'nd', 3: 'rd'}.get(self.round, 'th') } time"
+        return words
+
+
+def ladder(analysis: Analysis, lanes: Lanes, transfer: Transfer) -> list[Rung]:
+    """The rungs of a transfer, by time.
+
+    Args:
+        lanes: the transfer's lane alone.
+    """
+    own = [h for h in happenings(analysis, [transfer.connection]) if h.transfer == transfer.id]
+    until = max([transfer.last_ns, transfer.acked_ns or 0, *(h.time_ns for h in own)])
+    low, high = np.searchsorted(lanes.time_ns, [transfer.first_ns, until + 1]).tolist()
+    rungs = [_packet(analysis, lanes, row) for row in range(low, high) if _belongs(lanes, row, transfer)]
+    for refusal in (h for h in own if h.kind == NAK):
+        _mark_lost(rungs, refusal)
+    rungs += [_note(h) for h in own if h.kind in (HOLE, RESPONSE_HOLE, TIMEOUT, FAILED)]
+    for time_ns, words in zip(journal_times(transfer, analysis), ("WR posted", "WC polled"), strict=True):
+        if time_ns is not None:
+            rungs.append(Rung(NOTE, time_ns, time_ns, words=words))
+    # A timeout stands before the packet that it sent again.
+    rungs.sort(key=lambda rung: (rung.time_ns, rung.kind == PACKET))
+    return _folded(rungs) if len(rungs) > FOLD_ABOVE else rungs
+
+
+def _belongs(lanes: Lanes, row: int, transfer: Transfer) -> bool:
+    psn = int(lanes.psn[row])
+    if wire.OPERATION[lanes.opcode[row]] == "ACK":
+        its_own = transfer.first_psn <= psn <= transfer.last_psn
+        return its_own or int(lanes.time_ns[row]) == transfer.acked_ns
+    return psn + int(lanes.span[row]) > transfer.first_psn and psn <= transfer.last_psn
+
+
+def _packet(analysis: Analysis, lanes: Lanes, row: int) -> Rung:
+    opcode, flags = wire.OPCODES[int(lanes.opcode[row])], int(lanes.flags[row])
+    psn, syndrome = int(lanes.psn[row]), int(lanes.syndrome[row])
+    answer = opcode.operation == "ACK"
+    words = wire.syndrome_name(syndrome) if answer else opcode.name.partition("_")[2].removeprefix("RDMA_")
+    words += ", CE" * bool(flags & CE) + ", doubled" * bool(flags & DUPLICATE)
+    time_ns = int(lanes.time_ns[row])
+    return Rung(
+        PACKET,
+        time_ns,
+        time_ns,
+        psn,
+        psn if answer else psn + int(lanes.span[row]) - 1,
+        words,
+        frame_name(int(lanes.frame[row]), several=analysis.capture.several),
+        back=bool(flags & RESPONSE),
+        answer=answer,
+        refusal=answer and wire.syndrome_kind(syndrome) != wire.ACK,
+        round=int(lanes.round[row]),
+        bytes=int(lanes.bytes[row]),
+    )
+
+
+def _mark_lost(rungs: list[Rung], refusal: Happening) -> None:
+    """What a NAK names did not arrive when it was last sent, unless an RNR NAK had turned it away."""
+    for at in range(len(rungs) - 1, -1, -1):
+        rung = rungs[at]
+        if rung.time_ns > refusal.time_ns or not rung.first_psn <= refusal.psn <= rung.last_psn:
+            continue
+        if rung.answer and rung.words.startswith("RNR"):
+            return
+        if not rung.back and rung.time_ns < refusal.time_ns:
+            rungs[at] = replace(rung, lost=True)
+            return
+
+
+def _note(happening: Happening) -> Rung:
+    time_ns = happening.time_ns
+    if happening.kind in (HOLE, RESPONSE_HOLE):
+        psns = happening.psn, happening.last_psn
+        return Rung(HOLE, time_ns, time_ns, *psns, "not seen here", back=happening.kind == RESPONSE_HOLE)
+    words = happening.what if happening.kind == FAILED else happening.detail.rpartition("; ")[2]
+    return Rung(NOTE, time_ns, time_ns, words=words)
+
+
+def _folded(rungs: list[Rung]) -> list[Rung]:
+    folded: list[Rung] = []
+    for rung in rungs:
+        before = folded[-1] if folded else None
+        if before is not None and _goes_on(before, rung):
+            folded[-1] = replace(
+                before,
+                until_ns=rung.time_ns,
+                last_psn=rung.last_psn,
+                count=before.count + 1,
+                bytes=before.bytes + rung.bytes,
+            )
+        else:
+            folded.append(rung)
+    return folded
+
+
+def _goes_on(before: Rung, rung: Rung) -> bool:
+    plain = all(
+        r.kind == PACKET and not r.answer and not r.lost and "," not in r.words for r in (before, rung)
+    )
+    alike = (before.back, before.round) == (rung.back, rung.round)
+    return plain and alike and rung.first_psn == before.last_psn + 1 and "REQUEST" not in rung.words

@@ -9,15 +9,21 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
+from rocekit.cli import rocekit
 from rocekit.commands.inject_group import text
-from rocekit.endpoint import EndpointOptions, QpOptions
+from rocekit.endpoint import LOCAL_WRITE, REMOTE_WRITE, EndpointOptions, QpOptions, RecvWr, Sge
 from rocekit.errors import RocekitError
+from rocekit.inject import make_endpoint
 from rocekit.inject_group import verbs_group
 from rocekit.lab.jobs import TCPDUMP
 from rocekit.lab.net import BRIDGE, ends
+from rocekit.places import Place
 from rocekit.scenarios.group import GroupPlan
 
 OUT = Path(os.environ.get("ROCEKIT_LAB_OUT", "."))
@@ -59,12 +65,60 @@ def _tcpdump() -> list[str]:
     return words
 
 
+CRAFTED = """
+packets:
+  - {{op: RC_SEND_ONLY, payload: "text:wrong", psn: 100, icrc: bad}}
+  - {{op: RC_SEND_ONLY, payload: "text:right", psn: 100}}
+  - {{op: RC_RDMA_WRITE_FIRST, payload: 1024, rkey: {rkey}, remote_va: {va}}}
+  - {{op: RC_RDMA_WRITE_LAST_WITH_IMMEDIATE, payload: 5, immediate: 77}}
+"""
+
+
+def crafted() -> dict[str, Any]:
+    """Packets made by hand, sent to a QP of the second device, which never heard of rocekit."""
+    there, here = ends(HOSTS)[1], ends(HOSTS)[0]
+    with make_endpoint(EndpointOptions(device=there.device), None) as endpoint:
+        region = endpoint.register(4096, (LOCAL_WRITE, REMOTE_WRITE))
+        connection = endpoint.queue_pair(QpOptions())
+        connection.start(Place(0x99, 100, 0, 0, here.ipv4), 200, 1024)
+        for number in range(3):
+            connection.post_recv(RecvWr(number, (Sge(region, 64 * number, 64),)))
+        path = WORK / "crafted.yaml"
+        path.write_text(CRAFTED.format(rkey=region.rkey, va=region.addr + 1024))
+        words = [
+            "craft",
+            str(path),
+            "--send",
+            here.interface,
+            "--dst",
+            there.ipv4,
+            "--qpn",
+            str(connection.qpn),
+        ]
+        done = CliRunner().invoke(rocekit, words)
+        found: list[dict[str, Any]] = []
+        limit = time.monotonic() + 20
+        while len(found) < 2 and time.monotonic() < limit:
+            found += [asdict(completion) for completion in endpoint.poll()]
+            time.sleep(0.01)
+        time.sleep(0.5)
+        found += [asdict(completion) for completion in endpoint.poll()]
+        return {
+            "printed": done.output,
+            "status": done.exit_code,
+            "completions": found,
+            "sent": region.read(0, 5).decode("latin-1"),
+            "written": region.read(1024, 1029).hex(),
+        }
+
+
 def main() -> int:
     WORK.mkdir()
     facts: dict[str, Any] = {}
     try:
         for name, plan in PLANS.items():
             facts[name] = run(plan)
+        facts["crafted"] = crafted()
     finally:
         (OUT / "facts.json").write_text(json.dumps(facts, indent=1))
     return 0

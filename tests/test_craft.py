@@ -23,6 +23,8 @@ from rocekit.errors import ScenarioError
 from rocekit.mad import find_mads
 from rocekit.pace import Pacer, Rate, parse_rate
 from rocekit.pcapng_write import PcapngWriter
+from rocekit.soft.device import Device
+from rocekit.soft.work import RecvWR, Sge
 
 EVERY = [*wire.OPCODE_NAMES, *(f"CM_{name}" for name in wire_cm.CM_MESSAGES)]
 
@@ -191,6 +193,36 @@ def test_a_cm_message_has_the_fields_that_were_said() -> None:
     assert mad.cm.fields["local_qpn"] == 0x77
     assert mad.fields["transaction_id"] == 9
     assert bytes(mad.cm.fields["private_data"]).startswith(b"hello")  # type: ignore[arg-type]
+
+
+def test_a_responder_takes_what_was_crafted_and_drops_what_has_a_bad_icrc() -> None:
+    device = Device("soft", ["10.9.0.2"])
+    pd, cq = device.alloc_pd(), device.create_cq(16)
+    memory = device.memory.alloc(4096)
+    region = device.reg_mr(pd, memory, 4096, ("LOCAL_WRITE", "REMOTE_WRITE"))
+    qp = device.create_qp(pd, "RC", cq, max_send_wr=1, max_recv_wr=4)
+    device.modify_qp(qp, 0, state="INIT", access=("REMOTE_WRITE",))
+    ready = {"dest_ip": "10.9.0.1", "dest_qpn": 0x99, "path_mtu": 1024, "rq_psn": 100}
+    device.modify_qp(qp, 0, state="RTR", **ready, max_dest_rd_atomic=1, min_rnr_timer=12)
+    for number in range(2):
+        device.post_recv(qp, RecvWR(number, (Sge(memory + 64 * number, 64, region.lkey),)), 0)
+    described = parse_packets(
+        f"""
+        dest_qpn: {qp.qpn}
+        packets:
+          - {{op: RC_SEND_ONLY, payload: "text:wrong", psn: 100, icrc: bad}}
+          - {{op: RC_SEND_ONLY, payload: "text:right", psn: 100}}
+          - {{op: RC_RDMA_WRITE_FIRST, rkey: {region.rkey}, remote_va: {memory + 1024}}}
+          - {{op: RC_RDMA_WRITE_LAST_WITH_IMMEDIATE, payload: 5, immediate: 77}}
+        """
+    )
+    for made in craft(described.packets, described.common):
+        device.receive(made.frame[14:], made.at_ns)
+    done = [(wc.wr_id, wc.status, wc.opcode, wc.byte_len) for wc in cq.poll(16)]
+    assert done == [(0, "SUCCESS", "RECV", 5), (1, "SUCCESS", "RECV_RDMA_WITH_IMM", 1029)]
+    assert bytes(region.view[:5]) == b"right"
+    assert bytes(region.view[1024 : 1024 + 1029]) == bytes(range(256)) * 4 + bytes(range(5))
+    assert device.counters["drop_icrc"] == 1
 
 
 # ---------------------------------------------------------------------- what is wrong

@@ -66,3 +66,14 @@ def test_the_capture_shows_the_shape_and_every_work_request(
     assert analysis.journal is not None
     assert not analysis.journal.unmatched
     assert all(t.wr is not None and t.wc is not None and t.recv_wc is not None for t in analysis.transfers)
+
+
+def test_the_kernel_takes_what_was_crafted_and_drops_what_has_a_bad_icrc(facts: dict[str, Any]) -> None:
+    fact = facts["crafted"]
+    assert fact["status"] == 0, fact["printed"]
+    assert fact["printed"].startswith("4 packets, ")
+    told = [(c["wr_id"], c["status"], c["opcode"], c["byte_len"], c["imm"]) for c in fact["completions"]]
+    # Had the first been taken, its text would stand there and the second be a duplicate.
+    assert told == [(0, "SUCCESS", "RECV", 5, None), (1, "SUCCESS", "RECV_RDMA_WITH_IMM", 1029, 77)]
+    assert fact["sent"] == "right"
+    assert bytes.fromhex(fact["written"]) == bytes(range(256)) * 4 + bytes(range(5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rocekit
 from rocekit import cli, wire, wire_cm
 from rocekit.capture import open_capture
-from rocekit.craft import FIELDS, Wrong, craft
+from rocekit.craft import FIELDS, NETWORK, PACKET, Wrong, craft
 from rocekit.craft_file import parse_packets, read_packets
 from rocekit.decode import Decoder, Packets, Row
 from rocekit.errors import ScenarioError
@@ -293,6 +295,17 @@ def test_what_is_wrong_in_a_file_has_its_line(text: str, words: str, tmp_path: P
 def test_a_file_may_name_a_mapping_and_use_it_again() -> None:
     described = parse_packets("- &w {op: RC_SEND_ONLY, dest_qpn: 7}\n- {<<: *w, payload: 3}\n")
     assert described.packets[1] == {"op": "RC_SEND_ONLY", "dest_qpn": 7, "payload": 3}
+
+
+def test_the_docs_name_every_key_and_their_example_is_one() -> None:
+    page = (ROOT / "docs" / "formats.md").read_text()
+    section = page.partition("## Packets, for craft\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|(.*?)\|", section, re.MULTILINE))))
+    assert named == {*PACKET, *NETWORK}
+    example = parse_packets(section.partition("```yaml\n")[2].partition("```")[0])
+    made = rows_of(*example.packets, **example.common)
+    assert [row["psn"] for row in made] == [100, 100, 101, 102, 103, 104, 104]
+    assert [row["icrc_state"] for row in made] == ["valid"] * 5 + ["invalid", "valid"]
 
 
 def test_a_file_that_is_not_there_is_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from capture_bytes import Frame, pcap
 from click.testing import CliRunner
+from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from talk import Talk
@@ -223,6 +225,18 @@ def test_the_command_names_the_shape_and_lists_the_links(tmp_path: Path) -> None
     assert document["groups"][0]["hosts"] == ["10.0.0.1", "10.0.0.3", "10.0.0.2", "10.0.0.4"]
     assert {link["load"] for link in document["links"]} == {1.0}
     assert sum(host["bytes_sent"] for host in document["hosts"]) == 16 * 1024
+
+
+def test_the_docs_name_every_key(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "formats.md").read_text()
+    section = page.partition("## topology, as JSON\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", section))
+    path = captured(tmp_path, ("10.0.0.1", "10.0.0.2", 4, 0))
+    document = json.loads(run(path, "--format", "json"))
+    keys: set[str] = set(document)
+    for part in (document["groups"], document["hosts"], document["links"], document["links"][0]["qps"]):
+        keys |= set(part[0])
+    assert keys <= named
 
 
 @pytest.mark.parametrize("more", [(), ("--qps",)])

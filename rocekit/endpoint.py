@@ -349,6 +349,10 @@ class Endpoint(ABC):
         """
         return "this backend has no means to bring it about"
 
+    def counts(self) -> dict[str, int]:
+        """What the device itself counted, for JSON; most do so elsewhere."""
+        return {}
+
     def check_mtu(self, options: QpOptions) -> None:  # noqa: B027 -- a backend may carry any
         """Refuse a path MTU that the device cannot carry.
 

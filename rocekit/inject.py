@@ -276,5 +276,5 @@ def _outcome(
         endpoint.ways,
         cpu_percent,
         tuple(run.notes),
-        run.details,
+        {**run.details, **endpoint.counts()},
     )

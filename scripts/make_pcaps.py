@@ -103,7 +103,27 @@ def _messages(scenario: str, size: int, iterations: int, qps: int) -> tuple[tupl
         "ping-read": (("READ", size, count),),
         "atomic": (("FETCH_ADD", 8, count),),
         "atomic-cmp": (("CMP_SWAP", 8, count),),
+        **{f"ping-sr-{n}": (("SEND", size, 2 * count),) for n in range(5)},
+        "blast-write": (("WRITE", size, count),),
+        "blast-read": (("READ", size, count),),
+        "ud": (("SEND", size, 2 * count),),
+        "uc": (("WRITE", size, 2 * count), ("SEND", 12, 2 * count)),
+        # In turns, there and back.
+        "immediate": (("SEND", size, count), ("WRITE", size, count)),
+        "invalidate": (("SEND", 12, count), ("WRITE", size, count), ("SEND", 8, count)),
+        "sge": tuple(("SEND", 16 + size - i * 37 % size, 2 * qps) for i in range(iterations)),
+        "wr-list": (("SEND", size, count),),
+        "srq": (("SEND", size, count),),
+        "cq-ex": (("SEND", size, 2 * count),),
+        "device-memory": (("WRITE", size, count - qps), ("READ", size, count)),
+        # What comes of each mistake is told by tests/test_failures.py.
+        "failures": (),
     }[scenario]
+
+
+#: What a scenario's server must be told by its user, or runs over, if not the usual.
+TRANSPORTS = {"ud": "UD", "uc": "UC"}
+MEET_BY_TCP = "udp port 4791 or tcp port 18515"
 
 
 def inject(
@@ -124,8 +144,11 @@ def inject(
     traced: bool = False,
     strikes: str | None = None,
     fails: bool = False,
+    told: str = "",
 ) -> Made:
-    """One of rocekit inject's scenarios; ``requester`` are options that each side's own requests go by."""
+    """One of rocekit inject's scenarios; ``requester`` are options that each side's own requests go by,
+    ``told`` those that a server needs to be told.
+    """
     name = scenario.removesuffix("-cmp")
     faulty = bool(netem or netem_b or ingress)
     requester = requester or (FAULTY if faulty else CLEAN)
@@ -140,9 +163,13 @@ def inject(
     return Made(
         f"{scenario}-{condition}",
         " ".join(filter(None, call)),
-        f"rocekit inject {name} --bind {theirs} {requester} {PATIENT}" if server else None,
+        " ".join(filter(None, ("rocekit inject", name, "--bind", theirs, told, requester, PATIENT)))
+        if server
+        else None,
         () if fails else _messages(scenario, size, iterations, qps),
         about,
+        transport=TRANSPORTS.get(name, "RC"),
+        capture_filter=MEET_BY_TCP if name in TRANSPORTS or "--no-rdma_cm" in more else "udp port 4791",
         netem=netem,
         netem_b=netem_b,
         ingress=ingress,
@@ -186,6 +213,18 @@ def _rping(rounds: int, name: str, address: str, source: str, about: str) -> Mad
         f"rping -s -a {address} -C {rounds} -v",
         (("SEND", 16, 4 * rounds), ("READ", 64, rounds), ("WRITE", 64, rounds)),
         about,
+    )
+
+
+def soft_pair(scenario: str, about: str, *, size: int, iterations: int) -> Made:
+    """A scenario that rxe cannot do, over two soft devices."""
+    return Made(
+        f"{scenario}-soft",
+        f"rocekit inject {scenario} --both --backend soft --seed 1 -n {iterations} -s {size} {CLEAN}",
+        None,
+        _messages(scenario, size, iterations, 1),
+        about,
+        soft=True,
     )
 
 
@@ -342,6 +381,67 @@ MADE: tuple[Made, ...] = (
         "nothing goes wrong; no connection manager",
     ),
     # An all-to-all of blocks of 2,048 bytes, and an all-reduce of as many in four pieces.
+    inject(
+        "ping-sr-0",
+        "clean",
+        "nothing goes wrong; nothing told in private data",
+        size=1024,
+        iterations=5,
+        told="-n 5 -s 1024",
+    ),
+    *(
+        inject(f"ping-sr-{n}", "clean", f"nothing goes wrong; {how}", size=1024, iterations=5)
+        for n, how in (
+            (1, "count and size in the private data of the REQ"),
+            (2, "a thread reads CM events"),
+            (3, "a completion channel"),
+            (4, "both channels non-blocking"),
+        )
+    ),
+    inject(
+        "ping-sr",
+        "tcp-clean",
+        "nothing goes wrong; no connection manager, the TCP exchange is in the capture",
+        size=1024,
+        iterations=5,
+        more="--no-rdma_cm",
+        told="--no-rdma_cm",
+    ),
+    inject(
+        "blast-write",
+        "clean",
+        "nothing goes wrong; one WR in four is signaled",
+        size=2048,
+        iterations=12,
+        more="-t 8 -Q 4",
+    ),
+    inject(
+        "blast-read",
+        "clean",
+        "nothing goes wrong; four READs at a time",
+        size=2048,
+        iterations=9,
+        more="-o 4",
+    ),
+    inject("ud", "clean", "nothing goes wrong; datagrams there and back", size=1024, iterations=5),
+    inject("uc", "clean", "nothing goes wrong; a WRITE and a SEND there and back", size=2048, iterations=5),
+    inject("immediate", "clean", "nothing goes wrong; SEND and WRITE in turns", size=2048, iterations=6),
+    inject("invalidate", "clean", "nothing goes wrong; each key is given back", size=2048, iterations=5),
+    inject("sge", "clean", "nothing goes wrong; header and body of two buffers", size=1500, iterations=5),
+    inject("wr-list", "clean", "one WR in four is refused when it is posted", size=512, iterations=12),
+    inject(
+        "srq", "clean", "nothing goes wrong; three QPs, one receive queue", size=1024, iterations=5, qps=3
+    ),
+    inject(
+        "failures",
+        "each",
+        "one mistake after the other, each on a connection of its own",
+        size=4096,
+        iterations=1,
+        strikes="send_rnr_err",
+    ),
+    soft_pair("cq-ex", "soft devices: completions with timestamps", size=1024, iterations=5),
+    soft_pair("device-memory", "soft devices: memory of the server's device", size=2048, iterations=5),
     group("mesh", "four soft hosts connected all to all exchange directly", {2048: 12, 512: 24}),
     group(
         "ring",

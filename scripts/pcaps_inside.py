@@ -102,7 +102,7 @@ def run_inject(job: dict[str, Any]) -> dict[str, Any]:
         tool(*f"tc filter add dev {B.interface} ingress protocol ip {job['ingress']}".split())
     log = OUT / f"{name}.tcpdump.txt"
     with log.open("w") as sink:
-        dump = subprocess.Popen([*TCPDUMP, "-w", str(pcap), "udp port 4791"], stderr=sink)
+        dump = subprocess.Popen([*TCPDUMP, "-w", str(pcap), job["capture_filter"]], stderr=sink)
     until(lambda: "listening on" in log.read_text())
     trace = None
     if job["traced"]:

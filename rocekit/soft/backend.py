@@ -462,6 +462,10 @@ class SoftEndpoint(Endpoint):
 
         return provoke(self, event, peer, private_data, deadline)
 
+    def counts(self) -> dict[str, int]:
+        counted = self.soft.counters.as_dict()
+        return {"packets": counted["sent_pkts"] + counted["rcvd_pkts"]}
+
     def check_mtu(self, options: QpOptions) -> None:
         if options.path_mtu is not None and options.path_mtu > self.active_mtu:
             raise VerbsError(f"MTU {options.path_mtu} (-m) is above the {self.active_mtu} of {self.device}")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rocekit.endpoint import (
     LOCAL_WRITE,
+    REMOTE_ATOMIC,
     REMOTE_READ,
     REMOTE_WRITE,
     Completion,
@@ -178,6 +179,19 @@ CASES: Final = (
         f"a SEND of {LONG} bytes into a receive of {SHORT}",
         lambda side: side.send(1),
         prepare=lambda side: side.receive(1, SHORT),
+    ),
+    Case(
+        "REM_INV_REQ_ERR",
+        "a FETCH_ADD at an address that is no multiple of 8",
+        lambda side: side.send(
+            1,
+            "ATOMIC_FETCH_AND_ADD",
+            SHORT,
+            remote_va=side.peer.addr + 1,
+            rkey=side.peer.rkey,
+            swap_add=1,
+        ),
+        access=(LOCAL_WRITE, REMOTE_ATOMIC),
     ),
     Case("REM_ACCESS_ERR", "a WRITE with a wrong rkey", _write(rkey=0x5A00)),
     Case("REM_ACCESS_ERR", "a WRITE past the end of the peer's memory", _write(beyond=BYTES - SHORT)),

@@ -56,6 +56,7 @@ class Failures(OwnMeeting):
         run = Run(endpoint, plan, [], timeout_s=timeout_s, options=options)
         statuses: dict[str, list[str]] = {}
         instead: dict[str, str] = {}
+        passing: dict[str, list[str]] = {}
         for index, case in enumerate(CASES):
             if case.windows and not endpoint.has_windows:
                 instead[case.status] = "not provoked: this device has no memory windows"
@@ -65,6 +66,8 @@ class Failures(OwnMeeting):
                 statuses.setdefault(case.status, []).append(case.how)
             else:
                 instead[case.status] = f"tried {case.how}; the device says {', '.join(seen) or 'nothing'}"
+            for status in set(seen) & set(_STATUSES) - {case.status}:
+                passing.setdefault(status, []).append(case.how)
             run.done += 1
         self._refusals(endpoint, host, port, options, timeout_s)
         broken = _ASKED.pack(_MAGIC, _BROKEN)
@@ -77,7 +80,7 @@ class Failures(OwnMeeting):
         why_not = provoke(_PROVOKED)
         theirs = self._report(endpoint, host, port, options, timeout_s)
         why_not |= provoke(_LAST_PROVOKED)
-        _tell(run, statuses, instead, why_not, theirs)
+        _tell(run, statuses, instead, passing, why_not, theirs)
         return run
 
     def _try(
@@ -210,6 +213,7 @@ def _tell(
     run: Run,
     statuses: dict[str, list[str]],
     instead: dict[str, str],
+    passing: dict[str, list[str]],
     why_not: dict[str, str],
     theirs: tuple[set[str], set[str]],
 ) -> None:
@@ -217,13 +221,15 @@ def _tell(
     ours = _events(run.endpoint.heard_of)
     rows = []
     for status in _STATUSES:
-        by = _seen_by(status in statuses, status in theirs[0])
+        by = _seen_by(status in statuses or status in passing, status in theirs[0])
         if status in statuses:
             how = "; ".join(statuses[status])
-        elif status in instead:
-            how = instead[status]
+        elif status in passing:
+            how = "; ".join(passing[status])
+        elif by:
+            how = "the server's side of another mistake"
         else:
-            how = "seen in passing" if by else f"not provoked: {STATUS_NOT[status]}"
+            how = instead.get(status) or f"not provoked: {STATUS_NOT[status]}"
         rows.append(("WC", status, by, how, STATUS_WORDS[status]))
     for event in CM_EVENTS:
         by = _seen_by(event in ours, event in theirs[1])

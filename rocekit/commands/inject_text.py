@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,24 +13,20 @@ if TYPE_CHECKING:
     from rocekit.scenarios.base import Scenario
     from rocekit.scenarios.group import GroupScenario
 
-SET_UP = """\
-Before: each side opens the device (ibv_open_device), makes a protection domain (ibv_alloc_pd), a CQ
-(ibv_create_cq), memory (ibv_reg_mr) and a QP (ibv_create_qp, ibv_modify_qp to INIT). {meet}
-
-Afterwards everything is taken down in reverse order, also when something failed in between: rdma_disconnect,
-the QP to ERR and its flushed WRs polled (ibv_modify_qp, ibv_poll_cq), ibv_destroy_qp, ibv_dereg_mr,
-ibv_destroy_cq, ibv_dealloc_pd, ibv_close_device."""
-BY_CM = """\
-They meet by
-rdma_cm (rdma_resolve_addr, rdma_resolve_route, rdma_connect; rdma_listen, rdma_accept), or with --no-rdma_cm
-tell each other QPN, PSN, GID, address and rkey over TCP; the QPs go to RTR and RTS (ibv_modify_qp)."""
-BY_TCP = """\
-They tell
-each other QPN, PSN, GID, address and rkey over TCP; the QPs go to RTR and RTS (ibv_modify_qp)."""
-
-BY_PROGRAM = """\
-All hosts
-are of one program, which knows every QPN, PSN, address and rkey."""
+BEFORE = """
+    Before: each side opens the device (ibv_open_device), makes a protection domain (ibv_alloc_pd), a CQ
+    (ibv_create_cq), memory (ibv_reg_mr) and a QP (ibv_create_qp, ibv_modify_qp to INIT). {meet}; the QPs go
+    to RTR and RTS (ibv_modify_qp)."""
+AFTER = """
+    Afterwards everything is taken down in reverse order, also when something failed in between: {part}
+    ibv_destroy_qp, ibv_dereg_mr, ibv_destroy_cq, ibv_dealloc_pd, ibv_close_device."""
+PART = "rdma_disconnect, the QP to ERR and its flushed WRs polled (ibv_modify_qp, ibv_poll_cq),"
+BY_TCP = "They tell each other QPN, PSN, GID, address and rkey over TCP"
+BY_CM = """
+    They meet by rdma_cm (rdma_resolve_addr, rdma_resolve_route, rdma_connect; rdma_listen, rdma_accept), or
+    with --no-rdma_cm tell each other QPN, PSN, GID, address and rkey over TCP"""
+BY_PROGRAM = "All hosts are of one program, which knows every QPN, PSN, address and rkey"
+WIDTH = 108
 
 
 def steps(scenario: type[Scenario] | type[GroupScenario]) -> str:
@@ -37,10 +34,16 @@ def steps(scenario: type[Scenario] | type[GroupScenario]) -> str:
     from rocekit.scenarios.group import GroupScenario
 
     if issubclass(scenario, GroupScenario):
-        meet = BY_PROGRAM
+        meet, part = BY_PROGRAM, ""
     else:
-        meet = BY_TCP if scenario.tcp else BY_CM
-    return f"{scenario.name}: {inspect.cleandoc(scenario.__doc__ or '')}\n\n{SET_UP.format(meet=meet)}"
+        meet, part = BY_TCP if scenario.tcp else BY_CM, PART
+    around = (BEFORE.format(meet=meet.strip()), AFTER.format(part=part))
+    return "\n\n".join(
+        [
+            f"{scenario.name}: {inspect.cleandoc(scenario.__doc__ or '')}",
+            *(textwrap.fill(" ".join(words.split()), WIDTH) for words in around),
+        ]
+    )
 
 
 def text(outcome: Outcome) -> str:

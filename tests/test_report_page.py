@@ -145,6 +145,20 @@ def test_hovering_tells_of_the_packet(show: Open) -> None:
     assert "transfer 16: WR 8 WRITE" in words
 
 
+def test_hovering_below_tells_of_the_moment(show: Open) -> None:
+    page = show("ping-write-loss-behind.pcap")
+    over = page.locator(".u-over").nth(2)
+    over.scroll_into_view_if_needed()
+    box = over.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 20)
+    page.mouse.move(box["x"] + box["width"] * 0.75 + 2, box["y"] + 20)
+    words = page.locator(".tip").inner_text()
+    # A WRITE of eight packets waits for the requester's timer.
+    assert "8 PSNs outstanding" in words
+    assert "8,192 B outstanding" in words
+
+
 def test_dragging_wheel_and_double_click_zoom(show: Open) -> None:
     page = show("blast-sr-rnr.pcap")
     over = page.locator(".u-over").first

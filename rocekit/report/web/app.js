@@ -52,10 +52,14 @@ class Page {
       list.replaceChildren(element("li", { class: "notice" }, this.model.connections.length ? "No findings: nothing in this capture looks wrong." : "No RoCE traffic in this capture: there is nothing to judge."));
       return;
     }
-    const first = 30;
-    list.replaceChildren(...found.slice(0, first).map((f, k) => this.finding(f, k)));
-    if (found.length > first) {
-      const rest = element("li", {}, element("button", { type: "button", onclick: () => rest.replaceWith(...found.slice(first).map((f, k) => this.finding(f, k + first))) }, `Show ${number(found.length - first)} more`));
+    // The gravest first, and of these the dearest.
+    const rank = { error: 0, warning: 1, info: 2 }, cost = (f) => f.cost.added_ns ?? 0;
+    const order = found.map((_, k) => k).sort((a, b) => rank[found[a].severity] - rank[found[b].severity] || cost(found[b]) - cost(found[a]) || a - b);
+    const first = order.length > 14 ? 10 : order.length, make = (k) => this.finding(found[k], k);
+    list.replaceChildren(...order.slice(0, first).map(make));
+    if (order.length > first) {
+      const more = () => { const made = order.slice(first).map(make); rest.replaceWith(...made); made[0].querySelector("a")?.focus(); };
+      const rest = element("li", {}, element("button", { type: "button", onclick: more }, `Show ${number(order.length - first)} more`));
       list.append(rest);
     }
   }
@@ -139,7 +143,7 @@ class Page {
     if (this.timeline.lane === lane) return;
     const id = lane >> 1, m = this.model, c = m.connections[id];
     const heading = byId("graph-title");
-    heading.replaceChildren(`Connection ${c.id}`, element("small", {}, `${c.transport} · ${endName(c.a)} ⇄ ${endName(c.b)}${c.path_mtu ? " · MTU " + c.path_mtu : ""} · ${c.timeout[lane & 1]}`));
+    heading.replaceChildren(`Connection ${c.id}`, element("small", {}, `${c.transport} · ${endName(c.a)} ⇄ ${endName(c.b)}${c.path_mtu ? " · MTU " + c.path_mtu : ""}${["UC", "UD"].includes(c.transport) ? "" : " · " + c.timeout[lane & 1]}`));
     const button = (one) => {
       const [a, b] = m.rows(one);
       return element("button", { type: "button", "aria-pressed": String(one === lane), onclick: () => this.openLane(one) }, `Requests of ${m.laneName(one)} (${plural(b - a, "packet")})`);

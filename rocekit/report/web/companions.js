@@ -2,6 +2,8 @@
 
 const HEIGHT = 104;
 const STEPPED = uPlot.paths.stepped({ align: 1 });
+const rate = (v) => rateTicks([v])[0];
+
 // Ticks of bits a nanosecond in one unit.
 function rateTicks(splits) {
   const top = Math.max(...splits), [unit, factor] = top >= 1 ? ["Gb/s", 1] : top >= 1e-3 ? ["Mb/s", 1e3] : ["kb/s", 1e6];
@@ -31,6 +33,7 @@ const COMPANIONS = [
     series: (c) => [{ stroke: c.round2, width: 1.4, paths: STEPPED, points: { show: false } }, { stroke: c["good-line"], width: 1.6, paths: STEPPED, points: { show: false } }],
     scales: { y: { range: upwards } },
     coarse: true,
+    tell: [(v) => rate(v) + ", repeats included", (v) => rate(v) + ", each byte once"],
     data: (timeline, bins) => [rates(timeline, bins, timeline.model.sumBytes), rates(timeline, bins, timeline.model.sumOnce)],
     words: (timeline, width) => `averaged over ${duration(width)}`,
   },
@@ -38,11 +41,12 @@ const COMPANIONS = [
     title: "Outstanding: asked and not yet answered",
     wanted: (timeline) => timeline.until > timeline.from && timeline.answered(),
     keys: [["PSNs (left)", "round1"], ["bytes (right)", "round4"]],
-    y: [{ scale: "y", values: (u, splits) => splits.map((v) => Number.isInteger(v) ? number(v) : "") },
+    y: [{ scale: "y", incrs: WHOLE, values: (u, splits) => splits.map(number) },
       { scale: "bytes", side: 1, size: RIGHT, grid: { show: false }, values: (u, splits) => splits.map((v) => size(Math.round(v)).replace(".0 ", " ")) }],
     series: (c) => [{ stroke: c.round1, fill: c.band2, width: 1.4, paths: STEPPED, points: { show: false }, scale: "y" },
       { stroke: c.round4, width: 1.3, dash: [5, 3], paths: STEPPED, points: { show: false }, scale: "bytes" }],
     scales: { y: { range: upwards }, bytes: { range: upwards } },
+    tell: [(v) => plural(v, "PSN") + " outstanding", (v) => size(v) + " outstanding"],
     data: (timeline, bins) => [peaks(timeline, bins, "outstanding"), peaks(timeline, bins, "outstanding_bytes")],
     words: () => "the most at each moment",
   },
@@ -82,13 +86,14 @@ const COMPANIONS = [
     title: "Congestion: CNPs, ECN-CE marks, and the rate",
     wanted: (timeline) => timeline.marks.some((m) => timeline.model.columns.mark_kind[m] === 0) || timeline.model.sumCe[timeline.until] > timeline.model.sumCe[timeline.from],
     keys: [["CNPs", "cnp"], ["CE marks", "ce"], ["rate (right)", "soft"]],
-    y: [{ scale: "y", values: (u, splits) => splits.map((v) => Number.isInteger(v) ? number(v) : "") },
+    y: [{ scale: "y", incrs: WHOLE, values: (u, splits) => splits.map(number) },
       { scale: "rate", side: 1, size: RIGHT, grid: { show: false }, values: (u, splits) => rateTicks(splits) }],
     series: (c) => [{ stroke: c.cnp, fill: c.cnp, paths: uPlot.paths.bars({ size: [.9, 6, 2] }), points: { show: false }, scale: "y" },
       { stroke: c.ce, width: 1.6, paths: STEPPED, points: { show: false }, scale: "y" },
       { stroke: c.soft, width: 1.2, paths: STEPPED, points: { show: false }, scale: "rate" }],
     scales: { y: { range: upwards }, rate: { range: upwards } },
     coarse: true,
+    tell: [(v) => plural(v, "CNP"), (v) => plural(v, "CE mark"), rate],
     data: (timeline, bins) => [cnps(timeline, bins), counts(timeline, bins, timeline.model.sumCe), rates(timeline, bins, timeline.model.sumBytes)],
     words: (timeline, width) => `counted over ${duration(width)}`,
   },
@@ -148,13 +153,24 @@ class Companion {
     });
     this.box = element("div", { class: "chart" }, element("h3", {}, kind.title, ...keys, this.note));
     timeline.holder.insertBefore(this.box, timeline.tip);
-    const hooks = kind.paint ? { draw: [(u) => { if (timeline.colours && u.rttRange) kind.paint(u, timeline); }] } : {};
+    const hooks = !kind.tell ? {} : { setCursor: [(u) => this.hover(u)] };
+    if (kind.paint) hooks.draw = [(u) => { if (timeline.colours && u.rttRange) kind.paint(u, timeline); }];
     const options = chartOptions(timeline, { height: HEIGHT, y: kind.y.map((y) => ({ space: 22, ...y })), series: kind.series(colours), scales: kind.scales, hooks });
     this.plot = new uPlot(options, [[0, 1], ...options.series.slice(1).map(() => [null, null])], this.box);
+    this.plot.over.addEventListener("mouseleave", () => timeline.hideTip());
   }
 
   destroy() { this.plot.destroy(); this.box.remove(); }
   resize(width) { this.plot.setSize({ width, height: HEIGHT }); }
+
+  hover(u) {
+    const { idx, left, top } = u.cursor, { timeline, kind } = this;
+    if (!u.over.matches(":hover")) return;
+    if (idx === null || idx === undefined || left < 0) { timeline.hideTip(); return; }
+    const lines = kind.tell.map((words, k) => words(u.data[k + 1][idx] ?? 0));
+    const box = u.over.getBoundingClientRect(), home = timeline.holder.getBoundingClientRect();
+    timeline.showTip([duration(u.data[0][idx]), ...lines], box.left - home.left + left, box.top - home.top + top);
+  }
 
   draw() {
     const { timeline, kind, plot } = this, [min, max] = timeline.view;

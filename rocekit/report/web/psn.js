@@ -16,11 +16,10 @@ class PsnChart {
   }
 
   make() {
-    const integers = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7, 1e8, 1e9];
     const options = chartOptions(this.timeline, {
       height: Math.max(300, Math.min(460, window.innerHeight * .5)), last: true,
       scales: { y: { range: () => this.y } },
-      y: [{ incrs: integers, values: (u, splits) => splits.map((v) => Number.isInteger(v) ? String(wirePsn(v)) : "") }],
+      y: [{ incrs: WHOLE, values: (u, splits) => splits.map((v) => Number.isInteger(v) ? String(wirePsn(v)) : "") }],
       series: [{ show: true, paths: () => null, points: { show: false } }],
       hooks: { draw: [(u) => this.paint(u)], setCursor: [(u) => this.hover(u)] },
     });

@@ -276,6 +276,9 @@ class Timeline {
   hideTip() { this.tip.hidden = true; }
 }
 
+// Steps of an axis that counts.
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7, 1e8, 1e9];
+
 // What all charts share: the axes, the crosshair, and dragging.
 function chartOptions(timeline, { height, y, series, hooks, cursor = {}, scales = {}, last = false }) {
   const colours = palette();

@@ -1,13 +1,13 @@
 // Hosts and the QPs between them: boxes and lines. Few QPs are drawn one by one, many as one line for two hosts.
 
-const EACH_QP_UPTO = 10;
+const EACH_QP_UPTO = 10, HOSTS_UPTO = 200, LINKS_UPTO = 3000;
 
 function drawTopology(model, holder, choose) {
   const topology = model.topology;
   if (!topology || !topology.hosts.length) { holder.remove(); return; }
   const links = topology.links, hosts = topology.hosts;
   const pairs = links.reduce((sum, link) => sum + link.qps.length, 0);
-  const picture = hosts.length === 2 && pairs <= EACH_QP_UPTO ? twoHosts(model, links[0], choose) : manyHosts(model, hosts, links, choose);
+  const picture = hosts.length > HOSTS_UPTO || links.length > LINKS_UPTO ? "Too many to draw: the table below has them all." : hosts.length === 2 && pairs <= EACH_QP_UPTO ? twoHosts(model, links[0], choose) : manyHosts(model, hosts, links, choose);
   const words = `${plural(hosts.length, "host")}, ${plural(pairs, "QP pair")}` + (topology.shape && topology.shape !== "other" ? `: a ${topology.shape}` : "");
   holder.replaceChildren(element("p", { class: "dim", style: "margin:0 0 6px;font-size:13px" }, words), picture);
 }
@@ -45,27 +45,37 @@ function twoHosts(model, link, choose) {
   return shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Hosts and QPs" }, ...parts);
 }
 
+// Few hosts are boxes, many are dots whose names stand around the circle.
 function manyHosts(model, hosts, links, choose) {
-  const n = hosts.length, radius = Math.max(120, Math.min(330, n * 26)), width = 2 * radius + 300, height = 2 * radius + 90;
-  const place = new Map(hosts.map((host, k) => {
-    const angle = -Math.PI / 2 + 2 * Math.PI * k / n;
-    return [host.ip, [width / 2 + (radius + 20) * Math.cos(angle), height / 2 + radius * Math.sin(angle)]];
-  }));
+  const n = hosts.length, dots = n > 12, radius = Math.max(90, Math.min(300, n * (dots ? 8 : 26)));
+  const longest = Math.max(...hosts.map((host) => host.ip.length)) * 7 + 90, rim = dots ? longest : 40;
+  const width = 2 * radius + (dots ? 2 * rim : 260), height = 2 * (radius + rim) + 10;
+  const angles = hosts.map((_, k) => -Math.PI / 2 + 2 * Math.PI * k / n);
+  const place = new Map(hosts.map((host, k) => [host.ip, [width / 2 + radius * Math.cos(angles[k]), height / 2 + radius * Math.sin(angles[k])]]));
   const most = Math.max(1, ...links.map((link) => link.bytes_a_to_b + link.bytes_b_to_a)), parts = [];
   for (const link of links) {
     const [a, b] = [place.get(link.a), place.get(link.b)], ids = link.qps.flatMap((pair) => pair.connections);
     const colours = ids.map((id) => troubleOf(model.connections[id])), bad = colours.includes("var(--nak)");
     const colour = bad ? "var(--nak)" : colours.find((c) => c === "var(--ce)") ?? "var(--ack)";
     const worst = ids.reduce((x, y) => model.connections[y].retransmitted_packets > model.connections[x].retransmitted_packets ? y : x);
-    const amount = link.bytes_a_to_b + link.bytes_b_to_a, label = `${link.a} – ${link.b}: ${plural(link.qps.length, "QP pair")}, ${size(amount)}`;
-    const line = (width_, stroke, dash) => shape("line", { x1: a[0], y1: a[1], x2: b[0], y2: b[1], stroke, "stroke-width": width_, "stroke-dasharray": dash });
-    parts.push(clickable(shape("g", {}, line(16, "transparent", null), line(1.2 + 4 * amount / most, colour, bad ? "7 4" : null)), label, () => choose(worst)));
+    const amount = link.bytes_a_to_b + link.bytes_b_to_a;
+    const label = `${link.a} – ${link.b}: ${plural(link.qps.length, "QP pair")}, ${size(amount)}${bad ? ", packets sent again" : ""}`;
+    const line = (wide, stroke, dash) => shape("line", { x1: a[0], y1: a[1], x2: b[0], y2: b[1], stroke, "stroke-width": wide, "stroke-dasharray": dash });
+    parts.push(clickable(shape("g", {}, line(dots ? 8 : 16, "transparent", null), line(1.2 + 4 * amount / most, colour, bad ? "7 4" : null)), label, () => choose(worst)));
   }
-  for (const host of hosts) {
-    const [x, y] = place.get(host.ip), wide = Math.max(96, host.ip.length * 7 + 16);
-    parts.push(shape("rect", { x: x - wide / 2, y: y - 20, width: wide, height: 40, rx: 8, fill: "var(--card)", stroke: "var(--line)" }),
-      text(x, y - 3, host.ip, "middle", "", "600"), text(x, y + 12, plural(host.qps.length, "QP"), "middle", "dim-text"));
-  }
+  hosts.forEach((host, k) => {
+    const [x, y] = place.get(host.ip), words = plural(host.qps.length, "QP");
+    if (dots) {
+      const left = Math.cos(angles[k]) < -1e-9, turn = angles[k] * 180 / Math.PI + (left ? 180 : 0);
+      const name = text(0, 4, left ? `${words}  ${host.ip}` : `${host.ip}  ${words}`, left ? "end" : "start");
+      name.setAttribute("transform", `translate(${x} ${y}) rotate(${turn}) translate(${left ? -12 : 12} 0)`);
+      parts.push(shape("circle", { cx: x, cy: y, r: 6, fill: "var(--accent)", stroke: "var(--card)", "stroke-width": 2 }), name);
+    } else {
+      const wide = Math.max(96, host.ip.length * 7 + 16);
+      parts.push(shape("rect", { x: x - wide / 2, y: y - 20, width: wide, height: 40, rx: 8, fill: "var(--card)", stroke: "var(--line)" }),
+        text(x, y - 3, host.ip, "middle", "", "600"), text(x, y + 12, words, "middle", "dim-text"));
+    }
+  });
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Hosts and the traffic between them" }, ...parts);
   svg.style.margin = "0 auto";
   return svg;

@@ -20,7 +20,6 @@ from rocekit.connecting import DEFAULT_MTU
 from rocekit.connecting import cm_error as meaning_of
 from rocekit.endpoint import (
     LOCAL_WRITE,
-    MW_BIND,
     REMOTE_ATOMIC,
     REMOTE_READ,
     REMOTE_WRITE,
@@ -50,6 +49,7 @@ from rocekit.soft.faults import Fault
 from rocekit.soft.memory import PD
 from rocekit.soft.realtime import Link, Shell
 from rocekit.soft.shell_memory import MemoryShell
+from rocekit.soft.windows import Binding, next_key
 from rocekit.soft.wire_interface import InterfaceLink
 from rocekit.soft.wire_local import MTU_BYTES, LocalLink
 from rocekit.soft.wire_memory import MemoryWire
@@ -65,15 +65,15 @@ class SoftRegion(Region):
     """A region in the soft device's address space."""
 
     def __init__(self, device: Device, pd: PD, address: int, length: int, access: Sequence[str]) -> None:
-        self._mr = device.reg_mr(pd, address, length, access)
+        self.mr = device.reg_mr(pd, address, length, access)
         self.addr, self.length = address, length
-        self.lkey, self.rkey = self._mr.lkey, self._mr.rkey
+        self.lkey, self.rkey = self.mr.lkey, self.mr.rkey
 
     def read(self, offset: int, length: int) -> bytes:
-        return bytes(self._mr.view[offset : offset + length])
+        return bytes(self.mr.view[offset : offset + length])
 
     def write(self, offset: int, data: bytes) -> None:
-        self._mr.view[offset : offset + len(data)] = data
+        self.mr.view[offset : offset + len(data)] = data
 
 
 class SoftDeviceMemory(DeviceMemory):
@@ -250,10 +250,28 @@ class SoftConnection(Connection):
         return _refused(lambda: endpoint.soft.post_recv(self._qp, made, endpoint.shell.now()))
 
     def grant(self, region: Region, offset: int, length: int, access: Iterable[str] = (LOCAL_WRITE,)) -> int:
-        endpoint, names = self.endpoint, list(access)
-        made = SoftRegion(endpoint.soft, endpoint.pd, region.addr + offset, length, names)
-        endpoint.log_region(made, names)
-        return made.rkey
+        """By a memory window of type 2, which this QP binds."""
+        assert isinstance(region, SoftRegion)
+        endpoint, names = self.endpoint, [name for name in access if name != LOCAL_WRITE]
+        window = endpoint.soft.alloc_mw(endpoint.pd, 2)
+        endpoint.resources.callback(endpoint.soft.dealloc_mw, window)
+        endpoint.log("mw_allocated", device=endpoint.device, rkey=window.rkey, type=2)
+        old, rkey, address = window.rkey, next_key(window.rkey), region.addr + offset
+        binding = Binding.to(window, region.mr, address, length, names)
+        wr = SendWR(0, "BIND_MW", signaled=False, rkey=rkey, binding=binding)
+        endpoint.soft.post_send(self._qp, [wr], endpoint.shell.now())
+        endpoint.log(
+            "mw_bound",
+            self.qp,
+            rkey=rkey,
+            addr=address,
+            length=length,
+            old_rkey=old,
+            mr_rkey=region.rkey,
+            mr_lkey=region.lkey,
+            access=names,
+        )
+        return rkey
 
     # The end.
 
@@ -359,6 +377,7 @@ class SoftEndpoint(Endpoint):
                 self.shell = Shell(self.soft, link, capture=sink, faults=faults, seed=drawn)
             elif wire is not None:
                 self.shell = MemoryShell(self.soft, wire)
+            self.has_windows = True
             self.max_reads = self.soft.limits.max_qp_rd_atom
             self.pd = self.soft.alloc_pd()
             self.cq = self.send_cq = self.soft.create_cq(options.completions)
@@ -422,8 +441,7 @@ class SoftEndpoint(Endpoint):
     def _register(self, length: int, access: list[str]) -> Region:
         if length < 1:
             raise ValueError("a region has at least one byte")
-        rights = [name for name in access if name != MW_BIND]
-        return SoftRegion(self.soft, self.pd, self.soft.memory.alloc(length), length, rights)
+        return SoftRegion(self.soft, self.pd, self.soft.memory.alloc(length), length, access)
 
     def _device_memory(self, length: int, access: list[str]) -> DeviceMemory:
         return SoftDeviceMemory(self.soft, self.pd, length, access)

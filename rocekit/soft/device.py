@@ -36,6 +36,7 @@ from rocekit.soft.prng import Prng
 from rocekit.soft.qp import HALVES, Qp
 from rocekit.soft.queues import CQ, ReceiveQueue
 from rocekit.soft.record import Recorder
+from rocekit.soft.windows import MW, VARIANT_BITS, Binding, Windows, next_key
 from rocekit.soft.work import WC, PostError, RecvWR, SendWR, refuse
 
 _FIRST_QPN: Final = 17  # as rxe's first one
@@ -106,6 +107,7 @@ class Device:
         self.counters = Counters()
         self.memory = AddressSpace()
         self.regions = Regions(self.limits.max_mr)
+        self.windows = Windows()
         self.qps: dict[int, Qp] = {}
         self._ecn = ECN_CAPABLE if ecn else 0
         self._random = Prng(seed, name)
@@ -271,7 +273,45 @@ class Device:
         return self.regions.register(pd, addr, length, access, view, self._random.bits(8))
 
     def dereg_mr(self, mr: MR) -> None:
+        """Raises VerbsError EBUSY while memory windows are bound to it."""
+        windows = self.windows.bound_to(mr)
+        if windows:
+            raise refuse(errno.EBUSY, f"{windows} memory windows are bound to the region")
         self.regions.deregister(mr)
+
+    def alloc_mw(self, pd: PD, kind: int = 2) -> MW:
+        """A memory window (``ibv_alloc_mw``) of type 1 or 2, bound to nothing."""
+        return self.windows.add(pd, kind, self.regions.new_key(self._random.bits(VARIANT_BITS)))
+
+    def dealloc_mw(self, mw: MW) -> None:
+        self.windows.remove(mw)
+
+    def bind_mw(self, qp: Qp, wr_id: int, binding: Binding, now: int, *, signaled: bool = True) -> int:
+        """Bind a window of type 1 (``ibv_bind_mw``); its new R_Key, good once the request is completed.
+
+        Raises:
+            VerbsError: EINVAL for a window of type 2, which a work request BIND_MW binds.
+            PostError: as of :meth:`post_send`.
+        """
+        if binding.mw.kind != 1:
+            raise refuse(errno.EINVAL, "a window of type 2 is bound by a work request")
+        rkey = next_key(binding.mw.rkey)
+        wr = SendWR(wr_id, "BIND_MW", signaled=signaled, rkey=rkey, binding=binding)
+        self.post_send(qp, wr, now)
+        return rkey
+
+    def remote(self, qp: Qp, rkey: int, addr: int, length: int, right: str) -> MR | None:
+        """The region that lets a QP's peer do this, by its own key or by a window's; or None."""
+        mw = self.windows.of(rkey)
+        if mw is not None:
+            return mw.mr if mw.lets(qp.pd, qp.qpn, addr, length, right) else None
+        return self.regions.remote(qp.pd, rkey, addr, length, right)
+
+    def invalidate(self, qp: Qp, rkey: int) -> bool:
+        """Take a key away that stands for something here; whether there was one."""
+        if self.windows.of(rkey) is not None:
+            return self.windows.invalidate(qp.pd, qp.qpn, rkey)
+        return self.regions.invalidate(qp.pd, rkey)
 
     def alloc_dm(self, length: int) -> DM:
         """Device memory; raises VerbsError ENOMEM when there is not so much left."""

@@ -146,7 +146,7 @@ class Host:
             return
         verb = VERBS.get(wr.opcode)
         atomic = verb is not None and verb.operation in ("FETCH_ADD", "CMP_SWAP")
-        addressed = verb is not None and verb.operation != "SEND"
+        addressed = verb is not None and verb.operation not in ("SEND", "")
         self.log(
             "wr_posted",
             qp,

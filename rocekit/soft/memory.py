@@ -17,10 +17,13 @@ from typing import Final
 from rocekit.soft.work import Sge, refuse
 
 ACCESS: Final = frozenset(
-    {"LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "FLUSH_GLOBAL", "FLUSH_PERSISTENT"}
+    {
+        *("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "MW_BIND"),
+        *("FLUSH_GLOBAL", "FLUSH_PERSISTENT"),
+    }
 )
 #: Rights that change memory need LOCAL_WRITE beside them (11.2.8.2).
-_NEED_LOCAL_WRITE: Final = frozenset({"REMOTE_WRITE", "REMOTE_ATOMIC"})
+NEED_LOCAL_WRITE: Final = frozenset({"REMOTE_WRITE", "REMOTE_ATOMIC"})
 PAGE_BYTES: Final = 4096
 
 
@@ -182,16 +185,21 @@ class Regions:
         unknown = rights - ACCESS
         if unknown:
             raise refuse(errno.EINVAL, f"no access right {', '.join(sorted(unknown))}")
-        if rights & _NEED_LOCAL_WRITE and "LOCAL_WRITE" not in rights:
+        if rights & NEED_LOCAL_WRITE and "LOCAL_WRITE" not in rights:
             raise refuse(errno.EINVAL, "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE")
         if len(self) >= self.limit:
             raise refuse(errno.ENOMEM, f"all {self.limit} memory regions are in use")
-        key = self._next << 8 | variant & 0xFF
-        self._next += 1
+        key = self.new_key(variant)
         mr = MR(pd, addr, length, key, key, rights, view)
         self._by_lkey[key] = self._by_rkey[key] = mr
         pd.users += 1
         return mr
+
+    def new_key(self, variant: int) -> int:
+        """A key that nothing has; ``variant`` is its low byte."""
+        key = self._next << 8 | variant & 0xFF
+        self._next += 1
+        return key
 
     def deregister(self, mr: MR) -> None:
         mr.valid = False

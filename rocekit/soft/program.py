@@ -175,7 +175,9 @@ def _random_connection(draw: Prng, transports: tuple[str, ...]) -> Connection:
 
 def _random_post(draw: Prng, number: int, side: str, connection: Connection, at_ns: int) -> Post:
     transport, path_mtu = connection.transport, connection.path_mtu
-    opcode = draw.choice([name for name, verb in VERBS.items() if transport in verb.transports])
+    opcode = draw.choice(
+        [name for name, verb in VERBS.items() if transport in verb.transports and not verb.local]
+    )
     verb = VERBS[opcode]
     if verb.fixed_length is not None:
         length = ATOMIC_BYTES

@@ -16,6 +16,7 @@ from rocekit.soft.memory import LocalProtectionError
 from rocekit.soft.packet import Packet
 from rocekit.soft.segment import SendWqe, request
 from rocekit.soft.send_queue import SendQueue
+from rocekit.soft.windows import BindError
 from rocekit.soft.work import ATOMIC_BYTES
 from rocekit.wire import (
     ACK,
@@ -90,6 +91,7 @@ class Requester(SendQueue):
         """The transport bytes of the next packet, or None when nothing may be sent now."""
         if self.rnr_deadline is not None:
             return None
+        self._do_local(now)
         wqe = self._current()
         if wqe is None:
             if self.cursor >= len(self.queue):
@@ -122,6 +124,25 @@ class Requester(SendQueue):
         if self.ack_deadline is None:
             self._restart_timer(now)
         return data
+
+    def _do_local(self, now: int) -> None:
+        """Do the requests whose turn it is and that need no packet; pass over those that are done."""
+        while self.cursor < len(self.queue) and self.queue[self.cursor].verb.local:
+            wqe = self.queue[self.cursor]
+            if not wqe.started:
+                if self.qp.state != qp_state.RTS or (wqe.wr.fenced and self.answers_due):
+                    return
+                try:
+                    self.do_local(wqe.wr)
+                except BindError:
+                    if self.started == 0:
+                        self._give_up("MW_BIND_ERR", now)
+                    return
+                wqe.first_psn, wqe.last_psn, wqe.started = self.next_psn, self.next_psn - 1, True
+                self.started += 1
+            self.cursor += 1
+            if self.started == 1:
+                self._finish(now)
 
     def _current(self) -> SendWqe | None:
         """The started request that the cursor stands on."""
@@ -233,13 +254,16 @@ class Requester(SendQueue):
         return True
 
     def _finish(self, now: int) -> None:
-        """The oldest request is over, successfully."""
-        wqe = self.queue.popleft()
-        self.started -= 1
-        self.answers_due -= wqe.verb.answered
-        if self.cursor:
-            self.cursor -= 1
-        self.complete(wqe, "SUCCESS", now)
+        """The oldest request is over, successfully, and with it what was done in the device behind it."""
+        while True:
+            wqe = self.queue.popleft()
+            self.started -= 1
+            self.answers_due -= wqe.verb.answered
+            if self.cursor:
+                self.cursor -= 1
+            self.complete(wqe, "SUCCESS", now)
+            if not (self.started and self.queue[0].verb.local):
+                return
 
     def _progressed(self, now: int) -> None:
         """Something new was acknowledged: counters and timer start again (9.9.2.4.1)."""

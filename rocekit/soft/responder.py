@@ -267,7 +267,7 @@ class Responder:
             raise Refused(NAK_INVALID_REQUEST)
         if length == 0:
             return None
-        mr = self.qp.device.regions.remote(self.qp.pd, packet.rkey, packet.remote_va, length, right)
+        mr = self.qp.device.remote(self.qp, packet.rkey, packet.remote_va, length, right)
         if mr is None:
             raise Refused(NAK_REMOTE_ACCESS)
         return mr
@@ -280,7 +280,7 @@ class Responder:
         invalidated = None
         if IETH in packet.op.headers:
             invalidated = packet.invalidate_rkey
-            if not qp.device.regions.invalidate(qp.pd, invalidated):
+            if not qp.device.invalidate(qp, invalidated):
                 raise Refused(NAK_REMOTE_ACCESS, "REM_INV_REQ_ERR")
         self.message = None
         self.msn += 1
@@ -352,8 +352,8 @@ class Responder:
                 if right not in self.qp.access:
                     raise Refused(NAK_INVALID_REQUEST)
                 length = 1 if packet.selectivity else packet.dma_length
-                regions = self.qp.device.regions
-                if length and not regions.remote(self.qp.pd, packet.rkey, packet.remote_va, length, right):
+                device = self.qp.device
+                if length and not device.remote(self.qp, packet.rkey, packet.remote_va, length, right):
                     raise Refused(NAK_REMOTE_ACCESS)
 
     def _eight_bytes(self, packet: Packet, operation: str) -> memoryview:

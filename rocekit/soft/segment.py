@@ -73,7 +73,7 @@ class SendWqe:
         self.opcodes = opcodes(transport, wr.opcode)
         self.length = wr.flush_length if self.verb.operation == "FLUSH" else wr.length
         one = self.verb.answered and self.verb.operation != "READ"
-        self.psns = 1 if one else psns_of(self.length, path_mtu)
+        self.psns = 0 if self.verb.local else 1 if one else psns_of(self.length, path_mtu)
         self.carries = not self.verb.answered or self.verb.operation == "ATOMIC_WRITE"
         self.first_psn = self.last_psn = self.ssn = -1
         self.data = b""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.soft import qp_state
 from rocekit.soft.segment import SendWqe
+from rocekit.soft.windows import BindError
 from rocekit.soft.work import VERBS, WC, PostError, SendWR
 from rocekit.wire import MAX_MESSAGE_BYTES
 
@@ -39,6 +40,8 @@ class SendQueue:
             raise PostError(errno.EINVAL, f"{len(wr.sges)} SGEs; the QP takes {qp.max_send_sge}")
         if wr.inline is not None and (len(wr.inline) > qp.max_inline or verb.reads_back):
             raise PostError(errno.EINVAL, f"no inline {wr.opcode} of {len(wr.inline)} bytes")
+        if wr.opcode == "BIND_MW" and wr.binding is None:
+            raise PostError(errno.EINVAL, "a BIND_MW says what it binds")
         if verb.fixed_length is not None and wr.length != verb.fixed_length:
             raise PostError(errno.EINVAL, f"{wr.opcode} takes {verb.fixed_length} bytes, not {wr.length}")
         if wr.length > MAX_MESSAGE_BYTES:
@@ -62,6 +65,18 @@ class SendQueue:
         """End what is left (10.3.1.7): the QP is in error."""
         while self.queue:
             self.complete(self.queue.popleft(), "WR_FLUSH_ERR", now)
+
+    def do_local(self, wr: SendWR) -> None:
+        """What a request asks of the device itself.
+
+        Raises:
+            BindError: it must not be.
+        """
+        qp = self.qp
+        if wr.binding is not None:
+            qp.device.windows.bind(wr.binding, qp.pd, qp.qpn, wr.rkey)
+        elif not qp.device.invalidate(qp, wr.invalidate_rkey):
+            raise BindError
 
     def prepare(self, wqe: SendWqe) -> None:
         """Gather the payload, or find where the response goes.

@@ -11,9 +11,12 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.errors import VerbsError
+
+if TYPE_CHECKING:
+    from rocekit.soft.windows import Binding
 
 
 class PostError(VerbsError):
@@ -47,6 +50,7 @@ class Verb:
             which takes one of the responder's resources.
         reads_back: whether the response is written to the request's own SGEs.
         fixed_length: bytes the request must have, or None.
+        local: whether it is done within the device, without a packet.
     """
 
     operation: str
@@ -57,6 +61,7 @@ class Verb:
     answered: bool = False
     reads_back: bool = False
     fixed_length: int | None = None
+    local: bool = False
 
 
 _RC, _RC_UC, _ANY = frozenset({"RC"}), frozenset({"RC", "UC"}), frozenset({"RC", "UC", "UD"})
@@ -78,6 +83,9 @@ VERBS: Final = MappingProxyType(
         ),
         "FLUSH": Verb("FLUSH", "FLUSH", _RC, answered=True),
         "ATOMIC_WRITE": Verb("ATOMIC_WRITE", "ATOMIC_WRITE", _RC, answered=True, fixed_length=ATOMIC_BYTES),
+        # On UC too by the specification; here on RC only.
+        "BIND_MW": Verb("", "BIND_MW", _RC, local=True),
+        "LOCAL_INV": Verb("", "LOCAL_INV", _RC, local=True),
     }
 )
 
@@ -100,6 +108,7 @@ class SendWR:
         inline: payload copied at the time of posting, instead of ``sges``.
         flush_length: bytes that a FLUSH covers from ``remote_va`` on.
         dest_ip, dest_qpn, qkey: a UD request's address handle, remote QP and Q_Key.
+        binding: what a BIND_MW binds; ``rkey`` has the new key's low byte.
     """
 
     wr_id: int
@@ -121,6 +130,7 @@ class SendWR:
     dest_ip: str | None = None
     dest_qpn: int = 0
     qkey: int = 0
+    binding: Binding | None = None
 
     @property
     def length(self) -> int:

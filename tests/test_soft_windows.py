@@ -9,6 +9,7 @@ from test_soft_verbs import Pair
 
 from rocekit.errors import VerbsError
 from rocekit.soft import PostError, RecvWR, SendWR
+from rocekit.soft.requester import Requester
 from rocekit.soft.windows import MW, Binding, next_key
 
 RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "MW_BIND")
@@ -105,7 +106,7 @@ def test_local_invalidation_takes_effect_where_it_stands_in_the_queue() -> None:
 def test_a_binding_completes_in_its_turn_and_takes_no_psn() -> None:
     pair = Lent()
     mw, address, key = pair.window(), pair.mrs[0].addr, pair.mrs[0].rkey
-    write = {"sges": (pair.sge(1, length=3000),), "remote_va": address, "rkey": key}
+    write: dict[str, Any] = {"sges": (pair.sge(1, length=3000),), "remote_va": address, "rkey": key}
     rkey = next_key(mw.rkey)
     pair.ask(
         SendWR(1, "RDMA_WRITE", **write),
@@ -114,7 +115,9 @@ def test_a_binding_completes_in_its_turn_and_takes_no_psn() -> None:
     )
     completions = pair.devices[1].poll_cq(pair.cqs[1], 9)
     assert [(wc.wr_id, wc.status) for wc in completions] == [(n, "SUCCESS") for n in (1, 2, 3)]
-    assert pair.qps[1].requester.next_psn == 3 + 3
+    requester = pair.qps[1].requester
+    assert isinstance(requester, Requester)
+    assert requester.next_psn == 3 + 3
     assert pair.reach(rkey) == "SUCCESS"
 
 

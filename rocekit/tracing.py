@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from rocekit.tracker import Tracker
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
+    from rocekit.decode import Counts
     from rocekit.exchanges import CmRecord
     from rocekit.journal import Journal
     from rocekit.transfers import Event, Transfer
@@ -60,6 +61,7 @@ class Trace:
         promiscuous: also frames for other stations.
         snaplen: bytes to keep of each frame; None for all.
         journals: journals of the programs, read when the trace ends (their QP pairs also when it begins).
+        plain: how many of the transfers to which nothing happened to keep for the end, as in ``analyze``.
 
     Raises:
         CaptureError: no such interface, no privilege, or the interface went away; what was traced until then
@@ -77,6 +79,7 @@ class Trace:
         promiscuous: bool = False,
         snaplen: int | None = None,
         journals: Iterable[str | Path] = (),
+        plain: int | None = None,
     ) -> None:
         self.analysis: Analysis | None = None
         self._interface = interface
@@ -104,6 +107,7 @@ class Trace:
             on_change=self._change,
             on_connection=self._items.append,
             on_cm=self._items.append,
+            plain=None if self._journals else plain,
         )
         self._summary = CaptureSummary(
             files=[interface], counts=self._decoder.counts, pauses=self._decoder.pauses
@@ -128,6 +132,16 @@ class Trace:
     def received(self) -> int:
         """Frames the kernel handed over or dropped."""
         return self._capture.received
+
+    @property
+    def connections(self) -> Sequence[Connection]:
+        """Those known so far, with their counters."""
+        return self._tracker.connections
+
+    @property
+    def counts(self) -> Counts:
+        """What was decoded so far."""
+        return self._decoder.counts
 
     def stop(self) -> None:
         """End the trace; the iteration finishes with what has come."""

@@ -16,6 +16,7 @@ from rocekit.commands import FILE, format_option, interfaces, journal_option
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
+    from rocekit.metrics import Metrics, MetricsServer
     from rocekit.tracing import Trace
 
 
@@ -30,6 +31,21 @@ if TYPE_CHECKING:
 @click.option(
     "--snaplen", type=click.IntRange(min=64), metavar="BYTES", help="Keep only this much of each frame."
 )
+@click.option(
+    "--metrics",
+    metavar="[HOST]:PORT",
+    help="Serve Prometheus metrics there, such as :9464, while the trace runs.",
+)
+@click.option(
+    "--metrics-connections",
+    "own_series",
+    type=click.IntRange(min=0),
+    default=200,
+    show_default=True,
+    metavar="N",
+    help='So many connections have metrics of their own; the later ones share "other".',
+)
+@click.option("--quiet", "-q", is_flag=True, help="No line for each transfer; only the summary.")
 @journal_option
 @format_option
 def command(
@@ -39,6 +55,9 @@ def command(
     write: Path | None,
     promiscuous: bool,
     snaplen: int | None,
+    metrics: str | None,
+    own_series: int,
+    quiet: bool,
     journal: tuple[Path, ...],
     output: str,
 ) -> None:
@@ -52,26 +71,60 @@ def command(
       rocekit trace eth0
       rocekit trace eth0 --duration 10 --write x.pcapng
       rocekit trace eth0 --count 100 --format json
+      rocekit trace eth0 --quiet --metrics :9464
     """
+    from rocekit.report.text import SHOWN_TRANSFERS
     from rocekit.tracing import Trace
 
-    trace = Trace(
-        interface,
-        duration_s=duration,
-        transfers=count,
-        write=write,
-        promiscuous=promiscuous,
-        snaplen=snaplen,
-        journals=journal,
-    )
-    printer = _Json() if output == "json" else _Text()
+    with _server(metrics) as server:
+        trace = Trace(
+            interface,
+            duration_s=duration,
+            transfers=count,
+            write=write,
+            promiscuous=promiscuous,
+            snaplen=snaplen,
+            journals=journal,
+            # Nobody asks for each plain transfer of a trace that counts for days.
+            plain=SHOWN_TRANSFERS if server is not None and output == "text" else None,
+        )
+        counted = None if server is None else _serve(server, trace, own_series)
+        printer = _Json() if output == "json" else _Text()
+        try:
+            with _ending_on_signal(trace):
+                for item in trace:
+                    if counted is not None:
+                        counted.item(item)
+                    if not quiet:
+                        printer.item(item)
+        finally:
+            if trace.analysis is not None:
+                printer.end(trace.analysis, trace)
+
+
+@contextmanager
+def _server(address: str | None) -> Iterator[MetricsServer | None]:
+    """Listens for scrapes where that is asked for, before anything else is begun."""
+    if address is None:
+        yield None
+        return
+    from rocekit.metrics import MetricsServer
+
     try:
-        with _ending_on_signal(trace):
-            for item in trace:
-                printer.item(item)
-    finally:
-        if trace.analysis is not None:
-            printer.end(trace.analysis, trace)
+        server = MetricsServer(address)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--metrics") from None
+    with server:
+        yield server
+
+
+def _serve(server: MetricsServer, trace: Trace, own_series: int) -> Metrics:
+    from rocekit.metrics import Metrics
+
+    metrics = Metrics(trace, own_series)
+    server.serve(metrics)
+    click.echo(f"metrics on port {server.port}", err=True)
+    return metrics
 
 
 @contextmanager

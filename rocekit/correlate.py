@@ -206,7 +206,7 @@ def correlate(
         place = correlation.place(qp)
         if place is not None:
             _match_receives(qp, sent.get((place[0].id, 1 - place[1]), []))
-    correlation.clocks = _clocks(correlation)
+    correlation.clocks = _clocks(correlation, transfers)
     bound = {
         (qp.host, qp.device, qp.qpn): place[0]
         for qp in correlation.programs.qps
@@ -400,7 +400,7 @@ def _received(transfer: Transfer, byte_len: int | None, header: int) -> bool:
 # ---------------------------------------------------------------------- clocks and time
 
 
-def _clocks(correlation: Correlation) -> dict[str, Clock]:
+def _clocks(correlation: Correlation, received: Sequence[Transfer]) -> dict[str, Clock]:
     low: dict[str, int] = {}
     high: dict[str, int] = {}
     hosts: dict[str, None] = {}
@@ -414,6 +414,13 @@ def _clocks(correlation: Correlation) -> dict[str, Clock]:
         low[host] = max(low.get(host, bound), bound)
         if wr.wc is not None and transfer.acked_ns is not None and wr.wc.status == "SUCCESS":
             bound = wr.wc.polled_ns - transfer.acked_ns
+            high[host] = min(high.get(host, bound), bound)
+    for transfer in received:
+        # A receive completes behind its message's last packet; of what came again, it is not known which.
+        if transfer.recv_wc is not None and transfer.recv_wr is not None and not transfer.events:
+            host = transfer.recv_wr.qp.host
+            hosts[host] = None
+            bound = transfer.recv_wc.polled_ns - transfer.request_end_ns
             high[host] = min(high.get(host, bound), bound)
     return {host: _clock(host, low.get(host), high.get(host)) for host in hosts}
 

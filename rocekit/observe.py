@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rocekit import wire
 from rocekit.decode import ICRC_INVALID
 from rocekit.flow_table import CNP, REQUEST, RESPONSE, FlowTable, FlowView
+from rocekit.silences import Silences
 from rocekit.transfers import FRAME_BITS
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Observer:
         first_ns, last_ns: of all RoCE packets.
         bad: packets with wrong ICRCs or malformed, in the capture's order; bad_count: how many there were.
         flows: by (source address, destination address, destination QPN). Management datagrams are left out.
+        silences: when a host sent nothing of a class.
         heard: the last time that any packet went from one address to another.
     """
 
@@ -66,6 +68,7 @@ class Observer:
         self.last_ns: int | None = None
         self.bad: list[BadPacket] = []
         self.bad_count = 0
+        self.silences = Silences()
         self._table = FlowTable()
         self._flows: dict[tuple[str, str, int], FlowView] | None = None
         self._heard: dict[tuple[str, str], int] | None = None
@@ -124,3 +127,4 @@ class Observer:
         if len(rows):
             self._flows = self._heard = None
             self._table.feed(packets, rows)
+            self.silences.feed(packets, rows)

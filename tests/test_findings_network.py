@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from capture_bytes import Frame
 from talk import MS, US, A, B, Talk, evidence_of, named
 from test_findings_repeats import TIMEOUT, only, settled
 
@@ -195,6 +196,57 @@ class TestPauses:
         evidence = t.evidence()
         assert [type(p) for p in evidence.pauses] == [Pause]
         assert named(find(evidence)) == []
+
+
+class TestPausesWithoutFrames:
+    """Two QPs in one class, a third in another; the capture has no pause frame."""
+
+    @staticmethod
+    def talk(*, others_go_on: bool = True, second_waits: bool = True, lost: bool = False) -> list[Finding]:
+        one, two, other = Talk(qa=0x11, qb=0x12), Talk(qa=0x21, qb=0x22), Talk(qa=0x31, qb=0x32)
+        frames: list[Frame] = []
+        one.common["dscp"] = two.common["dscp"] = 26
+        start = one.now
+        silence = 100 * MS
+
+        def at(t: Talk, ns: int) -> Talk:
+            t.now = start + ns
+            return t
+
+        first = {id(t): 1000 * n for n, t in enumerate((one, two, other), 1)}
+        for t in (one, two, other):
+            settled(at(t, 0), first[id(t)] - 1)
+        for t in (one, two) if second_waits else (one,):
+            psn = first[id(t)]
+            at(t, MS).send(psn, 2, only=[psn])  # a message in the middle of which the class stops
+            at(t, MS + silence).send(psn, 2)
+            if lost:  # the first packet, and the second one shows it
+                t.nak(psn)
+                t.send(psn, 2)
+            t.ack(psn + 1)
+        for t in (other, two)[: 2 - second_waits] if others_go_on else ():
+            for k in range(110):
+                at(t, k * MS).send(first[id(t)] + k)
+                t.ack(first[id(t)] + k)
+        for t in (one, two, other):
+            frames += t.frames
+        return find(evidence_of(sorted(frames, key=lambda f: f.time_ns)))
+
+    def test_a_class_that_stops_as_a_whole(self) -> None:
+        found = only(self.talk(), "pause-stall")
+        assert found.evidence["host"] == A
+        assert len(found.evidence["connections"]) == 2
+        assert found.evidence["silence_ns"] == pytest.approx(100 * MS, rel=0.02)
+        assert found.evidence["repeated_packets"] == 2
+
+    def test_a_host_that_stops_as_a_whole_is_none(self) -> None:
+        assert "pause-stall" not in named(self.talk(others_go_on=False))
+
+    def test_one_connection_alone_is_none(self) -> None:
+        assert "pause-stall" not in named(self.talk(second_waits=False))
+
+    def test_losses_behind_the_silence_are_none(self) -> None:
+        assert "pause-stall" not in named(self.talk(lost=True))
 
 
 def agreed(a: Negotiated | None = None, b: Negotiated | None = None) -> list[Pair]:

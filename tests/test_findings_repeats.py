@@ -315,6 +315,23 @@ class TestReordering:
         findings = t.findings()
         assert [(f.rule, f.severity) for f in findings] == [("reordering", "info")]
 
+    def test_uc_drops_the_message(self) -> None:
+        t = Talk(transport="UC")
+        t.send(90, 4)
+        t.send(94, 6)
+        t.send(100, 4, only=[100, 102, 101, 103])
+        for first in range(104, 4000, 8):
+            t.send(first, 8)
+        found = only(t.findings(), "reordering")
+        assert found.evidence["psns"] == [101]
+        assert len(found.evidence["transfers"]) == 1
+
+    def test_uc_in_order_is_nothing(self) -> None:
+        t = Talk(transport="UC")
+        for first in range(0, 4000, 8):
+            t.send(first, 8)
+        assert t.findings() == []
+
 
 class TestImpliedNak:
     def test_a_response_in_the_middle(self) -> None:

@@ -267,6 +267,10 @@ def decide(evidence: Evidence, doubtful: list[Story], named: list[Story]) -> Non
         story.psn = max(story.psn, story.go_backs[0].opener.sent_psn)
         if _seen_lost(evidence, story):
             continue
+        story.received = _received_before(evidence, story)
+        if story.received is not None:
+            story.rule = ACK_LOSS if story.received else TAIL_LOSS
+            continue
         by_answer = before[answer] + before[ask]
         by_request = behind[ask] + behind[answer]
         transfer = story.transfer
@@ -278,6 +282,21 @@ def decide(evidence: Evidence, doubtful: list[Story], named: list[Story]) -> Non
             story.rule = IMPLIED_NAK
         else:
             story.rule = ACK_LOSS
+
+
+def _received_before(evidence: Evidence, story: Story) -> bool | None:
+    """Whether the message had arrived when it was sent again, as its receive's completion tells.
+
+    Clocks are aligned no better than to the time that polling takes: what is polled in the first half of the
+    wait had come before, what is polled just behind the repeat had not.
+    """
+    run, transfer = story.go_backs[0], story.transfer
+    polled_ns = None if transfer is None else evidence.received_ns(transfer)
+    if transfer is None or polled_ns is None or not transfer.first_psn <= story.psn <= transfer.last_psn:
+        return None
+    if polled_ns < run.time_ns - run.waited_ns // 2:
+        return True
+    return False if run.time_ns <= polled_ns < run.time_ns + run.waited_ns // 4 else None
 
 
 def _seen_lost(evidence: Evidence, story: Story) -> bool:

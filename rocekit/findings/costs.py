@@ -55,6 +55,8 @@ def case(story: Story) -> dict[str, Any]:
     }
     if story.transfer is not None:
         found["transfer"] = story.transfer.id
+    if story.received is not None:
+        found["received_before_repeat"] = story.received
     if story.hole is not None:
         found["hole_frame"] = story.hole.frame
     if story.naks:

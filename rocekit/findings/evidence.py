@@ -123,6 +123,16 @@ class Evidence:
         clock = self.journal.clocks.get(transfer.wr.qp.host)
         return int(transfer.wr.posted_ns) - (0 if clock is None else int(clock.offset_ns))
 
+    def received_ns(self, transfer: Transfer) -> int | None:
+        """When a transfer's receive was seen completed, in the capture's time; None without journal."""
+        if self.journal is None or transfer.recv_wc is None or transfer.recv_wr is None:
+            return None
+        clock = self.journal.clocks.get(transfer.recv_wr.qp.host)
+        if clock is None:
+            return None
+        offset = clock.high_ns if clock.low_ns is None and clock.high_ns is not None else clock.offset_ns
+        return int(transfer.recv_wc.polled_ns) - int(offset)
+
     @cached_property
     def _exchange_of(self) -> Mapping[int, Exchange]:
         return {e.connection.id: e for e in self.exchanges if e.connection is not None}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.findings.costs import all_frames, costs, main_transfer, price
 from rocekit.findings.finding import WARNING, Finding, Rule
+from rocekit.findings.stories import PAUSE_STALL
 from rocekit.findings.words import count, duration
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from rocekit.decode import Pause
     from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories import Story
 
 _ALL_PRIORITIES: Final = 0xFF
 
@@ -25,10 +28,40 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         asked = [p for p in pauses if p.quanta]
         if asked:
             yield _paused(evidence, source, asked, len(pauses) - len(asked))
+    yield from _unseen(evidence)
     if not evidence.pauses and evidence.counts.pause_frames:
         yield RULE.finding(
             f"{count(evidence.counts.pause_frames, 'pause frame')} in this capture",
             evidence={"pause_frames": evidence.counts.pause_frames},
+        )
+
+
+def _unseen(evidence: Evidence) -> Iterator[Finding]:
+    """Silences of a whole class that no captured pause frame explains."""
+    spells: dict[tuple[str | None, tuple[int, int]], list[Story]] = {}
+    for stories in evidence.told(PAUSE_STALL):
+        for story in stories:
+            if story.paused is not None:
+                spells.setdefault((story.connection.ips[story.side], story.paused), []).append(story)
+    for (host, (start, end)), stories in spells.items():
+        connections = {s.connection.id for s in stories}
+        yield RULE.finding(
+            f"One class of {host} was silent for {duration(end - start)} on {len(connections)} connections "
+            f"at once, with nothing lost, while others went on: {price(stories)}",
+            connection=stories[0].connection,
+            transfer=main_transfer(stories),
+            frames=all_frames(stories),
+            evidence=costs(stories)
+            | {
+                "host": host,
+                "silence_ns": end - start,
+                "silent_from_ns": start,
+                "connections": sorted(connections),
+                "pause_frames": 0,
+            },
+            advice="No pause frame was captured, so a pause is inferred: the counters tell for certain "
+            "(rx_prioN_pause and rx_prioN_pause_duration in `ethtool -S` at the silent host, counters and "
+            "PFC watchdog of its switch). " + RULE.what_to_do,
         )
 
 
@@ -81,7 +114,9 @@ RULE = Rule(
     "should have been sent waited, and where it waited longer than the local ACK timeout, it was sent again "
     "for nothing.",
     "MAC control frames (EtherType 0x8808) with a time above zero, their sender and priorities; timeouts "
-    "that fall together with them.",
+    "that fall together with them. Without such frames: a host falls silent in one class, on several "
+    "connections at once, its other classes go on, nothing is missing behind the silence, and timers have "
+    "run out.",
     "tail-loss and ack-loss: the same silence, but no pause. A capture on a host shows pause frames only "
     "where its NIC hands them on; most do not, and then the counters tell.",
     "Follow the pauses to where they begin: the sender of these frames is congested itself or passes on its "

@@ -28,6 +28,7 @@ ICRC_BAD: Final = "icrc-bad"
 DEAD_QP: Final = "dead-qp"
 MTU_MISMATCH: Final = "mtu-mismatch"
 NEEDLESS: Final = "needless-repeat"
+PAUSE_STALL: Final = "pause-stall"
 
 
 @dataclass(slots=True)
@@ -91,6 +92,9 @@ class Story:
         lost: how many packets the capture shows to have been lost, at least 1 for the losses.
         bad_frames: corrupted packets that are the cause.
         gave_up: whether the requester stopped trying.
+        received: whether the responder's journal has the message received before the repeat; None where it
+            does not tell.
+        paused: when the whole class of its requests was silent, where that explains it.
         unseen: the wait before a transfer whose first transmission the capture does not show.
     """
 
@@ -109,6 +113,8 @@ class Story:
     bad_frames: list[int] = field(default_factory=list)
     gave_up: bool = False
     unseen: Event | None = None
+    received: bool | None = None
+    paused: tuple[int, int] | None = None
 
     @property
     def time_ns(self) -> int:

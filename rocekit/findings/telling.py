@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.causes import acknowledging, decide, name_cause
 from rocekit.findings.corruption import blame_corruption
+from rocekit.findings.pauses import blame_pauses
 from rocekit.findings.stories import (
     ACK_LOSS,
     LOSS,
@@ -48,6 +49,7 @@ def tell(evidence: Evidence) -> list[Story]:
     stories = settle_stragglers(evidence, sorted(stories, key=lambda s: s.time_ns))
     settle_reordering(stories)
     blame_corruption(evidence, stories)
+    blame_pauses(evidence, stories)
     return stories
 
 

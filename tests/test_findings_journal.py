@@ -1,0 +1,63 @@
+"""What the programs' journals decide that packets alone do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_findings_lumina import only
+
+from rocekit.analysis import Analysis, analyze
+from rocekit.soft.faults import Fault
+from rocekit.soft.program import Connection, Post, Program, Receive
+from rocekit.soft.testbed import run
+
+US, MS = 1_000, 1_000_000
+
+
+def sends(
+    folder: Path, fault: Fault, *, journal: bool = True, ahead_ns: int = 0, one_way: bool = False
+) -> Analysis:
+    """Ten SENDs of one packet each, captured where they are sent; b's clock is ahead."""
+    posts = [Post(at_ns=n * 50 * US) for n in range(10)]
+    receives = [Receive(count=10)]
+    if not one_way:  # what b asks bounds its clock from both sides
+        posts += [Post(side="b", at_ns=n * 50 * US + 20 * US) for n in range(3)]
+        receives += [Receive(side="a", count=3)]
+    program = Program((Connection(timeout=10),), tuple(posts), tuple(receives))
+    capture, record = folder / "x.pcapng", folder / "x.journal.jsonl"
+    run(program, (fault,), 1, capture=capture, journal=record if journal else None)
+    if journal and ahead_ns:
+        lines = [json.loads(line) for line in record.read_text().splitlines()]
+        for line in lines:
+            line["time_ns"] += ahead_ns * (line.get("host") == "b")
+        record.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return analyze(capture)
+
+
+class TestALastMessageOrItsAcknowledgement:
+    REQUEST = Fault("drop", 1, 10)
+    ACK = Fault("drop", 1, 10, 1, "ack")
+
+    @pytest.mark.parametrize("ahead_ms", [0, 300, -300])
+    @pytest.mark.parametrize("one_way", [False, True])
+    def test_a_receive_that_completed_in_time_says_that_the_acknowledgement_was_lost(
+        self, tmp_path: Path, ahead_ms: int, one_way: bool
+    ) -> None:
+        found = only(sends(tmp_path, self.ACK, ahead_ns=ahead_ms * MS, one_way=one_way), "ack-loss")
+        assert found.evidence["cases"][0]["psn"] == 9
+
+    @pytest.mark.parametrize("ahead_ms", [0, 300, -300])
+    @pytest.mark.parametrize("one_way", [False, True])
+    def test_one_that_completed_behind_the_repeat_says_that_the_message_was(
+        self, tmp_path: Path, ahead_ms: int, one_way: bool
+    ) -> None:
+        found = only(sends(tmp_path, self.REQUEST, ahead_ns=ahead_ms * MS, one_way=one_way), "tail-loss")
+        assert found.evidence["cases"][0]["received_before_repeat"] is False
+        assert found.evidence["or_acknowledgement_lost"] == 0
+
+    def test_without_journal_it_stays_open(self, tmp_path: Path) -> None:
+        found = only(sends(tmp_path, self.REQUEST, journal=False), "tail-loss")
+        assert found.evidence["or_acknowledgement_lost"] == 1
+        assert "received_before_repeat" not in found.evidence["cases"][0]

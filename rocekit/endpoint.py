@@ -266,7 +266,7 @@ class Endpoint(ABC):
         """
         gone = self.gone()
         if gone is not None:
-            raise Disconnected(f"the peer of QP {gone.qpn:#x} disconnected")
+            raise Disconnected(gone.qpn)
         if deadline.passed():
             self._too_late(deadline)
         self.pause(deadline.left())
@@ -400,7 +400,7 @@ class Endpoint(ABC):
                 return asked
             gone = self.gone()
             if gone is not None:
-                raise Disconnected(f"the peer of QP {gone.qpn:#x} disconnected")
+                raise Disconnected(gone.qpn)
             if deadline.passed():
                 raise VerbsError(
                     f"nobody asked to connect within {deadline.seconds:g} s (--timeout)",

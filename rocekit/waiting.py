@@ -57,8 +57,8 @@ class Ways:
 class Disconnected(VerbsError):
     """The peer ended the connection while something was still wanted of it."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, errno=errno.ECONNRESET)
+    def __init__(self, qpn: int) -> None:
+        super().__init__(f"the peer of QP {qpn:#x} disconnected (ECONNRESET)", errno=errno.ECONNRESET)
 
 
 def errno_text(code: int) -> str:

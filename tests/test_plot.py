@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 import rocekit
 from rocekit.cli import rocekit as cli
+from rocekit.report.collect import Collector
 from rocekit.report.ladder import ladder
-from rocekit.report.lanes import Collector, build_lanes
+from rocekit.report.lanes import build_lanes
 
 pytest.importorskip("matplotlib", reason="no matplotlib (pip install 'rocekit[plot]')")
 

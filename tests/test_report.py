@@ -16,9 +16,10 @@ from hypothesis.extra import numpy as hnp
 import rocekit
 from rocekit.analysis import Analysis
 from rocekit.cli import rocekit as cli
+from rocekit.report.collect import CE, DUPLICATE, LOST, RESPONSE, Collector
 from rocekit.report.document import document
 from rocekit.report.happenings import happenings
-from rocekit.report.lanes import CE, DUPLICATE, RESPONSE, Collector, Lanes, build_lanes
+from rocekit.report.lanes import Lanes, build_lanes
 from rocekit.report.pack import pack, planes, unpack, unpack_planes
 from rocekit.report.page import page
 
@@ -111,6 +112,19 @@ def test_round_trips_are_those_of_packets_sent_once(every: dict[str, Drawn]) -> 
         assert (lanes.rtt_ns <= span).all(), name
     lanes = every["rping-clean.pcap"][1]
     assert int((lanes.rtt_ns >= 0).sum()) == 30  # every operation is one packet and its answer
+
+
+def test_what_a_nak_names_did_not_arrive_unless_it_was_turned_away(every: dict[str, Drawn]) -> None:
+    """Behind the capture seven packets drew a NAK; where receives were missing nothing was lost at all."""
+    analysis, lanes = every["ping-write-loss-behind.pcap"]
+    lost = lanes.flags & LOST != 0
+    assert int(lost.sum()) == analysis.connections[0].naks == 7
+    assert (lanes.round[lost] == 1).all()
+    again = lanes.psn[lanes.round == 2]
+    assert set(lanes.psn[lost].tolist()) <= set(again.tolist())
+    turned, others = every["blast-sr-rnr.pcap"]
+    assert turned.connections[0].naks == 9
+    assert not (others.flags & LOST).any()
 
 
 def test_copies_made_by_the_network_are_not_called_repeats(every: dict[str, Drawn]) -> None:

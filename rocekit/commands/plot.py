@@ -90,8 +90,9 @@ def command(
         from rocekit.report.ladder_figure import draw_ladder
     except ModuleNotFoundError as error:
         raise RocekitError(f"plot needs {error.name}: pip install 'rocekit[plot]'") from None
+    from rocekit.report.collect import Collector
     from rocekit.report.ladder import ladder
-    from rocekit.report.lanes import Collector, build_lanes
+    from rocekit.report.lanes import build_lanes
 
     collector = Collector()
     analysis = load(files, journal, watch=collector)

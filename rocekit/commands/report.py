@@ -33,8 +33,9 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
     """
     from rocekit.commands.shared import fail_on_damage, load
     from rocekit.outputs import check_output
+    from rocekit.report.collect import Collector
     from rocekit.report.document import document
-    from rocekit.report.lanes import Collector, build_lanes
+    from rocekit.report.lanes import build_lanes
     from rocekit.report.page import page
     from rocekit.report.units import plural
 

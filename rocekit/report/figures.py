@@ -17,8 +17,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from rocekit import wire
 from rocekit.psn import MASK
+from rocekit.report.collect import CE, LOST
 from rocekit.report.happenings import HOLES, Happening, happenings, journal_times
-from rocekit.report.lanes import BAD_ICRC, CE, CNP, Lanes
+from rocekit.report.lanes import BAD_ICRC, CNP, Lanes
 from rocekit.report.units import duration, end, short_size
 
 if TYPE_CHECKING:
@@ -130,6 +131,10 @@ def _psn(scene: Scene, axes: Axes) -> None:
             ends = psn[asked] + span[asked]
             axes.vlines(times[asked], psn[asked], ends, colors=colour, linestyles="dotted", linewidth=1)
             axes.plot(times[asked], psn[asked], "_", color=colour, markersize=8, label="READ request")
+    lost = np.flatnonzero(lanes.flags[rows] & LOST)
+    if len(lost):
+        axes.plot(times[lost], psn[lost] + 0.5, "s", color=NAK_COLOUR, markersize=7, markerfacecolor="none",
+                  linestyle="none", label="did not arrive")  # fmt: skip
     if lanes.outstanding.any() and rows.start < rows.stop:
         changes = np.flatnonzero(np.diff(lanes.acked[rows], prepend=-1))
         changes = changes[:: 1 + len(changes) // STEPS]

@@ -9,8 +9,9 @@ import numpy as np
 
 from rocekit import wire
 from rocekit.psn import MASK
-from rocekit.report.happenings import FAILED, HOLE, NAK, RESPONSE_HOLE, TIMEOUT, happenings, journal_times
-from rocekit.report.lanes import CE, DUPLICATE, RESPONSE, Lanes
+from rocekit.report.collect import CE, DUPLICATE, LOST, RESPONSE
+from rocekit.report.happenings import FAILED, HOLE, RESPONSE_HOLE, TIMEOUT, happenings, journal_times
+from rocekit.report.lanes import Lanes
 from rocekit.report.units import plural, size
 from rocekit.transfers import frame_name
 
@@ -75,8 +76,6 @@ def ladder(analysis: Analysis, lanes: Lanes, transfer: Transfer) -> list[Rung]:
     until = max([transfer.last_ns, transfer.acked_ns or 0, *(h.time_ns for h in own)])
     low, high = np.searchsorted(lanes.time_ns, [transfer.first_ns, until + 1]).tolist()
     rungs = [_packet(analysis, lanes, row) for row in range(low, high) if _belongs(lanes, row, transfer)]
-    for refusal in (h for h in own if h.kind == NAK):
-        _mark_lost(rungs, refusal)
     rungs += [_note(h) for h in own if h.kind in (HOLE, RESPONSE_HOLE, TIMEOUT, FAILED)]
     for time_ns, words in zip(journal_times(transfer, analysis), ("WR posted", "WC polled"), strict=True):
         if time_ns is not None:
@@ -110,24 +109,12 @@ def _packet(analysis: Analysis, lanes: Lanes, row: int) -> Rung:
         words,
         frame_name(int(lanes.frame[row]), several=analysis.capture.several),
         back=bool(flags & RESPONSE),
+        lost=bool(flags & LOST),
         answer=answer,
         refusal=answer and wire.syndrome_kind(syndrome) != wire.ACK,
         round=int(lanes.round[row]),
         bytes=int(lanes.bytes[row]),
     )
-
-
-def _mark_lost(rungs: list[Rung], refusal: Happening) -> None:
-    """What a NAK names did not arrive when it was last sent, unless an RNR NAK had turned it away."""
-    for at in range(len(rungs) - 1, -1, -1):
-        rung = rungs[at]
-        if rung.time_ns > refusal.time_ns or not rung.first_psn <= refusal.psn <= rung.last_psn:
-            continue
-        if rung.answer and rung.words.startswith("RNR"):
-            return
-        if not rung.back and rung.time_ns < refusal.time_ns:
-            rungs[at] = replace(rung, lost=True)
-            return
 
 
 def _note(happening: Happening) -> Rung:

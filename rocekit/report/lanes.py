@@ -17,83 +17,33 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.arrays import starts
-from rocekit.packets import ICRC_INVALID
 from rocekit.psn import HALF, MASK
-from rocekit.transfers import FRAME_BITS
+from rocekit.report.collect import (
+    ACK,
+    ATOMIC,
+    ATOMIC_ACK,
+    CE,
+    CNP_PACKET,
+    DUPLICATE,
+    KIND,
+    LATE,
+    READ,
+    RESPONSE,
+    Collector,
+)
+from rocekit.report.judged import flag_judged
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
     from rocekit.connections import Connection
-    from rocekit.packets import Packets
-    from rocekit.transfers import Event
 
 Ints = NDArray[np.int64]
 
-#: Bits of ``Lanes.flags``.
-RESPONSE, CE, DUPLICATE, LATE = 1, 2, 4, 8
 #: Kinds of ``Marks``: packets that have no place in a PSN space.
 CNP, BAD_ICRC = 0, 1
-
-_ECN_CE: Final = 3  # RFC 3168
 #: Room for PSNs beside a lane's number in one sortable integer; unwrapped PSNs may lie a little below zero.
 _PSN_BITS: Final = 40
 _BIAS: Final = 1 << 30
-
-_OPERATIONS = ("", "ACK", "READ_RESPONSE", "ATOMIC_ACK", "READ", "ATOMIC", "CNP", "REQUEST")
-_ACK, _READ_RESPONSE, _ATOMIC_ACK, _READ, _ATOMIC, _CNP, _REQUEST = range(1, 8)
-
-
-def _kinds() -> NDArray[np.uint8]:
-    table = np.zeros(256, np.uint8)
-    for value, opcode in wire.OPCODES.items():
-        name = "ATOMIC" if opcode.operation in ("FETCH_ADD", "CMP_SWAP") else opcode.operation
-        table[value] = _OPERATIONS.index(name) if name in _OPERATIONS else _REQUEST
-    return table
-
-
-_KIND: Final = _kinds()
-_UD: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].transport == "UD" for v in range(256)])
-
-
-class Collector:
-    """Keeps of every packet that passes what graphs need: ``analyze(…, watch=collector)``."""
-
-    def __init__(self) -> None:
-        self._parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
-        self.addresses: list[str] = []
-
-    def __call__(self, packets: Packets) -> None:
-        self.addresses = packets.addresses
-        qpn = packets.dest_qpn
-        sound = (packets.malformed == 0) & (packets.opcode >= 0) & (qpn > max(wire.MAD_QPNS))
-        if not sound.all():
-            packets = packets.where(sound)
-            qpn = packets.dest_qpn
-        if not len(packets):
-            return
-        opcode = packets.opcode.astype(np.uint8)
-        is_ud = _UD[opcode]
-        columns = {
-            "frame": packets.frame + (packets.file.astype(np.int64) << FRAME_BITS),
-            "time_ns": packets.time_ns,
-            "flow": (packets.src.astype(np.int64) << 20 | packets.dst) << 24 | qpn,
-            "src_qpn": np.where(is_ud, packets.src_qpn, -1).astype(np.int32)
-            if is_ud.any()
-            else np.full(len(opcode), -1, np.int32),
-            "opcode": opcode,
-            "psn": packets.psn.astype(np.int32),
-            "bytes": packets.payload_length,
-            "asked": np.where(_KIND[opcode] == _READ, packets.dma_length, 0).astype(np.uint32),
-            "syndrome": packets.syndrome.astype(np.uint8),
-            "ce": packets.ecn == _ECN_CE,
-            "bad": packets.icrc_state == ICRC_INVALID,
-        }
-        for name, column in columns.items():
-            self._parts[name].append(column.copy() if column.base is not None else column)
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """What was kept, in the order in which it came; no names at all where nothing was."""
-        return {name: np.concatenate(parts) for name, parts in self._parts.items()}
 
 
 @dataclass(frozen=True)
@@ -117,7 +67,8 @@ class Lanes:
         opcode, bytes (payload), syndrome (of acknowledgements, else 0).
         packets: how many packets the row stands for: more than one only where ``thinned``.
         round: 1 for what is sent the first time, 2 for its first repeat …; of responses likewise.
-        flags: ``RESPONSE``, ``CE``, ``DUPLICATE`` (doubled by the network), ``LATE`` (overtaken by others).
+        flags: ``RESPONSE``, ``CE``, ``DUPLICATE`` (doubled by the network), ``LATE`` (overtaken by others),
+            ``LOST`` (a NAK tells that it did not arrive).
         acked: the PSN below which everything is acknowledged, after this packet.
         outstanding, outstanding_bytes: PSNs and bytes asked and not yet answered, after this packet; 0 where
             nothing is answered (UC, UD).
@@ -167,10 +118,10 @@ class Lanes:
         n = len(self)
         if n <= limit:
             return self
-        ack = _KIND[self.opcode] == _ACK
+        ack = KIND[self.opcode] == ACK
         kind = np.where(ack, 2, self.flags & RESPONSE)
         alone = (self.flags & ~np.uint8(RESPONSE) != 0) | (self.round != 1) | (self.syndrome >> 5 != wire.ACK)
-        alone |= (self.span != 1) | (_KIND[self.opcode] == _ATOMIC)
+        alone |= (self.span != 1) | (KIND[self.opcode] == ATOMIC)
         lane = np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
         order = np.lexsort((kind, lane))
         after, before = order[1:], order[:-1]
@@ -221,13 +172,13 @@ def build_lanes(collector: Collector, analysis: Analysis) -> Lanes:
     if not c or not count:
         return _nothing(count)
     sender = _senders(c, collector.addresses, analysis.connections)
-    kind = _KIND[c["opcode"]]
-    response = (kind >= _ACK) & (kind <= _ATOMIC_ACK)
+    kind = KIND[c["opcode"]]
+    response = (kind >= ACK) & (kind <= ATOMIC_ACK)
     # A CNP tells the side that it reaches to slow down: it stands with that side's requests.
-    lane = np.where(response | (kind == _CNP), sender ^ 1, sender)
+    lane = np.where(response | (kind == CNP_PACKET), sender ^ 1, sender)
     bad = c["bad"] & (analysis.evidence is not None and not analysis.evidence.icrc_ignored)
     known = sender >= 0
-    marked = known & (bad | (kind == _CNP))
+    marked = known & (bad | (kind == CNP_PACKET))
     marks = _marks(c, lane, kind, marked, count)
     rows = np.flatnonzero(known & ~marked)
     order = rows[np.lexsort((c["time_ns"][rows], lane[rows]))] if _unsorted(c, lane, rows) else rows
@@ -291,7 +242,7 @@ def _marks(c: dict[str, NDArray[Any]], lane: Ints, kind: NDArray[np.uint8], mark
     # Where that side asks nothing, its data are READ responses: they stand with the other side's requests.
     busy = np.bincount(lane[(lane >= 0) & ~marked], minlength=count) > 0
     lanes = np.where(busy[lanes] | ~busy[lanes ^ 1], lanes, lanes ^ 1)
-    kinds = np.where(kind[rows] == _CNP, CNP, BAD_ICRC).astype(np.uint8)
+    kinds = np.where(kind[rows] == CNP_PACKET, CNP, BAD_ICRC).astype(np.uint8)
     order = np.lexsort((c["time_ns"][rows], lanes))
     return Marks(kinds[order], lanes[order], c["time_ns"][rows][order], c["frame"][rows][order])
 
@@ -299,20 +250,20 @@ def _marks(c: dict[str, NDArray[Any]], lane: Ints, kind: NDArray[np.uint8], mark
 def _columns(c: dict[str, NDArray[Any]], lane: Ints, marks: Marks, count: int, analysis: Analysis) -> Lanes:
     n = len(lane)
     first = np.searchsorted(lane, np.arange(count + 1))
-    kind = _KIND[c["opcode"]]
-    response = (kind >= _ACK) & (kind <= _ATOMIC_ACK)
+    kind = KIND[c["opcode"]]
+    response = (kind >= ACK) & (kind <= ATOMIC_ACK)
     psn, mtu = _unwrap(c["psn"], lane, first, analysis.connections)
     span = np.ones(n, np.int64)
-    reads = np.flatnonzero((kind == _READ) & (c["asked"] > 0))
+    reads = np.flatnonzero((kind == READ) & (c["asked"] > 0))
     span[reads] = np.maximum(1, -(-c["asked"][reads].astype(np.int64) // mtu[lane[reads]]))
     key = (lane << _PSN_BITS) + _BIAS + psn
     floor = lane << _PSN_BITS
     high_before = _running_max(np.where(response, floor, key + span), floor)
-    rounds, once = _rounds(key, response, kind == _ACK)
+    rounds, once = _rounds(key, response, kind == ACK)
     flags = np.where(response, RESPONSE, 0).astype(np.uint8) | (c["ce"].astype(np.uint8) * CE)
-    _flag_events(flags, c["frame"], psn, first, analysis)
+    flag_judged(flags, c["frame"], c["time_ns"], psn, first, analysis)
     # What comes below the highest PSN and was never seen: its first transmission is what the capture lacks.
-    data = response & (kind != _ACK)
+    data = response & (kind != ACK)
     answered_before = _running_max(np.where(data, key, floor), floor)
     unseen = np.where(data, key < answered_before, ~response & (key < high_before))
     unseen &= (rounds == 1) & (flags & LATE == 0)
@@ -320,11 +271,11 @@ def _columns(c: dict[str, NDArray[Any]], lane: Ints, marks: Marks, count: int, a
     doubled = flags & DUPLICATE != 0
     rounds[doubled] = np.maximum(1, rounds[doubled] - 1)
 
-    refused = (kind == _ACK) & (c["syndrome"] >> 5 != wire.ACK)
+    refused = (kind == ACK) & (c["syndrome"] >> 5 != wire.ACK)
     lengths = np.diff(first)
     lows = _lane_starts(key, response, lane, first, count)
     begin = np.repeat(lows, lengths)
-    told = np.where(kind == _ACK, key + 1 - refused, 0)
+    told = np.where(kind == ACK, key + 1 - refused, 0)
     _tell_in_order(told, key, np.flatnonzero(data))
     acked = np.maximum(np.maximum.accumulate(np.maximum(told, floor)), begin)
     before = np.concatenate([[0], acked[:-1]])
@@ -336,7 +287,7 @@ def _columns(c: dict[str, NDArray[Any]], lane: Ints, marks: Marks, count: int, a
     rtt[fresh] = _since(key[fresh], c["time_ns"][fresh], asked_at)
     new = ~response & (key >= high_before)
     reliable = np.repeat([c.transport not in ("UC", "UD") for c in analysis.connections], 2)[lane]
-    weight = np.where(kind == _READ, c["asked"], np.where(kind == _ATOMIC, wire.ATOMIC_BYTES, c["bytes"]))
+    weight = np.where(kind == READ, c["asked"], np.where(kind == ATOMIC, wire.ATOMIC_BYTES, c["bytes"]))
     return Lanes(
         first=first,
         time_ns=c["time_ns"],
@@ -455,26 +406,3 @@ def _outstanding_bytes(key: Ints, span: Ints, new: Any, weight: Ints, acked: Int
     rest = np.where(below > 0, np.maximum(key[last] + span[last] - acked, 0), 0)
     done = sums[below] - weight[last] * np.minimum(rest, span[last]) // span[last]
     return np.maximum(asked - done, 0)
-
-
-def _flag_events(flags: NDArray[np.uint8], frame: Ints, psn: Ints, first: Ints, analysis: Analysis) -> None:
-    """Mark what the tracker judged: packets doubled by the network, and those that others overtook."""
-
-    def mark(number: int, event: Event, bit: int) -> None:
-        low, high = int(first[number]), int(first[number + 1])
-        frames = frame[low:high]
-        at = low + int(np.searchsorted(frames, event.frame))
-        while at < high and frame[at] <= max(event.last_frame, event.frame):
-            if event.psn <= psn[at] <= event.last_psn:
-                flags[at] |= bit
-            at += 1
-
-    bits = {"duplicate": DUPLICATE, "late": LATE}
-    for transfer in analysis.transfers:
-        for event in transfer.events:
-            if event.kind in bits:
-                mark(2 * transfer.connection.id + transfer.side, event, bits[event.kind])
-    for connection in analysis.connections:
-        for event in connection.stray_events:
-            if event.kind in bits:
-                mark(2 * connection.id + event.side, event, bits[event.kind])

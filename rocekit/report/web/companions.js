@@ -177,7 +177,7 @@ class Companion {
     const fine = Math.max(40, Math.floor(timeline.width() / 4));
     // A rate over less than a packet's time says nothing.
     const count = kind.coarse ? Math.max(24, Math.min(fine, (timeline.high - timeline.low) >> 1)) : fine;
-    const width = (max - min) / count, bins = Array.from({ length: count }, (_, k) => min + k * width);
+    const width = (max - min) / count, bins = Array.from({ length: count + 1 }, (_, k) => min + k * width);
     kind.prepare?.(plot, timeline);
     plot.setData([bins, ...kind.data(timeline, bins)], true);
     this.note.textContent = kind.words(timeline, width);

@@ -1,6 +1,6 @@
 // The document that the page carries: unpacked once into typed arrays. rocekit/report/pack.py wrote it.
 
-const RESPONSE = 1, CE = 2, DUPLICATE = 4, LATE = 8;
+const RESPONSE = 1, CE = 2, DUPLICATE = 4, LATE = 8, LOST = 16;
 const PSN_MODULO = 2 ** 24;
 
 async function unpackDocument(text) {

@@ -8,19 +8,12 @@ function ladderItems(model, transfer) {
   const happenings = model.happenings(lane).filter((h) => c.h_transfer[h] === c.t_id[transfer]);
   const end = Math.max(model.end(transfer), ...happenings.map((h) => c.h_time[h]));
   const low = lowerBound(c.time, c.t_first[transfer], from, until), high = lowerBound(c.time, end + 1, low, until);
-  const refused = happenings.filter((h) => model.kind(h) === "nak").map((h) => [c.h_time[h], c.h_psn[h]]);
   for (let i = low; i < high; i++) {
     const ack = model.isAck(i), psn = c.psn[i];
     const own = ack ? psn >= first && (psn <= last || c.time[i] === c.t_acked[transfer]) : psn + c.span[i] > first && psn <= last;
     if (!own) continue;
     items.push({ time: c.time[i], row: i, back: model.isResponse(i), ack, first: psn, last: ack ? psn : psn + c.span[i] - 1,
-      round: c.round[i], count: c.packets[i], bytes: c.bytes[i], lost: false });
-  }
-  for (const [time, psn] of refused) {
-    const lost = items.findLast((item) => !item.back && item.time < time && item.first <= psn && psn <= item.last);
-    // What an RNR NAK turned away had arrived; the NAKs behind it are its effect.
-    const turned = items.some((item) => item.ack && item.first === psn && item.time <= time && lost && item.time > lost.time && model.columns.syndrome[item.row] >> 5 === 1);
-    if (lost && !turned) lost.lost = true;
+      round: c.round[i], count: c.packets[i], bytes: c.bytes[i], lost: (c.flags[i] & LOST) !== 0 });
   }
   for (const h of happenings) {
     const kind = model.kind(h);

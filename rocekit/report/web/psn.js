@@ -203,6 +203,12 @@ class PsnChart {
       ctx.beginPath(); ctx.moveTo(x, y1); ctx.lineTo(x, y2); ctx.stroke(); ctx.setLineDash([]);
       ctx.lineWidth = 2.4; ctx.beginPath(); ctx.moveTo(x - 5, y2 - 1); ctx.lineTo(x + 5, y2 - 1); ctx.stroke();
     }
+    ctx.strokeStyle = this.timeline.colours.nak; ctx.lineWidth = 1.6;
+    for (let i = low; i < high; i++) {
+      if (!(c.flags[i] & LOST)) continue;
+      const y1 = this.psnY(c.psn[i] + c.span[i]), tall = Math.max(5, this.psnY(c.psn[i]) - y1);
+      ctx.strokeRect(this.x(c.time[i]) - wide / 2 - 2, y1 - 1, wide + 4, tall + 1);
+    }
     if (acks.length < 3000) {
       ctx.fillStyle = this.timeline.colours.ack;
       for (const i of acks) if (c.syndrome[i] >> 5 === 0) { ctx.beginPath(); ctx.arc(this.x(c.time[i]), this.psnY(c.psn[i] + 1), 2.4, 0, 7); ctx.fill(); }
@@ -219,7 +225,7 @@ class PsnChart {
     for (const value of Object.keys(this.model.opcodes)) if (/_ACKNOWLEDGE$/.test(this.model.opcodes[value])) isAck[value] = 1;
     for (let i = low; i < high; i++) {
       if (isAck[c.opcode[i]]) continue;
-      const x = Math.min(W - 1, ((time[i] - min) * sx) | 0), r = round[i] > 4 ? 4 : round[i];
+      const x = Math.min(W - 1, ((time[i] - min) * sx) | 0), r = c.flags[i] & LOST ? 5 : round[i] > 4 ? 4 : round[i];
       let y = H - (((psn[i] - bottom) * sy) | 0) - 1;
       const top = Math.max(0, Math.min(y, H - 1 - (((psn[i] + span[i] - bottom) * sy) | 0)));
       for (; y >= top; y--) {
@@ -228,7 +234,7 @@ class PsnChart {
       }
     }
     const image = new ImageData(W, H), pixels = new Uint32Array(image.data.buffer);
-    const rgba = [0, 1, 2, 3, 4].map((k) => k ? colourNumber(colours["round" + k]) : 0);
+    const rgba = [0, 1, 2, 3, 4, 5].map((k) => k ? colourNumber(colours[k < 5 ? "round" + k : "nak"]) : 0);
     for (let at = 0; at < rank.length; at++) if (rank[at]) pixels[at] = rgba[rank[at]];
     this.sheet ??= document.createElement("canvas");
     this.sheet.width = W; this.sheet.height = H;
@@ -398,6 +404,7 @@ class PsnChart {
     lines.push(`${psnRange(c.psn[i], last)}${c.bytes[i] ? " · " + number(c.bytes[i]) + " bytes" : ""} · at ${duration(c.time[i])}`);
     const notes = [];
     if (c.round[i] > 1) notes.push(`sent again (${ordinal(c.round[i])} time)`);
+    if (c.flags[i] & LOST) notes.push("did not arrive: a NAK tells");
     if (c.flags[i] & DUPLICATE) notes.push("doubled by the network");
     if (c.flags[i] & LATE) notes.push("overtaken by others");
     if (c.flags[i] & CE) notes.push("ECN-CE marked");

@@ -82,14 +82,16 @@ class Timeline {
   makeLegend() {
     const c = palette(), model = this.model, cols = model.columns, items = [];
     const bar = (text, colour) => items.push(legendItem(text, (x) => { x.fillStyle = colour; x.fillRect(6, 1, 4, 14); }));
-    let most = 1, reads = false, acks = false, ce = false;
+    let most = 1, reads = false, acks = false, ce = false, lost = false;
     for (let i = this.from; i < this.until; i++) {
       if (cols.round[i] > most) most = cols.round[i];
       if (cols.flags[i] & RESPONSE) acks = true;
       if (cols.flags[i] & CE) ce = true;
+      if (cols.flags[i] & LOST) lost = true;
       if (cols.span[i] > 1 && !reads) reads = model.isReadRequest(i);
     }
     ["sent once", "2nd time", "3rd time", "4th or later"].slice(0, Math.min(4, most)).forEach((text, k) => bar(text, c["round" + (k + 1)]));
+    if (lost) items.push(legendItem("did not arrive", (x) => { x.strokeStyle = c.nak; x.lineWidth = 1.6; x.strokeRect(4, 2, 8, 12); x.fillStyle = c.round1; x.fillRect(6.5, 3, 3, 10); }));
     if (reads) items.push(legendItem("READ request", (x) => { x.strokeStyle = c.round1; x.lineWidth = 1.4; x.setLineDash([2, 2]); x.beginPath(); x.moveTo(8, 0); x.lineTo(8, 12); x.stroke(); x.setLineDash([]); x.lineWidth = 2.4; x.beginPath(); x.moveTo(3, 13); x.lineTo(13, 13); x.stroke(); }));
     if (acks) items.push(legendItem("acknowledged up to", (x) => { x.strokeStyle = c.ack; x.lineWidth = 1.8; x.beginPath(); x.moveTo(0, 13); x.lineTo(8, 13); x.lineTo(8, 4); x.lineTo(16, 4); x.stroke(); }));
     if (model.transfers(this.lane).length) items.push(legendItem("work request", (x) => { x.fillStyle = c.band2; x.strokeStyle = c["band-line"]; x.fillRect(1, 3, 14, 10); x.strokeRect(1, 3, 14, 10); }));

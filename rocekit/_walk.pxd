@@ -2,8 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
-@cython.locals(first=int64_t, second=int64_t, third=int64_t, fourth=int64_t)
-cdef int64_t _word(const uint8_t[::1] buffer, Py_ssize_t at, bint big_endian)
+cdef int64_t _word(int64_t first, int64_t second, int64_t third, int64_t fourth, bint big_endian) noexcept
 
 @cython.locals(last=int64_t, place=int64_t, after=int64_t, caplen=int64_t, count=Py_ssize_t, record=int64_t)
 cpdef tuple walk_pcap(

@@ -13,10 +13,9 @@ ENHANCED_PACKET = 6  # block type
 ENHANCED_PACKET_LEAST = 32  # an enhanced packet block around no bytes
 
 
-def _word(buffer: memoryview, at: int, big_endian: bool) -> int:
-    """The 32-bit number at a place, aligned or not."""
-    # Compiled, a byte shifted as it is would be a C int, and its highest bit a sign.
-    first, second, third, fourth = buffer[at], buffer[at + 1], buffer[at + 2], buffer[at + 3]
+def _word(first: int, second: int, third: int, fourth: int, big_endian: bool) -> int:
+    """The 32-bit number of four bytes."""
+    # Compiled, a byte shifted as it is would be a C int, and its highest bit a sign: the types are wide.
     if big_endian:
         return first << 24 | second << 16 | third << 8 | fourth
     return fourth << 24 | third << 16 | second << 8 | first
@@ -34,7 +33,9 @@ def walk_pcap(
     place = start
     count = 0
     while place <= last and count < room:
-        caplen = _word(buffer, place + 8, big_endian)
+        caplen = _word(
+            buffer[place + 8], buffer[place + 9], buffer[place + 10], buffer[place + 11], big_endian
+        )
         after = place + PCAP_RECORD + caplen
         if caplen > largest or after > end:
             break
@@ -55,11 +56,20 @@ def walk_enhanced(
     last = end - ENHANCED_PACKET_LEAST
     place = start
     while place <= last and count < room:
-        total = _word(buffer, place + 4, big_endian)
+        total = _word(buffer[place + 4], buffer[place + 5], buffer[place + 6], buffer[place + 7], big_endian)
         after = place + total
-        if _word(buffer, place, big_endian) != ENHANCED_PACKET or total < ENHANCED_PACKET_LEAST:
+        if (
+            _word(buffer[place], buffer[place + 1], buffer[place + 2], buffer[place + 3], big_endian)
+            != ENHANCED_PACKET
+            or total < ENHANCED_PACKET_LEAST
+        ):
             break
-        if total & 3 or after > end or _word(buffer, after - 4, big_endian) != total:
+        if (
+            total & 3
+            or after > end
+            or _word(buffer[after - 4], buffer[after - 3], buffer[after - 2], buffer[after - 1], big_endian)
+            != total
+        ):
             break
         out[count] = place
         count += 1
@@ -77,7 +87,7 @@ def walk_ring(buffer: memoryview, start: int, packets: int, out: memoryview, cou
     for _ in range(packets):
         out[count] = place
         count += 1
-        place += _word(buffer, place, big_endian)
+        place += _word(buffer[place], buffer[place + 1], buffer[place + 2], buffer[place + 3], big_endian)
     return count
 
 

@@ -35,7 +35,7 @@ cdef class Assembly(GoBack):
     @cython.locals(opcode=int64_t, operation=str, transfer=Transfer, span=int64_t)
     cpdef _assemble(self, Rows r, Py_ssize_t i, int64_t p)
 
-    @cython.locals(transfer=Transfer)
+    @cython.locals(transfer=Transfer, mtu=int64_t, length=int64_t)
     cpdef int64_t room(self, int64_t opcode)
 
     @cython.locals(transfer=Transfer, p=int64_t, _=int64_t)

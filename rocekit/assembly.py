@@ -240,14 +240,15 @@ class Assembly(GoBack):
 
     def room(self, opcode: int) -> int:
         """How many full packets of this opcode simply go on with the message being built (see ``runs``)."""
-        transfer, mtu = self.building, self.connection.path_mtu
-        if transfer is None or not mtu or self.expected != self.high or self.ahead or self.pending:
+        transfer = self.building
+        if transfer is None or self.expected != self.high or opcode < 0 or self.ahead or self.pending:
             return 0
-        if opcode < 0 or OPERATION[opcode] != transfer.operation:
+        if self.connection.path_mtu is None or OPERATION[opcode] != transfer.operation:
             return 0
         if transfer.length is None:
             return MASK
-        return transfer.first_psn + wire.psns_of(transfer.length, mtu) - self.expected
+        mtu, length = self.connection.path_mtu, transfer.length
+        return transfer.first_psn + (length + mtu - 1) // mtu - self.expected if mtu > 0 else 0
 
     def go_on(self, r: Rows, i: int, after: list[int], count: int) -> None:
         """Take ``count`` packets that go on with the message being built: row ``i`` and those after it."""

@@ -2,11 +2,15 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from rocekit.connections cimport Connection
 from rocekit.transfers cimport Transfer
+
+cdef str ACKED
+cdef str SENT
 
 
 cdef class Shortlist:
-    cdef public object left_out
+    cdef public dict _left_out
     cdef public Py_ssize_t _slowest
     cdef public list _slow
     cdef public dict _kept
@@ -17,7 +21,9 @@ cdef class Shortlist:
     @cython.locals(transfer=Transfer)
     cpdef settle(self, object transfers)
 
-    @cython.locals(standing=Transfer, several=bint)
+    @cython.locals(
+        standing=Transfer, connection=Connection, last_ns=int64_t, kind=int64_t, key=int64_t, duration_ns=int64_t
+    )
     cpdef _drop(self, Transfer transfer)
 
     cpdef forget(self)

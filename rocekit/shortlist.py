@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from heapq import heappush, heappushpop
 from typing import TYPE_CHECKING, Final
 
+from rocekit.transfers import ACKED, SENT
+
 if TYPE_CHECKING:
     from rocekit.transfers import Transfer
 
@@ -24,17 +26,14 @@ class Shortlist:
 
     Args:
         slowest: how many of the plain transfers to keep, the slowest of all connections.
-
-    Attributes:
-        left_out: how many were dropped, by status; final after :meth:`finish`.
     """
 
     def __init__(self, slowest: int) -> None:
-        self.left_out: Counter[str] = Counter()
+        self._left_out: dict[str, int] = {}
         self._slowest = slowest
         self._slow: list[tuple[int, int, Transfer]] = []
         self._kept: dict[int, Transfer] = {}
-        self._standing: dict[tuple[int, int, bool, bool], Transfer] = {}
+        self._standing: dict[int, Transfer] = {}
 
     def add(self, transfer: Transfer) -> None:
         self._kept[transfer.id] = transfer
@@ -42,23 +41,28 @@ class Shortlist:
     def settle(self, transfers: Iterable[Transfer]) -> None:
         """Nothing will change these transfers any more."""
         for transfer in transfers:
-            if transfer.clean and not _is_counted(transfer) and transfer.id in self._kept:
+            if transfer.events or transfer.status not in (ACKED, SENT) or transfer.id not in self._kept:
+                continue
+            if transfer.operation not in _LIMITED or not _is_counted(transfer):
                 del self._kept[transfer.id]
                 self._drop(transfer)
 
     def _drop(self, transfer: Transfer) -> None:
-        transfer.connection.bytes += transfer.bytes
-        self.left_out[transfer.status] += 1
-        several = transfer.last_psn > transfer.first_psn
-        key = (transfer.connection.id, transfer.side, transfer.is_read, several)
+        connection, last_ns = transfer.connection, transfer.last_ns
+        connection.bytes += transfer.bytes
+        self._left_out[transfer.status] = self._left_out.get(transfer.status, 0) + 1
+        kind = 2 * (transfer.operation == "READ") + (transfer.last_psn > transfer.first_psn)
+        key = connection.id << 3 | transfer.side << 2 | kind
         standing = self._standing.get(key)
         if standing is None or standing.bytes < transfer.bytes:
             self._standing[key] = transfer
-        entry = (transfer.duration_ns, -transfer.id, transfer)
+        if transfer.acked_ns is not None:
+            last_ns = max(last_ns, transfer.acked_ns)
+        duration_ns = last_ns - transfer.first_ns
         if len(self._slow) < self._slowest:
-            heappush(self._slow, entry)
-        elif self._slow and self._slow[0] < entry:
-            heappushpop(self._slow, entry)
+            heappush(self._slow, (duration_ns, -transfer.id, transfer))
+        elif self._slow and self._slow[0][0] <= duration_ns:
+            heappushpop(self._slow, (duration_ns, -transfer.id, transfer))
 
     def forget(self) -> None:
         """Drop everything that was kept so far, for one who follows a port for days and wants no summary."""
@@ -66,13 +70,19 @@ class Shortlist:
         self._standing.clear()
         self._slow.clear()
 
+    @property
+    def left_out(self) -> Counter[str]:
+        """How many were dropped, by status; final after :meth:`finish`."""
+        return +Counter(self._left_out)
+
     def finish(self) -> list[Transfer]:
         """The transfers that were kept, in order of their ids; none will change any more."""
         self.settle(list(self._kept.values()))
         for transfer in self._kept.values():
             transfer.connection.bytes += transfer.bytes
         plain = {t.id: t for t in (*self._standing.values(), *(entry[2] for entry in self._slow))}
-        self.left_out.subtract(Counter(t.status for t in plain.values()))
+        for transfer in plain.values():
+            self._left_out[transfer.status] -= 1
         return sorted((*self._kept.values(), *plain.values()), key=lambda t: t.id)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ Style = Callable[[str, str], str]
 """``style(text, kind)`` with kind ``error``, ``warning``, ``info``, ``good``, ``dim`` or ``title``."""
 
 SHOWN_TRANSFERS = 20
+SHOWN_CONNECTIONS = 100
 _SHOWN_PLACES = 3
 _PAIRED = {"cm": "CM exchange", "journal": "journal", "psn": "PSNs", "handshake": "handshake"}
 
@@ -53,7 +55,8 @@ def summary(analysis: Analysis, *, style: Style = plain, transfers: int | None =
     """
     lines = [*capture_lines(analysis.capture, style), *place_lines(analysis), ""]
     if analysis.connections:
-        lines += [style("Connections", "title"), *connection_lines(analysis.connections)]
+        lines.append(style("Connections", "title"))
+        lines += connection_lines(analysis.connections, None if transfers is None else SHOWN_CONNECTIONS)
     if analysis.cm:
         rejected = sum(r.message == "REJ" for r in analysis.cm)
         refused = f", {rejected} of them REJ" if rejected else ""
@@ -121,9 +124,13 @@ def place_lines(analysis: Analysis) -> list[str]:
     return lines
 
 
-def connection_lines(connections: Iterable[Connection]) -> list[str]:
+def connection_lines(connections: Sequence[Connection], limit: int | None = None) -> list[str]:
+    """A line a connection; of more than ``limit`` the troubled ones and those that carried most."""
     rows = []
-    for c in connections:
+    shown = connections
+    if limit is not None and len(connections) > limit:
+        shown = sorted(heapq.nlargest(limit, connections, key=_weight), key=lambda c: c.id)
+    for c in shown:
         troubles = [
             f"{count:,} {word}"
             for count, word in (
@@ -152,7 +159,15 @@ def connection_lines(connections: Iterable[Connection]) -> list[str]:
                 ", ".join(troubles),
             )
         )
-    return columns(rows, right=frozenset({0, 7, 8, 9}))
+    lines = columns(rows, right=frozenset({0, 7, 8, 9}))
+    if len(shown) < len(connections):
+        more = plural(len(connections) - len(shown), "connection")
+        lines.append(f"  … and {more} with less trouble and fewer packets (--all lists every one)")
+    return lines
+
+
+def _weight(c: Connection) -> tuple[int, int]:
+    return c.retransmitted_packets + c.naks + c.rnr_naks + c.bad_icrc_count, c.packets
 
 
 def transfer_lines(analysis: Analysis, style: Style, limit: int | None) -> list[str]:

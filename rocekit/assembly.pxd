@@ -23,6 +23,9 @@ cdef class Assembly(GoBack):
 
     cpdef _settle(self)
 
+    @cython.locals(r=Rows, i=Py_ssize_t, lowest=int64_t, p=int64_t)
+    cpdef int64_t _lowest(self, list held, int64_t near)
+
     @cython.locals(expected=int64_t, p=int64_t)
     cpdef request(self, Rows r, Py_ssize_t i)
 

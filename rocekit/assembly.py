@@ -76,11 +76,20 @@ class Assembly(GoBack):
         if len(self.held) >= PROBATION:
             self._release(None)
 
+    def _lowest(self, held: list[tuple[Rows, int]], near: int) -> int:
+        """The lowest PSN among packets, unwrapped around ``near``."""
+        lowest = near
+        for r, i in held:
+            p = near + ((r.psn[i] - near + HALF) & MASK) - HALF
+            if p < lowest:
+                lowest = p
+        return lowest
+
     def _release(self, psn: int | None) -> None:
         """End the probation: start at ``psn`` (raw) or at the lowest PSN held, and take what was held."""
         held, self.held = self.held, []
         near = held[0][0].psn[held[0][1]]
-        lowest = min(near + ((r.psn[i] - near + HALF) & MASK) - HALF for r, i in held)
+        lowest = self._lowest(held, near)
         if psn is None:
             first = lowest
         else:

@@ -15,6 +15,9 @@ cdef int64_t MOST_PACKETS
 cdef int64_t LOBBY_NS
 
 
+cdef class Lobby
+
+
 cdef class Flow:
     cdef public int64_t src
     cdef public int64_t dst
@@ -29,6 +32,8 @@ cdef class Flow:
     cdef public int64_t side
     cdef public int64_t first_request_ns
     cdef public list held
+    cdef public int64_t held_ns
+    cdef public Lobby lobby
     cdef public int64_t first_bucket
     cdef public int64_t last_bucket
     cdef public int64_t number
@@ -43,6 +48,7 @@ cdef class Lobby:
     cdef public Py_ssize_t count
     cdef public int64_t _taken
     cdef public dict _waiting
+    cdef public Flow _oldest
     cdef public dict _buckets
     cdef public dict _tracked
 
@@ -51,7 +57,7 @@ cdef class Lobby:
 
     cpdef hold(self, Flow flow, Rows r, Py_ssize_t i)
 
-    @cython.locals(r=Rows, i=Py_ssize_t, oldest=Flow)
+    @cython.locals(oldest=Flow)
     cpdef bint overdue(self, int64_t time_ns)
 
 

@@ -52,7 +52,8 @@ class Flow:
         connection, side: known once paired or let go; ``side`` is the sender's.
         answers: how many acknowledgements and responses it carried while it waited.
         votes: which flows those could answer, and how many of them.
-        held: its waiting packets: the order in which they came, and where they are.
+        lobby: where it waits.
+        held: its waiting packets: in which order they came, and where; held_ns: the first's time.
         number: the packets' ``flow``, -1 before the first; partner: the flow the other way, once paired.
         first_bucket, last_bucket: where its lobby finds it by PSN; -1 while it does not.
     """
@@ -70,6 +71,8 @@ class Flow:
     side: int = 0
     first_request_ns: int = 0
     held: list[tuple[int, Rows, int]] = field(default_factory=list)
+    held_ns: int = 0
+    lobby: Lobby | None = None
     first_bucket: int = -1
     last_bucket: int = -1
     number: int = -1
@@ -127,6 +130,7 @@ class Lobby:
         self._taken = 0
         # Flows with waiting packets, in the order of the first of them.
         self._waiting: dict[Flow, None] = {}
+        self._oldest: Flow | None = None
         # Waiting flows by PSN: those whose requests come near a stretch of them. Tracked ones by source.
         self._buckets: dict[int, dict[Flow, None]] = {}
         self._tracked: dict[int, dict[Flow, None]] = {}
@@ -167,6 +171,7 @@ class Lobby:
     def hold(self, flow: Flow, r: Rows, i: int) -> None:
         if not flow.held:
             self._waiting[flow] = None
+            flow.held_ns = r.time_ns[i]
         flow.held.append((self._taken, r, i))
         self._taken += 1
         self.count += 1
@@ -176,8 +181,10 @@ class Lobby:
             return False
         if self.count >= min(MOST_PACKETS, LOBBY_PACKETS + FLOW_PACKETS * len(self.flows)):
             return True
-        _, r, i = next(iter(self._waiting)).held[0]
-        return time_ns - r.time_ns[i] > LOBBY_NS
+        oldest = self._oldest
+        if oldest is None or not oldest.held:
+            oldest = self._oldest = next(iter(self._waiting))
+        return time_ns - oldest.held_ns > LOBBY_NS
 
     def take(self, *flows: Flow) -> list[tuple[Flow, Rows, int]]:
         """Remove the waiting packets of ``flows``, in the capture's order."""

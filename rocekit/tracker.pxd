@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from rocekit.connections cimport Connection
-from rocekit.pairing cimport Flow
+from rocekit.pairing cimport Flow, Lobby
 from rocekit.rows cimport Rows
 from rocekit.runs cimport Runs
 from rocekit.tracking cimport Requests
@@ -80,3 +80,11 @@ cdef class Tracker:
 
     @cython.locals(last=int64_t, runs=Runs, connection=Connection, r=Rows, requests=Requests, count=int64_t)
     cpdef _go_on(self, Flow flow)
+
+    cpdef Lobby _lobby(self, Flow flow)
+
+    @cython.locals(lobby=Lobby, partner=Flow, length=int64_t)
+    cpdef _wait(self, Flow flow, Rows r, Py_ssize_t i, int64_t kind)
+
+    @cython.locals(flow=Flow, r=Rows, i=Py_ssize_t)
+    cpdef _replay(self, list waited)

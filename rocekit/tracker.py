@@ -395,10 +395,10 @@ class Tracker:
         return flow
 
     def _lobby(self, flow: Flow) -> Lobby:
-        key = (min(flow.src, flow.dst), max(flow.src, flow.dst))
-        lobby = self._lobbies.get(key)
+        lobby = flow.lobby
         if lobby is None:
-            lobby = self._lobbies[key] = Lobby()
+            key = (min(flow.src, flow.dst), max(flow.src, flow.dst))
+            lobby = flow.lobby = self._lobbies.setdefault(key, Lobby())
         return lobby
 
     def _wait(self, flow: Flow, r: Rows, i: int, kind: int) -> None:
@@ -434,7 +434,7 @@ class Tracker:
             connection.paired_by = "psn"
         lobby.remove(asker)
         lobby.remove(answer)
-        self._replay(lobby, asker, answer)
+        self._replay(lobby.take(asker, answer))
 
     def _connect(self, asking: Flow, other: Flow | None, paired_by: str | None) -> Connection:
         """A connection whose ``a`` sends on ``asking``."""
@@ -463,8 +463,8 @@ class Tracker:
         if self._on_connection is not None:
             self._on_connection(connection)
 
-    def _replay(self, lobby: Lobby, *flows: Flow) -> None:
-        for flow, r, i in lobby.take(*flows):
+    def _replay(self, waited: list[tuple[Flow, Rows, int]]) -> None:
+        for flow, r, i in waited:
             assert flow.connection is not None
             self._dispatch(flow, flow.connection, r, i, _KINDS[r.opcode[i]])
 
@@ -482,7 +482,7 @@ class Tracker:
             lobby.remove(flow)
         else:
             lobby.let_go(flow)
-        self._replay(lobby, flow)
+        self._replay(lobby.take(flow))
 
     def _connect_answers(self, flow: Flow) -> Connection:
         connection = Connection(
@@ -624,4 +624,4 @@ class Tracker:
             self._replace(key, both[-1])
         both[0].partner, both[1].partner = both[1], both[0]
         if waiting:
-            self._replay(self._lobby(waiting[0]), *waiting)
+            self._replay(self._lobby(waiting[0]).take(*waiting))

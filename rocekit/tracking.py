@@ -90,7 +90,7 @@ class Requests(Assembly):
         first, row = self.held[0]
         near = first.psn[row]
         p = near + ((psn - near + HALF) & MASK) - HALF
-        lowest = min(near + ((rows.psn[k] - near + HALF) & MASK) - HALF for rows, k in self.held)
+        lowest = self._lowest(self.held, near)
         refused = operation == "ACK" and wire.syndrome_kind(r.syndrome[i]) != wire.ACK
         if p >= lowest:
             self._release(None)

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -501,7 +502,7 @@ def secrets_of(source: Path, analysis: Analysis) -> Iterator[bytes]:
             for i in range(len(packets)):
                 payload = packets.payload(i)
                 if packets.dest_qpn[i] > 1:
-                    yield from list(windows(payload, 12))[:40]
+                    yield from islice(windows(payload, 12), 30)
             for name, bits in (("remote_va", 64), ("original", 64), ("compare", 64)):
                 yield from (v.to_bytes(bits // 8, "big") for v in set(packets[name].tolist()) if v >> 20)
             keys = {
@@ -511,10 +512,11 @@ def secrets_of(source: Path, analysis: Analysis) -> Iterator[bytes]:
             }
             yield from (va.to_bytes(8, "big")[4:] + key.to_bytes(4, "big") for va, key in keys)
     for address in decoder.addresses:
-        yield address.encode()
-        yield ip_address(address).packed
+        if not ip_address(address).is_loopback:  # which is everybody's
+            yield address.encode()
+            yield ip_address(address).packed
     for record in analysis.cm:
-        yield from list(windows(record.cm.private_data, 6))[:40]
+        yield from islice(windows(record.cm.private_data), 40)
         guid = record.cm.number("local_ca_guid")
         if guid:
             yield guid.to_bytes(8, "big")

@@ -15,6 +15,7 @@ from typing import Any
 from setuptools import Extension, setup
 
 ROOT = Path(__file__).resolve().parent
+INTERPOSER = runpy.run_path(str(ROOT / "rocekit" / "_interposer_sources.py"))
 MODULES = runpy.run_path(str(ROOT / "rocekit" / "_compiled.py"))["MODULES"]
 
 
@@ -45,7 +46,8 @@ def interposer() -> Extension:
         "rocekit._interposer",
         [str(folder / path.name) for path in here if path.suffix == ".c"],
         depends=[str(folder / path.name) for path in here if path.suffix in (".h", ".map")],
-        extra_compile_args=["-std=gnu11", "-O2", "-fvisibility=hidden"],
+        define_macros=[(INTERPOSER["MACRO"], f'"{INTERPOSER["sources_digest"]()}"')],
+        extra_compile_args=["-std=gnu11", "-O2", "-g0", "-fvisibility=hidden"],
         extra_link_args=["-Wl,-z,now,-z,relro", f"-Wl,--version-script={folder / 'exports.map'}"],
         libraries=["dl", "pthread"],
         optional=True,

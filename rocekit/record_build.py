@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from rocekit._interposer_sources import MARK, SOURCES, sources_digest
 from rocekit.errors import RocekitError
 
-SOURCES: Final = Path(__file__).resolve().parent / "interposer"
 HEADERS: Final = {
     "infiniband/verbs.h": "libibverbs-dev",
     "rdma/rdma_cma.h": "librdmacm-dev",
@@ -48,11 +48,7 @@ class Found:
 
 def digest() -> str:
     """What the sources and the flags add up to: a library built from others is not used."""
-    hashed = hashlib.sha256(" ".join(FLAGS).encode())
-    for path in sorted(SOURCES.iterdir()):
-        if path.suffix in (".c", ".h", ".map"):
-            hashed.update(path.name.encode() + b"\0" + path.read_bytes())
-    return hashed.hexdigest()[:16]
+    return hashlib.sha256(" ".join((sources_digest(), *FLAGS)).encode()).hexdigest()[:16]
 
 
 def cache_folder() -> Path:
@@ -62,10 +58,13 @@ def cache_folder() -> Path:
 
 
 def packaged() -> Path | None:
-    """The library that came with the package, unless the sources beside it are newer."""
-    newest = max((path.stat().st_mtime for path in SOURCES.iterdir() if path.is_file()), default=0.0)
+    """The library that came with the package, unless it was built from other sources than those beside it.
+
+    What it was built from stands in it: times of files tell nothing of what pip has unpacked.
+    """
+    wanted = f"{MARK}{sources_digest()}".encode()
     for path in sorted(SOURCES.parent.glob("_interposer*.so")):
-        if path.stat().st_mtime >= newest:
+        if wanted in path.read_bytes():
             return path
     return None
 

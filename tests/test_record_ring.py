@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rocekit import record_ring as ring
+from rocekit._interposer_sources import SOURCES
 from rocekit.errors import JournalError
-from rocekit.record_build import SOURCES, compiler
+from rocekit.record_build import compiler
 
 C = r"""
 #include "record.h"

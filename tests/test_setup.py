@@ -72,3 +72,26 @@ def test_with_both_the_interposer_is_in_the_package(tmp_path: Path) -> None:
         check=True,
     ).stdout
     assert "ibv_open_device@@IBVERBS_1.1" in names
+
+
+def test_an_installed_library_is_found_whatever_its_files_times_are(tmp_path: Path) -> None:
+    found = look()
+    if found.path is None and not found.can_build:
+        pytest.skip(f"{found.obstacle} (apt-get install {' '.join(found.packages)})")
+    (library,) = build(tmp_path, compiler() or "cc")
+    for source in (tmp_path / "built/rocekit/interposer").iterdir():
+        os.utime(source, (4e9, 4e9))
+
+    def packaged() -> str:
+        return subprocess.run(
+            [sys.executable, "-c", "from rocekit.record_build import packaged; print(packaged())"],
+            cwd="/",
+            env=os.environ | {"PYTHONPATH": str(tmp_path / "built")},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+
+    assert packaged() == str(tmp_path / "built/rocekit" / library)
+    (tmp_path / "built/rocekit/interposer/ring.c").write_text("/* not what it was */")
+    assert packaged() == "None"

@@ -16,6 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef ROCEKIT_SOURCES
+/* For whoever asks whether this library belongs to the sources beside it. */
+__attribute__((used)) static const char sources[] = "rocekit interposer of sources " ROCEKIT_SOURCES;
+#endif
+
 enum { OFF, WANTED, OPENING, ON };
 
 static _Atomic int state;

@@ -124,6 +124,8 @@ def test_both_sides_have_devices_of_their_own(fake: FakeTraffic) -> None:
         "ping-sr h --cm often",
         "ping-sr h --cq event",
         "ping-sr h --compare",
+        "ud h -R",
+        "failures h --no-rdma_cm",
     ],
 )
 def test_a_wrong_command_line_makes_no_traffic(fake: FakeTraffic, line: str) -> None:

@@ -212,6 +212,7 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
         raise click.UsageError("--both has its server here; it takes no HOST.")
     if given["compare"] and not given["both"]:
         raise click.UsageError("--compare needs --both.")
+    _check_meeting(scenario, given)
     settings = _settings(scenario, given, given["device"])
     over = _backend(given)
     with terminated_cleanly():
@@ -265,6 +266,19 @@ def _play(program: str, host: str | None, given: dict[str, Any], output: str) ->
         )
     chosen = click.get_current_context().get_parameter_source("port") is ParameterSource.COMMANDLINE
     play(program, host, given, port=given["port"] if chosen else None, output=output)
+
+
+def _check_meeting(scenario: str, given: dict[str, Any]) -> None:
+    """Refuse a way of meeting that the scenario does not have."""
+    from click.core import ParameterSource
+
+    from rocekit.scenarios import SCENARIOS
+
+    tcp = SCENARIOS[scenario].tcp
+    said = click.get_current_context().get_parameter_source("rdma_cm") is ParameterSource.COMMANDLINE
+    if said and tcp is not None and given["rdma_cm"] is tcp:
+        means = "over TCP; it takes no -R" if tcp else "through rdma_cm; it takes no --no-rdma_cm"
+        raise click.UsageError(f"The peers of {scenario} meet {means}.")
 
 
 def _backend(given: dict[str, Any]) -> dict[str, MakeEndpoint]:

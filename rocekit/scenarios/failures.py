@@ -48,6 +48,7 @@ class Failures(OwnMeeting):
     name = "failures"
     summary = "Each completion status and CM event once, as far as the device can; says what each means."
     default_size = BYTES
+    tcp = False
     default_iterations = 1
 
     def call(

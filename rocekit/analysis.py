@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rocekit.several import Alignment
     from rocekit.sightings import Sightings
     from rocekit.stats import Statistics
+    from rocekit.topology import Topology
     from rocekit.tracker import Pair
     from rocekit.transfers import Transfer
     from rocekit.vantage import Vantages
@@ -198,6 +199,16 @@ class Analysis:
         from rocekit.vantage import Vantages
 
         return Vantages(self.capture.sampler, self.connections, self.journal)
+
+    def topology(self) -> Topology:
+        """Who talks to whom, over which QPs, and what shape that makes.
+
+        Raises:
+            ValueError: this analysis was not made from a capture.
+        """
+        from rocekit.topology import topology
+
+        return topology(self)
 
     def explain(self, transfer: int | Transfer) -> Explanation:
         """What happened to a transfer, when and why.

@@ -74,7 +74,10 @@ ran = functools.cache(run)
 def test_there_are_examples() -> None:
     """Each command that can run anywhere has one in the README."""
     shown = " ".join(command for page, command in EXAMPLES if page == README.name)
-    for name in ("analyze", "explain", "decode", "verify", "rules", "stats", "generate", "inject"):
+    for name in (
+        *("analyze", "explain", "decode", "verify", "rules", "stats", "generate", "inject"),
+        *("topology", "craft", "replay"),
+    ):
         assert f"rocekit {name} " in shown, name
 
 

@@ -35,10 +35,9 @@ def command(files: tuple[Path, ...], output: str, qps: bool, journal: tuple[Path
       rocekit topology x.pcapng --format dot | dot -Tsvg -o x.svg
     """
     from rocekit.commands.shared import coloured, emit, fail_on_damage, load
-    from rocekit.topology import topology
 
     analysis = load(files, journal, plain=0)
-    found = topology(analysis)
+    found = analysis.topology()
     if output == "json":
         emit({"schema": "rocekit/1", "capture": analysis.capture.to_dict(), **found.to_dict()})
     else:

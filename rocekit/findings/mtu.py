@@ -10,6 +10,7 @@ from rocekit import wire
 if TYPE_CHECKING:
     from rocekit.connections import Connection
     from rocekit.findings.evidence import Evidence
+    from rocekit.transfers import Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +82,15 @@ def mtus(evidence: Evidence, connection: Connection) -> Mtus:
     return Mtus((agreed[0], agreed[1]), (sent[0], sent[1]), tuple(sorted(frames)))
 
 
+def is_invalid_request(event: Event) -> bool:
+    """Whether an event is a NAK “invalid request”."""
+    return event.kind == "nak" and wire.syndrome_value(event.syndrome or 0) == wire.NAK_INVALID_REQUEST
+
+
 def refused_for_size(evidence: Evidence, connection: Connection, side: int) -> bool:
     """Whether requests of ``side`` were refused as invalid and are not of the peer's path MTU."""
-    name = f"nak:{wire.NAK_CODES[wire.NAK_INVALID_REQUEST]}"
-    refused = [t for t in evidence.transfers_of.get((connection.id, side), ()) if t.status == name]
+    sent_by = evidence.transfers_of.get((connection.id, side), ())
+    refused = [t for t in sent_by if any(is_invalid_request(e) for e in t.events)]
     if not refused:
         return False
     sizes = mtus(evidence, connection)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.costs import all_frames
 from rocekit.findings.finding import ERROR, INFO, WARNING, Finding, Rule
-from rocekit.findings.mtu import Mtus, mtus, refused_for_size
+from rocekit.findings.mtu import Mtus, is_invalid_request, mtus, refused_for_size
 from rocekit.findings.words import end, way, wire_psn
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _refused(evidence: Evidence, connection: Connection, side: int, sizes: Mtus)
         (t, e)
         for t in evidence.transfers_of.get((connection.id, side), ())
         for e in t.events
-        if e.kind == "nak" and t.status.startswith("nak:")
+        if is_invalid_request(e)
     ]
     transfer, nak = naks[0]
     sent, expected = sizes.sent[side], sizes.expected_of(side)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
+from rocekit.findings.finding import ERROR, MAX_LISTED, WARNING, Finding, Rule
 from rocekit.findings.words import count, end, wire_psn
 
 if TYPE_CHECKING:
@@ -20,15 +20,30 @@ _LIMITED: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP"})
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for connection in evidence.connections:
         for side in (0, 1):
-            limit = _limit(connection, side)
-            asked = [
-                t for t in evidence.transfers_of.get((connection.id, side), ()) if t.operation in _LIMITED
-            ]
-            if limit is None or not asked:
-                continue
-            worst, at = _most(asked, evidence.last_ns)
-            if worst > limit:
-                yield _finding(connection, side, worst, limit, at)
+            exceeded = _exceeded(evidence, connection, side)
+            if exceeded is not None:
+                yield _finding(connection, side, *exceeded)
+
+
+def _exceeded(
+    evidence: Evidence, connection: Connection, side: int
+) -> tuple[int, int, list[Transfer]] | None:
+    """(most outstanding, agreed on, which) where ``side`` had too many; else None."""
+    limit = _limit(connection, side)
+    asked = [t for t in evidence.transfers_of.get((connection.id, side), ()) if t.operation in _LIMITED]
+    if limit is None or not asked:
+        return None
+    worst, at = _most(asked, evidence.last_ns)
+    return (worst, limit, at) if worst > limit else None
+
+
+def refused_for_depth(
+    evidence: Evidence, connection: Connection, side: int, refused: Sequence[Transfer | None]
+) -> bool:
+    """Whether requests were refused as invalid because more were outstanding than agreed on."""
+    if not all(t is not None and t.operation in _LIMITED for t in refused):
+        return False
+    return _exceeded(evidence, connection, side) is not None
 
 
 def _limit(connection: Connection, side: int) -> int | None:
@@ -64,12 +79,14 @@ def _most(asked: list[Transfer], end_ns: int) -> tuple[int, list[Transfer]]:
 
 def _finding(connection: Connection, side: int, worst: int, limit: int, at: list[Transfer]) -> Finding:
     refused = [t for t in at if t.status.startswith("nak:")]
+    naks = [e.frame for t in refused for e in t.events if e.kind == "nak"]
     return RULE.finding(
         f"{end(connection, side)} had {count(worst, 'READ or atomic', 'READs and atomics')} outstanding at "
         f"{end(connection, 1 - side)}, which agreed to {limit}",
         connection=connection,
         transfer=at[-1],
-        frames=[t.first_frame for t in at],
+        frames=[*(t.first_frame for t in at), *naks],
+        severity=ERROR if refused else WARNING,
         evidence={
             "outstanding": worst,
             "limit": limit,
@@ -86,7 +103,7 @@ RULE = Rule(
     WARNING,
     "more READs and atomics outstanding than agreed",
     "A requester had more READs and atomics outstanding than the responder agreed to keep resources for. "
-    "The responder may refuse them (NAK invalid request), or drop them.",
+    "The responder may refuse them (NAK invalid request: then it is an error), or drop them.",
     "READs and atomics not answered yet, counted against the initiator depth and the responder resources of "
     "REQ and REP, or max_rd_atomic and max_dest_rd_atomic in the journals.",
     "A capture that misses the responses counts too many; capture-gap says so.",

@@ -9,6 +9,7 @@ from rocekit import wire
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, MAX_LISTED, Finding, Rule
 from rocekit.findings.mtu import refused_for_size
+from rocekit.findings.read_depth import refused_for_depth
 from rocekit.findings.words import end, wire_psn
 
 if TYPE_CHECKING:
@@ -47,7 +48,10 @@ def _looker(code: int, what: str) -> Callable[[Evidence], Iterator[Finding]]:
     def look(evidence: Evidence) -> Iterator[Finding]:
         rule = next(r for r in RULES if r.look is look)
         for connection, side, refused in _refused(evidence, code):
-            if code == wire.NAK_INVALID_REQUEST and refused_for_size(evidence, connection, side):
+            if code == wire.NAK_INVALID_REQUEST and (
+                refused_for_size(evidence, connection, side)
+                or refused_for_depth(evidence, connection, side, [t for _, t in refused])
+            ):
                 continue
             event, transfer = refused[0]
             found: dict[str, Any] = {
@@ -60,8 +64,9 @@ def _looker(code: int, what: str) -> Callable[[Evidence], Iterator[Finding]]:
                 title = f"{end(connection, 1 - side)} {what}: {_asked(transfer)}"
                 found |= _request(transfer)
                 found["flushed"] = _flushed(evidence, transfer)
-                found |= (region := evidence.known_region(connection, side, transfer))
-                title += f" ({region['region']})" if region else ""
+                if code == wire.NAK_REMOTE_ACCESS:
+                    found |= (region := evidence.known_region(connection, side, transfer))
+                    title += f" ({region['region']})" if region else ""
             first = 0 if transfer is None else transfer.first_frame
             yield rule.finding(
                 title,

@@ -97,6 +97,11 @@ def _directions(evidence: Evidence) -> Iterator[tuple[Connection, int, list[_Mar
         yield by_id[number], side, marks
 
 
+def _was_refused_behind(story: Story, psn: int) -> bool:
+    """Whether a PSN is the one behind the story's hole: it came before what was late, and was refused."""
+    return bool(story.naks) and story.hole is not None and psn == story.hole.last_psn + 1
+
+
 class _Teller:
     """Puts the events of one direction together."""
 
@@ -163,6 +168,10 @@ class _Teller:
             if story is None or not same or (story.naks and not story.rnrs):
                 story = self._new(event.psn)
             story.rnrs.append(event)
+        elif (
+            story is not None and story.late and not story.go_backs and _was_refused_behind(story, event.psn)
+        ):
+            story.naks.append(event)  # what came too early was dropped, and is missed next
         else:
             late_before = story is not None and story.psn == event.psn and story.late and not story.naks
             if story is None or not (same or late_before):

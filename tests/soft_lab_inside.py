@@ -179,9 +179,18 @@ def _perftest_run(
     return Conversation(f"{test}_{role}{kind}", command, soft, serves, **{"rounds": counted, **more})
 
 
-BOTH_ROLES = {"ping-sr": 10_000, "blast-sr": 10_000, "ping-write": 10_000, "ping-read": 10_000, "atomic": 8}
+BOTH_ROLES = {"ping-sr": 10_000, "ping-read": 10_000}
 """Scenarios that the soft device plays in both roles on two QPs, and the bytes of their messages."""
-ONE_ROLE = {"uc": "client", "ud": "server", "immediate": "client", "invalidate": "server", "srq": "client"}
+ONE_ROLE = {
+    "blast-sr": "server",
+    "ping-write": "client",
+    "atomic": "client",
+    "uc": "client",
+    "ud": "server",
+    "immediate": "client",
+    "invalidate": "server",
+    "srq": "client",
+}
 INJECTS = {
     f"inject_{scenario}_{role}": (scenario, role == "server")
     for scenario, role in (

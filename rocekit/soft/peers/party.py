@@ -126,8 +126,15 @@ class Party:
         return wc
 
     def event(self, *types: str) -> CmEvent:
-        """Wait for the next CM event, which must be one of these."""
-        self.until(lambda: bool(self.events), f"CM event {' or '.join(types)}")
+        """Wait for the next CM event, which must be one of these; that a connection before has run out says
+        nothing.
+        """
+
+        def came() -> bool:
+            self.events = [event for event in self.events if event.type != "TIMEWAIT_EXIT"]
+            return bool(self.events)
+
+        self.until(came, f"CM event {' or '.join(types)}")
         event = self.events.pop(0)
         if event.type not in types:
             raise ScenarioError(f"CM event {event.type} (status {event.status}), not {' or '.join(types)}")

@@ -498,7 +498,8 @@ def secrets_of(source: Path, analysis: Analysis) -> Iterator[bytes]:
             _, kinds = network_layer(batch)
             for i in np.flatnonzero(kinds != 0).tolist():
                 frame = batch.frame(i)
-                yield from {mac for mac in (frame[:6], frame[6:12]) if mac[0] & 1 == 0 and any(mac)}
+                # Those of soft devices are mostly zeros, and stand anywhere by accident.
+                yield from {mac for mac in (frame[:6], frame[6:12]) if not mac[0] & 1 and len(set(mac)) > 3}
             for i in range(len(packets)):
                 payload = packets.payload(i)
                 if packets.dest_qpn[i] > 1:

@@ -21,7 +21,6 @@ destination. ``CM_REQ``, ``CM_REP``, … are the connection manager's messages, 
 from __future__ import annotations
 
 import ipaddress
-import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +29,23 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from rocekit import wire, wire_cm
-from rocekit.build import DST_MAC, SRC_MAC, build_frame, build_ip_cm, build_mad, gid, opcode_value
+from rocekit.build import build_frame, build_ip_cm, build_mad, gid, opcode_value
+from rocekit.craft_keys import (
+    BITS,
+    CM_DEFAULTS,
+    CM_HEADERS,
+    COMMON,
+    FIELD_DEFAULTS,
+    FIELDS,
+    IP_CM_PORT,
+    IPV6_ADDRESSES,
+    KEYS,
+    MAC_ADDRESS,
+    NETWORK,
+    PACKET,
+    TEXTS,
+    fields_of,
+)
 from rocekit.pace import Outgoing, Rate
 from rocekit.psn import MASK
 from rocekit.wire import FIRST, MIDDLE, Opcode
@@ -39,110 +54,6 @@ CM_PREFIX: Final = "CM_"
 _MAD_OPCODE: Final = "UD_SEND_ONLY"
 _ATOMIC_WRITE: Final = "ATOMIC_WRITE"
 _NEITHER: Final = frozenset({"CNP", "RESYNC"})
-
-#: Keys that are of the network below and of the frame, and their defaults.
-NETWORK: Final = MappingProxyType(
-    {
-        "src": "10.9.0.1",
-        "dst": "10.9.0.2",
-        "src_mac": SRC_MAC,
-        "dst_mac": DST_MAC,
-        "vlan": None,
-        "priority": 0,
-        "dscp": 0,
-        "ecn": 0,
-        "ttl": 64,
-        "identification": 0,
-        "fragment": 0x4000,
-        "flow_label": 0,
-        "sport": 0xC000,
-        "dport": wire.ROCE_UDP_PORT,
-        "roce_version": 2,
-    }
-)
-_IPV6: Final = MappingProxyType({"src": "fd00:9::1", "dst": "fd00:9::2"})
-_TEXTS: Final = frozenset({"src", "dst", "src_mac", "dst_mac"})
-#: Bits of what is a number there.
-_BITS: Final = MappingProxyType(
-    {
-        "vlan": 12,
-        "priority": 3,
-        "dscp": 6,
-        "ecn": 2,
-        "ttl": 8,
-        "identification": 16,
-        "fragment": 16,
-        "flow_label": 20,
-        "sport": 16,
-        "dport": 16,
-        "roce_version": 2,
-    }
-)
-_MAC: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", re.IGNORECASE)
-
-#: Keys of the packet as a whole: what each means.
-PACKET: Final = MappingProxyType(
-    {
-        "op": "opcode by name or number, or CM_REQ, CM_REP, …",
-        "payload": "so many bytes, text:…, or hex:…",
-        "icrc": "good, bad, or a number",
-        "mtu": "bytes in a packet that does not end its message",
-        "count": "so many of it",
-        "step": "by how much a field grows from one to the next",
-        "wait_us": "this long after the packet before",
-    }
-)
-
-#: Fields of the headers, the opcode aside, which is ``op``.
-FIELDS: Final = tuple(
-    dict.fromkeys(
-        f.name
-        for header in wire.HEADERS.values()
-        for f in header.fields
-        if not f.reserved and f.name != "opcode"
-    )
-)
-#: Fields of MADs and CM messages: what is bytes there takes ``text:…``, ``hex:…`` or an address.
-_CM_HEADERS: Final = (wire_cm.MAD, *wire_cm.CM_MESSAGES.values())
-CM_FIELDS: Final = tuple(
-    dict.fromkeys(f.name for header in _CM_HEADERS for f in header.fields if not f.reserved)
-)
-#: What may stand for all packets; the CM's fields may, too.
-COMMON: Final = (*PACKET, *NETWORK, *FIELDS)
-KEYS: Final = tuple(dict.fromkeys((*COMMON, *CM_FIELDS)))
-
-#: What a sender of each field would put there, where 0 would not do.
-_FIELD_DEFAULTS: Final = MappingProxyType(
-    {
-        "dest_qpn": 0x11,
-        "src_qpn": 0x12,
-        "qkey": 0x1111_1111,  # what the libibverbs examples take
-        "syndrome": wire.make_syndrome(wire.ACK),
-        "remote_va": 0x10000,
-        "rkey": 0x1234,
-        "swap_add": 1,
-        "placement_type": 1,
-    }
-)
-_CM_DEFAULTS: Final = MappingProxyType(
-    {
-        "local_comm_id": 1,
-        "remote_comm_id": 2,
-        "service_id": 0x0106_0000 | 18515,  # A11: TCP port space, perftest's port
-        "local_qpn": 0x11,
-        "responder_resources": 4,
-        "initiator_depth": 4,
-        "remote_cm_response_timeout": 20,
-        "local_cm_response_timeout": 20,
-        "retry_count": 7,
-        "rnr_retry_count": 7,
-        "max_cm_retries": 15,
-        "partition_key": 0xFFFF,
-        "primary_local_ack_timeout": 14,
-        "primary_hop_limit": 64,
-    }
-)
-_IP_CM_PORT: Final = 40_000
 
 
 class Wrong(ValueError):
@@ -185,7 +96,7 @@ def craft(
     """Make the packets of a description, one after the other.
 
     Args:
-        packets: one mapping a packet, with keys of :data:`KEYS`.
+        packets: one mapping a packet, with keys of :mod:`rocekit.craft_keys`.
         common: keys for all of them; ``psn`` is where each flow begins.
         count: how often the whole is made; PSNs run on.
         rate: how fast they follow each other; None: a microsecond apart.
@@ -240,7 +151,7 @@ class _Spec:
         }
         for key, other in (("src", "dst"), ("dst", "src")):
             if key not in given and ":" in self.network[other]:
-                self.network[key] = _IPV6[key]
+                self.network[key] = IPV6_ADDRESSES[key]
         self._icrc = given.get("icrc", "good")
         self._own_psn = "psn" in own
         self._psn = self._whole("psn", given.get("psn", 0))
@@ -290,11 +201,7 @@ class _Spec:
         headers = (wire.BTH, *(self._known.headers if self._known else ()))
         if self.cm:
             headers = (*headers, wire_cm.MAD, wire_cm.CM_MESSAGES[self.cm])
-        return tuple(
-            dict.fromkeys(
-                f.name for header in headers for f in header.fields if not f.reserved and f.name != "opcode"
-            )
-        )
+        return fields_of(headers)
 
     def _network(self, key: str, value: Any) -> Any:
         if key in ("src", "dst"):
@@ -302,8 +209,8 @@ class _Spec:
                 return str(ipaddress.ip_address(str(value)))
             except ValueError:
                 raise Wrong(f"{key} is an IP address, not {value!r}", self._place, key) from None
-        if key in _TEXTS:
-            if not _MAC.fullmatch(str(value)):
+        if key in TEXTS:
+            if not MAC_ADDRESS.fullmatch(str(value)):
                 raise Wrong(f"{key} is a MAC address, not {value!r}", self._place, key)
             return str(value)
         if key == "vlan" and value is None:
@@ -314,14 +221,14 @@ class _Spec:
 
     def _limited(self, key: str, value: Any) -> int:
         number = self._whole(key, value)
-        if number >> _BITS[key]:
-            raise Wrong(f"{key} takes values under {1 << _BITS[key]:,}, got {number}", self._place, key)
+        if number >> BITS[key]:
+            raise Wrong(f"{key} takes values under {1 << BITS[key]:,}, got {number}", self._place, key)
         if key == "roce_version" and number not in (1, 2):
             raise Wrong(f"roce_version is 1 or 2, not {number}", self._place, key)
         return number
 
     def _value(self, key: str, value: Any) -> int | bytes:
-        wide = next((f for h in _CM_HEADERS for f in h.fields if f.name == key and f.is_bytes), None)
+        wide = next((f for h in CM_HEADERS for f in h.fields if f.name == key and f.is_bytes), None)
         if self.cm and wide is not None:
             try:
                 return gid(str(value)) if key.endswith("gid") else self._bytes(key, value)
@@ -378,7 +285,7 @@ class _Spec:
 
     def build(self, number: int, flows: _Flows, following: Sequence[_Spec]) -> bytes:
         """The frame of the ``number``-th repetition."""
-        fields: dict[str, Any] = {k: v for k, v in _FIELD_DEFAULTS.items() if k in self._names}
+        fields: dict[str, Any] = {k: v for k, v in FIELD_DEFAULTS.items() if k in self._names}
         payload = self.payload
         if self.cm:
             fields |= {"dest_qpn": 1, "src_qpn": 1, "qkey": wire_cm.GSI_QKEY}
@@ -483,14 +390,14 @@ class _Spec:
 
     def _mad(self) -> bytes:
         names = wire_cm.CM_MESSAGES[self.cm].by_name
-        fields: dict[str, Any] = {k: v for k, v in _CM_DEFAULTS.items() if k in names}
+        fields: dict[str, Any] = {k: v for k, v in CM_DEFAULTS.items() if k in names}
         src, dst = self.network["src"], self.network["dst"]
         if self.cm == "REQ":
             fields |= {
                 "path_mtu_code": wire.PATH_MTU_CODES.get(self.mtu, 0),
                 "primary_local_port_gid": gid(src),
                 "primary_remote_port_gid": gid(dst),
-                "private_data": build_ip_cm(src, dst, _IP_CM_PORT),
+                "private_data": build_ip_cm(src, dst, IP_CM_PORT),
             }
         mine = self._mad_fields()
         fields |= {k: v for k, v in self._fields.items() if k in mine}

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rocekit.craft import COMMON, KEYS, Wrong
+from rocekit.craft import Wrong
+from rocekit.craft_keys import COMMON, KEYS
 from rocekit.errors import ScenarioError
 from rocekit.yaml_file import Value, parse_yaml, read_yaml
 

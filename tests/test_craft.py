@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 import rocekit
 from rocekit import cli, wire, wire_cm
 from rocekit.capture import open_capture
-from rocekit.craft import FIELDS, NETWORK, PACKET, Wrong, craft
+from rocekit.craft import Wrong, craft
 from rocekit.craft_file import parse_packets, read_packets
+from rocekit.craft_keys import FIELDS, NETWORK, PACKET
 from rocekit.decode import Decoder, Packets, Row
 from rocekit.errors import ScenarioError
 from rocekit.mad import find_mads
@@ -82,7 +83,7 @@ def test_tshark_reads_what_was_made_as_it_was_meant(tmp_path: Path, tshark: str)
 @given(st.data())
 def test_a_field_that_is_said_goes_as_it_is(data: st.DataObject) -> None:
     op = data.draw(st.sampled_from([o for o in wire.OPCODES.values() if o.value != wire.CNP_OPCODE]))
-    fields = [f for h in (wire.BTH, *op.headers) for f in h.fields if f.name in FIELDS]
+    fields = [f for h in (wire.BTH, *op.headers) for f in h.fields if f.name in FIELDS and not f.reserved]
     said = {
         f.name: data.draw(st.integers(0, (1 << f.bits) - 1), label=f.name)
         for f in fields
@@ -92,6 +93,15 @@ def test_a_field_that_is_said_goes_as_it_is(data: st.DataObject) -> None:
     (row,) = rows_of({"op": op.name, **said})
     assert {name: row[name] for name in said} == said
     assert row["icrc_state"] == "valid"
+
+
+def test_reserved_bits_of_the_bth_may_be_set() -> None:
+    plain, said = (
+        next(craft([{"op": "RC_SEND_ONLY", **more}])).frame for more in ({}, {"resv6": 0x3F, "resv7": 0x7F})
+    )
+    bth = 14 + 20 + 8
+    assert (plain[bth + 4], plain[bth + 8]) == (0, 0x80)
+    assert (said[bth + 4], said[bth + 8]) == (0x3F, 0xFF)
 
 
 @given(st.binary(max_size=1500))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -407,6 +408,10 @@ class Endpoint(ABC):
                     errno=errno.ETIMEDOUT,
                 )
             self.hear(min(SLICE_S if self._door is None else 0.01, deadline.left()))
+
+    def draw_psn(self) -> int:
+        """Where a QP that met its peer without a connection manager begins."""
+        return random.getrandbits(24)
 
     def queue_pair(self, options: QpOptions) -> Connection:
         """A QP in INIT that no connection manager knows; see :meth:`Connection.start`.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import random
 import socket
 from typing import TYPE_CHECKING, Final
 
@@ -48,13 +47,14 @@ class TcpTalk:
 
     def heard(self) -> tuple[bytes, bytes] | None:
         """The next message (letter, data) if it is there; ``bye`` when the peer hung up."""
-        with contextlib.suppress(BlockingIOError):
-            try:
-                more = self._socket.recv(4096)
-            except ConnectionError:
-                more = b""
-            self._heard += more
+        try:
+            more = self._socket.recv(4096)
             self._over = self._over or not more
+            self._heard += more
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._over = True
         if len(self._heard) >= 3:
             length = 3 + int.from_bytes(self._heard[1:3], "big")
             if len(self._heard) >= length:
@@ -101,7 +101,7 @@ class TcpTalk:
     def accept(self, connection: Connection, private_data: bytes, deadline: Deadline) -> None:
         """The server's part: its QP is ready before the client hears of it."""
         assert connection.peer is not None
-        psn = random.getrandbits(24)
+        psn = connection.endpoint.draw_psn()
         connection.start(connection.peer, psn, min(connection.peer_mtu, connection.usual_mtu))
         self._tell(connection, private_data, psn)
         letter, _ = self.await_message(connection.endpoint, deadline)
@@ -122,7 +122,7 @@ class TcpTalk:
                 connection.disconnected = self.await_message(connection.endpoint, deadline)[0] == _BYE
 
     def _tell(self, connection: Connection, private_data: bytes, psn: int | None = None) -> int:
-        first = random.getrandbits(24) if psn is None else psn
+        first = connection.endpoint.draw_psn() if psn is None else psn
         shown = connection.shown
         place = Place(
             connection.qpn,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.errors import VerbsError
 from rocekit.wire import WC_STATUSES
 from rocekit.work import Completion
 
@@ -55,6 +56,8 @@ class Completions:
         endpoint.release(self.cq.close)
         self.extended: Any = None
         if timestamps:
+            if self._channel is not None:
+                raise VerbsError("pyverbs cannot sleep on an extended CQ: timestamps need --cq poll")
             wanted = cq.CqInitAttrEx(
                 cqe=entries,
                 wc_flags=enums.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,

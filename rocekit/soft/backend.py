@@ -103,6 +103,7 @@ class SoftEndpoint(Endpoint):
             elif wire is not None:
                 self.shell = MemoryShell(self.soft, wire)
             self.has_windows = True
+            self._psns = self.soft.stream("psn")
             self.max_reads = self.soft.limits.max_qp_rd_atom
             self.pd = self.soft.alloc_pd()
             self.cq = self.send_cq = self.soft.create_cq(options.completions)
@@ -227,6 +228,9 @@ class SoftEndpoint(Endpoint):
             if event.type != step:
                 raise cm_error(event)
         return SoftConnection(self, cm_id, options)
+
+    def draw_psn(self) -> int:
+        return self._psns.bits(24)
 
     def queue_pair(self, options: QpOptions) -> Connection:
         self.soft.role = self.soft.role or ("client" if self._door is None else "server")

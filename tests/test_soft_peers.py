@@ -60,3 +60,29 @@ def test_a_transport_that_cannot_do_it_is_said_in_one_line(forks: Forks) -> None
     run = forks.start("inject", "read_bw", "--backend", "soft", "-c", "UC", stdout=PIPE, stderr=PIPE)
     assert run.communicate(60) == ("", "rocekit: error: UC has no read_bw: send_bw, write_bw\n")
     assert run.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("rping",), "nobody asked to connect within 0.2 s (--timeout)"),
+        (("send_bw", BY_TCP), "no client within 0.2 s (--timeout)"),
+        (("rping", "127.0.0.1"), "rejected the connection: invalid service ID (nobody listens on it)"),
+        (("rping", "127.0.0.99"), "the connection was not established within 0.2 s"),
+        (("rping", "no.such.host.invalid"), "no way to no.such.host.invalid"),
+    ],
+)
+def test_who_is_not_there_is_said_in_one_line(forks: Forks, words: tuple[str, ...], said: str) -> None:
+    other = forks.start("inject", "rping", "--backend", "soft", "--port", "9999", stderr=PIPE)
+    assert other.stderr is not None
+    other.stderr.readline()  # a device to be rejected by: it listens, but elsewhere
+    try:
+        run = forks.start("inject", *words, "--backend", "soft", "--timeout", "0.2", stdout=PIPE, stderr=PIPE)
+        out, error = run.communicate(60)
+        (line,) = [text for text in error.splitlines() if not text.startswith("listening")]
+        assert line.startswith("rocekit: error: ")
+        assert said in line
+        assert (run.returncode, out) == (1, "")
+    finally:
+        other.kill()
+        other.wait()

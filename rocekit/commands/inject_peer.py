@@ -25,7 +25,9 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
         RocekitError: the other side does not do its part, or its data is wrong.
     """
     from rocekit import guard
+    from rocekit.devices import source_address
     from rocekit.soft.fault_file import fault_from_words, read_faults
+    from rocekit.soft.peers import perftest
     from rocekit.soft.peers.party import Party
 
     for name, option in _NOT_THESE.items():
@@ -34,8 +36,11 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
     faults = [fault_from_words(words) for words in given["fault"]]
     if given["faults"] is not None:
         faults += read_faults(given["faults"])
-    if host is not None and given["device"] is not None:
-        guard.check([host], given["allow_remote"])
+    target = None
+    if host is not None:
+        _, target = source_address(host, port or perftest.PORT)
+        if given["device"] is not None:
+            guard.check([target], given["allow_remote"])
     role = "server" if host is None else "client"
     with Party(
         given["device"],
@@ -49,7 +54,7 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
         rounds = run(
             party,
             program,
-            host,
+            target,
             port=port,
             count=given["iters"] or 10,
             size=given["size"] or 4096,
@@ -58,10 +63,10 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
             transport=given["transport"],
         )
         counters = {name: n for name, n in party.device.counters.as_dict().items() if n}
-        told = {"program": program, "role": role, "ip": party.ip, "peer_ip": host, "rounds": rounds}
+        told = {"program": program, "role": role, "ip": party.ip, "peer_ip": target, "rounds": rounds}
         if output == "json":
             print_json({"schema": "rocekit/1", **told, "counters": counters})
             return
-        towards = f" → {host}" if host else ""
+        towards = f" → {target}" if target else ""
         click.echo(f"{program} {role}: {party.ip}{towards}, {rounds} rounds")
         click.echo("  ".join(f"{name} {n:,}" for name, n in counters.items()))

@@ -12,6 +12,7 @@ from typing import Any
 from rocekit.endpoint import Deadline
 from rocekit.errors import ScenarioError, VerbsError
 from rocekit.pcapng_write import PcapngWriter
+from rocekit.soft.backend_qp import cm_error
 from rocekit.soft.cm_id import CmEvent, CmId
 from rocekit.soft.device import Device
 from rocekit.soft.faults import Fault
@@ -24,6 +25,12 @@ from rocekit.soft.work import WC, RecvWR, SendWR, Sge
 
 RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC")
 _IDLE_S = 0.002
+_MISSED = {
+    "CONNECT_REQUEST": "nobody asked to connect",
+    "ESTABLISHED": "the connection was not established",
+    "DISCONNECTED": "the other side did not disconnect",
+}
+_REFUSALS = frozenset({"REJECTED", "UNREACHABLE", "ADDR_ERROR", "ROUTE_ERROR", "CONNECT_ERROR"})
 
 
 class Party:
@@ -106,8 +113,11 @@ class Party:
             self.completions.append(wc)
         self.events += self.device.cm.events()
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
+    def until(self, condition: Callable[[], bool], missed: str) -> None:
         """Work until the condition holds.
+
+        Args:
+            missed: what is to be said if it does not: ``no answer``.
 
         Raises:
             ScenarioError: a request failed, or nothing of the kind happened in time.
@@ -116,11 +126,11 @@ class Party:
         while not condition():
             self.turn()
             if deadline.passed() and not condition():
-                raise ScenarioError(f"{what}: not within {self.timeout_s:g} s")
+                raise ScenarioError(f"{missed} within {self.timeout_s:g} s (--timeout)")
 
     def done(self, wr_id: int) -> WC:
         """Wait for the completion of a request."""
-        self.until(lambda: any(wc.wr_id == wr_id for wc in self.completions), f"completion of WR {wr_id}")
+        self.until(lambda: any(wc.wr_id == wr_id for wc in self.completions), f"no completion of WR {wr_id}")
         wc = next(wc for wc in self.completions if wc.wr_id == wr_id)
         self.completions.remove(wc)
         return wc
@@ -134,8 +144,10 @@ class Party:
             self.events = [event for event in self.events if event.type != "TIMEWAIT_EXIT"]
             return bool(self.events)
 
-        self.until(came, f"CM event {' or '.join(types)}")
+        self.until(came, _MISSED.get(types[0], f"no CM event {' or '.join(types)}"))
         event = self.events.pop(0)
+        if event.type in _REFUSALS and event.type not in types:
+            raise cm_error(event)
         if event.type not in types:
             raise ScenarioError(f"CM event {event.type} (status {event.status}), not {' or '.join(types)}")
         return event
@@ -178,7 +190,7 @@ class Party:
                 try:
                     connection, _ = server.accept()
                 except TimeoutError:
-                    raise ScenarioError(f"no client within {self.timeout_s:g} s") from None
+                    raise ScenarioError(f"no client within {self.timeout_s:g} s (--timeout)") from None
         else:
             deadline = Deadline(self.timeout_s)
             while True:

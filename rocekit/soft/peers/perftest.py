@@ -192,7 +192,7 @@ def _serve_by_cm(party: Party, test: str, port: int, transport: str) -> int:
     ids: list[CmId] = []
     told = 0
     while True:
-        party.until(lambda: bool(party.events or party.completions), "the client's next word")
+        party.until(lambda: bool(party.events or party.completions), "no word of the client")
         while party.events:
             event = party.events.pop(0)
             if event.type == "CONNECT_REQUEST":
@@ -292,7 +292,7 @@ class _Work:
             while posted < self.count and posted - done < _TX_DEPTH:
                 party.post(self.qp, self._request(posted, peer))
                 posted += 1
-            party.until(lambda: bool(self._mine()), f"completion {done} of {self.count}")
+            party.until(lambda: bool(self._mine()), f"no completion {done} of {self.count}")
             for wc in self._mine():
                 party.completions.remove(wc)
                 done += 1

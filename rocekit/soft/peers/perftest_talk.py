@@ -159,7 +159,7 @@ class QpTalk:
             heard.extend(self.said())
             return bool(heard)
 
-        self._party.until(came, "perftest's answer")
+        self._party.until(came, "no answer of perftest")
         if [len(said) for said in heard] != [length]:
             raise ScenarioError(f"perftest said {heard!r}, not {length} bytes")
         return heard[0]

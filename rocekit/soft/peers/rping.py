@@ -87,7 +87,7 @@ def serve(party: Party, *, port: int = PORT) -> int:
             side.work("RDMA_WRITE", data.addr, size, data.lkey, address, rkey)
             side.say(0, 0, 0)
             rounds += 1
-            party.until(lambda: bool(party.events) or bool(party.completions), "the next round")
+            party.until(lambda: bool(party.events) or bool(party.completions), "no next round")
     finally:
         party.ending = True
         if any(event.type == "DISCONNECTED" for event in party.events):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import socket
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -390,25 +391,25 @@ def loopback(root: None) -> Iterator[socket.socket]:
 
 
 def received(tap: socket.socket, sport: int, count: int) -> list[bytes]:
-    """The next frames from a source port that only this test uses; loopback shows each going and coming."""
+    """The next frames from a port that no kernel hands out; loopback shows each going and coming."""
     found: list[bytes] = []
     while len(found) < count:
         frame, address = tap.recvfrom(1 << 16)
-        if frame[34:36] == sport.to_bytes(2, "big") and address[2] == 0:  # PACKET_HOST: it came
+        if frame[34:38] == struct.pack("!HH", sport, 4791) and address[2] == 0:  # PACKET_HOST: it came
             found.append(frame)
     return found
 
 
 def test_what_is_sent_arrives(loopback: socket.socket) -> None:
     done = run(
-        "craft", "--op", "RC_SEND_ONLY", "--psn", 7, "--count", 3, "--send", "lo", "--set", "sport=51234"
+        "craft", "--op", "RC_SEND_ONLY", "--psn", 7, "--count", 3, "--send", "lo", "--set", "sport=61234"
     )
-    frames = received(loopback, 51234, 3)
+    frames = received(loopback, 61234, 3)
     want = [
         made.frame
         for made in craft(
             [{"op": "RC_SEND_ONLY", "psn": 7, "count": 3}],
-            {"src": "127.0.0.1", "dst": "127.0.0.1", "sport": 51234}
+            {"src": "127.0.0.1", "dst": "127.0.0.1", "sport": 61234}
             | {"src_mac": "00:00:00:00:00:00", "dst_mac": "00:00:00:00:00:00"},
         )
     ]

@@ -6,7 +6,7 @@ import json
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import rocekit
 from rocekit import cli, inject_group
+from rocekit.endpoint import EndpointOptions
 from rocekit.errors import ScenarioError
 from rocekit.inject_group import GroupOutcome, soft_group
 from rocekit.scenarios import GROUPS
@@ -229,6 +230,32 @@ def test_both_are_listed_and_explained() -> None:
         told = command(name, "--help").stdout
         assert "IBV_WR_RDMA_WRITE_WITH_IMM" in told
         assert "ibv_modify_qp" in told
+
+
+@pytest.fixture
+def three_devices(monkeypatch: pytest.MonkeyPatch) -> list[list[str | None]]:
+    """A machine with three devices; gives those that each run would take."""
+    taken: list[list[str | None]] = []
+
+    def verbs_group(plan: GroupPlan, devices: Sequence[EndpointOptions], **_: Any) -> GroupOutcome:
+        taken.append([at.device for at in devices])
+        return soft_group(plan, seed=1)
+
+    found = [SimpleNamespace(name=f"rxe{i}") for i in range(3)]
+    monkeypatch.setattr("rocekit.devices.devices", lambda: found)
+    monkeypatch.setattr(inject_group, "verbs_group", verbs_group)
+    return taken
+
+
+def test_every_host_has_a_device_of_its_own(three_devices: list[list[str | None]]) -> None:
+    command("mesh", "-n", 1)
+    command("mesh", "-n", 1, "--hosts", 2)
+    command("ring", "-n", 1, "-d", "rxe2,rxe0,rxe1")
+    assert three_devices == [["rxe0", "rxe1", "rxe2"], ["rxe0", "rxe1"], ["rxe2", "rxe0", "rxe1"]]
+    said = command("mesh", "--hosts", 4, status=1).stderr
+    assert (
+        "mesh of 4 hosts needs as many devices; there is rxe0, rxe1, rxe2: --backend soft needs none" in said
+    )
 
 
 @pytest.mark.parametrize(

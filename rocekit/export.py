@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -79,9 +80,30 @@ def write_table(table: pl.DataFrame, out: Path | BinaryIO, kind: str) -> None:
     """Write a table as one of ``FORMATS``. In CSV, which has none, a list is JSON text.
 
     Raises:
-        OSError: it cannot be written.
+        RocekitError: it cannot be written.
+        BrokenPipeError: whoever read it is gone.
     """
     pl = need_polars()
+    name = out if isinstance(out, Path) else "standard output"
+    try:
+        if isinstance(out, Path):
+            _write(pl, table, out, kind)
+        else:
+            # polars would say in words of its own that a pipe's reader is gone.
+            whole = BytesIO()
+            _write(pl, table, whole, kind)
+            out.write(whole.getbuffer())
+            out.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RocekitError(f"{name}: cannot be written: {error.strerror or error}") from None
+    except pl.exceptions.PolarsError as error:
+        # What a full disk did is told by some formats in words of their own.
+        raise RocekitError(f"{name}: cannot be written; is the disk full? ({error})") from None
+
+
+def _write(pl: Any, table: pl.DataFrame, out: Path | BinaryIO, kind: str) -> None:
     if kind == "parquet":
         table.write_parquet(out)
     elif kind == "arrow":

@@ -207,6 +207,18 @@ def test_wrong_use_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     assert message == "export needs polars: pip install 'rocekit[export]'"
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_full_disk_is_said_in_one_line(kind: str, tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    source = Story(LOSS).write(tmp_path / "x.pcapng")
+    (tmp_path / "t").mkdir()
+    path = tmp_path / "t" / f"transfers{FORMATS[kind]}"
+    path.symlink_to("/dev/full")
+    message = error(run(source, "--to", kind, "--table", "transfers", "-o", tmp_path / "t"))
+    assert message.startswith(f"{path}: cannot be written")
+
+
 def _empty(folder: Path) -> Path:
     path = folder / "empty.pcapng"
     PcapngWriter(path).close()

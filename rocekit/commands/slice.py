@@ -26,7 +26,12 @@ _NUMBER = click.IntRange(min=0)
     help="This transfer, what made it repeat, and what answered it.",
 )
 @click.option(
-    "--finding", "findings", multiple=True, metavar="RULE", help="The connections that this finding tells of."
+    "--finding",
+    "findings",
+    multiple=True,
+    metavar="RULE",
+    shell_complete=lambda ctx, param, text: _rules(text),
+    help="The connections that this finding tells of.",
 )
 @click.option(
     "--from", "begin", metavar="TIME", help="From this time on: seconds of the capture, 250ms, or UTC."
@@ -104,3 +109,9 @@ def command(
     if done.journal is not None:
         click.echo(f"{done.journal}: {plural(done.events, 'event')}", err=to_stdout)
     fail_on_damage(analysis)
+
+
+def _rules(beginning: str) -> list[str]:
+    from rocekit.commands.rules import names
+
+    return names(beginning)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rocekit import wire
 from rocekit.explain import explain, operation_name
 from rocekit.report.happenings import happenings, journal_times, timeout_words
+from rocekit.report.text import place_lines
 from rocekit.report.units import moment
 from rocekit.topology import topology
 from rocekit.transfers import FRAME_BITS, frame_name
@@ -52,6 +53,7 @@ def document(analysis: Analysis, lanes: Lanes) -> tuple[Meta, Columns]:
             **{k: v for k, v in capture.items() if k not in ("first_ns", "last_ns")},
             "began": None if analysis.capture.first_ns is None else moment(analysis.capture.first_ns),
             "duration_ns": (analysis.capture.last_ns or 0) - origin,
+            "places": [line.strip() for line in place_lines(analysis)],
         },
         "opcodes": {str(v): wire.OPCODES[v].name for v in np.unique(shown.opcode).tolist()},
         "syndromes": {str(v): wire.syndrome_name(v) for v in np.unique(shown.syndrome).tolist()},

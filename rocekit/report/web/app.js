@@ -26,6 +26,7 @@ class Page {
     const m = this.model, files = m.capture.files.map((f) => f.split("/").pop()).join(", ");
     byId("files").textContent = files;
     byId("when").textContent = (m.capture.began ? `${m.capture.began}, ${duration(m.capture.duration_ns)}` : "an empty capture") + (m.journal ? ", with a journal" : "");
+    byId("places").replaceChildren(...m.capture.places.slice(0, 6).map((line) => element("span", {}, line, element("br"))));
     const errors = m.findings.filter((f) => f.severity === "error").length, warnings = m.findings.filter((f) => f.severity === "warning").length;
     const lost = m.findings.reduce((sum, f) => sum + (f.cost.added_ns ?? 0), 0);
     const sum = (name) => m.connections.reduce((total, c) => total + c[name], 0);
@@ -55,6 +56,7 @@ class Page {
     // The gravest first, and of these the dearest.
     const rank = { error: 0, warning: 1, info: 2 }, cost = (f) => f.cost.added_ns ?? 0;
     const order = found.map((_, k) => k).sort((a, b) => rank[found[a].severity] - rank[found[b].severity] || cost(found[b]) - cost(found[a]) || a - b);
+    this.dearest = order;
     const first = order.length > 14 ? 10 : order.length, make = (k) => this.finding(found[k], k);
     list.replaceChildren(...order.slice(0, first).map(make));
     if (order.length > first) {
@@ -246,7 +248,7 @@ class Page {
   begin() {
     const m = this.model, c = m.columns;
     if (!m.connections.length) return;
-    const found = m.findings.find((f) => f.place);
+    const found = (this.dearest ?? []).map((k) => m.findings[k]).find((f) => f.place);
     if (found) this.openLane(found.place.lane);
     else this.openLane(this.bestLane(m.connections.reduce((best, x) => x.packets > m.connections[best].packets ? x.id : best, 0)));
     const own = m.transfers(this.timeline.lane);

@@ -22,21 +22,27 @@ from rocekit.errors import RocekitError
 from rocekit.inject import make_endpoint
 from rocekit.inject_group import verbs_group
 from rocekit.lab.jobs import TCPDUMP
-from rocekit.lab.net import BRIDGE, ends
+from rocekit.lab.net import BRIDGE, A, ends, set_netem
 from rocekit.places import Place
 from rocekit.scenarios.group import GroupPlan
 
 OUT = Path(os.environ.get("ROCEKIT_LAB_OUT", "."))
 WORK = Path("/tmp/group-inside")  # the output folder is slow
 HOSTS = 3
-PLANS = {name: GroupPlan(name, HOSTS, 3000, 2) for name in ("mesh", "ring")}
+RUNS: dict[str, tuple[GroupPlan, str | None]] = {
+    "mesh": (GroupPlan("mesh", HOSTS, 3000, 2), None),
+    "ring": (GroupPlan("ring", HOSTS, 3000, 2), None),
+    "mesh-loss": (GroupPlan("mesh", HOSTS, 20_000, 2), "loss 10%"),
+    "ring-loss": (GroupPlan("ring", HOSTS, 10_000, 2), "loss 10%"),
+}
+"""By name: the plan, and what befalls packets that the first device sends."""
 
 
-def run(plan: GroupPlan) -> dict[str, Any]:
-    """A scenario, captured on the bridge, where everything passes once."""
-    pcap, journal, log = (WORK / f"{plan.scenario}{end}" for end in (".pcap", ".journal.jsonl", ".txt"))
+def run(name: str, plan: GroupPlan, netem: str | None) -> dict[str, Any]:
+    """A scenario, captured on the bridge, where everything passes once that was not lost before."""
+    pcap, journal, log = (WORK / f"{name}{end}" for end in (".pcap", ".journal.jsonl", ".txt"))
+    set_netem(A, netem)
     with log.open("w") as words:
-        # Every frame goes into a port and out of another; one direction is all of them once.
         dump = subprocess.Popen([*_tcpdump(), "-w", pcap, "udp port 4791"], stderr=words)
         limit = time.monotonic() + 40
         while "listening" not in log.read_text() and time.monotonic() < limit:
@@ -44,14 +50,16 @@ def run(plan: GroupPlan) -> dict[str, Any]:
     fact: dict[str, Any] = {}
     devices = [EndpointOptions(device=end.device) for end in ends(HOSTS)]
     try:
-        # On a slow emulated machine nothing may take for lost what is only late.
-        outcome = verbs_group(plan, devices, options=QpOptions(timeout=18), timeout_s=60, journal=journal)
+        # On a slow emulated machine nothing may be taken for lost that is only late, where nothing is.
+        options = QpOptions(timeout=16 if netem else 18)
+        outcome = verbs_group(plan, devices, options=options, timeout_s=60, journal=journal)
         fact["outcome"], fact["text"] = outcome.to_dict(), text(outcome)
     except RocekitError as error:
         fact["error"] = str(error)
     time.sleep(1.0)
     dump.send_signal(signal.SIGINT)
     dump.wait(20)
+    set_netem(A, None)
     fact["tcpdump"] = log.read_text()
     for path in (pcap, journal):
         shutil.copy(path, OUT)
@@ -116,8 +124,8 @@ def main() -> int:
     WORK.mkdir()
     facts: dict[str, Any] = {}
     try:
-        for name, plan in PLANS.items():
-            facts[name] = run(plan)
+        for name, (plan, netem) in RUNS.items():
+            facts[name] = run(name, plan, netem)
         facts["crafted"] = crafted()
     finally:
         (OUT / "facts.json").write_text(json.dumps(facts, indent=1))

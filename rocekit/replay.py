@@ -34,7 +34,7 @@ class Extent:
     """What there is to replay.
 
     Attributes:
-        packets, bytes: of the frames; last_ns: when the last goes, after the first.
+        packets, bytes: of the frames; last_ns: when the last goes, after the first, about.
         left_out: how many frames are not replayed, by why.
         sources, destinations: addresses as captured.
         first_ns: the first frame's time, since the epoch.
@@ -129,7 +129,8 @@ class Replay:
             extent.sources |= {packets.addresses[i] for i in set(packets.src.tolist())}
             extent.destinations |= {packets.addresses[i] for i in set(packets.dst.tolist())}
         if self._rate is not None:
-            extent.last_ns = 0 if self._rate.bits else (extent.packets - 1) * self._rate.gap_ns(0)
+            mean = extent.bytes // max(1, extent.packets)
+            extent.last_ns = max(0, extent.packets - 1) * self._rate.gap_ns(mean)
         else:
             extent.last_ns = round(extent.last_ns / self._speed) if self._speed else 0
         return extent

@@ -100,7 +100,7 @@ def command(
     """
     import time
 
-    from rocekit.craft import Wrong, craft, how_many
+    from rocekit.craft import Wrong, craft, destinations, how_many
     from rocekit.craft_file import read_packets
     from rocekit.errors import ScenarioError
 
@@ -126,7 +126,7 @@ def command(
         if out is not None:
             write_frames(made, out, time.time_ns())
         else:
-            show_frames(made, how_many(packets, common) * count)
+            show_frames(made, how_many(packets, common) * count, destinations(packets, common))
     except Wrong as wrong:
         raise (ScenarioError(str(wrong)) if description is None else description.error(wrong)) from None
 

@@ -47,8 +47,13 @@ def remote_option(command: F) -> F:
     )(command)
 
 
-def show_frames(frames: Iterator[Outgoing], total: int) -> None:
-    """What would be sent, and where: the first frames as lines, then how many there are."""
+def show_frames(frames: Iterator[Outgoing], total: int, there: Iterable[str], note: str = "") -> None:
+    """What would be sent, and where: the first frames as lines, then how many there are.
+
+    Args:
+        there: every address that they go to.
+        note: what stands behind their number.
+    """
     import io
     from itertools import islice
 
@@ -71,11 +76,9 @@ def show_frames(frames: Iterator[Outgoing], total: int) -> None:
             lines += printer.lines(decoder.decode(batch), 0)
     if total > len(shown):
         lines.append(f"… and {total - len(shown):,} more")
-    there = ", ".join(dict.fromkeys(one.dst for one in shown))
     click.echo("\n".join(lines))
-    click.echo(
-        f"{plural(total, 'packet')} to {there}, not sent: --send IFACE sends, -w FILE writes.", err=True
-    )
+    told = f"{plural(total, 'packet')}{note} to {', '.join(there)}"
+    click.echo(f"{told}, not sent: --send IFACE sends, -w FILE writes.", err=True)
 
 
 def write_frames(frames: Iterable[Outgoing], out: Path, start_ns: int) -> None:

@@ -118,6 +118,7 @@ def command(
     """
     from rocekit.errors import CaptureError
     from rocekit.replay import Replay
+    from rocekit.report.units import duration, size
 
     if out is not None and interface is not None:
         raise click.UsageError("either -w or --send")
@@ -135,7 +136,9 @@ def command(
     elif out is not None:
         write_frames(replay.frames(), out, extent.first_ns)
     else:
-        show_frames(replay.frames(), extent.packets)
+        took = f" in {duration(extent.last_ns)}" if extent.last_ns else ""
+        note = f", {size(extent.bytes)}{took},"
+        show_frames(replay.frames(), extent.packets, replay.destinations, note)
     if extent.damage:
         raise CaptureError(f"{extent.damage[0]}; what could be read was taken", file=file)
 

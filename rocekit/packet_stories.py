@@ -210,6 +210,7 @@ class _Builder:
             self.role[(self.role == ACK) & (packets.syndrome >> 5 & 3 == kind)] = role
         self.is_read = _IS_READ[packets.opcode] & (self.role == REQUEST)
         self.space = np.full(n, -1, np.int64)
+        self._by_space = np.empty(0, np.int64)  # rows, those of a PSN space together and in order
 
     def build(self) -> PacketStories:
         self._place()
@@ -301,7 +302,7 @@ class _Builder:
             return
         asker = np.where(self.role[rows] == REQUEST, self.sender[rows], 1 - self.sender[rows])
         self.space[rows] = self.connection[rows].astype(np.int64) * 2 + asker
-        rows = rows[np.argsort(self.space[rows], kind="stable")]
+        rows = self._by_space = rows[np.argsort(self.space[rows], kind="stable")]
         raw, space = self.packets.psn[rows], self.space[rows]
         begins = starts(space)
         step = np.zeros(len(rows), np.int64)
@@ -381,11 +382,15 @@ class _Builder:
         if not rows.any():
             return
         self.psn[rows] = self.packets.psn[rows]
-        for t in self.analysis.transfers:
-            if t.connection.transport == "UD":
-                frames = [t.first_frame, *(e.frame for e in t.events)]
-                at = self.finder.rows(np.array(frames, np.int64))
-                self.transfer[at[at >= 0]] = t.id
+        frames = [
+            (frame, t.id)
+            for t in self.analysis.transfers
+            if t.connection.transport == "UD"
+            for frame in (t.first_frame, *(e.frame for e in t.events))
+        ]
+        told = np.array(frames, np.int64).reshape(-1, 2)
+        at = self.finder.rows(told[:, 0])
+        self.transfer[at[at >= 0]] = told[at >= 0, 1]
 
     # ------------------------------------------------------------------ events, rounds, causes
 
@@ -404,7 +409,7 @@ class _Builder:
             return
         row = self.finder.rows(np.array([e.frame for e in self.events], np.int64))
         last = self.finder.rows(np.array([e.last_frame or e.frame for e in self.events], np.int64))
-        order: dict[int, Ints] = {}
+        spaces_in_order = self.space[self._by_space]
         for i, (event, at, end) in enumerate(zip(self.events, row.tolist(), last.tolist(), strict=True)):
             if at < 0:
                 continue
@@ -414,13 +419,11 @@ class _Builder:
                 self.event[at] = i
                 self.duplicate[at] |= event.kind == "duplicate"
                 if event.count > 1 and end > at:
-                    self._spread(i, event, spaces[i], at, end, order)
+                    low, high = np.searchsorted(spaces_in_order, (spaces[i], spaces[i] + 1))
+                    self._spread(i, event, self._by_space[low:high], at, end)
 
-    def _spread(self, i: int, event: Event, space: int, at: int, end: int, order: dict[int, Ints]) -> None:
-        """An event of several packets, from row ``at`` to row ``end`` of its PSN space."""
-        mine = order.get(space)
-        if mine is None:
-            mine = order[space] = np.flatnonzero(self.space == space)
+    def _spread(self, i: int, event: Event, mine: Ints, at: int, end: int) -> None:
+        """An event of several packets, from row ``at`` to row ``end`` of its PSN space's rows."""
         rows = mine[np.searchsorted(mine, at) : np.searchsorted(mine, end, "right")]
         role = RESPONSE if event.kind == "response_repeat" else REQUEST
         psn = self.psn[rows]

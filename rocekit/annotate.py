@@ -11,15 +11,18 @@ import numpy as np
 
 from rocekit.capture import open_capture
 from rocekit.errors import CaptureError
+from rocekit.handshake import LONGEST_OFFER, parse_offer
 from rocekit.outputs import check_output
 from rocekit.packet_stories import packet_stories
 from rocekit.packet_words import describe
 from rocekit.pcapng_write import PcapngWriter
+from rocekit.report.units import qpn
 from rocekit.transfers import FRAME_MASK
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
     from rocekit.findings import Finding
+    from rocekit.frames import FrameBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Annotated:
     """What was written.
 
     Attributes:
-        frames: all of them; described: those whose packets have a story.
+        frames: all of them; described: those that are part of a story.
         findings: frames that a finding names.
         left_out: frames of link types that cannot be read, and so not be written again.
     """
@@ -66,9 +69,9 @@ def annotate(analysis: Analysis, out: str | Path) -> Annotated:
             own = reader.comments
             comments: list[list[str]] = []
             is_packet = np.isin(batch.number, numbers).tolist()
-            for number, known in zip(batch.number.tolist(), is_packet, strict=True):
+            for i, (number, known) in enumerate(zip(batch.number.tolist(), is_packet, strict=True)):
                 texts = list(own.get(number, ()))
-                story = next(words) if known else ""
+                story = next(words) if known else _exchange(batch, i)
                 if story:
                     described += 1
                     texts.append(story)
@@ -88,6 +91,12 @@ def _findings(analysis: Analysis) -> tuple[dict[int, list[Finding]], list[Findin
         for frame in finding.frames:
             by_frame[frame & FRAME_MASK].append(finding)
     return dict(by_frame), [finding for finding in analysis.findings if not finding.frames]
+
+
+def _exchange(batch: FrameBatch, i: int) -> str:
+    """What a frame that is no RoCE packet says of a QP: the exchange of perftest and its like."""
+    offer = parse_offer(batch.frame(i)) if batch.caplen[i] <= LONGEST_OFFER else None
+    return "" if offer is None else f"{offer.ip} names its {qpn(offer.qpn)}, which begins at PSN {offer.psn}"
 
 
 def _words(finding: Finding) -> str:

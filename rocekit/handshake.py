@@ -28,7 +28,7 @@ PERFTEST: Final = re.compile(
 )
 #: Frames that can hold such a message: no shorter than the shorter one, no longer than both with all headers.
 _SHORTEST: Final = 54 + 52
-_LONGEST: Final = 400
+LONGEST_OFFER: Final = 400
 _TCP: Final = 6
 
 
@@ -87,7 +87,7 @@ class Handshakes:
             others: which frames of the batch are not RoCE.
         """
         lengths = batch.caplen[others]
-        for i in others[(lengths >= _SHORTEST) & (lengths <= _LONGEST)].tolist():
+        for i in others[(lengths >= _SHORTEST) & (lengths <= LONGEST_OFFER)].tolist():
             at = int(batch.offset[i])
             frame = batch.buffer[at : at + int(batch.caplen[i])].tobytes()
             offer = parse_offer(frame)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from rocekit.analysis import CAPTURE_SUFFIXES, JOURNAL_SUFFIX
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder, Packets
 from rocekit.errors import CaptureError, RocekitError
-from rocekit.handshake import parse_offer
+from rocekit.handshake import LONGEST_OFFER, parse_offer
 from rocekit.journal import JournalWriter
 from rocekit.outputs import check_output
 from rocekit.packet_stories import CM, IGNORED, PacketStories, packet_stories
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
-
-_LONGEST_OFFER: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +295,7 @@ def _offers(
 ) -> list[int]:
     """The frames in which programs tell each other the QPs of the chosen connections."""
     found = []
-    for i in others[batch.caplen[others] <= _LONGEST_OFFER].tolist():
+    for i in others[batch.caplen[others] <= LONGEST_OFFER].tolist():
         offer = parse_offer(batch.frame(i))
         if offer is not None and (every or (offer.ip, offer.qpn) in ends):
             found.append(i)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from story import Story
+from test_redact import tcp_frame
 
 import rocekit
 from rocekit import cli
@@ -84,6 +85,14 @@ def test_frames_times_and_the_comments_it_had_are_kept(tshark: str, tmp_path: Pa
     assert said[1][0] == "seen at night"
     assert said[1][1].startswith("transfer 0, PSN 5")
     assert said[2] == []
+
+
+def test_the_exchange_of_qp_numbers_is_told_as_well(tshark: str, tmp_path: Path) -> None:
+    text = b"0000:000011:000005:00000000000000000000ffff0a000001\0"
+    source = Story().frame(tcp_frame(text)).lines("a RC_SEND_ONLY 5 64").write(tmp_path / "x.pcapng")
+    assert run(source, tmp_path / "out.pcapng").exit_code == 0
+    said = comments(tshark, tmp_path / "out.pcapng")
+    assert said[1] == ["10.0.0.1 names its QP 0x11, which begins at PSN 5"]
 
 
 def test_findings_of_no_frame_stand_on_the_capture_and_drops_are_told_on(tmp_path: Path) -> None:

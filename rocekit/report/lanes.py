@@ -401,8 +401,11 @@ def _outstanding_bytes(key: Ints, span: Ints, new: Any, weight: Ints, acked: Int
     asked = np.cumsum(np.where(new, weight, 0))
     if not len(rows):
         return np.zeros(len(key), np.int64)
-    below = np.searchsorted(key[rows], acked)
+    # What is acknowledged stays the same for many packets: once for each such run.
+    runs = starts(acked)
+    told = acked[runs]
+    below = np.searchsorted(key[rows], told)
     last = rows[np.maximum(below - 1, 0)]
-    rest = np.where(below > 0, np.maximum(key[last] + span[last] - acked, 0), 0)
-    done = sums[below] - weight[last] * np.minimum(rest, span[last]) // span[last]
-    return np.maximum(asked - done, 0)
+    rest = np.where(below > 0, np.clip(key[last] + span[last] - told, 0, span[last]), 0)
+    done = sums[below] - weight[last] * rest // span[last]
+    return np.maximum(asked - np.repeat(done, np.diff(np.append(runs, len(acked)))), 0)

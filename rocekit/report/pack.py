@@ -17,7 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-_LEVEL: Final = 6
+#: Twice as fast as 6 and hardly larger.
+_LEVEL: Final = 4
 _GZIP: Final = 31
 
 

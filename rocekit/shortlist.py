@@ -65,7 +65,9 @@ class Shortlist:
             heappushpop(self._slow, (duration_ns, -transfer.id, transfer))
 
     def forget(self) -> None:
-        """Drop everything that was kept so far, for one who follows a port for days and wants no summary."""
+        """Count and drop everything that was kept so far, for one who follows a port for days."""
+        for transfer in self._kept.values():
+            self._drop(transfer)
         self._kept.clear()
         self._standing.clear()
         self._slow.clear()

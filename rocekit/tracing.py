@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 WHOLE_FRAMES = 65535
 """A snaplen that cuts nothing."""
+FORGET_AFTER = 200_000
+"""Transfers that a trace keeps at most, and a batch more, when it was told that few are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Trace:
         snaplen: bytes to keep of each frame; None for all.
         journals: journals of the programs, read when the trace ends (their QP pairs also when it begins).
         plain: how many of the transfers to which nothing happened to keep for the end, as in ``analyze``.
+            What befell others is then forgotten after ``FORGET_AFTER`` transfers: a trace may run for days.
 
     Raises:
         CaptureError: no such interface, no privilege, or the interface went away; what was traced until then
@@ -89,6 +92,8 @@ class Trace:
         self._items: deque[Connection | CmRecord | Transfer | Trouble | Refusal] = deque()
         self._refusals = Refusals()
         self._ended = 0
+        self._forgets = plain is not None
+        self._forgotten = 0
         self._capture = LiveCapture(
             interface, promiscuous=promiscuous, snaplen=WHOLE_FRAMES if snaplen is None else snaplen
         )
@@ -167,6 +172,9 @@ class Trace:
                     self._writer.flush()
                 while self._items:
                     yield self._items.popleft()
+                if self._forgets and self._ended - self._forgotten >= FORGET_AFTER:
+                    self._tracker.forget()
+                    self._forgotten = self._ended
                 if self._is_over(started):
                     self._capture.stop()
         except CaptureError as error:

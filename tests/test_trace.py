@@ -120,6 +120,31 @@ def soft_frames(folder: Path, seed: int, rates: dict[str, float]) -> list[bytes]
     return frames(path)
 
 
+def test_a_trace_of_days_keeps_its_counts_and_not_its_transfers(root: None, tmp_path: Path) -> None:
+    lines = "".join(f"a RC_SEND_ONLY {p} {p}\n b ACK {p}\n" for p in range(5, 40))
+    told = live(
+        tmp_path,
+        """
+        import threading
+        import rocekit.tracing as tracing
+        tracing.FORGET_AFTER = 3
+        trace = tracing.Trace("va", transfers=35, plain=2)
+        threading.Thread(target=send, kwargs={"pause_s": 0.002}).start()
+        seen = [type(item).__name__ for item in trace]
+        analysis = trace.analysis
+        print(json.dumps({
+            "ended": seen.count("Transfer"), "kept": len(analysis.transfers),
+            "left_out": analysis.left_out.total(), "bytes": [c.bytes for c in analysis.connections],
+        }))
+        """,
+        shots(lines),
+    )
+    assert told["ended"] == 35
+    assert told["kept"] < 35
+    assert told["kept"] + told["left_out"] == 35
+    assert told["bytes"] == [sum(range(5, 40))]
+
+
 def shots(text: str, **how: Any) -> list[bytes]:
     return [s.data for s in Story(text, **how).shots]
 

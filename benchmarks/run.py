@@ -1,11 +1,14 @@
-"""rocekit beside other programs that read captures: the same files, the same run, medians.
+"""rocekit beside other programs: every row of the table of speeds, with one command.
 
     .venv/bin/python benchmarks/run.py
-    .venv/bin/python benchmarks/run.py --captures snaplen-128 --works analyze,cat --repeats 3
+    .venv/bin/python benchmarks/run.py --rows stat,pairs --repeats 3
+    sudo .venv/bin/python benchmarks/run.py --rows live
 
 Every work is a whole process, start-up included, its output going to /dev/null, its capture read once before
-so that it stands in the page cache. Prints a Markdown table: packets a second by the clock, processor seconds
-(user and system) and peak memory. The captures are made once by `rocekit generate` and kept in --folder.
+so that it stands in the page cache. rocekit and its peer run in turns, so that both suffer alike from what
+else runs on the machine; what is printed are medians, and the median of the ratios run by run: by the clock,
+and by seconds of processor (user and system). The captures are made once by `rocekit generate` and kept in
+--folder. The rows ``live`` need root: see benchmarks/live.py.
 """
 
 from __future__ import annotations
@@ -18,29 +21,65 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+HERE = Path(__file__).resolve().parent
 ROCEKIT = str(Path(sys.executable).parent / "rocekit")
 SIX_FIELDS = ("frame.number", "frame.time_epoch", "ip.src", "ip.dst", "infiniband.bth.psn",
               "infiniband.bth.destqp")  # fmt: skip
+MILLION = 1_000_000
 
-#: Captures by name: what `rocekit generate` is asked for besides the packets.
-CAPTURES: dict[str, tuple[str, ...]] = {
-    "snaplen-128": ("--snaplen", "128"),
-    "full": (),
-    "loss-1%": ("--snaplen", "128", "--loss", "0.01"),
-    "reads-sends": ("--snaplen", "128", "--operation", "read", "--operation", "send"),
-    "10k-pairs": ("--snaplen", "128", "--pairs", "10000"),
+#: Captures by name: packets, and what `rocekit generate` is asked for besides.
+CAPTURES: dict[str, tuple[int, tuple[str, ...]]] = {
+    "snaplen-128": (MILLION, ("--snaplen", "128")),
+    "full": (MILLION, ()),
+    "loss-1%": (MILLION, ("--snaplen", "128", "--loss", "0.01")),
+    "reads-sends": (MILLION, ("--snaplen", "128", "--operation", "read", "--operation", "send")),
+    "10k-pairs": (MILLION, ("--snaplen", "128", "--pairs", "10000")),
+    "100": (100, ()),
+    "10-million": (10 * MILLION, ("--snaplen", "128")),
 }
-WORKS: dict[str, tuple[str, ...]] = {
-    "analyze": (ROCEKIT, "analyze", "{}"),
-    "analyze-json": (ROCEKIT, "analyze", "{}", "--format", "json"),
-    "cat": ("cat", "{}"),
-    "tcpdump": ("tcpdump", "-r", "{}", "-w", "/dev/null"),
-    "tshark-stat": ("tshark", "-r", "{}", "-q", "-z", "io,stat,0"),
-    "tshark-fields": ("tshark", "-r", "{}", "-T", "fields", *(x for f in SIX_FIELDS for x in ("-e", f))),
+ANALYZE = (ROCEKIT, "analyze", "{}")
+FIELDS = ("tshark", "-r", "{}", "-T", "fields", *(x for f in SIX_FIELDS for x in ("-e", f)))
+STAT = ("tshark", "-r", "{}", "-q", "-z", "io,stat,0")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A work of rocekit on a capture beside a peer's on that or another; ``least``: the ratio to reach."""
+
+    title: str
+    ours: tuple[str, ...]
+    capture: str
+    peer: tuple[str, ...]
+    peer_capture: str
+    least: float
+    aim: float
+
+
+PIPE = "tcpdump -r {} -w - 2> /dev/null"
+SMALL, FULL = "snaplen-128", "full"
+
+ROWS: dict[str, Comparison] = {
+    "fields": Comparison("snaplen 128 / tshark, six fields", ANALYZE, SMALL, FIELDS, SMALL, 25, 60),
+    "stat": Comparison("snaplen 128 / tshark io,stat", ANALYZE, SMALL, STAT, SMALL, 7, 15),
+    "icrc": Comparison("full, every ICRC / tshark, six fields", ANALYZE, FULL, FIELDS, FULL, 15, 40),
+    "cat": Comparison("full, every ICRC / cat", ANALYZE, FULL, ("cat", "{}"), FULL, 1 / 10, 1 / 3),
+    "pairs": Comparison("10,000 QP pairs / 64 pairs", ANALYZE, "10k-pairs", ANALYZE, SMALL, 1 / 1.3, 1),
+    "loss": Comparison("1 % loss / none", ANALYZE, "loss-1%", ANALYZE, SMALL, 0, 0),
+    "reads": Comparison("READs and SENDs / WRITEs", ANALYZE, "reads-sends", ANALYZE, SMALL, 0, 0),
+    "json": Comparison("JSON / text", (*ANALYZE, "--format", "json"), SMALL, ANALYZE, SMALL, 0, 0),
+    "pipe": Comparison(
+        "tcpdump into rocekit analyze / tcpdump into cat, full",
+        ("sh", "-c", f"{PIPE} | {ROCEKIT} analyze -"),
+        FULL,
+        ("sh", "-c", f"{PIPE} | cat > /dev/null"),
+        FULL,
+        0,
+        0,
+    ),
 }
 
 
@@ -70,67 +109,141 @@ def run(command: Sequence[str]) -> Run:
     return Run(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
 
 
-def median(runs: Sequence[Run]) -> Run:
-    """The medians of each number."""
-    return Run(
-        statistics.median(r.wall_s for r in runs),
-        statistics.median(r.cpu_s for r in runs),
-        int(statistics.median(r.peak_bytes for r in runs)),
+def capture(folder: Path, name: str) -> Path:
+    """The capture ``name``; made unless it is there, and read once."""
+    packets, words = CAPTURES[name]
+    path = folder / f"{name.replace('%', '')}.pcap"
+    if not path.exists():
+        made = path.with_suffix(".part")
+        subprocess.run((ROCEKIT, "generate", str(made), "--packets", str(packets), *words), check=True)
+        made.rename(path)
+    with path.open("rb", buffering=0) as file:
+        buffer = bytearray(1 << 22)
+        while file.readinto(buffer):
+            pass
+    return path
+
+
+def compare(row: Comparison, folder: Path, repeats: int) -> str:
+    commands = [
+        [word.replace("{}", str(capture(folder, name))) for word in words]
+        for words, name in ((row.ours, row.capture), (row.peer, row.peer_capture))
+    ]
+    runs: list[tuple[Run, Run]] = []
+    for _ in range(repeats):
+        runs.append((run(commands[0]), run(commands[1])))
+    ours, peer = ([pair[i] for pair in runs] for i in (0, 1))
+    clock = statistics.median(b.wall_s / a.wall_s for a, b in runs)
+    cpu = statistics.median(b.cpu_s / max(a.cpu_s, 0.001) for a, b in runs)
+    reached = "" if not row.least else "yes" if min(clock, cpu) >= row.least else "no"
+    wanted = "" if not row.least else f"{row.least:.3g} × ({row.aim:.3g} ×)"
+    wall = [statistics.median(r.wall_s for r in part) for part in (ours, peer)]
+    used = [statistics.median(r.cpu_s for r in part) for part in (ours, peer)]
+    peak = max(r.peak_bytes for r in ours) / 1e6
+    return (
+        f"| {row.title} | {wall[0]:.2f} / {wall[1]:.2f} | {used[0]:.2f} / {used[1]:.2f} | {clock:.3g} × | "
+        f"{cpu:.3g} × | {peak:,.0f} | {wanted} | {reached} |"
     )
 
 
-def capture(folder: Path, name: str, packets: int) -> tuple[Path, int]:
-    """The capture ``name`` and its number of packets; made unless it is there."""
-    path = folder / f"{name.replace('%', '')}-{packets}.pcap"
-    count = path.with_suffix(".packets")
-    if not count.exists():
-        words = (ROCEKIT, "generate", str(path), "--packets", str(packets), *CAPTURES[name])
-        told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-        count.write_text(told.split(": ", 1)[1].split(" packets")[0].replace(",", ""))
-    return path, int(count.read_text())
+HEAD = (
+    "| ours / peer | clock, s | CPU, s | by the clock | by CPU | our peak, MB | at least (aim) | reached |\n"
+    "|---|--:|--:|--:|--:|--:|--:|---|"
+)
 
 
-def warm(path: Path) -> None:
-    with path.open("rb") as file:
-        while file.read(1 << 22):
-            pass
+def alone(title: str, runs: Sequence[Run], least: str) -> str:
+    wall, used = statistics.median(r.wall_s for r in runs), statistics.median(r.cpu_s for r in runs)
+    peak = max(r.peak_bytes for r in runs) / 1e6
+    return f"| {title} | {wall:.2f} | {used:.2f} | | | {peak:,.0f} | {least} | |"
+
+
+def start(folder: Path, repeats: int) -> list[str]:
+    """Start-up: --help, and a capture of 100 packets."""
+    small = str(capture(folder, "100"))
+    helps = [run((ROCEKIT, "--help")) for _ in range(repeats)]
+    smalls = [run((ROCEKIT, "analyze", small)) for _ in range(repeats)]
+    return [
+        alone("rocekit --help", helps, "0.2 s (0.1 s)"),
+        alone("analyze of 100 packets", smalls, "0.7 s (0.4 s)"),
+    ]
+
+
+def memory(folder: Path, repeats: int) -> list[str]:
+    """The peak at ten million packets, beside that at one."""
+    paths = [str(capture(folder, name)) for name in ("snaplen-128", "10-million")]
+    one, ten = ([run((ROCEKIT, "analyze", path)) for _ in range(max(1, repeats // 2))] for path in paths)
+    return [
+        alone("1,000,000 packets", one, "peak"),
+        alone("10,000,000 packets", ten, "peak 1,000 MB (300 MB)"),
+    ]
+
+
+def icrc_rate(_folder: Path, repeats: int) -> list[str]:
+    """ICRCs of packets of 1,024 bytes, by processor seconds of this process."""
+    import numpy as np
+
+    from rocekit.icrc_columns import icrc_columns
+
+    size, many = 1024, 8192
+    rng = np.random.default_rng(0)
+    buffer = rng.integers(0, 256, size * many, np.uint8)
+    start = np.arange(many) * size
+    buffer[start] = 0x45
+    bth = start + 28
+    udp = np.ones(many, np.bool_)
+    rates = []
+    for _ in range(repeats * 4):
+        began = time.process_time()
+        icrc_columns(buffer, start, bth, start + size - 4, udp)
+        rates.append(many / (time.process_time() - began))
+    rate = statistics.median(rates) / 1e6
+    reached = "yes" if rate >= 1.5 else "no"
+    return [
+        f"| ICRCs of 1,024-byte packets, one core | | | {rate:.2f} M/s | | | 1.5 M/s (5 M/s) | {reached} |"
+    ]
+
+
+def live(_folder: Path, _repeats: int) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, str(HERE / "live.py")], capture_output=True, text=True, check=False
+    )
+    return ["", *(done.stdout or done.stderr).splitlines()]
+
+
+OTHERS: dict[str, Callable[[Path, int], list[str]]] = {
+    "start": start,
+    "memory": memory,
+    "icrc-rate": icrc_rate,
+    "live": live,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/rocekit-benchmarks"))
-    parser.add_argument("--packets", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--captures", default=",".join(CAPTURES))
-    parser.add_argument("--works", default=",".join(WORKS))
+    parser.add_argument(
+        "--rows", default=",".join([*ROWS, *OTHERS]), help="of " + ", ".join([*ROWS, *OTHERS])
+    )
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    works = []
-    for name in arguments.works.split(","):
-        program = WORKS[name][0]
-        if shutil.which(program) is None:
-            print(f"left out: {name}, there is no {program}", file=sys.stderr)
+    print(
+        f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}, "
+        f"load {os.getloadavg()[0]:.1f}, medians of {arguments.repeats}\n\n{HEAD}",
+        flush=True,
+    )
+    for name in arguments.rows.split(","):
+        if name in ROWS:
+            row = ROWS[name]
+            missing = [words[0] for words in (row.ours, row.peer) if shutil.which(words[0]) is None]
+            lines = [compare(row, arguments.folder, arguments.repeats)] if not missing else []
+            if missing:
+                print(f"left out: {name}, there is no {missing[0]}", file=sys.stderr)
         else:
-            works.append(name)
-    print(f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}, "
-          f"load {os.getloadavg()[0]:.1f}, medians of {arguments.repeats}\n")  # fmt: skip
-    print("| capture | work | packets/s | CPU s per million | packets per CPU s | peak MB |")
-    print("|---|---|--:|--:|--:|--:|")
-    for name in arguments.captures.split(","):
-        path, packets = capture(arguments.folder, name, arguments.packets)
-        warm(path)
-        runs: dict[str, list[Run]] = {work: [] for work in works}
-        for _ in range(arguments.repeats):  # in turns, so that all suffer alike from what else runs here
-            for work in works:
-                runs[work].append(run([word.replace("{}", str(path)) for word in WORKS[work]]))
-        for work in works:
-            m = median(runs[work])
-            per_cpu = packets / m.cpu_s if m.cpu_s else float("inf")
-            print(
-                f"| {name} | {work} | {packets / m.wall_s:,.0f} | {m.cpu_s / packets * 1e6:.2f} | "
-                f"{per_cpu:,.0f} | {m.peak_bytes / 1e6:,.0f} |",
-                flush=True,
-            )
+            lines = OTHERS[name](arguments.folder, arguments.repeats)
+        for line in lines:
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,218 @@
+"""Live, on a veth pair of its own: what `rocekit trace`, `tcpdump` and the two in a pipe drop.
+
+    sudo .venv/bin/python benchmarks/live.py --rate 200000 --seconds 10
+
+Makes a network namespace with a veth pair, sends generated RoCE packets at a steady rate into one end
+(sendmmsg), and captures at the other: with `rocekit trace`, with `tcpdump -w /dev/null`, and with
+`tcpdump -w - | rocekit analyze -`. Prints a row for each: packets sent, received and dropped, and seconds of
+processor. Needs root; nothing outside the namespace is touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rocekit.capture import open_capture
+from rocekit.generate import Traffic, generate
+
+ROCEKIT = str(Path(sys.executable).parent / "rocekit")
+SETTLE_S = 1.0
+TICK_S = 0.002
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one way of capturing did."""
+
+    name: str
+    sent: int
+    seconds: float
+    received: int
+    dropped: int
+    cpu_s: float
+
+    @property
+    def line(self) -> str:
+        rate = self.sent / self.seconds
+        counts = f"{self.sent:,} | {self.received:,} | {self.dropped:,}"
+        return f"| {self.name} | {rate:,.0f} | {counts} | {self.cpu_s:.1f} |"
+
+
+HEAD = "| captured by | packets/s | sent | received | dropped | CPU s |\n|---|--:|--:|--:|--:|--:|"
+
+
+class Sender:
+    """Frames of a capture, sent again and again through a packet socket, many at each call of the kernel."""
+
+    def __init__(self, interface: str, frames: list[bytes]) -> None:
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        self._socket.bind((interface, 0))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._bytes = ctypes.create_string_buffer(b"".join(frames))
+        length = np.array([len(frame) for frame in frames], np.uint64)
+        # struct iovec and struct mmsghdr (64 bit): see recvmmsg(2) and readv(2).
+        self._vectors = np.zeros(len(frames), [("base", "u8"), ("length", "u8")])
+        self._vectors["base"] = ctypes.addressof(self._bytes) + np.cumsum(length) - length
+        self._vectors["length"] = length
+        kinds = [("name", "u8"), ("name_length", "u8"), ("vector", "u8"), ("vectors", "u8"),
+                 ("control", "u8"), ("control_length", "u8"), ("flags", "u8"), ("sent", "u8")]  # fmt: skip
+        self._messages = np.zeros(len(frames), kinds)
+        self._messages["vector"] = self._vectors.ctypes.data + 16 * np.arange(len(frames), dtype=np.uint64)
+        self._messages["vectors"] = 1
+
+    def send(self, rate: int, seconds: float) -> tuple[int, float]:
+        """Send at ``rate`` packets a second; gives how many were sent, and in what time."""
+        many, sent, began = len(self._messages), 0, time.monotonic()
+        while (now := time.monotonic() - began) < seconds:
+            due = int(now * rate) - sent
+            if due <= 0:
+                time.sleep(TICK_S)
+                continue
+            at = sent % many
+            done = self._libc.sendmmsg(
+                self._socket.fileno(),
+                ctypes.c_void_p(self._messages.ctypes.data + 64 * at),
+                min(due, many - at, 1024),
+                0,
+            )
+            sent += max(0, done)
+        return sent, time.monotonic() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rate", type=int, default=200_000)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--bytes", type=int, default=1024, help="payload of the packets, a path MTU")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if not arguments.inside:
+        words = [sys.executable, __file__, *sys.argv[1:], "--inside"]
+        sys.exit(subprocess.run(["unshare", "--net", *words], check=False).returncode)
+    for command in (
+        "link add send type veth peer name receive",
+        "link set send up mtu 4200",
+        "link set receive up mtu 4200",
+        "link set lo up",
+    ):
+        subprocess.run(["ip", *command.split()], check=True)
+    print(HEAD)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.pcap")
+        generate(path, Traffic(packets=100_000, mtu=arguments.bytes, sizes=(16 * arguments.bytes,)))
+        with open_capture(path) as reader:
+            frames = [frame for batch in reader for frame in batch.frames()]
+        sender = Sender("send", frames)
+        for way in (trace, tcpdump, piped):
+            print(way(sender, arguments.rate, arguments.seconds, Path(folder)).line, flush=True)
+
+
+def trace(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
+    """`rocekit trace`: its own words, which are the kernel's."""
+    sockets = _sockets()
+    with Path(folder, "told").open("wb") as told:
+        process = subprocess.Popen(
+            [ROCEKIT, "trace", "receive", "--format", "json"], stdout=told, stderr=subprocess.STDOUT
+        )
+        _wait_for_socket(sockets)
+        sent, took = sender.send(rate, seconds)
+        cpu_s = _end(process)
+    document = json.loads(Path(folder, "told").read_text().splitlines()[-1])
+    return Row("rocekit trace", sent, took, document["received"], document["dropped"], cpu_s)
+
+
+def tcpdump(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
+    sockets = _sockets()
+    process = subprocess.Popen(
+        ["tcpdump", "-i", "receive", "-w", "/dev/null"], stderr=subprocess.PIPE, text=True
+    )
+    _wait_for_socket(sockets)
+    sent, took = sender.send(rate, seconds)
+    time.sleep(SETTLE_S)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    said = process.stderr.read()
+    return Row("tcpdump -w /dev/null", sent, took, *_counts(said), _used(process))
+
+
+def piped(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
+    """`tcpdump -w - | rocekit analyze -`: received and dropped are tcpdump's, the time is rocekit's."""
+    sockets = _sockets()
+    first = subprocess.Popen(
+        ["tcpdump", "-i", "receive", "-U", "-w", "-", "udp", "port", "4791"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with Path(folder, "told").open("wb") as told:
+        second = subprocess.Popen(
+            [ROCEKIT, "analyze", "-", "--format", "json"], stdin=first.stdout, stdout=told
+        )
+    assert first.stdout is not None
+    assert first.stderr is not None
+    first.stdout.close()
+    said: list[str] = []
+    reader = threading.Thread(target=lambda: said.append(first.stderr.read() if first.stderr else ""))
+    reader.start()
+    _wait_for_socket(sockets)
+    sent, took = sender.send(rate, seconds)
+    time.sleep(SETTLE_S)
+    first.send_signal(signal.SIGINT)
+    reader.join()
+    first.wait()
+    _, dropped = _counts(said[0])
+    cpu_s = _used(second)
+    frames = json.loads(Path(folder, "told").read_text())["capture"]["frames"]
+    return Row("tcpdump -w - \\| rocekit analyze -", sent, took, frames, dropped, cpu_s)
+
+
+def _sockets() -> int:
+    """Packet sockets of this namespace."""
+    return len(Path("/proc/net/packet").read_text().splitlines()) - 1
+
+
+def _wait_for_socket(before: int, timeout_s: float = 60.0) -> None:
+    """Until whoever was started captures."""
+    end = time.monotonic() + timeout_s
+    while _sockets() <= before and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(SETTLE_S)
+
+
+def _counts(said: str) -> tuple[int, int]:
+    found = [re.search(rf"(\d+) packets? {what}", said) for what in ("received by", "dropped by kernel")]
+    received, dropped = (int(match[1]) if match else -1 for match in found)
+    return received, dropped
+
+
+def _end(process: subprocess.Popen[bytes]) -> float:
+    time.sleep(SETTLE_S)
+    process.send_signal(signal.SIGINT)
+    return _used(process)
+
+
+def _used(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> float:
+    """Wait for a process; the processor seconds it took."""
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    main()

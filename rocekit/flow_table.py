@@ -135,9 +135,8 @@ class FlowTable:
 
     def __init__(self) -> None:
         self._addresses: list[str] = []
-        self._ids = np.empty(0, np.int64)  # (source, destination, QPN) in one word, sorted
-        self._number_of = np.empty(0, np.int64)  # of the flow at that place
-        self._flows = np.empty((0, 3), np.int64)  # source, destination, QPN by number
+        # Source, destination, QPN by the decoder's number; −1 where none of its packets came here.
+        self._flows = np.empty((0, 3), np.int64)
         # By number, a row a flow: see _COLUMNS.
         self._rows = np.empty((len(_COLUMNS), 0), np.int64)
         self._tally = _Tally()
@@ -150,7 +149,7 @@ class FlowTable:
         self._fed = 0
 
     def __len__(self) -> int:
-        return len(self._flows)
+        return int((self._flows[:, 0] != _UNKNOWN).sum())
 
     def feed(self, packets: Packets, rows: Ints) -> None:
         """Take the packets at ``rows``, later than all before."""
@@ -204,31 +203,21 @@ class FlowTable:
             self._note_rates(flow, time, packets.payload_length[rows])
 
     def _numbers(self, packets: Packets, rows: Ints) -> Ints:
-        """Each packet's flow, by number; flows not seen before get the next ones."""
-        source, destination = packets.src[rows].astype(np.int64), packets.dst[rows].astype(np.int64)
-        qpn = packets.dest_qpn[rows]
-        ids = source << 44 | destination << 24 | qpn
-        if len(self._ids):
-            place = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-            strange = np.flatnonzero(self._ids[place] != ids)
-            if not len(strange):
-                return self._number_of[place]
-        else:
-            strange = np.arange(len(ids))
-        new, where = first_of_each(ids[strange])
-        where = strange[where]
-        numbers = np.arange(len(self), len(self) + len(new))
-        self._flows = np.concatenate(
-            [self._flows, np.stack([source[where], destination[where], qpn[where]], axis=1)]
-        )
-        more = np.repeat(np.array([[_COLUMNS[name]] for name in _COLUMNS]), len(new), axis=1)
-        self._rows = np.concatenate([self._rows, more], axis=1)
-        merged = np.concatenate([self._ids, new])
-        order = np.argsort(merged)
-        self._ids = merged[order]
-        self._number_of = np.concatenate([self._number_of, numbers])[order]
-        found: Ints = self._number_of[np.searchsorted(self._ids, ids)]
-        return found
+        """Each packet's flow, by the decoder's number, with a row for it."""
+        flow: Ints = packets.flow[rows]
+        more = int(flow.max()) + 1 - len(self._flows)
+        if more > 0:
+            more = max(more, len(self._flows))  # so that growing costs little for each
+            self._flows = np.concatenate([self._flows, np.full((more, 3), _UNKNOWN)])
+            begin = np.array([[_COLUMNS[name]] for name in _COLUMNS])
+            self._rows = np.concatenate([self._rows, np.repeat(begin, more, axis=1)], axis=1)
+        strange = np.flatnonzero(self._flows[flow, 0] == _UNKNOWN)
+        if len(strange):
+            at = rows[strange]
+            self._flows[flow[strange]] = np.stack(
+                [packets.src[at], packets.dst[at], packets.dest_qpn[at]], axis=1
+            )
+        return flow
 
     @staticmethod
     def _note_first_requests(
@@ -288,7 +277,7 @@ class FlowTable:
         marked = (tclass & 3 == _CE) & (packets.payload_length[rows] > 0) & (kind < 2)
         notified = (packets.becn[rows] != 0) & ~is_cnp
         for name, chosen in (("marked", marked), ("cnps", is_cnp), ("notified", notified)):
-            column[name] += np.bincount(flow[chosen], minlength=len(self))
+            column[name] += np.bincount(flow[chosen], minlength=len(self._flows))
         for chosen, lists in ((marked, self._marked), (is_cnp, self._cnps)):
             at = np.flatnonzero(chosen)
             told = zip(flow[at].tolist(), packets.time_ns[rows[at]].tolist(), frame[at].tolist(), strict=True)
@@ -315,45 +304,47 @@ class FlowTable:
         found: dict[tuple[str, str], int] = {}
         last = self._rows[list(_COLUMNS).index("last_ns")].tolist()
         for (src, dst, _), time_ns in zip(self._flows.tolist(), last, strict=True):
+            if src == _UNKNOWN:
+                continue
             pair = self._addresses[src], self._addresses[dst]
             found[pair] = max(time_ns, found.get(pair, time_ns))
         return found
 
     def views(self) -> dict[tuple[str, str, int], FlowView]:
         """Every flow, by (source address, destination address, destination QPN)."""
-        views = []
+        views: dict[int, FlowView] = {}
         for number, ((src, dst, qpn), row) in enumerate(
             zip(self._flows.tolist(), self._rows.T.tolist(), strict=True)
         ):
+            if src == _UNKNOWN:
+                continue
             column = dict(zip(_COLUMNS, row, strict=True))
             shapes = self._shapes.get(number, set())
-            views.append(
-                FlowView(
-                    self._addresses[src],
-                    self._addresses[dst],
-                    qpn,
-                    packets=column["packets"],
-                    payload=column["payload"],
-                    first_ns=column["first_ns"],
-                    last_ns=column["last_ns"],
-                    sports={shape >> 16 for shape in shapes},
-                    priorities={(shape >> 8 & 0xFF) - 1 for shape in shapes if shape >> 8 & 0xFF},
-                    roce_versions={shape & 0xFF for shape in shapes},
-                    full_sizes=self._sizes.get(number, {}),
-                    first_psn=None if column["first_psn"] == _UNKNOWN else column["first_psn"],
-                    first_frame=column["first_frame"],
-                    marked=self._marked.get(number, []),
-                    marked_count=column["marked"],
-                    cnps=self._cnps.get(number, []),
-                    cnp_count=column["cnps"],
-                    notified=column["notified"],
-                    rate=self._rates.get(number, {}),
-                )
+            views[number] = FlowView(
+                self._addresses[src],
+                self._addresses[dst],
+                qpn,
+                packets=column["packets"],
+                payload=column["payload"],
+                first_ns=column["first_ns"],
+                last_ns=column["last_ns"],
+                sports={shape >> 16 for shape in shapes},
+                priorities={(shape >> 8 & 0xFF) - 1 for shape in shapes if shape >> 8 & 0xFF},
+                roce_versions={shape & 0xFF for shape in shapes},
+                full_sizes=self._sizes.get(number, {}),
+                first_psn=None if column["first_psn"] == _UNKNOWN else column["first_psn"],
+                first_frame=column["first_frame"],
+                marked=self._marked.get(number, []),
+                marked_count=column["marked"],
+                cnps=self._cnps.get(number, []),
+                cnp_count=column["cnps"],
+                notified=column["notified"],
+                rate=self._rates.get(number, {}),
             )
         self._tell_kinds(views)
-        return {(view.src, view.dst, view.dest_qpn): view for view in views}
+        return {(view.src, view.dst, view.dest_qpn): view for view in views.values()}
 
-    def _tell_kinds(self, views: list[FlowView]) -> None:
+    def _tell_kinds(self, views: dict[int, FlowView]) -> None:
         """Fill in what packets of what class there were, in order of their first ones."""
         tally = self._tally
         order = np.argsort(tally.first, kind="stable")

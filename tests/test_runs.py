@@ -1,0 +1,71 @@
+"""Taking packets together that go on with a message changes nothing but the time it takes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_compiled import PACKAGE, TELL
+
+from rocekit.generate import OPERATIONS, Traffic, generate
+from rocekit.soft.faults import at_random
+from rocekit.soft.program import random_program
+from rocekit.soft.testbed import run
+
+ONE_BY_ONE = "import rocekit.runs\nrocekit.runs.Runs.takes = lambda runs, i: False\n"
+WEATHER: tuple[dict[str, float], ...] = (
+    {},
+    {"drop": 0.03},
+    {"drop": 0.1, "duplicate": 0.03},
+    {"reorder": 0.05},
+)
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Random programs over soft endpoints in all weathers, and many QPs at once with losses and marks."""
+    folder = tmp_path_factory.mktemp("captures")
+    paths = []
+    for seed in range(24):
+        path = folder / f"{seed}.pcapng"
+        run(random_program(seed), at_random(WEATHER[seed % len(WEATHER)]), seed, capture=path)
+        paths.append(path)
+    many = folder / "many.pcap"
+    sizes = (100, 9000, 30_000)
+    generate(many, Traffic(packets=6000, operations=OPERATIONS, sizes=sizes, loss=0.02, ecn=0.05))
+    return [*paths, many]
+
+
+def told(script: str, captures: list[Path]) -> str:
+    environment = os.environ | {"ROCEKIT_COMPILED": "0", "PYTHONPATH": str(PACKAGE.parent)}
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, captures)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    ).stdout
+
+
+def test_one_by_one_or_together_the_analysis_is_the_same(captures: list[Path]) -> None:
+    together, one_by_one = told(TELL, captures), told(ONE_BY_ONE + TELL, captures)
+    assert len(together.splitlines()) == len(captures)
+    for a, b in zip(together.splitlines(), one_by_one.splitlines(), strict=True):
+        assert a == b
+
+
+def test_most_packets_of_large_messages_are_taken_together(captures: list[Path]) -> None:
+    count = (
+        "import sys, rocekit, rocekit.runs\n"
+        "takes, taken = rocekit.runs.Runs.takes, []\n"
+        "rocekit.runs.Runs.takes = lambda runs, i: takes(runs, i) and not taken.append(i)\n"
+        "rocekit.analyze(sys.argv[1])\n"
+        "print(len(taken))\n"
+    )
+    path = captures[0].with_name("large.pcap")
+    packets = generate(path, Traffic(packets=5000, pairs=4)).packets
+    assert int(told(count, [path])) > 0.7 * packets

@@ -199,6 +199,12 @@ def one_fault(of: str, kind: str, rules: frozenset[str] = frozenset(), *, every:
         told = outcome(seed, loud, after, before)
         hit = psn & MASK
         told.allowed |= dict.fromkeys(rules, frozenset({hit}))
+        if kind in ("reorder", "delay"):
+            told.allowed["duplicate"] = frozenset({hit})  # the original, behind its repeat
+        asked_again = [psn & MASK for psn, why in went_back(loud, transfer).items() if "implied" in why]
+        told.allowed["implied-nak"] = frozenset(asked_again) | (
+            told.allowed.get("implied-nak") or frozenset()
+        )
         if not loud.faults_done[kind] or hit in rnr_psns(loud):
             return told  # nothing was hit, or it was an RNR NAK, or what drew one
         if statuses(loud)["RETRY_EXC_ERR"]:

@@ -28,6 +28,7 @@ ICRC_BAD: Final = "icrc-bad"
 DEAD_QP: Final = "dead-qp"
 MTU_MISMATCH: Final = "mtu-mismatch"
 NEEDLESS: Final = "needless-repeat"
+DUPLICATE: Final = "duplicate"
 PAUSE_STALL: Final = "pause-stall"
 
 

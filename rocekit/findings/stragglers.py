@@ -97,8 +97,13 @@ def is_straggler(evidence: Evidence, story: Story) -> bool:
         return False
     run = story.go_backs[0]
     opener, transfer = run.opener, story.transfer
-    if run.packets != 1 or transfer is None or run.cause == "implied_nak":
+    if run.packets != 1 or transfer is None:
         return False
+    if run.cause == "implied_nak":
+        # A requester that misses an answer asks for all from there on again, and for part of a READ.
+        whole = run.first_psn == transfer.first_psn and not transfer.met("response_hole")
+        newer = opener.sent_psn > transfer.last_psn
+        return whole and opener.after_ack and (newer or run.waited_ns < _AT_ONCE_NS)
     timeout_ns = evidence.timeout_ns(story.connection, story.side)
     if run.waited_ns >= (_SOON_NS if timeout_ns is None else _EARLY * timeout_ns):
         return False

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from rocekit import wire
 from rocekit.findings.causes import acknowledging, decide, name_cause
 from rocekit.findings.corruption import blame_corruption
 from rocekit.findings.pauses import blame_pauses
 from rocekit.findings.stories import (
     ACK_LOSS,
+    DUPLICATE,
     LOSS,
     PEER_SILENT,
     RETRY_EXCEEDED,
@@ -39,7 +41,7 @@ def tell(evidence: Evidence) -> list[Story]:
     stories: list[Story] = []
     for connection, side, marks in _directions(evidence):
         stories += _Teller(connection, side, marks).tell()
-    doubtful = [story for story in stories if not name_cause(evidence, story)]
+    doubtful = [story for story in stories if not story.rule and not name_cause(evidence, story)]
     decide(evidence, doubtful, [story for story in stories if story.rule])
     stories = _join_ends(stories)
     stories += unseen_losses(evidence, stories)
@@ -76,6 +78,10 @@ def _join_ends(stories: list[Story]) -> list[Story]:
     return kept
 
 
+#: A requester that goes on after less of the advertised wait did not wait.
+_WAITED: Final = 0.9
+#: None is so bad a waiter that it goes on after this little of it.
+_AT_ONCE: Final = 0.05
 #: Holes that stay open longer than so many others are not the last story's.
 _REMEMBERED: Final = 256
 
@@ -100,6 +106,21 @@ def _directions(evidence: Evidence) -> Iterator[tuple[Connection, int, list[_Mar
 def _was_refused_behind(story: Story, psn: int) -> bool:
     """Whether a PSN is the one behind the story's hole: it came before what was late, and was refused."""
     return bool(story.naks) and story.hole is not None and psn == story.hole.last_psn + 1
+
+
+def _is_copy_in_wait(story: Story, run: GoBack, before: list[Story]) -> bool:
+    """Whether a lone packet came while its requester waits after an RNR NAK: a copy of one under way.
+
+    Of the refused PSN itself only if it came at once, or if its first transmission had not been seen: this
+    is it, late.
+    """
+    if not story.rnrs or run.packets != 1 or run.cause == "nak":
+        return False
+    waited_ns = run.time_ns - story.rnrs[-1].time_ns
+    unseen = any(s.psn == story.psn and any(g.first_sight for g in s.go_backs) for s in before[-2:-1])
+    share = _AT_ONCE if run.first_psn == story.psn and not unseen else _WAITED
+    asked_ns = wire.RNR_TIMER_US[wire.syndrome_value(story.rnrs[-1].syndrome or 0)] * 1000
+    return waited_ns < share * asked_ns
 
 
 class _Teller:
@@ -181,6 +202,11 @@ class _Teller:
 
     def _repeated(self, run: GoBack) -> None:
         story = self._open()
+        if story is not None and _is_copy_in_wait(story, run, self.stories):
+            copy = Story(self.connection, self.side, run.first_psn, rule=DUPLICATE, go_backs=[run])
+            copy.add_transfers(run.transfers)
+            self.stories.insert(-1, copy)  # the wait goes on
+            return
         if story is None or not self._goes_on(story, run):
             story = self._new(run.first_psn)
         story.go_backs.append(run)

@@ -36,7 +36,7 @@ BUSY_NS: Final = 5_000
 BUSY_PACKETS: Final = 256
 #: What the capture shows reached the requester as a rule, so that its timer did not run out: for the timer to
 #: be the reason, its time must fit this much better.
-LIKELIER: Final = 4
+LIKELIER: Final = 2
 #: Refusals remembered that were not obeyed: they may still be on their way.
 REFUSALS: Final = 8
 
@@ -102,17 +102,18 @@ class Reasons(Ledger):
     def _passed_over_ns(self, p: int) -> int:
         """When an answer last passed over the READ or atomic at ``p`` after it was asked; 0: never.
 
-        Or over the one before: its own answer may have come before the requester got round to asking again,
-        which then began behind it.
+        Or over the ones before: their own answers may have come before the requester got round to asking
+        again, which then began behind them.
         """
-        slot = (p - 1) & _SLOT
-        answered = self._told_upto[slot] == p - 1 and self._told_ns[slot] > self.run_ns
-        for psn in (p, p - 1) if answered else (p,):
-            transfer = self._find(psn)
-            if transfer is not None and transfer.operation in NEEDS_ANSWER:
-                latest_ns = self._latest_answer_ns(psn)
+        while (transfer := self._find(p)) is not None:
+            if transfer.operation in NEEDS_ANSWER:
+                latest_ns = self._latest_answer_ns(p)
                 if latest_ns > transfer.first_ns:
                     return latest_ns
+            slot = (p - 1) & _SLOT
+            if self._told_upto[slot] != p - 1 or self._told_ns[slot] <= self.run_ns:
+                break
+            p -= 1
         return 0
 
     def _latest_answer_ns(self, p: int) -> int:
@@ -145,12 +146,15 @@ class Reasons(Ledger):
             cause, since_ns = "nak" if obeyed.kind == "nak" else "rnr", obeyed.time_ns
         passed_ns = self._passed_over_ns(p) if quick else 0
         passed_off_ns = self._off_ns(passed_ns, busy_ns, time_ns) if passed_ns else NEVER_NS
-        if passed_off_ns < off_ns:
+        # What ends a wait for the receiver may be the very answer that passes something over.
+        ended = cause == "rnr" and obeyed is not None and obeyed.psn < self.acked
+        if passed_off_ns < off_ns or (ended and passed_off_ns == off_ns):
             cause, since_ns, off_ns, obeyed = "implied_nak", self.last_tx_ns, passed_off_ns, None
         timeout_ns = self._timeout_ns()
         if timeout_ns:
             timer_off_ns = self._timer_off_ns(p, busy_ns, time_ns, timeout_ns)
-            if timer_off_ns < NEVER_NS and (not cause or timer_off_ns * LIKELIER < off_ns):
+            likelier = LIKELIER if self.reaction_ns else 2 * LIKELIER
+            if timer_off_ns < NEVER_NS and (not cause or timer_off_ns * likelier < off_ns):
                 cause, since_ns, obeyed = "timeout", self.last_tx_ns, None
         if not cause:
             cause = "timeout"
@@ -188,7 +192,7 @@ class Reasons(Ledger):
             self.run_due_ns = max(busy_ns, due_ns)
         if time_ns > due_ns and (not self.reaction_ns or time_ns - due_ns < self.reaction_ns):
             self.reaction_ns = time_ns - due_ns
-        del self.refusals[: self.refusals.index(obeyed) + 1]
+        self.refusals.remove(obeyed)
 
     def _off_ns(self, told_ns: int, busy_ns: int, time_ns: int) -> int:
         """How far what the requester was told lies from the time at which it went back.
@@ -226,19 +230,21 @@ class Reasons(Ledger):
     def _timer_off_ns(self, p: int, busy_ns: int, time_ns: int, timeout_ns: int) -> int:
         """How far from the go-back the timer may have run out; ``NEVER_NS``: it cannot have.
 
-        It starts when the requester goes back, when something is acknowledged, and when ``p`` is sent and
-        nothing else is on its way. Which of the acknowledgements reached it is not known: one that leaves no
+        It starts when the requester goes back, when everything before ``p`` is answered, and when ``p`` is
+        sent and nothing else is on its way. Whether an answer reached it is not known: one that leaves no
         time for the timer to run out did not.
         """
         transfer = self._find(p)
         sent_ns = self._last_sent_ns(p if transfer is None or not transfer.is_read else transfer.first_psn)
-        again = p < self.run_high
+        again = p < self.run_high  # else the go-back before has nothing to do with it
         earliest_ns = self.run_due_ns if again else sent_ns
         latest_ns = time_ns - timeout_ns + _early_ns(timeout_ns)
         off_ns = NEVER_NS
         if again and earliest_ns <= latest_ns:
-            off_ns = max(busy_ns - self.run_ns - timeout_ns, 0)
-        for start_ns in (sent_ns, self.ack_ns, self.last_rx_ns):
+            due_ns = self.run_ns + timeout_ns
+            off_ns = max(busy_ns - due_ns, due_ns - time_ns, 0)
+        told = [self._told_ns[q & _SLOT] for q in (p, p - 1) if self._told_upto[q & _SLOT] == q]
+        for start_ns in (sent_ns, *told):
             if earliest_ns <= start_ns <= latest_ns:
                 due_ns = start_ns + timeout_ns
                 off_ns = min(off_ns, max(busy_ns - due_ns, due_ns - time_ns, 0))

@@ -184,9 +184,11 @@ class Requester(SendQueue):
         recovery.
         """
         record = wqe.record
-        if self.cause_counted or record is None or psn >= self.high:
+        if self.cause_counted or record is None:
             return
         self.cause_counted = True
+        if psn >= self.high:
+            return
         cause_before, reached = self.before
         if psn >= reached and self.cause in ("nak", "implied"):
             self.cause = cause_before  # what was about to be sent again anyway needs no second reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocekit.ledger import NEEDS_ANSWER
-from rocekit.reasons import RING, Reasons
+from rocekit.reasons import NEVER_NS, RING, Reasons
 from rocekit.transfers import Event, Transfer
 from rocekit.wire import OPERATION
 
@@ -53,7 +53,7 @@ class GoBack(Reasons):
         transfer = self._find(p)
         if transfer is None or transfer.operation not in NEEDS_ANSWER:
             return False
-        return self._latest_answer_ns(p - 1) > transfer.request_end_ns
+        return self._latest_answer_ns(p - 1, NEVER_NS) > transfer.request_end_ns
 
     def _repeated(self, r: Rows, i: int, p: int, seen: bool, transfer: Transfer | None) -> None:
         """An RC request below ``high``: the requester went back, or the network was late."""
@@ -86,10 +86,13 @@ class GoBack(Reasons):
         )
 
     def _new_run(self, r: Rows, i: int, p: int) -> Event:
-        cause, since_ns = self._cause(r, i, p)
+        before = self.run
+        cause, since_ns, doubt = self._cause(r, i, p)
+        if before is not None and p > before.last_psn and doubt is None:
+            doubt = before.cause  # which may just have gone on
         self.runs += 1
         waited_ns = r.time_ns[i] - since_ns
-        return Event("repeat", 0, 0, 0, -1, 0, cause=cause, waited_ns=waited_ns, run=self.runs)
+        return Event("repeat", 0, 0, 0, -1, 0, cause=cause, waited_ns=waited_ns, run=self.runs, doubt=doubt)
 
     def _reclassify(self, late: Event, run: Event) -> None:
         """What looked like a packet out of order was the first of a repeat."""
@@ -130,6 +133,7 @@ class GoBack(Reasons):
                 not begun,
             )
         )
+        event.doubt = run.doubt
         if not begun:
             event.sent_psn = self.high - 1
             event.mid_message = self.building is not None and self.building.first_psn <= self.acked

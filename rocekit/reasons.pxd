@@ -10,7 +10,9 @@ cdef int64_t _SLOT
 cdef int64_t BUSY_NS
 cdef int64_t BUSY_PACKETS
 
-@cython.locals(src=int64_t, since_ns=int64_t, k=Py_ssize_t, first=Py_ssize_t)
+@cython.locals(
+    src=int64_t, since_ns=int64_t, time_ns=int64_t, k=Py_ssize_t, first=Py_ssize_t, before=Py_ssize_t
+)
 cpdef int64_t _busy_since_ns(Rows r, Py_ssize_t i)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
 from rocekit.ledger import NEEDS_ANSWER, Ledger
+from rocekit.rows import REMEMBERED
 from rocekit.transfers import Event
 
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ TICKS_NS: Final = 2_000_000
 #: A sender whose packets follow each other this closely has no time for one that is due.
 BUSY_NS: Final = 5_000
 #: How many packets of a capture are looked back at to see it.
-BUSY_PACKETS: Final = 256
+BUSY_PACKETS: Final = REMEMBERED
 #: What the capture shows reached the requester as a rule, so that its timer did not run out: for the timer to
 #: be the reason, its time must fit this much better.
 LIKELIER: Final = 2
+#: Another reason that is not this much farther off, give or take what a sender may be busy, is a doubt.
+CLEARLY: Final = 4
 #: Refusals remembered that were not obeyed: they may still be on their way.
 REFUSALS: Final = 8
 
@@ -49,10 +52,14 @@ def _early_ns(wait_ns: int) -> int:
 def _busy_since_ns(r: Rows, i: int) -> int:
     """Since when the sender of packet ``i`` has been sending without a pause, as far as a look back shows."""
     src, since_ns = r.src[i], r.time_ns[i]
-    k, first = i - 1, max(0, i - BUSY_PACKETS)
-    while k >= first and since_ns - r.time_ns[k] <= BUSY_NS:
-        if r.src[k] == src:
-            since_ns = r.time_ns[k]
+    before = len(r.before_ns)
+    k, first = i - 1, max(-before, i - BUSY_PACKETS)
+    while k >= first:
+        time_ns = r.time_ns[k] if k >= 0 else r.before_ns[k + before]
+        if since_ns - time_ns > BUSY_NS:
+            break
+        if (r.src[k] if k >= 0 else r.before_src[k + before]) == src:
+            since_ns = time_ns
         k -= 1
     return since_ns
 
@@ -102,26 +109,28 @@ class Reasons(Ledger):
     def _passed_over_ns(self, p: int) -> int:
         """When an answer last passed over the READ or atomic at ``p`` after it was asked; 0: never.
 
-        Or over the ones before: their own answers may have come before the requester got round to asking
-        again, which then began behind them.
+        Or over one before, whose own answer came before the requester got round to asking again: then it
+        begins behind that one.
         """
+        answered_ns = NEVER_NS
         while (transfer := self._find(p)) is not None:
             if transfer.operation in NEEDS_ANSWER:
-                latest_ns = self._latest_answer_ns(p)
+                latest_ns = self._latest_answer_ns(p, answered_ns)
                 if latest_ns > transfer.first_ns:
                     return latest_ns
-            slot = (p - 1) & _SLOT
-            if self._told_upto[slot] != p - 1 or self._told_ns[slot] <= self.run_ns:
-                break
             p -= 1
+            slot = p & _SLOT
+            answered_ns = self._told_ns[slot]
+            if self._told_upto[slot] != p or answered_ns <= self.run_ns:
+                break
         return 0
 
-    def _latest_answer_ns(self, p: int) -> int:
-        """When the last answer came that says something of more than PSN ``p``."""
+    def _latest_answer_ns(self, p: int, until_ns: int) -> int:
+        """When the last answer before ``until_ns`` came that says something of more than PSN ``p``."""
         latest_ns = 0
         for slot in range(RING):
-            if self._told_upto[slot] > p:
-                latest_ns = max(latest_ns, self._told_ns[slot])
+            if self._told_upto[slot] > p and latest_ns < self._told_ns[slot] < until_ns:
+                latest_ns = self._told_ns[slot]
         return latest_ns
 
     def _refuse(self, refusal: Event) -> None:
@@ -134,37 +143,43 @@ class Reasons(Ledger):
         """A refusal that stands and makes the requester go back to ``p`` or further."""
         return next((e for e in self.refusals if self.acked <= e.psn <= p), None)
 
-    def _cause(self, r: Rows, i: int, p: int) -> tuple[str, int]:
-        """Why the requester goes back to PSN ``p`` with packet ``i``, and when its wait for that began."""
+    def _cause(self, r: Rows, i: int, p: int) -> tuple[str, int, str | None]:
+        """Why the requester goes back to PSN ``p`` with packet ``i``, when its wait for that began, and what
+        else it may have been.
+        """
         time_ns = r.time_ns[i]
         code_known = self.connection.negotiated[self.side].ack_timeout is not None
         busy_ns = max(_busy_since_ns(r, i), self.last_tx_ns) if code_known else time_ns
         quick = code_known or time_ns - max(self.last_tx_ns, self.last_rx_ns) <= IMPLIED_NS
-        cause, since_ns = "", self.last_tx_ns
-        obeyed, off_ns = self._nearest_refusal(p, quick, busy_ns, time_ns)
-        if obeyed is not None:
-            cause, since_ns = "nak" if obeyed.kind == "nak" else "rnr", obeyed.time_ns
+        obeyed, refusal_off_ns = self._nearest_refusal(p, quick, busy_ns, time_ns)
+        told = "nak" if obeyed is None or obeyed.kind == "nak" else "rnr"
         passed_ns = self._passed_over_ns(p) if quick else 0
         passed_off_ns = self._off_ns(passed_ns, busy_ns, time_ns) if passed_ns else NEVER_NS
+        timer_off_ns = self._timer_off_ns(p, busy_ns, time_ns)
+        cause, off_ns = told if obeyed is not None else "", refusal_off_ns
         # What ends a wait for the receiver may be the very answer that passes something over.
         ended = cause == "rnr" and obeyed is not None and obeyed.psn < self.acked
         if passed_off_ns < off_ns or (ended and passed_off_ns == off_ns):
-            cause, since_ns, off_ns, obeyed = "implied_nak", self.last_tx_ns, passed_off_ns, None
-        timeout_ns = self._timeout_ns()
-        if timeout_ns:
-            timer_off_ns = self._timer_off_ns(p, busy_ns, time_ns, timeout_ns)
-            likelier = LIKELIER if self.reaction_ns else 2 * LIKELIER
-            if timer_off_ns < NEVER_NS and (not cause or timer_off_ns * likelier < off_ns):
-                cause, since_ns, obeyed = "timeout", self.last_tx_ns, None
+            cause, off_ns = "implied_nak", passed_off_ns
+        likelier = LIKELIER if self.reaction_ns else 2 * LIKELIER
+        if timer_off_ns < NEVER_NS and (not cause or timer_off_ns * likelier < off_ns):
+            cause, off_ns = "timeout", timer_off_ns
         if not cause:
-            cause = "timeout"
             quiet_ns = time_ns - self._last_sent_ns(p)
             if not self.shortest_timeout_ns or quiet_ns < self.shortest_timeout_ns:
                 self.shortest_timeout_ns = quiet_ns
-        self._goes_back(cause, obeyed, busy_ns, time_ns)
-        if not code_known:
+        since_ns = obeyed.time_ns if obeyed is not None and cause == told else self.last_tx_ns
+        self._goes_back(cause, obeyed if cause == told else None, busy_ns, time_ns)
+        doubt = None
+        if code_known:
+            each = ((refusal_off_ns, told), (passed_off_ns, "implied_nak"), (timer_off_ns, "timeout"))
+            next_ns, other = min(reason for reason in each if reason[1] != cause)
+            # A timer that is late may be none, but a refusal that was held up.
+            late = cause == "timeout" and off_ns > BUSY_NS and next_ns < NEVER_NS
+            doubt = other if late or next_ns <= off_ns * CLEARLY + BUSY_NS else None
+        else:
             self.refusals.clear()
-        return cause, since_ns
+        return cause or "timeout", since_ns, doubt
 
     def _nearest_refusal(self, p: int, quick: bool, busy_ns: int, time_ns: int) -> tuple[Event | None, int]:
         """The refusal to obey which the requester most likely goes back to ``p``, and how far off it is."""
@@ -227,13 +242,16 @@ class Reasons(Ledger):
         timeout_us = wire.local_ack_timeout_us(code)
         return NEVER_NS if timeout_us is None else int(timeout_us * 1000)
 
-    def _timer_off_ns(self, p: int, busy_ns: int, time_ns: int, timeout_ns: int) -> int:
+    def _timer_off_ns(self, p: int, busy_ns: int, time_ns: int) -> int:
         """How far from the go-back the timer may have run out; ``NEVER_NS``: it cannot have.
 
         It starts when the requester goes back, when everything before ``p`` is answered, and when ``p`` is
         sent and nothing else is on its way. Whether an answer reached it is not known: one that leaves no
         time for the timer to run out did not.
         """
+        timeout_ns = self._timeout_ns()
+        if not timeout_ns:
+            return NEVER_NS
         transfer = self._find(p)
         sent_ns = self._last_sent_ns(p if transfer is None or not transfer.is_read else transfer.first_psn)
         again = p < self.run_high  # else the go-back before has nothing to do with it

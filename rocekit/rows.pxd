@@ -6,6 +6,8 @@ cdef class Rows:
     cdef public object _packets
     cdef public dict _others
     cdef public Py_ssize_t count
+    cdef public const int64_t[::1] before_src
+    cdef public const int64_t[::1] before_ns
     cdef public const int64_t[::1] frame
     cdef public const int64_t[::1] time_ns
     cdef public const int64_t[::1] src

@@ -23,17 +23,23 @@ def _column(values: Any, kind: Any = np.int64) -> list[int]:
     return column if COMPILED else column.tolist()
 
 
+#: How many packets before a batch are remembered with it.
+REMEMBERED: Final = 256
+
+
 class Rows:
     """``rows.psn[i]`` is packet ``i``'s PSN.
 
     The columns that most packets need stand here; any other one is made when it is first asked for.
-    ``frame`` holds frame references (see ``transfers.frame_reference``).
+    ``frame`` holds frame references (see ``transfers.frame_reference``); ``before_src`` and ``before_ns`` are
+    the senders and times of the packets before the batch: another one's ``tail()``.
     """
 
-    def __init__(self, packets: Packets) -> None:
+    def __init__(self, packets: Packets, before: tuple[Any, Any] = ((), ())) -> None:
         self._packets = packets
         self._others: dict[str, list[int]] = {}
         self.count = len(packets)
+        self.before_src, self.before_ns = (_column(column) for column in before)
         self.frame = _column(packets.frame + (packets.file.astype(np.int64) << FRAME_BITS))
         self.time_ns = _column(packets.time_ns)
         self.src = _column(packets.src)
@@ -52,6 +58,14 @@ class Rows:
 
     def __len__(self) -> int:
         return self.count
+
+    def tail(self) -> tuple[Any, Any]:
+        """The senders and times of the last packets of this batch and of those before it."""
+        last = slice(-REMEMBERED, None)
+        return (
+            np.concatenate([self.before_src, self.src[last]])[last],
+            np.concatenate([self.before_ns, self.time_ns[last]])[last],
+        )
 
     def __getattr__(self, name: str) -> list[int]:
         if name.startswith("_"):

@@ -48,6 +48,7 @@ cdef class Tracker:
     cdef public object _datagrams
     cdef public list _addresses
     cdef public object _mads
+    cdef public tuple _tail
 
     cpdef int64_t next_id(self)
     cpdef began(self, Transfer transfer)

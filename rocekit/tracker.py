@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -130,6 +130,7 @@ class Tracker:
         self._datagrams = Datagrams(self, self._connect_datagrams)
         self._addresses: list[str] = []
         self._mads: Mapping[int, Mad] | None = None
+        self._tail: tuple[Any, Any] = ((), ())
 
     # ------------------------------------------------------------------ what tracking tells
 
@@ -175,7 +176,8 @@ class Tracker:
                 frame = frame_reference(int(packets.file[i]), int(packets.frame[i]))
                 self.malformed.append((frame, int(packets.malformed[i])))
             packets = packets.where(sound)
-        rows = Rows(packets)
+        rows = Rows(packets, self._tail)
+        self._tail = rows.tail()
         runs = self._runs
         runs.begin(rows, int(packets.flow.max()) + 1)
         wrong = rows.icrc_state if (packets.icrc_state == ICRC_INVALID).any() else None

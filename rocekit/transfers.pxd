@@ -25,6 +25,7 @@ cdef class Event:
     cdef public int64_t reached_psn
     cdef public bint mid_message
     cdef public int64_t side
+    cdef public object doubt
 
 
 cdef class Transfer:

@@ -49,13 +49,14 @@ class Event:
 
     * ``nak``, ``rnr_nak``: the responder refused at ``psn``; ``syndrome`` says how.
     * ``repeat``: the requester sent ``psn`` … ``last_psn`` again; ``cause`` is ``nak``, ``rnr``, ``timeout``
-      or ``implied_nak``; ``waited_ns`` is the silence before it, ``after_ack`` says that the capture had
-      already shown their acknowledgement; ``first_sight`` counts packets among them that the capture had not
-      shown before; ``run`` numbers the go-back, which may pass over several transfers and ``opens`` in the
-      first of them. In the one that opens, ``sent_psn`` is the highest PSN sent before, ``answer_psn`` what
-      the first acknowledgement (or NAK) after it named (None while there is none), in ``answer_frame``, and
-      ``reached_psn`` how far the repeat had come by then; ``mid_message`` says that only packets of a message
-      whose last one was not sent yet were unacknowledged, so that no acknowledgement may have been due.
+      or ``implied_nak``, and ``doubt`` another of them that fits the time nearly as well; ``waited_ns`` is
+      the silence before it, ``after_ack`` says that the capture had already shown their acknowledgement;
+      ``first_sight`` counts packets among them that the capture had not shown before; ``run`` numbers the
+      go-back, which may pass over several transfers and ``opens`` in the first of them. In the one that
+      opens, ``sent_psn`` is the highest PSN sent before, ``answer_psn`` what the first acknowledgement (or
+      NAK) after it named (None while there is none), in ``answer_frame``, and ``reached_psn`` how far the
+      repeat had come by then; ``mid_message`` says that only packets of a message whose last one was not
+      sent yet were unacknowledged, so that no acknowledgement may have been due.
     * ``response_repeat``: the responder sent these responses again.
     * ``hole``: PSNs passed over at this frame: lost before the capture point, late, or missed by the capture.
     * ``response_hole``: the same among a READ's responses.
@@ -89,6 +90,7 @@ class Event:
     reached_psn: int = -1
     mid_message: bool = False
     side: int = 0
+    doubt: str | None = None
 
 
 @dataclass(eq=False)

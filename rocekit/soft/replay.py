@@ -8,14 +8,21 @@ A failing property test prints this command.
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rocekit.psn import MASK
 from rocekit.soft.fault_file import fault_from_words
 from rocekit.soft.faults import Fault
 from rocekit.soft.program import random_faults, random_program
 from rocekit.soft.testbed import Run, run
+
+if TYPE_CHECKING:
+    from rocekit.soft.record import TransferRecord
+    from rocekit.transfers import Transfer
 
 #: What an analysis says of a transfer that the record knows too.
 COMPARED = (
@@ -44,19 +51,92 @@ def random_run(
     return result, capture
 
 
+class Comparison(NamedTuple):
+    """An analysis beside the record: where they differ, in words; of how many go-backs the analysis is sure
+    of the cause, and of how many it says that there may be another.
+    """
+
+    differences: list[str]
+    sure: int
+    doubtful: int
+
+
+def compare(result: Run, transfers: Iterable[Transfer], *, timers_known: bool = True) -> Comparison:
+    """Hold what an analysis found against what the endpoints recorded: every transfer, and why each of its
+    packets was sent again.
+
+    Where the analysis says that two causes fit, the recorded one must be among them. Without a journal,
+    ``timers_known`` is False: then nothing tells a timeout from another cause, nor how many packets answer a
+    READ that got no answer.
+    """
+    transfers = list(transfers)
+    keys = [key for key in COMPARED if key != "timeouts"]
+    unsized = () if timers_known else _SIZES
+    found = [t.to_dict() for t in transfers]
+    out = differences(result.transfer_dicts(), found, keys, unsized=unsized)
+    sure = doubtful = 0
+    if timers_known:
+        records = {_record_key(t.request): t.request for t in result.transfers()}
+        for transfer in transfers:
+            record = records.get((*transfer.requester.values(), transfer.first_psn & MASK, transfer.first_ns))
+            if record is not None:
+                out += _cause_differences(record, transfer)
+        opened = [e for t in transfers for e in t.events if e.kind == "repeat" and e.opens]
+        doubtful = sum(e.doubt is not None for e in opened)
+        sure = len(opened) - doubtful
+    return Comparison(out, sure, doubtful)
+
+
+def _record_key(record: TransferRecord) -> tuple[Any, ...]:
+    return *record.requester, record.first_psn & MASK, record.requests[0].time_ns
+
+
+def _cause_differences(record: TransferRecord, transfer: Transfer) -> list[str]:
+    recorded = Counter(_CAUSES.get(s.cause or "", s.cause) for s in record.requests if s.round)
+    opened = record.timeouts
+    words = f"{record.operation} of {record.requester.ip} QP {record.requester.qpn} at PSN {record.first_psn}"
+    repeats = [e for e in transfer.events if e.kind == "repeat"]
+    sure = Counter[str | None]()
+    for event in repeats:
+        if event.doubt is None:
+            sure[event.cause] += event.count
+    doubtful = [e for e in repeats if e.doubt is not None]
+    for choice in product(*((e.cause, e.doubt) for e in doubtful)):
+        said = sure.copy()
+        for event, cause in zip(doubtful, choice, strict=True):
+            said[cause] += event.count
+        if said == recorded:
+            break
+    else:
+        return [f"{words}: sent again {dict(recorded)}, not {dict(sure)} and {len(doubtful)} in doubt"]
+    if not doubtful and opened != transfer.timeouts:
+        return [f"{words}: timeouts is {opened}, not {transfer.timeouts}"]
+    return []
+
+
+#: The record's names of causes where they differ from the analysis'.
+_CAUSES = {"implied": "implied_nak"}
+
+
 def differences(
     truth: Iterable[Mapping[str, Any]],
     found: Iterable[Mapping[str, Any]],
     keys: Iterable[str] = COMPARED,
+    *,
+    unsized: Iterable[str] = (),
 ) -> list[str]:
-    """Where an analysis' transfers differ from the record's, in words."""
+    """Where an analysis' transfers differ from the record's, in words.
+
+    Args:
+        unsized: keys that are not compared of a READ that nobody answered.
+    """
     wanted = {_key(t): t for t in truth}
     got = {_key(t): t for t in found}
     out = [f"{_words(t)} is missing" for k, t in wanted.items() if k not in got]
     out += [f"{_words(t)} was never sent" for k, t in got.items() if k not in wanted]
     for k in wanted.keys() & got.keys():
         for key in keys:
-            if key in _SIZES and _size_unseen(got[k]):
+            if key in unsized and _size_unseen(got[k]):
                 continue
             if wanted[k][key] != got[k][key]:
                 out.append(f"{_words(wanted[k])}: {key} is {wanted[k][key]}, not {got[k][key]}")
@@ -116,7 +196,7 @@ def main() -> None:
         print(f"wrong: {problem}")
     from rocekit.analysis import analyze
 
-    for difference in differences(result.transfer_dicts(), analyze(capture).transfers.to_dicts()):
+    for difference in compare(result, analyze(capture).transfers).differences:
         print(f"analysis: {difference}")
     print(f"{capture}: {result.packets} packets, faults {result.faults_done}")
 

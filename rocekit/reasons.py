@@ -10,6 +10,7 @@ one whose time is nearest. Any of them may be none: what the capture shows may h
 from __future__ import annotations
 
 from array import array
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
@@ -173,9 +174,11 @@ class Reasons(Ledger):
         doubt = None
         if code_known:
             each = ((refusal_off_ns, told), (passed_off_ns, "implied_nak"), (timer_off_ns, "timeout"))
-            next_ns, other = min(reason for reason in each if reason[1] != cause)
-            # A timer that is late may be none, but a refusal that was held up.
-            late = cause == "timeout" and off_ns > BUSY_NS and next_ns < NEVER_NS
+            next_ns, other = min((reason for reason in each if reason[1] != cause), key=itemgetter(0))
+            # A timer that is late may be none, but a refusal that was held up; and a refusal obeyed late may
+            # have been lost, and the requester have been told by an answer that no longer shows.
+            late = off_ns > (BUSY_NS if cause == "timeout" else 8 * (BUSY_NS + self.reaction_ns))
+            late = late and (cause != "timeout" or next_ns < NEVER_NS)
             doubt = other if late or next_ns <= off_ns * CLEARLY + BUSY_NS else None
         else:
             self.refusals.clear()

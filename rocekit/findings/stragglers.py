@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories import Story
+    from rocekit.findings.stories import GoBack, Story
 
 #: Sooner after the last packet than this no timer runs out, where the timeout is not known.
 _SOON_NS: Final = 1_000_000
@@ -31,7 +31,7 @@ def settle_stragglers(evidence: Evidence, stories: list[Story]) -> list[Story]:
     """The stories without stragglers: what they explain is ``reordering``, the others are ``duplicate``."""
     kept: list[Story] = []
     for story in stories:
-        if story.rule in _LOSSES and _came_twice(story):
+        if story.rule in _LOSSES and _came_twice(evidence, story):
             story.rule = "reordering"
         if not is_straggler(evidence, story):
             kept.append(story)
@@ -57,7 +57,7 @@ def settle_reordering(stories: list[Story]) -> None:
     late: dict[_Way, int] = defaultdict(int)
     lost: dict[_Way, int] = defaultdict(int)
     for story in stories:
-        late[_way(story)] += story.rule == "reordering" and bool(story.late)
+        late[_way(story)] += story.rule == "reordering" and _is_late(story)
         lost[_way(story)] += _is_proven(story)
     for story in stories:
         way = _way(story)
@@ -81,9 +81,26 @@ def _is_proven(story: Story) -> bool:
     return story.rule == "loss" and story.hole is not None and any(g.first_sight for g in story.go_backs)
 
 
-def _came_twice(story: Story) -> bool:
+def _is_late(story: Story) -> bool:
+    """Whether the capture shows the packet itself come late."""
+    return bool(story.late) or any(g.cause == "late" for g in story.go_backs)
+
+
+def _is_lone(evidence: Evidence, story: Story, run: GoBack) -> bool:
+    """Whether a run is the story's packet alone, sooner than a timer can bring it."""
+    timeout_ns = evidence.timeout_ns(story.connection, story.side)
+    soon = run.waited_ns < (_SOON_NS if timeout_ns is None else _EARLY * timeout_ns)
+    return run.cause == "timeout" and run.packets == 1 and run.first_psn == story.psn and soon
+
+
+def _came_twice(evidence: Evidence, story: Story) -> bool:
     """Whether what the capture first showed in the repeat came once more by itself: the original, late."""
     seen = [g for g in story.go_backs if g.first_sight]
+    if seen and any(_is_lone(evidence, story, g) for g in story.go_backs if g.time_ns > seen[0].time_ns):
+        for run in story.go_backs:
+            if run is not seen[0] and _is_lone(evidence, story, run):
+                run.cause = "late"
+        return True
     return bool(seen) and any(
         event.kind == "duplicate" and event.psn == story.psn and event.time_ns > seen[0].time_ns
         for transfer in story.transfers

@@ -176,6 +176,8 @@ class Tracker:
                 frame = frame_reference(int(packets.file[i]), int(packets.frame[i]))
                 self.malformed.append((frame, int(packets.malformed[i])))
             packets = packets.where(sound)
+            if not len(packets):
+                return
         rows = Rows(packets, self._tail)
         self._tail = rows.tail()
         runs = self._runs

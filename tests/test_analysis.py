@@ -365,3 +365,15 @@ def test_packets_of_standard_input_cannot_be_had_twice(
     assert analysis.transfers
     with pytest.raises(ValueError, match="standard input"):
         _ = analysis.packets
+
+
+def test_a_capture_of_nothing_but_malformed_packets(pcaps: Path, tmp_path: Path) -> None:
+    """One packet, whose transport header names a version that does not exist."""
+    data = bytearray((pcaps / "rping-clean.pcap").read_bytes())
+    length = int.from_bytes(data[32:36], "little")
+    data[24 + 16 + 14 + 20 + 8 + 1] |= 0x0F
+    path = tmp_path / "x.pcap"
+    path.write_bytes(data[: 40 + length])
+    analysis = rocekit.analyze(path)
+    assert analysis.capture.counts.malformed_packets == analysis.capture.counts.roce_packets == 1
+    assert not analysis.connections

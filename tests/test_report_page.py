@@ -49,7 +49,8 @@ def show(browser: Browser, folder: Path, pcaps: Path) -> Iterator[Open]:
     pages: list[Page] = []
 
     def show(capture: str | Path, fragment: str = "", **options: Any) -> Page:
-        page = browser.new_page(viewport={"width": 1300, "height": 900}, **options)
+        # Without motion, the page is at once where a link leads.
+        page = browser.new_page(viewport={"width": 1300, "height": 900}, reduced_motion="reduce", **options)
         page.set_default_timeout(60_000)
         pages.append(page)
         page.on("console", lambda message: said.append(message.text))
@@ -134,7 +135,6 @@ def test_hovering_tells_of_the_packet(show: Open) -> None:
     page = show("ping-write-loss-behind.pcap", "#t=16")
     page.get_by_role("button", name="Show in the graph").click()
     settled(page)
-    page.wait_for_timeout(700)  # the page scrolls there smoothly
     x, y = page.evaluate("probe.place(200)")
     page.mouse.move(x - 30, y)
     page.mouse.move(x, y)

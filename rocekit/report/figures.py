@@ -245,24 +245,34 @@ def _marks(scene: Scene, kind: int) -> NDArray[np.int64]:
 
 
 def _edges(scene: Scene) -> NDArray[np.float64]:
+    """Of the bins that are counted over: ns since the scene's beginning, where a double still tells them."""
     packets = scene.rows.stop - scene.rows.start
     count = max(24, min(BINS, packets // 2))
-    return np.linspace(scene.begin, max(scene.end, scene.begin + 1), count + 1)
+    return np.linspace(0, max(scene.end - scene.begin, count), count + 1)
 
 
-def _rates(scene: Scene, weights: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    edges = _edges(scene)
-    amounts, _ = np.histogram(scene.lanes.time_ns[scene.rows], edges, weights=weights)
-    return edges, amounts * 8 / np.diff(edges)
+def _counts(scene: Scene, time_ns: NDArray[np.int64], weights: Any = None) -> NDArray[Any]:
+    return np.histogram(time_ns - scene.begin, _edges(scene), weights=weights)[0]
+
+
+def _rates(scene: Scene, weights: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Gb/s in each bin."""
+    amounts = _counts(scene, scene.lanes.time_ns[scene.rows], weights)
+    return amounts * 8 / np.diff(_edges(scene))
+
+
+def _axis(scene: Scene) -> NDArray[np.float64]:
+    """The bins' edges as they stand on the axis."""
+    return (_edges(scene) + (scene.begin - scene.origin)) / 1e9
 
 
 def _rate(scene: Scene, axes: Axes) -> None:
     lanes, rows = scene.lanes, scene.rows
-    edges, every = _rates(scene, lanes.bytes[rows])
-    _, once = _rates(scene, np.where(lanes.round[rows] == 1, lanes.bytes[rows], 0))
+    edges, every = _axis(scene), _rates(scene, lanes.bytes[rows])
+    once = _rates(scene, np.where(lanes.round[rows] == 1, lanes.bytes[rows], 0))
     unit, factor = ("Gb/s", 1) if every.max(initial=0) >= 1 else ("Mb/s", 1000)
-    axes.stairs(every * factor, scene.seconds(edges), color=ROUNDS[1], label="throughput, repeats included")
-    axes.stairs(once * factor, scene.seconds(edges), color=ACK_COLOUR, label="goodput, each byte once")
+    axes.stairs(every * factor, edges, color=ROUNDS[1], label="throughput, repeats included")
+    axes.stairs(once * factor, edges, color=ACK_COLOUR, label="goodput, each byte once")
     axes.set_ylabel(f"payload, {unit}")
     axes.set_ylim(bottom=0)
 
@@ -307,19 +317,17 @@ def _rtt(scene: Scene, axes: Axes) -> None:
 
 
 def _congestion(scene: Scene, axes: Axes) -> None:
-    lanes, rows, edges = scene.lanes, scene.rows, _edges(scene)
+    lanes, rows, edges = scene.lanes, scene.rows, _axis(scene)
     marked = lanes.time_ns[rows][lanes.flags[rows] & CE != 0]
-    told, _ = np.histogram(_marks(scene, CNP), edges)
-    seen, _ = np.histogram(marked, edges)
-    axes.stairs(told, scene.seconds(edges), color="#8a3f6b", fill=True, alpha=0.7, label="CNPs")
-    axes.stairs(seen, scene.seconds(edges), color="#a06a00", label="CE marks")
+    told, seen = _counts(scene, _marks(scene, CNP)), _counts(scene, marked)
+    axes.stairs(told, edges, color="#8a3f6b", fill=True, alpha=0.7, label="CNPs")
+    axes.stairs(seen, edges, color="#a06a00", label="CE marks")
     axes.set_ylabel("CNPs, CE marks")
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.set_ylim(bottom=0)
     other = axes.twinx()
     other.tick_params(labelsize=8)
-    _, every = _rates(scene, lanes.bytes[rows])
-    other.stairs(every, scene.seconds(edges), color="#7a8694", linewidth=0.8)
+    other.stairs(_rates(scene, lanes.bytes[rows]), edges, color="#7a8694", linewidth=0.8)
     other.set_ylabel("Gb/s")
     axes.plot([], [], color="#7a8694", label="rate (right)")
 

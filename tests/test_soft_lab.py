@@ -89,7 +89,8 @@ def test_of_unreliable_messages_the_whole_ones_arrive(
     transfers = analyze(out / f"{to_soft['name']}.pcapng").transfers
     size = 1000 if transport == "ud" else soft_lab_inside.SHORT_BYTES
     assert to_soft["rounds"] == sum(t.status == "sent" and t.bytes == size for t in transfers)
-    assert 0 < to_soft["rounds"] < soft_lab_inside.MESSAGES
+    # Of 20 datagrams chance may spare all.
+    assert 0 < to_soft["rounds"] <= soft_lab_inside.MESSAGES - (transport == "uc")
     assert to_rxe["received_by_rxe"] == soft_lab_inside.MESSAGES - 2
 
 

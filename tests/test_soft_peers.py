@@ -57,9 +57,14 @@ def test_what_a_peer_cannot_do_is_a_wrong_command_line(forks: Forks) -> None:
 
 
 def test_a_transport_that_cannot_do_it_is_said_in_one_line(forks: Forks) -> None:
-    run = forks.start("inject", "read_bw", "--backend", "soft", "-c", "UC", stdout=PIPE, stderr=PIPE)
-    assert run.communicate(60) == ("", "rocekit: error: UC has no read_bw: send_bw, write_bw\n")
-    assert run.returncode == 1
+    for words, said in (
+        (("read_bw", "-c", "UC"), "UC has no read_bw: send_bw, write_bw"),
+        (("send_bw", "-c", "UD"), "perftest over UD is met by TCP only here"),
+    ):
+        run = forks.start("inject", *words, "--backend", "soft", stdout=PIPE, stderr=PIPE)
+        out, error = run.communicate(60)
+        assert (run.returncode, out) == (1, "")
+        assert error.startswith(f"rocekit: error: {said}")
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,13 @@ def _pattern(length: int) -> bytes:
     return (bytes(range(1, 252)) * (length // 251 + 1))[:length]
 
 
-def _check(test: str, transport: str) -> None:
+def _check(test: str, transport: str, rdma_cm: bool) -> None:
     if test not in TRANSPORTS[transport]:
         raise ScenarioError(f"{transport} has no {test}: {', '.join(sorted(TRANSPORTS[transport]))}")
+    if rdma_cm and transport == "UD":
+        raise ScenarioError(
+            "perftest over UD is met by TCP only here: --no-rdma_cm, and the other side without -R"
+        )
 
 
 def _ready(party: Party, qp: Qp, mtu: int, peer: Place) -> None:
@@ -152,7 +156,7 @@ def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False, t
     Raises:
         ScenarioError: the client does not do its part, or its messages are not alike.
     """
-    _check(test, transport)
+    _check(test, transport, rdma_cm)
     if rdma_cm:
         return _serve_by_cm(party, test, port, transport)
     served = _Served(party, test, transport)
@@ -249,7 +253,7 @@ def call(
     Raises:
         ScenarioError: a request failed, the server does not do its part, or what it sent back is wrong.
     """
-    _check(test, transport)
+    _check(test, transport, rdma_cm)
     work = _Work(party, test, transport, count, _ATOMIC_BYTES if test == "atomic_bw" else size)
     if rdma_cm:
         _call_by_cm(work, host, port, path_mtu)

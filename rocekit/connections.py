@@ -30,7 +30,11 @@ MAX_KEPT = 1000
 
 @dataclass(slots=True)
 class Negotiated:
-    """What the CM exchange or the journal says of one side of a connection; None where it does not."""
+    """What the CM exchange, the journal or a handshake says of one side; None where it does not.
+
+    Attributes:
+        rkey, remote_va: of the memory that this side offers.
+    """
 
     starting_psn: int | None = None
     path_mtu: int | None = None
@@ -42,6 +46,8 @@ class Negotiated:
     min_rnr_timer: int | None = None
     traffic_class: int | None = None
     service_level: int | None = None
+    rkey: int | None = None
+    remote_va: int | None = None
 
     def overruled_by(self, other: Negotiated) -> Negotiated:
         """The same, with whatever ``other`` knows in its place."""

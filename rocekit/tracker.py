@@ -521,7 +521,7 @@ class Tracker:
         for end in ends:
             known = self._pairs.get((end.ip, end.qpn), [])
             known[:] = [pair for pair in known if pair.source != HANDSHAKE]
-        told = [Negotiated(starting_psn=end.psn) for end in ends]
+        told = [Negotiated(starting_psn=e.psn, rkey=e.rkey, remote_va=e.remote_va) for e in ends]
         pair = Pair(None, (first.ip, second.ip), (first.qpn, second.qpn), (told[0], told[1]), HANDSHAKE)
         self._learn(pair)
         for here, there in (ends, ends[::-1]):

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from story import Story
-from talk import MS, US, Talk, named
+from talk import MS, US, A, B, Talk, named
 from test_findings_network import agreed
 from test_findings_repeats import TIMEOUT, only, settled
 
+from rocekit import wire
 from rocekit.connections import Negotiated
 from rocekit.findings import Finding
+from rocekit.tracker import Pair
 
 
 def info(findings: list[Finding], rule: str) -> Finding:
@@ -200,6 +202,40 @@ class TestReadDepth:
         story.lines("b RC_RDMA_READ_RESPONSE_ONLY 6 64\nA wc 1 SUCCESS\nA wc 2 SUCCESS")
         found = only(list(story.analyze(tmp_path).findings), "read-depth")
         assert (found.evidence["outstanding"], found.evidence["limit"]) == (2, 1)
+
+
+class TestHandshake:
+    """What perftest's ends told each other over TCP."""
+
+    @staticmethod
+    def refused(rkey: int, remote_va: int) -> Finding:
+        t = Talk()
+        told = Negotiated(starting_psn=0, rkey=0x1A2B, remote_va=0x7F0000001000)
+        t.packet("RC_RDMA_WRITE_ONLY", 0, bytes(64), rkey=rkey, remote_va=remote_va, dma_length=64)
+        t.nak(0, wire.NAK_REMOTE_ACCESS)
+        pairs = [Pair("RC", (A, B), (0x11, 0x12), (Negotiated(starting_psn=0), told), "handshake")]
+        return only(t.findings(pairs=pairs), "remote-access-error")
+
+    def test_another_rkey_than_the_peer_offered(self) -> None:
+        found = self.refused(0x9999, 0x7F0000001000)
+        assert found.evidence["offered_rkey"] == 0x1A2B
+        assert "the handshake offered rkey 0x1a2b" in found.title
+
+    def test_an_address_in_front_of_what_it_offered(self) -> None:
+        assert "8 bytes in front of what was offered" in self.refused(0x1A2B, 0x7F0000000FF8).title
+
+    def test_an_address_behind_it(self) -> None:
+        assert "4,096 bytes into what the handshake offered" in self.refused(0x1A2B, 0x7F0000002000).title
+
+    def test_another_starting_psn_than_it_was_told(self) -> None:
+        t = Talk()
+        for _ in range(4):
+            t.send(500)
+            t.nak(0)
+            t.wait(TIMEOUT)
+        told = (Negotiated(starting_psn=0), Negotiated(starting_psn=0))
+        pairs = [Pair("RC", (A, B), (0x11, 0x12), told, "handshake")]
+        assert only(t.findings(pairs=pairs), "dead-qp").evidence["expected_psn"] == 0
 
 
 def test_the_starting_psn_and_all_that_was_kept_is_nothing() -> None:

@@ -74,6 +74,17 @@ def test_uc_has_both_its_ends_only_by_the_exchange(others: Path) -> None:
     assert None not in connection.qpns
 
 
+@pytest.mark.parametrize("name", ["rdma_write_bw", "rdma_read_bw", "rdma_atomic_bw"])
+def test_what_is_reached_for_lies_in_the_memory_that_the_peer_offered(others: Path, name: str) -> None:
+    analysis = rocekit.analyze(others / f"{name}.pcap")
+    for transfer in analysis.transfers:
+        offered = analysis.connections[0].negotiated[1 - transfer.side]
+        assert transfer.rkey == offered.rkey
+        assert transfer.remote_va is not None
+        assert offered.remote_va is not None
+        assert transfer.remote_va >= offered.remote_va
+
+
 def test_the_first_to_speak_is_the_one_that_asked_to_connect(others: Path) -> None:
     connection = rocekit.analyze(others / "rdma_write_bw.pcap").connections[0]
     assert connection.end(0) == {"ip": "10.1.16.62", "qpn": 0x1D}

@@ -148,7 +148,7 @@ class Evidence:
     def expected_psn(self, connection: Connection, side: int) -> int | None:
         """The PSN with which ``side`` must begin: its peer's ``rq_psn``, or what REQ and REP say."""
         told = self.attribute(connection, 1 - side, "rq_psn")
-        if told is None and connection.paired_by == "cm":
+        if told is None and connection.paired_by in ("cm", "handshake"):
             told = connection.negotiated[side].starting_psn
         return None if told is None else int(told)
 
@@ -228,10 +228,12 @@ class Evidence:
         return {c.id: c for c in self.connections}
 
     def known_region(self, connection: Connection, side: int, transfer: Transfer) -> Mapping[str, Any]:
-        """What the responder's journal says of the memory that a transfer of ``side`` reached for."""
+        """What the responder's journal, or its handshake, says of the memory that a transfer reached for."""
         qp = self._journal_qps.get((connection.id, 1 - side))
-        if qp is None or transfer.rkey is None or transfer.remote_va is None:
+        if transfer.rkey is None or transfer.remote_va is None:
             return {}
+        if qp is None:
+            return _offered(connection, 1 - side, transfer)
         start, length = transfer.remote_va, transfer.length or transfer.bytes
         regions = [
             r.fields
@@ -257,6 +259,24 @@ class Evidence:
         else:
             found["region"] = "inside the region, so the permission is missing or the rkey is out of date"
         return found
+
+
+def _offered(connection: Connection, side: int, transfer: Transfer) -> Mapping[str, Any]:
+    """The memory that ``side`` offered in the handshake, beside what was reached for."""
+    told = connection.negotiated[side]
+    if told.rkey is None or told.remote_va is None or transfer.rkey is None or transfer.remote_va is None:
+        return {}
+    found: dict[str, Any] = {"offered_rkey": told.rkey, "offered_va": told.remote_va}
+    if transfer.rkey != told.rkey:
+        found["region"] = f"the handshake offered rkey {told.rkey:#x}"
+    elif transfer.remote_va < told.remote_va:
+        found["region"] = f"{told.remote_va - transfer.remote_va:,} bytes in front of what was offered"
+    else:
+        found["region"] = (
+            f"{transfer.remote_va - told.remote_va:,} bytes into what the handshake offered, whose length it "
+            "does not tell"
+        )
+    return found
 
 
 def _largest(transfer: Transfer) -> int:

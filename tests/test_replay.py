@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rocekit
-from rocekit import cli
+from rocekit import cli, wire
 from rocekit.analysis import Analysis
 from rocekit.build import build_frame, build_packet
 from rocekit.capture import open_capture
@@ -193,6 +193,61 @@ def test_the_management_qps_stay_what_they_are(version: int, family: int) -> Non
     place = Place(14, 14 + network + udp, len(frame), 6 if version == 1 else family, version)
     changes = Changes(qpns={(None, 1): 77}, psns={(None, 1): 3, (None, -1): 5})
     assert rewrite(frame, place, changes) == frame
+
+
+@given(
+    st.sampled_from([o for o in wire.OPCODES.values() if o.value != wire.CNP_OPCODE]),
+    st.sampled_from([(1, 4), (1, 6), (2, 4), (2, 6)]),
+    st.sampled_from([None, 7, (3, 4)]),
+    st.integers(2, 0xFFFFFF),
+    st.integers(0, 0xFFFFFF),
+    st.binary(max_size=40),
+)
+def test_a_packet_changed_is_the_packet_made_so(
+    opcode: wire.Opcode,
+    kind: tuple[int, int],
+    vlan: int | tuple[int, ...] | None,
+    qpn: int,
+    psn: int,
+    payload: bytes,
+) -> None:
+    version, family = kind
+    old = ("10.0.0.1", "10.0.0.2") if family == 4 else ("fd00::1", "fd00::2")
+    new = ("172.16.9.9", "192.0.2.1") if family == 4 else ("2001:db8::5", "fe80::9")
+    names = {f.name for header in opcode.headers for f in header.fields}
+
+    def made(ends: tuple[str, str], qpn: int, psn: int, rkey: int) -> bytes:
+        own: dict[str, Any] = {
+            "rkey": rkey,
+            "invalidate_rkey": rkey,
+            "src_qpn": qpn,
+            "remote_va": 1 << 33,
+            "dma_length": 9,
+        }
+        return build_frame(
+            opcode.value,
+            src=ends[0],
+            dst=ends[1],
+            payload=payload if opcode.payload else b"",
+            vlan=vlan,
+            roce_version=version,
+            dest_qpn=qpn,
+            psn=psn,
+            **{name: value for name, value in own.items() if name in names},
+        )
+
+    frame = made(old, qpn, psn, 5)
+    tags = 0 if vlan is None else 4 if isinstance(vlan, int) else 8
+    network = 14 + tags + (40 if version == 1 or family == 6 else 20) + (8 if version == 2 else 0)
+    place = Place(14 + tags, network, len(frame), 6 if version == 1 else family, version)
+    shift = 0xFFFFF0
+    changes = Changes(
+        dict(zip(old, new, strict=True)),
+        qpns={(None, qpn): qpn ^ 2},
+        psns={(None, -1): shift},
+        rkeys={5: 0xFFFF0000},
+    )
+    assert rewrite(frame, place, changes) == made(new, qpn ^ 2, (psn + shift) & 0xFFFFFF, 0xFFFF0000)
 
 
 @given(

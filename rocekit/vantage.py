@@ -254,6 +254,8 @@ class _Table:
         self._addresses = {name: i for i, name in enumerate(sampler.addresses)}
         self._local = sampler.local
         self._columns = sampler.columns(file)
+        self._hops: dict[tuple[str, str], int | None] = {}
+        self._sends: dict[tuple[str, str], bool] = {}
         pair, side = place(self._columns, self._addresses, connections)
         self.shown: list[int] = distinct(pair[pair >= 0]).tolist()
         self.turns = turnarounds(self._columns, pair, side)
@@ -288,16 +290,26 @@ class _Table:
             return (A, B)[own.index(True)], "direction", f"{hosts[own.index(True)]} is this host's address"
         if not self._columns or (self._columns["outgoing"] < 0).all():
             return None
-        sends = []
-        for side in (0, 1):
-            flags = self._columns["outgoing"][self._from(hosts[side], hosts[1 - side])]
-            sends.append(bool(len(flags)) and bool((flags == 1).all()))
+        sends = [self._is_sender(*hosts), self._is_sender(*hosts[::-1])]
         if sends[0] == sends[1]:
             return None
         return (A, B)[sends.index(True)], "direction", "its packets are marked as sent by the capturing host"
 
+    def _is_sender(self, src: str, dst: str) -> bool:
+        """Whether all packets from one host to another are marked as sent by the capturing host."""
+        known = self._sends.get((src, dst))
+        if known is None:
+            flags = self._columns["outgoing"][self._from(src, dst)]
+            known = self._sends[src, dst] = bool(len(flags)) and bool((flags == 1).all())
+        return known
+
     def hops(self, src: str, dst: str) -> int | None:
         """How many routers packets had passed, by their hop limit; None where it does not tell."""
+        if (src, dst) not in self._hops:
+            self._hops[src, dst] = self._count_hops(src, dst)
+        return self._hops[src, dst]
+
+    def _count_hops(self, src: str, dst: str) -> int | None:
         if not self._columns:
             return None
         limits = self._columns["hop_limit"][self._from(src, dst)]

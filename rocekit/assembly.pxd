@@ -33,7 +33,7 @@ cdef class Assembly(GoBack):
     cpdef int64_t _span(self, Rows r, Py_ssize_t i)
 
     @cython.locals(transfer=Transfer, seen=bint)
-    cpdef _out_of_order(self, Rows r, Py_ssize_t i, int64_t p)
+    cpdef bint _out_of_order(self, Rows r, Py_ssize_t i, int64_t p)
 
     @cython.locals(opcode=int64_t, operation=str, transfer=Transfer, span=int64_t)
     cpdef _assemble(self, Rows r, Py_ssize_t i, int64_t p)

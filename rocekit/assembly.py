@@ -116,8 +116,8 @@ class Assembly(GoBack):
             if self.run is not None:
                 self.run = None
             self._assemble(r, i, p)
-        else:
-            self._out_of_order(r, i, p)
+        elif self._out_of_order(r, i, p):
+            return
         self._remember(r, i, p)
 
     def _span(self, r: Rows, i: int) -> int:
@@ -133,13 +133,14 @@ class Assembly(GoBack):
             return -(-length // connection.path_mtu)
         return 0
 
-    def _out_of_order(self, r: Rows, i: int, p: int) -> None:
+    def _out_of_order(self, r: Rows, i: int, p: int) -> bool:
+        """Take a packet that is not the next; whether it is an old one that its own repeat overtook."""
         if abs(p - self.high) > RESYNC:
             self._restart(r, i, p)
-            return
+            return False
         if p >= self.high:
             self._beyond(r, i, p)
-            return
+            return False
         if p < self.expected:
             transfer = self._find(p)
             seen = p >= self.begin and not (transfer is not None and p in transfer.missing)
@@ -147,16 +148,17 @@ class Assembly(GoBack):
             transfer = None
             seen = p in self.ahead
         if seen and self._is_duplicate(r, i, p):
-            self._attribute(
-                Event(
-                    "duplicate", r.time_ns[i], r.frame[i], p, p, last_ns=r.time_ns[i], last_frame=r.frame[i]
-                )
-            )
-            return
+            self._note("duplicate", r, i, p)
+            return False
         if self.reliable:
-            self._repeated(r, i, p, seen, transfer)
+            if self._is_late(r, i, p, seen):
+                self._note("late", r, i, p)
+                if seen:
+                    return True
+            else:
+                self._repeated(r, i, p, seen, transfer)
         if seen:
-            return
+            return False
         if p == self.expected:
             self._assemble(r, i, p)
             self._drain()
@@ -169,6 +171,14 @@ class Assembly(GoBack):
                 transfer.packets += 1
                 transfer.bytes += r.payload_length[i]
             self._touch(transfer, r, i)
+        return False
+
+    def _note(self, kind: str, r: Rows, i: int, p: int) -> None:
+        """Something befell the packet with PSN ``p``."""
+        time_ns, frame = r.time_ns[i], r.frame[i]
+        self._attribute(
+            Event(kind, time_ns, frame, p, p, 1, r.payload_length[i], last_ns=time_ns, last_frame=frame)
+        )
 
     def _beyond(self, r: Rows, i: int, p: int) -> None:
         """A PSN that was not seen before, with a hole in front of it or behind one."""

@@ -6,6 +6,9 @@ from rocekit.reasons cimport Reasons
 from rocekit.rows cimport Rows
 from rocekit.transfers cimport Event, Transfer
 
+cdef int64_t RING
+cdef int64_t NEAR_IDS
+cdef int64_t _ID_MASK
 cdef int64_t _SLOT
 
 
@@ -17,6 +20,15 @@ cdef class GoBack(Reasons):
 
     @cython.locals(slot=int64_t, ip_id=int64_t)
     cpdef bint _is_duplicate(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(slot=int64_t, ip_id=int64_t, lead=int64_t, overtaken=bint)
+    cpdef bint _was_overtaken(self, Rows r, Py_ssize_t i)
+
+    @cython.locals(slot=int64_t, after=int64_t, following=int64_t, broken=int64_t)
+    cpdef bint _counts_ids(self)
+
+    @cython.locals(slot=int64_t)
+    cpdef bint _is_late(self, Rows r, Py_ssize_t i, int64_t p, bint seen)
 
     cpdef _repeated(self, Rows r, Py_ssize_t i, int64_t p, bint seen, Transfer transfer)
 

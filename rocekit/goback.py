@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _SLOT: Final = RING - 1
 #: Without IP identification, the same PSN again this soon, and unprovoked, was doubled by the network.
 DUPLICATE_NS: Final = 50_000
+#: How far apart the IP identifications may be of packets that a host sent shortly after each other, if it
+#: counts them; other packets of the host may be counted in between.
+NEAR_IDS: Final = 1024
+_ID_MASK: Final = 0xFFFF
 
 
 class GoBack(Reasons):
@@ -48,6 +52,44 @@ class GoBack(Reasons):
             return False
         return r.time_ns[i] - self._sent_ns[slot] < DUPLICATE_NS and not self._was_answered(p)
 
+    def _was_overtaken(self, r: Rows, i: int) -> bool:
+        """Whether a packet that was sent after this one came before it, as its IP identification tells.
+
+        Many senders count the packets of an address, or of a host. Those that do not are known by the
+        neighbours among the PSNs: where most of their identifications do not follow one another, none tells
+        anything.
+        """
+        ip_id = r.ip_id[i]
+        overtaken = False
+        if ip_id:
+            for slot in range(RING):
+                lead = (self._sent_id[slot] - ip_id) & _ID_MASK
+                if 0 < lead < NEAR_IDS and self._sent_psn[slot] >= 0:
+                    overtaken = True
+                    break
+        return overtaken and self._counts_ids()
+
+    def _counts_ids(self) -> bool:
+        """Whether the IP identifications of neighbouring PSNs look like a count."""
+        following = broken = 0
+        for slot in range(RING):
+            after = (slot + 1) & _SLOT
+            if self._sent_psn[slot] >= 0 and self._sent_psn[after] == self._sent_psn[slot] + 1:
+                if 0 < (self._sent_id[after] - self._sent_id[slot]) & _ID_MASK < NEAR_IDS:
+                    following += 1
+                else:
+                    broken += 1
+        return following * 2 >= broken
+
+    def _is_late(self, r: Rows, i: int, p: int, seen: bool) -> bool:
+        """Whether the network held this packet up, and it is no repeat of one that came before."""
+        if not self._was_overtaken(r, i):
+            return False
+        slot = p & _SLOT
+        if not seen or self._sent_psn[slot] != p:
+            return not seen
+        return (r.ip_id[i] - self._sent_id[slot]) & _ID_MASK > _ID_MASK >> 1
+
     def _was_answered(self, p: int) -> bool:
         """Whether ``p`` is a READ or atomic that was answered: then its copy is no accident."""
         transfer = self._find(p)
@@ -60,7 +102,7 @@ class GoBack(Reasons):
         time_ns, frame = r.time_ns[i], r.frame[i]
         run = self.run
         asks_part = transfer is not None and p > transfer.first_psn and OPERATION[r.opcode[i]] == "READ"
-        if run is not None and p > run.last_psn and not asks_part and not self._obeys(p, time_ns):
+        if run is not None and not asks_part and self._goes_on(run, r, i, p):
             pass  # what was under way when a refusal came goes on until the requester obeys it
         elif seen or self._refusal_of(p) is not None:
             run = self._new_run(r, i, p)
@@ -77,6 +119,12 @@ class GoBack(Reasons):
         self.tentative = None
         self.run = run
         self._add_repeat(run, r, i, p, seen)
+
+    def _goes_on(self, run: Event, r: Rows, i: int, p: int) -> bool:
+        """Whether a repeat under way goes on with this packet, be it out of order."""
+        if p > run.last_psn:
+            return not self._obeys(p, r.time_ns[i])
+        return self._was_overtaken(r, i)
 
     def _obeys(self, p: int, time_ns: int) -> bool:
         """Whether ``p`` comes again after a wait for the receiver, which ended what was under way."""
@@ -112,7 +160,7 @@ class GoBack(Reasons):
     def _add_repeat(self, run: Event, r: Rows, i: int, p: int, seen: bool) -> None:
         time_ns, frame = r.time_ns[i], r.frame[i]
         begun = run.last_psn >= 0
-        run.last_psn = p
+        run.last_psn = max(p, run.last_psn)
         event = self._attribute(
             Event(
                 "repeat",

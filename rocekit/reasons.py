@@ -72,8 +72,8 @@ class Reasons(Ledger):
         refusals: NAKs and RNR NAKs that the requester has not obeyed.
         reaction_ns: the shortest time between such a refusal and the go-back that it asked for; 0 before the
         first.
-        run_ns: when it last went back; run_due_ns: when it had the reason to, at the earliest; run_high: what
-        was ``high`` then.
+        run_ns: when it last went back; run_cause: why; run_due_ns: when it had the reason to, at the
+        earliest; run_high: what was ``high`` then.
         last_rx_ns: the last answer's time; last_tx_ns: the last request's.
         shortest_timeout_ns: the shortest wait seen that only a timer explains; 0 before the first.
     """
@@ -85,6 +85,7 @@ class Reasons(Ledger):
         self.ack_ns = 0
         self.reaction_ns = 0
         self.run_ns = 0
+        self.run_cause = ""
         self.run_due_ns = 0
         self.run_high = 0
         self.shortest_timeout_ns = 0
@@ -165,10 +166,12 @@ class Reasons(Ledger):
         likelier = LIKELIER if self.reaction_ns else 2 * LIKELIER
         if timer_off_ns < NEVER_NS and (not cause or timer_off_ns * likelier < off_ns):
             cause, off_ns = "timeout", timer_off_ns
-        if not cause:
-            quiet_ns = time_ns - self._last_sent_ns(p)
-            if not self.shortest_timeout_ns or quiet_ns < self.shortest_timeout_ns:
-                self.shortest_timeout_ns = quiet_ns
+        quiet_ns = time_ns - self._last_sent_ns(p)
+        if not cause and code_known and self.run_cause and quiet_ns < self._timeout_ns() >> 1:
+            # Nothing asks for it, and no timer has run out: what was under way goes on, held up somewhere.
+            cause, off_ns = self.run_cause, NEVER_NS
+        elif not cause and not 0 < self.shortest_timeout_ns <= quiet_ns:
+            self.shortest_timeout_ns = quiet_ns
         since_ns = obeyed.time_ns if obeyed is not None and cause == told else self.last_tx_ns
         self._goes_back(cause, obeyed if cause == told else None, busy_ns, time_ns)
         doubt = None
@@ -182,7 +185,8 @@ class Reasons(Ledger):
             doubt = other if late or next_ns <= off_ns * CLEARLY + BUSY_NS else None
         else:
             self.refusals.clear()
-        return cause or "timeout", since_ns, doubt
+        self.run_cause = cause or "timeout"
+        return self.run_cause, since_ns, doubt
 
     def _nearest_refusal(self, p: int, quick: bool, busy_ns: int, time_ns: int) -> tuple[Event | None, int]:
         """The refusal to obey which the requester most likely goes back to ``p``, and how far off it is."""

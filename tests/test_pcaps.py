@@ -124,20 +124,7 @@ def test_where_nothing_went_wrong_nothing_is_found(name: str) -> None:
     assert sum(c.retransmitted_packets for c in analysis(name).connections) == 0
 
 
-#: Where the analysis is known to say something else than what happened.
-WRONG = dict.fromkeys(
-    ("blast-sr-reordering", "ping-write-reordering"),
-    "held up packets of a go-back are taken for losses, and repeats within µs for timeouts",
-)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(name in WRONG, reason=WRONG.get(name, ""), strict=True))
-        for name in those(clean=False)
-    ],
-)
+@pytest.mark.parametrize("name", those(clean=False))
 def test_what_went_wrong_is_found_and_nothing_else(name: str) -> None:
     must, may = EXPECTED[name]
     found = {f.rule for f in analysis(name).findings}

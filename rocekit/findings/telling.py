@@ -85,6 +85,9 @@ _AT_ONCE: Final = 0.05
 #: Holes that stay open longer than so many others are not the last story's.
 _REMEMBERED: Final = 256
 
+#: How many stories back the one may be whose packet comes late after all.
+_RECENT: Final = 64
+
 _Mark = tuple["Event", "Transfer | None"]
 
 
@@ -174,10 +177,10 @@ class _Teller:
         return self.stories[-1] if self.stories else None
 
     def _came_late(self, event: Event, transfer: Transfer | None) -> None:
-        story = self._open()
-        if story is not None and story.naks and not story.go_backs and story.psn == event.psn:
-            story.late.append(event)
-            return
+        for story in self.stories[: -_RECENT - 1 : -1]:
+            if story.psn == event.psn and (story.naks or story.go_backs):
+                story.late.append(event)  # what was missed, and perhaps sent again already
+                return
         story = self._new(event.psn)
         story.late.append(event)
         story.add_transfers([transfer])

@@ -13,9 +13,11 @@ from story import Story
 
 import rocekit
 from rocekit.generate import OPERATIONS, Traffic, generate
-from rocekit.packet_stories import CAUSES, ROLES, PacketStories, packet_stories
+from rocekit.packet_stories import CAUSES, REQUEST, RESPONSE, ROLES, PacketStories, packet_stories
 from rocekit.packet_words import describe, ordinal
 from rocekit.psn import MASK
+from rocekit.report.collect import DUPLICATE, Collector
+from rocekit.report.lanes import build_lanes
 
 
 def told(folder: Path, text: str, **how: Any) -> PacketStories:
@@ -305,3 +307,21 @@ def test_it_adds_up_to_the_transfers_of_any_traffic(
 )
 def test_ordinals(n: int, said: str) -> None:
     assert ordinal(n) == said
+
+
+@pytest.mark.parametrize("name", captures())
+def test_the_report_draws_what_is_told(pcaps: Path, name: str) -> None:
+    """The report makes its columns while the capture is read; both tell the same of each packet."""
+    collector = Collector()
+    analysis = rocekit.analyze(pcaps / name, watch=collector)
+    lanes, stories = build_lanes(collector, analysis), packet_stories(analysis)
+    rows = stories.rows_of(lanes.frame)
+    assert (rows >= 0).all()
+    assert lanes.psn.tolist() == stories.psn[rows].tolist()
+    sent = np.isin(stories.role[rows], (REQUEST, RESPONSE))
+    drawn, told = lanes.round[sent].astype(int), stories.round[rows][sent]
+    assert ((drawn > 1) == (told > 1)).all()
+    # The report counts from the first that was captured; a story also the one that was lost before.
+    assert np.isin(told - drawn, (0, 1)).all()
+    assert (told == drawn)[told <= 2].all()
+    assert ((lanes.flags & DUPLICATE) != 0).tolist() == stories.duplicate[rows].tolist()

@@ -38,3 +38,12 @@ cdef class Reasons(Ledger):
 
     @cython.locals(slot=int64_t)
     cpdef _told(self, int64_t upto, int64_t time_ns)
+
+    @cython.locals(slot=int64_t, answered_ns=int64_t, latest_ns=int64_t, transfer=Transfer)
+    cpdef int64_t _passed_over_ns(self, int64_t p)
+
+    @cython.locals(slot=Py_ssize_t, latest_ns=int64_t)
+    cpdef int64_t _latest_answer_ns(self, int64_t p, int64_t until_ns)
+
+    @cython.locals(slot=int64_t)
+    cpdef int64_t _last_sent_ns(self, int64_t p)

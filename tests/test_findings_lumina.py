@@ -53,8 +53,11 @@ def drop(number: int, iteration: int = 1, of: str = "request") -> Fault:
 
 @pytest.mark.parametrize("tap", ["sent", "delivered"])
 @pytest.mark.parametrize("number", [1, 5, 9])
-def test_a_drop_inside_the_message_costs_go_back_n(tmp_path: Path, number: int, tap: str) -> None:
-    done, analysis = go(tmp_path, drop(number), tap=tap)
+@pytest.mark.parametrize("opcode", ["RDMA_WRITE", "SEND"])
+def test_a_drop_inside_the_message_costs_go_back_n(
+    tmp_path: Path, number: int, tap: str, opcode: str
+) -> None:
+    done, analysis = go(tmp_path, drop(number), tap=tap, opcode=opcode)
     found = only(analysis, "loss")
     assert found.evidence["psns"] == [psn(number)]
     assert found.evidence["repeated_packets"] == sent_again(done)
@@ -79,6 +82,14 @@ def test_a_drop_of_the_repeat_as_well_is_one_story(tmp_path: Path) -> None:
     assert found.evidence["added_ns"] > 4096 * 2**8
 
 
+def test_a_drop_of_the_last_packet_and_of_its_repeat_costs_two_timeouts(tmp_path: Path) -> None:
+    done, analysis = go(tmp_path, drop(PACKETS), drop(PACKETS, 2))
+    found = only(analysis, "tail-loss")
+    assert set(found.evidence["psns"]) == {psn(PACKETS)}
+    assert found.evidence["repeated_packets"] == sent_again(done) == 2
+    assert [t.timeouts for t in analysis.transfers] == [2]
+
+
 def test_two_drops_are_two_losses(tmp_path: Path) -> None:
     """The second hits the repeat: the first time PSN 7 came too early to be taken anyway."""
     _, analysis = go(tmp_path, drop(3), drop(7, 2))
@@ -97,6 +108,25 @@ def test_a_bit_error_is_a_loss_with_a_known_cause(tmp_path: Path) -> None:
     found = only(analysis, "icrc-bad")
     assert found.evidence["psns"] == [psn(5)]
     assert found.evidence["repeated_packets"] == sent_again(done)
+
+
+def test_a_bit_error_in_the_last_packet_is_told_by_its_icrc_though_only_a_timeout_mends_it(
+    tmp_path: Path,
+) -> None:
+    _, analysis = go(tmp_path, Fault("bit-error", 1, PACKETS), tap="delivered")
+    found = only(analysis, "icrc-bad")
+    assert found.evidence["psns"] == [psn(PACKETS)]
+    assert [t.timeouts for t in analysis.transfers] == [1]
+
+
+def test_marks_on_every_packet_draw_a_cnp_and_are_no_finding(tmp_path: Path) -> None:
+    """All ten arrive sooner than CNPs may follow each other."""
+    _, analysis = go(
+        tmp_path, *(Fault("ecn", 1, number) for number in range(1, PACKETS + 1)), tap="delivered"
+    )
+    assert [f.rule for f in analysis.findings if f.severity != "info"] == []
+    assert analysis.connections[0].ce_marked == PACKETS
+    assert analysis.connections[0].cnps == 1
 
 
 def test_an_ecn_mark_draws_a_cnp_and_is_no_finding(tmp_path: Path) -> None:

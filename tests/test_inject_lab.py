@@ -11,6 +11,7 @@ import struct
 import sys
 import tarfile
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,7 @@ def journal_of(out: Path, name: str) -> Journal:
     return journal
 
 
+@cache
 def analyzed(out: Path, name: str) -> Analysis:
     return analyze(
         out / f"{name}.pcapng", journals=[out / f"{name}.{role}.jsonl" for role in ("server", "client")]

@@ -54,7 +54,7 @@ EXPECTED: dict[str, tuple[set[str], set[str]]] = {
     "ping-write-dead": ({"peer-silent"}, {"retry-exceeded"}),
     "ping-sr-rejected": ({"cm-rejected"}, set()),
     EACH: (
-        {"remote-access-error", "invalid-request", "remote-operational-error", "rnr", "cm-rejected"},
+        {"remote-access-error", "remote-operational-error", "rnr", "cm-rejected"},
         {"retry-exceeded", "peer-silent", "mtu-mismatch", "dead-qp", "tail-loss", "cm-unanswered"},
     ),
 }
@@ -162,7 +162,8 @@ def test_every_work_request_has_its_transfer_its_completion_and_its_split_of_tim
         timing = result.explain(request.transfer).timing
         assert timing.software_ns is not None
         assert timing.software_ns >= 0
-        assert timing.wire_ns > 0
+        # Of what nobody acknowledges, a single packet is all that was seen.
+        assert timing.wire_ns > 0 or request.transfer.status == "sent"
         if request.signaled:
             assert timing.completion_ns is not None
             assert timing.completion_ns >= 0

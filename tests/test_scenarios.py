@@ -169,3 +169,13 @@ def test_what_peers_tell_each_other_over_tcp_is_read_out_of_captures_too(
         place.rkey,
         place.address,
     )
+
+
+@pytest.mark.parametrize("name", ["ping-sr-0", "ping-sr-1"])
+def test_a_path_mtu_that_is_not_told_is_the_one_that_both_users_gave(
+    name: str, tmp_path: Path, ips: tuple[str, str]
+) -> None:
+    plan = Plan(name, 3000, 3, path_mtu=512)
+    outcome = talk(plan, tmp_path, server_ip=ips[0], client_ip=ips[1], qp=PATIENT)
+    assert outcome.path_mtu == 512
+    assert not [f.rule for f in analyzed(tmp_path).findings if f.rule == "mtu-mismatch"]

@@ -7,6 +7,7 @@ and for completions.
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 from rocekit.endpoint import Region, Ways
 from rocekit.errors import ScenarioError
@@ -74,7 +75,8 @@ class PingSr1(PingSr0):
         if len(data) < _COUNT_AND_SIZE.size or not all(_COUNT_AND_SIZE.unpack_from(data)):
             raise ScenarioError(f"the client told no count and size: it is not `rocekit inject {self.name}`")
         iterations, size = _COUNT_AND_SIZE.unpack_from(data)
-        return Plan(self.name, size, iterations), None, None
+        # What else there is, such as the path MTU, both sides are told by their users.
+        return replace(own, scenario=self.name, size=size, iterations=iterations), None, None
 
 
 class PingSr2(PingSr1):

@@ -401,6 +401,48 @@ def test_packets_that_change_places_are_late_and_not_sent_again() -> None:
     assert [e.kind for e in told[0].events] == ["hole", "late"]
 
 
+OVERTAKEN_BY_ITS_REPEAT = (
+    ("RC_SEND_ONLY", 4, 100),
+    ("RC_SEND_ONLY", 6, 102),  # 101 is held up
+    ("NAK", 5, 0),
+    ("RC_SEND_ONLY", 5, 103),
+    ("RC_SEND_ONLY", 6, 104),
+    ("RC_SEND_ONLY", 5, 101),  # here it is
+    ("ACK", 6, 0),
+)
+
+
+def overtaken(*identifications: int) -> list[str]:
+    """The events of packets that change places, with these IP identifications of the requester's packets."""
+    story, numbers = Story(), iter(identifications)
+    for what, psn, _ in OVERTAKEN_BY_ITS_REPEAT:
+        if what.startswith("RC"):
+            story.a(what, psn, 64, identification=next(numbers))
+        else:
+            story.b(what, psn)
+    return story.track().events
+
+
+def test_a_packet_that_its_own_repeat_overtook_is_late_where_the_sender_counts() -> None:
+    events = overtaken(*(number for what, _, number in OVERTAKEN_BY_ITS_REPEAT if number))
+    assert [event.partition(" ")[2] for event in events] == [
+        "hole 5",
+        "nak 5",
+        "repeat 5 by nak",
+        "late 5",
+        "repeat 6 by nak",
+    ]
+
+
+def test_the_count_may_run_over() -> None:
+    assert overtaken(65533, 65535, 1, 2, 65534) == overtaken(100, 102, 103, 104, 101)
+
+
+def test_identifications_that_are_no_count_tell_nothing() -> None:
+    assert not any("late" in event for event in overtaken(105, 31_000, 9_000, 52_000, 101))
+    assert not any("late" in event for event in overtaken(0, 0, 0, 0, 0))
+
+
 @pytest.mark.parametrize("transport", ["RC", "UC"])
 def test_messages_that_change_places_keep_their_own_packets(transport: str) -> None:
     told = track(

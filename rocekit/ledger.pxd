@@ -4,13 +4,21 @@ from libc.stdint cimport int64_t
 
 from rocekit.connections cimport Connection
 from rocekit.rows cimport Rows
-from rocekit.transfers cimport Event, Transfer
+from rocekit.transfers cimport Event, Transfer, begun
+
+
+cdef class Sink:
+    cpdef int64_t next_id(self)
+    cpdef began(self, Transfer transfer)
+    cpdef changed(self, Transfer transfer)
+    cpdef ended(self, Transfer transfer)
+    cpdef settled(self, list transfers)
 
 
 cdef class Ledger:
     cdef public Connection connection
     cdef public int64_t side
-    cdef public object sink
+    cdef public Sink sink
     cdef public bint reliable
     cdef public int64_t expected
     cdef public int64_t high

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
-from rocekit.transfers import Event, Transfer
+from rocekit.transfers import Event, Transfer, begun
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
@@ -26,22 +26,27 @@ NEEDS_ANSWER: Final = ATOMICS | {"READ", "FLUSH", "ATOMIC_WRITE"}
 _HAS_RETH: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.RETH in o.headers)
 
 
-class Sink(Protocol):
+class Sink:
     """Takes the transfers of all connections as they begin, change and end."""
 
     def next_id(self) -> int:
         """The number of the next transfer."""
+        raise NotImplementedError
 
-    def began(self, transfer: Transfer) -> None: ...
+    def began(self, transfer: Transfer) -> None:
+        raise NotImplementedError
 
     def changed(self, transfer: Transfer) -> None:
         """An event befell it."""
+        raise NotImplementedError
 
     def ended(self, transfer: Transfer) -> None:
         """It is acknowledged, refused, or will not go on; later repeats may still change it."""
+        raise NotImplementedError
 
     def settled(self, transfers: list[Transfer]) -> None:
         """They lie too far back for a repeat to change them."""
+        raise NotImplementedError
 
 
 class Ledger:
@@ -81,19 +86,7 @@ class Ledger:
 
     def _open(self, r: Rows, i: int, p: int, operation: str) -> Transfer:
         time_ns, frame, opcode = r.time_ns[i], r.frame[i], r.opcode[i]
-        transfer = Transfer(
-            self.sink.next_id(),
-            self.connection,
-            self.side,
-            operation,
-            p,
-            p,
-            time_ns,
-            time_ns,
-            frame,
-            frame,
-        )
-        transfer.request_end_ns = time_ns
+        transfer = begun(self.sink.next_id(), self.connection, self.side, operation, p, time_ns, frame)
         if opcode in _HAS_RETH or operation in ATOMICS:
             transfer.remote_va, transfer.rkey = r.remote_va[i], r.rkey[i]
             if operation == "WRITE":

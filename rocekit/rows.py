@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rocekit.decode import Packets
 
 COMPILED: Final = not __file__.endswith(".py")
+_FAR_NS: Final = (1 << 62) - 1
 
 
 def _column(values: Any, kind: Any = np.int64) -> list[int]:
@@ -25,6 +26,13 @@ def _column(values: Any, kind: Any = np.int64) -> list[int]:
 
 #: How many packets before a batch are remembered with it.
 REMEMBERED: Final = 256
+
+
+def _near(time_ns: Any) -> Any:
+    """Times whose differences fit 63 bits, as those of clocks do: what lies further is as far as can be."""
+    if len(time_ns) and (int(time_ns.min()) < -_FAR_NS or int(time_ns.max()) > _FAR_NS):
+        return np.clip(time_ns, -_FAR_NS, _FAR_NS)
+    return time_ns
 
 
 class Rows:
@@ -41,7 +49,7 @@ class Rows:
         self.count = len(packets)
         self.before_src, self.before_ns = (_column(column) for column in before)
         self.frame = _column(packets.frame + (packets.file.astype(np.int64) << FRAME_BITS))
-        self.time_ns = _column(packets.time_ns)
+        self.time_ns = _column(_near(packets.time_ns))
         self.src = _column(packets.src)
         self.dst = _column(packets.dst)
         self.dest_qpn = _column(packets.dest_qpn)

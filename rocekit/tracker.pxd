@@ -3,9 +3,11 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from rocekit.connections cimport Connection
+from rocekit.ledger cimport Sink
 from rocekit.pairing cimport Flow, Lobby
 from rocekit.rows cimport Rows
 from rocekit.runs cimport Runs
+from rocekit.shortlist cimport Shortlist
 from rocekit.tracking cimport Requests
 from rocekit.transfers cimport Transfer
 
@@ -22,11 +24,11 @@ cdef int64_t _ECN_CE
 cpdef int64_t _flow_key(Rows r, Py_ssize_t i)
 
 
-cdef class Tracker:
+cdef class Tracker(Sink):
     cdef public list connections
     cdef public list transfers
     cdef public object left_out
-    cdef public object _shortlist
+    cdef public Shortlist _shortlist
     cdef public int64_t _began
     cdef public object cm
     cdef public list malformed

@@ -19,6 +19,7 @@ from rocekit.connections import Connection, Negotiated
 from rocekit.datagrams import Datagrams
 from rocekit.decode import ICRC_INVALID, ICRC_VALID
 from rocekit.exchanges import CmRecord, Exchange, Exchanges, qpns
+from rocekit.ledger import Sink
 from rocekit.mad import Mad, parse_mad
 from rocekit.pairing import Flow, Lobby
 from rocekit.rows import Rows
@@ -71,7 +72,7 @@ class Pair:
     source: str = "journal"
 
 
-class Tracker:
+class Tracker(Sink):
     """Connections, transfers and CM messages out of packets.
 
     Args:

@@ -1,4 +1,5 @@
 # The types of transfers.py where it is compiled; see setup.py.
+cimport cython
 from libc.stdint cimport int64_t
 
 
@@ -68,3 +69,9 @@ cdef class Transfer:
     cdef public object wc
     cdef public object recv_wr
     cdef public object recv_wc
+
+
+@cython.locals(transfer=Transfer)
+cpdef Transfer begun(
+    int64_t id, object connection, int64_t side, str operation, int64_t psn, int64_t time_ns, int64_t frame
+)

@@ -223,3 +223,20 @@ class Transfer:
                 frame_name(self.last_frame, several=several),
             ],
         }
+
+
+def begun(
+    id: int, connection: Connection, side: int, operation: str, psn: int, time_ns: int, frame: int
+) -> Transfer:
+    """A transfer that begins with a packet: ``Transfer(…)`` without the time its many arguments take."""
+    transfer: Transfer = Transfer.__new__(Transfer)
+    transfer.id, transfer.connection, transfer.side, transfer.operation = id, connection, side, operation
+    transfer.first_psn = transfer.last_psn = psn
+    transfer.first_ns = transfer.last_ns = transfer.request_end_ns = time_ns
+    transfer.first_frame = transfer.last_frame = frame
+    # What begins otherwise than as nothing; the rest stands in the class.
+    transfer.status = UNACKNOWLEDGED
+    transfer.started = True
+    transfer.missing = transfer.responses_missing = NOTHING
+    transfer.events = []
+    return transfer

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
+from capture_bytes import enhanced, interface, section
 
 import rocekit
 from rocekit import _compiled
 from rocekit._compiled import COMPILED, DECLINED, MISSING, MODULES, OUTDATED, state
+from rocekit.capture import open_capture
 from rocekit.generate import OPERATIONS, Traffic, generate
 from rocekit.soft.faults import at_random
 from rocekit.soft.program import random_program
@@ -99,6 +102,29 @@ def test_synthetic_traffic_is_told_alike(built: None, tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     generate(path, Traffic(packets=5000, operations=OPERATIONS, sizes=(0, 100, 9000), loss=0.03, ecn=0.05))
     _same([path])
+
+
+def test_times_beyond_all_reason_are_told_alike(built: None, tmp_path: Path) -> None:
+    """Times at both ends of what a file can say, jumping to and fro: differences of them fit no clock."""
+    plain = tmp_path / "plain.pcap"
+    generate(plain, Traffic(packets=3000, operations=OPERATIONS, sizes=(100, 9000), loss=0.03, pairs=4))
+    with open_capture(plain) as reader:
+        frames = [frame for batch in reader for frame in batch.frames()]
+    paths = []
+    for seed in range(4):
+        draw = random.Random(seed)
+        far = tmp_path / f"far-{seed}.pcapng"
+        stamps = (0, 1, 1 << 62, (1 << 63) - 1, (1 << 64) - 1, draw.getrandbits(63), 10**18)
+        # Ticks of a nanosecond, counted from a time long before or after the epoch.
+        since = draw.choice([-(1 << 62), -(1 << 40), 0, 1 << 40, 1 << 62])
+        blocks = [section(), interface(1, tsresol=9, tsoffset=since)]
+        now = 10**18
+        for frame in frames:
+            now = draw.choice(stamps) if draw.random() < 0.02 else now + draw.randrange(10**6)
+            blocks.append(enhanced(frame, now & (1 << 64) - 1))
+        far.write_bytes(b"".join(blocks))
+        paths.append(far)
+    _same(paths)
 
 
 @pytest.fixture

@@ -69,11 +69,10 @@ class Rows:
 
     def tail(self) -> tuple[Any, Any]:
         """The senders and times of the last packets of this batch and of those before it."""
-        last = slice(-REMEMBERED, None)
-        return (
-            np.concatenate([self.before_src, self.src[last]])[last],
-            np.concatenate([self.before_ns, self.time_ns[last]])[last],
-        )
+        packets = self._packets
+        src = np.concatenate([np.asarray(self.before_src, np.int64), packets.src[-REMEMBERED:]])
+        time_ns = np.concatenate([np.asarray(self.before_ns, np.int64), packets.time_ns[-REMEMBERED:]])
+        return src[-REMEMBERED:], time_ns[-REMEMBERED:]
 
     def __getattr__(self, name: str) -> list[int]:
         if name.startswith("_"):

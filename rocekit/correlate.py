@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit import psn, wire
 from rocekit.cmevents import PlacedEvent, place_cm_events
 from rocekit.connections import Negotiated
-from rocekit.tracker import Pair
+from rocekit.told import Pair
 from rocekit.workrequests import ATOMICS, JournalQp, Programs, WorkRequest, read_programs
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ cdef class Tracker(Sink):
     cdef public bint _valid
     cdef public object _suspects
     cdef public set _distrusted
-    cdef public dict _pairs
+    cdef public object _told
     cdef public object _on_end
     cdef public object _on_change
     cdef public object _on_connection

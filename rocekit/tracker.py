@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from rocekit import wire
-from rocekit.connections import Connection, Negotiated
+from rocekit.connections import Connection
 from rocekit.datagrams import Datagrams
 from rocekit.decode import ICRC_INVALID, ICRC_VALID
 from rocekit.exchanges import CmRecord, Exchange, Exchanges, qpns
@@ -26,6 +25,7 @@ from rocekit.rows import Rows
 from rocekit.runs import Runs
 from rocekit.shortlist import Shortlist
 from rocekit.suspects import Suspect, Suspects
+from rocekit.told import Pair, Told
 from rocekit.tracking import Requests
 from rocekit.transfers import Event, Transfer, frame_reference
 from rocekit.wire import OPERATION
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _IGNORED, _REQUEST, _RESPONSE, _DATAGRAM, _CNP = range(5)
 _QPN_BITS: Final = 24
 _ADDRESS_BITS: Final = 20
-HANDSHAKE: Final = "handshake"
 _ECN_CE: Final = 3  # RFC 3168
 _LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
 
@@ -59,17 +58,6 @@ def _kind(value: int) -> int:
 
 _KINDS: Final = tuple(_kind(v) for v in range(256))
 _TRANSPORT: Final = tuple(wire.OPCODES[v].transport if v in wire.OPCODES else "" for v in range(256))
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """What a journal, or the handshake of two programs, says of a QP pair; what it does not know is None."""
-
-    transport: str | None
-    ips: tuple[str | None, str | None]
-    qpns: tuple[int, int]
-    negotiated: tuple[Negotiated, Negotiated]
-    source: str = "journal"
 
 
 class Tracker(Sink):
@@ -117,9 +105,7 @@ class Tracker(Sink):
         self._valid = False
         self._suspects = Suspects()
         self._distrusted: set[int] = set()
-        self._pairs: dict[tuple[str | None, int], list[Pair]] = {}
-        for pair in pairs:
-            self._learn(pair)
+        self._told = Told(pairs)
         self._on_end = on_end
         self._on_change = on_change
         self._on_connection = on_connection
@@ -392,9 +378,9 @@ class Tracker(Sink):
 
     def _new_flow(self, r: Rows, i: int) -> Flow:
         flow = Flow(r.src[i], r.dst[i], r.dest_qpn[i], _TRANSPORT[r.opcode[i]], r.udp_sport[i])
-        pair = self._told_pair(flow)
-        if pair is not None:
-            self._pair_as_told(flow, *pair)
+        told = self._told.pair_of(self._addresses[flow.src], self._addresses[flow.dst], flow.qpn)
+        if told is not None:
+            self._pair_as_told(flow, *told)
         else:
             self._lobby(flow).add(flow)
         return flow
@@ -510,22 +496,12 @@ class Tracker(Sink):
         for flow in [f for f in lobby.flows if f.connection is None]:
             self._let_go(lobby, flow)
 
-    # ------------------------------------------------------------------ journal
-
-    def _learn(self, pair: Pair) -> None:
-        for side in (0, 1):
-            self._pairs.setdefault((pair.ips[side], pair.qpns[side]), []).append(pair)
+    # ------------------------------------------------------------------ what was told
 
     def learn(self, first: Offer, second: Offer) -> None:
         """Two programs have told each other their QPs: from now on these are a pair, and begin anew."""
-        ends = (first, second)
-        for end in ends:
-            known = self._pairs.get((end.ip, end.qpn), [])
-            known[:] = [pair for pair in known if pair.source != HANDSHAKE]
-        told = [Negotiated(starting_psn=e.psn, rkey=e.rkey, remote_va=e.remote_va) for e in ends]
-        pair = Pair(None, (first.ip, second.ip), (first.qpn, second.qpn), (told[0], told[1]), HANDSHAKE)
-        self._learn(pair)
-        for here, there in (ends, ends[::-1]):
+        self._told.learn(first, second)
+        for here, there in ((first, second), (second, first)):
             if here.ip in self._addresses and there.ip in self._addresses:
                 numbers = self._addresses.index(here.ip), self._addresses.index(there.ip)
                 key = (numbers[0] << _ADDRESS_BITS | numbers[1]) << _QPN_BITS | there.qpn
@@ -533,21 +509,6 @@ class Tracker(Sink):
                 if old is not None and old.connection is not None and old.connection.paired_by != "cm":
                     self._end(old.connection)
                     self._replace(key, None)
-
-    def _told_pair(self, flow: Flow) -> tuple[Pair, int] | None:
-        """The journal's or a handshake's pair that this flow belongs to, and the side that sends on it."""
-        src, dst = self._addresses[flow.src], self._addresses[flow.dst]
-        found = []
-        for ip in (dst, None):
-            for pair in self._pairs.get((ip, flow.qpn), ()):
-                for side in (0, 1):
-                    here, there = pair.ips[side], pair.ips[1 - side]
-                    if pair.qpns[1 - side] == flow.qpn and here in (src, None) and there in (dst, None):
-                        found.append((pair, side))
-        distinct = {(id(pair), side): (pair, side) for pair, side in found}
-        recorded = [told for told in distinct.values() if told[0].source != HANDSHAKE]
-        best = recorded or list(distinct.values())
-        return best[0] if len(best) == 1 else None
 
     def _pair_as_told(self, flow: Flow, pair: Pair, side: int) -> None:
         src, dst = self._addresses[flow.src], self._addresses[flow.dst]
@@ -584,18 +545,6 @@ class Tracker(Sink):
         if self._on_cm is not None:
             self._on_cm(record)
 
-    def _negotiated(self, exchange: Exchange, qpns: tuple[int, int]) -> list[Negotiated]:
-        """What the exchange agreed on, corrected by the journal: a program may set its QP otherwise."""
-        ips = (exchange.src, exchange.dst)
-        own = exchange.negotiated()
-        for pair in self._pairs.get((ips[0], qpns[0]), ()):
-            for side in (0, 1):
-                there = pair.ips[1 - side]
-                if pair.qpns[side] == qpns[0] and pair.qpns[1 - side] == qpns[1] and there in (ips[1], None):
-                    told = (pair.negotiated[side], pair.negotiated[1 - side])
-                    return [agreed.overruled_by(said) for agreed, said in zip(own, told, strict=True)]
-        return own
-
     def _pair_by_cm(self, exchange: Exchange, a: int, b: int) -> None:
         """A REP answered a REQ: ``a`` asked, ``b`` was asked (address numbers)."""
         a_qpn, b_qpn = qpns(exchange)
@@ -608,7 +557,7 @@ class Tracker(Sink):
             [a_qpn, b_qpn],
             "cm",
             path_mtu=exchange.request.cm.path_mtu,
-            negotiated=self._negotiated(exchange, (a_qpn, b_qpn)),
+            negotiated=self._told.agreed(exchange, (a_qpn, b_qpn)),
         )
         exchange.connection = connection
         self._add(connection)

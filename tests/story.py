@@ -47,7 +47,8 @@ from rocekit.journal import Event as Entry
 from rocekit.journal import Journal
 from rocekit.pcapng_write import PcapngWriter
 from rocekit.psn import MASK
-from rocekit.tracker import Pair, Tracker
+from rocekit.told import Pair
+from rocekit.tracker import Tracker
 from rocekit.wire_cm import CM_MESSAGES
 from rocekit.workrequests import read_programs
 

@@ -20,7 +20,8 @@ from rocekit.capture import open_capture
 from rocekit.decode import Decoder
 from rocekit.findings import Evidence, Finding, find
 from rocekit.observe import Observer
-from rocekit.tracker import Pair, Tracker
+from rocekit.told import Pair
+from rocekit.tracker import Tracker
 
 A, B = "10.9.0.1", "10.9.0.2"
 START_NS = 1_700_000_000_000_000_000

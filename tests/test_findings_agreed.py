@@ -13,7 +13,7 @@ from test_findings_repeats import TIMEOUT, only, settled
 from rocekit import wire
 from rocekit.connections import Negotiated
 from rocekit.findings import Finding
-from rocekit.tracker import Pair
+from rocekit.told import Pair
 
 
 def info(findings: list[Finding], rule: str) -> Finding:

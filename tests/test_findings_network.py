@@ -14,7 +14,7 @@ from rocekit.build import ethernet
 from rocekit.connections import Negotiated
 from rocekit.decode import Pause
 from rocekit.findings import Finding, find
-from rocekit.tracker import Pair
+from rocekit.told import Pair
 
 
 class TestTrafficClasses:

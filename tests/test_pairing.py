@@ -9,7 +9,8 @@ from story import Story, Told, track
 
 from rocekit.connections import Negotiated
 from rocekit.decode import Decoder
-from rocekit.tracker import Pair, Tracker
+from rocekit.told import Pair
+from rocekit.tracker import Tracker
 
 SECOND = {"cd": (("10.0.0.1", 0x21), ("10.0.0.2", 0x22))}
 #: QPN 0x11 on every one of three hosts that make a ring.

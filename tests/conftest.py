@@ -28,6 +28,12 @@ settings.register_profile("thorough", parent=settings.get_profile("rocekit"), ma
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "rocekit"))
 
 
+def long_lab() -> None:
+    """Skip, unless everything is asked for: what takes many minutes more in an emulated machine."""
+    if not os.environ.get("ROCEKIT_LAB_EVERYTHING"):
+        pytest.skip("ROCEKIT_LAB_EVERYTHING=1 runs it too, which takes many minutes more in the lab")
+
+
 @pytest.fixture(scope="session")
 def pcaps() -> Path:
     """The folder of captures that the project made itself."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import lab_record_inside as inside
 import pytest
+from conftest import long_lab
 
 from rocekit import lab
 from rocekit.analysis import Analysis, analyze
@@ -40,6 +41,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     again = os.environ.get("ROCEKIT_RECORD_LAB")
     if again:
         return Path(again)
+    long_lab()
     found = look()
     if found.path is None and not found.can_build:
         pytest.skip(f"{found.obstacle} (apt-get install {' '.join(found.packages)})")

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import soft_lab_inside
+from conftest import long_lab
 
 from rocekit import lab
 from rocekit.analysis import analyze
@@ -38,6 +39,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     again = os.environ.get("ROCEKIT_SOFT_LAB")
     if again:
         return Path(again)
+    long_lab()
     lacking = lab.missing()
     if lacking:
         pytest.skip(f"the lab is missing: {'; '.join(lacking)}")

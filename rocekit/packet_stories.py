@@ -458,11 +458,13 @@ class _Builder:
         begins = np.flatnonzero(fresh)
         run = np.cumsum(fresh) - 1
         self.before[r[1:][~fresh[1:]]] = r[:-1][~fresh[1:]]
-        sent = np.cumsum(~self.duplicate[r])
+        # An original that comes behind its repeat is the first transmission all the same.
+        late = self._kind_is("late")[r] & ~fresh
+        sent = np.cumsum(~(self.duplicate[r] | late))
         count = sent - np.r_[0, sent][begins][run]
         # What comes a second time without a first in the capture was lost before it.
         unseen = self._kind_is("repeat", "response_repeat")[r[begins]]
-        self.round[r] = np.maximum(count, 1) + unseen[run]
+        self.round[r] = np.where(late, 1, np.maximum(count, 1) + unseen[run])
 
     def _find_causes(self) -> None:
         """What made a packet come again."""

@@ -461,6 +461,8 @@ def check_same(analysis: Analysis, again: Analysis, r: Redactor, done: Slice) ->
             if frames is not None:
                 document["frames"] = [frames[frame] for frame in document["frames"]]
             del document["evidence"]
+            # What a refusal was aimed at is replaced where it is told, too.
+            document["title"] = re.sub(r"at 0x\w+ with rkey 0x\w+", "at … with rkey …", document["title"])
         return documents
 
     assert findings(again, None) == translated(findings(analysis, place))
@@ -563,7 +565,10 @@ def test_a_redacted_capture_analyses_to_the_same_and_has_none_of_the_originals(
     analysis, again, r, done, out = redacted(pcaps / name, tmp_path)
     check_same(analysis, again, r, done)
     everything = out.read_bytes() + (done.journal.read_bytes() if done.journal is not None else b"")
-    assert found(secrets_of(pcaps / name, analysis), everything) == set()
+    # A scenario's name, which its CM's private data have, may be a part of a journal key's.
+    words = " ".join(key for event in SCHEMA.values() for key in (*event.required, *event.optional)).encode()
+    secrets = (secret for secret in secrets_of(pcaps / name, analysis) if secret not in words)
+    assert found(secrets, everything) == set()
 
 
 EXCHANGES = ("pingpong_rc", "pingpong_uc", "rdma_read_bw", "rdma_send_bw", "rdma_cm", "nccl_ring_node0")

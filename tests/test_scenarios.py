@@ -46,8 +46,8 @@ TOLD: dict[str, tuple[Plan, dict[tuple[str, int], int]]] = {
 UNRELIABLE = ("ud", "uc")
 PATIENT = QpOptions(timeout=18)
 """On a busy machine an acknowledgement may take longer than the usual 67 ms."""
-QUICK = QpOptions(timeout=10)
-"""Lost packets come again after 4 ms."""
+QUICK = QpOptions(timeout=14)
+"""Lost packets come again after 67 ms."""
 
 
 @pytest.fixture

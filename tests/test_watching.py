@@ -43,7 +43,8 @@ def test_rates_add_up_to_what_was_carried(path: Path) -> None:
     _, snapshots = watched(path, elapsed_s=0.5)
     analysis = rocekit.analyze(path)
     assert sum(s.packets_per_s * 0.5 for s in snapshots) == pytest.approx(len(analysis.packets))
-    for number in {line.id for line in snapshots[-1].lines}:
+    # The two halves of a UC connection are known to be one from the journal only, or at the end.
+    for number in {line.id for line in snapshots[-1].lines if line.transport != "UC"}:
         carried = [line for s in snapshots for line in s.lines if line.id == number]
         assert sum(line.packets_per_s * 0.5 for line in carried) == analysis.connections[number].packets
 

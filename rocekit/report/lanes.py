@@ -268,6 +268,7 @@ def _columns(c: dict[str, NDArray[Any]], lane: Ints, marks: Marks, count: int, a
     unseen = np.where(data, key < answered_before, ~response & (key < high_before))
     unseen &= (rounds == 1) & (flags & LATE == 0)
     rounds[unseen] = 2
+    rounds[flags & LATE != 0] = 1  # an original, even behind its repeat
     doubled = flags & DUPLICATE != 0
     rounds[doubled] = np.maximum(1, rounds[doubled] - 1)
 

@@ -98,7 +98,8 @@ def test_a_server_that_ends_in_the_middle_is_told_and_the_journal_is_kept(
     server, client = sides.talking(*arguments)
     end(server)
     line = line_of(client)
-    assert said in line or "RETRY_EXC_ERR" in line  # whichever is noticed first
+    # Whichever is noticed first; one killed between acknowledgement and answer leaves nothing to retry.
+    assert any(words in line for words in (said, "RETRY_EXC_ERR", "nothing completed within"))
     assert "ping-sr, after " in line
     journal = read_journal(tmp_path / "client.journal.jsonl")
     assert journal.problems == []

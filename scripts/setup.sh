@@ -107,6 +107,30 @@ install_packages() {
     fi
 }
 
+# Put promtool, which judges the metrics, into $VENV/bin, or say what is missing. Only the program is taken out
+# of its Debian package: installed, that would leave a Prometheus server running on port 9090.
+have_promtool() {
+    local folder
+    if command -v promtool >/dev/null || [ -x "$VENV/bin/promtool" ]; then
+        return
+    fi
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+        leave_out "the judgement of promtool (there is no apt-get here): put Prometheus' promtool on PATH"
+        return
+    fi
+    folder=$(mktemp -d "${TMPDIR:-/tmp}/rocekit-promtool.XXXXXX")
+    say "fetching promtool"
+    [ "$(id -u)" != 0 ] || apt_get update >"$folder/log" 2>&1
+    if (cd "$folder" && apt_get download prometheus >>log 2>&1) &&
+        dpkg-deb --fsys-tarfile "$folder"/prometheus_*.deb | tar -xO ./usr/bin/promtool >"$folder/promtool" &&
+        [ -s "$folder/promtool" ]; then
+        install -m 755 "$folder/promtool" "$VENV/bin/promtool"
+    else
+        leave_out "the judgement of promtool: apt-get could not fetch the package prometheus, which has it"
+    fi
+    rm -rf "$folder"
+}
+
 usable_python() {
     "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
 }

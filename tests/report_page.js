@@ -17,6 +17,13 @@ window.probe = {
     return [box.left + chart.x(c.time[row]), box.top + middle];
   },
 
+  // Where the first sign of a kind is drawn, in the window.
+  sign(kind) {
+    const chart = rocekit.page.timeline.charts[0], box = chart.box.querySelector("canvas").getBoundingClientRect();
+    const [x, y] = chart.drawn.find(([, , e]) => e >= 0 && rocekit.model.kind(e) === kind);
+    return [box.left + x, box.top + y];
+  },
+
   // How many packets were sent again, and near how many of them that colour is seen.
   repeats(canvas) {
     const dot = document.createElement("canvas").getContext("2d");

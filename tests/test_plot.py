@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from test_report import dead_with_flushed
 
 import rocekit
 from rocekit.cli import rocekit as cli
@@ -60,6 +61,18 @@ def test_a_timeout_is_written_out(pcaps: Path, tmp_path: Path) -> None:
     assert "timeout 336.95 ms" in words_of(out)
     assert "(4.096 µs × 2^16 = 268.44 ms)" in words_of(out)
     assert "outstanding PSNs" not in words_of(out)
+
+
+def test_work_requests_that_sent_nothing_are_in_the_picture(pcaps: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.svg"
+    assert run("plot", pcaps / "wr-list-clean.pcap", "-o", out, "--graph", "psn")[0] == 0
+    assert "WR without packets" in words_of(out)
+    assert "WR 6 SEND 33,280 bytes, refused" in words_of(out)
+    flushed = dead_with_flushed(pcaps, tmp_path, 300)
+    assert run("plot", flushed, "-o", out, "--graph", "psn")[0] == 0
+    assert "WR 1000 RDMA_WRITE 2,048 bytes, WR_FLUSH_ERR" in words_of(out)
+    assert "WR 1299 RDMA_WRITE 2,048 bytes, WR_FLUSH_ERR and 297 more" in words_of(out)
+    assert "2256525" in words_of(out)  # PSNs on the axis are still those of the packets
 
 
 def test_the_same_capture_gives_the_same_picture(pcaps: Path, tmp_path: Path) -> None:

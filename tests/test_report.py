@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,6 +146,63 @@ def test_everything_that_befell_is_drawn(every: dict[str, Drawn]) -> None:
         assert [h.time_ns for h in found] == sorted(h.time_ns for h in found)
         for h in found:
             assert h.from_ns <= h.time_ns <= h.until_ns
+
+
+def test_work_requests_that_sent_nothing_are_drawn_from_their_posting_to_their_end(
+    every: dict[str, Drawn],
+) -> None:
+    """The journals tell: of each WR an outcome, and of the capture which of them have a packet."""
+    outcomes: Counter[str] = Counter()
+    for name, analysis, _ in each(every):
+        drawn = [h for h in happenings(analysis) if h.kind == "unsent"]
+        journal = analysis.journal
+        if journal is None:
+            assert not drawn
+            continue
+        assert len(drawn) == len([wr for wr in journal.unmatched if journal.place(wr.qp)]), name
+        for h in drawn:
+            connection, side = analysis.connections[h.lane // 2], h.lane % 2
+            own = [t for t in analysis.transfers if t.connection is connection and t.side == side]
+            assert not any(t.first_psn <= h.psn <= t.last_psn and t.first_ns < h.from_ns for t in own), name
+            assert h.until_ns == h.time_ns >= h.from_ns
+            outcomes[h.what.rpartition(", ")[2]] += 1
+            if h.what.endswith("refused"):
+                assert h.detail == "refused when posted: EINVAL"
+    assert outcomes == {"refused": 4, "WR_FLUSH_ERR": 2, "LOC_QP_OP_ERR": 1}
+
+
+def dead_with_flushed(pcaps: Path, folder: Path, count: int) -> Path:
+    """A WRITE to a silent peer; while it is tried again the program posts more, all of them flushed."""
+    capture = folder / f"flushed-{count}.pcap"
+    capture.write_bytes((pcaps / "ping-write-dead.pcap").read_bytes())
+    events = [
+        json.loads(line) for line in (pcaps / "ping-write-dead.client.journal.jsonl").read_text().splitlines()
+    ]
+    (post,) = (e for e in events if e["event"] == "wr_posted")
+    (done,) = (e for e in events if e["event"] == "wc_polled" and e["status"] == "RETRY_EXC_ERR")
+    for k in range(count):
+        events.append(post | {"wr_id": 1000 + k, "time_ns": post["time_ns"] + (k + 1) * 1_000_000})
+        late = {"wr_id": 1000 + k, "status": "WR_FLUSH_ERR", "time_ns": done["time_ns"] + 1000 + k}
+        events.append(done | late)
+    events.sort(key=lambda e: int(e["time_ns"]))
+    beside = folder / f"flushed-{count}.client.journal.jsonl"
+    beside.write_text("".join(json.dumps(e) + "\n" for e in events))
+    return capture
+
+
+def test_what_a_dead_qp_flushed_stands_behind_what_it_sent(pcaps: Path, tmp_path: Path) -> None:
+    analysis = rocekit.analyze(dead_with_flushed(pcaps, tmp_path, 3))
+    found = [h for h in happenings(analysis) if h.kind == "unsent"]
+    (transfer,) = analysis.transfers
+    # WRITEs of 2,048 bytes at a path MTU of 1,024 take two PSNs each.
+    assert [h.psn - transfer.last_psn for h in found] == [1, 3, 5]
+    assert [h.what for h in found] == [
+        f"WR {n} RDMA_WRITE 2,048 bytes, WR_FLUSH_ERR" for n in (1000, 1001, 1002)
+    ]
+    assert transfer.wr is not None
+    assert transfer.wc is not None
+    assert [h.from_ns - transfer.wr.posted_ns for h in found] == [1_000_000, 2_000_000, 3_000_000]
+    assert [h.time_ns - transfer.wc.polled_ns for h in found] == [1000, 1001, 1002]
 
 
 def test_a_timeout_shows_its_silence_and_how_it_is_computed(every: dict[str, Drawn]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+from test_report import dead_with_flushed
 
 import rocekit
 from rocekit.cli import rocekit as cli
@@ -144,6 +145,29 @@ def test_hovering_tells_of_the_packet(show: Open) -> None:
     assert "PSN 16688370 · 1,024 bytes" in words
     assert "sent again (2nd time)" in words
     assert "transfer 16: WR 8 WRITE" in words
+
+
+def test_work_requests_that_sent_nothing_are_seen_and_told_of(
+    show: Open, pcaps: Path, tmp_path: Path
+) -> None:
+    page = show("failures-each.pcap")
+    page.evaluate("rocekit.page.openLane(16)")
+    page.locator(".chart").first.scroll_into_view_if_needed()
+    settled(page)
+    assert "WR without packets" in page.locator(".legend").inner_text()
+    x, y = page.evaluate("probe.sign('unsent')")
+    page.mouse.move(x - 30, y)
+    page.mouse.move(x, y)
+    words = page.locator(".tip").inner_text()
+    assert "WR without packets: WR 2 SEND 64 bytes, WR_FLUSH_ERR" in words
+    assert "after it was posted, without a packet" in words
+    # A deep queue that was flushed: as many as fit stand above, the packets keep their room.
+    page = show(dead_with_flushed(pcaps, tmp_path, 100))
+    assert page.evaluate("rocekit.page.timeline.charts[0].y[1]") < 2256527 + 12
+    chart = "rocekit.page.timeline.charts[0]"
+    assert page.evaluate(f"{chart}.drawn.every(([x, y]) => y > {chart}.geometry.y0)")
+    page = show(dead_with_flushed(pcaps, tmp_path, 300))
+    assert page.evaluate("rocekit.page.timeline.charts[0].rugs") == ["unsent"]
 
 
 def test_hovering_below_tells_of_the_moment(show: Open) -> None:

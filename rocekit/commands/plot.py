@@ -86,7 +86,7 @@ def command(
         raise click.UsageError("a ladder stands alone: leave the other --graph away")
     check_output(output, [*files, *journal])
     try:
-        from rocekit.report.figures import Scene, draw, save, worth_drawing
+        from rocekit.report.figures import Scene, draw, save, span, worth_drawing
         from rocekit.report.ladder_figure import draw_ladder
     except ModuleNotFoundError as error:
         raise RocekitError(f"plot needs {error.name}: pip install 'rocekit[plot]'") from None
@@ -118,7 +118,7 @@ def command(
             raise RocekitError(
                 f"connection {number // 2} has no packets of side {'ab'[number % 2]}: try the other --side"
             )
-        first, last = int(lane.time_ns[0]), int(lane.time_ns[-1])
+        first, last = span(analysis, lane, number)
         if transfer is not None:
             margin = transfer.duration_ns // 10 + 1_000
             first, last = transfer.first_ns - margin, transfer.first_ns + transfer.duration_ns + margin

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from rocekit import wire
 from rocekit.psn import MASK
 from rocekit.report.collect import CE, LOST
-from rocekit.report.happenings import HOLES, Happening, happenings, journal_times
+from rocekit.report.happenings import HOLES, UNSENT, Happening, happenings, journal_times
 from rocekit.report.lanes import BAD_ICRC, CNP, Lanes
 from rocekit.report.units import duration, end, short_size
 
@@ -58,6 +58,7 @@ _MARKERS: Final[dict[str, tuple[str, float, str, bool, str]]] = {
     "duplicate": ("D", 5, ROUNDS[3], False, "doubled by the network"),
     "failed": ("X", 9, NAK_COLOUR, True, "WC in error"),
     "jump": ("^", 6, "#556270", True, "PSN leaps"),
+    "unsent": ("$\\oslash$", 9, NAK_COLOUR, True, "WR without packets"),
 }
 
 
@@ -141,6 +142,7 @@ def _psn(scene: Scene, axes: Axes) -> None:
         at = np.append(times[changes], times[-1])
         up_to = np.append(lanes.acked[rows][changes], lanes.acked[rows][-1])
         axes.step(at, up_to, where="post", color=ACK_COLOUR, linewidth=1.2, label="acknowledged up to")
+    _unsent(scene, axes, events)
     _markers(scene, axes, events)
     axes.set_ylabel("PSN")
     axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -161,7 +163,7 @@ def _bars(axes: Axes, times: Any, psn: Any, span: Any, colour: str, name: str) -
 
 
 def _shade_waits(scene: Scene, axes: Axes, events: Sequence[Happening]) -> None:
-    waits = [h for h in events if h.until_ns > h.from_ns]
+    waits = [h for h in events if h.until_ns > h.from_ns and h.kind != UNSENT]
     width = max(1, scene.end - scene.begin)
     for wait in waits[:SHADES]:
         colour = ROUNDS[1] if wait.kind == "rnr" else WAIT_COLOUR
@@ -208,13 +210,47 @@ def _bands(scene: Scene, axes: Axes) -> None:
         )
 
 
+def _unsent(scene: Scene, axes: Axes, events: Sequence[Happening]) -> None:
+    """Work requests without packets, from their posting to their end; a few with their names."""
+    unsent = [h for h in events if h.kind == UNSENT]
+    psns = _unsent_psns(scene, unsent)
+    middle = (scene.begin + scene.end) / 2
+    for happening, psn in list(zip(unsent, psns, strict=True))[:BANDS]:
+        low, high = scene.seconds([happening.from_ns, happening.until_ns])
+        axes.plot([low, high], [psn, psn], color=NAK_COLOUR, linewidth=1, linestyle="dotted")
+        if scene.begin <= happening.from_ns < happening.until_ns:
+            axes.plot(low, psn, ">", color="#334155", markersize=4)
+    named = dict(zip(psns, unsent, strict=True))  # of several at one height the last
+    for psn, happening in named.items() if len(named) <= NAMED_BANDS else ():
+        if not scene.begin <= happening.time_ns <= scene.end:
+            continue
+        others = psns.count(psn) - 1
+        place = (float(scene.seconds(happening.time_ns)), psn)
+        axes.annotate(happening.what + f" and {others:,} more" * bool(others), place, xytext=(0, 6),
+                      textcoords="offset points", ha="left" if happening.time_ns < middle else "right",
+                      fontsize=6.5, color=NAK_COLOUR)  # fmt: skip
+
+
+def _unsent_psns(scene: Scene, unsent: Sequence[Happening]) -> list[float]:
+    """Where they stand: at the PSN that would have been theirs, as far up as leaves the packets room."""
+    psn, span = scene.lanes.psn[scene.rows], scene.lanes.span[scene.rows]
+    if not len(psn):
+        return [h.psn + 0.5 for h in unsent]
+    least, most = int(psn.min()), int((psn + span).max())
+    return [min(h.psn + 0.5, most + max(4, (most - least) / 2)) for h in unsent]
+
+
 def _markers(scene: Scene, axes: Axes, events: Sequence[Happening]) -> None:
     seen = [h for h in events if scene.begin <= h.time_ns <= scene.end]
     for kind, (shape, big, colour, filled, name) in _MARKERS.items():
         own = [h for h in seen if h.kind == kind]
         if own:
             times = scene.seconds([h.time_ns for h in own])
-            psns = [(h.psn + h.last_psn) / 2 + 0.5 if kind in HOLES else h.psn + 0.5 for h in own]
+            psns = (
+                _unsent_psns(scene, own)
+                if kind == UNSENT
+                else [(h.psn + h.last_psn) / 2 + 0.5 if kind in HOLES else h.psn + 0.5 for h in own]
+            )
             face = colour if filled else "white" if kind == "timeout" else "none"
             axes.plot(times, psns, marker=shape, color=colour, markersize=big, markerfacecolor=face,
                       linestyle="none", label=name, zorder=4)  # fmt: skip
@@ -340,6 +376,14 @@ GRAPHS: Final[dict[str, tuple[Callable[[Scene, Axes], None], float]]] = {
     "rtt": (_rtt, 1.3),
     "congestion": (_congestion, 1.3),
 }
+
+
+def span(analysis: Analysis, lane: Lanes, number: int) -> tuple[int, int]:
+    """From a lane's first packet to its last, and on to where work requests without packets ended."""
+    events = happenings(analysis, [analysis.connections[number // 2]])
+    unsent = [h for h in events if h.kind == UNSENT and h.lane == number]
+    first = min([int(lane.time_ns[0]), *(h.from_ns for h in unsent)])
+    return first, max([int(lane.time_ns[-1]), *(h.until_ns for h in unsent)])
 
 
 def worth_drawing(scene: Scene) -> list[str]:

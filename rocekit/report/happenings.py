@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from errno import errorcode
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
 from rocekit.explain import event_step
-from rocekit.report.units import duration, plural
+from rocekit.report.units import duration, plural, size
 from rocekit.transfers import frame_name
+from rocekit.workrequests import SUCCESS
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
     from rocekit.connections import Connection
     from rocekit.transfers import Event, Transfer
+    from rocekit.workrequests import WorkRequest
 
-NAK, RNR, TIMEOUT, REPEAT, HOLE, RESPONSE_HOLE, MISSED, LATE, DUPLICATE, CM, FAILED, JUMP = (
+NAK, RNR, TIMEOUT, REPEAT, HOLE, RESPONSE_HOLE, MISSED, LATE, DUPLICATE, CM, FAILED, JUMP, UNSENT = (
     "nak",
     "rnr",
     "timeout",
@@ -33,6 +36,7 @@ NAK, RNR, TIMEOUT, REPEAT, HOLE, RESPONSE_HOLE, MISSED, LATE, DUPLICATE, CM, FAI
     "cm",
     "failed",
     "jump",
+    "unsent",
 )
 #: Those that stand for PSNs which nobody saw.
 HOLES: Final = (HOLE, RESPONSE_HOLE, MISSED)
@@ -56,7 +60,8 @@ class Happening:
     Attributes:
         lane: ``2 × connection + side`` of the requester.
         time_ns: when; from_ns, until_ns: the wait that belongs to it (a timeout's silence before, an RNR
-            NAK's time after), both ``time_ns`` where there is none.
+            NAK's time after, of a work request without packets the time since it was posted), both
+            ``time_ns`` where there is none.
         frame: frame reference, 0 without one; psn, last_psn: unwrapped.
         transfer: its id, None without one.
         what, detail: in words.
@@ -92,6 +97,7 @@ def happenings(analysis: Analysis, connections: Iterable[Connection] | None = No
             found += (_of_event(connection, None, event, several) for event in strays)
             found += _jumps(connection, several)
     found += _messages(analysis, chosen)
+    found += _unsent(analysis, chosen)
     found.sort(key=lambda h: (h.time_ns, h.frame))
     return found
 
@@ -205,11 +211,53 @@ def _messages(analysis: Analysis, chosen: set[int] | None) -> Iterator[Happening
             )
 
 
+def _unsent(analysis: Analysis, chosen: set[int] | None) -> Iterator[Happening]:
+    """Work requests of which no packet was seen, and which nothing says were carried out.
+
+    An unsignaled one in front of any completion was carried out: errors always complete (10.3.1).
+    They stand at the PSN that would have been theirs: by arithmetic, or else the one behind what their QP
+    sent before them.
+    """
+    journal = analysis.journal
+    if journal is None:
+        return
+    for qp in journal.programs.qps:
+        place = journal.place(qp)
+        if place is None or (chosen is not None and place[0].id not in chosen):
+            continue
+        lane = 2 * place[0].id + place[1]
+        sent = [wr.transfer for wr in qp.sends if wr.transfer is not None]
+        psn = sent[0].first_psn if sent else qp.attributes.get("sq_psn") or 0
+        for wr in qp.sends:
+            if wr.transfer is not None:
+                psn = wr.transfer.last_psn + 1
+            elif not wr.local and (wr.completion is None or (wr.wc is not None and wr.wc.status != SUCCESS)):
+                yield _without_packets(wr, lane, psn if wr.first_psn is None else wr.first_psn, analysis)
+
+
+def _without_packets(wr: WorkRequest, lane: int, psn: int, analysis: Analysis) -> Happening:
+    posted, polled = _journal_times(wr, analysis)
+    if wr.refused:
+        code = abs(int(wr.event.fields["errno"]))
+        detail = f"refused when posted: {errorcode.get(code, code)}"
+    elif polled is None:
+        detail = "no packet of it in this capture, no completion in the journal"
+    else:
+        detail = f"completed {duration(polled - posted)} after it was posted, without a packet"
+    outcome = "refused" if wr.refused else wr.wc.status if wr.wc is not None else "no completion"
+    what = f"WR {wr.wr_id} {wr.opcode} {size(wr.length)}, {outcome}"
+    at = posted if polled is None else polled
+    return Happening(UNSENT, lane, at, posted, at, 0, psn, psn, None, what, detail)
+
+
 def journal_times(transfer: Transfer, analysis: Analysis) -> tuple[int | None, int | None]:
     """When its WR was posted and its WC polled, on the capture's clock; None without."""
-    wr, wc = transfer.wr, transfer.wc
-    if wr is None or analysis.journal is None:
+    if transfer.wr is None or analysis.journal is None:
         return None, None
-    clock = analysis.journal.clocks.get(wr.qp.host)
+    return _journal_times(transfer.wr, analysis)
+
+
+def _journal_times(wr: WorkRequest, analysis: Analysis) -> tuple[int, int | None]:
+    clock = None if analysis.journal is None else analysis.journal.clocks.get(wr.qp.host)
     offset = 0 if clock is None else clock.offset_ns
-    return wr.posted_ns - offset, None if wc is None else wc.polled_ns - offset
+    return wr.posted_ns - offset, None if wr.wc is None else wr.wc.polled_ns - offset

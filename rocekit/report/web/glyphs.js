@@ -18,6 +18,11 @@ const GLYPHS = {
   duplicate(ctx, x, y, c) { ctx.strokeStyle = c.round4; ctx.lineWidth = 1.6; ctx.strokeRect(x - 4, y - 2, 6, 6); ctx.strokeRect(x - 1, y - 5, 6, 6); },
   failed(ctx, x, y, c) { ctx.strokeStyle = c.nak; ctx.lineWidth = 1.8; ctx.strokeRect(x - 6, y - 6, 12, 12); cross(ctx, x, y, 3.5, c.nak, 2.2); },
   jump(ctx, x, y, c) { ctx.strokeStyle = c.dim; ctx.lineWidth = 1.6; ctx.beginPath(); ctx.moveTo(x, y + 6); ctx.lineTo(x, y - 6); ctx.lineTo(x - 3, y - 2); ctx.moveTo(x, y - 6); ctx.lineTo(x + 3, y - 2); ctx.stroke(); },
+  unsent(ctx, x, y, c) {
+    ctx.strokeStyle = c.nak; ctx.lineWidth = 1.7; ctx.fillStyle = c.card;
+    ctx.beginPath(); ctx.arc(x, y, 5.5, 0, 7); ctx.fill(); ctx.stroke();
+    ctx.beginPath(); ctx.moveTo(x - 3.8, y + 3.8); ctx.lineTo(x + 3.8, y - 3.8); ctx.stroke();
+  },
   ce(ctx, x, y, c) { ctx.fillStyle = c.ce; ctx.beginPath(); ctx.moveTo(x, y - 4.5); ctx.lineTo(x + 4, y); ctx.lineTo(x, y + 4.5); ctx.lineTo(x - 4, y); ctx.fill(); },
   cnp(ctx, x, y, c) { ctx.fillStyle = c.cnp; ctx.beginPath(); ctx.moveTo(x - 5, y - 4); ctx.lineTo(x + 5, y - 4); ctx.lineTo(x, y + 5); ctx.fill(); },
   bad_icrc(ctx, x, y, c) {
@@ -43,12 +48,12 @@ const RUG_COLOURS = { cnp: "cnp", ce: "ce", repeat: "round2", late: "round3", du
 
 const SHORT_NAMES = {
   nak: "NAK", rnr: "RNR NAK", timeout: "timeouts", repeat: "go-backs", hole: "holes", response_hole: "holes", missed: "missed", late: "late", duplicate: "doubled",
-  failed: "WC errors", jump: "leaps", ce: "CE", cnp: "CNP", bad_icrc: "bad ICRC", posted: "posted", polled: "polled", cm: "CM",
+  failed: "WC errors", jump: "leaps", unsent: "not sent", ce: "CE", cnp: "CNP", bad_icrc: "bad ICRC", posted: "posted", polled: "polled", cm: "CM",
 };
 
 const GLYPH_NAMES = {
   nak: "NAK", rnr: "RNR NAK, its wait shaded", timeout: "timeout, its silence shaded", repeat: "goes back", hole: "PSNs passed over", response_hole: "responses passed over",
-  missed: "missed by the capture", late: "out of order", duplicate: "doubled by the network", failed: "WC in error", jump: "PSN leaps",
+  missed: "missed by the capture", late: "out of order", duplicate: "doubled by the network", failed: "WC in error", jump: "PSN leaps", unsent: "WR without packets",
   ce: "ECN-CE mark", cnp: "CNP", bad_icrc: "wrong ICRC", posted: "WR posted", polled: "WC polled", cm: "CM message",
 };
 

@@ -57,6 +57,11 @@ class PsnChart {
     }
     if (least === Infinity) [least, most] = [0, 1];
     this.crowd();
+    // Work requests without packets stand above; as far up as leaves the packets room.
+    const highest = most + Math.max(4, (most - least) * .5);
+    if (!this.rugs.includes("unsent")) {
+      for (const h of happenings) if (this.model.kind(h) === "unsent" && c.h_until[h] >= min && c.h_from[h] <= max) most = Math.max(most, Math.min(highest, c.h_psn[h] + 1));
+    }
     const margin = Math.max(.8, (most - least) * .07), height = this.plot.over.clientHeight || 300;
     const room = Math.max(.11, ((this.rugs.length + 1) * RUG_ROW + 6) / height);
     this.y = [least - margin, most + (most - least + 2 * margin) * room];
@@ -108,6 +113,7 @@ class PsnChart {
     this.staircase(ctx);
     if (many) this.raster(ctx, ratio);
     this.journal(ctx);
+    this.unsent(ctx);
     this.signs(ctx);
     this.rings(ctx);
     ctx.restore();
@@ -124,7 +130,7 @@ class PsnChart {
     const labels = [];
     let painted = -Infinity;
     for (const e of happenings) {
-      if (c.h_until[e] <= c.h_from[e] || c.h_until[e] < min || c.h_from[e] > max) continue;
+      if (c.h_until[e] <= c.h_from[e] || this.model.kind(e) === "unsent" || c.h_until[e] < min || c.h_from[e] > max) continue;
       const a = this.x(c.h_from[e]), b = Math.max(a + 1, this.x(c.h_until[e])), kind = this.model.kind(e);
       if (b - a <= 1.5 && a - painted < 1) continue;
       painted = a;
@@ -281,6 +287,23 @@ class PsnChart {
     }
   }
 
+  // Work requests without packets: from their posting to where their signs stand, at the PSN that would have been theirs.
+  unsent(ctx) {
+    const { happenings, colours, view: [min, max] } = this.timeline, c = this.model.columns, seen = new Set();
+    if (this.rugs.includes("unsent")) return;
+    for (const e of happenings) {
+      if (this.model.kind(e) !== "unsent" || c.h_until[e] < min || c.h_from[e] > max) continue;
+      const a = this.x(c.h_from[e]), b = this.x(c.h_until[e]), y = this.unsentY(e), cell = (a | 0) + ":" + (b | 0) + ":" + (y | 0);
+      if (seen.has(cell)) continue;
+      seen.add(cell);
+      ctx.strokeStyle = colours.nak; ctx.lineWidth = 1.2; ctx.setLineDash([2, 3]);
+      ctx.beginPath(); ctx.moveTo(a, y); ctx.lineTo(b, y); ctx.stroke(); ctx.setLineDash([]);
+      GLYPHS.posted(ctx, a, y, colours);
+    }
+  }
+
+  unsentY(e) { return Math.max(this.geometry.y0 + 10 + this.rugs.length * RUG_ROW, Math.min(this.geometry.y0 + this.geometry.h - 8, this.psnY(this.model.columns.h_psn[e] + .5))); }
+
   signs(ctx) {
     const { happenings, marks, low, high, colours } = this.timeline, model = this.model, c = model.columns, [min, max] = this.timeline.view;
     const { x0, y0, w, h } = this.geometry, seen = new Set();
@@ -304,6 +327,11 @@ class PsnChart {
         const wide = ctx.measureText(text).width, at = x + wide + 6 > x0 + w ? x - wide - 3 : x + 3;
         if (at > label) { ctx.fillStyle = colours.dim; ctx.textAlign = "left"; ctx.fillText(text, at, y0 + h - 3); label = at + wide + 4; }
         this.drawn.push([x, y0 + h - 8, e, -1]);
+        continue;
+      }
+      if (kind === "unsent") {
+        const y = this.unsentY(e);
+        if (once(kind, x, y)) { GLYPHS.unsent(ctx, x, y, colours); this.drawn.push([x, y, e, -1]); }
         continue;
       }
       const y = this.psnY(HOLES.has(kind) ? (c.h_psn[e] + c.h_last_psn[e] + 1) / 2 : c.h_psn[e] + .5);

@@ -56,6 +56,7 @@ class Timeline {
     for (const list of [this.happenings.map((h) => c.h_time[h]), this.marks.map((m) => c.mark_time[m])]) {
       if (list.length) times.push(list[0], list[list.length - 1]);
     }
+    for (const h of this.happenings) if (model.kind(h) === "unsent" && !(c.h_from[h] >= times[0])) times.unshift(c.h_from[h]);
     for (const t of model.transfers(lane)) {
       const posted = model.column("t_posted", t), polled = model.column("t_polled", t);
       if (posted >= 0) times.push(posted);

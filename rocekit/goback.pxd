@@ -7,9 +7,13 @@ from rocekit.rows cimport Rows
 from rocekit.transfers cimport Event, Transfer
 
 cdef int64_t RING
+cdef int64_t FOLLOWED
+cdef int64_t ID_MASK
 cdef int64_t NEAR_IDS
-cdef int64_t _ID_MASK
 cdef int64_t _SLOT
+
+@cython.locals(slot=int64_t)
+cpdef bint _is_shared(int64_t[::1] psns, int64_t[::1] ids, int64_t ip_id, int64_t p)
 
 
 cdef class GoBack(Reasons):
@@ -21,10 +25,9 @@ cdef class GoBack(Reasons):
     @cython.locals(slot=int64_t, ip_id=int64_t)
     cpdef bint _is_duplicate(self, Rows r, Py_ssize_t i, int64_t p)
 
-    @cython.locals(slot=int64_t, ip_id=int64_t, lead=int64_t, overtaken=bint)
+    @cython.locals(slot=int64_t, ip_id=int64_t, lead=int64_t)
     cpdef bint _was_overtaken(self, Rows r, Py_ssize_t i)
 
-    @cython.locals(slot=int64_t, after=int64_t, following=int64_t, broken=int64_t)
     cpdef bint _counts_ids(self)
 
     @cython.locals(slot=int64_t)

@@ -6,6 +6,8 @@ from rocekit.ledger cimport Ledger
 from rocekit.rows cimport Rows
 from rocekit.transfers cimport Event, Transfer
 
+cdef int64_t _NEAR_IDS
+cdef int64_t _ID_MASK
 cdef int64_t _SLOT
 cdef int64_t BUSY_NS
 cdef int64_t BUSY_PACKETS
@@ -26,6 +28,9 @@ cdef class Reasons(Ledger):
     cdef public int64_t run_due_ns
     cdef public int64_t run_high
     cdef public int64_t shortest_timeout_ns
+    cdef public int64_t ids_followed
+    cdef public int64_t ids_broke
+    cdef public int64_t _last_id
     cdef public list refusals
     cdef public int64_t[::1] _sent_psn
     cdef public int64_t[::1] _sent_id
@@ -33,7 +38,7 @@ cdef class Reasons(Ledger):
     cdef public int64_t[::1] _told_upto
     cdef public int64_t[::1] _told_ns
 
-    @cython.locals(slot=int64_t)
+    @cython.locals(slot=int64_t, ip_id=int64_t, step=int64_t)
     cpdef _remember(self, Rows r, Py_ssize_t i, int64_t p)
 
     @cython.locals(slot=int64_t)

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 RING: Final = 64
 _SLOT: Final = RING - 1
 NEVER_NS: Final = 1 << 62
+#: How far apart the IP identifications may be of packets that a host sent shortly after each other, if it
+#: counts them; other packets of the host may be counted in between.
+NEAR_IDS: Final = 1024
+ID_MASK: Final = 0xFFFF
+_NEAR_IDS: Final = NEAR_IDS
+_ID_MASK: Final = ID_MASK
 #: A requester that was told to asks again sooner than this, where its timeout is not known.
 IMPLIED_NS: Final = 1_000_000
 #: Waits from here on may end an eighth early: a kernel counts them in ticks of up to 10 ms, and rounds down.
@@ -76,6 +82,8 @@ class Reasons(Ledger):
         earliest; run_high: what was ``high`` then.
         last_rx_ns: the last answer's time; last_tx_ns: the last request's.
         shortest_timeout_ns: the shortest wait seen that only a timer explains; 0 before the first.
+        ids_followed, ids_broke: how many of its packets had an IP identification shortly above that of the
+        one before, and how many another.
     """
 
     def __init__(self, connection: Connection, side: int, sink: Sink, *, reliable: bool) -> None:
@@ -89,6 +97,9 @@ class Reasons(Ledger):
         self.run_due_ns = 0
         self.run_high = 0
         self.shortest_timeout_ns = 0
+        self.ids_followed = 0
+        self.ids_broke = 0
+        self._last_id = -1
         self.refusals: list[Event] = []
         self._sent_psn = array("q", [-1]) * RING
         self._sent_id = array("q", [0]) * RING
@@ -98,8 +109,16 @@ class Reasons(Ledger):
 
     def _remember(self, r: Rows, i: int, p: int) -> None:
         slot = p & _SLOT
+        ip_id = r.ip_id[i]
+        if self._last_id >= 0:
+            step = (ip_id - self._last_id) & _ID_MASK
+            if step >= _NEAR_IDS:
+                self.ids_broke += 1
+            elif step > 0:  # a copy tells nothing
+                self.ids_followed += 1
+        self._last_id = ip_id
         self._sent_psn[slot] = p
-        self._sent_id[slot] = r.ip_id[i]
+        self._sent_id[slot] = ip_id
         self._sent_ns[slot] = self.last_tx_ns = r.time_ns[i]
 
     def _told(self, upto: int, time_ns: int) -> None:

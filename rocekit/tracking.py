@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rocekit import wire
 from rocekit.assembly import PROBATION, RESYNC, Assembly, mtu_for
+from rocekit.goback import _is_shared
 from rocekit.ledger import ATOMICS, NEEDS_ANSWER
 from rocekit.psn import HALF, MASK
 from rocekit.reasons import RING
@@ -227,7 +228,10 @@ class Requests(Assembly):
     def _response_duplicate(self, r: Rows, i: int, p: int) -> bool:
         """Whether the network doubled a response: an unprovoked copy of one just seen."""
         slot = p & (RING - 1)
-        return self._answer_psn[slot] == p and r.ip_id[i] != 0 and self._answer_id[slot] == r.ip_id[i]
+        ip_id = r.ip_id[i]
+        if self._answer_psn[slot] != p or ip_id == 0 or self._answer_id[slot] != ip_id:
+            return False
+        return not _is_shared(self._answer_psn, self._answer_id, ip_id, p)
 
     def _answered_ahead(self, p: int, time_ns: int, frame: int) -> None:
         """An answer to a READ or atomic behind a hole: all before it arrived, the capture only missed it.

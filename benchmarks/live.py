@@ -5,7 +5,9 @@
 Makes a network namespace with a veth pair, sends generated RoCE packets at a steady rate into one end
 (sendmmsg), and captures at the other: with `rocekit trace`, with `tcpdump -w /dev/null`, and with
 `tcpdump -w - | rocekit analyze -`. Prints a row for each: packets sent, received and dropped, and seconds of
-processor. Needs root; nothing outside the namespace is touched.
+processor. No packet is sent twice, for to the analysis that is a retransmission and quite another load:
+`--packets 100000` sends so many again and again, and measures that. Needs root, and memory for all that is
+sent; nothing outside the namespace is touched.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rocekit.capture import open_capture
+from rocekit._walk import PCAP_RECORD, walk_pcap
 from rocekit.generate import Traffic, generate
+from rocekit.pcap import FILE_HEADER, LARGEST_FRAME
 
 ROCEKIT = str(Path(sys.executable).parent / "rocekit")
 SETTLE_S = 1.0
@@ -57,23 +60,27 @@ HEAD = "| captured by | packets/s | sent | received | dropped | CPU s |\n|---|--
 
 
 class Sender:
-    """Frames of a capture, sent again and again through a packet socket, many at each call of the kernel."""
+    """The frames of a pcap file, sent through a packet socket, many at each call of the kernel."""
 
-    def __init__(self, interface: str, frames: list[bytes]) -> None:
+    def __init__(self, interface: str, path: Path) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
         self._socket.bind((interface, 0))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._bytes = ctypes.create_string_buffer(b"".join(frames))
-        length = np.array([len(frame) for frame in frames], np.uint64)
+        self._bytes = np.fromfile(path, np.uint8)
+        places = np.empty(len(self._bytes) // PCAP_RECORD, np.int64)
+        count, _ = walk_pcap(
+            self._bytes.data, FILE_HEADER, len(self._bytes), False, LARGEST_FRAME, places.data, len(places)
+        )
+        places = places[:count]
         # struct iovec and struct mmsghdr (64 bit): see recvmmsg(2) and readv(2).
-        self._vectors = np.zeros(len(frames), [("base", "u8"), ("length", "u8")])
-        self._vectors["base"] = ctypes.addressof(self._bytes) + np.cumsum(length) - length
-        self._vectors["length"] = length
+        self._vectors = np.zeros(count, [("base", "u8"), ("length", "u8")])
+        self._vectors["base"] = self._bytes.ctypes.data + PCAP_RECORD + places
+        self._vectors["length"] = np.diff(np.append(places, len(self._bytes))) - PCAP_RECORD
         kinds = [("name", "u8"), ("name_length", "u8"), ("vector", "u8"), ("vectors", "u8"),
                  ("control", "u8"), ("control_length", "u8"), ("flags", "u8"), ("sent", "u8")]  # fmt: skip
-        self._messages = np.zeros(len(frames), kinds)
-        self._messages["vector"] = self._vectors.ctypes.data + 16 * np.arange(len(frames), dtype=np.uint64)
+        self._messages = np.zeros(count, kinds)
+        self._messages["vector"] = self._vectors.ctypes.data + 16 * np.arange(count, dtype=np.uint64)
         self._messages["vectors"] = 1
 
     def send(self, rate: int, seconds: float) -> tuple[int, float]:
@@ -100,6 +107,9 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=200_000)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--bytes", type=int, default=1024, help="payload of the packets, a path MTU")
+    parser.add_argument(
+        "--packets", type=int, help="different packets, sent again and again; as many as are sent otherwise"
+    )
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if not arguments.inside:
@@ -113,12 +123,12 @@ def main() -> None:
     ):
         subprocess.run(["ip", *command.split()], check=True)
     print(HEAD)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         path = Path(folder, "x.pcap")
-        generate(path, Traffic(packets=100_000, mtu=arguments.bytes, sizes=(16 * arguments.bytes,)))
-        with open_capture(path) as reader:
-            frames = [frame for batch in reader for frame in batch.frames()]
-        sender = Sender("send", frames)
+        packets = arguments.packets or int(arguments.rate * arguments.seconds * 1.01)
+        generate(path, Traffic(packets=packets, mtu=arguments.bytes, sizes=(16 * arguments.bytes,)))
+        sender = Sender("send", path)
+        path.unlink()
         for way in (trace, tcpdump, piped):
             print(way(sender, arguments.rate, arguments.seconds, Path(folder)).line, flush=True)
 
@@ -155,7 +165,7 @@ def piped(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
     """`tcpdump -w - | rocekit analyze -`: received and dropped are tcpdump's, the time is rocekit's."""
     sockets = _sockets()
     first = subprocess.Popen(
-        ["tcpdump", "-i", "receive", "-U", "-w", "-", "udp", "port", "4791"],
+        ["tcpdump", "-i", "receive", "-w", "-", "udp", "port", "4791"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

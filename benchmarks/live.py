@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument(
         "--packets", type=int, help="different packets, sent again and again; as many as are sent otherwise"
     )
+    parser.add_argument("--only", choices=tuple(WAYS), help="one way of capturing only")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if not arguments.inside:
@@ -129,8 +130,9 @@ def main() -> None:
         generate(path, Traffic(packets=packets, mtu=arguments.bytes, sizes=(16 * arguments.bytes,)))
         sender = Sender("send", path)
         path.unlink()
-        for way in (trace, tcpdump, piped):
-            print(way(sender, arguments.rate, arguments.seconds, Path(folder)).line, flush=True)
+        for name, way in WAYS.items():
+            if arguments.only in (None, name):
+                print(way(sender, arguments.rate, arguments.seconds, Path(folder)).line, flush=True)
 
 
 def trace(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
@@ -190,6 +192,9 @@ def piped(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
     cpu_s = _used(second)
     frames = json.loads(Path(folder, "told").read_text())["capture"]["frames"]
     return Row("tcpdump -w - \\| rocekit analyze -", sent, took, frames, dropped, cpu_s)
+
+
+WAYS = {"trace": trace, "tcpdump": tcpdump, "pipe": piped}
 
 
 def _sockets() -> int:

@@ -4,7 +4,8 @@ Classic BPF, put together here from a list with labels. Let through: UDP to port
 length) and IPv6; every later fragment of a UDP datagram over IPv4, which shows no port; IPv6 with extension
 headers, behind two of which only the decoder looks; RoCE v1; MAC control (pause) frames. Up to two VLAN tags
 inside the frame are passed over; one more may stand outside it, where the kernel keeps a tag that it took
-off.
+off. Frames are cut to a snaplen; those with management datagrams, whose meaning is in their payload, and
+those that hide what they carry behind IPv6 extension headers, may have a larger one.
 
 Sources: McCanne & Jacobson, "The BSD Packet Filter" (USENIX 1993); Linux Documentation/networking/filter.rst.
 """
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 from struct import Struct
 
-from rocekit.wire import ROCE_UDP_PORT, ROCE_V1_ETHERTYPE
+from rocekit.wire import BTH, GRH, MAD_QPNS, ROCE_UDP_PORT, ROCE_V1_ETHERTYPE
 
 # Opcodes: class, size and mode in one number.
 LD_H_ABS, LD_B_IND, LD_H_IND = 0x28, 0x50, 0x48
-LDX_IMM, JEQ, JSET, RET = 0x01, 0x15, 0x45, 0x06
-AND, LSH, ADD_X, TAX = 0x54, 0x64, 0x0C, 0x07
+LD_W_IND, LD_LENGTH = 0x40, 0x80
+LDX_IMM, JEQ, JSET, JGE, JGE_X, RET = 0x01, 0x15, 0x45, 0x35, 0x3D, 0x06
+AND, LSH, ADD, ADD_X, SUB_X, TAX, TXA = 0x54, 0x64, 0x04, 0x0C, 0x1C, 0x07, 0x87
 
 _INSTRUCTION = Struct("=HBBI")
 
@@ -27,8 +29,14 @@ _VLAN_TAG = 4
 _VLAN = (0x8100, 0x88A8, 0x9100)
 _IPV4, _IPV6, _MAC_CONTROL = 0x0800, 0x86DD, 0x8808
 _UDP = 17
+_UDP_BYTES = 8
+_IPV6_BYTES = 40
 # Hop-by-hop, routing, fragment, AH, destination options, mobility, HIP, shim6 (IANA).
 _IPV6_EXTENSIONS = (0, 43, 44, 51, 60, 135, 139, 140)
+
+# The BTH's word with the destination QPN, its low 24 bits (9.2), counted from a UDP header before the BTH.
+_QPN_AT = _UDP_BYTES + (BTH.by_name["dest_qpn"].offset - 8) // 8
+_QPN_MASK = 0xFFFFFF & ~max(MAD_QPNS)  # QP0 and QP1 differ in their last bit, and no other QP is 0 without it
 
 Instruction = tuple[int, int, int, int]
 """Opcode, jump when true, jump when false (instructions to pass over), constant."""
@@ -36,12 +44,13 @@ Instruction = tuple[int, int, int, int]
 _Line = str | tuple[int, int] | tuple[int, int, str | None, str | None]
 
 
-def roce_filter(snaplen: int, *, ethernet: bool = True) -> list[Instruction]:
+def roce_filter(snaplen: int, *, ethernet: bool = True, management: int | None = None) -> list[Instruction]:
     """The filter: frames that may be RoCE, cut to ``snaplen`` bytes.
 
     Args:
         snaplen: bytes to keep of each frame.
         ethernet: frames begin with an Ethernet header; else with the IP header (a tunnel interface).
+        management: bytes to keep where packets go to QP0 or QP1, or may do so; None: ``snaplen``.
     """
     lines: list[_Line] = []
     if ethernet:
@@ -53,16 +62,25 @@ def roce_filter(snaplen: int, *, ethernet: bool = True) -> list[Instruction]:
     else:
         lines += [(LDX_IMM, 0), (LD_B_IND, 0), (AND, 0xF0), (JEQ, 0x40, "v4", None), (JEQ, 0x60, "v6", "no")]
     lines += ["v4", (LD_B_IND, 9), (JEQ, _UDP, None, "no")]
-    lines += [(LD_H_IND, 6), (JSET, 0x1FFF, "yes", None)]  # not the first fragment
+    lines += [(LD_H_IND, 6), (JSET, 0x1FFF, "cut", None)]  # not the first fragment
     # The UDP header stands behind four times the low half of the first byte.
     lines += [(LD_B_IND, 0), (AND, 0x0F), (LSH, 2), (ADD_X, 0), (TAX, 0)]
-    lines += [(LD_H_IND, 2), (JEQ, ROCE_UDP_PORT, "yes", "no")]
+    lines += [(LD_H_IND, 2), (JEQ, ROCE_UDP_PORT, "roce", "no")]
     lines += ["v6", (LD_B_IND, 6), *((JEQ, header, "extended", None) for header in _IPV6_EXTENSIONS)]
-    lines += [(JEQ, _UDP, None, "no"), (LD_H_IND, 42), (JEQ, ROCE_UDP_PORT, "yes", "no")]
+    lines += [(JEQ, _UDP, None, "no"), (LD_H_IND, 42), (JEQ, ROCE_UDP_PORT, None, "no")]
+    lines += [(TXA, 0), (ADD, _IPV6_BYTES), (TAX, 0), (JEQ, 0, "roce", "roce")]
+    lines += ["v1", (TXA, 0), (ADD, GRH.length - _UDP_BYTES), (TAX, 0)]
+    # From here on the index is that of the UDP header, or eight bytes before a BTH that has none.
+    lines += ["roce"]
+    if management is not None:
+        # A load behind the frame's end would reject it: whether there is a BTH is asked first.
+        lines += [(LD_LENGTH, 0), (JGE_X, 0, None, "cut"), (SUB_X, 0), (JGE, _QPN_AT + 4, None, "cut")]
+        lines += [(LD_W_IND, _QPN_AT), (AND, _QPN_MASK), (JEQ, 0, "whole", "cut")]
+    lines += ["cut", (RET, snaplen)]
     # Every extension header begins with what follows it: UDP, or one more.
-    lines += ["extended", (LD_B_IND, 40), *((JEQ, header, "yes", None) for header in _IPV6_EXTENSIONS)]
-    lines += [(JEQ, _UDP, "yes", "no")]
-    lines += ["yes", (RET, snaplen), "no", (RET, 0)]
+    lines += ["extended", (LD_B_IND, 40), *((JEQ, header, "whole", None) for header in _IPV6_EXTENSIONS)]
+    lines += [(JEQ, _UDP, "whole", "no")]
+    lines += ["whole", (RET, snaplen if management is None else management), "no", (RET, 0)]
     return _assemble(lines)
 
 
@@ -78,8 +96,8 @@ def pack(program: list[Instruction]) -> bytes:
 
 def _by_ethertype() -> list[_Line]:
     return [
-        (JEQ, ROCE_V1_ETHERTYPE, "yes", None),
-        (JEQ, _MAC_CONTROL, "yes", None),
+        (JEQ, ROCE_V1_ETHERTYPE, "v1", None),
+        (JEQ, _MAC_CONTROL, "cut", None),
         (JEQ, _IPV4, "v4", None),
         (JEQ, _IPV6, "v6", "no"),
     ]

@@ -7,11 +7,10 @@ for item in rocekit.trace("eth0"):
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rocekit.analysis import Analysis, CaptureSummary, conclude, pairs_of
 from rocekit.decode import Decoder
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 
 WHOLE_FRAMES = 65535
 """A snaplen that cuts nothing."""
+Item: TypeAlias = "Connection | CmRecord | Transfer | Trouble | Refusal"
+"""What a trace tells of."""
 FORGET_AFTER = 200_000
 """Transfers that a trace keeps at most, and a batch more, when it was told that few are asked for."""
 
@@ -53,18 +54,24 @@ _TOLD = frozenset({"nak", "rnr_nak", "repeat"})
 class Trace:
     """What an interface carries from now on, as connections, CM messages, transfers and troubles.
 
-    Iterate; a transfer comes when it ends. What changes a transfer after that (its acknowledgement was lost,
-    its requester asks again) shows in ``analysis``, which is there when the iteration has ended.
+    Iterate, or take :meth:`batches`; a transfer comes when it ends. What changes a transfer after that (its
+    acknowledgement was lost, its requester asks again) shows in ``analysis``, which is there when the
+    iteration has ended.
 
     Args:
         interface: its name.
         duration_s, transfers: when to stop by itself.
         write: a pcapng file that gets every frame.
         promiscuous: also frames for other stations.
-        snaplen: bytes to keep of each frame; None for all.
+        snaplen: bytes to keep of each frame, ``WHOLE_FRAMES`` for all. None: all where they are written, else
+            the headers and what connection managers say; the ICRCs of longer packets are then not checked.
         journals: journals of the programs, read when the trace ends (their QP pairs also when it begins).
         plain: how many of the transfers to which nothing happened to keep for the end, as in ``analyze``.
             What befell others is then forgotten after ``FORGET_AFTER`` transfers: a trace may run for days.
+
+    Attributes:
+        analysis: everything, once the iteration has ended.
+        forgets: whether ``plain`` was given.
 
     Raises:
         CaptureError: no such interface, no privilege, or the interface went away; what was traced until then
@@ -89,14 +96,14 @@ class Trace:
         self._duration_ns = None if duration_s is None else int(duration_s * 1e9)
         self._most = transfers
         self._journals = list(journals)
-        self._items: deque[Connection | CmRecord | Transfer | Trouble | Refusal] = deque()
+        self._items: list[Item] = []
         self._refusals = Refusals()
         self._ended = 0
-        self._forgets = plain is not None
+        self.forgets = plain is not None
         self._forgotten = 0
-        self._capture = LiveCapture(
-            interface, promiscuous=promiscuous, snaplen=WHOLE_FRAMES if snaplen is None else snaplen
-        )
+        if snaplen is None and write is not None:
+            snaplen = WHOLE_FRAMES
+        self._capture = LiveCapture(interface, promiscuous=promiscuous, snaplen=snaplen)
         self._writer = None
         if write is not None:
             try:
@@ -152,7 +159,12 @@ class Trace:
         """End the trace; the iteration finishes with what has come."""
         self._capture.stop()
 
-    def __iter__(self) -> Iterator[Connection | CmRecord | Transfer | Trouble | Refusal]:
+    def __iter__(self) -> Iterator[Item]:
+        for items in self.batches():
+            yield from items
+
+    def batches(self) -> Iterator[list[Item]]:
+        """What comes, as lists of what came together: whoever prints it writes once for each."""
         started = time.monotonic_ns()
         problem: RocekitError | None = None
         try:
@@ -170,9 +182,9 @@ class Trace:
                     self._items.extend(self._refusals.untold(packets))
                 elif self._writer is not None:
                     self._writer.flush()
-                while self._items:
-                    yield self._items.popleft()
-                if self._forgets and self._ended - self._forgotten >= FORGET_AFTER:
+                if self._items:
+                    yield self._told()
+                if self.forgets and self._ended - self._forgotten >= FORGET_AFTER:
                     self._tracker.forget()
                     self._forgotten = self._ended
                 if self._is_over(started):
@@ -184,10 +196,17 @@ class Trace:
                 self.finish()
             except JournalError as error:
                 problem = problem or error
-        while self._items:  # what went wrong is said last
-            yield self._items.popleft()
+        if self._items:  # what went wrong is said last
+            yield self._told()
         if problem is not None:
             raise problem
+
+    def _told(self) -> list[Item]:
+        """What has not been told yet."""
+        # The tracker holds on to the list's append: the list stays the same one.
+        items = self._items.copy()
+        self._items.clear()
+        return items
 
     def _is_over(self, started_ns: int) -> bool:
         lasted = time.monotonic_ns() - started_ns

@@ -13,7 +13,7 @@ import struct
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocekit.errors import CaptureError
-from rocekit.live import LiveCapture
+from rocekit.live import HEADERS, LiveCapture
 from rocekit.live_filter import Instruction, every_frame, pack, roce_filter
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,7 +52,10 @@ def run_filter(program: list[Instruction], frame: bytes) -> int:
             kind, operation, indexed = opcode & 7, opcode & 0xF0, opcode & 0x08
             if kind == 0:  # LD, absolute (0x20) or from the index register on (0x40)
                 size = {0x00: 4, 0x08: 2, 0x10: 1}[opcode & 0x18]
-                accumulator = load(constant + (index if opcode & 0xE0 == 0x40 else 0), size)
+                if opcode & 0xE0 == 0x80:
+                    accumulator = len(frame)
+                else:
+                    accumulator = load(constant + (index if opcode & 0xE0 == 0x40 else 0), size)
             elif kind == 1:  # LDX
                 assert opcode & 0xE0 == 0
                 index = constant
@@ -60,18 +63,27 @@ def run_filter(program: list[Instruction], frame: bytes) -> int:
                 operand = index if indexed else constant
                 change = {
                     0x00: accumulator + operand,
+                    0x10: accumulator - operand,
                     0x50: accumulator & operand,
                     0x60: accumulator << operand,
                 }
                 accumulator = change[operation] & 0xFFFFFFFF
             elif kind == 5:  # JMP
-                met = {0x10: accumulator == constant, 0x40: bool(accumulator & constant)}[operation]
+                operand = index if indexed else constant
+                met = {
+                    0x10: accumulator == operand,
+                    0x30: accumulator >= operand,
+                    0x40: bool(accumulator & operand),
+                }[operation]
                 here += true if met else false
             elif kind == 6:  # RET
                 return min(constant, len(frame))
             else:
-                assert opcode == 0x07  # TAX
-                index = accumulator
+                assert opcode in (0x07, 0x87)  # TAX, TXA
+                if opcode == 0x07:
+                    index = accumulator
+                else:
+                    accumulator = index
     except OutOfBounds:
         return 0
 
@@ -162,18 +174,62 @@ def test_filter_passes_over_two_tags_and_no_more() -> None:
     assert run_filter(roce_filter(65535), frame) == 0
 
 
+def bth(qpn: int, rest: int = 300) -> bytes:
+    return b"\x64\0\xff\xff\0" + qpn.to_bytes(3, "big") + bytes(4 + rest)
+
+
+def over_udp(payload: bytes) -> bytes:
+    return struct.pack(">HHHH", 49152, 4791, 8 + len(payload), 0) + payload
+
+
+CARRIERS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
+    "IPv4": (0x0800, lambda packet: ipv4(over_udp(packet))),
+    "IPv4 with options": (0x0800, lambda packet: ipv4(over_udp(packet), options=40)),
+    "IPv6": (0x86DD, lambda packet: ipv6(over_udp(packet))),
+    "RoCE v1": (0x8915, lambda packet: ipv6(packet, 0x1B)),
+}
+
+
+@pytest.mark.parametrize("vlans", [(), (0x8100,), (0x88A8, 0x8100)])
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_filter_keeps_management_datagrams_whole_and_of_others_the_headers(
+    carrier: str, vlans: tuple[int, ...]
+) -> None:
+    ethertype, around = CARRIERS[carrier]
+    for qpn, kept in {0: 400, 1: 400, 2: 130, 3: 130, 0x10001: 130, 0xFFFFFF: 130}.items():
+        frame = ethernet(ethertype, around(bth(qpn, 500)), vlans)
+        assert run_filter(roce_filter(130, management=400), frame) == kept, qpn
+        assert run_filter(roce_filter(130), frame) == 130
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_filter_that_looks_for_management_datagrams_lets_short_packets_through(carrier: str) -> None:
+    ethertype, around = CARRIERS[carrier]
+    frame = ethernet(ethertype, around(bth(17, 0)))
+    for length in range(len(frame) - 12, len(frame) + 1):
+        assert run_filter(roce_filter(200, management=400), frame[:length]) == length
+
+
+def test_filter_keeps_whole_what_stands_behind_extension_headers() -> None:
+    frame = ethernet(0x86DD, ipv6(extension(17, over_udp(bth(1))), 60))
+    assert run_filter(roce_filter(130, management=65535), frame) == len(frame)
+
+
 def test_filter_of_everything_only_cuts() -> None:
     assert run_filter(every_frame(64), bytes(100)) == 64
 
 
 @given(st.binary(max_size=100), st.booleans())
 def test_filter_ends_on_any_bytes(frame: bytes, on_ethernet: bool) -> None:
-    assert run_filter(roce_filter(65535, ethernet=on_ethernet), frame) in (0, len(frame))
+    kept = run_filter(roce_filter(65535, ethernet=on_ethernet), frame)
+    assert kept in (0, len(frame))
+    assert run_filter(roce_filter(65535, ethernet=on_ethernet, management=65535), frame) == kept
 
 
+@pytest.mark.parametrize("management", [None, 65535])
 @pytest.mark.parametrize("on_ethernet", [True, False])
-def test_filter_is_one_the_kernel_takes(on_ethernet: bool) -> None:
-    program = roce_filter(65535, ethernet=on_ethernet)
+def test_filter_is_one_the_kernel_takes(on_ethernet: bool, management: int | None) -> None:
+    program = roce_filter(96, ethernet=on_ethernet, management=management)
     assert len(pack(program)) == 8 * len(program)
     assert len(program) <= 4096  # BPF_MAXINSNS
     for here, (opcode, true, false, _) in enumerate(program):
@@ -354,6 +410,23 @@ def test_live_snaplen_cuts_and_all_frames_takes_all() -> None:
 
 
 @pytest.mark.usefixtures("root")
+def test_live_headers_only_keeps_management_datagrams_whole() -> None:
+    frames = [ethernet(0x0800, ipv4(over_udp(bth(qpn, 500)))) for qpn in (1, 17)]
+    told = in_namespace(
+        """
+        capture = LiveCapture("va", snaplen=None)
+        send()
+        batch = next(batch for batch in capture if len(batch))
+        tell(caplen=batch.caplen.tolist(), wirelen=batch.wirelen.tolist(), first=batch.frame(0).hex())
+        """,
+        frames,
+    )
+    assert told["caplen"] == [len(frames[0]), HEADERS]
+    assert told["wirelen"] == [len(frames[0])] * 2
+    assert bytes.fromhex(told["first"]) == frames[0]
+
+
+@pytest.mark.usefixtures("root")
 def test_live_gives_empty_batches_while_nothing_comes_and_ends_with_what_came() -> None:
     told = in_namespace(
         """
@@ -454,7 +527,7 @@ def test_live_a_full_ring_drops_and_says_how_many() -> None:
     told = in_namespace(
         """
         from rocekit import live
-        live._RING_BYTES = (4 << 20,)
+        live._WHOLE_RING_BYTES = (4 << 20,)
         capture = LiveCapture("va")
         sent = 20000
         for _ in range(sent):
@@ -477,7 +550,7 @@ def test_live_ring_goes_round_many_times_without_losing_order() -> None:
         """
         import struct
         from rocekit import live
-        live._RING_BYTES = (4 << 20,)
+        live._WHOLE_RING_BYTES = (4 << 20,)
         capture = LiveCapture("va")
         sent = 20000
         def blast():

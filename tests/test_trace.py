@@ -350,6 +350,26 @@ def test_a_snaplen_keeps_the_headers_and_tells_the_same_transfers(tmp_path: Path
 
 
 @root_only
+def test_without_a_file_only_headers_are_kept_and_what_managers_say(tmp_path: Path) -> None:
+    story = Story().connect(5, 900)
+    story.lines("a RC_SEND_FIRST 5 1024\n a RC_SEND_LAST 6 1024\n b ACK 6")
+    frames = [s.data for s in story.shots]
+    script = STOP.replace('"--write", "x.pcapng", ', "")
+    headers = live(tmp_path, script, frames)
+    whole = live(tmp_path, script.replace('"--format"', '"--snaplen", "65535", "--format"'), frames)
+    said, full = records(headers), records(whole)
+    assert [m["message"] for m in said["cm"]] == ["REQ", "REP", "RTU"]
+    ends = [[(t["bytes"], t["status"], t["packets"]) for t in r["transfer"]] for r in (said, full)]
+    assert ends[0] == ends[1] == [(2048, "acked", 2)]
+    assert [c["paired_by"] for c in said["connection"]] == ["cm"]
+    assert [r["capture"][0]["unchecked_icrc"] for r in (said, full)] == [2, 0]
+    (finding,) = said["finding"]
+    assert finding["rule"] == "capture-truncated"
+    assert "--snaplen 65535" in finding["advice"]
+    assert "finding" not in full
+
+
+@root_only
 def test_the_journal_is_read_when_the_trace_ends(tmp_path: Path) -> None:
     story = Story(FULL)
     story.write_journal(tmp_path / "written-meanwhile.jsonl")

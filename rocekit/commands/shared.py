@@ -57,7 +57,7 @@ def load(
     watch: Watch | None = None,
 ) -> Analysis:
     """Analyse files, with a progress bar where one helps; Ctrl-C ends the reading only."""
-    with _bar(files) as progress, _without_garbage(), _stopping() as stop:
+    with _bar(files) as progress, without_garbage(), _stopping() as stop:
         return analyze(
             *files,
             journals=journals or None,
@@ -98,7 +98,7 @@ def _stopping() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _without_garbage() -> Iterator[None]:
+def without_garbage() -> Iterator[None]:
     """What an analysis makes stays until the process ends: to look for garbage in it is in vain."""
     gc.disable()
     try:

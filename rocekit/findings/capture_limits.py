@@ -140,7 +140,8 @@ TRUNCATED = Rule(
     "timing can be judged; ICRCs, and payloads such as the CM's, cannot.",
     "The file's own lengths: captured shorter than sent; blocks or records that end early.",
     "A packet that is too short on the wire is malformed, not truncated.",
-    "Where corruption is in question, capture whole packets (`tcpdump -s 0`).",
+    "Where corruption is in question, capture whole packets (`tcpdump -s 0`, "
+    "`rocekit trace --snaplen 65535`).",
     _look_truncated,
 )
 MALFORMED_RULE = Rule(

@@ -1,0 +1,134 @@
+"""What ``rocekit trace`` prints: lines as things happen, a batch's at once, and a summary at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocekit.commands.shared import coloured
+from rocekit.connections import Connection
+from rocekit.exchanges import CmRecord
+from rocekit.explain import event_step
+from rocekit.refused import Refusal
+from rocekit.report.text import (
+    capture_lines,
+    connection_lines,
+    finding_lines,
+    journal_lines,
+    place_lines,
+    transfer_row,
+)
+from rocekit.report.units import end, qpn
+from rocekit.tracing import Trouble
+from rocekit.transfers import ACKED, SENT, Transfer
+from rocekit.wire import syndrome_name
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+    from rocekit.tracing import Item, Trace
+
+#: How wide a transfer's cells are, and which stand at the right.
+_WIDTHS = (5, 10, 22, 24, 10, 6, 8, 11, 0, 0)
+_RIGHT = (0, 4, 5, 6, 7)
+_CELLS = "  ".join(f"{{:{'>' if k in _RIGHT else '<'}{width or ''}}}" for k, width in enumerate(_WIDTHS))
+
+
+class TextLines:
+    """A line an item."""
+
+    def __init__(self) -> None:
+        self._first_ns: int | None = None
+
+    def _at(self, time_ns: int) -> str:
+        if self._first_ns is None:
+            self._first_ns = time_ns
+        return f"{(time_ns - self._first_ns) / 1e9:11.6f}"
+
+    def items(self, items: Iterable[Item]) -> None:
+        """Print what came together."""
+        click.echo("\n".join([self._line(item) for item in items]))
+
+    def _line(self, item: Item) -> str:
+        if isinstance(item, Transfer):
+            good = item.status in (ACKED, SENT)
+            line = _CELLS.format(*transfer_row(item)).rstrip()
+            return f"{self._at(item.last_ns)}  {line if good else coloured(line, 'error')}"
+        if isinstance(item, Connection):
+            line = f"{'':11}  connection {item.id}  {item.transport}  {end(item.end(0))} ⇄ {end(item.end(1))}"
+            return coloured(line, "title")
+        if isinstance(item, CmRecord):
+            words, kind = f"{item.src} → {item.dst}  {item.cm.summary()}", "dim"
+            return f"{self._at(item.time_ns)}  {coloured(words, 'error' if item.message == 'REJ' else kind)}"
+        if isinstance(item, Trouble):
+            step = event_step(item.transfer, item.event)
+            words = f"transfer {item.transfer.id}  {step.what}  {step.detail}"
+            return f"{self._at(item.event.time_ns)}  {coloured(words, 'warning')}"
+        assert isinstance(item, Refusal)
+        words = (
+            f"{item.src} → {item.dst} {qpn(item.dest_qpn)}  {syndrome_name(item.syndrome)} for PSN "
+            f"{item.psn}, of which nothing was seen yet, frame {item.frame}"
+        )
+        return f"{self._at(item.time_ns)}  {coloured(words, 'warning')}"
+
+    def end(self, analysis: Analysis, trace: Trace) -> None:
+        """Print the summary."""
+        lines = [
+            "",
+            *capture_lines(analysis.capture, coloured),
+            f"  kernel: {trace.received:,} frames received, {trace.dropped:,} dropped",
+            *place_lines(analysis),
+        ]
+        if analysis.connections:
+            lines += connection_lines(analysis.connections)
+        if analysis.journal is not None:
+            lines += journal_lines(analysis, coloured)
+        click.echo("\n".join([*lines, *finding_lines(analysis.findings, coloured)]))
+
+
+class JsonLines:
+    """One object a line, each with a ``type``; what changed after it was printed comes once more."""
+
+    def __init__(self) -> None:
+        self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+        # Of what was printed only a hash is kept: there may be millions.
+        self._transfers: dict[int, int] = {}
+        self._messages: dict[int, int] = {}
+
+    def _line(self, kind: str, record: dict[str, Any]) -> str:
+        return self._encode({"type": kind, **record})
+
+    def items(self, items: Iterable[Item]) -> None:
+        """Print what came together; connections and findings wait for the end."""
+        lines = []
+        for item in items:
+            if isinstance(item, Transfer):
+                lines.append(self._line("transfer", item.to_dict()))
+                self._transfers[item.id] = hash(lines[-1])
+            elif isinstance(item, CmRecord):
+                lines.append(self._line("cm", item.to_dict()))
+                self._messages[item.frame] = hash(lines[-1])
+        if lines:
+            click.echo("\n".join(lines))
+
+    def end(self, analysis: Analysis, trace: Trace) -> None:
+        """Print what changed, and what is known now."""
+        changed = []
+        for transfer in analysis.transfers:
+            line = self._line("transfer", transfer.to_dict())
+            if self._transfers.get(transfer.id) != hash(line):
+                changed.append(line)
+        for message in analysis.cm:
+            line = self._line("cm", message.to_dict())
+            if self._messages.get(message.frame) != hash(line):
+                changed.append(line)
+        capture = analysis.capture_dict() | {"received": trace.received}
+        lines = [
+            *changed,
+            *(self._line("connection", connection.to_dict()) for connection in analysis.connections),
+            *(self._line("finding", finding.to_dict()) for finding in analysis.findings),
+            self._line("capture", capture),
+        ]
+        click.echo("\n".join(lines))

@@ -22,6 +22,7 @@ from rocekit.findings import Evidence, Finding, find
 from rocekit.handshake import Handshakes
 from rocekit.mad import Mad, find_mads
 from rocekit.observe import Observer
+from rocekit.outputs import stem
 from rocekit.packets import Packets, empty_packets
 from rocekit.tracker import Tracker
 from rocekit.transfers import frame_reference
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "rocekit/1"
 JOURNAL_SUFFIX: Final = ".journal.jsonl"
-CAPTURE_SUFFIXES: Final = (".gz", ".zst", ".pcapng", ".pcap", ".cap")
 
 T = TypeVar("T")
 Progress = Callable[[CaptureReader], None]
@@ -268,14 +268,12 @@ class Analysis:
 def find_journals(capture: str | Path) -> list[Path]:
     """The journals beside ``x.pcapng``: ``x.journal.jsonl`` and ``x.NAME.journal.jsonl``."""
     path = Path(capture)
-    stem = path.name
-    for suffix in CAPTURE_SUFFIXES:
-        stem = stem.removesuffix(suffix)
-    if str(capture) == "-" or not path.parent.is_dir() or not stem:
+    name = stem(path)
+    if str(capture) == "-" or not path.parent.is_dir() or not name:
         return []
-    own = path.parent / f"{stem}{JOURNAL_SUFFIX}"
+    own = path.parent / f"{name}{JOURNAL_SUFFIX}"
     beside = sorted(path.parent.iterdir())
-    others = [p for p in beside if p.name.startswith(f"{stem}.") and p.name.endswith(JOURNAL_SUFFIX)]
+    others = [p for p in beside if p.name.startswith(f"{name}.") and p.name.endswith(JOURNAL_SUFFIX)]
     return [p for p in dict.fromkeys([own, *others]) if p.is_file()]
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rocekit.analysis import Analysis
     from rocekit.findings import Finding
     from rocekit.frames import FrameBatch
+    from rocekit.packet_stories import Ints, PacketStories
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,41 +31,54 @@ class Annotated:
     """What was written.
 
     Attributes:
+        path: where to.
         frames: all of them; described: those that are part of a story.
         findings: frames that a finding names.
         left_out: frames of link types that cannot be read, and so not be written again.
     """
 
+    path: str
     frames: int
     described: int
     findings: int
     left_out: int
 
 
-def annotate(analysis: Analysis, out: str | Path) -> Annotated:
-    """Write an analysis' capture with comments: those it had, each packet's story, the findings that name it.
+def annotate(analysis: Analysis, *outs: str | Path) -> list[Annotated]:
+    """Write an analysis' captures with comments: those they had, packets' stories, findings that name them.
 
     Args:
-        analysis: of one capture, with all its transfers.
-        out: the pcapng file; ``"-"`` is standard output.
+        analysis: with all its transfers.
+        outs: a pcapng file for each capture; ``"-"`` is standard output.
 
     Raises:
-        CaptureError: ``out`` cannot be written, or there is nothing to say.
-        RocekitError: ``out`` is the capture itself.
-        ValueError: the analysis is of several captures, or of standard input, which cannot be read again.
+        CaptureError: one of ``outs`` cannot be written, or there is nothing to say.
+        RocekitError: one of them is a capture itself.
+        ValueError: there are not as many as captures, or one of these is standard input.
     """
     files = analysis.capture.files
-    if len(files) != 1 or files[0] == "-":
-        raise ValueError("a capture is annotated by reading it again: give one file")
-    check_output(out, files)
+    if len(files) != len(outs) or "-" in files:
+        raise ValueError("a capture is annotated by reading it again: give an output for each file")
+    for out in outs:
+        check_output(out, files)
     if not analysis.capture.counts.roce_packets:
-        raise CaptureError("no RoCE packets in it, so there is nothing to annotate", file=files[0])
+        raise CaptureError("no RoCE packets in it, so there is nothing to annotate", file=", ".join(files))
     stories = packet_stories(analysis)
-    numbers = stories.packets.frame
-    words = describe(stories)
-    found, whole = _findings(analysis)
+    return [_write(stories, file, out) for file, out in enumerate(outs)]
+
+
+def _write(stories: PacketStories, file: int, out: str | Path) -> Annotated:
+    analysis = stories.analysis
+    numbers = stories.frames_of(file)
+    rows = np.argsort(numbers, kind="stable")
+    rows = rows[np.searchsorted(numbers[rows], 1) :]
+    words = describe(stories, rows.tolist(), file=file if analysis.capture.several else None)
+    found, whole = _findings(stories, numbers)
     described = 0
-    with open_capture(files[0]) as reader, PcapngWriter(out, comments=[_words(f) for f in whole]) as writer:
+    with (
+        open_capture(analysis.capture.files[file], file=file) as reader,
+        PcapngWriter(out, comments=[_words(f) for f in whole]) as writer,
+    ):
         for batch in reader:
             own = reader.comments
             comments: list[list[str]] = []
@@ -81,16 +95,23 @@ def annotate(analysis: Analysis, out: str | Path) -> Annotated:
             writer.write_batch(batch, comments)
         if reader.dropped is not None:
             writer.write_statistics(reader.frames, reader.dropped)
-        return Annotated(writer.frames, described, len(found), reader.frames - writer.frames)
+        return Annotated(str(out), writer.frames, described, len(found), reader.frames - writer.frames)
 
 
-def _findings(analysis: Analysis) -> tuple[dict[int, list[Finding]], list[Finding]]:
-    """The findings by frame number, and those that name no frame."""
+def _findings(stories: PacketStories, numbers: Ints) -> tuple[dict[int, list[Finding]], list[Finding]]:
+    """The findings by frame number in a capture, and those that name no frame at all."""
+    findings = stories.analysis.findings
     by_frame: dict[int, list[Finding]] = defaultdict(list)
-    for finding in analysis.findings:
-        for frame in finding.frames:
-            by_frame[frame & FRAME_MASK].append(finding)
-    return dict(by_frame), [finding for finding in analysis.findings if not finding.frames]
+    for finding in findings:
+        if not stories.analysis.capture.several:
+            frames = [frame & FRAME_MASK for frame in finding.frames]
+        else:
+            rows = stories.rows_of(list(finding.frames))
+            frames = np.unique(numbers[rows[rows >= 0]]).tolist()
+        for frame in frames:
+            if frame:
+                by_frame[frame].append(finding)
+    return dict(by_frame), [finding for finding in findings if not finding.frames]
 
 
 def _exchange(batch: FrameBatch, i: int) -> str:

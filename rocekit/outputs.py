@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from rocekit.errors import RocekitError
+
+#: Suffixes of captures, which a name loses one after the other.
+CAPTURE_SUFFIXES: Final = (".gz", ".zst", ".pcapng", ".pcap", ".cap")
 
 
 def check_output(out: str | Path, inputs: Iterable[str | Path]) -> None:
@@ -27,3 +32,43 @@ def check_output(out: str | Path, inputs: Iterable[str | Path]) -> None:
     for source in inputs:
         if str(source) != "-" and path.exists() and Path(source).exists() and path.samefile(source):
             raise RocekitError(f"{out}: this is the file that is read; name another one for the output")
+
+
+def stem(capture: str | Path) -> str:
+    """A capture's name without the suffixes that captures have."""
+    name = Path(capture).name
+    for suffix in CAPTURE_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name
+
+
+def one_for_each(folder: str | Path, captures: Sequence[str | Path], *, make: bool = True) -> list[Path]:
+    """Pcapng files in a folder, one for each of several captures, with their names.
+
+    Captures with the same name are numbered.
+
+    Args:
+        make: the folder, if it is not there.
+
+    Raises:
+        RocekitError: it is no folder and cannot become one, or a file in it cannot be written.
+    """
+    path = Path(folder)
+    if not path.is_dir() and (str(folder) == "-" or path.exists() or stem(path) != path.name):
+        words = f"{len(captures)} captures are written each to a file of its own"
+        raise RocekitError(f"{folder}: {words}; name a folder for them")
+    stems = [stem(capture) for capture in captures]
+    again = Counter(stems)
+    names = [f"{name}-{i}" if again[name] > 1 else name for i, name in enumerate(stems, 1)]
+    outs = [path / f"{name}.pcapng" for name in names]
+    if not path.is_dir():
+        check_output(path, captures)
+        if not make:
+            return outs
+        try:
+            path.mkdir()
+        except OSError as error:
+            raise RocekitError(f"{folder}: cannot be made: {error.strerror}") from None
+    for out in outs:
+        check_output(out, captures)
+    return outs

@@ -134,9 +134,19 @@ class PacketStories:
         transfer = self.transfer_of(row)
         return None if transfer is None or transfer.wr is None else transfer.wr.wr_id
 
+    def frames_of(self, file: int) -> Ints:
+        """Each packet's frame number in one of the captures; 0 where that one did not show it."""
+        seen = self.analysis.capture.sightings
+        return self.packets.frame if seen is None else seen.frames[:, file]
+
     def rows_of(self, references: NDArray[np.int64] | list[int]) -> Ints:
         """The rows of frames (frame references); −1 for a frame that holds no packet."""
-        return _Finder(self.reference).rows(np.asarray(references, np.int64))
+        wanted, seen = np.asarray(references, np.int64), self.analysis.capture.sightings
+        if seen is None:
+            return _Finder(self.reference).rows(wanted)
+        row, file = np.nonzero(seen.frames)
+        at = _Finder(seen.frames[row, file] + (file << FRAME_BITS)).rows(wanted)
+        return np.where(at >= 0, row[at], -1)
 
 
 def packet_stories(analysis: Analysis, packets: Packets | None = None) -> PacketStories:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from rocekit import packet_stories as ps
 from rocekit import wire
 from rocekit.link import MALFORMED
 from rocekit.psn import MASK
 from rocekit.report.units import duration, plural, qpn, size
-from rocekit.transfers import frame_name
+from rocekit.transfers import FRAME_BITS, frame_name
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
@@ -24,13 +26,17 @@ _PACKETS: Final = ("opcode", "syndrome", "malformed", "dest_qpn", "dst", "payloa
 _ENDINGS: Final = {1: "st", 2: "nd", 3: "rd"}
 
 
-def describe(stories: ps.PacketStories, rows: Iterable[int] | None = None) -> Iterator[str]:
+def describe(
+    stories: ps.PacketStories, rows: Iterable[int] | None = None, *, file: int | None = None
+) -> Iterator[str]:
     """What each packet is, in one line each; an empty one where nothing is known of it.
 
     Args:
         rows: which packets; None: all of them.
+        file: of several captures the one that is told of: frames are named as it numbers them, and where
+            else the packet was seen is said.
     """
-    words = _Words(stories)
+    words = _Words(stories) if file is None else _WordsOfOne(stories, file)
     return (words.of(i) for i in (range(len(stories)) if rows is None else rows))
 
 
@@ -178,6 +184,48 @@ class _Words:
             return ""
         again = ", again: its answer was late or lost" if record.repeated else ""
         return f"CM {record.message}{again}{self._on(i)}"
+
+
+class _WordsOfOne(_Words):
+    """The same in one of several captures."""
+
+    def __init__(self, stories: ps.PacketStories, file: int) -> None:
+        super().__init__(stories)
+        seen = stories.analysis.capture.sightings
+        assert seen is not None, "there is one capture"
+        self._file = file
+        self._names_of_files = seen.names
+        self._frames: list[list[int]] = seen.frames.tolist()
+        self._seen_ns: list[list[int]] = seen.seen_ns.tolist()
+        # Which captures show a connection at all: only of these it means something that a packet is missing.
+        shown = np.zeros((len(stories.analysis.connections) + 1, len(seen.names)), np.bool_)
+        np.logical_or.at(shown, stories.connection, seen.frames > 0)
+        shown[-1] = False  # packets of no connection
+        self._shown: list[list[bool]] = shown.tolist()
+
+    def of(self, i: int) -> str:
+        words = super().of(i)
+        return "; ".join([words, *self._elsewhere(i)]) if words else ""
+
+    def _elsewhere(self, i: int) -> Iterator[str]:
+        here = self._seen_ns[i][self._file]
+        for other, name in enumerate(self._names_of_files):
+            frame = self._frames[i][other]
+            if other == self._file:
+                continue
+            if frame:
+                later = self._seen_ns[i][other] - here
+                when = "later" if later >= 0 else "earlier"
+                yield f"frame {frame} of {name}, {duration(abs(later))} {when}"
+            elif self._shown[self._c["connection"][i]][other]:
+                yield f"not seen in {name}"
+
+    def _frame(self, row: int) -> str:
+        own = self._frames[row][self._file]
+        if own:
+            return f"frame {own}"
+        file, number = divmod(self._reference[row], 1 << FRAME_BITS)
+        return f"frame {number} of {self._names_of_files[file]}"
 
 
 def _name(transfer: Transfer) -> str:

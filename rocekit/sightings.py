@@ -78,13 +78,18 @@ class Sightings:
     Args:
         packets: each packet once, as merged.
         names: the captures' names.
+
+    Attributes:
+        frames: by packet and capture, its frame number there, 0 where it was not seen.
+        seen_ns: likewise the aligned time, ``UNSEEN`` where it was not.
+        alignments: of the captures' clocks.
     """
 
     def __init__(self, merged: Merged, packets: Packets, names: Sequence[str]) -> None:
         self.names = [PurePath(name).name for name in names]
-        self._seen_ns = merged.seen_ns
-        self._frames = merged.frames
-        self._alignments = merged.alignments
+        self.seen_ns = merged.seen_ns
+        self.frames = merged.frames
+        self.alignments = merged.alignments
         self._addresses = {name: i for i, name in enumerate(packets.addresses)}
         self._names = list(packets.addresses)
         self._src, self._dst = packets.src.astype(np.int64), packets.dst.astype(np.int64)
@@ -123,7 +128,7 @@ class Sightings:
                 int(self._time_ns[row]),
                 {
                     file: file << FRAME_BITS | int(frame)
-                    for file, frame in enumerate(self._frames[row].tolist())
+                    for file, frame in enumerate(self.frames[row].tolist())
                     if frame
                 },
             )
@@ -135,7 +140,7 @@ class Sightings:
     def _took(self, src: str, dst: str, first: int, second: int) -> Ints:
         """What packets took from one capture point to another, ns."""
         here, there = self._addresses.get(src, -1), self._addresses.get(dst, -1)
-        times = self._seen_ns[(self._src == here) & (self._dst == there)]
+        times = self.seen_ns[(self._src == here) & (self._dst == there)]
         both = (times[:, first] != UNSEEN) & (times[:, second] != UNSEEN)
         took: Ints = times[both, second] - times[both, first]
         return took
@@ -154,7 +159,7 @@ class Sightings:
     def _order(self, src: str, dst: str) -> tuple[int, ...]:
         here, there = self._addresses.get(src, -1), self._addresses.get(dst, -1)
         between = (self._src == here) & (self._dst == there) | (self._src == there) & (self._dst == here)
-        counts = (self._seen_ns[between] != UNSEEN).sum(axis=0)
+        counts = (self.seen_ns[between] != UNSEEN).sum(axis=0)
         if not len(counts) or not counts.max(initial=0):
             return ()
         base = int(np.argmax(counts))
@@ -182,5 +187,5 @@ class Sightings:
         return found
 
     def _bound(self, first: int, second: int) -> int | None:
-        bounds = [self._alignments[f].bound_ns for f in (first, second)]
+        bounds = [self.alignments[f].bound_ns for f in (first, second)]
         return None if None in bounds else sum(b for b in bounds if b is not None)

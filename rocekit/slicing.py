@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import link, wire
-from rocekit.analysis import CAPTURE_SUFFIXES, JOURNAL_SUFFIX
+from rocekit.analysis import JOURNAL_SUFFIX
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder, Packets
 from rocekit.errors import CaptureError, RocekitError
 from rocekit.handshake import LONGEST_OFFER, parse_offer
 from rocekit.journal import JournalWriter
-from rocekit.outputs import check_output
+from rocekit.outputs import check_output, stem
 from rocekit.packet_stories import CM, IGNORED, PacketStories, packet_stories
 from rocekit.packets import HEADERS_BYTES, ICRC_INVALID
 from rocekit.pcapng_write import PcapngWriter
@@ -65,75 +65,88 @@ class Choice:
 
 @dataclass(slots=True)
 class Slice:
-    """What was written.
+    """What was written of a capture.
 
     Attributes:
+        path: where to; None where the capture has nothing of the story.
         frames: how many; sources: their numbers in the capture that they come from.
-        journal: the journal's path, None where there is none; events: how many it has.
         other_frames: TCP exchanges of QP numbers and pause frames among ``frames``.
         left_out: frames that are no RoCE and not part of the story.
         wrong_icrcs: frames whose ICRC was wrong, which cannot be seen any more without their payload.
     """
 
+    path: str | None = None
     frames: int = 0
     sources: list[int] = field(default_factory=list)
-    journal: Path | None = None
-    events: int = 0
     other_frames: int = 0
     left_out: int = 0
     wrong_icrcs: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What was written.
+
+    Attributes:
+        slices: of each capture.
+        journal: the journal's path, None where there is none; events: how many it has.
+    """
+
+    slices: list[Slice]
+    journal: Path | None = None
+    events: int = 0
+
+
 def journal_beside(out: str | Path) -> Path:
     """Where the journal of a capture is found by itself: ``x.journal.jsonl`` beside ``x.pcapng``."""
-    path = Path(out)
-    stem = path.name
-    for suffix in CAPTURE_SUFFIXES:
-        stem = stem.removesuffix(suffix)
-    return path.parent / f"{stem}{JOURNAL_SUFFIX}"
+    return Path(out).parent / f"{stem(out)}{JOURNAL_SUFFIX}"
 
 
 def cut(
     analysis: Analysis,
-    out: str | Path,
+    outs: Sequence[str | Path],
     choice: Choice,
     *,
     headers_only: bool = False,
     redactor: Redactor | None = None,
-) -> Slice:
-    """Write a part of an analysis' capture, and of its journal beside it.
+) -> Cut:
+    """Write a part of an analysis' captures, and of its journal beside the first of them.
 
     Args:
-        analysis: of one capture, with all its transfers.
-        out: the pcapng file; ``"-"`` is standard output, which takes no journal.
+        analysis: with all its transfers.
+        outs: a pcapng file for each capture; ``"-"`` is standard output, which takes no journal.
         headers_only: leave out payloads, except the CM's; frames keep the length they had on the wire.
         redactor: replaces addresses, keys and payload; see ``rocekit.redact``.
 
     Raises:
-        CaptureError: ``out`` cannot be written, or nothing is left to write.
-        RocekitError: there is no such connection, transfer or finding; ``out`` is the capture itself.
-        ValueError: the analysis is of several captures, or of standard input.
+        CaptureError: one of ``outs`` cannot be written, or nothing is left to write.
+        RocekitError: there is no such connection, transfer or finding; one of ``outs`` is a capture itself.
+        ValueError: there are not as many as captures, or one of these is standard input.
     """
     files = analysis.capture.files
-    if len(files) != 1 or files[0] == "-":
-        raise ValueError("a capture is sliced by reading it again: give one file")
-    check_output(out, files)
+    if len(files) != len(outs) or "-" in files:
+        raise ValueError("a capture is sliced by reading it again: give an output for each file")
+    for out in outs:
+        check_output(out, files)
     stories = packet_stories(analysis)
     selected = _select(stories, choice)
     if not selected.any():
-        raise CaptureError("no RoCE packets are in that part of it", file=files[0])
-    done = Slice()
-    _write(analysis, stories, selected, out, choice, done, headers_only, redactor)
-    if analysis.journal is not None and str(out) != "-":
-        whole = _whole(stories, selected)
-        events = slice_journal(stories, selected, everything=choice.everything, whole=whole)
-        if redactor is not None:
-            events = [redact_event(event, redactor) for event in events]
-        done.journal, done.events = journal_beside(out), len(events)
-        with JournalWriter(done.journal) as writer:
-            for event in events:
-                writer.write_event(event)
-    return done
+        raise CaptureError("no RoCE packets are in that part of it", file=", ".join(files))
+    slices = [
+        _write(stories, file, selected, out, choice, headers_only, redactor) for file, out in enumerate(outs)
+    ]
+    written = [s.path for s in slices if s.path is not None]
+    if analysis.journal is None or "-" in written:
+        return Cut(slices)
+    whole = _whole(stories, selected)
+    events = slice_journal(stories, selected, everything=choice.everything, whole=whole)
+    if redactor is not None:
+        events = [redact_event(event, redactor) for event in events]
+    journal = journal_beside(written[0])
+    with JournalWriter(journal) as writer:
+        for event in events:
+            writer.write_event(event)
+    return Cut(slices, journal, len(events))
 
 
 def originals(analysis: Analysis) -> Iterable[str]:
@@ -232,23 +245,29 @@ def _whole(stories: PacketStories, selected: Bools) -> bool:
 
 
 def _write(
-    analysis: Analysis,
     stories: PacketStories,
+    file: int,
     selected: Bools,
     out: str | Path,
     choice: Choice,
-    done: Slice,
     headers_only: bool,
     redactor: Redactor | None,
-) -> None:
-    """Read the capture again and write what was chosen of it."""
-    wanted = stories.packets.frame[selected]
+) -> Slice:
+    """Read a capture again and write what was chosen of it."""
+    capture = stories.analysis.capture
+    numbers = stories.frames_of(file)
+    mine = selected & (numbers > 0)
+    if not mine.any():
+        return Slice()
+    done = Slice(str(out))
+    wanted = numbers[mine]
     ends = _ends(stories, selected)
-    ignored = stories.packets.frame[stories.role == IGNORED]
-    times = stories.packets.time_ns[selected]
+    ignored = numbers[(stories.role == IGNORED) & (numbers > 0)]
+    ahead = capture.alignments[file].offset_ns if capture.several else 0
+    times = stories.packets.time_ns[selected] + ahead
     first, last = int(times.min()), int(times.max())
     decoder = Decoder()
-    with open_capture(analysis.capture.files[0]) as reader, PcapngWriter(out) as writer:
+    with open_capture(capture.files[file], file=file) as reader, PcapngWriter(out) as writer:
         for batch in reader:
             packets = decoder.decode(batch)
             rows = np.flatnonzero(np.isin(batch.number, wanted))
@@ -276,6 +295,7 @@ def _write(
         if reader.dropped is not None and choice.everything:
             writer.write_statistics(reader.frames, reader.dropped)
         done.frames = writer.frames
+    return done
 
 
 def _take(batch: FrameBatch, rows: Ints) -> FrameBatch:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from story import Story
 from test_redact import tcp_frame
+from test_several import both_ends
 
 import rocekit
 from rocekit import cli
@@ -113,11 +114,62 @@ def test_findings_of_no_frame_stand_on_the_capture_and_drops_are_told_on(tmp_pat
 @pytest.mark.parametrize("name", ["ping-write-loss.pcapng", "blast-sr-rnr.pcap", "rping-ipv6-clean.pcap"])
 def test_what_is_annotated_analyses_to_the_same(pcaps: Path, name: str, tmp_path: Path) -> None:
     analysis = rocekit.analyze(pcaps / name, journals=())
-    done = annotate(analysis, tmp_path / "out.pcapng")
+    (done,) = annotate(analysis, tmp_path / "out.pcapng")
     again = rocekit.analyze(tmp_path / "out.pcapng")
     assert done.frames == done.described == analysis.capture.counts.frames
     assert again.transfers.to_dicts() == analysis.transfers.to_dicts()
     assert again.findings.to_dicts() == analysis.findings.to_dicts()
+
+
+def two_places(folder: Path) -> list[Path]:
+    """A loss on the way from A to B, captured at both ends; B's clock is 5 ms ahead."""
+    story = Story(LOSS.replace("b NAK 6", "+20us\nb NAK 6\n+20us").replace("b ACK", "+20us\nb ACK"))
+    shots = both_ends(story, flight_ns=2_000, ahead_ns=5_000_000)
+    paths = []
+    for name, seen, lost in (("client", shots[0], None), ("server", shots[1], 1)):
+        story = Story()
+        story.shots = [shot for i, shot in enumerate(seen) if i != lost]
+        paths.append(story.write(folder / f"{name}.pcapng"))
+    return paths
+
+
+def test_two_captures_of_one_traffic_tell_its_story_each(tshark: str, tmp_path: Path) -> None:
+    client, server = two_places(tmp_path)
+    result = run(client, server, tmp_path / "told")
+    assert result.exit_code == 0, result.stderr
+    at_a = comments(tshark, tmp_path / "told" / "client.pcapng")
+    at_b = comments(tshark, tmp_path / "told" / "server.pcapng")
+    assert (len(at_a), len(at_b)) == (7, 6)
+    assert at_a[1][0].endswith("connection 0; frame 1 of server.pcapng, 2.0 µs later")
+    assert at_a[2][0].endswith("connection 0; not seen in server.pcapng")
+    assert "PSN 6 again (2nd), after NAK in frame 4;" in at_a[5][0]
+    # The same packet in the other capture, by the other's frame numbers.
+    assert "PSN 6 again (2nd), after NAK in frame 3;" in at_b[4][0]
+    assert at_b[4][0].endswith("frame 5 of client.pcapng, 2.0 µs earlier")
+    assert at_a[4][0].endswith("frame 3 of server.pcapng, 2.0 µs earlier")
+    named = [{n for n, texts in at.items() if any(": loss: " in t for t in texts)} for at in (at_a, at_b)]
+    assert {4, 5} <= named[0]  # the NAK, and what it made A send again
+    assert named[1] == {n - 1 for n in named[0]}  # the server's lack one in front of them
+    for source in (client, server):
+        with open_capture(source) as before, open_capture(tmp_path / "told" / source.name) as after:
+            assert [f for b in after for f in b.frames()] == [f for b in before for f in b.frames()]
+
+
+def test_several_captures_are_written_to_a_folder_one_file_each(tmp_path: Path) -> None:
+    client, server = two_places(tmp_path)
+    assert "each to a file of its own; name a folder" in error(run(client, server, tmp_path / "out.pcapng"))
+    (tmp_path / "taken").touch()
+    assert "name a folder for them" in error(run(client, server, tmp_path / "taken"))
+    assert "name a folder for them" in error(run(client, server, "-"))
+    assert "there is no folder" in error(run(client, server, tmp_path / "no" / "out"))
+    assert "this is the file that is read" in error(run(client, server, tmp_path))
+    assert "standard input cannot be" in error(run(client, "-", tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+    same = [client.rename(tmp_path / "a" / "x.pcapng"), server.rename(tmp_path / "b" / "x.pcapng")]
+    assert run(*same, tmp_path / "out").exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["x-1.pcapng", "x-2.pcapng"]
 
 
 def test_wrong_use_is_said_in_one_line_and_leaves_no_file(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from story import Story
 from test_redact import tcp_frame
+from test_several import seen_at
 
 import rocekit
 from rocekit import cli
@@ -17,7 +18,8 @@ from rocekit.analysis import Analysis
 from rocekit.capture import open_capture
 from rocekit.journal import read_journal
 from rocekit.pcapng_write import PcapngWriter
-from rocekit.slicing import Choice, Slice, cut
+from rocekit.slicing import Choice, Cut, cut
+from rocekit.transfers import FRAME_BITS, FRAME_MASK
 
 TWO = {"cd": (("10.0.0.3", 0x13), ("10.0.0.4", 0x14))}
 ARP = b"\xff" * 6 + b"\x9a\x01\x02\x03\x04\x05\x08\x06" + bytes(46)
@@ -32,9 +34,9 @@ def error(result: Result, code: int = 1) -> str:
     return result.stderr.splitlines()[-1].removeprefix("rocekit: error: ").removeprefix("Error: ")
 
 
-def sliced(source: Path, folder: Path, **choice: Any) -> tuple[Analysis, Analysis, Slice]:
+def sliced(source: Path, folder: Path, **choice: Any) -> tuple[Analysis, Analysis, Cut]:
     analysis = rocekit.analyze(source)
-    done = cut(analysis, folder / "out.pcapng", Choice(**choice))
+    done = cut(analysis, [folder / "out.pcapng"], Choice(**choice))
     return analysis, rocekit.analyze(folder / "out.pcapng"), done
 
 
@@ -56,11 +58,11 @@ def two(tmp_path: Path) -> Path:
 
 def test_a_connection_goes_with_its_cm_messages_and_without_strangers(two: Path, tmp_path: Path) -> None:
     analysis, again, done = sliced(two, tmp_path, connections=(1,))
-    assert done.sources == [4, 5, 6, 9, 11, 13, 14, 16, 17]
-    assert frames(tmp_path / "out.pcapng") == [frames(two)[n - 1] for n in done.sources]
+    assert done.slices[0].sources == [4, 5, 6, 9, 11, 13, 14, 16, 17]
+    assert frames(tmp_path / "out.pcapng") == [frames(two)[n - 1] for n in done.slices[0].sources]
     assert [c.qpns for c in again.connections] == [[0x13, 0x14]]
     assert [r.message for r in again.cm] == ["REQ", "REP", "RTU"]
-    assert done.left_out == 1
+    assert done.slices[0].left_out == 1
     before = [t.to_dict() for t in analysis.transfers if t.connection.id == 1]
     for old, new in zip(before, again.transfers.to_dicts(), strict=True):
         changed = ("id", "connection", "frames")
@@ -143,8 +145,8 @@ def test_the_exchange_of_qp_numbers_over_tcp_goes_with_its_connection(tmp_path: 
     source = story.write(tmp_path / "x.pcapng")
     analysis = rocekit.analyze(source)
     (number,) = (c.id for c in analysis.connections if c.paired_by == "handshake")
-    done = cut(analysis, tmp_path / "out.pcapng", Choice(connections=(number,)))
-    assert done.sources == [2, 3, 4, 6]
+    done = cut(analysis, [tmp_path / "out.pcapng"], Choice(connections=(number,)))
+    assert done.slices[0].sources == [2, 3, 4, 6]
     assert [c.paired_by for c in rocekit.analyze(tmp_path / "out.pcapng").connections] == ["handshake"]
 
 
@@ -153,7 +155,7 @@ def test_pauses_of_its_time_go_with_a_story(tmp_path: Path) -> None:
     story = Story().frame(pause).lines("a RC_SEND_ONLY 5 64").frame(pause).lines("b ACK 5").frame(pause)
     source = story.write(tmp_path / "x.pcapng")
     _, again, done = sliced(source, tmp_path, connections=(0,))
-    assert done.sources == [2, 3, 4]
+    assert done.slices[0].sources == [2, 3, 4]
     assert again.capture.counts.pause_frames == 1
 
 
@@ -200,6 +202,60 @@ def test_comments_stay_unless_it_is_redacted(tmp_path: Path) -> None:
     assert out.read_bytes().count(b"on alices-laptop") == 2
     assert run(source, out, "--redact").exit_code == 0
     assert b"alice" not in out.read_bytes()
+
+
+@pytest.mark.parametrize("options", [(), ("--redact",), ("--headers-only",)])
+def test_two_captures_of_one_traffic_are_cut_alike(options: tuple[str, ...], tmp_path: Path) -> None:
+    """The loss stays where it was: between the two capture points, of which one has the packet."""
+    story = Story("A created\nA modified state=RTS dest_qpn=0x12 sq_psn=5", others=TWO)
+    story.lines("A wr 1 SEND 64\nA wr 2 SEND 64\nA wr 3 SEND 64\nc RC_SEND_ONLY 70 64\nd ACK 70")
+    story.lines("a RC_SEND_ONLY 5 64\na RC_SEND_ONLY 6 64\na RC_SEND_ONLY 7 64\n+20us\nb NAK 6\n+20us")
+    story.lines("a RC_SEND_ONLY 6 64\na RC_SEND_ONLY 7 64\n+20us\nb ACK 7\nA wc 3 SUCCESS")
+    story.write_journal(tmp_path / "client.journal.jsonl")
+    everyone = {end.ip: 0 for end in story.ends.values()}
+    at_a = seen_at(story.shots, everyone | {"10.0.0.2": 2_000})
+    at_b = seen_at(story.shots, everyone | {"10.0.0.1": 2_000}, 5_000_000)
+    del at_b[3]  # PSN 6, the first time
+    for name, shots in (("client", at_a), ("server", at_b)):
+        part = Story()
+        part.shots = shots
+        part.write(tmp_path / f"{name}.pcapng")
+    sources = [tmp_path / "client.pcapng", tmp_path / "server.pcapng"]
+    before = rocekit.analyze(*sources)
+    (loss,) = [f for f in before.findings if f.rule == "loss"]
+    assert loss.connection is not None
+    result = run(*sources, tmp_path / "ticket", "--connection", loss.connection.id, *options)
+    assert result.exit_code == 0, result.stderr
+    told = [tmp_path / "ticket" / source.name for source in sources]
+    assert [len(frames(path)) for path in told] == [7, 6]
+    assert sorted(path.name for path in (tmp_path / "ticket").iterdir()) == [
+        *("client.journal.jsonl", "client.pcapng", "server.pcapng")
+    ]
+    after = rocekit.analyze(*told)
+    (again,) = [f for f in after.findings if f.rule == "loss"]
+    assert before.capture.alignments[1].offset_ns == after.capture.alignments[1].offset_ns
+    # Frames begin anew: the strangers' two packets stood in front.
+    assert [(n >> FRAME_BITS, n & FRAME_MASK) for n in again.frames] == [
+        (n >> FRAME_BITS, (n & FRAME_MASK) - 2) for n in loss.frames
+    ]
+    (place,), (was,) = again.evidence["places"], loss.evidence["places"]
+    assert {k: v for k, v in place.items() if k != "frames"} == {
+        k: v for k, v in was.items() if k != "frames"
+    }
+    assert [t.wr is not None for t in after.transfers] == [True, True, True]
+    if "--redact" in options:
+        assert b"\x0a\x00\x00\x01" not in b"".join(path.read_bytes() for path in told)
+
+
+def test_a_capture_that_shows_nothing_of_a_story_is_left_out(two: Path, tmp_path: Path) -> None:
+    other = Story("a RC_SEND_ONLY 5 64\nb ACK 5", a="10.7.0.1", b="10.7.0.2").write(tmp_path / "y.pcapng")
+    analysis = rocekit.analyze(two, other)
+    (strangers,) = [c.id for c in analysis.connections if "10.7.0.1" in c.ips]
+    result = run(two, other, tmp_path / "out", "--connection", strangers)
+    assert result.exit_code == 0, result.stderr
+    assert f"{two}: nothing of it" in result.output
+    assert frames(tmp_path / "out" / "y.pcapng") == frames(other)
+    assert not (tmp_path / "out" / "x.pcapng").exists()
 
 
 def test_wrong_use_is_said_in_one_line(two: Path, pcaps: Path, tmp_path: Path) -> None:

@@ -10,42 +10,51 @@ from rocekit.commands import FILE, journal_option
 
 
 @click.command()
-@click.argument("file", type=FILE, metavar="IN")
+@click.argument("files", type=FILE, nargs=-1, required=True, metavar="IN…")
 @click.argument("out", type=FILE, metavar="OUT.pcapng")
 @journal_option
-def command(file: Path, out: Path, journal: tuple[Path, ...]) -> None:
+def command(files: tuple[Path, ...], out: Path, journal: tuple[Path, ...]) -> None:
     """Write a capture again with each packet's story as its comment, for Wireshark and tshark to show.
 
     A comment says which work request and transfer the packet belongs to, its PSN, and if it was sent again,
     for which time and why. Findings stand on the frames that they name. Comments of IN are kept. Frame
     numbers are the same in both files.
 
+    Several captures of the same traffic are told of together: OUT is then a folder, with a file for each of
+    them. A comment also says when the other captures saw the packet, in which frame, or that they did not.
+
     \b
     Example:
       rocekit annotate x.pcapng annotated.pcapng
       tshark -r annotated.pcapng -T fields -e frame.number -e frame.comment
+      rocekit annotate host1.pcap host2.pcap annotated
     """
     from rocekit.annotate import annotate
     from rocekit.commands.shared import fail_on_damage, load
     from rocekit.errors import RocekitError
-    from rocekit.outputs import check_output
+    from rocekit.outputs import check_output, one_for_each
     from rocekit.report.units import plural
 
-    if str(file) == "-":
+    if any(str(file) == "-" for file in files):
         raise RocekitError(
             "annotate reads its capture twice, which standard input cannot be: save it to a file"
         )
-    check_output(out, [file])
-    analysis = load([file], journal)
-    done = annotate(analysis, out)
-    click.echo(
-        f"{out}: {plural(done.frames, 'frame')}, {done.described:,} with their story, "
-        f"{done.findings:,} named by {plural(len(analysis.findings), 'finding')}",
-        err=str(out) == "-",
-    )
-    if done.left_out:
+    if len(files) == 1:
+        check_output(out, files)
+    else:
+        one_for_each(out, files, make=False)
+    analysis = load(files, journal)
+    left_out = 0
+    for done in annotate(analysis, *(one_for_each(out, files) if len(files) > 1 else [out])):
+        left_out += done.left_out
+        click.echo(
+            f"{done.path}: {plural(done.frames, 'frame')}, {done.described:,} with their story, "
+            f"{done.findings:,} named by {plural(len(analysis.findings), 'finding')}",
+            err=str(out) == "-",
+        )
+    if left_out:
         raise RocekitError(
-            f"{plural(done.left_out, 'frame')} of link types that rocekit does not read are left out: frame "
+            f"{plural(left_out, 'frame')} of link types that rocekit does not read are left out: frame "
             "numbers in the comments are those of IN"
         )
     fail_on_damage(analysis)

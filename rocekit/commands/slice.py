@@ -12,7 +12,7 @@ _NUMBER = click.IntRange(min=0)
 
 
 @click.command()
-@click.argument("file", type=FILE, metavar="IN")
+@click.argument("files", type=FILE, nargs=-1, required=True, metavar="IN…")
 @click.argument("out", type=FILE, metavar="OUT.pcapng")
 @click.option(
     "--connection", "connections", type=_NUMBER, multiple=True, metavar="N", help="This connection."
@@ -45,7 +45,7 @@ _NUMBER = click.IntRange(min=0)
 )
 @journal_option
 def command(
-    file: Path,
+    files: tuple[Path, ...],
     out: Path,
     connections: tuple[int, ...],
     transfers: tuple[int, ...],
@@ -62,6 +62,9 @@ def command(
     in which programs told each other its QPs, and pause frames of that time; other frames that are no RoCE
     stay behind. Given without a choice, all RoCE packets are taken.
 
+    Several captures of the same traffic are sliced together: OUT is then a folder, with a file for each of
+    them and the journal beside the first.
+
     --redact replaces MAC and IP addresses, GIDs, GUIDs, rkeys, lkeys, Q_Keys, memory addresses, immediates,
     atomics' operands, host names and private data, and fills payloads with zeros, in packets, CM messages and
     journal alike, so that the analysis stays the same. Checksums and ICRCs are made right again; wrong ones
@@ -72,10 +75,11 @@ def command(
       rocekit slice x.pcapng story.pcapng --transfer 16
       rocekit slice x.pcapng ticket.pcapng --finding loss --redact
       rocekit slice x.pcapng start.pcapng --to 100ms --headers-only
+      rocekit slice host1.pcap host2.pcap ticket --finding loss --redact
     """
     from rocekit.commands.shared import capture_time, fail_on_damage, load
     from rocekit.errors import RocekitError
-    from rocekit.outputs import check_output
+    from rocekit.outputs import check_output, one_for_each
     from rocekit.redact import Redactor
     from rocekit.report.units import plural
     from rocekit.slicing import Choice, cut, journal_beside, originals
@@ -84,12 +88,14 @@ def command(
         raise click.UsageError(
             "say what to cut out: --connection, --transfer, --finding, --from, --to, --redact"
         )
-    if str(file) == "-":
+    if any(str(file) == "-" for file in files):
         raise RocekitError("slice reads its capture twice, which standard input cannot be: save it to a file")
-    check_output(out, [file, *journal])
-    if str(out) != "-":
-        check_output(journal_beside(out), [file, *journal])
-    analysis = load([file], journal)
+    outs = [out] if len(files) == 1 else one_for_each(out, files, make=False)
+    for path in outs if len(files) == 1 or out.is_dir() else ():
+        check_output(path, [*files, *journal])
+        if str(path) != "-":
+            check_output(journal_beside(path), [*files, *journal])
+    analysis = load(files, journal)
     choice = Choice(
         connections,
         transfers,
@@ -98,14 +104,21 @@ def command(
         capture_time(end, "--to", analysis),
     )
     redactor = Redactor(taken=originals(analysis)) if redact else None
-    done = cut(analysis, out, choice, headers_only=headers_only, redactor=redactor)
+    if len(files) > 1:
+        outs = one_for_each(out, files)
+    done = cut(analysis, outs, choice, headers_only=headers_only, redactor=redactor)
     to_stdout = str(out) == "-"
-    words = [f"{out}: {done.frames:,} of {plural(analysis.capture.counts.frames, 'frame')}"]
-    if done.left_out:
-        words.append(f"{done.left_out:,} that are no RoCE left out")
-    if done.wrong_icrcs:
-        words.append(f"comments on {done.wrong_icrcs:,} whose ICRC was wrong")
-    click.echo(", ".join(words), err=to_stdout)
+    for file, part in zip(files, done.slices, strict=True):
+        if part.path is None:
+            click.echo(f"{file}: nothing of it")
+            continue
+        of = plural(analysis.capture.counts.frames, "frame") if len(files) == 1 else str(file)
+        words = [f"{part.path}: {part.frames:,} of {of}"]
+        if part.left_out:
+            words.append(f"{part.left_out:,} that are no RoCE left out")
+        if part.wrong_icrcs:
+            words.append(f"comments on {part.wrong_icrcs:,} whose ICRC was wrong")
+        click.echo(", ".join(words), err=to_stdout)
     if done.journal is not None:
         click.echo(f"{done.journal}: {plural(done.events, 'event')}", err=to_stdout)
     fail_on_damage(analysis)

@@ -1,10 +1,15 @@
-"""What recording costs: `python benchmarks/record_overhead.py [stub|lab]`.
+"""What recording costs: `python benchmarks/record_overhead.py [stub|counted|lab]`.
 
 stub: nanoseconds that a posted work request and its polled completion take more, on a device that does
 nothing (tests/stub), where nothing hides them. Rounds with and without in turn.
 
-lab: perftest's own latency and message rate on rxe, with and without `rocekit record`, in turn in the same
-lab, as a ratio with its spread. Under emulation the spread is wide; the ratio of medians is what to look at.
+counted: perftest's own latency and message rate, and rdma-core's ping-pong, on rxe in a VM whose clock counts
+instructions (one a nanosecond, whatever else this machine does), with and without `rocekit record` in turn,
+as a ratio with its spread. One processor, on which the ends wait for completions asleep (-e): everything that
+recording does there, the recorder's own process with it, is paid by the programs.
+
+lab: the same polling, in the lab as it always is: two processors, and the clock on the wall. Under emulation
+on a busy machine the spread is wide.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +32,35 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 STUB_ROUNDS = 11
-LAB_ROUNDS = int(os.environ.get("ROUNDS", "8"))
-PROGRAMS = {
-    "perftest latency, cycles": (
-        "ib_send_lat -F -x 1 -u 18 -n 1000 -s 64 -C",
-        r"^ *64 +\d+ +\S+ +\S+ +(\S+)",
-    ),
-    "perftest rate, M/s": (
-        "ib_write_bw -F -x 1 -u 18 -n 2000 -s 64 -t 16",
-        r"^ *64 +\d+ +\S+ +\S+ +(\S+)",
-    ),
-    "ping-pong, µs": ("ibv_rc_pingpong -g 1 -n 500 -s 64", r"= (\S+) usec/iter"),
-}
-"""A program and where its result is: the median of the latency, the mean of the rate. To tell microseconds
-perftest measures the processor's frequency, which mostly fails under emulation (it prints inf, or 0): hence
-latency in cycles (-C), and a rate that is asked for again until there is one."""
-TRIES = 5
+ROUNDS = int(os.environ.get("ROUNDS", "8"))
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that both ends run, and the numbers in what the client says at its end."""
+
+    command: str
+    says: str
+    numbers: tuple[str, ...]
+    """What the groups of ``says`` are."""
+
+
+LATENCY = r"^ *64 +\d+ +\S+ +\S+ +(\S+) +(\S+)"
+"""perftest's row of a size: bytes, iterations, least, most, median, mean. In cycles (-C): for microseconds it
+measures the processor's frequency, and what it finds under emulation is anything."""
+SOON = "-F -x 1 -u 18 -s 64"
+"""A local ACK timeout of one second: emulation is slow, and a shorter one would ask again."""
+COUNTED = (
+    Program(f"ib_send_lat {SOON} -n 3000 -C -e", LATENCY, ("median, cycles", "mean, cycles")),
+    Program(f"ib_write_bw {SOON} -D 1 -f 0 -t 16 -e", r"^ *64 +(\d+) ", ("work requests in a second",)),
+    Program("ibv_rc_pingpong -g 1 -n 3000 -s 64 -e", r"= (\S+) usec/iter", ("mean of both ways, µs",)),
+)
+POLLING = (
+    Program(f"ib_send_lat {SOON} -n 3000 -C", LATENCY, ("median, cycles", "mean, cycles")),
+    Program(f"ib_write_bw {SOON} -D 2 -f 0 -t 16", r"^ *64 +(\d+) ", ("work requests in two seconds",)),
+    Program("ibv_rc_pingpong -g 1 -n 3000 -s 64", r"= (\S+) usec/iter", ("mean of both ways, µs",)),
+)
+"""The rate is counted over a time (-D): again no frequency is needed."""
 
 
 def stub() -> None:
@@ -86,9 +105,9 @@ def _pairs(program: Path, variables: dict[str, str]) -> float:
     return float(said.split()[1])
 
 
-def inside() -> None:
+def inside(programs: tuple[Program, ...]) -> None:
     """In the lab: run, and write what was measured to result.json."""
-    result: dict[str, dict[str, list[float]]] = {name: {"plain": [], "recorded": []} for name in PROGRAMS}
+    result: dict[str, dict[str, list[list[float]]]] = {}
     out = Path(os.environ["ROCEKIT_LAB_OUT"])
     work = Path(tempfile.mkdtemp())
     from lab_forks import Forks
@@ -96,24 +115,44 @@ def inside() -> None:
 
     from rocekit.lab import jobs
 
-    starters = {"plain": vars(jobs)["_shell"], "recorded": recorded(Forks())}
-    for turn in range(LAB_ROUNDS):
-        for name, (command, pattern) in PROGRAMS.items():
-            ways = ["plain", "recorded"] if turn % 2 == 0 else ["recorded", "plain"]
-            measured = {way: _measure(command, pattern, starters[way], work) for way in ways}
-            print(turn, name, measured, flush=True)
-            if None not in measured.values():
-                for way, value in measured.items():
-                    result[name][way].append(value or 0.0)
+    ways = {"plain": vars(jobs)["_shell"], "library": library_alone(), "recorded": recorded(Forks())}
+    for turn in range(ROUNDS):
+        for program in programs:
+            order = list(ways) if turn % 2 == 0 else list(reversed(ways))
+            measured = {way: _measure(program, ways[way], work) for way in order}
+            print(turn, program.command, measured, flush=True)
+            if all(measured.values()):
+                for way, values in measured.items():
+                    result.setdefault(program.command, {}).setdefault(way, []).append(values)
         (out / "result.json").write_text(json.dumps(result))
 
 
-def _measure(command: str, pattern: str, start: Callable[..., Any], work: Path) -> float | None:
-    for _ in range(TRIES):
-        found = re.search(pattern, _run_pair(command, start, work), re.MULTILINE)
-        if found and math.isfinite(float(found[1])) and float(found[1]):
-            return float(found[1])
-    return None
+def library_alone() -> Callable[..., Any]:
+    """Starts a shell command with the interposer in it and nobody who empties its rings."""
+    from rocekit.lab import jobs
+    from rocekit.record_build import interposer
+
+    library = interposer()
+
+    def start(command: str, environment: dict[str, str], sink: Any) -> Any:
+        shutil.rmtree(memory := Path("/dev/shm/rocekit-bench") / Path(sink.name).stem, ignore_errors=True)
+        memory.mkdir(parents=True)
+        more = {
+            "LD_PRELOAD": str(library),
+            "ROCEKIT_RECORD_FOLDER": str(memory),
+            "ROCEKIT_RECORD_SLOTS": str(1 << 19),
+            "ROCEKIT_RECORD_RINGS": "2",
+        }
+        return vars(jobs)["_shell"](command, environment | more, sink)
+
+    return start
+
+
+def _measure(program: Program, start: Callable[..., Any], work: Path) -> list[float]:
+    """The numbers that the client told, or none."""
+    found = re.search(program.says, _run_pair(program.command, start, work), re.MULTILINE)
+    values = [float(group) for group in found.groups()] if found else []
+    return values if all(math.isfinite(value) and value for value in values) else []
 
 
 def _run_pair(command: str, start: Callable[..., Any], work: Path) -> str:
@@ -133,30 +172,52 @@ def _run_pair(command: str, start: Callable[..., Any], work: Path) -> str:
     return (work / "client.txt").read_text()
 
 
-def lab() -> None:
+def lab(way: str) -> None:
     from rocekit.lab import run
 
+    counted = way == "counted"
     with tempfile.TemporaryDirectory() as folder:
-        run([sys.executable, __file__, "inside"], out=folder, timeout_s=1500)
-        result = json.loads(Path(folder, "result.json").read_text())
-    report(result)
-
-
-def report(result: dict[str, dict[str, list[float]]]) -> None:
-    for name, ways in result.items():
-        plain, recorded = ways["plain"], ways["recorded"]
-        if not plain or not recorded:
-            print(f"{name}: nothing measured")
-            continue
-        ratios = sorted(b / a for a, b in zip(plain, recorded, strict=True))
-        middle = statistics.median(recorded) / statistics.median(plain)
-        print(
-            f"{name}: without {statistics.median(plain):.6g}, with {statistics.median(recorded):.6g}: ratio "
-            f"{middle:.3f}; of neighbouring runs {statistics.median(ratios):.3f} "
-            f"({ratios[0]:.3f} to {ratios[-1]:.3f}, {len(ratios)} pairs)"
+        run(
+            [sys.executable, __file__, f"inside-{way}"],
+            out=folder,
+            timeout_s=2400,
+            counted=counted,
+            cpus=1 if counted else 2,
+            boot_timeout_s=600,
         )
+        result = json.loads(Path(folder, "result.json").read_text())
+    for program in COUNTED if counted else POLLING:
+        report(program, result.get(program.command, {}))
+
+
+def report(program: Program, ways: dict[str, list[list[float]]]) -> None:
+    print(program.command)
+    if not ways:
+        print("  nothing measured")
+        return
+    for k, number in enumerate(program.numbers):
+        plain = [values[k] for values in ways["plain"]]
+        print(f"  {number}: without {_spread(plain)}")
+        for way, name in (("library", "the library alone"), ("recorded", "recorded")):
+            values = [turn[k] for turn in ways[way]]
+            ratios = sorted(b / a for a, b in zip(plain, values, strict=True))
+            print(
+                f"    {name} {_spread(values)}: ratio of medians "
+                f"{statistics.median(values) / statistics.median(plain):.3f}; in turn "
+                f"{statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f}, {len(ratios)} rounds)"
+            )
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.6g} ({min(values):.6g} to {max(values):.6g})"
 
 
 if __name__ == "__main__":
     what = sys.argv[1] if len(sys.argv) > 1 else "stub"
-    {"stub": stub, "lab": lab, "inside": inside}[what]()
+    {
+        "stub": stub,
+        "lab": lambda: lab("lab"),
+        "counted": lambda: lab("counted"),
+        "inside-lab": lambda: inside(POLLING),
+        "inside-counted": lambda: inside(COUNTED),
+    }[what]()

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 DEFAULT_SLOTS: Final = 1 << 15
 """Slots of a ring: 2 MiB. A work request takes two as a rule, a receive and a completion one."""
 DEFAULT_RINGS: Final = 8
-TICK_S: Final = 0.01
 _PASSED_ON: Final = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
     *(signal.SIGWINCH, signal.SIGCONT, signal.SIGALRM, signal.SIGTSTP),
@@ -160,7 +159,8 @@ class Recorder:
         rings: threads that write without meeting each other.
         children: record also what the program starts.
         redact: replace keys and addresses.
-        nicer: how much less of a processor to ask for than the program, once it runs; see nice(2).
+        nicer: how much less of a processor to ask for than the program, once it runs; see nice(2). Waking up
+            then takes none away from it, either.
         capture: packets to capture while the program runs.
         kernel_cm: the kernel's connection managers, to be written into the same journal.
     """
@@ -220,7 +220,7 @@ class Recorder:
                 rings = Rings(folder, writer, self.result, self._redaction)
                 self._start_companions()
                 pid = self._spawn(folder, mask if self._mask is None else self._mask)
-                os.nice(self._nicer)
+                self._give_way()
                 self._tell(writer, pid, state="started", arguments=self._command, version=_version())
                 if is_static(self._program):
                     what = f"{self._program}: linked statically, so that no library can be put into it"
@@ -237,6 +237,12 @@ class Recorder:
                 self._kernel_cm.stop()
             shutil.rmtree(folder, ignore_errors=True)
         return self.result
+
+    def _give_way(self) -> None:
+        """Let the program go first where processors are few; SCHED_BATCH interrupts nobody as it wakes up."""
+        if self._nicer:
+            os.nice(self._nicer)
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
     @staticmethod
     def _tell(writer: JournalWriter, pid: int, **fields: Any) -> None:
@@ -294,9 +300,11 @@ class Recorder:
     def _follow(self, pid: int, rings: Rings, writer: JournalWriter) -> None:
         """Until the program ends: pass on signals, empty rings."""
         while True:
-            told = signal.sigtimedwait(_HELD, TICK_S)
+            told = signal.sigtimedwait(_HELD, rings.pause_s)
             if told is not None and told.si_signo != signal.SIGCHLD:
                 self._pass_on(pid, told)
+            if not rings.tick() and told is None:
+                continue
             ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
             if ended and os.WIFSTOPPED(status):
                 # As a shell sees a stopped program: its parent stops too, and goes on when told to.
@@ -308,7 +316,6 @@ class Recorder:
                 else:
                     self.result.status = os.WEXITSTATUS(status)
                 return
-            rings.tick()
             self._tell_kernel_cm(writer)
 
     @staticmethod

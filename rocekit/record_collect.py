@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rocekit import record_ring
 from rocekit.errors import JournalError
@@ -21,12 +22,26 @@ if TYPE_CHECKING:
 
 HOLD_NS: Final = 200_000_000
 """How long records wait for others of an earlier time: a thread may be put to sleep before it has written."""
-MOST_BACKLOG: Final = 64 << 20
+TAKE_NS: Final = 250_000_000
+"""How long records stay in the rings, unless one of these fills up to a quarter before."""
+LEAST_PAUSE_S: Final = 0.005
+MOST_PAUSE_S: Final = 0.02
+"""Between two looks at the rings. At the longer one a ring of 32,768 slots takes 1.6 million in a second."""
+QUIET_NS: Final = 100_000_000
+"""A program that has written nothing for so long is not disturbed by what is done meanwhile."""
+MOST_BACKLOG: Final = 128 << 20
 """Bytes of records waiting to become lines; beyond that they stay in the rings."""
-_HURRY: Final = 16 << 20
+_HURRY: Final = 64 << 20
 """Above this the backlog is worked on without regard to what it takes from the program."""
 _SHARE_S: Final = 0.002
-"""Time for making lines in a tick while the program runs and the backlog is small."""
+"""Time for making lines: once in TAKE_NS while the program writes, in each tick while it is quiet."""
+
+
+_ALL: Final = 1 << 63
+_Chunk: TypeAlias = "tuple[RingFile, Lines, int, bytes]"
+"""Slots of a process's ring."""
+_Taken: TypeAlias = "tuple[int, list[_Chunk]]"
+"""What was taken together, and until when (by the monotonic clock) everything is known with that."""
 
 
 @dataclass(slots=True)
@@ -65,6 +80,9 @@ class Rings:
         folder: where processes make their files.
         writer: the journal.
         redaction: what becomes of keys and addresses.
+
+    Attributes:
+        pause_s: how long after a tick the next one is due, in seconds.
     """
 
     def __init__(
@@ -77,8 +95,13 @@ class Rings:
         self._files: dict[Path, tuple[RingFile, Lines]] = {}
         self._bad: set[Path] = set()
         self._looked = -1
+        self._taken_ns = self._wrote_ns = time.monotonic_ns()
+        self._complete_ns = 0
+        self._fullest = 0.0
+        self.pause_s = LEAST_PAUSE_S
         self._processes: dict[int, Process] = {}
         self._expected: dict[int, Process] = {}
+        self._taken: deque[_Taken] = deque()
         self._waiting: list[tuple[int, int, bytes, Lines, bool]] = []
         self._backlog = 0
         self._count = 0
@@ -87,18 +110,30 @@ class Rings:
     # ------------------------------------------------------------------ taking
 
     def collect(self) -> None:
-        """Take what the processes have written since the last time."""
-        began = time.time_ns()
-        changed = self._folder.stat().st_mtime_ns
+        """Take what the processes have written since the last time, and look at none of it."""
+        began, self._taken_ns = time.time_ns(), time.monotonic_ns()
+        self._find()
+        chunks = []
+        for file, lines in self._files.values():
+            if self._backlog < MOST_BACKLOG:
+                for ring, slots in file.take():
+                    self._backlog += len(slots)
+                    chunks.append((file, lines, ring, slots))
+            self._tell_lost(lines, file.lost(), self._last_ns)
+        # Where not all was taken, what stayed there may be older than what comes after it.
+        complete_ns = self._taken_ns - HOLD_NS if self._backlog < MOST_BACKLOG else 0
+        if complete_ns or chunks:
+            self._taken.append((complete_ns, chunks))
+        if chunks:
+            self._wrote_ns = self._taken_ns
+        self._last_ns = began
+
+    def _find(self) -> None:
+        """Take up the files of processes that are new."""
+        changed = os.stat(self._folder).st_mtime_ns  # noqa: PTH116  (this is done a hundred times a second)
         if changed != self._looked:
             # A file that is not whole yet is looked at again.
             self._looked = changed if self._look() else -1
-        for file, lines in self._files.values():
-            if self._backlog < MOST_BACKLOG:
-                for chunk in file.drain():
-                    self._keep(chunk, lines, finished=True)
-            self._tell_lost(lines, file.lost(), self._last_ns)
-        self._last_ns = began
 
     def _look(self) -> bool:
         """Take up new files; whether none of them is still in the making."""
@@ -157,18 +192,6 @@ class Rings:
             process.parent = parent
         return process
 
-    def _keep(self, chunk: bytes, lines: Lines, *, finished: bool) -> None:
-        """Put a chunk's records with those waiting for their time to be put in order."""
-        at = 0
-        size = len(chunk)
-        self._backlog += size
-        while at < size:
-            after = at + 64 * (chunk[at + 9] or 1)
-            mono = int.from_bytes(chunk[at + 16 : at + 24], "little")
-            self._count += 1
-            self._waiting.append((mono, self._count, chunk[at:after], lines, finished))
-            at = after
-
     def _tell_lost(self, lines: Lines, lost: Mapping[str, int], since_ns: int) -> None:
         if not lost:
             return
@@ -181,22 +204,48 @@ class Rings:
 
     # ------------------------------------------------------------------ writing
 
-    def write(self, *, until_mono_ns: int | None = None, for_s: float | None = None) -> bool:
-        """Make lines of the records that are due, oldest first. True when none of those is left.
+    def write(self, *, for_s: float | None = None) -> bool:
+        """Make lines of what was taken, oldest first; what may still be joined by something older waits.
 
         Args:
-            until_mono_ns: leave what is younger, by the monotonic clock.
-            for_s: stop after this time.
+            for_s: stop after this time; not to the point, since what was taken together is unpacked together.
+
+        Returns:
+            Whether nothing is left that is due.
         """
-        if not self._waiting:
-            return True
-        self._waiting.sort()
         stop = None if for_s is None else time.monotonic() + for_s
-        done = 0
         out: list[str] = []
+        while whole := self._make_lines(out, stop):
+            if not self._taken:
+                break
+            self._unpack(*self._taken.popleft())
+        if out:
+            self._writer.write_lines(out)
+            self._writer.flush()
+        return whole
+
+    def _unpack(self, complete_ns: int, chunks: list[_Chunk]) -> None:
+        """Put the records of what was taken together with those that wait, in the order of their times."""
+        self._complete_ns = max(self._complete_ns, complete_ns)
+        for file, lines, ring, slots in chunks:
+            self._wait(file.split(ring, slots), lines, finished=True)
+        self._waiting.sort()
+
+    def _wait(self, raws: Iterable[bytes], lines: Lines, *, finished: bool) -> None:
+        for raw in raws:
+            self._count += 1
+            mono = int.from_bytes(raw[16:24], "little")
+            self._waiting.append((mono, self._count, raw, lines, finished))
+
+    def _make_lines(self, out: list[str], stop: float | None) -> bool:
+        """Lines of the records up to where all are known; False when time is over before."""
+        done = 0
         whole = True
         for mono, _count, raw, lines, finished in self._waiting:
-            if until_mono_ns is not None and mono > until_mono_ns:
+            if mono > self._complete_ns:
+                break
+            if stop is not None and time.monotonic() > stop:
+                whole = False
                 break
             for record in records(raw, finished=finished):
                 self._tally(record.type)
@@ -206,11 +255,7 @@ class Rings:
                     self._result.not_recorded.append(what)
             self._backlog -= len(raw)
             done += 1
-            if stop is not None and done % 64 == 0 and time.monotonic() > stop:
-                whole = False
-                break
         del self._waiting[:done]
-        self._writer.write_lines(out)
         return whole
 
     def _tally(self, kind: int) -> None:
@@ -223,23 +268,35 @@ class Rings:
         else:
             self._result.others += 1
 
-    def tick(self) -> None:
-        """What is to be done now and then while the program runs: all taking, a little writing."""
-        self.collect()
-        due = time.monotonic_ns() - HOLD_NS
-        if self._waiting:
-            self.write(until_mono_ns=due, for_s=None if self._backlog > _HURRY else _SHARE_S)
-            self._writer.flush()
+    def tick(self) -> bool:
+        """What is to be done now and then while the program runs; whether there was anything to do.
+
+        The program may have no processor to spare for this: as a rule it is a look at the rings and no more.
+        ``pause_s`` is how long after it the next one is due.
+        """
+        now = time.monotonic_ns()
+        self._find()
+        fullest = max([file.most_waiting() / file.slots for file, _ in self._files.values()], default=0.0)
+        grown, self._fullest = fullest - self._fullest, fullest
+        # In time for a ring that goes on filling up as fast not to be half full.
+        self.pause_s = min(max(self.pause_s * 0.25 / max(grown, 0.01), LEAST_PAUSE_S), MOST_PAUSE_S)
+        if fullest > 0.25 or now - self._taken_ns >= TAKE_NS:
+            self.collect()
+            self._fullest = 0.0
+        elif fullest or not self._backlog or now - self._wrote_ns < QUIET_NS:
+            return False
+        self.write(for_s=None if self._backlog > _HURRY else _SHARE_S)
+        return True
 
     def finish(self) -> None:
         """The rest, when the program has ended. Processes that go on are named and not waited for."""
         self.collect()
+        self.write()
         for file, lines in self._files.values():
             whole, unfinished, holes = file.finish()
-            for chunk in whole:
-                self._keep(chunk, lines, finished=True)
-            for chunk in unfinished:
-                self._keep(chunk, lines, finished=False)
+            for raws, finished in ((whole, True), (unfinished, False)):
+                self._backlog += sum(map(len, raws))
+                self._wait(raws, lines, finished=finished)
             lost = file.lost()
             if holes:
                 lost["others"] = lost.get("others", 0) + holes
@@ -249,6 +306,7 @@ class Rings:
                 self._tell(
                     "not_recorded", file.pid, what="what this process did after the recorded program's end"
                 )
+        self._unpack(_ALL, [])
         self.write()
         self._writer.flush()
         for file, _ in self._files.values():

@@ -1,9 +1,12 @@
 """The memory that a recorded program writes into: its layout, and taking records out of it.
 
 ``interposer/record.h`` has the writing side and the reasons. A file is one process; its rings are arrays of
-64-byte slots; a record is one or more slots in a row. A slot's first word tells whether it is written
-(its slot number + 1), and so nothing here locks or makes a writer wait: slots that have been read are handed
-back by moving the ring's tail.
+64-byte slots; a record is one or more slots in a row. A slot's first word tells whether it is written (how
+often the ring has come round to it, from 1), and so nothing here locks or makes a writer wait: slots that
+have been read are handed back by moving the ring's tail.
+
+Taking is done while the program runs, and may share a processor with it: slots are copied many at a time, and
+not one by one looked at. That comes later, in :meth:`RingFile.split`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Final
 from rocekit.errors import JournalError
 
 MAGIC: Final = b"ROKEREC1"
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 PAGE: Final = 4096
 SLOT: Final = 64
 FIRST: Final = 32
@@ -36,9 +39,6 @@ CONTROL: Final = 192
 """Bytes of a ring's control block, and where in it: head, tail, and what was lost of each kind."""
 HEAD, TAIL, LOST = 0, 64, 128
 KINDS: Final = ("sends", "receives", "completions", "others")
-
-MOST_AT_ONCE: Final = 8192
-"""Slots that are looked at and copied in one go."""
 
 HEADER = struct.Struct("<8xBBBBIQQ")
 """type, slots, device, thread, number, monotonic time, real time; at the start of a record's first slot."""
@@ -111,6 +111,7 @@ class RingFile:
         pid: whose; ``forked_from``: the process it was forked from with devices open, 0 for none.
         program: its name.
         started_ns, started_mono_ns: when it opened its first device.
+        slots: of each ring.
     """
 
     def __init__(self, path: Path) -> None:
@@ -135,7 +136,8 @@ class RingFile:
         self.pid, self.forked_from = pid, forked_from
         self.started_ns, self.started_mono_ns = real, mono
         self.program = program.rstrip(b"\0").decode(errors="replace")
-        self._slots = slots
+        self.slots = self._slots = slots
+        self._bits = slots.bit_length() - 1
         # Words of 8 bytes, and no NumPy: it takes longer to load than many programs run.
         self._bytes = memoryview(self._map)
         self._words = self._bytes.cast("Q")
@@ -146,27 +148,32 @@ class RingFile:
         # A lock taken and released is the memory barrier that Python offers: words, then what they guard.
         self._barrier = threading.Lock()
 
+    def most_waiting(self) -> int:
+        """Slots that wait to be taken, of the ring that has the most."""
+        words = self._words
+        return max([words[at + HEAD // 8] - words[at + TAIL // 8] for at in self._controls])
+
     def drain(self) -> list[bytes]:
         """What was written since the last time, oldest first within each ring: whole records, raw."""
-        chunks = []
-        for i in range(len(self._rings)):
-            taken = self._take(i)
-            if taken:
-                chunks.append(taken)
-        return chunks
+        return [b"".join(whole) for i, raw in self.take() if (whole := self.split(i, raw))]
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """What was written since the last time: numbers of rings and, for :meth:`split`, their slots."""
+        return [(i, raw) for i in range(len(self._rings)) if (raw := self._take(i))]
 
     def _take(self, i: int) -> bytes:
         control, ring = self._controls[i], self._rings[i]
         head, tail = self._words[control + HEAD // 8], self._words[control + TAIL // 8]
+        if tail == head:
+            return b""
         parts = []
         while tail < head:
             at = tail & (self._slots - 1)
-            n = min(head - tail, self._slots - at, MOST_AT_ONCE)
+            n = min(head - tail, self._slots - at)
             first = (ring + at * SLOT) // 8
-            written = self._words[first : first + n * SLOT // 8 : SLOT // 8].tolist()
-            done = n
-            if written != list(range(tail + 1, tail + n + 1)):
-                done = next(k for k, word in enumerate(written) if word != tail + k + 1)
+            # Words between which others lie, copied without looking at one: fast.
+            words = self._words[first : first + n * SLOT // 8 : SLOT // 8].tobytes()
+            done = _same(words, ((tail >> self._bits) + 1).to_bytes(8, "little") * n) // 8
             with self._barrier:
                 parts.append(bytes(self._bytes[ring + at * SLOT : ring + (at + done) * SLOT]))
             tail += done
@@ -174,21 +181,30 @@ class RingFile:
                 break
         with self._barrier:
             self._words[control + TAIL // 8] = tail
-        if not parts:
-            return b""
-        raw = self._rest[i] + b"".join(parts)
-        end = _whole(raw)
-        self._rest[i] = raw[end:]
-        return raw[:end]
+        return b"".join(parts)
+
+    def split(self, i: int, raw: bytes) -> list[bytes]:
+        """The records in what was taken of a ring, in that order; one that is cut off waits for its rest."""
+        raw = self._rest[i] + raw
+        found = []
+        at, size = 0, len(raw)
+        while at < size:
+            after = at + SLOT * (raw[at + 9] or 1)
+            if after > size:
+                break
+            found.append(raw[at:after])
+            at = after
+        self._rest[i] = raw[at:]
+        return found
 
     def finish(self) -> tuple[list[bytes], list[bytes], int]:
-        """The last of it, when the process is gone or writes no more.
+        """The last of it, when the process is gone or writes no more and what was taken before is split.
 
         Returns:
-            As from :meth:`drain`; then records of calls that never came back; then the number of slots that
-            were reserved and never written.
+            Records; then records of calls that never came back; then the number of slots that were reserved
+            and never written.
         """
-        whole = self.drain()
+        whole = [record for i, raw in self.take() for record in self.split(i, raw)]
         unfinished: list[bytes] = []
         holes = 0
         for i, control in enumerate(self._controls):
@@ -218,7 +234,7 @@ class RingFile:
         if at + slots > head:
             return 0, False
         words = [int.from_bytes(self._slot(i, at + k)[:8], "little") for k in range(slots)]
-        if any(word & ~FILLED != at + k + 1 for k, word in enumerate(words)):
+        if any(word & ~FILLED != (at + k >> self._bits) + 1 for k, word in enumerate(words)):
             return 0, False
         return slots, not any(word & FILLED for word in words)
 
@@ -238,15 +254,18 @@ class RingFile:
         self._map.close()
 
 
-def _whole(raw: bytes) -> int:
-    """Where the last whole record of a chunk ends."""
-    at = 0
-    while at + SLOT <= len(raw):
-        after = at + SLOT * (raw[at + 9] or 1)
-        if after > len(raw):
-            break
-        at = after
-    return at
+def _same(one: bytes, other: bytes) -> int:
+    """How many bytes, from their beginning, two of the same length have alike: whole words."""
+    if one == other:
+        return len(one)
+    alike, apart = 0, len(one) // 8
+    while apart - alike > 1:
+        middle = (alike + apart) // 2
+        if one[8 * alike : 8 * middle] == other[8 * alike : 8 * middle]:
+            alike = middle
+        else:
+            apart = middle
+    return 8 * alike
 
 
 def records(chunk: bytes, *, finished: bool = True) -> Iterator[Record]:

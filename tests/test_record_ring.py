@@ -11,7 +11,9 @@ import pytest
 from rocekit import record_ring as ring
 from rocekit._interposer_sources import SOURCES
 from rocekit.errors import JournalError
+from rocekit.journal import JournalWriter, read_journal
 from rocekit.record_build import compiler
+from rocekit.record_collect import HOLD_NS, TAKE_NS, Recording, Rings
 
 C = r"""
 #include "record.h"
@@ -91,13 +93,13 @@ SLOTS = 64
 class Writer:
     """A writer in Python, with one ring, that can stop in the middle of anything."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, pid: int = 42) -> None:
         self.path = path
         self.head = 0
         size = 2 * ring.PAGE + SLOTS * ring.SLOT
         self.memory = bytearray(size)
         ring.FILE.pack_into(
-            self.memory, 0, ring.MAGIC, ring.LAYOUT, 1, SLOTS, 42, 0, 1_000, 2_000, b"program"
+            self.memory, 0, ring.MAGIC, ring.LAYOUT, 1, SLOTS, pid, 0, 1_000, 2_000, b"program"
         )
         path.write_bytes(self.memory)
 
@@ -112,11 +114,21 @@ class Writer:
         self._patch(ring.PAGE + ring.HEAD, self.head.to_bytes(8, "little"))
         return at
 
-    def write(self, at: int, mark: int, slots: int = 1, *, flag: int = 0, commit: bool = True) -> None:
+    def write(
+        self,
+        at: int,
+        mark: int,
+        slots: int = 1,
+        *,
+        flag: int = 0,
+        commit: bool = True,
+        mono: int | None = None,
+    ) -> None:
+        mono = mark if mono is None else mono
         for k in range(slots):
             place = 2 * ring.PAGE + (at + k) % SLOTS * ring.SLOT
-            word = (at + k + 1) | flag if commit else 0
-            first = ring.HEADER.pack(ring.WC, slots, 0, 0, mark, mark, mark)[8:] if k == 0 else bytes(24)
+            word = ((at + k) // SLOTS + 1) | flag if commit else 0
+            first = ring.HEADER.pack(ring.WC, slots, 0, 0, mark, mono, mono)[8:] if k == 0 else bytes(24)
             self._patch(place, word.to_bytes(8, "little") + first + bytes([mark & 0xFF] * 32))
 
     def put(self, mark: int, slots: int = 1) -> None:
@@ -184,6 +196,57 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(JournalError):
             ring.RingFile(path)
+
+
+def test_processes_lines_are_in_the_order_of_their_times_whenever_they_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of two processes with interleaved times, one always taken a moment after the other."""
+    writers = [Writer(tmp_path / f"{n}.ring", pid=n) for n in (1, 2)]
+    journal = tmp_path / "x.journal.jsonl"
+    with JournalWriter(journal) as out:
+        now = 10**9
+        monkeypatch.setattr("time.monotonic_ns", lambda: now)
+        rings = Rings(tmp_path, out, Recording(journal), None)
+        for turn in range(40):
+            # The second process is 150 ms late with what it has to tell, as if it had been put to sleep.
+            for writer, late in zip(writers, (0, 150_000_000), strict=True):
+                at = writer.reserve(1)
+                writer.write(at, turn, mono=now - late)
+            rings.collect()
+            rings.write()
+            out.flush()
+            held = [event.mono_ns for event in read_journal(journal).of("wc_polled")]
+            assert all(mono is not None and mono <= now - HOLD_NS for mono in held)
+            now += 20_000_000
+        assert held
+        rings.finish()
+    told = [event.mono_ns for event in read_journal(journal).of("wc_polled")]
+    assert len(told) == 80
+    assert told == sorted(told)
+
+
+def test_a_look_at_rings_that_fill_up_slowly_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(tmp_path / "1.ring")
+    journal = tmp_path / "x.journal.jsonl"
+    now = 10**9
+    monkeypatch.setattr("time.monotonic_ns", lambda: now)
+    with JournalWriter(journal) as out:
+        rings = Rings(tmp_path, out, Recording(journal), None)
+        for _ in range(SLOTS // 4):
+            writer.put(1)
+            assert not rings.tick()
+        writer.put(1)  # more than a quarter
+        assert rings.tick()
+        writer.put(1)
+        assert not rings.tick()
+        now += TAKE_NS  # or long enough
+        assert rings.tick()
+        assert not rings.tick()
+        rings.finish()
+    assert len(read_journal(journal).of("wc_polled")) == SLOTS // 4 + 2
 
 
 def test_losses_are_told_once(tmp_path: Path) -> None:

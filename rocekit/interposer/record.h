@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 #define RECORD_MAGIC 0x31434552454b4f52ULL /* "ROKEREC1", little endian */
-#define RECORD_LAYOUT 1
+#define RECORD_LAYOUT 2
 #define RECORD_PAGE 4096
 #define RECORD_SLOT 64
 #define RECORD_CONTINUED 48 /* payload bytes of a record's second and further slots */
@@ -66,7 +66,7 @@ struct record_ring {
 };
 
 struct record_slot {
-    _Atomic uint64_t commit; /* slot number + 1 once written */
+    _Atomic uint64_t commit; /* once written, how often the ring has come round to this slot: 1 at first */
     union {
         struct {
             uint8_t type, slots, device, thread;

@@ -28,6 +28,7 @@ static struct record_file *file;
 static size_t file_size;
 static uint32_t ring_count = 8;
 static uint64_t ring_slots = 1 << 15;
+static unsigned ring_bits; /* of a slot's number, its place in the ring */
 static uint32_t forked_from;
 static char folder[PATH_MAX - 64];
 static _Atomic unsigned threads;
@@ -116,6 +117,7 @@ __attribute__((constructor)) static void start(void)
         return;
     strcpy(folder, where);
     ring_slots = slots;
+    ring_bits = (unsigned)__builtin_ctzl(slots);
     ring_count = (uint32_t)rings;
     pthread_atfork(NULL, NULL, after_fork);
     atomic_store(&state, WANTED);
@@ -278,7 +280,8 @@ static void mark(const struct span *span, uint64_t bit)
     uint32_t i;
 
     for (i = 0; i < span->slots; i++)
-        atomic_store_explicit(&span_slot(span, i)->commit, (span->at + i + 1) | bit, memory_order_release);
+        atomic_store_explicit(&span_slot(span, i)->commit, ((span->at + i) >> ring_bits) + 1 + bit,
+                              memory_order_release);
 }
 
 void record_filled(const struct span *span)

@@ -55,6 +55,7 @@ def run(
     memory: str = "2G",
     cpus: int = 2,
     boot_timeout_s: float = 300.0,
+    counted: bool = False,
     environment: Mapping[str, str] | None = None,
     stdout: BinaryIO | None = None,
     stderr: BinaryIO | None = None,
@@ -76,6 +77,7 @@ def run(
         mode: "native", "vm", or "auto": in place where that is possible.
         memory, cpus: the VM's size.
         boot_timeout_s: the VM's time limit up to the point where it speaks.
+        counted: in a VM whose clock counts instructions: for measurements on a busy machine; slow.
         environment: instead of the caller's own.
         stdout, stderr: where the command's output goes, as it is printed; by default the caller's own.
 
@@ -91,7 +93,9 @@ def run(
         raise ValueError(f"mode must be auto, native or vm, not {mode!r}")
     if not 2 <= devices <= MOST_DEVICES:
         raise ValueError(f"the lab has 2 to {MOST_DEVICES} devices, not {devices}")
-    chosen = pick_mode() if mode == "auto" else mode
+    if counted and mode == "native":
+        raise ValueError("only a VM's clock can count instructions")
+    chosen = "vm" if counted else pick_mode() if mode == "auto" else mode
     obstacle = native_obstacle() if chosen == "native" else vm_obstacle()
     if obstacle:
         raise LabError(obstacle)
@@ -117,7 +121,7 @@ def run(
             if chosen == "native":
                 session, kernel, accelerator, log = (*run_in_place(order, sinks), None, "")
             else:
-                guest = Guest(memory, cpus, boot_timeout_s)
+                guest = Guest(memory, cpus, boot_timeout_s, counted)
                 ended_vm = run_in_vm(order, guest, sinks, Path(landing))
                 session, kernel = ended_vm.session, ended_vm.kernel
                 accelerator, log = ended_vm.accelerator, ended_vm.log

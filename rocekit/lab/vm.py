@@ -58,6 +58,10 @@ EMULATED = {"x86_64": ("tsc=reliable", "clocksource=tsc")}
 """Kernel parameters under emulation. QEMU gives all its processors one time stamp counter, which Linux takes
 for several, not alike; its second choice, the HPET, costs microseconds whenever anybody asks for the time.
 """
+COUNTED = "-icount shift=0,sleep=off"
+"""QEMU's options for a clock of instructions: one is 2^0 ns, and while the guest idles its clock goes on to
+the next thing that it waits for.
+"""
 KVM_HELLO_S = 30.0
 """With working KVM the guest speaks within seconds; one that does not is broken (nested virtualisation)."""
 QEMU_PACKAGE = {"x86_64": "qemu-system-x86", "aarch64": "qemu-system-arm"}
@@ -129,11 +133,16 @@ def kvm_promising() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """How large the VM is and how long it may take to come up."""
+    """How large the VM is, how long it may take to come up, and what its clock counts.
+
+    ``counted``: its clock counts the instructions that it executes, one a nanosecond, whatever else this
+    machine does meanwhile. So what programs cost there can be measured on a busy machine. Always emulated.
+    """
 
     memory: str = "2G"
     cpus: int = 2
     boot_timeout_s: float = 300.0
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +166,7 @@ def run_in_vm(order: Order, guest: Guest, sinks: tuple[BinaryIO, BinaryIO], out:
     kernel = newest_kernel()
     if kernel is None:
         raise LabError("no installed kernel has rdma_rxe: apt-get install linux-image-amd64")
-    if kvm_promising():
+    if kvm_promising() and not guest.counted:
         limit = min(KVM_HELLO_S, guest.boot_timeout_s)
         try:
             return _boot(order, guest, kernel, "kvm", limit, sinks, out)
@@ -301,6 +310,10 @@ def _command(folder: Path, share: Path, kernel: Kernel, guest: Guest, accelerato
         devices.append(f"-chardev socket,id=rk_{name},path={shlex.quote(path)}")
         devices.append(f"-device virtserialport,bus=rocekit.0,chardev=rk_{name},name=rocekit.{name}")
     emulated = EMULATED.get(platform.machine(), ()) if accelerator == "tcg" else ()
+    if accelerator == "tcg":
+        devices.append("-cpu max")
+    if guest.counted:
+        devices.append(COUNTED)
     return [
         starter,
         *("--kimg", str(kernel.image), "--mods", "auto", "--force-9p", "--disable-microvm"),
@@ -314,10 +327,7 @@ def _command(folder: Path, share: Path, kernel: Kernel, guest: Guest, accelerato
         ),
         *(word for given in emulated for word in ("-a", given)),
         *("--script-sh", f"{CACHED_ROOT.format(tag=ROOT_TAG)}exec {shlex.join(agent)}"),
-        *(
-            "--qemu-opts",
-            *shlex.split(" ".join((*devices, *(("-cpu", "max") if accelerator == "tcg" else ())))),
-        ),
+        *("--qemu-opts", *shlex.split(" ".join(devices))),
     ]
 
 

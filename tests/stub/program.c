@@ -316,6 +316,49 @@ static int flood(void)
     return 0;
 }
 
+/* Posts and polls 3000 times a second for 1.5 s, asleep in between; then says how much of a processor its parent
+ * took meanwhile, in percent, by the scheduler's account. */
+static unsigned long long parents_time(void)
+{
+    char path[64];
+    unsigned long long ns = 0;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/schedstat", getppid());
+    file = fopen(path, "r");
+    if (!file || fscanf(file, "%llu", &ns) != 1)
+        ns = 0;
+    if (file)
+        fclose(file);
+    return ns;
+}
+
+static int paced(void)
+{
+    struct timespec from, now;
+    unsigned long long began;
+    double passed = 0;
+    struct ibv_qp *qp;
+    unsigned i = 0;
+
+    set_up();
+    qp = new_qp(IBV_QPT_RC, 1);
+    began = parents_time();
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    while (passed < 1.5) {
+        for (; i < passed * 3000; i++) {
+            post_one(qp, 1u << 20 | i, 8, 0);
+            if (poll_all() != 1)
+                return 1;
+        }
+        usleep(300);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        passed = now.tv_sec - from.tv_sec + (now.tv_nsec - from.tv_nsec) / 1e9;
+    }
+    printf("%.3f\n", began ? (parents_time() - began) / passed / 1e7 : -1.0);
+    return 0;
+}
+
 static int forks(void)
 {
     struct ibv_qp *qp;
@@ -467,6 +510,7 @@ int main(int argc, char **argv)
     DOES(killed);
     DOES(crashes_while_posting);
     DOES(flood);
+    DOES(paced);
     DOES(forks);
     DOES(threads);
     DOES(asks_for_next);

@@ -131,6 +131,7 @@ def test_the_lab_is_not_missing_anything_where_one_of_its_two_ways_is_open(
         (["true"], {"boot_timeout_s": -1}),
         (["true"], {"mode": "cloud"}),
         (["true"], {"netem": "loss '2%"}),
+        (["true"], {"mode": "native", "counted": True}),
     ],
 )
 def test_a_wrong_call_is_a_value_error(command: list[str], options: dict[str, Any]) -> None:
@@ -342,6 +343,7 @@ class FakeVm:
     monkeypatch: pytest.MonkeyPatch
     script: str = ""
     folder: Path | None = None
+    counted: bool = False
 
     def command(self, folder: Path, share: Path, kernel: vm.Kernel, guest: vm.Guest, how: str) -> list[str]:
         self.folder = folder
@@ -349,7 +351,8 @@ class FakeVm:
 
     def boot(self, order: agent.Order, out: Path, limit_s: float = 20.0) -> tuple[vm.Ended, bytes, bytes]:
         sinks = (io.BytesIO(), io.BytesIO())
-        ended = vm.run_in_vm(order, vm.Guest(boot_timeout_s=limit_s), sinks, out)
+        guest = vm.Guest(boot_timeout_s=limit_s, counted=self.counted)
+        ended = vm.run_in_vm(order, guest, sinks, out)
         return ended, sinks[0].getvalue(), sinks[1].getvalue()
 
     def left_nothing(self) -> bool:
@@ -461,6 +464,14 @@ def test_without_working_kvm_emulation_takes_over(
     fake.script = WELL
     assert fake.boot(order, tmp_path / "out")[0].accelerator == "kvm"
     assert fake.left_nothing()
+
+
+def test_instructions_are_counted_under_emulation_only(
+    fake: FakeVm, order: agent.Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vm, "kvm_promising", lambda: True)
+    fake.script, fake.counted = WELL, True
+    assert fake.boot(order, tmp_path / "out")[0].accelerator == "tcg"
 
 
 def test_a_guest_that_fails_under_kvm_is_not_tried_again(

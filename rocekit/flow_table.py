@@ -7,15 +7,16 @@ changes, or where congestion is marked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.arrays import first_of_each
+from rocekit.arrays import distinct, first_of_each
 from rocekit.arrays import starts as starts_of
+from rocekit.flow_view import CNP, RATE_NS, REQUEST, RESPONSE, FlowView
 from rocekit.transfers import FRAME_BITS
 
 if TYPE_CHECKING:
@@ -25,16 +26,14 @@ Ints = NDArray[np.int64]
 
 #: Marks and CNPs of a flow kept one by one; beyond, they are only counted.
 MAX_KEPT: Final = 10_000
-#: Payload bytes of a flow are added up over spans of this length, to see its rate change.
-RATE_NS: Final = 1_000_000
-
 _CE: Final = 3  # RFC 3168
-REQUEST, RESPONSE, CNP = "request", "response", "cnp"
 _KINDS: Final = (REQUEST, RESPONSE, CNP)
 _PLACE_BITS: Final = 16  # of a packet in what is sorted at once
 _DSCP_BITS: Final = 6
 _OPCODE_BITS: Final = 8
 _UNKNOWN: Final = -1
+_VARIED: Final = -2
+_ADDRESS_BITS: Final = 32
 
 
 def _kinds() -> Ints:
@@ -53,55 +52,6 @@ _KIND_OF: Final = _kinds()
 _IS_FULL: Final = np.array(
     [v in wire.OPCODES and wire.OPCODES[v].position in (wire.FIRST, wire.MIDDLE) for v in range(257)]
 )
-
-
-@dataclass(slots=True)
-class FlowView:
-    """One one-way flow: what goes from one address to one QP at another.
-
-    Attributes:
-        opcodes: packets by opcode; payload: bytes, repeats included.
-        dscps: kind of packet (``request``, ``response``, ``cnp``) to DSCP to (packets, first frame).
-        sports: UDP source ports seen; priorities: of VLAN tags; roce_versions.
-        full_sizes: payloads of packets that do not end their message, to the first frame with it.
-        first_psn, first_frame: of the first request.
-        marked: (time, frame) of packets with payload marked CE; marked_count: how many.
-        cnps: (time, frame) of CNPs on this flow, which answer marks on the flow the other way; cnp_count.
-        notified: packets with BECN that are no CNPs.
-        rate: payload bytes by span of ``RATE_NS``; kept from the first ECN-capable packet on.
-    """
-
-    src: str
-    dst: str
-    dest_qpn: int
-    packets: int = 0
-    opcodes: dict[int, int] = field(default_factory=dict)
-    payload: int = 0
-    first_ns: int = 0
-    last_ns: int = 0
-    dscps: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
-    sports: set[int] = field(default_factory=set)
-    priorities: set[int] = field(default_factory=set)
-    roce_versions: set[int] = field(default_factory=set)
-    full_sizes: dict[int, int] = field(default_factory=dict)
-    first_psn: int | None = None
-    first_frame: int = 0
-    marked: list[tuple[int, int]] = field(default_factory=list)
-    marked_count: int = 0
-    cnps: list[tuple[int, int]] = field(default_factory=list)
-    cnp_count: int = 0
-    notified: int = 0
-    rate: dict[int, int] = field(default_factory=dict)
-
-    def rate_between(self, start_ns: int, end_ns: int) -> float | None:
-        """Payload bits per second between two times, by whole spans; None where less than one span lies
-        there.
-        """
-        first, last = -(-start_ns // RATE_NS), end_ns // RATE_NS
-        if last <= first:
-            return None
-        total = sum(n for span, n in self.rate.items() if first <= span < last)
-        return total * 8e9 / ((last - first) * RATE_NS)
 
 
 class _Tally:
@@ -193,7 +143,7 @@ class FlowTable:
 
         self._note_first_requests(column, packets, rows, flow, opcode, frame)
         self._note_shapes(column["shape"], flows, starts, packets, rows[place])
-        self._note_sizes(column["size"], packets, rows[place], by_flow, opcode[place], frame[place])
+        self._note_sizes(column, packets, rows[place], by_flow, opcode[place], frame[place])
         kind = _KIND_OF[opcode]
         has_ecn = bool((tclass & 3).any() or (kind == 2).any())
         if has_ecn or (packets.becn[rows] != 0).any():
@@ -234,34 +184,49 @@ class FlowTable:
         tag = np.where(packets.vlan[rows] >= 0, packets.priority[rows].astype(np.int64) + 1, 0)
         shape = packets.udp_sport[rows].astype(np.int64) << 16 | tag << 8 | packets.roce_version[rows]
         low, high = np.minimum.reduceat(shape, starts), np.maximum.reduceat(shape, starts)
+        before = known[flows]
+        first = (before == _UNKNOWN) & (low == high)
+        known[flows[first]] = low[first]
         ends = np.append(starts[1:], len(rows))
-        for i in np.flatnonzero((low != high) | (known[flows] != low)).tolist():
+        for i in np.flatnonzero(~first & ((low != high) | (before != low))).tolist():
             number = int(flows[i])
-            seen = self._shapes.setdefault(number, set())
+            seen = self._shapes.setdefault(number, {int(before[i])} if before[i] >= 0 else set())
             seen.update(shape[starts[i] : ends[i]].tolist())
-            known[number] = low[i] if low[i] == high[i] else _UNKNOWN
+            known[number] = low[i] if low[i] == high[i] else _VARIED
 
     def _note_sizes(
-        self, known: Ints, packets: Packets, rows: Ints, by_flow: Ints, opcode: Ints, frame: Ints
+        self,
+        column: dict[str, Ints],
+        packets: Packets,
+        rows: Ints,
+        by_flow: Ints,
+        opcode: Ints,
+        frame: Ints,
     ) -> None:
         """The smallest and the largest payload of packets that do not end their message."""
         full = np.flatnonzero(_IS_FULL[opcode])
         if not len(full):
             return
-        of = by_flow[full]
+        of, at = by_flow[full], frame[full]
         size = packets.payload_length[rows[full]].astype(np.int64)
         starts = starts_of(of)
         flows = of[starts]
         low, high = np.minimum.reduceat(size, starts), np.maximum.reduceat(size, starts)
+        known, known_frame = column["size"], column["size_frame"]
+        before = known[flows]
+        first = (before == _UNKNOWN) & (low == high)
+        known[flows[first]] = low[first]
+        known_frame[flows[first]] = np.minimum.reduceat(at, starts)[first]
         ends = np.append(starts[1:], len(full))
-        for i in np.flatnonzero((low != high) | (known[flows] != low)).tolist():
+        for i in np.flatnonzero(~first & ((low != high) | (before != low))).tolist():
             number = int(flows[i])
-            seen = self._sizes.setdefault(number, {})
+            begun = {int(before[i]): int(known_frame[number])} if before[i] >= 0 else {}
+            seen = self._sizes.setdefault(number, begun)
             part = slice(int(starts[i]), int(ends[i]))
             for extreme in dict.fromkeys((int(low[i]), int(high[i]))):
                 if extreme not in seen:
-                    seen[extreme] = int(frame[full[part]][size[part] == extreme].min())
-            known[number] = low[i] if low[i] == high[i] else _UNKNOWN
+                    seen[extreme] = int(at[part][size[part] == extreme].min())
+            known[number] = low[i] if low[i] == high[i] else _VARIED
 
     def _note_marks(
         self,
@@ -301,57 +266,118 @@ class FlowTable:
 
     def heard(self) -> dict[tuple[str, str], int]:
         """The last time that any packet went from one address to another."""
-        found: dict[tuple[str, str], int] = {}
-        last = self._rows[list(_COLUMNS).index("last_ns")].tolist()
-        for (src, dst, _), time_ns in zip(self._flows.tolist(), last, strict=True):
-            if src == _UNKNOWN:
-                continue
-            pair = self._addresses[src], self._addresses[dst]
-            found[pair] = max(time_ns, found.get(pair, time_ns))
-        return found
+        used = np.flatnonzero(self._flows[:, 0] != _UNKNOWN)
+        if not len(used):
+            return {}
+        pair = self._flows[used, 0] << _ADDRESS_BITS | self._flows[used, 1]
+        order = np.argsort(pair, kind="stable")
+        begins = starts_of(pair[order])
+        last = np.maximum.reduceat(self.column("last_ns")[used[order]], begins)
+        mask = (1 << _ADDRESS_BITS) - 1
+        return {
+            (self._addresses[key >> _ADDRESS_BITS], self._addresses[key & mask]): time_ns
+            for key, time_ns in zip(pair[order[begins]].tolist(), last.tolist(), strict=True)
+        }
+
+    def column(self, name: str) -> Ints:
+        """One of ``_COLUMNS``, by flow number."""
+        values: Ints = self._rows[list(_COLUMNS).index(name)]
+        return values
+
+    def numbers(self) -> dict[tuple[str, str, int], int]:
+        """Every flow's number, by (source address, destination address, destination QPN)."""
+        names = self._addresses
+        return {
+            (names[src], names[dst], qpn): number
+            for number, (src, dst, qpn) in enumerate(self._flows.tolist())
+            if src != _UNKNOWN
+        }
+
+    def sizes(self) -> Ints:
+        """Each flow's one payload of packets that do not end their message; −1 without any, −2 of several."""
+        sizes = self.column("size").copy()
+        sizes[list(self._sizes)] = _VARIED
+        return sizes
+
+    def classes(self) -> tuple[Ints, Ints]:
+        """Each flow's lowest and highest DSCP of requests and responses; above and below all without any."""
+        key = self._tally.keys
+        key = key[np.isin(_KIND_OF[key >> _DSCP_BITS & (1 << _OPCODE_BITS) - 1], (0, 1))]
+        flow, dscp = key >> (_OPCODE_BITS + _DSCP_BITS), key & (1 << _DSCP_BITS) - 1
+        low, high = np.full(len(self._flows), 1 << _DSCP_BITS), np.full(len(self._flows), _UNKNOWN)
+        np.minimum.at(low, flow, dscp)
+        np.maximum.at(high, flow, dscp)
+        return low, high
+
+    def requesters(self) -> Iterator[tuple[str, str, list[int], set[int]]]:
+        """Of each two hosts, the RoCE v2 flows that ask: their first requests' frames, and their ports."""
+        key = self._tally.keys
+        asking = np.zeros(len(self._flows), np.bool_)
+        asks = _KIND_OF[key >> _DSCP_BITS & (1 << _OPCODE_BITS) - 1] == 0
+        asking[key[asks] >> (_OPCODE_BITS + _DSCP_BITS)] = True
+        shape = self.column("shape")
+        newer = shape & 0xFF == 2
+        for number, shapes in self._shapes.items():
+            newer[number] = any(one & 0xFF == 2 for one in shapes)
+        flows = np.flatnonzero(asking & newer)
+        if not len(flows):
+            return
+        pair = self._flows[flows, 0] << _ADDRESS_BITS | self._flows[flows, 1]
+        order = np.argsort(pair, kind="stable")
+        parts = np.split(flows[order], starts_of(pair[order])[1:])
+        frame, varied = self.column("first_frame"), list(self._shapes)
+        for part in sorted(parts, key=lambda part: int(part[0])):
+            src, dst = self._flows[part[0], :2].tolist()
+            ports = set(distinct(shape[part][shape[part] >= 0] >> 16).tolist())
+            for number in part[np.isin(part, varied)].tolist():
+                ports |= {one >> 16 for one in self._shapes[number]}
+            yield self._addresses[src], self._addresses[dst], frame[part].tolist(), ports
 
     def views(self) -> dict[tuple[str, str, int], FlowView]:
         """Every flow, by (source address, destination address, destination QPN)."""
-        views: dict[int, FlowView] = {}
-        for number, ((src, dst, qpn), row) in enumerate(
-            zip(self._flows.tolist(), self._rows.T.tolist(), strict=True)
-        ):
-            if src == _UNKNOWN:
-                continue
-            column = dict(zip(_COLUMNS, row, strict=True))
-            shapes = self._shapes.get(number, set())
-            views[number] = FlowView(
-                self._addresses[src],
-                self._addresses[dst],
-                qpn,
-                packets=column["packets"],
-                payload=column["payload"],
-                first_ns=column["first_ns"],
-                last_ns=column["last_ns"],
-                sports={shape >> 16 for shape in shapes},
-                priorities={(shape >> 8 & 0xFF) - 1 for shape in shapes if shape >> 8 & 0xFF},
-                roce_versions={shape & 0xFF for shape in shapes},
-                full_sizes=self._sizes.get(number, {}),
-                first_psn=None if column["first_psn"] == _UNKNOWN else column["first_psn"],
-                first_frame=column["first_frame"],
-                marked=self._marked.get(number, []),
-                marked_count=column["marked"],
-                cnps=self._cnps.get(number, []),
-                cnp_count=column["cnps"],
-                notified=column["notified"],
-                rate=self._rates.get(number, {}),
-            )
-        self._tell_kinds(views)
-        return {(view.src, view.dst, view.dest_qpn): view for view in views.values()}
+        return {name: self.view(number) for name, number in self.numbers().items()}
 
-    def _tell_kinds(self, views: dict[int, FlowView]) -> None:
+    def view(self, number: int) -> FlowView:
+        """The flow with a number that ``numbers`` gives."""
+        src, dst, qpn = self._flows[number].tolist()
+        column = dict(zip(_COLUMNS, self._rows[:, number].tolist(), strict=True))
+        shapes = self._shapes.get(number) or {column["shape"]}
+        sizes = self._sizes.get(number)
+        if sizes is None:
+            sizes = {} if column["size"] < 0 else {column["size"]: column["size_frame"]}
+        view = FlowView(
+            self._addresses[src],
+            self._addresses[dst],
+            qpn,
+            packets=column["packets"],
+            payload=column["payload"],
+            first_ns=column["first_ns"],
+            last_ns=column["last_ns"],
+            sports={shape >> 16 for shape in shapes},
+            priorities={(shape >> 8 & 0xFF) - 1 for shape in shapes if shape >> 8 & 0xFF},
+            roce_versions={shape & 0xFF for shape in shapes},
+            full_sizes=sizes,
+            first_psn=None if column["first_psn"] == _UNKNOWN else column["first_psn"],
+            first_frame=column["first_frame"],
+            marked=self._marked.get(number, []),
+            marked_count=column["marked"],
+            cnps=self._cnps.get(number, []),
+            cnp_count=column["cnps"],
+            notified=column["notified"],
+            rate=self._rates.get(number, {}),
+        )
+        self._tell_kinds(view, number)
+        return view
+
+    def _tell_kinds(self, view: FlowView, number: int) -> None:
         """Fill in what packets of what class there were, in order of their first ones."""
         tally = self._tally
-        order = np.argsort(tally.first, kind="stable")
+        bits = _OPCODE_BITS + _DSCP_BITS
+        begin, end = np.searchsorted(tally.keys, [number << bits, number + 1 << bits]).tolist()
+        order = begin + np.argsort(tally.first[begin:end], kind="stable")
         for key, n, frame in zip(
             tally.keys[order].tolist(), tally.counts[order].tolist(), tally.frame[order].tolist(), strict=True
         ):
-            view = views[key >> (_OPCODE_BITS + _DSCP_BITS)]
             opcode = key >> _DSCP_BITS & (1 << _OPCODE_BITS) - 1
             dscp = key & (1 << _DSCP_BITS) - 1
             view.opcodes[opcode] = view.opcodes.get(opcode, 0) + n
@@ -372,6 +398,7 @@ _COLUMNS: Final = {
     "first_frame": 0,
     "shape": _UNKNOWN,
     "size": _UNKNOWN,
+    "size_frame": 0,
     "marked": 0,
     "cnps": 0,
     "notified": 0,

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.decode import ICRC_INVALID
-from rocekit.flow_table import CNP, REQUEST, RESPONSE, FlowTable, FlowView
+from rocekit.flow_table import FlowTable
+from rocekit.flow_view import CNP, REQUEST, RESPONSE, FlowView
 from rocekit.silences import Silences
 from rocekit.transfers import FRAME_BITS
 
@@ -60,6 +61,7 @@ class Observer:
         bad: packets with wrong ICRCs or malformed, in the capture's order; bad_count: how many there were.
         flows: by (source address, destination address, destination QPN). Management datagrams are left out.
         silences: when a host sent nothing of a class.
+        table: the same flows as columns; ``number`` says which row is whose.
         heard: the last time that any packet went from one address to another.
     """
 
@@ -69,26 +71,37 @@ class Observer:
         self.bad: list[BadPacket] = []
         self.bad_count = 0
         self.silences = Silences()
-        self._table = FlowTable()
-        self._flows: dict[tuple[str, str, int], FlowView] | None = None
+        self.table = FlowTable()
+        self._numbers: dict[tuple[str, str, int], int] | None = None
+        self._views: dict[int, FlowView] = {}
         self._heard: dict[tuple[str, str], int] | None = None
 
     @property
     def flows(self) -> dict[tuple[str, str, int], FlowView]:
-        if self._flows is None:
-            self._flows = self._table.views()
-        return self._flows
+        return self.table.views()
 
     @property
     def heard(self) -> dict[tuple[str, str], int]:
         if self._heard is None:
-            self._heard = self._table.heard()
+            self._heard = self.table.heard()
         return self._heard
+
+    def number(self, src: str | None, dst: str | None, qpn: int | None) -> int | None:
+        """The row in ``table`` of what ``src`` sends to a QP at ``dst``; None where nothing was seen."""
+        if self._numbers is None:
+            self._numbers = self.table.numbers()
+        return self._numbers.get((src, dst, qpn))  # type: ignore[arg-type]
 
     def flow(self, connection: Connection, side: int) -> FlowView | None:
         """What ``side`` of a connection sends; None where nothing was seen or its peer's QPN is not known."""
-        src, dst, qpn = connection.ips[side], connection.ips[1 - side], connection.qpns[1 - side]
-        return None if src is None or dst is None or qpn is None else self.flows.get((src, dst, qpn))
+        ips = connection.ips
+        number = self.number(ips[side], ips[1 - side], connection.qpns[1 - side])
+        if number is None:
+            return None
+        view = self._views.get(number)
+        if view is None:
+            view = self._views[number] = self.table.view(number)
+        return view
 
     def feed(self, packets: Packets) -> None:
         """Take a batch of packets, later than all before."""
@@ -125,6 +138,7 @@ class Observer:
             usable &= ~wrong
         rows = np.flatnonzero(usable)
         if len(rows):
-            self._flows = self._heard = None
-            self._table.feed(packets, rows)
+            self._numbers = self._heard = None
+            self._views.clear()
+            self.table.feed(packets, rows)
             self.silences.feed(packets, rows)

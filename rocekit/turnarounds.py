@@ -186,14 +186,15 @@ def place(
     key = (columns["src"] << 44) | (columns["dst"] << 24) | columns["dest_qpn"]
     owner: dict[int, int] = {}
     for number, connection in enumerate(connections):
-        for side in (0, 1):
-            here, there = connection.ips[side], connection.ips[1 - side]
-            qpn = connection.qpns[1 - side]
-            if here is None or there is None or qpn is None:
-                continue
-            ends = addresses.get(here), addresses.get(there)
-            if None not in ends:
-                owner[(ends[0] << 44) | (ends[1] << 24) | qpn] = number << 1 | side  # type: ignore[operator]
+        here, there = connection.ips
+        if here is None or there is None or here not in addresses or there not in addresses:
+            continue
+        a, b = addresses[here], addresses[there]
+        qpn_a, qpn_b = connection.qpns
+        if qpn_b is not None:
+            owner[(a << 44) | (b << 24) | qpn_b] = number << 1
+        if qpn_a is not None:
+            owner[(b << 44) | (a << 24) | qpn_a] = number << 1 | 1
     order = np.argsort(key, kind="stable")
     begins = starts(key[order])
     values = np.array([owner.get(k, -2) for k in key[order[begins]].tolist()], np.int64)

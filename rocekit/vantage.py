@@ -171,10 +171,9 @@ class Vantages:
         self, table: _Table, turns: Turns, hosts: tuple[str, str], connections: Sequence[Connection]
     ) -> Vantage:
         requesters = frozenset(
-            s if _hosts(c) == hosts else 1 - s
-            for c in connections
-            for s in (0, 1)
-            if c.requests[s] is not None and c.requests[s].started  # type: ignore[union-attr]
+            s if straight else 1 - s
+            for straight, requests in {(_hosts(c) == hosts, _asking(c)) for c in connections}
+            for s in requests
         )
         hops = {s: n for s in (0, 1) if (n := table.hops(hosts[s], hosts[1 - s])) is not None}
         floors = self._floors(turns, connections, hosts, single=len(self._tables) == 1)
@@ -197,7 +196,7 @@ class Vantages:
                 if kind == PROGRAM:
                     gaps = [
                         g
-                        for c in (connections if single else ())
+                        for c in (connections if single and self._programs else ())
                         for s in (0, 1)
                         if c.ips[s] == hosts[side]
                         for g in self._programs.get((c.id, s), ())
@@ -317,6 +316,11 @@ class _Table:
             return None
         passed = min(h - int(limits[0]) for h in _HOP_LIMITS if h >= limits[0])
         return passed if passed <= _MOST_HOPS else None
+
+
+def _asking(connection: Connection) -> tuple[int, ...]:
+    """The sides that asked for anything."""
+    return tuple(s for s, side in enumerate(connection.requests) if side is not None and side.started)
 
 
 def _hosts(connection: Connection) -> tuple[str, str]:

@@ -14,8 +14,10 @@ from rocekit import wire
 from rocekit.arrays import distinct, first_of_each, starts
 from rocekit.build import build_frame
 from rocekit.capture import PcapngWriter, open_capture
+from rocekit.connections import Connection
 from rocekit.decode import Decoder, Row
-from rocekit.flow_table import RATE_NS
+from rocekit.findings.survey import Survey
+from rocekit.flow_view import RATE_NS
 from rocekit.generate import OPERATIONS, Traffic, generate
 from rocekit.observe import FlowView, Observer
 
@@ -80,6 +82,55 @@ def _same(observer: Observer, rows: list[Row]) -> None:
         assert observer.heard[src, dst] == max(v.last_ns for k, v in expected.items() if k[:2] == (src, dst))
 
 
+def _same_at_once(observer: Observer) -> None:
+    """What is asked of all flows' columns is what their views say one by one."""
+    views, table = observer.flows, observer.table
+    low, high = table.classes()
+    size = table.sizes()
+    for key, view in views.items():
+        number = observer.number(*key)
+        assert number is not None
+        dscps = [d for kind in ("request", "response") for d in view.dscps.get(kind, ())]
+        assert not dscps or (low[number], high[number]) == (min(dscps), max(dscps))
+        assert dscps or low[number] > high[number]
+        sizes = set(view.full_sizes)
+        assert size[number] == (-2 if len(sizes) > 1 else min(sizes, default=-1))
+        assert table.column("marked")[number] == view.marked_count
+        assert table.column("cnps")[number] == view.cnp_count
+    assert observer.number("10.9.9.9", "10.0.0.1", 2) is None
+    asking = [v for v in views.values() if "request" in v.dscps and 2 in v.roce_versions]
+    asked = list(table.requesters())
+    assert [(src, dst) for src, dst, _, _ in asked] == list(dict.fromkeys((v.src, v.dst) for v in asking))
+    for src, dst, frames, ports in asked:
+        own = [v for v in asking if (v.src, v.dst) == (src, dst)]
+        assert frames == [v.first_frame for v in own]
+        assert ports == {port for v in own for port in v.sports}
+
+    ends = sorted({key[:2] for key in views})
+    qpns = [(a, b) for a in (None, 2, 3) for b in (2, 3, 4)]
+    connections = [
+        Connection(i, "RC", list(ips), list(pair))
+        for i, (ips, pair) in enumerate((ips, pair) for ips in ends for pair in qpns)
+    ]
+    survey = Survey(connections, observer)
+    sides = [(c, [observer.flow(c, 0), observer.flow(c, 1)]) for c in connections]
+    seen = [(c, [v for v in both if v is not None]) for c, both in sides]
+    kinds = ("request", "response")
+    assert survey.several_classes() == [
+        c for c, own in seen if len({d for v in own for kind in kinds for d in v.dscps.get(kind, ())}) > 1
+    ]
+    assert survey.several_sizes() == [c for c, own in seen if len({n for v in own for n in v.full_sizes}) > 1]
+    assert survey.sending("marked", 1) == [c for c, own in seen if any(v.marked_count for v in own)]
+    assert survey.sending("cnps", 2) == [c for c, own in seen if any(v.cnp_count >= 2 for v in own)]
+
+
+def test_nothing_observed_stands_out() -> None:
+    connection = Connection(0, "RC", ["10.0.0.1", "10.0.0.2"], [17, 18])
+    for observer in (None, Observer()):
+        survey = Survey([connection], observer)
+        assert not survey.several_classes() + survey.several_sizes() + survey.sending("marked", 1)
+
+
 @pytest.mark.parametrize("batch_frames", [1, 37, 100_000])
 def test_synthetic_flows_are_counted_as_one_by_one(tmp_path: Path, batch_frames: int) -> None:
     path = tmp_path / "x.pcap"
@@ -87,6 +138,7 @@ def test_synthetic_flows_are_counted_as_one_by_one(tmp_path: Path, batch_frames:
     generate(path, Traffic(packets=packets, pairs=40, hosts=6, operations=OPERATIONS, ecn=0.1, loss=0.02))
     observer, rows = _seen(path, batch_frames)
     _same(observer, rows)
+    _same_at_once(observer)
 
 
 _PACKET = st.fixed_dictionaries(
@@ -123,6 +175,7 @@ def test_any_flows_are_counted_as_one_by_one(
             writer.write(build_frame(**fields), 1_700_000_000_000_000_000 + n * 400_000)  # type: ignore[arg-type]
     observer, rows = _seen(path, batch_frames)
     _same(observer, rows)
+    _same_at_once(observer)
     for view in observer.flows.values():
         full = {"RC_SEND_FIRST", "UC_SEND_MIDDLE"}
         mine = [r for r in rows if (r["src"], r["dst"], r["dest_qpn"]) == (view.src, view.dst, view.dest_qpn)]

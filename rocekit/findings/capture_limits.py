@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def _look_gap(evidence: Evidence) -> Iterator[Finding]:
-    for connection in evidence.connections:
+    troubled = (t.connection for t in evidence.transfers if t.responses_missing or t.status == INCOMPLETE)
+    missing = (c for c in evidence.connections if c.missed or c.unfilled)
+    for connection in evidence.among(troubled, missing):
         transfers = [t for side in (0, 1) for t in evidence.transfers_of.get((connection.id, side), ())]
         missed = list(connection.missed)
         responses = [t for t in transfers if t.responses_missing and t.status != "unacknowledged"]

@@ -29,7 +29,7 @@ _SLOWED: Final = 0.9
 def _look_unanswered(evidence: Evidence) -> Iterator[Finding]:
     if evidence.observer is None:
         return
-    for connection in evidence.connections:
+    for connection in evidence.survey.sending("marked", 1):
         for side in (0, 1):
             view = evidence.observer.flow(connection, side)
             back = evidence.observer.flow(connection, 1 - side)
@@ -55,7 +55,7 @@ def _look_unanswered(evidence: Evidence) -> Iterator[Finding]:
 def _look_storm(evidence: Evidence) -> Iterator[Finding]:
     if evidence.observer is None:
         return
-    for connection in evidence.connections:
+    for connection in evidence.survey.sending("cnps", _STORM):
         for side in (0, 1):
             view = evidence.observer.flow(connection, side)
             back = evidence.observer.flow(connection, 1 - side)

@@ -105,7 +105,7 @@ def _nearest(
         if packet.time_ns > noticed:
             break
         name = packet.src, packet.dst, packet.dest_qpn
-        if packet.frame in taken or (name in observer.flows and name not in own):
+        if packet.frame in taken or (observer.number(*name) is not None and name not in own):
             continue
         if {packet.src, packet.dst} & hosts:
             return [packet]

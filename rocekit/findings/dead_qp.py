@@ -40,6 +40,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             )
     told = {(s.connection.id, s.side) for s in evidence.stories if s.rule == RULE.name}
     for connection in evidence.connections:
+        if not connection.naks and not evidence.knows_start(connection):
+            continue  # nothing was refused, and no PSN is wrong
         for side in (0, 1):
             if (connection.id, side) not in told:
                 yield from _look_at(evidence, connection, side)

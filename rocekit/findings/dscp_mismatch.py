@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    for connection in evidence.connections:
+    agreed = (
+        c
+        for c in evidence.connections
+        if any(told.traffic_class is not None or told.service_level is not None for told in c.negotiated)
+    )
+    for connection in evidence.among(agreed, evidence.survey.several_classes()):
         classes = _classes(evidence, connection)
         if len({dscp for _, _, dscp in classes}) > 1:
             yield _finding(connection, classes)

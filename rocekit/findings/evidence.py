@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rocekit.decode import Counts, Pause
     from rocekit.exchanges import CmRecord, Exchange
     from rocekit.findings.stories import Story
+    from rocekit.findings.survey import Survey
     from rocekit.observe import Observer
     from rocekit.sightings import Sightings
     from rocekit.transfers import Transfer
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: A path MTU of this size fits an Ethernet MTU of 1500 with all headers.
 _FITS_EVERYWHERE: Final = 1024
+#: What a connection is paired by where both ends said with which PSN they begin.
+_TELLS_PSNS: Final = frozenset({"cm", "handshake"})
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,18 @@ class Evidence:
                 found.setdefault((story.connection.id, story.side), []).append(story)
         return list(found.values())
 
+    @cached_property
+    def survey(self) -> Survey:
+        """Which connections stand out by what their packets look like."""
+        from rocekit.findings.survey import Survey
+
+        return Survey(self.connections, self.observer)
+
+    def among(self, *kinds: Iterable[Connection]) -> list[Connection]:
+        """The connections that are of any of these kinds, in order."""
+        chosen = {id(connection) for kind in kinds for connection in kind}
+        return [c for c in self.connections if id(c) in chosen] if chosen else []
+
     def attribute(self, connection: Connection, side: int, name: str) -> Any:
         """A QP's attribute as its journal has it (``rq_psn``, ``path_mtu``, …); None without journal."""
         qp = self._journal_qps.get((connection.id, side))
@@ -145,10 +160,14 @@ class Evidence:
         timeout_us = None if code is None else local_ack_timeout_us(int(code))
         return None if timeout_us is None else int(timeout_us * 1000)
 
+    def knows_start(self, connection: Connection) -> bool:
+        """Whether ``expected_psn`` may know anything of a connection."""
+        return self.journal is not None or connection.paired_by in _TELLS_PSNS
+
     def expected_psn(self, connection: Connection, side: int) -> int | None:
         """The PSN with which ``side`` must begin: its peer's ``rq_psn``, or what REQ and REP say."""
         told = self.attribute(connection, 1 - side, "rq_psn")
-        if told is None and connection.paired_by in ("cm", "handshake"):
+        if told is None and connection.paired_by in _TELLS_PSNS:
             told = connection.negotiated[side].starting_psn
         return None if told is None else int(told)
 

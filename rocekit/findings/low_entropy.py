@@ -10,7 +10,6 @@ from rocekit.findings.words import count
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
-    from rocekit.observe import FlowView
 
 #: Fewer QPs than this between two hosts may well share a port by chance or on purpose.
 _QPS: Final = 4
@@ -21,21 +20,17 @@ _QPS_PER_PORT: Final = 4
 def _look(evidence: Evidence) -> Iterator[Finding]:
     if evidence.observer is None:
         return
-    pairs: dict[tuple[str, str], list[FlowView]] = {}
-    for view in evidence.observer.flows.values():
-        if 2 in view.roce_versions and "request" in view.dscps:
-            pairs.setdefault((view.src, view.dst), []).append(view)
-    for (src, dst), views in pairs.items():
-        ports = {port for view in views for port in view.sports}
-        if len(views) < _QPS or len(views) < _QPS_PER_PORT * len(ports):
+    for src, dst, frames, ports in evidence.observer.table.requesters():
+        qps = len(frames)
+        if qps < _QPS or qps < _QPS_PER_PORT * len(ports):
             continue
         yield RULE.finding(
-            f"{count(len(views), 'QP')} from {src} to {dst} share {count(len(ports), 'UDP source port')}",
-            frames=[view.first_frame for view in views],
+            f"{count(qps, 'QP')} from {src} to {dst} share {count(len(ports), 'UDP source port')}",
+            frames=frames,
             evidence={
                 "src": src,
                 "dst": dst,
-                "qps": len(views),
+                "qps": qps,
                 "udp_source_ports": sorted(ports)[:MAX_LISTED],
                 "port_count": len(ports),
             },

@@ -82,6 +82,13 @@ def mtus(evidence: Evidence, connection: Connection) -> Mtus:
     return Mtus((agreed[0], agreed[1]), (sent[0], sent[1]), tuple(sorted(frames)))
 
 
+def agrees_on_mtu(evidence: Evidence, connection: Connection) -> bool:
+    """Whether anything may say which path MTU a connection was to have."""
+    if evidence.journal is not None:
+        return True
+    return any(told.path_mtu is not None for told in connection.negotiated)
+
+
 def is_invalid_request(event: Event) -> bool:
     """Whether an event is a NAK “invalid request”."""
     return event.kind == "nak" and wire.syndrome_value(event.syndrome or 0) == wire.NAK_INVALID_REQUEST

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.costs import all_frames
 from rocekit.findings.finding import ERROR, INFO, WARNING, Finding, Rule
-from rocekit.findings.mtu import Mtus, is_invalid_request, mtus, refused_for_size
+from rocekit.findings.mtu import Mtus, agrees_on_mtu, is_invalid_request, mtus, refused_for_size
 from rocekit.findings.words import end, way, wire_psn
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    for connection in evidence.connections:
+    # Elsewhere one size is all there is to see, and nothing is refused.
+    agreed = (c for c in evidence.connections if c.naks or agrees_on_mtu(evidence, c))
+    for connection in evidence.among(agreed, evidence.survey.several_sizes()):
         sizes = mtus(evidence, connection)
         refused = [side for side in (0, 1) if refused_for_size(evidence, connection, side)]
         for side in refused:

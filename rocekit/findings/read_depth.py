@@ -30,8 +30,10 @@ def _exceeded(
 ) -> tuple[int, int, list[Transfer]] | None:
     """(most outstanding, agreed on, which) where ``side`` had too many; else None."""
     limit = _limit(connection, side)
+    if limit is None:
+        return None
     asked = [t for t in evidence.transfers_of.get((connection.id, side), ()) if t.operation in _LIMITED]
-    if limit is None or not asked:
+    if not asked:
         return None
     worst, at = _most(asked, evidence.last_ns)
     return (worst, limit, at) if worst > limit else None

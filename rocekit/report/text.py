@@ -177,7 +177,7 @@ def transfer_lines(analysis: Analysis, style: Style, limit: int | None) -> list[
     head = f"{title}: " + ", ".join(f"{n:,} {s}" for s, n in sorted(states.items(), key=lambda x: -x[1]))
     shown = transfers
     if limit is not None and states.total() > limit:
-        shown = sorted(transfers, key=lambda t: (t.clean, -t.duration_ns))[:limit]
+        shown = heapq.nsmallest(limit, transfers, key=lambda t: (t.clean, -t.duration_ns))
         head += f"; the {limit} {'slowest' if shown[0].clean else 'most troubled and slowest'}:"
     rows = [("", "", "", "", "bytes", "packets", "PSN", "took", "status", "")]
     rows += [transfer_row(t) for t in shown]

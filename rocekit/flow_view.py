@@ -1,0 +1,60 @@
+"""One one-way flow as people ask about it: what ``flow_table`` keeps in columns, put together on request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+#: Payload bytes of a flow are added up over spans of this length, to see its rate change.
+RATE_NS: Final = 1_000_000
+
+REQUEST, RESPONSE, CNP = "request", "response", "cnp"
+
+
+@dataclass(slots=True)
+class FlowView:
+    """One one-way flow: what goes from one address to one QP at another.
+
+    Attributes:
+        opcodes: packets by opcode; payload: bytes, repeats included.
+        dscps: kind of packet (``request``, ``response``, ``cnp``) to DSCP to (packets, first frame).
+        sports: UDP source ports seen; priorities: of VLAN tags; roce_versions.
+        full_sizes: payloads of packets that do not end their message, to the first frame with it.
+        first_psn, first_frame: of the first request.
+        marked: (time, frame) of packets with payload marked CE; marked_count: how many.
+        cnps: (time, frame) of CNPs on this flow, which answer marks on the flow the other way; cnp_count.
+        notified: packets with BECN that are no CNPs.
+        rate: payload bytes by span of ``RATE_NS``; kept from the first ECN-capable packet on.
+    """
+
+    src: str
+    dst: str
+    dest_qpn: int
+    packets: int = 0
+    opcodes: dict[int, int] = field(default_factory=dict)
+    payload: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+    dscps: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    sports: set[int] = field(default_factory=set)
+    priorities: set[int] = field(default_factory=set)
+    roce_versions: set[int] = field(default_factory=set)
+    full_sizes: dict[int, int] = field(default_factory=dict)
+    first_psn: int | None = None
+    first_frame: int = 0
+    marked: list[tuple[int, int]] = field(default_factory=list)
+    marked_count: int = 0
+    cnps: list[tuple[int, int]] = field(default_factory=list)
+    cnp_count: int = 0
+    notified: int = 0
+    rate: dict[int, int] = field(default_factory=dict)
+
+    def rate_between(self, start_ns: int, end_ns: int) -> float | None:
+        """Payload bits per second between two times, by whole spans; None where less than one span lies
+        there.
+        """
+        first, last = -(-start_ns // RATE_NS), end_ns // RATE_NS
+        if last <= first:
+            return None
+        total = sum(n for span, n in self.rate.items() if first <= span < last)
+        return total * 8e9 / ((last - first) * RATE_NS)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,7 @@ from rocekit.errors import ScenarioError
 
 #: Bytes of the text, zeros behind it included.
 PLACE_BYTES: Final = 108
+_BEGIN: Final = re.compile(rb"[0-9a-f]{4}:[0-9a-f]{3}")  # LID and outstanding READs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,11 @@ def write_place(place: Place, reads: int) -> bytes:
         f"{words}:{0:08x}:"
     )
     return text.encode().ljust(PLACE_BYTES, b"\0")
+
+
+def begins_place(said: bytes) -> bool:
+    """Whether these first bytes, 8 or more, are of a place; numbers may have any bytes, colons too."""
+    return _BEGIN.match(said) is not None
 
 
 def read_place(said: bytes) -> Place:

@@ -20,6 +20,7 @@ CONVERSATIONS = [
     *((f"{transport}_pingpong", "-s", "1000") for transport in ("rc", "uc", "ud")),
     *((test, "-s", "3000", "-R") for test in TESTS),
     ("read_bw", "-s", "3000", BY_TCP),
+    ("read_bw", "-s", str(ord(":") << 8), BY_TCP),  # a number with the byte that parts the words of a place
     ("send_bw", "-s", "3000", BY_TCP, "-c", "UC"),
     ("send_bw", "-s", "1000", BY_TCP, "-c", "UD"),
 ]

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rocekit.endpoint import Deadline
 from rocekit.errors import ScenarioError
-from rocekit.places import PLACE_BYTES, Place, read_place, write_place
+from rocekit.places import PLACE_BYTES, Place, begins_place, read_place, write_place
+from rocekit.soft.backend_qp import cm_error
 from rocekit.soft.cm_id import CmId, ConnParam
 from rocekit.soft.packet import GRH_AREA_BYTES
 from rocekit.soft.peers.party import Party
@@ -40,6 +42,8 @@ _RECEIVES: Final = 512
 _TX_DEPTH: Final = 128
 _MEMORY: Final = 1 << 20
 _ATOMIC_BYTES: Final = 8
+_NOBODY_LISTENS: Final = 8  # a REJ's reason, invalid service ID (12.6.7.2)
+_AGAIN_S: Final = 0.1
 #: Places told with -R beside the greetings: before and after the second connection, and after the test.
 _TALKED_PLACES: Final = 3
 
@@ -172,7 +176,7 @@ def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False, t
         served.receive()
         if head is None:
             break
-        if b":" not in head:  # a number of the client's; it wants one back
+        if not begins_place(head):  # a number of the client's; it wants one back
             talk.say(head)
             continue
         said = head + must_hear(talk, PLACE_BYTES - NUMBER_BYTES)
@@ -355,17 +359,29 @@ def _report(talk: Talk, work: _Work) -> None:
         talk.hear(PLACE_BYTES if isinstance(talk, TcpTalk) else NUMBERS.size)
 
 
+def _connect(party: Party, qp: Qp, host: str, port: int, path_mtu: int, *, again: bool) -> CmId:
+    """Connect a QP to a server that listens; ``again``: or is about to, as between its two connections."""
+    depth = READS if qp.transport == "RC" else 0
+    deadline = Deadline(party.timeout_s)
+    while True:
+        cm_id = party.dial(host, port, qp.transport)
+        cm_id.qp, cm_id.path_mtu = qp, path_mtu
+        param = ConnParam(responder_resources=depth, initiator_depth=depth)
+        party.device.cm.connect(cm_id, param, party.now)
+        event = party.event("ESTABLISHED", "REJECTED")
+        if event.type == "ESTABLISHED":
+            return cm_id
+        if not again or event.status != _NOBODY_LISTENS or deadline.passed():
+            raise cm_error(event)
+        party.linger(_AGAIN_S)
+
+
 def _call_by_cm(work: _Work, host: str, port: int, path_mtu: int) -> None:
     party, cm = work.party, work.party.device.cm
     talk = QpTalk(party)
     ids = []
     for qp in (talk.qp, work.qp):
-        cm_id = party.dial(host, port, qp.transport)
-        cm_id.qp, cm_id.path_mtu = qp, path_mtu
-        depth = READS if qp.transport == "RC" else 0
-        cm.connect(cm_id, ConnParam(responder_resources=depth, initiator_depth=depth), party.now)
-        party.event("ESTABLISHED")
-        ids.append(cm_id)
+        ids.append(_connect(party, qp, host, port, path_mtu, again=qp is work.qp))
         if qp is talk.qp:
             _introduce(talk, path_mtu)
         # Neither side knows its second QP when it says this first, nor needs it the second time.

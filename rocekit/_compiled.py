@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 MODULES: Final = (
     "_walk",
     "rows",
-    "flow_numbers",
+    "numbering",
+    "dissect",
     "runs",
     "transfers",
     "connections",

@@ -72,15 +72,15 @@ def _homes() -> dict[str, list[tuple[Header, Field]]]:
 FIELD_HOMES: Final = MappingProxyType(_homes())
 
 #: Columns that are kept for every packet, and how.
-_KEPT: Final = MappingProxyType(
+KEPT: Final = MappingProxyType(
     {
         "frame": np.int64,
         "file": np.int32,
         "time_ns": np.int64,
         "ip_version": np.uint8,
         "roce_version": np.uint8,
-        "src": np.int32,
-        "dst": np.int32,
+        "src": np.int64,
+        "dst": np.int64,
         "flow": np.int64,
         "udp_sport": np.uint16,
         "tclass": np.uint8,
@@ -100,7 +100,7 @@ _KEPT: Final = MappingProxyType(
     }
 )
 #: Every column by name, in the order in which a packet is printed.
-COLUMNS: Final = tuple(dict.fromkeys([*_KEPT, "dscp", "ecn", *FIELD_HOMES]))
+COLUMNS: Final = tuple(dict.fromkeys([*KEPT, "dscp", "ecn", *FIELD_HOMES]))
 
 
 class Packets:
@@ -137,10 +137,11 @@ class Packets:
         addresses: list[str],
         buffer: NDArray[np.uint8] | None,
         payload_at: NDArray[np.int64],
+        derived: dict[str, Column] | None = None,
     ) -> None:
         self._columns = columns
         self._words = words
-        self._lazy: dict[str, Column] = {}
+        self._lazy: dict[str, Column] = {} if derived is None else derived
         self.addresses = addresses
         self._buffer = buffer
         self._payload_at = payload_at
@@ -198,6 +199,7 @@ class Packets:
             self.addresses,
             self._buffer,
             self._payload_at[rows],
+            {name: column[rows] for name, column in self._lazy.items()},
         )
 
     @classmethod
@@ -212,7 +214,7 @@ class Packets:
         if any(part.addresses is not parts[0].addresses for part in parts):
             raise ValueError("packets of different decoders cannot be put together")
         return cls(
-            {name: np.concatenate([part._columns[name] for part in parts]) for name in _KEPT},
+            {name: np.concatenate([part._columns[name] for part in parts]) for name in KEPT},
             np.concatenate([part._words for part in parts]),
             parts[0].addresses,
             None,
@@ -222,7 +224,12 @@ class Packets:
     def at(self, time_ns: NDArray[np.int64]) -> Packets:
         """The same packets at other times."""
         return Packets(
-            self._columns | {"time_ns": time_ns}, self._words, self.addresses, self._buffer, self._payload_at
+            self._columns | {"time_ns": time_ns},
+            self._words,
+            self.addresses,
+            self._buffer,
+            self._payload_at,
+            self._lazy,
         )
 
     @property
@@ -252,11 +259,11 @@ class Packets:
 
     def rows(self) -> Iterator[Row]:
         """Each packet as a dict for people and JSON: addresses and codes as text, the headers it has."""
-        kept = zip(*(self._columns[name].tolist() for name in _KEPT), strict=True)
+        kept = zip(*(self._columns[name].tolist() for name in KEPT), strict=True)
         lists: dict[str, list[Any]] = {}
         names_of: dict[int, tuple[str, ...]] = {}
         for i, values in enumerate(kept):
-            column = dict(zip(_KEPT, values, strict=True))
+            column = dict(zip(KEPT, values, strict=True))
             opcode, tagged = column["opcode"], column["vlan"] >= 0
             known = OPCODES.get(opcode)
             row: Row = {
@@ -315,14 +322,9 @@ def _shift(words: NDArray[np.uint32], place: int, field: Field) -> Column:
     return (words[:, at] >> (32 - bit - field.bits) & ((1 << field.bits) - 1)).astype(np.int64)
 
 
-def bth_column(words: NDArray[np.uint32], name: str) -> Column:
-    """A column of the BTH, which every packet has."""
-    return _shift(words, 0, FIELD_HOMES[name][0][1])
-
-
 def empty_packets(addresses: list[str] | None = None) -> Packets:
     """No packets, with all columns."""
-    columns: dict[str, Column] = {name: np.empty(0, kind) for name, kind in _KEPT.items()}
+    columns: dict[str, Column] = {name: np.empty(0, kind) for name, kind in KEPT.items()}
     columns["limit"] = np.empty(0, np.int64)
     none = np.empty((0, BLOCK_WORDS), np.uint32)
     return Packets(columns, none, [] if addresses is None else addresses, None, np.empty(0, np.int64))

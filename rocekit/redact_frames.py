@@ -21,6 +21,7 @@ from rocekit.decode import Packets
 from rocekit.frames import LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2, FrameBatch
 from rocekit.icrc_columns import icrc_columns
 from rocekit.link import UDP_BYTES, gather, scatter
+from rocekit.network import Network, find_roce, least_end, network_layer
 from rocekit.packets import (
     FIELD_HOMES,
     HAS,
@@ -70,9 +71,9 @@ def redact_batch(
             those with a wrong ICRC.
     """
     view = replace(batch, buffer=batch.buffer.copy())
-    network = link.find_roce(batch)
+    network = find_roce(batch)
     strangers = np.setdiff1d(np.arange(len(batch)), network.index)
-    starts, ethertypes = link.network_layer(batch)
+    starts, ethertypes = network_layer(batch)
     kept = set(others)
     for i in strangers.tolist():
         at, end = int(batch.offset[i]), int(batch.offset[i] + batch.caplen[i])
@@ -97,7 +98,7 @@ class _Roce:
         batch: FrameBatch,
         new: Bytes,
         packets: Packets,
-        network: link.Network,
+        network: Network,
         redactor: Redactor,
         doubtful: NDArray[np.bool_],
     ) -> None:
@@ -121,7 +122,7 @@ class _Roce:
     def _blank(self) -> None:
         """Zeros from the payload to the end of the frame; MADs are rewritten."""
         p, net = self._packets, self._net
-        readable = link.least_end(net)
+        readable = least_end(net)
         begins = net.bth + np.where(self._doubtful, wire.BTH.length, HEADERS_BYTES[p.opcode])
         for i in np.flatnonzero(begins > readable).tolist():
             begins[i] = self._whole_headers(i, int(readable[i]))

@@ -18,7 +18,7 @@ import numpy as np
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
 from rocekit.frames import LINKTYPE_ETHERNET, FrameBatch
-from rocekit.link import Network, find_roce
+from rocekit.network import Network, find_roce
 from rocekit.pace import Outgoing
 from rocekit.rewrite import Changes, Place, rewrite
 

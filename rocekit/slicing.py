@@ -21,6 +21,7 @@ from rocekit.decode import Decoder, Packets
 from rocekit.errors import CaptureError, RocekitError
 from rocekit.handshake import LONGEST_OFFER, parse_offer
 from rocekit.journal import JournalWriter
+from rocekit.network import find_roce, network_layer
 from rocekit.outputs import check_output, stem
 from rocekit.packet_stories import CM, IGNORED, PacketStories, packet_stories
 from rocekit.packets import HEADERS_BYTES, ICRC_INVALID
@@ -326,7 +327,7 @@ def _pauses(batch: FrameBatch, others: Ints, first: int, last: int) -> list[int]
     """The PAUSE and PFC frames between the first packet and the last."""
     if not len(others):
         return []
-    _, ethertypes = link.network_layer(batch)
+    _, ethertypes = network_layer(batch)
     inside = (batch.time_ns[others] >= first) & (batch.time_ns[others] <= last)
     pauses: list[int] = others[inside & (ethertypes[others] == link.ETHERTYPE_MAC_CONTROL)].tolist()
     return pauses
@@ -334,7 +335,7 @@ def _pauses(batch: FrameBatch, others: Ints, first: int, last: int) -> list[int]
 
 def _headers(batch: FrameBatch, packets: Packets, own: Ints) -> Ints:
     """Captured lengths without payloads: frames of packets end with their last header, MADs stay whole."""
-    network = link.find_roce(batch)
+    network = find_roce(batch)
     caplen = batch.caplen.copy()
     mads = np.isin(packets.dest_qpn, wire.MAD_QPNS)
     length = network.bth + HEADERS_BYTES[packets.opcode] - batch.offset[own]

@@ -34,8 +34,8 @@ from rocekit.frames import (
 )
 from rocekit.journal import Event, read_journal
 from rocekit.journal_schema import SCHEMA
-from rocekit.link import network_layer
 from rocekit.mad import parse_mad
+from rocekit.network import network_layer
 from rocekit.redact import Redactor
 from rocekit.redact_frames import redact_batch
 from rocekit.redact_journal import redact_event

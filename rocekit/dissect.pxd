@@ -1,0 +1,149 @@
+# The types of dissect.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+cdef int64_t _IPV4
+cdef int64_t _IPV6
+cdef int64_t _ROCE_V1
+cdef int64_t _TAG
+cdef int64_t _OUTER_TAG
+cdef int64_t _OLD_TAG
+cdef int64_t _ETHERNET
+cdef int64_t _SLL
+cdef int64_t _SLL2
+cdef int64_t _IPV4_BYTES
+cdef int64_t _IPV6_BYTES
+cdef int64_t _UDP
+cdef int64_t _UDP_BYTES
+cdef int64_t _PORT
+cdef int64_t _HOP_BY_HOP
+cdef int64_t _ROUTING
+cdef int64_t _FRAGMENT
+cdef int64_t _OPTIONS
+cdef int64_t _MOST_EXTENSIONS
+cdef int64_t _GRH_BYTES
+cdef int64_t _GRH_NEXT_BTH
+cdef int64_t _MAPPED
+cdef int64_t _CUT
+cdef int64_t _SHORT
+cdef int64_t _IP_LENGTH
+cdef int64_t _UDP_LENGTH
+cdef int64_t _PAD
+cdef int64_t _UNKNOWN_OPCODE
+cdef int64_t _PAYLOAD
+cdef int64_t _CHECKSUM
+cdef int64_t _VERSION
+cdef int64_t _GRH_VERSION
+cdef int64_t _BTH_BYTES
+cdef int64_t _ICRC_BYTES
+cdef int64_t _NO_OPCODE
+cdef int64_t _WORDS
+cdef int64_t _HAS_GRH
+cdef int64_t _HAS_AETH
+cdef int64_t _HAS_RETH
+cdef int64_t _HAS_KEY
+
+cdef int64_t _join(int64_t first, int64_t second, int64_t third, int64_t fourth) noexcept
+cdef uint64_t _long(uint64_t high, uint64_t low) noexcept
+cdef bint _is_tag(int64_t ethertype) noexcept
+cdef bint _is_extension(int64_t following) noexcept
+
+
+@cython.final
+cdef class Dissector:
+    cdef public dict columns
+    cdef public int64_t count
+    cdef public int64_t later_fragments
+    cdef public int64_t truncated_count
+    cdef public int64_t malformed_count
+    cdef public int64_t fragment_count
+    cdef const uint8_t[::1] _buffer
+    cdef int64_t _size
+    cdef int64_t _start
+    cdef int64_t _limit
+    cdef int64_t _wire
+    cdef int64_t _vlan
+    cdef int64_t _priority
+    cdef const int64_t[::1] _need
+    cdef const int64_t[::1] _has_of
+    cdef const int64_t[::1] _known
+    cdef const int64_t[::1] _payloadless
+    cdef const int64_t[::1] _syndrome_at
+    cdef const int64_t[::1] _va_at
+    cdef const int64_t[::1] _rkey_at
+    cdef const int64_t[::1] _length_at
+    cdef public int64_t[::1] layer
+    cdef public int64_t[::1] ethertype
+    cdef public int64_t[::1] index
+    cdef public int64_t[::1] start
+    cdef public int64_t[::1] bth
+    cdef public int64_t[::1] end
+    cdef public int64_t[::1] limit
+    cdef public uint8_t[::1] truncated
+    cdef public uint8_t[::1] ip_version
+    cdef public uint8_t[::1] roce_version
+    cdef public uint8_t[::1] tclass
+    cdef public uint8_t[::1] hop_limit
+    cdef public int32_t[::1] flow_label
+    cdef public uint16_t[::1] ip_id
+    cdef public uint16_t[::1] udp_sport
+    cdef public int32_t[::1] vlan
+    cdef public uint8_t[::1] priority
+    cdef public uint64_t[::1] source_high
+    cdef public uint64_t[::1] source_low
+    cdef public uint64_t[::1] destination_high
+    cdef public uint64_t[::1] destination_low
+    cdef public uint8_t[::1] fragment
+    cdef public uint8_t[::1] malformed
+    cdef public uint8_t[::1] checkable
+    cdef public int64_t[::1] opcode
+    cdef public uint16_t[::1] has
+    cdef public int32_t[::1] payload_length
+    cdef public int64_t[::1] payload_at
+    cdef public int64_t[::1] dest_qpn
+    cdef public int64_t[::1] psn
+    cdef public int64_t[::1] syndrome
+    cdef public uint64_t[::1] remote_va
+    cdef public int64_t[::1] rkey
+    cdef public int64_t[::1] dma_length
+    cdef public uint32_t[::1] words
+
+    @cython.locals(i=Py_ssize_t, begin=int64_t, ethertype=int64_t)
+    cdef void _loop(
+        self, const int64_t[::1] offset, const int64_t[::1] caplen, const int64_t[::1] wirelen,
+        const int64_t[::1] linktype
+    )
+
+    cdef int64_t _read(self, int64_t at) noexcept
+    cdef int64_t _byte(self, int64_t at) noexcept
+
+    @cython.locals(place=int64_t, version=int64_t, ethertype=int64_t, tag=int64_t)
+    cdef int64_t _link(self, int64_t begin, int64_t linktype) noexcept
+
+    @cython.locals(start=int64_t, first=int64_t, second=int64_t, third=int64_t, length=int64_t, at=int64_t, ports=int64_t, n=Py_ssize_t, wrong=bint)
+    cdef void _ipv4(self)
+
+    @cython.locals(total=int64_t, place=int64_t, word=int64_t)
+    cdef bint _is_checksum_wrong(self, int64_t length) noexcept
+
+    @cython.locals(start=int64_t, at=int64_t, first=int64_t, second=int64_t, following=int64_t, fragment=bint, later=bint, headers=int64_t, extension=int64_t, there=bint, ports=int64_t)
+    cdef void _ipv6(self)
+
+    @cython.locals(start=int64_t, first=int64_t, second=int64_t, bth=int64_t, n=Py_ssize_t, end=int64_t)
+    cdef void _grh(self)
+
+    @cython.locals(at=int64_t, n=Py_ssize_t)
+    cdef void _ipv6_columns(self, int64_t first, int64_t second) noexcept
+
+    @cython.locals(n=Py_ssize_t, limit=int64_t, bth=int64_t, udp_end=int64_t, end=int64_t, truncated=bint)
+    cdef void _over_udp(self, int64_t at, int64_t sport, int64_t ip_end, bint fragment, int64_t malformed)
+
+    @cython.locals(n=Py_ssize_t, base=Py_ssize_t, opcode=int64_t, row=int64_t, need=int64_t, readable=int64_t, has=int64_t, word=int64_t, room=int64_t, payload=int64_t, whole=bint)
+    cdef void _transport(self, int64_t bth, int64_t end, int64_t limit, bint truncated)
+
+    @cython.locals(at=Py_ssize_t)
+    cdef void _fields(self, Py_ssize_t n, int64_t row, int64_t has, Py_ssize_t base) noexcept
+
+    cpdef int64_t _cut(self, int64_t row, int64_t readable) except -1
+
+    cdef void _mark(self, int64_t code) noexcept

@@ -1,0 +1,44 @@
+# The types of numbering.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+
+cdef uint64_t _MIXER
+cdef uint64_t _WORD
+cdef uint64_t _SHIFT
+
+cdef uint64_t _mixed(uint64_t key) noexcept
+
+
+@cython.final
+cdef class Addresses:
+    cdef public list texts
+    cdef public list _known
+    cdef public Py_ssize_t _size
+    cdef public uint64_t[::1] _high
+    cdef public uint64_t[::1] _low
+    cdef public int64_t[::1] _numbers
+
+    @cython.locals(i=Py_ssize_t, at=Py_ssize_t)
+    cpdef Py_ssize_t _look_up(
+        self, const uint64_t[::1] high, const uint64_t[::1] low, int64_t[::1] found, Py_ssize_t start
+    )
+
+    @cython.locals(at=Py_ssize_t, last=Py_ssize_t)
+    cdef Py_ssize_t _find(self, uint64_t high, uint64_t low) noexcept
+
+    @cython.locals(at=Py_ssize_t)
+    cpdef _insert(self, uint64_t high, uint64_t low, int64_t number)
+
+
+@cython.final
+cdef class FlowNumbers:
+    cdef public Py_ssize_t count
+    cdef public Py_ssize_t _size
+    cdef public int64_t[::1] _keys
+    cdef public int64_t[::1] _numbers
+
+    @cython.locals(i=Py_ssize_t, at=Py_ssize_t, last=Py_ssize_t, key=int64_t)
+    cpdef Py_ssize_t _look_up(self, const int64_t[::1] keys, int64_t[::1] found, Py_ssize_t start)
+
+    @cython.locals(i=Py_ssize_t, at=Py_ssize_t, last=Py_ssize_t)
+    cpdef _insert(self, int64_t[::1] keys, int64_t[::1] numbers)

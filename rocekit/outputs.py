@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ def check_output(out: str | Path, inputs: Iterable[str | Path]) -> None:
         RocekitError: it cannot, or is.
     """
     path = Path(out)
-    if str(out) == "-":
+    if is_stdout(out):
         return
     if path.is_dir():
         raise RocekitError(f"{out}: this is a folder; name a file in it")
@@ -32,6 +33,27 @@ def check_output(out: str | Path, inputs: Iterable[str | Path]) -> None:
     for source in inputs:
         if str(source) != "-" and path.exists() and Path(source).exists() and path.samefile(source):
             raise RocekitError(f"{out}: this is the file that is read; name another one for the output")
+
+
+def is_stdout(out: object) -> bool:
+    """Whether an output's name stands for standard output."""
+    return isinstance(out, str | Path) and str(out) == "-"
+
+
+@contextmanager
+def writing(out: str | Path) -> Iterator[None]:
+    """Say of what the system refuses inside which file it was.
+
+    Raises:
+        RocekitError: in place of an ``OSError``, but that the reader of a pipe is gone.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        name = "standard output" if is_stdout(out) else out
+        raise RocekitError(f"{name}: cannot be written: {error.strerror or error}") from None
 
 
 def stem(capture: str | Path) -> str:
@@ -54,7 +76,7 @@ def one_for_each(folder: str | Path, captures: Sequence[str | Path], *, make: bo
         RocekitError: it is no folder and cannot become one, or a file in it cannot be written.
     """
     path = Path(folder)
-    if not path.is_dir() and (str(folder) == "-" or path.exists() or stem(path) != path.name):
+    if not path.is_dir() and (is_stdout(folder) or path.exists() or stem(path) != path.name):
         words = f"{len(captures)} captures are written each to a file of its own"
         raise RocekitError(f"{folder}: {words}; name a folder for them")
     stems = [stem(capture) for capture in captures]

@@ -15,6 +15,7 @@ import numpy as np
 from rocekit._walk import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, copy_frames
 from rocekit.errors import CaptureError
 from rocekit.frames import SECTION_HEADER, FrameBatch
+from rocekit.outputs import is_stdout
 from rocekit.pcapng import INTERFACE, INTERFACE_STATISTICS, OPT_COMMENT
 
 _NANOSECONDS = 9  # if_tsresol: 10^-9 s
@@ -36,6 +37,7 @@ class PcapngWriter:
 
     Raises:
         CaptureError: the file cannot be written (also from every method).
+        BrokenPipeError: the reader of standard output is gone.
     """
 
     def __init__(
@@ -49,10 +51,10 @@ class PcapngWriter:
     ) -> None:
         self._snaplen = snaplen
         self._interface_name = interface_name
-        self._own = isinstance(path_or_file, str | Path) and path_or_file != "-"
+        self._own = isinstance(path_or_file, str | Path) and not is_stdout(path_or_file)
         self._file: Any = path_or_file
         self.name = str(getattr(path_or_file, "name", "capture"))
-        if path_or_file == "-":
+        if is_stdout(path_or_file):
             self.name, self._file = "standard output", sys.stdout.buffer
         elif isinstance(path_or_file, str | Path):
             self.name = str(path_or_file)
@@ -164,6 +166,8 @@ class PcapngWriter:
         """Hands on what is kept in memory, for whoever reads the file while it grows."""
         try:
             self._file.flush()
+        except BrokenPipeError:
+            raise
         except OSError as error:
             raise self._cannot(error) from None
 
@@ -173,6 +177,8 @@ class PcapngWriter:
             return
         try:
             self._file.flush()
+        except BrokenPipeError:
+            raise
         except OSError as error:
             raise self._cannot(error) from None
         finally:
@@ -200,6 +206,8 @@ class PcapngWriter:
     def _put(self, data: bytes | memoryview) -> None:
         try:
             self._file.write(data)
+        except BrokenPipeError:
+            raise
         except OSError as error:
             raise self._cannot(error) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,27 @@ def test_wrong_use_is_said_in_one_line_and_leaves_no_file(tmp_path: Path) -> Non
     nothing.touch()
     assert "the file is empty" in error(run(nothing, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", [("annotate", "{}", "-"), ("slice", "{}", "-", "--redact")])
+def test_standard_output_takes_the_capture_and_says_when_it_is_full(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    source = Story(LOSS).write(tmp_path / "x.pcapng")
+    program = "from rocekit.cli import main\nmain()"
+    words = [sys.executable, "-c", program, *(word.replace("{}", str(source)) for word in command)]
+    done = subprocess.run(words, capture_output=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "out.pcapng").write_bytes(done.stdout)
+    with open_capture(tmp_path / "out.pcapng") as reader:
+        assert sum(len(batch) for batch in reader) == 7
+    assert not (tmp_path / "-").exists()
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert done.stderr.decode() == (
+        "rocekit: error: standard output: cannot be written: No space left on device\n"
+    )
 
 
 def test_a_full_disk_is_said_in_one_line(tmp_path: Path) -> None:

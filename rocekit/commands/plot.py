@@ -78,7 +78,7 @@ def command(
     """
     from rocekit.commands.shared import capture_time, fail_on_damage, load
     from rocekit.errors import RocekitError
-    from rocekit.outputs import check_output
+    from rocekit.outputs import check_output, writing
 
     if output.suffix.lower() not in FORMATS:
         raise click.UsageError(f"{output}: name a picture that ends in {', '.join(FORMATS)}")
@@ -112,7 +112,7 @@ def command(
     lane = lanes.lane(number)
     if "ladder" in graphs:
         assert transfer is not None
-        save(draw_ladder(transfer, ladder(analysis, lane, transfer)), output, dpi=dpi)
+        figure = draw_ladder(transfer, ladder(analysis, lane, transfer))
     else:
         if not len(lane):
             raise RocekitError(
@@ -127,7 +127,9 @@ def command(
         if last <= first:
             raise RocekitError("nothing lies between these times: --from must be before --to")
         scene = Scene(analysis, lane, number, first, last)
-        save(draw(scene, list(graphs) or worth_drawing(scene)), output, dpi=dpi)
+        figure = draw(scene, list(graphs) or worth_drawing(scene))
+    with writing(output):
+        save(figure, output, dpi=dpi)
     click.echo(f"{output}: connection {number // 2}, requests of side {'ab'[number % 2]}")
     fail_on_damage(analysis)
 

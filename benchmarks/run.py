@@ -179,6 +179,26 @@ def memory(folder: Path, repeats: int) -> list[str]:
     ]
 
 
+def report(folder: Path, repeats: int) -> list[str]:
+    """A page of a million packets beside the analysis that it tells of, and how large it is."""
+    lines = []
+    for name in (SMALL, "loss-1%"):
+        ours = (ROCEKIT, "report", "{}", "-o", "{}.html")
+        lines.append(
+            compare(
+                Comparison(f"report / analyze, {name}", ours, name, ANALYZE, name, 1 / 3, 1 / 2),
+                folder,
+                repeats,
+            )
+        )
+        page = Path(f"{capture(folder, name)}.html")
+        megabytes = page.stat().st_size / 1e6
+        page.unlink()
+        reached = "yes" if megabytes <= 10 else "no"
+        lines.append(f"| the page of {name} | | | {megabytes:.1f} MB | | | at most 10 MB | {reached} |")
+    return lines
+
+
 def icrc_rate(_folder: Path, repeats: int) -> list[str]:
     """ICRCs of packets of 1,024 bytes, by processor seconds of this process."""
     import numpy as np
@@ -214,6 +234,7 @@ def live(_folder: Path, _repeats: int) -> list[str]:
 OTHERS: dict[str, Callable[[Path, int], list[str]]] = {
     "start": start,
     "memory": memory,
+    "report": report,
     "icrc-rate": icrc_rate,
     "live": live,
 }

@@ -15,18 +15,24 @@ import select
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import numpy as np
 
 from rocekit.errors import CaptureError
 
+if TYPE_CHECKING:
+    from rocekit._drain import Drain
+
 CHUNK = 8 << 20  # bytes asked for at once: some ten thousand frames, and small enough for a large cache
 _POLL_S = 0.05  # how often a file that has not ended is looked at again
 _TICK_MS = 100  # a pipe that is silent so long is said to be
-_PIPE_BYTES = 1 << 20  # what an unprivileged process may have a pipe hold
+_PIPE_BYTES = (16 << 20, 1 << 20)  # what to have a pipe hold: root may have more than others
+_DRAIN_AFTER = 4 << 20  # a pipe that has brought so much is read on by a process of its own
+_GATHER_S = 0.05  # how long a pipe may take to bring a batch worth its cost
 _HEAD = 1 << 16
 _GZIP_STEP = 1 << 14  # uncompressed bytes made at once, which is what an error in the stream costs
 
@@ -54,6 +60,9 @@ class RawSource:
         self._stop = threading.Event()
         self._follow = follow
         self._poll: select.poll | None = None
+        self._pipe: int | None = None
+        self._drain: Drain | None = None
+        self._draining = False
         self._file: Any
         self._own = True
         if source == "-":
@@ -87,8 +96,13 @@ class RawSource:
             self._poll.register(descriptor, select.POLLIN | select.POLLHUP)
             if stat.S_ISFIFO(mode.st_mode):
                 _enlarge_pipe(descriptor)
+                self._pipe = descriptor
 
     def readinto(self, target: memoryview) -> int | None:
+        if self._pipe is not None and self.bytes_read >= _DRAIN_AFTER:
+            self._hand_over(self._pipe)
+        if self._draining:
+            return self._drained(target)
         if self._poll is not None and not self._poll.poll(_TICK_MS):
             return 0 if self._stop.is_set() else None
         got = self._once(target)
@@ -101,6 +115,38 @@ class RawSource:
             if not more:
                 break
             got += more
+        return got
+
+    def _hand_over(self, pipe: int) -> None:
+        """Has another process read the pipe, as soon as it is there (see ``_drain``)."""
+        try:
+            if self._drain is None:
+                from rocekit._drain import Drain
+
+                self._drain = Drain(pipe)
+            if not self._drain.takes_over():
+                return
+            self._draining = True
+        except OSError:
+            pass  # then it is read here, as it was until now
+        self._pipe = None
+
+    def _drained(self, target: memoryview) -> int | None:
+        """What the other process has read: all there is now, or what comes within a moment."""
+        drain = self._drain
+        assert drain is not None
+        if not drain.wait(_TICK_MS / 1000):
+            return 0 if self._stop.is_set() else None
+        got, until = 0, time.monotonic() + _GATHER_S
+        try:
+            while got < len(target):
+                got += drain.readinto(target[got:])
+                left = until - time.monotonic()
+                if drain.ended or self._stop.is_set() or left <= 0 or not drain.wait(left):
+                    break
+        except OSError as error:
+            raise CaptureError(_cannot_open(error), file=self.name, offset=self.bytes_read or None) from None
+        self.bytes_read += got
         return got
 
     def _once(self, target: memoryview) -> int:
@@ -122,6 +168,8 @@ class RawSource:
 
     def close(self) -> None:
         self.stop()
+        if self._drain is not None:
+            self._drain.close()
         if self._own:
             self._file.close()
 
@@ -356,10 +404,14 @@ def _enlarge_pipe(descriptor: int) -> None:
     """Gives a pipe more room, so that its writer waits less often, where the kernel allows it."""
     try:
         import fcntl
-
-        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    except (ImportError, AttributeError, OSError):
-        pass
+    except ImportError:
+        return
+    for size in _PIPE_BYTES:
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, size)
+        except (AttributeError, OSError):
+            continue
+        return
 
 
 def _cannot_open(error: Exception) -> str:

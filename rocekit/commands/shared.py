@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ _COLOURS: dict[str, dict[str, Any]] = {
     "dim": {"dim": True},
     "title": {"bold": True},
 }
+_PIECES = 1 << 14
+"""Of a JSON document, what is written at once."""
 _LONG_BYTES = 20_000_000
 """Files below this are read before a progress bar could be drawn."""
 
@@ -44,7 +47,10 @@ def coloured(text: str, kind: str) -> str:
 
 def emit(document: Any) -> None:
     """One JSON document on standard output."""
-    json.dump(document, sys.stdout, ensure_ascii=False, indent=1)
+    pieces = json.JSONEncoder(ensure_ascii=False, indent=1).iterencode(document)
+    # A piece is a word or a bracket: where standard output has no buffer, each would be a call of the kernel.
+    while text := "".join(islice(pieces, _PIECES)):
+        sys.stdout.write(text)
     sys.stdout.write("\n")
 
 

@@ -24,6 +24,8 @@ MODULES: Final = (
     "numbering",
     "dissect",
     "runs",
+    "flow_sums",
+    "silences",
     "transfers",
     "connections",
     "shortlist",

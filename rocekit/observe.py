@@ -136,9 +136,8 @@ class Observer:
         usable = (packets.opcode >= 0) & (packets.dest_qpn > max(wire.MAD_QPNS))
         if int(wrong.sum()) * 2 < len(packets):  # else ICRCs mean nothing here: see the rule icrc-bad
             usable &= ~wrong
-        rows = np.flatnonzero(usable)
-        if len(rows):
+        if usable.any():
             self._numbers = self._heard = None
             self._views.clear()
-            self.table.feed(packets, rows)
-            self.silences.feed(packets, rows)
+            self.table.feed(packets, usable)
+            self.silences.feed(packets, usable)

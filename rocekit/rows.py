@@ -19,9 +19,10 @@ COMPILED: Final = not __file__.endswith(".py")
 _FAR_NS: Final = (1 << 62) - 1
 
 
-def _column(values: Any, kind: Any = np.int64) -> list[int]:
-    column: Any = np.ascontiguousarray(values, kind)
-    return column if COMPILED else column.tolist()
+def column(values: Any, kind: Any = np.int64) -> list[int]:
+    """An array as a loop reads it quickly: as it is where the loop is compiled, else as a list."""
+    array: Any = np.ascontiguousarray(values, kind)
+    return array if COMPILED else array.tolist()
 
 
 #: How many packets before a batch are remembered with it.
@@ -47,22 +48,22 @@ class Rows:
         self._packets = packets
         self._others: dict[str, list[int]] = {}
         self.count = len(packets)
-        self.before_src, self.before_ns = (_column(column) for column in before)
-        self.frame = _column(packets.frame + (packets.file.astype(np.int64) << FRAME_BITS))
-        self.time_ns = _column(_near(packets.time_ns))
-        self.src = _column(packets.src)
-        self.dst = _column(packets.dst)
-        self.dest_qpn = _column(packets.dest_qpn)
-        self.flow = _column(packets.flow)
-        self.opcode = _column(packets.opcode)
-        self.psn = _column(packets.psn)
-        self.payload_length = _column(packets.payload_length)
-        self.ip_id = _column(packets.ip_id)
-        self.ecn = _column(packets.ecn)
-        self.syndrome = _column(packets.syndrome)
-        self.dma_length = _column(packets.dma_length)
-        self.remote_va = _column(packets.remote_va, np.uint64)
-        self.rkey = _column(packets.rkey)
+        self.before_src, self.before_ns = (column(values) for values in before)
+        self.frame = column(packets.frame + (packets.file.astype(np.int64) << FRAME_BITS))
+        self.time_ns = column(_near(packets.time_ns))
+        self.src = column(packets.src)
+        self.dst = column(packets.dst)
+        self.dest_qpn = column(packets.dest_qpn)
+        self.flow = column(packets.flow)
+        self.opcode = column(packets.opcode)
+        self.psn = column(packets.psn)
+        self.payload_length = column(packets.payload_length)
+        self.ip_id = column(packets.ip_id)
+        self.ecn = column(packets.ecn)
+        self.syndrome = column(packets.syndrome)
+        self.dma_length = column(packets.dma_length)
+        self.remote_va = column(packets.remote_va, np.uint64)
+        self.rkey = column(packets.rkey)
 
     def __len__(self) -> int:
         return self.count

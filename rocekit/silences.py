@@ -1,4 +1,5 @@
-"""Spells in which a host sent nothing of one traffic class, from whole columns of packets.
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
+"""Spells in which a host sent nothing of one traffic class, packet by packet.
 
 A paused class shows as a silence of everything that a host sends in it, whatever the connection, while its
 other classes go on.
@@ -7,23 +8,23 @@ other classes go on.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit.arrays import starts
+from rocekit.rows import column
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
-
-Ints = NDArray[np.int64]
 
 #: Shorter silences than this are not kept.
 LEAST_NS: Final = 1_000_000
 #: Of each host and class, the first so many are kept.
 _MOST: Final = 10_000
 _CLASS_BITS: Final = 6
+_LEAST_NS: Final = LEAST_NS
+_NEVER: Final = -(1 << 63)
 
 
 class Silences:
@@ -36,28 +37,38 @@ class Silences:
     def __init__(self) -> None:
         self._addresses: list[str] = []
         self._spells: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        self._seen: dict[int, tuple[int, int]] = {}
+        # By host and class: times of its first and last packet.
+        self._first: Any = column(())
+        self._last: Any = column(())
 
-    def feed(self, packets: Packets, rows: Ints) -> None:
-        """Take the packets at ``rows``, later than all before."""
+    def feed(self, packets: Packets, keep: NDArray[np.bool_]) -> None:
+        """Take the packets of a batch that are to be kept, later than all before."""
         self._addresses = packets.addresses
-        key = packets.src[rows].astype(np.int64) << _CLASS_BITS | packets.tclass[rows] >> 2
-        narrow = key.astype(np.uint16) if int(key.max()) < 1 << 16 else key  # sorted without comparing
-        order = np.argsort(narrow, kind="stable")
-        key, time = key[order], packets.time_ns[rows][order]
-        begins = starts(key)
-        ends = np.append(begins[1:], len(key)) - 1
-        for number, begin, end in zip(key[begins].tolist(), begins.tolist(), ends.tolist(), strict=True):
-            first, last = int(time[begin]), int(time[end])
-            known = self._seen.get(number)
-            if known is not None and first - known[1] >= LEAST_NS:
-                self._note(number, known[1], first)
-            self._seen[number] = (first if known is None else known[0], last)
-        gaps = np.flatnonzero((np.diff(time) >= LEAST_NS) & (key[1:] == key[:-1]))
-        for number, low, high in zip(
-            key[gaps].tolist(), time[gaps].tolist(), time[gaps + 1].tolist(), strict=True
-        ):
-            self._note(number, low, high)
+        room = int(packets.src.max()) + 1 << _CLASS_BITS
+        if room > len(self._last):
+            self._first, self._last = self._grown(self._first, 2 * room), self._grown(self._last, 2 * room)
+        self._loop(
+            column(keep, np.uint8),
+            column(packets.src),
+            column(packets.tclass, np.uint8),
+            column(packets.time_ns),
+        )
+
+    @staticmethod
+    def _grown(times: Any, room: int) -> Any:
+        return column(np.append(np.asarray(times, np.int64), np.full(room - len(times), _NEVER)))
+
+    def _loop(self, keep: Any, src: Any, tclass: Any, time_ns: Any) -> None:
+        for i in range(len(keep)):
+            if not keep[i]:
+                continue
+            number = src[i] << _CLASS_BITS | tclass[i] >> 2
+            time, last = time_ns[i], self._last[number]
+            if last == _NEVER:
+                self._first[number] = time
+            elif time - last >= _LEAST_NS:
+                self._note(number, last, time)
+            self._last[number] = time
 
     def _note(self, number: int, start_ns: int, end_ns: int) -> None:
         spells = self._spells[number]
@@ -73,4 +84,8 @@ class Silences:
 
     @property
     def seen(self) -> dict[tuple[str, int], tuple[int, int]]:
-        return {self._name(number): span for number, span in self._seen.items()}
+        first, last = np.asarray(self._first), np.asarray(self._last)
+        return {
+            self._name(number): (int(first[number]), int(last[number]))
+            for number in np.flatnonzero(last != _NEVER).tolist()
+        }

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rocekit import lab
-from rocekit.lab.jobs import Job, run_job
+from rocekit.lab.jobs import Job, run_until_meant
 from rocekit.lab.net import A, LabError, set_netem, take_down
 
 OUT = Path(os.environ["ROCEKIT_LAB_OUT"])
@@ -34,6 +34,8 @@ JOBS = (
         # Every seventh packet or so; rxe tries again without end at the retry count that perftest uses, 7.
         netem="loss 15%",
     ),
+    Job("second-try", "test -e $OUT/tried || { touch $OUT/tried; exit 3; }", tries=4),
+    Job("no-rnr", "true", tries=2, strikes="send_rnr_err"),
 )
 
 
@@ -142,7 +144,7 @@ def main() -> int:
     }
     work = Path("/tmp/lab-inside")
     work.mkdir()
-    facts["jobs"] = {job.name: run_job(job, work) for job in JOBS}
+    facts["jobs"] = {job.name: run_until_meant(job, work) for job in JOBS}
     shutil.rmtree(work)
     facts["bad_netem"] = bad_netem()
     facts |= in_place()

@@ -628,6 +628,14 @@ class TestBooted:
         assert job["captured"] < sum(device["sent_pkts"] for device in counters.values())
         assert counters["rxe1"]["rcvd_pkts"] < counters["rxe0"]["sent_pkts"]
 
+    @pytest.mark.parametrize(("name", "tried"), [("second-try", 2), ("no-rnr", 2), ("rping", 1)])
+    def test_a_job_is_run_again_until_it_came_out_as_meant(
+        self, booted: Booted, name: str, tried: int
+    ) -> None:
+        """Up to its tries: nothing here makes a receiver late, so that one never does."""
+        job = booted.facts["jobs"][name]
+        assert (job["tried"], job["client_result"]["returncode"]) == (tried, 0)
+
     def test_words_that_tc_does_not_know_are_refused(self, booted: Booted) -> None:
         assert "lossy 2%" in booted.facts["bad_netem"]
 

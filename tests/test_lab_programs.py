@@ -117,10 +117,7 @@ def test_transfers_are_what_the_program_was_told_to_do(look: Look, name: str) ->
         assert not seen.told - found
         assert found.keys() == seen.told.keys()
     else:
-        ended = seen.entry["client_result"]["returncode"]
-        if ended and seen.job.netem is not None:
-            pytest.skip(f"{name}: the program itself gave up under its netem, with {ended}")
-        assert ended == 0
+        assert seen.entry["client_result"]["returncode"] == 0
         assert found == seen.told
         assert all(t.status in done for t in seen.analysis.transfers)
 
@@ -156,8 +153,7 @@ def test_receivers_that_are_not_ready_are_counted(look: Look, name: str) -> None
     told = seen.counted("send_rnr_err")
     assert sum(c.rnr_naks for c in seen.analysis.connections) == told
     assert ("rnr" in {finding.rule for finding in seen.analysis.findings}) == bool(told)
-    if seen.truth.get("rnr") and not told:
-        pytest.skip("the receiver kept up this time: there was no RNR NAK to count")
+    assert told or not seen.truth.get("rnr")
 
 
 @pytest.mark.parametrize("name", those(lambda job: job.netem is None and not job.truth.get("rnr")))

@@ -13,7 +13,15 @@ from rocekit.errors import VerbsError
 from rocekit.places import Place
 from rocekit.waiting import Deadline, errno_text
 from rocekit.wire_cm import REJ_REASONS
-from rocekit.work import LOCAL_WRITE, RecvWr, Region, SendWr
+from rocekit.work import (
+    LOCAL_WRITE,
+    REMOTE_ATOMIC,
+    REMOTE_READ,
+    REMOTE_WRITE,
+    RecvWr,
+    Region,
+    SendWr,
+)
 
 if TYPE_CHECKING:
     from rocekit.endpoint import Endpoint
@@ -41,6 +49,7 @@ class QpOptions:
         min_rnr_timer: code of the pause that this side asks for when it is not ready.
         reads: READs and atomics outstanding at once, each way.
         transport: RC, UC or UD.
+        access: what the peer may do through the QP (``qp_access_flags``), where its memory allows it too.
         shared: the receive queue that it takes its receives from, instead of one of its own.
     """
 
@@ -55,6 +64,7 @@ class QpOptions:
     min_rnr_timer: int = 12
     reads: int = 16
     transport: str = "RC"
+    access: tuple[str, ...] = (REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC)
     shared: SharedReceives | None = None
 
 

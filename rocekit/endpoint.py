@@ -86,7 +86,8 @@ class EndpointOptions:
     Attributes:
         completions: how many may wait to be polled.
         ways: how it waits.
-        timestamps: completions of sends on an extended CQ that says when the device completed them.
+        extended: completions of sends come on an extended CQ of their own.
+        timestamps: that CQ says when the device completed them.
         any_ip: another address than ``ip`` will do where that one is taken.
         tcp: QPs are introduced over TCP, as the examples of libibverbs and perftest do, not by rdma_cm.
     """
@@ -97,7 +98,8 @@ class EndpointOptions:
     ip: str | None = None
     completions: int = 4096
     ways: Ways = field(default_factory=Ways)
-    timestamps: bool = False
+    extended: bool = False
+    timestamps: bool = True
     tcp: bool = False
     any_ip: bool = False
 
@@ -118,6 +120,7 @@ class Endpoint(ABC):
         ip: the address that it talks from.
         journal: where events are written, or None.
         heard_of: every connection event so far.
+        stamps: whether completions of sends say when the device completed them.
         has_windows: whether keys for parts of a region are memory windows.
     """
 
@@ -133,6 +136,7 @@ class Endpoint(ABC):
         self.connections: dict[int, Connection] = {}
         self.resources = contextlib.ExitStack()
         self.heard_of: list[CmNews] = []
+        self.stamps = options.extended and options.timestamps
         self.leaves_machine = True
         """Whether what it sends can leave this machine."""
         self.has_windows = False

@@ -116,7 +116,7 @@ def endpoint_options(scenario: Scenario, options: EndpointOptions) -> EndpointOp
     return replace(
         options,
         ways=options.ways.filled(scenario.ways),
-        timestamps=scenario.timestamps,
+        extended=scenario.extended,
         tcp=options.tcp if scenario.tcp is None else scenario.tcp,
     )
 

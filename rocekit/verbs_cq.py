@@ -28,14 +28,21 @@ def network_order(immediate: int) -> int:
 
 
 class Completions:
-    """The CQ of an endpoint, and beside it, for its sends, an extended one with completion timestamps.
+    """The CQ of an endpoint, and beside it, where wanted, an extended one for its sends.
+
+    Attributes:
+        walks: whether one turn at the extended CQ takes several completions, by ``ibv_next_poll``.
 
     Raises:
         VerbsError: the device refused.
     """
 
-    def __init__(self, endpoint: VerbsEndpoint, entries: int, *, timestamps: bool) -> None:
+    def __init__(
+        self, endpoint: VerbsEndpoint, entries: int, *, extended: bool, timestamps: bool, walks: bool = True
+    ) -> None:
         self._endpoint = endpoint
+        self._timestamps = timestamps
+        self.walks = walks
         cq = endpoint.pyverbs.cq
         enums = endpoint.pyverbs.enums
         self._opcodes = {int(getattr(enums, f"IBV_WC_{name}")): name for name in _WC_OPCODES}
@@ -55,17 +62,21 @@ class Completions:
         )
         endpoint.release(self.cq.close)
         self.extended: Any = None
-        if timestamps:
+        if extended:
             if self._channel is not None:
-                raise VerbsError("pyverbs cannot sleep on an extended CQ: timestamps need --cq poll")
-            wanted = cq.CqInitAttrEx(
-                cqe=entries,
-                wc_flags=enums.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
-            )
-            self.extended = endpoint.ask(
-                "create an extended CQ with completion timestamps",
-                lambda: cq.CQEX(endpoint.context, wanted),
-            )
+                raise VerbsError("pyverbs cannot sleep on an extended CQ: it needs --cq poll")
+            # What is not asked for here has no reader: calling it would end the process.
+            flags = enums.IBV_WC_EX_WITH_QP_NUM
+            if timestamps:
+                flags |= enums.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+            wanted = cq.CqInitAttrEx(cqe=entries, wc_flags=flags)
+            what = f"create an extended CQ{' with completion timestamps' * timestamps}"
+            try:
+                self.extended = endpoint.ask(what, lambda: cq.CQEX(endpoint.context, wanted))
+            except VerbsError as error:
+                if not timestamps:
+                    raise
+                raise VerbsError(f"{error}; --no-timestamps does without", errno=error.errno) from None
             endpoint.release(self.extended.close)
 
     @property
@@ -85,25 +96,26 @@ class Completions:
         cq = self.extended
         attributes = self._endpoint.pyverbs.cq.PollCqAttr()
         found: list[Completion] = []
-        if cq.start_poll(attributes):
-            return found
-        while True:
-            status = WC_STATUSES.get(cq.status, str(cq.status))
-            done = status == "SUCCESS"
-            found.append(
-                Completion(
-                    cq.read_qp_num(),
-                    cq.wr_id,
-                    status,
-                    self._opcodes.get(cq.read_opcode()) if done else None,
-                    vendor_err=cq.read_vendor_err(),
-                    timestamp=cq.read_timestamp() if done else None,
-                )
-            )
-            if len(found) == most or cq.poll_next():
-                break
-        cq.end_poll()
+        while len(found) < most and not cq.start_poll(attributes):
+            found.append(self._extended_completion())
+            while self.walks and len(found) < most and not cq.poll_next():
+                found.append(self._extended_completion())
+            cq.end_poll()
         return found
+
+    def _extended_completion(self) -> Completion:
+        """The one that the extended CQ is at."""
+        cq = self.extended
+        status = WC_STATUSES.get(cq.status, str(cq.status))
+        done = status == "SUCCESS"
+        return Completion(
+            cq.read_qp_num(),
+            cq.wr_id,
+            status,
+            self._opcodes.get(cq.read_opcode()) if done else None,
+            vendor_err=cq.read_vendor_err(),
+            timestamp=cq.read_timestamp() if done and self._timestamps else None,
+        )
 
     def _completion(self, wc: Any) -> Completion:
         status = WC_STATUSES.get(wc.status, str(wc.status))

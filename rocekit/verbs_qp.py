@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit.build import gid as gid_of
 from rocekit.endpoint import (
     LOCAL_WRITE,
-    REMOTE_ATOMIC,
-    REMOTE_READ,
     REMOTE_WRITE,
     Connection,
     Deadline,
@@ -114,7 +112,8 @@ class VerbsConnection(Connection):
             attributes.qkey = self.qkey
             mask |= enums.IBV_QP_QKEY
         else:
-            remote = (REMOTE_WRITE,) if self.transport == "UC" else (REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC)
+            allowed = self._options.access
+            remote = [name for name in allowed if self.transport == "RC" or name == REMOTE_WRITE]
             attributes.qp_access_flags = self.endpoint.access(remote)
             mask |= enums.IBV_QP_ACCESS_FLAGS
         told = {"qkey": self.qkey} if self.transport == "UD" else {}

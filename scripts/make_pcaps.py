@@ -72,6 +72,7 @@ class Made:
         fails: whether the client is to fail.
         traced: `rocekit trace --write` captures it, and the file is pcapng.
         soft: soft devices on a wire in memory, which needs no lab; the wire writes the capture.
+        devices: how many the lab has; more than two hang on a bridge, and that is where they are captured.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Made:
     fails: bool = False
     traced: bool = False
     soft: bool = False
+    devices: int = 2
 
     @property
     def clean(self) -> bool:
@@ -237,6 +239,23 @@ def group(scenario: str, about: str, lengths: dict[int, int], hosts: int = 4, si
         tuple(("WRITE", length, count) for length, count in lengths.items()),
         about,
         soft=True,
+    )
+
+
+def group_of_rxe(
+    scenario: str, condition: str, about: str, lengths: dict[int, int], *, netem: str | None = None
+) -> Made:
+    """The same over three devices of the kernel's, all in one program."""
+    patience = FAULTY if netem else CLEAN
+    return Made(
+        f"{scenario}-{condition}",
+        f"rocekit inject {scenario} --hosts 3 -n 1 -s 3072 {patience} {PATIENT}",
+        None,
+        tuple(("WRITE", length, count) for length, count in lengths.items()),
+        about,
+        netem=netem,
+        strikes="tc" if netem else None,
+        devices=3,
     )
 
 
@@ -426,6 +445,16 @@ MADE: tuple[Made, ...] = (
         "srq", "clean", "nothing goes wrong; three QPs, one receive queue", size=1024, iterations=5, qps=3
     ),
     inject(
+        "cq-ex",
+        "clean",
+        "nothing goes wrong; sends complete on an extended CQ, without timestamps",
+        size=1024,
+        iterations=5,
+        qps=2,
+        more="--no-timestamps",
+        told="--no-timestamps",
+    ),
+    inject(
         "failures",
         "each",
         "one mistake after the other, each on a connection of its own",
@@ -441,6 +470,17 @@ MADE: tuple[Made, ...] = (
         "four soft hosts in a ring do the same, blocks passed on from host to host",
         {6144: 4, 4096: 4, 2048: 4, 512: 24},
     ),
+    group_of_rxe(
+        "mesh", "clean", "three rxe devices connected all to all exchange directly", {3072: 6, 1024: 12}
+    ),
+    group_of_rxe(
+        "ring",
+        "clean",
+        "three rxe devices in a ring do the same, blocks passed on",
+        {6144: 3, 3072: 3, 1024: 12},
+    ),
+    group_of_rxe("mesh", "loss", LOST, {3072: 6, 1024: 12}, netem="loss 20%"),
+    group_of_rxe("ring", "loss", LOST, {6144: 3, 3072: 3, 1024: 12}, netem="loss 20%"),
 )
 
 
@@ -555,7 +595,12 @@ def make(chosen: Sequence[Made]) -> list[str]:
                 listing.write_text(json.dumps([asdict(made) for made in batch]))
                 inside = Path(__file__).with_name("pcaps_inside.py")
                 try:
-                    run([sys.executable, str(inside), str(listing)], out=out, timeout_s=LIMIT_S * len(batch))
+                    run(
+                        [sys.executable, str(inside), str(listing)],
+                        out=out,
+                        timeout_s=LIMIT_S * len(batch),
+                        devices=batch[0].devices,
+                    )
                 except LabError as error:
                     print(f"round {number}: {error}", file=sys.stderr)
                 path = out / "results.json"
@@ -578,8 +623,10 @@ def make(chosen: Sequence[Made]) -> list[str]:
 
 
 def _batches(items: list[Made]) -> Iterable[list[Made]]:
-    for start in range(0, len(items), PER_LAB):
-        yield items[start : start + PER_LAB]
+    for devices in sorted({made.devices for made in items}):
+        alike = [made for made in items if made.devices == devices]
+        for start in range(0, len(alike), PER_LAB):
+            yield alike[start : start + PER_LAB]
 
 
 def load() -> dict[str, dict[str, Any]]:

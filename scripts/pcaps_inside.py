@@ -27,7 +27,7 @@ import rocekit.tracing
 import rocekit.verbs  # noqa: F401  -- loaded here once, for all forks
 from rocekit.cli import rocekit as command_line
 from rocekit.lab.jobs import TCPDUMP, Job, run_job
-from rocekit.lab.net import A, B, set_netem, tool
+from rocekit.lab.net import BRIDGE, A, B, ends, set_netem, tool
 
 OUT = Path(os.environ["ROCEKIT_LAB_OUT"])
 CLONE_NEWUTS = 0x04000000
@@ -75,8 +75,9 @@ def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def counters() -> dict[str, dict[str, int]]:
-    folders = {end.device: Path("/sys/class/infiniband", end.device, "ports/1/hw_counters") for end in (A, B)}
+def counters(devices: int) -> dict[str, dict[str, int]]:
+    there = [end.device for end in ends(devices)]
+    folders = {device: Path("/sys/class/infiniband", device, "ports/1/hw_counters") for device in there}
     return {
         device: {path.name: int(path.read_text()) for path in folder.iterdir() if path.name != "lifespan"}
         for device, folder in folders.items()
@@ -102,7 +103,10 @@ def run_inject(job: dict[str, Any]) -> dict[str, Any]:
         tool(*f"tc filter add dev {B.interface} ingress protocol ip {job['ingress']}".split())
     log = OUT / f"{name}.tcpdump.txt"
     with log.open("w") as sink:
-        dump = subprocess.Popen([*TCPDUMP, "-w", str(pcap), job["capture_filter"]], stderr=sink)
+        words = list(TCPDUMP)
+        if job["devices"] > 2:  # where everything passes once
+            words[words.index("-i") + 1] = BRIDGE
+        dump = subprocess.Popen([*words, "-w", str(pcap), job["capture_filter"]], stderr=sink)
     until(lambda: "listening on" in log.read_text())
     trace = None
     if job["traced"]:
@@ -113,7 +117,7 @@ def run_inject(job: dict[str, Any]) -> dict[str, Any]:
             OUT / f"{name}.trace.txt",
         )
         until(lambda: packet_sockets() > before)
-    counted = counters()
+    counted = counters(job["devices"])
     server = None
     journal = f"--journal {OUT / name}.%s.journal.jsonl"
     if job["server"]:
@@ -124,7 +128,7 @@ def run_inject(job: dict[str, Any]) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": name, "client_status": wait(client, 150.0), "server_status": None}
     if server is not None:
         entry["server_status"] = wait(server, 45.0)
-    after = counters()
+    after = counters(job["devices"])
     entry["counters"] = {
         device: {key: n - counted[device][key] for key, n in values.items() if n != counted[device][key]}
         for device, values in after.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -12,19 +13,23 @@ import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
 from lab_forks import Forks
 
-from rocekit.endpoint import EndpointOptions, QpOptions
+from rocekit.endpoint import LOCAL_WRITE, REMOTE_WRITE, EndpointOptions, QpOptions, SendWr, Sge, Ways
 from rocekit.errors import RocekitError
 from rocekit.inject import Settings
-from rocekit.inject_both import both
+from rocekit.inject_both import both, terminated_cleanly
 from rocekit.lab.jobs import TCPDUMP
 from rocekit.lab.net import A, B, set_netem, tool
+from rocekit.places import Place
 from rocekit.scenarios.base import Plan
+from rocekit.verbs import VerbsEndpoint
+from rocekit.waiting import CM_WAYS, CQ_WAYS
 
 OUT = Path(os.environ.get("ROCEKIT_LAB_OUT", "."))
 WORK = Path("/tmp/inject-inside")  # the output folder is slow
@@ -32,8 +37,11 @@ LIMIT_S = 180.0
 PATIENCE = ("--timeout", "100")
 """An emulated machine under load takes half a minute to start a program."""
 
-ONE_IN = 6
-"""Of the RoCE packets that rxe0 sends every so manyth is lost, behind the capture."""
+ONE_IN, BY_CHANCE = 7, 9
+"""Of the RoCE packets that rxe0 sends one in so many is lost by chance, behind the capture, and of the others
+every so manyth, so that there is a loss. By counting alone it would be the same packet again and again where
+what is sent again is as many packets as are counted to.
+"""
 QUICK = QpOptions(timeout=12)
 
 
@@ -47,7 +55,7 @@ SCENARIO_PLANS: dict[str, Plan] = {
     "ping-sr": _plan("ping-sr"),
     "blast-sr": _plan("blast-sr", size=9000, iterations=24, window=16, cq_mod=4, post_list=4),
     "ping-write": _plan("ping-write", size=10_000),
-    "ping-read": _plan("ping-read", size=20_000),
+    "ping-read": _plan("ping-read", size=20_000, iterations=10),
     "blast-write": _plan("blast-write", size=9000, iterations=16, window=8, cq_mod=4),
     "blast-read": _plan("blast-read", size=9000, iterations=16),
     "atomic": _plan("atomic", size=8, iterations=10, qps=2),
@@ -58,12 +66,18 @@ SCENARIO_PLANS: dict[str, Plan] = {
     "sge": _plan("sge"),
     "wr-list": _plan("wr-list", iterations=8),
     "srq": _plan("srq", iterations=6, qps=3, receives=9),
+    "cq-ex": _plan("cq-ex", iterations=10, qps=4),
 }
+#: rxe has extended CQs, but without timestamps.
+MORE: dict[str, dict[str, Any]] = {"cq-ex": {"timestamps": False}}
 #: Lost packets mean timeouts, of seconds where they were the CM's: only when everything is asked for.
 LOSSY = tuple(SCENARIO_PLANS) if os.environ.get("ROCEKIT_LAB_EVERYTHING") else ()
 RUNS: dict[str, tuple[Plan, dict[str, Any]]] = {
-    **{name: (plan, {}) for name, plan in SCENARIO_PLANS.items()},
-    **{f"{name}-loss": (SCENARIO_PLANS[name], {"lossy": True, "qp": QUICK}) for name in LOSSY},
+    **{name: (plan, MORE.get(name, {})) for name, plan in SCENARIO_PLANS.items()},
+    **{
+        f"{name}-loss": (SCENARIO_PLANS[name], {"lossy": True, "qp": QUICK} | MORE.get(name, {}))
+        for name in LOSSY
+    },
     "ping-sr-4qp": (Plan("ping-sr", 64, 5, qps=4), {}),
     "ping-sr-ipv6": (_plan("ping-sr"), {"ips": ("fd00:9::2", "fd00:9::1")}),
     "ping-sr-inline": (Plan("ping-sr", 100, 5), {"qp": QpOptions(inline_size=128)}),
@@ -71,6 +85,10 @@ RUNS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "ping-sr-tcp": (_plan("ping-sr"), {"tcp": True}),
     "atomic-tcp": (_plan("atomic", size=8, qps=2), {"tcp": True}),
     "atomic-cmp": (_plan("atomic", size=8, qps=2, atomic="CMP_AND_SWAP"), {}),
+    **{
+        f"ping-sr-{cm}-{cq}": (Plan("ping-sr", 64, 25), {"ways": Ways(cm, cq)})
+        for cm, cq in itertools.product(CM_WAYS, CQ_WAYS)
+    },
 }
 
 
@@ -103,7 +121,10 @@ def lose() -> None:
     where = ("tc", "filter", "add", "dev", B.interface, "ingress", "protocol", "ip", "prio")
     # The BTH's destination QP, behind 20 bytes of IP and 8 of UDP.
     tool(*where, "1", "u32", "match", "u32", "1", "0xffffff", "at", "32", "action", "pass")
-    tool(*where, "2", *f"flower ip_proto udp dst_port 4791 action pass random determ drop {ONE_IN}".split())
+    for prio, (rest, how) in enumerate(
+        (("continue", f"netrand drop {BY_CHANCE}"), ("pass", f"determ drop {ONE_IN}")), start=2
+    ):
+        tool(*where, f"{prio}", *f"flower ip_proto udp dst_port 4791 action {rest} random {how}".split())
 
 
 def run(name: str, plan: Plan, more: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +132,12 @@ def run(name: str, plan: Plan, more: dict[str, Any]) -> dict[str, Any]:
     qp = more.get("qp", QpOptions())
     sides = [
         Settings(
-            EndpointOptions(ip=ip, tcp=more.get("tcp", False)),
+            EndpointOptions(
+                ip=ip,
+                tcp=more.get("tcp", False),
+                ways=more.get("ways", Ways()),
+                timestamps=more.get("timestamps", True),
+            ),
             qp,
             timeout_s=100,
             journal=WORK / f"{name}.{role}.jsonl",
@@ -235,36 +261,86 @@ def interrupted(forks: Forks) -> dict[str, Any]:
     return facts
 
 
+def extended() -> dict[str, Any]:
+    """Turns at an extended CQ that has so many completions, taken one by one and walked through."""
+    facts: dict[str, Any] = {}
+    ends = [
+        VerbsEndpoint(EndpointOptions(device=end.device, extended=True, timestamps=False)) for end in (A, B)
+    ]
+    with ends[0] as client, ends[1] as other:
+        completions = ends[0].completions
+        facts["walks"] = completions.walks
+        links = [end.queue_pair(QpOptions()) for end in (client, other)]
+        regions = [end.register(4096, (LOCAL_WRITE, REMOTE_WRITE)) for end in (client, other)]
+        places = [
+            Place(link.qpn, 100, region.rkey, region.addr, end.ip)
+            for link, region, end in zip(links, regions, ends, strict=True)
+        ]
+        for link, place in zip(links, reversed(places), strict=True):
+            link.start(place, 100, 1024)
+        numbers = itertools.count(1)
+
+        def write(count: int, rkey: int = regions[1].rkey) -> None:
+            sge, where = Sge(regions[0], 0, 64), regions[1].addr
+            links[0].post_send(
+                *(
+                    SendWr(next(numbers), "RDMA_WRITE", (sge,), remote_va=where, rkey=rkey)
+                    for _ in range(count)
+                )
+            )
+            time.sleep(2.0)  # polling would be what is to be tested
+
+        def turn(most: int, walks: bool) -> list[list[Any]]:
+            completions.walks = walks
+            return [[c.qpn, c.wr_id, c.status, c.opcode, c.timestamp] for c in client.poll(most)]
+
+        facts["qpn"] = links[0].qpn
+        write(6)
+        facts["one by one"] = [turn(4, walks=False), turn(4, walks=False), turn(4, walks=False)]
+        write(5)
+        # As many as there are: the walk ends before it finds no more.
+        facts["walked"] = [turn(5, walks=True), turn(5, walks=False)]
+        write(2, rkey=regions[1].rkey ^ 0x5A00)
+        facts["failed"] = [turn(4, walks=False)]
+    return facts
+
+
 def failures() -> dict[str, Any]:
     """What the device says to each mistake; the journal of both sides in one."""
     plan = Plan("failures", 4096, 1)
     return run("failures", plan, {})
 
 
-def main() -> int:
+def main(wanted: list[str]) -> int:
+    """All of it; or, by their names, some runs and parts."""
     WORK.mkdir()
     facts: dict[str, Any] = {"runs": {}, "took_s": {}}
-    with Forks() as forks:
+
+    def timed(into: dict[str, Any], name: str, part: Callable[[], Any]) -> None:
+        if wanted and name not in wanted:
+            return
+        began = time.monotonic()
+        into[name] = part()
+        facts["took_s"][name] = took = round(time.monotonic() - began, 1)
+        print(f"{name}: {into[name].get('error', 'done')}, {took} s", flush=True)
+
+    # A lab whose time is over says so by SIGTERM.
+    with terminated_cleanly(), Forks() as forks:
         told = forks.start("devices", "--format", "json", stdout=PIPE, stderr=PIPE).communicate(LIMIT_S)
         facts["devices"] = json.loads(told[0])
         facts["before"] = resources()
         try:
             capture = Capture()
             for name, (plan, more) in RUNS.items():
-                began = time.monotonic()
-                facts["runs"][name] = run(name, plan, more)
-                facts["took_s"][name] = round(time.monotonic() - began, 1)
-            began = time.monotonic()
-            facts["failures"] = failures()
-            facts["took_s"]["failures"] = round(time.monotonic() - began, 1)
+                timed(facts["runs"], name, partial(run, name, plan, more))
+            timed(facts, "failures", failures)
+            timed(facts, "extended", extended)
             facts["tcpdump"] = capture.end()
             with tarfile.open(OUT / "journals.tar", "w") as tar:  # one file: the folder is slow
                 for journal in sorted(WORK.glob("*.jsonl")):
                     tar.add(journal, journal.name)
-            for part in (mistakes, interrupted):
-                began = time.monotonic()
-                facts[part.__name__] = part(forks)
-                facts["took_s"][part.__name__] = round(time.monotonic() - began, 1)
+            timed(facts, "mistakes", partial(mistakes, forks))
+            timed(facts, "interrupted", partial(interrupted, forks))
             wait_for(lambda: resources() == facts["before"])
             facts["after"] = resources()
         finally:
@@ -274,4 +350,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

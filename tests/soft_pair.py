@@ -26,6 +26,7 @@ def talk(
     ways: Ways | None = None,
     qp: QpOptions | None = None,
     tcp: bool = False,
+    timestamps: bool = True,
 ) -> Outcome:
     """Run a scenario; leaves the client's capture x.pcapng and the journals of both."""
     outcomes: dict[str, Outcome | RocekitError] = {}
@@ -33,7 +34,9 @@ def talk(
 
     def settings(role: str, ip: str) -> Settings:
         return Settings(
-            endpoint=EndpointOptions(device=device, ip=ip, ways=ways or Ways(), tcp=tcp),
+            endpoint=EndpointOptions(
+                device=device, ip=ip, ways=ways or Ways(), tcp=tcp, timestamps=timestamps
+            ),
             qp=qp or QpOptions(),
             timeout_s=10,
             journal=tmp_path / f"{role}.journal.jsonl",

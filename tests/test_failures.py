@@ -90,7 +90,7 @@ def test_the_findings_name_each_kind_of_refusal(analysis: Analysis) -> None:
     for finding in analysis.findings:
         rules[finding.rule] += 1
     assert rules["remote-access-error"] == 4  # wrong key twice, bounds, permission
-    assert rules["invalid-request"] == 3
+    assert rules["invalid-request"] == 4
     assert rules["remote-operational-error"] == 1
     assert {"rnr", "cm-rejected", "cm-unanswered", "mtu-mismatch"} <= set(rules)
     assert {"retry-exceeded", "peer-silent"} & set(rules)

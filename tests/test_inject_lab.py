@@ -25,6 +25,7 @@ from rocekit.capture import open_capture
 from rocekit.decode import Decoder
 from rocekit.journal import Event, Journal, merge, read_journal
 from rocekit.pcapng_write import PcapngWriter
+from rocekit.waiting import CM_WAYS, CQ_WAYS
 from rocekit.wire import OPCODES, psns_of
 
 pytestmark = pytest.mark.lab
@@ -229,16 +230,60 @@ def test_qps_that_met_over_tcp_are_paired_by_what_they_said_there(out: Path, nam
     assert not analysis.cm
 
 
+@pytest.mark.parametrize("cm", CM_WAYS)
+@pytest.mark.parametrize("cq", CQ_WAYS)
+def test_each_way_of_waiting_is_measured(facts: dict[str, Any], cm: str, cq: str) -> None:
+    outcome = facts["runs"][f"ping-sr-{cm}-{cq}"]["outcome"]
+    assert (outcome["cm"], outcome["cq"]) == (cm, cq)
+    assert 0 < outcome["t_min_us"] <= outcome["t_typical_us"] <= outcome["t_max_us"]
+    assert outcome["cpu_percent"] > 0
+
+
+@pytest.mark.parametrize("cm", CM_WAYS)
+def test_who_sleeps_for_completions_saves_cpu(facts: dict[str, Any], cm: str) -> None:
+    busy, *asleep = (facts["runs"][f"ping-sr-{cm}-{cq}"]["outcome"]["cpu_percent"] for cq in CQ_WAYS)
+    assert max(asleep) < busy
+
+
+def test_sends_complete_on_an_extended_cq_one_turn_a_completion(facts: dict[str, Any]) -> None:
+    """``most`` bounds what one poll takes; nothing is lost, doubled or out of order."""
+    fact = facts["extended"]
+    assert not fact["walks"]
+    assert fact["one by one"] == [
+        [[fact["qpn"], wr_id, "SUCCESS", "RDMA_WRITE", None] for wr_id in wr_ids]
+        for wr_ids in ((1, 2, 3, 4), (5, 6), ())
+    ]
+    assert [found[1:4] for found in fact["failed"][0]] == [
+        [12, "REM_ACCESS_ERR", None],
+        [13, "WR_FLUSH_ERR", None],
+    ]
+
+
+def test_an_extended_cq_does_without_timestamps(facts: dict[str, Any]) -> None:
+    told = facts["runs"]["cq-ex"]["outcome"]["notes"]
+    assert told == ["sends completed on an extended CQ, without timestamps"]
+
+
+def test_several_completions_are_walked_through_in_one_turn(facts: dict[str, Any]) -> None:
+    walked, after = facts["extended"]["walked"]
+    assert [found[1:4] for found in walked] == [[wr_id, "SUCCESS", "RDMA_WRITE"] for wr_id in range(7, 12)]
+    assert after == []
+
+
 def test_failures_tells_what_the_device_says_to_each_mistake(facts: dict[str, Any]) -> None:
     told = {row["name"]: row for row in facts["failures"]["outcome"]["provoked"]}
     seen = {name for name, row in told.items() if row["seen_by"]}
     assert seen >= {
         *("SUCCESS", "LOC_QP_OP_ERR", "WR_FLUSH_ERR", "MW_BIND_ERR", "REM_ACCESS_ERR"),
-        *("REM_OP_ERR", "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR"),
+        *("REM_OP_ERR", "REM_INV_REQ_ERR", "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR"),
         *("ADDR_RESOLVED", "ADDR_ERROR", "ROUTE_RESOLVED", "CONNECT_REQUEST", "CONNECT_RESPONSE"),
         *("REJECTED", "ESTABLISHED", "DISCONNECTED", "MULTICAST_JOIN"),
     }
     assert all(row["how"] for name, row in told.items() if name not in seen)
+    # What is an invalid request to others, rxe refuses before it is sent, or cannot carry out.
+    assert told["REM_INV_REQ_ERR"]["how"].startswith("a READ on a QP that was made ready without REMOTE_READ")
+    for said in ("receive of 8; the device says REM_OP_ERR", "no multiple of 8; the device says"):
+        assert said in told["REM_INV_REQ_ERR"]["how"]
 
 
 def test_devices_tells_what_the_lab_has(facts: dict[str, Any]) -> None:

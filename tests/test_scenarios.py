@@ -141,6 +141,13 @@ def test_a_ping_pong_comes_back_whatever_its_way_of_waiting(
     assert outcome.cpu_percent is not None
 
 
+def test_an_extended_cq_does_without_timestamps(tmp_path: Path, ips: tuple[str, str]) -> None:
+    plan, expected = TOLD["cq-ex"]
+    outcome = talk(plan, tmp_path, server_ip=ips[0], client_ip=ips[1], qp=PATIENT, timestamps=False)
+    assert outcome.notes == ("sends completed on an extended CQ, without timestamps",)
+    assert_explained(analyzed(tmp_path), expected)
+
+
 def test_a_lost_packet_of_an_unreliable_write_takes_the_whole_write(
     tmp_path: Path, ips: tuple[str, str]
 ) -> None:

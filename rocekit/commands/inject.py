@@ -83,6 +83,10 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     ("-e --events", {"is_flag": True, "help": "As --cq channel."}),
     (
+        "--timestamps/--no-timestamps",
+        {"default": True, "help": "Of cq-ex: the device's completion timestamps; rxe has none."},
+    ),
+    (
         "--compare",
         {"is_flag": True, "help": "With --both: run all nine of --cm and --cq; round trip and CPU of each."},
     ),
@@ -330,6 +334,7 @@ def _settings(scenario: str, given: dict[str, Any], device: str | None) -> Setti
             ip=given["ip"] if ours else None,
             ways=Ways(given["cm"], given["cq"] or ("channel" if given["events"] else None)),
             tcp=not given["rdma_cm"],
+            timestamps=given["timestamps"],
         ),
         qp=QpOptions(
             inline_size=given["inline_size"],

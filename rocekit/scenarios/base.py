@@ -54,7 +54,7 @@ class Scenario(ABC):
         tcp: whether its peers meet over TCP, whatever the user says; None: as the user says.
         sges: elements in its scatter-gather lists.
         ways: how it waits, where the user does not say.
-        timestamps: whether it needs an extended CQ.
+        extended: whether its sends complete on an extended CQ.
         shares_receives: whether the server's QPs have one receive queue.
     """
 
@@ -67,7 +67,7 @@ class Scenario(ABC):
     tcp: ClassVar[bool | None] = None
     sges: ClassVar[int] = 1
     ways: ClassVar[Ways] = Ways()
-    timestamps: ClassVar[bool] = False
+    extended: ClassVar[bool] = False
     shares_receives: ClassVar[bool] = False
     shared: ClassVar[bool] = False
     """Whether the server's connections share one region."""

@@ -156,6 +156,10 @@ def _impatient(options: QpOptions) -> QpOptions:
     return replace(options, timeout=12, retry_cnt=2)
 
 
+def _for_writes_only(options: QpOptions) -> QpOptions:
+    return replace(options, access=(REMOTE_WRITE,))
+
+
 def _small_packets(options: QpOptions) -> QpOptions:
     return replace(options, path_mtu=256)
 
@@ -192,6 +196,12 @@ CASES: Final = (
             swap_add=1,
         ),
         access=(LOCAL_WRITE, REMOTE_ATOMIC),
+    ),
+    Case(
+        "REM_INV_REQ_ERR",
+        "a READ on a QP that was made ready without REMOTE_READ (qp_access_flags)",
+        lambda side: side.send(1, "RDMA_READ", remote_va=side.peer.addr, rkey=side.peer.rkey),
+        server_options=_for_writes_only,
     ),
     Case("REM_ACCESS_ERR", "a WRITE with a wrong rkey", _write(rkey=0x5A00)),
     Case("REM_ACCESS_ERR", "a WRITE past the end of the peer's memory", _write(beyond=BYTES - SHORT)),

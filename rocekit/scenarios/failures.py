@@ -56,17 +56,18 @@ class Failures(OwnMeeting):
     ) -> Run:
         run = Run(endpoint, plan, [], timeout_s=timeout_s, options=options)
         statuses: dict[str, list[str]] = {}
-        instead: dict[str, str] = {}
+        instead: dict[str, list[str]] = {}
         passing: dict[str, list[str]] = {}
         for index, case in enumerate(CASES):
             if case.windows and not endpoint.has_windows:
-                instead[case.status] = "not provoked: this device has no memory windows"
+                instead[case.status] = ["not provoked: this device has no memory windows"]
                 continue
             seen = self._try(endpoint, host, port, index, case, options, timeout_s)
             if case.status in seen:
                 statuses.setdefault(case.status, []).append(case.how)
             else:
-                instead[case.status] = f"tried {case.how}; the device says {', '.join(seen) or 'nothing'}"
+                told = f"tried {case.how}; the device says {', '.join(seen) or 'nothing'}"
+                instead.setdefault(case.status, []).append(told)
             for status in set(seen) & set(_STATUSES) - {case.status}:
                 passing.setdefault(status, []).append(case.how)
             run.done += 1
@@ -213,7 +214,7 @@ def _names(bits: int, order: tuple[str, ...]) -> set[str]:
 def _tell(
     run: Run,
     statuses: dict[str, list[str]],
-    instead: dict[str, str],
+    instead: dict[str, list[str]],
     passing: dict[str, list[str]],
     why_not: dict[str, str],
     theirs: tuple[set[str], set[str]],
@@ -224,13 +225,13 @@ def _tell(
     for status in _STATUSES:
         by = _seen_by(status in statuses or status in passing, status in theirs[0])
         if status in statuses:
-            how = "; ".join(statuses[status])
+            how = "; ".join(statuses[status] + instead.get(status, []))
         elif status in passing:
-            how = "; ".join(passing[status])
+            how = "; ".join(passing[status] + instead.get(status, []))
         elif by:
             how = "the server's side of another mistake"
         else:
-            how = instead.get(status) or f"not provoked: {STATUS_NOT[status]}"
+            how = "; ".join(instead.get(status, [])) or f"not provoked: {STATUS_NOT[status]}"
         rows.append(("WC", status, by, how, STATUS_WORDS[status]))
     for event in CM_EVENTS:
         by = _seen_by(event in ours, event in theirs[1])

@@ -107,8 +107,9 @@ class SoftEndpoint(Endpoint):
             self.max_reads = self.soft.limits.max_qp_rd_atom
             self.pd = self.soft.alloc_pd()
             self.cq = self.send_cq = self.soft.create_cq(options.completions)
-            if options.timestamps:
-                self.send_cq = self.soft.create_cq(options.completions, clock=self.shell.now)
+            if options.extended:
+                clock = self.shell.now if options.timestamps else None
+                self.send_cq = self.soft.create_cq(options.completions, clock=clock)
             if self.ways.cm == "thread":
                 self._channel = EventThread(self._heard)
                 self.resources.callback(self._channel.stop)

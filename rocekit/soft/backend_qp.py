@@ -10,9 +10,6 @@ from rocekit.connecting import DEFAULT_MTU
 from rocekit.connecting import cm_error as meaning_of
 from rocekit.endpoint import (
     LOCAL_WRITE,
-    REMOTE_ATOMIC,
-    REMOTE_READ,
-    REMOTE_WRITE,
     Connection,
     Deadline,
     QpOptions,
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
 IDLE_S: Final = 0.001
 """How long to wait when there is nothing to do, in seconds."""
 _GOODBYE_S: Final = 3.0
-_REMOTE: Final = (REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC)
 
 
 class SoftShared(SharedReceives):
@@ -83,7 +79,8 @@ class SoftConnection(Connection):
         endpoint.resources.callback(self._close)
         self.usual_mtu = options.path_mtu or min(DEFAULT_MTU, endpoint.active_mtu)
         self.log_created(options)
-        self._modify(state="INIT", **({"qkey": self.qkey} if self.transport == "UD" else {"access": _REMOTE}))
+        mine = {"qkey": self.qkey} if self.transport == "UD" else {"access": options.access}
+        self._modify(state="INIT", **mine)
         self.answer: CmEvent | None = None
 
     def _modify(self, **attributes: Any) -> None:

@@ -54,4 +54,11 @@ def interposer() -> Extension:
     )
 
 
-setup(ext_modules=[*extensions(), interposer()])
+def icrcs() -> Extension:
+    """The loop over packets whose ICRCs are verified."""
+    return Extension(
+        "rocekit._icrcs", ["rocekit/_icrcs.c"], extra_compile_args=["-O2"], libraries=["dl"], optional=True
+    )
+
+
+setup(ext_modules=[*extensions(), icrcs(), interposer()])

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,14 +17,36 @@ from rocekit.wire import BTH
 
 Ints = NDArray[np.int64]
 
+_VARIANTS = tuple(
+    bytes(places)
+    for places in (
+        definition.IPV4_VARIANT,
+        definition.IPV6_VARIANT,
+        definition.UDP_VARIANT,
+        definition.BTH_VARIANT,
+    )
+)
+
+
+def _native() -> Callable[..., None] | None:
+    """The compiled loop over packets, where it was built and ISA-L's CRC is at hand."""
+    path = getattr(sys.modules.get("isal.isal_zlib"), "__file__", None)
+    if path is None or os.environ.get("ROCEKIT_COMPILED") == "0":
+        return None
+    try:
+        compiled = importlib.import_module("rocekit._icrcs")
+    except ImportError:
+        return None
+    return compiled.icrcs if compiled.load(path) else None
+
+
+native: Callable[..., None] | None = _native()
+
 
 def icrc_columns(
     buffer: NDArray[np.uint8], start: Ints, bth: Ints, end: Ints, udp: NDArray[np.bool_]
 ) -> NDArray[np.uint32]:
     """The ICRC that each packet should carry.
-
-    The variant bytes are overwritten with ones in ``buffer`` itself and put back before this returns, so that
-    each packet is one run of bytes and costs one call; a read-only buffer is copied first.
 
     Args:
         buffer: the bytes; packets must not overlap.
@@ -27,6 +54,22 @@ def icrc_columns(
         bth: the first byte of its BTH.
         end: behind its pad bytes; at least a BTH behind ``bth``.
         udp: whether UDP stands before the BTH (RoCE v2).
+    """
+    if native is None:
+        return _in_place(buffer, start, bth, end, udp)
+    crcs = np.empty(len(start), np.uint32)
+    places = (np.ascontiguousarray(places, np.int64) for places in (start, bth, end))
+    native(buffer, *places, np.ascontiguousarray(udp, np.uint8), definition.SEED, _VARIANTS, crcs)
+    return crcs
+
+
+def _in_place(
+    buffer: NDArray[np.uint8], start: Ints, bth: Ints, end: Ints, udp: NDArray[np.bool_]
+) -> NDArray[np.uint32]:
+    """The same without the compiled loop.
+
+    The variant bytes are overwritten with ones in ``buffer`` itself and put back before this returns, so that
+    each packet is one run of bytes and costs one call; a read-only buffer is copied first.
     """
     if not buffer.flags.writeable:
         buffer = buffer.copy()

@@ -7,11 +7,12 @@ import sys
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocekit import build, icrc
+from rocekit import build, icrc, icrc_columns
 
 # A CNP that a ConnectX-4 Lx sent, with ECN set in the IP header; from the Scapy project's tests.
 CONNECTX_CNP = bytes.fromhex(
@@ -165,3 +166,51 @@ def test_the_fast_crc_is_zlibs(data: bytes, seed: int) -> None:
 def test_too_few_bytes_for_a_bth_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 40 bytes"):
         icrc.icrc(bytes(39), 20)
+
+
+# -- many at once
+# ---------------------------------------------------------------------------------------
+
+
+@st.composite
+def packet_drawn(draw: st.DrawFn) -> tuple[bytes, int, bool]:
+    """(what an ICRC covers, bytes before the BTH, whether UDP is among them), under any network header."""
+    version = draw(st.sampled_from([4, 6]))
+    longer = 4 * draw(st.integers(0, 10)) if version == 4 else 8 * draw(st.sampled_from([0, 1, 2, 40]))
+    udp = draw(st.booleans())
+    before = (20 if version == 4 else 40) + longer + (8 if udp else 0)
+    rest = draw(st.binary(min_size=before + 12, max_size=before + 12 + 90))
+    return bytes([version << 4 | rest[0] & 15]) + rest[1:], before, udp
+
+
+@pytest.mark.parametrize("way", ["native", "plain"])
+@given(st.lists(packet_drawn(), min_size=1, max_size=20))
+def test_many_at_once_are_what_each_is_alone(way: str, drawn: list[tuple[bytes, int, bool]]) -> None:
+    if way == "native" and icrc_columns.native is None:
+        pytest.skip("the compiled ICRC loop is not built, or there is no isal")
+    of = icrc_columns.icrc_columns if way == "native" else icrc_columns._in_place
+    lengths = np.array([len(packet) for packet, _, _ in drawn], np.int64)
+    buffer = np.frombuffer(bytearray(b"".join(packet for packet, _, _ in drawn)), np.uint8)
+    before = buffer.copy()
+    end = lengths.cumsum()
+    bth = end - lengths + np.array([before_bth for _, before_bth, _ in drawn])
+    udp = np.array([over_udp for _, _, over_udp in drawn])
+    expected = [icrc.icrc(p, b - (8 if over else 0), udp=over) for p, b, over in drawn]
+    assert of(buffer, end - lengths, bth, end, udp).tolist() == expected
+    assert (buffer == before).all()
+
+
+@pytest.mark.parametrize("wrong", ["start", "bth", "end", "length"])
+def test_a_packet_outside_the_buffer_is_refused(wrong: str) -> None:
+    if icrc_columns.native is None:
+        pytest.skip("the compiled ICRC loop is not built, or there is no isal")
+    places = {"start": 0, "bth": 28, "end": 60}
+    columns = {name: np.array([value], np.int64) for name, value in places.items()}
+    buffer = np.zeros(60, np.uint8)
+    if wrong == "length":
+        columns["end"] = np.array([60, 60], np.int64)
+    else:
+        columns[wrong][0] = {"start": -1, "bth": 19, "end": 61}[wrong]
+    start, bth, end = columns.values()
+    with pytest.raises(ValueError, match="outside the buffer"):
+        icrc_columns.icrc_columns(buffer, start, bth, end, np.array([True]))

@@ -1,7 +1,10 @@
-"""What recording costs: `python benchmarks/record_overhead.py [stub|counted|lab]`.
+"""What recording costs: `python benchmarks/record_overhead.py [stub|share|counted|lab]`.
 
 stub: nanoseconds that a posted work request and its polled completion take more, on a device that does
 nothing (tests/stub), where nothing hides them. Rounds with and without in turn.
+
+share: how much of a processor the recorder's own process takes while a program on that device posts and polls
+so many times a second, by the scheduler's account.
 
 counted: perftest's own latency and message rate, and rdma-core's ping-pong, on rxe in a VM whose clock counts
 instructions (one a nanosecond, whatever else this machine does), with and without `rocekit record` in turn,
@@ -32,6 +35,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 STUB_ROUNDS = 11
+SHARE_RATES = (0, 300, 3000, 30000)
+SHARE_ROUNDS = 7
 ROUNDS = int(os.environ.get("ROUNDS", "8"))
 
 
@@ -52,8 +57,8 @@ SOON = "-F -x 1 -u 18 -s 64"
 """A local ACK timeout of one second: emulation is slow, and a shorter one would ask again."""
 COUNTED = (
     Program(f"ib_send_lat {SOON} -n 3000 -C -e", LATENCY, ("median, cycles", "mean, cycles")),
-    Program(f"ib_write_bw {SOON} -D 1 -f 0 -t 16 -e", r"^ *64 +(\d+) ", ("work requests in a second",)),
     Program("ibv_rc_pingpong -g 1 -n 3000 -s 64 -e", r"= (\S+) usec/iter", ("mean of both ways, µs",)),
+    Program(f"ib_write_bw {SOON} -D 1 -f 0 -t 16 -e", r"^ *64 +(\d+) ", ("work requests in a second",)),
 )
 POLLING = (
     Program(f"ib_send_lat {SOON} -n 3000 -C", LATENCY, ("median, cycles", "mean, cycles")),
@@ -103,6 +108,20 @@ def _pairs(program: Path, variables: dict[str, str]) -> float:
         [str(program), "pairs", "300"], env=os.environ | variables, capture_output=True, text=True, check=True
     ).stdout
     return float(said.split()[1])
+
+
+def share() -> None:
+    from recorded import build_stub, record
+
+    with tempfile.TemporaryDirectory() as folder:
+        program = build_stub(Path(folder))
+        for rate in SHARE_RATES:
+            taken = [
+                float(record(Path(folder, "x.jsonl"), [str(program), "paced", str(rate)]).stdout)
+                for _ in range(SHARE_ROUNDS)
+            ]
+            middle = statistics.median(taken)
+            print(f"{rate:6} pairs a second: {middle:.2f} % ({min(taken):.2f} to {max(taken):.2f})")
 
 
 def inside(programs: tuple[Program, ...]) -> None:
@@ -216,6 +235,7 @@ if __name__ == "__main__":
     what = sys.argv[1] if len(sys.argv) > 1 else "stub"
     {
         "stub": stub,
+        "share": share,
         "lab": lambda: lab("lab"),
         "counted": lambda: lab("counted"),
         "inside-lab": lambda: inside(POLLING),

@@ -7,6 +7,7 @@ lines (``record_events``), and its end is told as it was.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -240,6 +241,8 @@ class Recorder:
 
     def _give_way(self) -> None:
         """Let the program go first where processors are few; SCHED_BATCH interrupts nobody as it wakes up."""
+        # What is loaded by now stays; whoever looks for garbage later need not go through it.
+        gc.freeze()
         if self._nicer:
             os.nice(self._nicer)
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -34,7 +34,9 @@ MOST_BACKLOG: Final = 128 << 20
 _HURRY: Final = 64 << 20
 """Above this the backlog is worked on without regard to what it takes from the program."""
 _SHARE_S: Final = 0.002
-"""Time for making lines: once in TAKE_NS while the program writes, in each tick while it is quiet."""
+"""Time for making lines in one tick."""
+_ONE_IN: Final = 100
+"""The share of all time that making lines has while the program goes on writing."""
 
 
 _ALL: Final = 1 << 63
@@ -98,6 +100,7 @@ class Rings:
         self._taken_ns = self._wrote_ns = time.monotonic_ns()
         self._complete_ns = 0
         self._fullest = 0.0
+        self._write_next_ns = self._taken_ns + TAKE_NS
         self.pause_s = LEAST_PAUSE_S
         self._processes: dict[int, Process] = {}
         self._expected: dict[int, Process] = {}
@@ -280,12 +283,19 @@ class Rings:
         grown, self._fullest = fullest - self._fullest, fullest
         # In time for a ring that goes on filling up as fast not to be half full.
         self.pause_s = min(max(self.pause_s * 0.25 / max(grown, 0.01), LEAST_PAUSE_S), MOST_PAUSE_S)
-        if fullest > 0.25 or now - self._taken_ns >= TAKE_NS:
+        taking = fullest > 0.25 or now - self._taken_ns >= TAKE_NS
+        if taking:
             self.collect()
             self._fullest = 0.0
-        elif fullest or not self._backlog or now - self._wrote_ns < QUIET_NS:
+        quiet = not fullest and now - self._wrote_ns >= QUIET_NS
+        if self._backlog > _HURRY:
+            self.write()
+        elif self._backlog and (quiet or now >= self._write_next_ns):
+            began = time.monotonic_ns()
+            self.write(for_s=_SHARE_S)
+            self._write_next_ns = began + _ONE_IN * (time.monotonic_ns() - began)
+        elif not taking:
             return False
-        self.write(for_s=None if self._backlog > _HURRY else _SHARE_S)
         return True
 
     def finish(self) -> None:

@@ -328,7 +328,7 @@ def test_psns_are_told_on_both_sides_of_a_gap(program: Path, tmp_path: Path) -> 
 
 
 def test_the_recorder_leaves_the_processors_to_the_program(program: Path, tmp_path: Path) -> None:
-    ran = run(program, tmp_path, "paced")
+    ran = run(program, tmp_path, "paced", "3000")
     assert ran.returncode == 0
     assert not ran.of("records_lost")
     assert len(ran.of("wr_posted")) == len(ran.of("wc_polled")) > 4000

@@ -59,6 +59,8 @@ class Comparison:
     aim: float
 
 
+#: What a user's shell has: PYTHONDONTWRITEBYTECODE, say, would have every start compile every module.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 PIPE = "tcpdump -r {} -w - 2> /dev/null"
 SMALL, FULL = "snaplen-128", "full"
 
@@ -100,7 +102,9 @@ def run(command: Sequence[str]) -> Run:
     """
     began = time.perf_counter()
     with Path(os.devnull).open("wb") as nowhere:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=nowhere, stderr=nowhere)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=nowhere, stderr=nowhere, env=ENVIRONMENT
+        )
         _, status, used = os.wait4(process.pid, 0)
     wall_s = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)

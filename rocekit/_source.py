@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import numpy as np
 
+from rocekit._ahead import HEADROOM, ReadAhead
 from rocekit.errors import CaptureError
 
 if TYPE_CHECKING:
     from rocekit._drain import Drain
 
 CHUNK = 8 << 20  # bytes asked for at once: some ten thousand frames, and small enough for a large cache
+AHEAD_FROM = 32 << 20  # bytes of a file that is worth a thread of its own
 _POLL_S = 0.05  # how often a file that has not ended is looked at again
 _TICK_MS = 100  # a pipe that is silent so long is said to be
 _PIPE_BYTES = (16 << 20, 1 << 20)  # what to have a pipe hold: root may have more than others
@@ -313,6 +315,16 @@ class Window:
         """Where ``array[0]`` stands in the stream."""
         self.ended = False
         self.waiting = False
+        self._chunk = chunk
+        self._ahead: ReadAhead | None = None
+
+    def read_ahead(self) -> None:
+        """Have a thread read on from now on."""
+        self._ahead = ReadAhead(self._source, self._chunk)
+
+    def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
 
     def _allocate(self, size: int) -> None:
         self.array = np.empty(size, np.uint8)
@@ -328,6 +340,8 @@ class Window:
         Then ``ended`` tells whether the stream has ended or (``waiting``) only nothing has come yet.
         What stands before ``start`` is overwritten.
         """
+        if self._ahead is not None and not self.ended:
+            return self._next_chunk(self._ahead)
         held = self.end - self.start
         if max(need, held + 1) > len(self.array):
             old = self.array[self.start : self.end]
@@ -345,6 +359,24 @@ class Window:
         self.end += got
         return True
 
+    def _next_chunk(self, ahead: ReadAhead) -> bool:
+        """Goes on in the buffer that was read ahead; what is held is put in front of it."""
+        left = self.array[self.start : self.end].copy()  # its buffer is about to be used again
+        array, got = ahead.take()
+        place = self.base + self.start
+        if not got:
+            self.ended = True
+            return False
+        if len(left) > HEADROOM:
+            array = np.concatenate([left, array[HEADROOM : HEADROOM + got]])
+            self.start, self.end = 0, len(array)
+        else:
+            self.start, self.end = HEADROOM - len(left), HEADROOM + got
+            array[self.start : HEADROOM] = left
+        self.array, self.view = array, array.data
+        self.base = place - self.start
+        return True
+
 
 def open_source(
     source: str | Path | BinaryIO, *, follow: bool, chunk: int = CHUNK
@@ -357,7 +389,10 @@ def open_source(
         unpack, head = GzipSource(raw, head), b""
     elif head[:4] == _ZSTD or int.from_bytes(head[:4], "little") in _ZSTD_SKIPPABLE:
         unpack, head = ZstdSource(raw, head), b""
-    return raw, Window(unpack, head, chunk)
+    window = Window(unpack, head, chunk)
+    if raw.size is not None and raw.size >= AHEAD_FROM:
+        window.read_ahead()
+    return raw, window
 
 
 def _fill(some: Callable[[memoryview], int | None], target: memoryview) -> int | None:

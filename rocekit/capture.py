@@ -74,9 +74,10 @@ class CaptureReader:
         self.file = file
         self.damage = DamageLog()
         self._raw = raw
-        while window.end < 12 and (window.more() or not window.ended):
+        self._window = window
+        while window.end - window.start < 12 and (window.more() or not window.ended):
             pass
-        head = bytes(window.view[: min(window.end, 16)])
+        head = bytes(window.view[window.start : min(window.end, window.start + 16)])
         arguments = (window, self.name, file, self.damage, batch_frames, follow)
         self._frames: PcapFrames | PcapngFrames
         if head[:4] in MAGICS:
@@ -123,6 +124,7 @@ class CaptureReader:
         self._raw.stop()
 
     def close(self) -> None:
+        self._window.close()
         self._raw.close()
 
     def __enter__(self) -> CaptureReader:
@@ -165,6 +167,8 @@ def open_capture(
         raw, window = open_source(source, follow=follow, chunk=chunk_bytes)
         return CaptureReader(raw, window, file=file, follow=follow, batch_frames=batch_frames)
     except BaseException:
+        if window is not None:
+            window.close()
         if raw is not None:
             raw.close()
         raise

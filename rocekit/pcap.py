@@ -71,7 +71,9 @@ class PcapFrames:
         self.dropped: int | None = None
         while window.end - window.start < FILE_HEADER:
             if not window.more() and window.ended:
-                raise CaptureError("the file ends inside the pcap file header", file=name, offset=window.end)
+                raise CaptureError(
+                    "the file ends inside the pcap file header", file=name, offset=window.base + window.end
+                )
         head = bytes(window.view[window.start : window.start + FILE_HEADER])
         self._big, self._fraction_ns = MAGICS[head[:4]]
         _, self.snaplen, network = Struct(">IIIIII" if self._big else "<IIIIII").unpack(head)[3:]

@@ -59,11 +59,12 @@ def test_without_rdma_cores_headers_the_interposer_is_left_out(tmp_path: Path) -
     assert build(tmp_path, str(fake)) == []
 
 
-def test_with_both_the_interposer_is_in_the_package(tmp_path: Path) -> None:
+def test_with_both_the_libraries_are_in_the_package(tmp_path: Path) -> None:
     found = look()
     if found.path is None and not found.can_build:
         pytest.skip(f"{found.obstacle} (apt-get install {' '.join(found.packages)})")
-    (library,) = build(tmp_path, compiler() or "cc")
+    loop, library = sorted(build(tmp_path, compiler() or "cc"))
+    assert loop.startswith("_icrcs")
     assert library.startswith("_interposer")
     names = subprocess.run(
         ["nm", "-D", "--defined-only", str(tmp_path / "built/rocekit" / library)],
@@ -78,7 +79,7 @@ def test_an_installed_library_is_found_whatever_its_files_times_are(tmp_path: Pa
     found = look()
     if found.path is None and not found.can_build:
         pytest.skip(f"{found.obstacle} (apt-get install {' '.join(found.packages)})")
-    (library,) = build(tmp_path, compiler() or "cc")
+    library = next(name for name in build(tmp_path, compiler() or "cc") if name.startswith("_interposer"))
     for source in (tmp_path / "built/rocekit/interposer").iterdir():
         os.utime(source, (4e9, 4e9))
 

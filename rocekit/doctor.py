@@ -112,11 +112,10 @@ def _first_line(program: str, option: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """What the lab says of itself."""
+    """What the lab says of itself: the pieces of either way to it."""
 
-    pieces: Callable[[], Sequence[checks.Check]] = checks.check
-    native_obstacle: Callable[[], str | None] = checks.native_obstacle
-    vm_obstacle: Callable[[], str | None] = checks.vm_obstacle
+    native: Callable[[], Sequence[checks.Check]] = checks.native
+    vm: Callable[[], Sequence[checks.Check]] = checks.vm
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,13 +285,13 @@ def _python_package(machine: Machine, name: str, package: str, extra: str) -> Ch
     return Check(name, package, True, version)
 
 
-def _lab(machine: Machine, name: str, title: str, obstacle: str | None) -> Check:
+def _lab(name: str, title: str, pieces: Sequence[checks.Check]) -> Check:
     """A way to the lab. What stands in it is the lab's own finding, so that the two never disagree."""
-    if obstacle is None:
+    lacking = [piece for piece in pieces if not piece.ok]
+    if not lacking:
         return Check(name, title, True, "nothing is missing")
-    pieces = [piece for piece in machine.lab.pieces() if not piece.ok and piece.name in obstacle]
-    fixes = "; ".join(dict.fromkeys(piece.fix for piece in pieces if piece.fix))
-    return Check(name, title, False, f"needs {', '.join(piece.name for piece in pieces)}", fixes or None)
+    fixes = "; ".join(dict.fromkeys(piece.fix for piece in lacking if piece.fix))
+    return Check(name, title, False, f"needs {', '.join(piece.name for piece in lacking)}", fixes or None)
 
 
 def _kvm(machine: Machine) -> Check:
@@ -375,8 +374,8 @@ CHECKS: tuple[Callable[[Machine], Check], ...] = (
     _rxe,
     _devices,
     _pyverbs,
-    lambda m: _lab(m, "lab_in_place", "lab in place", m.lab.native_obstacle()),
-    lambda m: _lab(m, "lab_vm", "lab in a VM", m.lab.vm_obstacle()),
+    lambda m: _lab("lab_in_place", "lab in place", m.lab.native()),
+    lambda m: _lab("lab_vm", "lab in a VM", m.lab.vm()),
     _kvm,
     lambda m: _program(m, "tcpdump", "tcpdump", "tcpdump", "tcpdump"),
     lambda m: _program(m, "tshark", "tshark", "tshark", "tshark"),

@@ -34,9 +34,8 @@ def bare(tmp_path: Path) -> Machine:
         compiled=lambda: "missing",
         interposer=lambda: Found(None, "no C compiler", ("gcc", "libc6-dev")),
         lab=Lab(
-            pieces=lambda: [Piece("root", False, "sudo -s"), Piece("qemu", False, "apt-get install qemu")],
-            native_obstacle=lambda: "missing: root (sudo -s)",
-            vm_obstacle=lambda: "missing: qemu (apt-get install qemu)",
+            native=lambda: [Piece("root", False, "sudo -s"), Piece("ip", True, "")],
+            vm=lambda: [Piece("qemu", False, "apt-get install qemu"), Piece("ip", True, "")],
         ),
     )
 
@@ -110,8 +109,8 @@ def test_a_module_counts_in_the_running_kernel_only(
 
 def test_the_lab_works_where_either_way_to_it_does(bare: Machine) -> None:
     assert "lab" not in able(examine(bare))
-    in_place = replace(bare, lab=replace(bare.lab, native_obstacle=lambda: None))
-    in_a_vm = replace(bare, lab=replace(bare.lab, vm_obstacle=lambda: None))
+    in_place = replace(bare, lab=replace(bare.lab, native=list))
+    in_a_vm = replace(bare, lab=replace(bare.lab, vm=list))
     assert "lab" in able(examine(in_place))
     assert "lab" in able(examine(in_a_vm))
 

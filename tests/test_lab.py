@@ -74,6 +74,18 @@ def test_the_module_index_is_believed_where_there_is_one(tmp_path: Path) -> None
     assert not vm.has_module(tmp_path, "udp_tunnel")
 
 
+def test_a_module_that_is_built_into_the_kernel_is_there(tmp_path: Path) -> None:
+    (tmp_path / "modules.dep").write_text("kernel/net/udp_tunnel.ko:\n")
+    (tmp_path / "modules.builtin").write_text("kernel/drivers/rxe/rdma_rxe.ko\n")
+    assert vm.has_module(tmp_path, "rdma_rxe")
+    assert not vm.has_module(tmp_path, "ib_core")
+
+
+def test_the_pieces_of_the_lab_are_those_of_its_two_ways_each_once() -> None:
+    assert set(checks.check()) == {*checks.native(), *checks.vm()}
+    assert len(checks.check()) == len(set(checks.check()))
+
+
 @pytest.fixture
 def bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which nothing of the lab is installed."""

@@ -29,7 +29,8 @@ def _which(program: str) -> str | None:
     return shutil.which(program, path=path)
 
 
-def _native() -> list[Check]:
+def native() -> list[Check]:
+    """Every piece of a lab in place."""
     modules = Path("/lib/modules", os.uname().release)
     has_rxe = Path("/sys/module/rdma_rxe").exists() or has_module(modules, "rdma_rxe")
     return [
@@ -38,6 +39,7 @@ def _native() -> list[Check]:
             "rxe in the running kernel", has_rxe, "boot a kernel that has rdma_rxe, or let the lab use its VM"
         ),
         Check("first network namespace", _first_namespace(), "run it outside of the container"),
+        *_both(),
     ]
 
 
@@ -49,21 +51,22 @@ def _first_namespace() -> bool:
         return False
 
 
-def _tools() -> list[Check]:
-    return [
-        Check(name, _which(name) is not None, f"apt-get install {PACKAGE_OF[name]}") for name in SET_UP_TOOLS
-    ]
-
-
-def _verbs() -> list[Check]:
-    """What every verbs program needs to find a device; the same files serve the VM."""
+def _both() -> list[Check]:
+    """What sets devices up, and what every verbs program needs to find one; the same files serve the VM."""
     providers = any(
         Path(base).exists() for base in ("/etc/libibverbs.d/rxe.driver", "/usr/share/libibverbs.d/rxe.driver")
     )
-    return [Check("rxe's verbs provider", providers, "apt-get install ibverbs-providers")]
+    return [
+        *(
+            Check(name, _which(name) is not None, f"apt-get install {PACKAGE_OF[name]}")
+            for name in SET_UP_TOOLS
+        ),
+        Check("rxe's verbs provider", providers, "apt-get install ibverbs-providers"),
+    ]
 
 
-def _vm() -> list[Check]:
+def vm() -> list[Check]:
+    """Every piece of a lab in a VM."""
     machine = platform.machine()
     package = QEMU_PACKAGE.get(machine, "qemu-system")
     image = KERNEL_PACKAGE.get(machine, "linux-image-generic")
@@ -76,29 +79,30 @@ def _vm() -> list[Check]:
             "pip install virtme-ng",
         ),
         Check("static busybox", _which("busybox") is not None, "apt-get install busybox-static"),
+        *_both(),
     ]
 
 
 def check() -> list[Check]:
-    """Every piece of both ways to a lab, for ``rocekit doctor``; nothing is changed or loaded."""
-    return [*_native(), *_vm(), *_tools(), *_verbs()]
+    """Every piece of both ways to a lab, each once; nothing is changed or loaded."""
+    return list(dict.fromkeys([*native(), *vm()]))
 
 
 def missing() -> list[str]:
     """What keeps the lab from running a line a piece with the command that adds it; [] where it runs."""
     if native_obstacle() is None or vm_obstacle() is None:
         return []
-    return [_line(piece) for piece in (*_vm(), *_tools(), *_verbs()) if not piece.ok]
+    return [_line(piece) for piece in vm() if not piece.ok]
 
 
 def native_obstacle() -> str | None:
     """Why the lab cannot be set up in place, in one line; None where it can."""
-    return _obstacle("two rxe devices cannot be set up in place", [*_native(), *_tools(), *_verbs()])
+    return _obstacle("two rxe devices cannot be set up in place", native())
 
 
 def vm_obstacle() -> str | None:
     """Why the lab's VM cannot be started, in one line; None where it can."""
-    return _obstacle("the lab's VM cannot be started", [*_vm(), *_tools(), *_verbs()])
+    return _obstacle("the lab's VM cannot be started", vm())
 
 
 def _obstacle(what: str, pieces: list[Check]) -> str | None:

@@ -7,6 +7,7 @@ of the command are virtio-serial ports of our own, so that nothing of the boot g
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -93,13 +94,14 @@ def version_key(version: str) -> list[tuple[int, int, str]]:
 
 
 def has_module(folder: Path, name: str) -> bool:
-    """Whether a kernel's module folder has a module, compressed or not."""
-    index = folder / "modules.dep"
-    try:
-        text = index.read_text()
-    except OSError:
+    """Whether a kernel's module folder has a module, compressed or not, or its image has it built in."""
+    texts = []
+    for index in ("modules.dep", "modules.builtin"):
+        with contextlib.suppress(OSError):
+            texts.append((folder / index).read_text())
+    if not texts:
         return any(folder.rglob(f"{name}.ko*")) if folder.is_dir() else False
-    return re.search(rf"^\S*/{name}\.ko", text, re.MULTILINE) is not None
+    return any(re.search(rf"^\S*/{name}\.ko", text, re.MULTILINE) for text in texts)
 
 
 def virtme_run() -> str | None:

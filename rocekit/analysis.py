@@ -272,7 +272,10 @@ def find_journals(capture: str | Path) -> list[Path]:
     if str(capture) == "-" or not path.parent.is_dir() or not name:
         return []
     own = path.parent / f"{name}{JOURNAL_SUFFIX}"
-    beside = sorted(path.parent.iterdir())
+    try:
+        beside = sorted(path.parent.iterdir())
+    except OSError:  # a folder that may be passed through but not listed
+        beside = []
     others = [p for p in beside if p.name.startswith(f"{name}.") and p.name.endswith(JOURNAL_SUFFIX)]
     return [p for p in dict.fromkeys([own, *others]) if p.is_file()]
 

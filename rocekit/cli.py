@@ -7,11 +7,15 @@ Exit status: 0 done; 1 an error, said in one line on standard error; 2 a wrong c
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import importlib
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -41,6 +45,9 @@ COMMANDS: dict[str, str] = {
     "verify": "rocekit.commands.verify",
 }
 """A command's name and the module whose ``command`` it is; a new command is a row."""
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Without a file's name they are of standard output: whoever writes a file names it."""
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -72,31 +79,48 @@ class Commands(click.Group):
                 raise
             raise click.UsageError(f"{error.message} Did you mean {near!r}?", ctx) from None
 
-    def invoke(self, ctx: click.Context) -> object:
-        from rocekit.errors import RocekitError
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        # --help and --version write before anything is invoked.
+        with _ending():
+            return super().make_context(info_name, args, parent, **extra)
 
-        try:
+    def invoke(self, ctx: click.Context) -> object:
+        with _ending():
             result = super().invoke(ctx)
             # Written now, a reader that has gone shows here and not at the interpreter's end.
             sys.stdout.flush()
             return result
-        except RocekitError as error:
-            _say(str(error))
-            ctx.exit(EXIT_ERROR)
-        except BrokenPipeError:
-            _drop_output()
-            ctx.exit(EXIT_BROKEN_PIPE)
-        except OSError as error:
-            # A full disk, a folder that cannot be written: the system's own words, and which file.
-            reason = error.strerror or str(error)
-            _say(reason if error.filename is None else f"{os.fsdecode(error.filename)}: {reason}")
-            _drop_output()
-            ctx.exit(EXIT_ERROR)
-        except MemoryError:
-            _say("out of memory")
-            ctx.exit(EXIT_ERROR)
-        except KeyboardInterrupt:
-            ctx.exit(EXIT_INTERRUPTED)
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """Turn every error that is not click's own into one line and an exit status."""
+    from rocekit.errors import RocekitError
+
+    try:
+        yield
+        return
+    except RocekitError as error:
+        _say(str(error))
+        status = EXIT_ERROR
+    except BrokenPipeError:
+        _drop_output()
+        status = EXIT_BROKEN_PIPE
+    except OSError as error:
+        # A full disk, a folder that cannot be written: the system's own words, and which file.
+        where = "standard output" if error.filename is None else os.fsdecode(error.filename)
+        named = error.filename is not None or error.errno in _NO_ROOM
+        _say(f"{where}: {error.strerror}" if named else error.strerror or str(error))
+        _drop_output()
+        status = EXIT_ERROR
+    except MemoryError:
+        _say("out of memory")
+        status = EXIT_ERROR
+    except KeyboardInterrupt:
+        status = EXIT_INTERRUPTED
+    raise click.exceptions.Exit(status)
 
 
 def _say(message: str) -> None:

@@ -13,6 +13,17 @@ class RocekitError(Exception):
     """What went wrong and what to do about it, in one line."""
 
 
+def check_number(number: int, count: int, what: str) -> None:
+    """See that a connection or transfer which somebody named by its number is there.
+
+    Raises:
+        RocekitError: it is not; which there are.
+    """
+    if not 0 <= number < count:
+        have = f"there are {count}, counted from 0" if count else "there is none"
+        raise RocekitError(f"no {what} {number}: {have}; `rocekit analyze --all` lists them")
+
+
 class CaptureError(RocekitError):
     """A file or interface that cannot be read as a capture.
 

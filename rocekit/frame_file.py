@@ -8,7 +8,7 @@ from struct import Struct
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from rocekit.errors import CaptureError
+from rocekit.outputs import not_written
 from rocekit.pcapng_write import PcapngWriter
 
 _NANOSECONDS_MAGIC: Final = 0xA1B2_3C4D
@@ -45,7 +45,7 @@ class PcapWriter:
             self._own = str(path) != "-"
             self._file: Any = Path(path).open("wb") if self._own else sys.stdout.buffer  # noqa: SIM115
         except OSError as error:
-            raise self._cannot(error) from None
+            raise not_written(error, self._name) from None
         self._put(Struct("<IHHiIII").pack(_NANOSECONDS_MAGIC, 2, 4, 0, 0, _SNAPLEN, _ETHERNET))
 
     def write(self, frame: bytes, time_ns: int) -> None:
@@ -59,16 +59,13 @@ class PcapWriter:
             if self._own:
                 self._file.close()
         except OSError as error:
-            raise self._cannot(error) from None
+            raise not_written(error, self._name) from None
 
     def _put(self, data: bytes) -> None:
         try:
             self._file.write(data)
         except OSError as error:
-            raise self._cannot(error) from None
-
-    def _cannot(self, error: OSError) -> CaptureError:
-        return CaptureError(f"cannot be written: {error.strerror or error}", file=self._name)
+            raise not_written(error, self._name) from None
 
     def __enter__(self) -> PcapWriter:
         return self

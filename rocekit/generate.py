@@ -112,8 +112,10 @@ class Traffic:
             raise ValueError("a VLAN ID is 0 to 4095")
         if not 0 <= self.loss < 1 or not 0 <= self.ecn <= 1:
             raise ValueError("loss and ecn are shares, from 0 to 1")
-        if self.gbps <= 0:
+        if not 0 < self.gbps < float("inf"):
             raise ValueError("gbps must be above 0")
+        if self.seed < 0:
+            raise ValueError("a seed is 0 or more")
 
     @property
     def streams(self) -> int:

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.build import build_frame
-from rocekit.errors import CaptureError
 from rocekit.generate import qpn
 from rocekit.link import UDP_BYTES, scatter
+from rocekit.outputs import not_written
 from rocekit.wire import BTH, ICRC_BYTES
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class FrameWriter:
             try:
                 self._file = Path(target).open("wb", buffering=0)  # noqa: SIM115
             except OSError as error:
-                raise self._cannot(error) from None
+                raise not_written(error, self._name) from None
         self._pcapng = self._name.endswith(".pcapng")
         if self._pcapng:
             from rocekit.pcapng_write import PcapngWriter
@@ -131,10 +131,7 @@ class FrameWriter:
             while len(view):
                 view = view[self._file.write(view) :]
         except OSError as error:
-            raise self._cannot(error) from None
-
-    def _cannot(self, error: OSError) -> CaptureError:
-        return CaptureError(f"cannot be written: {error.strerror or error}", file=self._name)
+            raise not_written(error, self._name) from None
 
     def close(self) -> None:
         if self._own:

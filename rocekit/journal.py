@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -206,10 +207,25 @@ class JournalWriter:
                 gz = str(file).endswith(".gz")
                 opened = gzip.open(file, "wt") if gz else Path(file).open("w", encoding="utf-8")  # noqa: SIM115
             except OSError as error:
-                raise JournalError(f"cannot be written: {error.strerror or error}", file=file) from None
+                raise self._failed(error, file) from None
+            self._name: str | Path = file
             self._file = cast(IO[str], opened)
         else:
+            self._name = str(getattr(file, "name", "journal"))
             self._file = file
+
+    @staticmethod
+    def _failed(error: OSError, name: str | Path) -> JournalError:
+        return JournalError(f"cannot be written: {error.strerror or error}", file=name)
+
+    @contextmanager
+    def _writing(self) -> Iterator[IO[str]]:
+        """The file, for one thread at a time, and what goes wrong with it by its name."""
+        with self._lock:
+            try:
+                yield self._file
+            except OSError as error:
+                raise self._failed(error, self._name) from None
 
     def write(
         self,
@@ -254,8 +270,8 @@ class JournalWriter:
     def write_lines(self, lines: Iterable[str]) -> None:
         """Write lines that are events already, without their line ends."""
         text = "".join(f"{line}\n" for line in lines)
-        with self._lock:
-            self._file.write(text)
+        with self._writing() as file:
+            file.write(text)
 
     def write_event(self, event: Event) -> None:
         """Write an event as it stands, with the host and process that it has."""
@@ -263,20 +279,20 @@ class JournalWriter:
 
     def _put(self, line: dict[str, Any]) -> None:
         text = json.dumps(line, separators=(",", ":"))
-        with self._lock:
-            self._file.write(text + "\n")
+        with self._writing() as file:
+            file.write(text + "\n")
 
     def flush(self) -> None:
-        with self._lock:
-            self._file.flush()
+        with self._writing() as file:
+            file.flush()
 
     def close(self) -> None:
         """Write out what is buffered; a file that was given stays open."""
-        with self._lock:
+        with self._writing() as file:
             if self._owned:
-                self._file.close()
+                file.close()
             else:
-                self._file.flush()
+                file.flush()
 
     def __enter__(self) -> JournalWriter:
         return self

@@ -1,4 +1,4 @@
-"""What can be said of an output file before hours are spent on what goes into it."""
+"""What can be said of an output file: before hours are spent on what goes into it, and when it fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from rocekit.errors import RocekitError
+from rocekit.errors import CaptureError, RocekitError
+
+
+def not_written(error: OSError, name: str | Path) -> OSError | CaptureError:
+    """What to raise when writing ``name`` failed: an error that names it, or that its reader went away."""
+    if isinstance(error, BrokenPipeError):
+        return error
+    return CaptureError(f"cannot be written: {error.strerror or error}", file=name)
+
+
+def check_apart(packets: str | Path | None, journal: str | Path | None) -> None:
+    """See that a capture and a journal do not go to the same file.
+
+    Raises:
+        RocekitError: they do.
+    """
+    if packets is None or journal is None or Path(packets).resolve() != Path(journal).resolve():
+        return
+    if not Path(packets).exists() or Path(packets).is_file():  # /dev/null takes both
+        raise RocekitError(f"{packets}: packets and journal cannot go to one file; name two")
+
 
 #: Suffixes of captures, which a name loses one after the other.
 CAPTURE_SUFFIXES: Final = (".gz", ".zst", ".pcapng", ".pcap", ".cap")
@@ -49,11 +69,8 @@ def writing(out: str | Path) -> Iterator[None]:
     """
     try:
         yield
-    except BrokenPipeError:
-        raise
     except OSError as error:
-        name = "standard output" if is_stdout(out) else out
-        raise RocekitError(f"{name}: cannot be written: {error.strerror or error}") from None
+        raise not_written(error, "standard output" if is_stdout(out) else out) from None
 
 
 def stem(capture: str | Path) -> str:

@@ -13,9 +13,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rocekit._walk import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, copy_frames
-from rocekit.errors import CaptureError
 from rocekit.frames import SECTION_HEADER, FrameBatch
-from rocekit.outputs import is_stdout
+from rocekit.outputs import is_stdout, not_written
 from rocekit.pcapng import INTERFACE, INTERFACE_STATISTICS, OPT_COMMENT
 
 _NANOSECONDS = 9  # if_tsresol: 10^-9 s
@@ -61,7 +60,7 @@ class PcapngWriter:
             try:
                 self._file = Path(path_or_file).open("wb", buffering=_BUFFER)  # noqa: SIM115
             except OSError as error:
-                raise self._cannot(error) from None
+                raise not_written(error, self.name) from None
         self._interfaces: dict[int, int] = {}
         self._linktype = linktype
         self.frames = 0
@@ -169,7 +168,7 @@ class PcapngWriter:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise self._cannot(error) from None
+            raise not_written(error, self.name) from None
 
     def close(self) -> None:
         """Flushes, and closes the file when it was opened here."""
@@ -180,7 +179,7 @@ class PcapngWriter:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise self._cannot(error) from None
+            raise not_written(error, self.name) from None
         finally:
             if self._own:
                 try:
@@ -209,10 +208,7 @@ class PcapngWriter:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise self._cannot(error) from None
-
-    def _cannot(self, error: OSError) -> CaptureError:
-        return CaptureError(f"cannot be written: {error.strerror or error}", file=self.name)
+            raise not_written(error, self.name) from None
 
     def __enter__(self) -> PcapngWriter:
         return self

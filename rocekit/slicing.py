@@ -18,7 +18,7 @@ from rocekit import link, wire
 from rocekit.analysis import JOURNAL_SUFFIX
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder, Packets
-from rocekit.errors import CaptureError, RocekitError
+from rocekit.errors import CaptureError, RocekitError, check_number
 from rocekit.handshake import LONGEST_OFFER, parse_offer
 from rocekit.journal import JournalWriter
 from rocekit.network import find_roce, network_layer
@@ -175,10 +175,10 @@ def _select(stories: PacketStories, choice: Choice) -> Bools:
     p = stories.packets
     selected = np.full(len(p), not (choice.connections or choice.transfers or choice.findings))
     for number in choice.connections:
-        _known(number, len(stories.analysis.connections), "connection")
+        check_number(number, len(stories.analysis.connections), "connection")
         selected |= stories.connection == number
     for number in choice.transfers:
-        _known(number, len(stories.analysis.transfers), "transfer")
+        check_number(number, len(stories.analysis.transfers), "transfer")
         selected |= _of_transfer(stories, number)
     for rule in choice.findings:
         selected |= _of_finding(stories, rule)
@@ -192,12 +192,6 @@ def _select(stories: PacketStories, choice: Choice) -> Bools:
         used[-1] = False
         selected |= (stories.role == CM) & used[stories.connection]
     return selected
-
-
-def _known(number: int, count: int, what: str) -> None:
-    if not 0 <= number < count:
-        have = f"there are {count}, counted from 0" if count else "there is none"
-        raise RocekitError(f"no {what} {number}: {have}; `rocekit analyze --all` lists them")
 
 
 def _of_transfer(stories: PacketStories, number: int) -> Bools:

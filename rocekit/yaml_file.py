@@ -68,8 +68,10 @@ def read_yaml(path: str | Path) -> Value | None:
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: this is no text, so no YAML: byte {error.start} is not UTF-8") from None
     return parse_yaml(text, str(path))
 
 

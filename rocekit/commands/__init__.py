@@ -17,7 +17,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FILE = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, readable=False)
 """A file the command opens itself, so that what is wrong with it is said by the one who reads it."""
 
 

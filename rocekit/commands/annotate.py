@@ -40,10 +40,12 @@ def command(files: tuple[Path, ...], out: Path, journal: tuple[Path, ...]) -> No
             "annotate reads its capture twice, which standard input cannot be: save it to a file"
         )
     if len(files) == 1:
-        check_output(out, files)
+        check_output(out, [*files, *journal])
     else:
         one_for_each(out, files, make=False)
     analysis = load(files, journal)
+    if analysis.capture.interrupted:
+        raise KeyboardInterrupt  # half of a story, with the whole of the frames, is of no use
     left_out = 0
     for done in annotate(analysis, *(one_for_each(out, files) if len(files) > 1 else [out])):
         left_out += done.left_out

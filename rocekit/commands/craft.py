@@ -103,11 +103,14 @@ def command(
     from rocekit.craft import Wrong, craft, destinations, how_many
     from rocekit.craft_file import read_packets
     from rocekit.errors import ScenarioError
+    from rocekit.outputs import check_output
 
     if (file is None) == (op is None):
         raise click.UsageError("give a FILE of packets, or --op for one; --list names the opcodes")
     if out is not None and interface is not None:
         raise click.UsageError("either -w or --send")
+    if out is not None:
+        check_output(out, [] if file is None else [file])
     own: dict[str, Any] = {_NAMES.get(key, key): value for key, value in given.items() if value is not None}
     own |= fields
     if steps:

@@ -49,19 +49,13 @@ def command(
       rocekit explain x.pcapng
     """
     from rocekit.commands.shared import coloured, emit, fail_on_damage, load
-    from rocekit.errors import RocekitError
+    from rocekit.errors import RocekitError, check_number
     from rocekit.report.text import story
 
     analysis = load(files, journal)
     chosen = list(range(len(analysis.transfers))) if every else list(numbers)
     for number in chosen:
-        if number >= len(analysis.transfers):
-            have = (
-                f"there are {len(analysis.transfers)}, counted from 0"
-                if analysis.transfers
-                else "there is none"
-            )
-            raise RocekitError(f"no transfer {number}: {have}; `rocekit analyze --all` lists them")
+        check_number(number, len(analysis.transfers), "transfer")
     for wr_id in wr_ids:
         found = [t.id for t in analysis.transfers if t.wr is not None and t.wr.wr_id == wr_id]
         if not found:

@@ -50,7 +50,7 @@ def _sizes(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tupl
 @click.option("--ecn", type=float, default=0.0, metavar="SHARE", help="Mark this share of the packets.")
 @click.option("--gbps", type=float, default=100.0, show_default=True, help="Speed of the link.")
 @click.option("--snaplen", type=click.IntRange(min=64), metavar="BYTES", help="Keep this much of a frame.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 def command(
     file: Path,
     packets: int,

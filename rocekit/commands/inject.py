@@ -129,7 +129,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     ("--faults", {"type": FILE, "metavar": "FILE", "help": "With soft: the same from a YAML file."}),
-    ("--seed", {"type": int, "metavar": "N", "help": "With soft: draw PSNs, keys and faults from this."}),
+    ("--seed", {"type": BYTES, "metavar": "N", "help": "With soft: draw PSNs, keys and faults from this."}),
     (
         "--journal",
         {"type": FILE, "metavar": "FILE", "help": "Write down what verbs was asked, and answered."},
@@ -199,11 +199,13 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
       rocekit inject rping --backend soft -d eth0
       rocekit lab -- rocekit inject ping-write --both -n 5 -s 65536
     """
+    from rocekit.commands.inject_soft import check_files
     from rocekit.commands.inject_text import compared, text
     from rocekit.inject import call, serve
     from rocekit.inject_both import both, compare, terminated_cleanly
     from rocekit.scenarios import GROUPS, SCENARIOS
 
+    check_files(given)
     if scenario in GROUPS:
         _group(scenario, host, output, given)
         return
@@ -287,18 +289,14 @@ def _check_meeting(scenario: str, given: dict[str, Any]) -> None:
 
 def _backend(given: dict[str, Any]) -> dict[str, MakeEndpoint]:
     """What says to run a side over another backend than the usual one."""
+    from rocekit.commands.inject_soft import faults_of, refuse_for_verbs
+
     if given["backend"] == "verbs":
-        for name in ("capture", "fault", "faults", "seed"):
-            if given[name]:
-                raise click.UsageError(f"--{name} is for --backend soft; other packets: rocekit trace.")
+        refuse_for_verbs(given)
         return {}
     from rocekit.soft.backend import soft_backend
-    from rocekit.soft.fault_file import fault_from_words, read_faults
 
-    faults = [fault_from_words(words) for words in given["fault"]]
-    if given["faults"] is not None:
-        faults += read_faults(given["faults"])
-    return {"make": soft_backend(capture=given["capture"], faults=faults, seed=given["seed"])}
+    return {"make": soft_backend(capture=given["capture"], faults=faults_of(given), seed=given["seed"])}
 
 
 def _plan(scenario: str, given: dict[str, Any]) -> Plan:

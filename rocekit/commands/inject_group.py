@@ -16,14 +16,13 @@ SOFT_HOSTS = 4
 
 def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
     """Run a scenario of n hosts with the options of the command line."""
+    from rocekit.commands.inject_soft import faults_of, refuse_for_verbs
     from rocekit.inject_group import soft_group, verbs_group
 
     if host is not None or given["both"]:
         raise click.UsageError(f"{scenario} has all its hosts here; it takes neither HOST nor --both.")
     if given["backend"] == "verbs":
-        for name in ("capture", "fault", "faults", "seed"):
-            if given[name]:
-                raise click.UsageError(f"--{name} is for --backend soft; other packets: rocekit trace.")
+        refuse_for_verbs(given)
         devices = _devices(scenario, given)
         plan = _plan(scenario, given, len(devices))
         return verbs_group(
@@ -31,18 +30,13 @@ def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
         )
     if given["device"] is not None:
         raise click.UsageError(f"soft hosts of a {scenario} have a wire in memory; -d is for verbs.")
-    from rocekit.soft.fault_file import fault_from_words, read_faults
-
-    faults = [fault_from_words(words) for words in given["fault"]]
-    if given["faults"] is not None:
-        faults += read_faults(given["faults"])
     return soft_group(
         _plan(scenario, given, given["hosts"] or SOFT_HOSTS),
         options=_qp(given),
         timeout_s=given["timeout_s"],
         capture=given["capture"],
         journal=given["journal"],
-        faults=faults,
+        faults=faults_of(given),
         seed=given["seed"],
     )
 

@@ -25,17 +25,14 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
         RocekitError: the other side does not do its part, or its data is wrong.
     """
     from rocekit import guard
+    from rocekit.commands.inject_soft import faults_of
     from rocekit.devices import source_address
-    from rocekit.soft.fault_file import fault_from_words, read_faults
     from rocekit.soft.peers import perftest
     from rocekit.soft.peers.party import Party
 
     for name, option in _NOT_THESE.items():
         if given[name]:
             raise click.UsageError(f"{option} is for scenarios; {program} is one side of others' program.")
-    faults = [fault_from_words(words) for words in given["fault"]]
-    if given["faults"] is not None:
-        faults += read_faults(given["faults"])
     target = None
     if host is not None:
         _, target = source_address(host, port or perftest.PORT)
@@ -46,7 +43,7 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
         given["device"],
         given["ip"],
         capture=given["capture"],
-        faults=faults,
+        faults=faults_of(given),
         seed=given["seed"] or 0,
         timeout_s=given["timeout_s"],
         listening=lambda: click.echo(f"listening on {party.ip}", err=True),

@@ -77,7 +77,7 @@ def command(
       rocekit plot x.pcapng --transfer 16 --graph ladder -o ladder.pdf
     """
     from rocekit.commands.shared import capture_time, fail_on_damage, load
-    from rocekit.errors import RocekitError
+    from rocekit.errors import RocekitError, check_number
     from rocekit.outputs import check_output, writing
 
     if output.suffix.lower() not in FORMATS:
@@ -98,12 +98,10 @@ def command(
     analysis = load(files, journal, watch=collector)
     if not analysis.connections:
         raise RocekitError(f"{', '.join(map(str, files))}: no connection to draw")
-    if connection_id is not None and connection_id >= len(analysis.connections):
-        have = f"there are {len(analysis.connections)}, counted from 0"
-        raise RocekitError(f"no connection {connection_id}: {have}; `rocekit analyze` lists them")
-    if transfer_id is not None and transfer_id >= len(analysis.transfers):
-        have = f"there are {len(analysis.transfers)}, counted from 0"
-        raise RocekitError(f"no transfer {transfer_id}: {have}; `rocekit analyze --all` lists them")
+    if connection_id is not None:
+        check_number(connection_id, len(analysis.connections), "connection")
+    if transfer_id is not None:
+        check_number(transfer_id, len(analysis.transfers), "transfer")
     lanes = build_lanes(collector, analysis)
     transfer = None if transfer_id is None else analysis.transfers[transfer_id]
     if "ladder" in graphs and transfer is None:

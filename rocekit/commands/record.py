@@ -72,6 +72,12 @@ def command(
     """
     if write is not None and interface is None:
         raise click.UsageError("--write needs --interface")
+    for option, path in (("--output", output), ("--write", write)):
+        if str(path) == "-":
+            raise click.UsageError(f"{option}: standard output is the program's; name a file")
+    from rocekit.outputs import check_apart
+
+    check_apart(write, output)
     from rocekit.record import ProgramError, Recorder, find_program, holding_signals
     from rocekit.record_build import interposer
 

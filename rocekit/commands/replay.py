@@ -117,11 +117,14 @@ def command(
       rocekit replay x.pcapng --filter 'src == 10.9.0.1' --ip 10.9.0.2=127.0.0.1 --rate 100Mbit --send lo
     """
     from rocekit.errors import CaptureError
+    from rocekit.outputs import check_output
     from rocekit.replay import Replay
     from rocekit.report.units import duration, size
 
     if out is not None and interface is not None:
         raise click.UsageError("either -w or --send")
+    if out is not None:
+        check_output(out, [file])
     changes = _changes(file, ips, macs, qpns, psns, rkeys, va)
     replay = Replay(file, changes, chosen=chosen, speed=speed, rate=rate)
     extent = replay.extent

@@ -39,7 +39,7 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
     from rocekit.report.page import page
     from rocekit.report.units import plural
 
-    check_output(output, files)
+    check_output(output, [*files, *journal])
     collector = Collector()
     analysis = load(files, journal, plain=KEPT_TRANSFERS, watch=collector)
     lanes = build_lanes(collector, analysis)

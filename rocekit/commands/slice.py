@@ -60,7 +60,7 @@ def command(
 
     Numbers are those of `rocekit analyze`. With a connection's packets go its CM messages, the TCP exchange
     in which programs told each other its QPs, and pause frames of that time; other frames that are no RoCE
-    stay behind. Given without a choice, all RoCE packets are taken.
+    stay behind. With --headers-only or --redact alone, all RoCE packets are taken.
 
     Several captures of the same traffic are sliced together: OUT is then a folder, with a file for each of
     them and the journal beside the first.
@@ -86,7 +86,8 @@ def command(
 
     if not (connections or transfers or findings or begin or end or headers_only or redact):
         raise click.UsageError(
-            "say what to cut out: --connection, --transfer, --finding, --from, --to, --redact"
+            "say what to cut out: --connection, --transfer, --finding, --from, --to; or of all: "
+            "--headers-only, --redact"
         )
     if any(str(file) == "-" for file in files):
         raise RocekitError("slice reads its capture twice, which standard input cannot be: save it to a file")
@@ -96,6 +97,8 @@ def command(
         if str(path) != "-":
             check_output(journal_beside(path), [*files, *journal])
     analysis = load(files, journal)
+    if analysis.capture.interrupted:
+        raise KeyboardInterrupt  # half of a story, with the whole of the frames, is of no use
     choice = Choice(
         connections,
         transfers,

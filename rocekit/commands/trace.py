@@ -79,9 +79,14 @@ def command(
     """
     from rocekit.commands.shared import without_garbage
     from rocekit.commands.trace_lines import JsonLines, TextLines
+    from rocekit.outputs import check_output
     from rocekit.report.text import SHOWN_TRANSFERS
     from rocekit.tracing import Trace
 
+    if str(write) == "-":
+        raise click.UsageError("--write: standard output has the lines; name a file")
+    if write is not None:
+        check_output(write, journal)
     with _server(metrics) as server:
         trace = Trace(
             interface,

@@ -1,0 +1,47 @@
+"""What ``rocekit inject`` has for soft devices only: their faults, and where their packets go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rocekit.soft.faults import Fault
+
+_SOFT_ONLY = ("capture", "fault", "faults", "seed")
+
+
+def refuse_for_verbs(given: dict[str, Any]) -> None:
+    """Refuse the options that a device of the kernel's has no use for."""
+    for name in _SOFT_ONLY:
+        if given[name] not in (None, ()):
+            raise click.UsageError(f"--{name} is for --backend soft; other packets: rocekit trace.")
+
+
+def faults_of(given: dict[str, Any]) -> list[Fault]:
+    """Those of each --fault, then those of --faults.
+
+    Raises:
+        ScenarioError: one that is none, or a file that cannot be read.
+    """
+    from rocekit.soft.fault_file import fault_from_words, read_faults
+
+    faults = [fault_from_words(words) for words in given["fault"]]
+    if given["faults"] is not None:
+        faults += read_faults(given["faults"])
+    return faults
+
+
+def check_files(given: dict[str, Any]) -> None:
+    """See that packets and journal have files of their own: standard output has what is told.
+
+    Raises:
+        RocekitError: they are the same.
+    """
+    from rocekit.outputs import check_apart
+
+    for name in ("capture", "journal"):
+        if str(given[name]) == "-":
+            raise click.UsageError(f"--{name}: standard output has the result; name a file.")
+    check_apart(given["capture"], given["journal"])

@@ -4,7 +4,8 @@
 
 Makes a network namespace with a veth pair, sends generated RoCE packets at a steady rate into one end
 (sendmmsg), and captures at the other: with `rocekit trace`, with `tcpdump -w /dev/null`, and with
-`tcpdump -w - | rocekit analyze -`. Prints a row for each: packets sent, received and dropped, and seconds of
+`tcpdump -w - | rocekit analyze -`; `--only top` watches with
+`rocekit top` on a terminal. Prints a row for each: packets sent, received and dropped, and seconds of
 processor. No packet is sent twice, for to the analysis that is a retransmission and quite another load:
 `--packets 100000` sends so many again and again, and measures that. Needs root, and memory for all that is
 sent; nothing outside the namespace is touched.
@@ -14,14 +15,18 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 from dataclasses import dataclass
@@ -110,6 +115,7 @@ def main() -> None:
     parser.add_argument(
         "--packets", type=int, help="different packets, sent again and again; as many as are sent otherwise"
     )
+    parser.add_argument("--pairs", type=int, default=64, help="QP pairs")
     parser.add_argument("--only", choices=tuple(WAYS), help="one way of capturing only")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -127,7 +133,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         path = Path(folder, "x.pcap")
         packets = arguments.packets or int(arguments.rate * arguments.seconds * 1.01)
-        generate(path, Traffic(packets=packets, mtu=arguments.bytes, sizes=(16 * arguments.bytes,)))
+        sizes = (16 * arguments.bytes,)
+        generate(path, Traffic(packets=packets, mtu=arguments.bytes, sizes=sizes, pairs=arguments.pairs))
         sender = Sender("send", path)
         path.unlink()
         for name, way in WAYS.items():
@@ -193,7 +200,47 @@ def piped(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
     return Row("tcpdump -w - \\| rocekit analyze -", sent, took, frames, dropped, cpu_s)
 
 
-WAYS = {"trace": trace, "tcpdump": tcpdump, "pipe": piped}
+def top(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
+    """`rocekit top` on a terminal of its own: its own words, dropped as its first line says it."""
+    sockets = _sockets()
+    us, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+    environment = os.environ | {"TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        [ROCEKIT, "top", "receive"],
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        env=environment,
+    )
+    os.close(its)
+    said = bytearray()
+
+    def read() -> None:
+        try:
+            while part := os.read(us, 1 << 16):
+                said.extend(part)
+        except OSError:
+            pass  # the terminal's other end is closed
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    _wait_for_socket(sockets)
+    time.sleep(2 * SETTLE_S)
+    sent, took = sender.send(rate, seconds)
+    time.sleep(3 * SETTLE_S)
+    os.write(us, b"q")
+    cpu_s = _used(process)
+    os.close(us)
+    plain = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", bytes(said)).decode(errors="replace")
+    drops = re.findall(r"([\d,]+) frames dropped by the kernel", plain)
+    connections = re.findall(r"([\d,]+) connections", plain)
+    name = f"rocekit top, {connections[-1] if connections else 'no'} connections"
+    dropped = int(drops[-1].replace(",", "")) if drops else 0
+    return Row(name, sent, took, sent - dropped, dropped, cpu_s)
+
+
+WAYS = {"trace": trace, "tcpdump": tcpdump, "pipe": piped, "top": top}
 
 
 def _sockets() -> int:

@@ -352,10 +352,14 @@ class Top(App[CaptureError | None]):
     ]
     ENABLE_COMMAND_PALETTE = False
 
+    class News(Message):
+        """The feeder has something to show."""
+
     def __init__(self, interface: str, capture: Source, watch: Watch, *, interval_s: float = 1.0) -> None:
         super().__init__()
         self._interface, self._capture, self._watch = interface, capture, watch
         self._feeder = Feeder(capture, watch, interval_s, self._told)
+        self._news: Snapshot | CaptureError | None = None
         self._latest: Snapshot | None = None
         self.frozen = False
 
@@ -370,11 +374,17 @@ class Top(App[CaptureError | None]):
         self._feeder.start()
 
     def _told(self, news: Snapshot | CaptureError) -> None:
-        """Called by the feeder's thread."""
-        if self.is_running:
-            self.call_from_thread(self._take, news)
+        """Called by the feeder's thread, which does not wait for the screen: a newer snapshot replaces one
+        that was not drawn yet.
+        """
+        waiting, self._news = self._news is not None, news
+        if not waiting and self.is_running:
+            self.post_message(self.News())
 
-    def _take(self, news: Snapshot | CaptureError) -> None:
+    def on_top_news(self) -> None:
+        news, self._news = self._news, None
+        if news is None:
+            return
         if isinstance(news, CaptureError):
             self.exit(news)
             return

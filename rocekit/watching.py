@@ -7,9 +7,8 @@ screen. Where a trace keeps every transfer, this keeps counters of each connecti
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
 KEPT: Final = 50
 #: Spans of rates that the opened connection's graph goes back.
 HISTORY: Final = 240
-#: Connections whose findings are looked for again in one snapshot: it must not take a second every second.
+#: Connections whose findings are looked for again in one snapshot, those first that wait longest: what comes
+#: meanwhile waits in the capture's ring.
 JUDGED_AT_ONCE: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One connection now.
+class Line(NamedTuple):
+    """One connection now; a tuple, since thousands are made every second.
 
     Attributes:
         a, b: its ends, as ``10.9.0.1 QP 0x11``.
@@ -46,7 +45,6 @@ class Line:
         round_trip_ns: the last message's last packet to its acknowledgement; None while there is none.
         repeated, naks, rnr_naks, cnps, ce_marked, transfers: since the watch began; repeated_per_s: now.
         rules: findings, the worst first; severity: of the worst, or None.
-        idle_ns: since its last packet.
     """
 
     id: int
@@ -66,7 +64,6 @@ class Line:
     transfers: int
     rules: tuple[str, ...]
     severity: str | None
-    idle_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +82,27 @@ class Snapshot:
 
 @dataclass(slots=True)
 class _Past:
-    """What is remembered of a connection between snapshots."""
+    """What is remembered of a connection between snapshots.
+
+    Attributes:
+        ends: addresses and QPNs as they were when ``names`` and ``flows`` were made of them: a QPN may become
+            known later.
+        names: transport and both ends in words; flows: where its payload is counted.
+        rules, severity: of ``findings``.
+    """
 
     packets: int = 0
     payload: int = 0
     repeated: int = 0
-    troubles: int = 0
     round_trip_ns: int | None = None
+    ends: tuple[object, ...] = ()
+    names: tuple[str, str, str] = ("", "", "")
+    flows: tuple[int, ...] = ()
     findings: tuple[Finding, ...] = ()
-    troubled: deque[Transfer] = field(default_factory=lambda: deque(maxlen=KEPT))
-    told: deque[tuple[Transfer, Event]] = field(default_factory=lambda: deque(maxlen=KEPT))
+    rules: tuple[str, ...] = ()
+    severity: str | None = None
+    troubled: deque[Transfer] | None = None
+    told: deque[tuple[Transfer, Event]] | None = None
 
 
 class Watch:
@@ -103,6 +111,7 @@ class Watch:
     def __init__(self) -> None:
         self._decoder = Decoder()
         self._past: dict[int, _Past] = {}
+        self._unjudged: dict[int, Connection] = {}  # by id: in trouble since they were last judged
         self._payload: dict[int, int] = {}  # by flow: (source, destination, QPN) in one word
         self._places: dict[str, int] = {}
         self._tracker = Tracker(plain=0, on_end=self._ended, on_change=self._changed)
@@ -136,15 +145,18 @@ class Watch:
         for place in range(len(self._places), len(packets.addresses)):
             self._places[packets.addresses[place]] = place
 
-    def _payload_of(self, connection: Connection) -> int:
-        """Payload bytes both ways; of UD, whatever goes to these two QPs, whoever sent it."""
-        total = 0
+    def _know(self, connection: Connection, past: _Past, ends: tuple[object, ...]) -> None:
+        """Note how a connection is called and which flows are its own.
+
+        Of UD that is whatever goes to these two QPs, whoever sent it.
+        """
+        flows = []
         for side in (0, 1):
             src, dst, qpn = connection.ips[side], connection.ips[1 - side], connection.qpns[1 - side]
             if src in self._places and dst in self._places and qpn is not None:
-                key = self._places[src] << 44 | self._places[dst] << 24 | qpn
-                total += self._payload.get(key, 0)
-        return total
+                flows.append(self._places[src] << 44 | self._places[dst] << 24 | qpn)
+        past.ends, past.flows = ends, tuple(flows)
+        past.names = (connection.transport, end(connection.end(0)), end(connection.end(1)))
 
     def _ended(self, transfer: Transfer) -> None:
         if transfer.acked_ns is not None and transfer.status == ACKED:
@@ -152,7 +164,9 @@ class Watch:
 
     def _changed(self, transfer: Transfer, event: Event | None) -> None:
         past = self._of(transfer.connection)
-        past.troubles += 1
+        self._unjudged.setdefault(transfer.connection.id, transfer.connection)
+        if past.troubled is None or past.told is None:
+            past.troubled, past.told = deque(maxlen=KEPT), deque(maxlen=KEPT)
         if not past.troubled or past.troubled[-1] is not transfer:
             past.troubled.append(transfer)
         if event is not None and not (past.told and past.told[-1][1] is event):
@@ -175,14 +189,18 @@ class Watch:
         """Everything now; rates are over ``elapsed_s``, the time since the last snapshot."""
         rate = 1 / elapsed_s if elapsed_s > 0 else 0.0
         lines = []
-        judged = grown = 0
+        grown = 0
+        counted = self._payload
+        for number in list(self._unjudged)[:JUDGED_AT_ONCE]:
+            self._judge(self._unjudged.pop(number), self._past[number])
         for connection in self._tracker.connections:
-            past = self._of(connection)
-            if past.troubles and judged < JUDGED_AT_ONCE:
-                past.findings = self._judge(connection, past.troubled)
-                past.troubles = 0
-                judged += 1
-            payload = self._payload_of(connection)
+            past = self._past.get(connection.id) or self._of(connection)
+            ends = (*connection.ips, *connection.qpns)
+            if ends != past.ends or len(past.flows) < 2:
+                self._know(connection, past, ends)
+            payload = 0
+            for flow in past.flows:
+                payload += counted.get(flow, 0)
             line = self._line(connection, past, payload, rate)
             grown += payload - past.payload
             past.payload, past.packets = payload, connection.packets
@@ -197,40 +215,41 @@ class Watch:
         return Snapshot(self._last_ns, tuple(lines), self._packets, packets_per_s, grown * 8 * rate)
 
     def _line(self, connection: Connection, past: _Past, payload: int, rate: float) -> Line:
-        outstanding = sum(
-            max(0, r.high - r.acked) for r in connection.requests if r is not None and r.reliable
-        )
+        outstanding = 0
+        for r in connection.requests:
+            if r is not None and r.reliable and r.high > r.acked:
+                outstanding += r.high - r.acked
+        repeated = connection.retransmitted_packets
         return Line(
             connection.id,
-            connection.transport,
-            end(connection.end(0)),
-            end(connection.end(1)),
+            *past.names,
             (payload - past.payload) * 8 * rate,
             (connection.packets - past.packets) * rate,
             outstanding,
             past.round_trip_ns,
-            connection.retransmitted_packets,
-            (connection.retransmitted_packets - past.repeated) * rate,
+            repeated,
+            (repeated - past.repeated) * rate,
             connection.naks,
             connection.rnr_naks,
             connection.cnps,
             connection.ce_marked,
             connection.transfers,
-            tuple(dict.fromkeys(finding.rule for finding in past.findings)),
-            past.findings[0].severity if past.findings else None,
-            self._last_ns - (connection.last_ns or self._last_ns),
+            past.rules,
+            past.severity,
         )
 
-    def _judge(self, connection: Connection, transfers: Iterable[Transfer]) -> tuple[Finding, ...]:
+    def _judge(self, connection: Connection, past: _Past) -> None:
         """What the rules say of the connection's latest troubles; those on the whole capture have no say."""
         evidence = Evidence(
             connections=[connection],
-            transfers=sorted(transfers, key=lambda t: t.id),
+            transfers=sorted(past.troubled or (), key=lambda t: t.id),
             exchanges=[e for e in self._tracker.cm.exchanges if e.connection is connection],
             counts=self._decoder.counts,
         )
         found = [finding for finding in find(evidence) if finding.connection is connection]
-        return tuple(sorted(found, key=lambda f: SEVERITIES.index(f.severity)))
+        past.findings = tuple(sorted(found, key=lambda f: SEVERITIES.index(f.severity)))
+        past.rules = tuple(dict.fromkeys(finding.rule for finding in past.findings))
+        past.severity = past.findings[0].severity if past.findings else None
 
     def findings(self, connection: int) -> tuple[Finding, ...]:
         """The findings of a connection, as of the last snapshot."""
@@ -240,5 +259,6 @@ class Watch:
     def told(self, connection: int) -> list[tuple[int, str]]:
         """What befell a connection lately: (time, words), the latest last."""
         past = self._past.get(connection)
-        steps = [] if past is None else [event_step(transfer, event) for transfer, event in past.told]
+        told = () if past is None or past.told is None else past.told
+        steps = [event_step(transfer, event) for transfer, event in told]
         return [(step.time_ns, f"{step.what}: {step.detail}") for step in steps]

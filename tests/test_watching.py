@@ -8,8 +8,9 @@ import pytest
 
 import rocekit
 from rocekit.capture import open_capture
+from rocekit.generate import Traffic, generate
 from rocekit.observe import Observer
-from rocekit.watching import KEPT, Snapshot, Watch
+from rocekit.watching import JUDGED_AT_ONCE, KEPT, Snapshot, Watch
 
 PCAPS = sorted((Path(__file__).resolve().parent.parent / "pcaps").glob("*.pcap*"))
 
@@ -43,7 +44,11 @@ def test_rates_add_up_to_what_was_carried(path: Path) -> None:
     _, snapshots = watched(path, elapsed_s=0.5)
     analysis = rocekit.analyze(path)
     assert sum(s.packets_per_s * 0.5 for s in snapshots) == pytest.approx(len(analysis.packets))
-    # The two halves of a UC connection are known to be one from the journal only, or at the end.
+    # The two halves of a UC connection are known to be one from the journal only, or at the end:
+    # together they carry what it does.
+    halves = {line.id for line in snapshots[-1].lines if line.transport == "UC"}
+    packets = sum(line.packets_per_s * 0.5 for s in snapshots for line in s.lines if line.id in halves)
+    assert packets == sum(c.packets for c in analysis.connections if c.transport == "UC")
     for number in {line.id for line in snapshots[-1].lines if line.transport != "UC"}:
         carried = [line for s in snapshots for line in s.lines if line.id == number]
         assert sum(line.packets_per_s * 0.5 for line in carried) == analysis.connections[number].packets
@@ -85,9 +90,25 @@ def test_what_is_kept_does_not_grow_with_the_troubles() -> None:
     path = next(path for path in PCAPS if path.name == "ib_send_bw-rnr.pcap")
     watch, _ = watched(path)
     kept = watch._past[0]
-    assert len(kept.troubled) <= KEPT
-    assert len(kept.told) <= KEPT
+    assert kept.troubled is not None
+    assert kept.told is not None
+    assert 0 < len(kept.troubled) <= KEPT
+    assert 0 < len(kept.told) <= KEPT
     assert watch._tracker.transfers == []
     shortlist = watch._tracker._shortlist
     assert shortlist is not None
     assert not shortlist._kept
+
+
+def test_of_many_in_trouble_all_are_judged_in_turn(tmp_path: Path) -> None:
+    """Those that were judged go to the end, even where they are in trouble all the time."""
+    path = tmp_path / "x.pcap"
+    generate(path, Traffic(packets=40_000, pairs=3 * JUDGED_AT_ONCE, loss=0.02, seed=3))
+    watch, judged = Watch(), set()
+    with open_capture(path, batch_frames=4_000) as capture:
+        for batch in capture:
+            watch.feed(batch)
+            judged |= {line.id for line in watch.snapshot(1.0).lines if "loss" in line.rules}
+    troubled = {f.connection.id for f in rocekit.analyze(path).findings if f.rule == "loss" and f.connection}
+    assert len(troubled) > 2 * JUDGED_AT_ONCE
+    assert len(judged) > 2 * JUDGED_AT_ONCE

@@ -21,11 +21,20 @@ from rocekit.commands import interfaces
     help="Seconds between two looks.",
 )
 @click.option("--promiscuous", is_flag=True, help="Also frames for other stations.")
-def command(interface: str, interval: float, promiscuous: bool) -> None:
+@click.option(
+    "--snaplen",
+    type=click.IntRange(min=64, max=262144),
+    metavar="BYTES",
+    help="Bytes to look at of each frame.  [default: the headers]",
+)
+def command(interface: str, interval: float, promiscuous: bool, snaplen: int | None) -> None:
     """Watch the connections of an interface: rate, outstanding packets, round trip, repeats, findings.
 
     Keys: arrows choose a row and the column to sort by, r reverses, / filters, Enter opens a connection, Esc
     goes back, Space freezes the screen, q ends. Needs the right to capture and the extra rocekit[top].
+
+    Only the headers of frames are looked at: the ICRCs of packets of more than 160 bytes are then not
+    checked. --snaplen 65535 has every one checked.
 
     \b
     Example:
@@ -47,7 +56,7 @@ def command(interface: str, interval: float, promiscuous: bool) -> None:
     from rocekit.live import LiveCapture
     from rocekit.watching import Watch
 
-    with LiveCapture(interface, promiscuous=promiscuous) as capture:
+    with LiveCapture(interface, promiscuous=promiscuous, snaplen=snaplen) as capture:
         problem = Top(interface, capture, Watch(), interval_s=interval).run()
     if problem is not None:
         raise problem

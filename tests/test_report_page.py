@@ -151,7 +151,7 @@ def test_work_requests_that_sent_nothing_are_seen_and_told_of(
     show: Open, pcaps: Path, tmp_path: Path
 ) -> None:
     page = show("failures-each.pcap")
-    page.evaluate("rocekit.page.openLane(16)")
+    page.evaluate("rocekit.page.openLane(18)")
     page.locator(".chart").first.scroll_into_view_if_needed()
     settled(page)
     assert "WR without packets" in page.locator(".legend").inner_text()

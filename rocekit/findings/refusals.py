@@ -127,9 +127,9 @@ INVALID = Rule(
     "invalid-request",
     ERROR,
     "the responder could not accept the opcode or length",
-    "The responder could not accept the request: an opcode it does not support, more READs or atomics than "
-    "it agreed to, a message longer than the receive buffer posted for it, or a length that does not fit "
-    "its packets. The requester sees WC 9 (REM_INV_REQ_ERR).",
+    "The responder could not accept the request: an opcode it does not support or that its QP does not allow "
+    "(qp_access_flags), more READs or atomics than it agreed to, a message longer than the receive buffer "
+    "posted for it, or a length that does not fit its packets. The requester sees WC 9 (REM_INV_REQ_ERR).",
     "A NAK with syndrome 0x61.",
     "mtu-mismatch, where packet sizes show it; read-depth, where more READs or atomics were outstanding "
     "than agreed.",

@@ -17,6 +17,7 @@ cdef class Assembly(GoBack):
     cdef public bint started
     cdef public int64_t begin
     cdef public int64_t ack_frame
+    cdef public int64_t ack_msn
     cdef public list held
     cdef public dict ahead
     cdef public int64_t hole_ns

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final
 from rocekit import wire
 from rocekit.goback import GoBack
 from rocekit.ledger import ATOMICS
+from rocekit.msn_count import ended_unseen
 from rocekit.psn import HALF, MASK
-from rocekit.transfers import INCOMPLETE, SENT, Event, Transfer
+from rocekit.reasons import RING
+from rocekit.transfers import INCOMPLETE, NOTHING, SENT, Event, Transfer
 from rocekit.wire import ENDS, OPERATION, STARTS
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ AHEAD_UC_NS: Final = 100_000_000
 #: Requests kept back at the start of an RC flow whose starting PSN is not known, until an answer fixes it.
 PROBATION: Final = 512
 
+_SLOT: Final = RING - 1
 _IMMEDIATE: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.IMMDT in o.headers)
 _INVALIDATE: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.IETH in o.headers)
 
@@ -44,6 +47,7 @@ class Assembly(GoBack):
     Attributes:
         started: whether the starting PSN is known; until then requests wait in ``held``.
         begin: the starting PSN.
+        ack_msn: the MSN of the acknowledgement at hand; −1: there is none, or it does not tell.
     """
 
     def __init__(self, connection: Connection, side: int, sink: Sink, *, reliable: bool) -> None:
@@ -51,6 +55,7 @@ class Assembly(GoBack):
         self.started = False
         self.begin = 0
         self.ack_frame = 0
+        self.ack_msn = -1
         self.held: list[tuple[Rows, int]] = []
         self.ahead: dict[int, tuple[Rows, int]] = {}
         self.hole_ns = 0
@@ -115,6 +120,8 @@ class Assembly(GoBack):
         if p == expected and p == self.high:
             if self.run is not None:
                 self.run = None
+            if self.tentative is not None:
+                self.tentative = None
             self._assemble(r, i, p)
         elif self._out_of_order(r, i, p):
             return
@@ -144,6 +151,8 @@ class Assembly(GoBack):
         if p < self.expected:
             transfer = self._find(p)
             seen = p >= self.begin and not (transfer is not None and p in transfer.missing)
+            if p < self.begin and not self.reliable:  # held up, and of no transfer; but a copy is one
+                seen = self._sent_psn[p & _SLOT] == p
         else:
             transfer = None
             seen = p in self.ahead
@@ -182,7 +191,7 @@ class Assembly(GoBack):
 
     def _beyond(self, r: Rows, i: int, p: int) -> None:
         """A PSN that was not seen before, with a hole in front of it or behind one."""
-        self.run = None
+        self.run = self.tentative = None
         if p > self.high:
             self._attribute(
                 Event(
@@ -273,7 +282,7 @@ class Assembly(GoBack):
         """Take ``count`` packets that go on with the message being built: row ``i`` and those after it."""
         transfer = self.building
         assert transfer is not None
-        self.run = None
+        self.run = self.tentative = None
         p = self.expected
         for _ in range(count):
             transfer.packets += 1
@@ -365,6 +374,8 @@ class Assembly(GoBack):
             if building is not None:
                 if self._past_end(building, to) or (to in self.ahead and STARTS[self._opcode_ahead(to)]):
                     self._close(building)
+                elif self._hides_an_end(building, to):
+                    self._part(building)
                 else:
                     building.miss(missed)
             if missed[0] < self.acked:
@@ -375,6 +386,26 @@ class Assembly(GoBack):
             if self.high < to:
                 self.high = to
         self._drain()
+
+    def _hides_an_end(self, building: Transfer, to: int) -> bool:
+        """Whether a message ended, unseen, between the last packet of ``building`` and PSN ``to``.
+
+        Two packets may be the last of one message and the first of another: the responder's count of messages
+        tells (see ``msn_count``). Where it does not, it is noted that it may be so.
+        """
+        missed = to - building.last_psn - 1
+        if building.length is not None or (missed < 2 and to in self.ahead):
+            return False
+        unseen = ended_unseen(self, building, to)
+        if unseen is None:
+            building.maybe_several = building.maybe_several or missed > 1
+        return bool(unseen)
+
+    def _part(self, building: Transfer) -> None:
+        """The message ended in a hole, and another one began there."""
+        building.missing = {p for p in building.missing if p < building.last_psn} or NOTHING
+        building.maybe_several = False
+        self._close(building)
 
     def _opcode_ahead(self, p: int) -> int:
         r, i = self.ahead[p]

@@ -138,6 +138,7 @@ class Ledger:
                 and last.kind == "repeat"
                 and last.run == event.run
                 and event.psn > last.last_psn
+                and event.time_ns >= last.last_ns  # what waited for its transfer may be older
             ):
                 last.last_psn, last.last_ns, last.last_frame = event.last_psn, event.last_ns, event.last_frame
                 last.count += event.count

@@ -37,12 +37,13 @@ cdef class Reasons(Ledger):
     cdef public int64_t[::1] _sent_ns
     cdef public int64_t[::1] _told_upto
     cdef public int64_t[::1] _told_ns
+    cdef public int64_t[::1] _told_msn
 
     @cython.locals(slot=int64_t, ip_id=int64_t, step=int64_t)
     cpdef _remember(self, Rows r, Py_ssize_t i, int64_t p)
 
     @cython.locals(slot=int64_t)
-    cpdef _told(self, int64_t upto, int64_t time_ns)
+    cpdef _told(self, int64_t upto, int64_t time_ns, int64_t msn)
 
     @cython.locals(slot=int64_t, answered_ns=int64_t, latest_ns=int64_t, transfer=Transfer)
     cpdef int64_t _passed_over_ns(self, int64_t p)

@@ -106,6 +106,7 @@ class Reasons(Ledger):
         self._sent_ns = array("q", [0]) * RING
         self._told_upto = array("q", [-1]) * RING
         self._told_ns = array("q", [0]) * RING
+        self._told_msn = array("q", [-1]) * RING
 
     def _remember(self, r: Rows, i: int, p: int) -> None:
         slot = p & _SLOT
@@ -121,10 +122,14 @@ class Reasons(Ledger):
         self._sent_id[slot] = ip_id
         self._sent_ns[slot] = self.last_tx_ns = r.time_ns[i]
 
-    def _told(self, upto: int, time_ns: int) -> None:
-        """An answer came that passes over every READ and atomic below ``upto`` that has none."""
+    def _told(self, upto: int, time_ns: int, msn: int) -> None:
+        """An answer came that passes over every READ and atomic below ``upto`` that has none.
+
+        ``msn``: how many requests the responder had completed, which are those below ``upto``; −1: not told.
+        """
         slot = upto & _SLOT
         self._told_upto[slot] = upto
+        self._told_msn[slot] = msn
         self._told_ns[slot] = self.last_rx_ns = time_ns
 
     def _passed_over_ns(self, p: int) -> int:

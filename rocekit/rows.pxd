@@ -20,6 +20,7 @@ cdef class Rows:
     cdef public const int64_t[::1] ip_id
     cdef public const int64_t[::1] ecn
     cdef public const int64_t[::1] syndrome
+    cdef public const int64_t[::1] msn
     cdef public const int64_t[::1] dma_length
     cdef public const uint64_t[::1] remote_va
     cdef public const int64_t[::1] rkey

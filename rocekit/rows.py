@@ -61,6 +61,7 @@ class Rows:
         self.ip_id = column(packets.ip_id)
         self.ecn = column(packets.ecn)
         self.syndrome = column(packets.syndrome)
+        self.msn = column(packets.msn)
         self.dma_length = column(packets.dma_length)
         self.remote_va = column(packets.remote_va, np.uint64)
         self.rkey = column(packets.rkey)

@@ -20,6 +20,7 @@ cdef tuple ENDS
 cdef class Requests(Assembly):
     cdef public list awaiting
     cdef public bint dead
+    cdef public Event again
     cdef public int64_t[::1] _answer_psn
     cdef public int64_t[::1] _answer_id
 

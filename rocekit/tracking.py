@@ -36,12 +36,14 @@ class Requests(Assembly):
     Attributes:
         awaiting: READs and atomics whose PSNs are acknowledged, but whose answers the capture has not shown.
         dead: whether a fatal NAK ended the QP.
+        again: the responses under way that were sent again, until one comes that was not.
     """
 
     def __init__(self, connection: Connection, side: int, sink: Sink, *, reliable: bool) -> None:
         super().__init__(connection, side, sink, reliable=reliable)
         self.awaiting: list[Transfer] = []
         self.dead = False
+        self.again: Event | None = None
         self._answer_psn = array("q", [-1]) * RING
         self._answer_id = array("q", [0]) * RING
 
@@ -60,18 +62,20 @@ class Requests(Assembly):
         if operation == "ACK":
             syndrome = r.syndrome[i]
             kind = SYNDROME_KIND[syndrome]
+            self.ack_msn = r.msn[i]
             if kind == ACK:  # not the answer of a READ or atomic, even where it names its PSN
-                self._told(p + 1, time_ns)
+                self._told(p + 1, time_ns, self.ack_msn)
                 self._acknowledge(p + 1, time_ns, frame)
             else:
-                self._told(p, time_ns)
+                self._told(p, time_ns, self.ack_msn)
                 self._acknowledge(p, time_ns, frame)
                 self._refused(p, syndrome, kind, time_ns, frame)
+            self.ack_msn = -1
         elif operation == "READ_RESPONSE":
-            self._told(p, time_ns)
+            self._told(p, time_ns, -1)
             self._read_response(r, i, p)
         elif operation == "ATOMIC_ACK":
-            self._told(p, time_ns)
+            self._told(p, time_ns, -1)
             if self.ahead and p >= self.expected:
                 self._answered_ahead(p, time_ns, frame)
             transfer = self._find(p)
@@ -161,13 +165,14 @@ class Requests(Assembly):
         transfer.retransmitted_packets += 1
         self.connection.retransmitted_packets += 1
         self._extend(transfer, time_ns, frame)
-        last = transfer.events[-1] if transfer.events else None
-        if last is not None and last.kind == "response_repeat" and p == last.last_psn + 1:
+        last = self.again
+        if last is not None and p == last.last_psn + 1 and transfer.events and transfer.events[-1] is last:
             last.last_psn, last.last_ns, last.last_frame = p, time_ns, frame
             last.count += 1
             last.bytes += event.bytes
             last.first_sight += event.first_sight
         else:
+            self.again = event
             transfer.events.append(event)
         self.sink.changed(transfer)
 
@@ -207,12 +212,16 @@ class Requests(Assembly):
                 Event("response_hole", time_ns, frame, expected, p - 1, p - expected, last_frame=frame)
             )
             transfer.response_next = p + 1
+            self.again = None
         elif p == expected:
             transfer.response_next = p + 1
+            self.again = None
         else:
             transfer.responses_missing.remove(p)
             if transfer.met("repeat"):
                 self._response_again(transfer, r, i, p, first_sight=True)
+            else:
+                self.again = None
         if not transfer.started:
             transfer.packets += 1
             transfer.bytes += r.payload_length[i]
@@ -248,10 +257,12 @@ class Requests(Assembly):
         A response that does not end its message is full, and tells the path MTU; one that does tells it by
         its place behind the request that it answers, which may be a later one than the open READ.
         """
-        asked, length = open_read.first_psn, open_read.length or 0
+        asked, length, operation = open_read.first_psn, open_read.length or 0, "READ"
         for q, (rows, k) in self.ahead.items():
-            if asked < q <= p and OPERATION[rows.opcode[k]] == "READ":
-                asked, length = q, rows.dma_length[k]
+            if asked < q <= p and OPERATION[rows.opcode[k]] in NEEDS_ANSWER:
+                asked, length, operation = q, rows.dma_length[k], OPERATION[rows.opcode[k]]
+        if operation != "READ":  # a FLUSH, which is answered like one
+            return
         if ENDS[r.opcode[i]]:
             if p == asked:  # one response: the path MTU is no smaller than the message
                 if (open_read.length or 0) <= length:

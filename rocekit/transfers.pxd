@@ -60,6 +60,7 @@ cdef class Transfer:
     cdef public int64_t timeouts
     cdef public bint started
     cdef public bint ended
+    cdef public bint maybe_several
     cdef public object missing
     cdef public object responses_missing
     cdef public int64_t response_next

@@ -105,6 +105,8 @@ class Transfer:
         message's.
         missing: PSNs of the message that the capture never showed; responses_missing: of a READ's responses.
         started, ended: whether its first and last packet are known.
+        maybe_several: whether it may be more than one message: the end of one and the beginning of another
+        may be among the packets that the capture never showed.
     """
 
     id: int
@@ -137,6 +139,7 @@ class Transfer:
     timeouts: int = 0
     started: bool = True
     ended: bool = False
+    maybe_several: bool = False
     missing: set[int] = NOTHING
     responses_missing: set[int] = NOTHING
     response_next: int = 0
@@ -216,6 +219,7 @@ class Transfer:
             "naks": self.naks,
             "rnr_naks": self.rnr_naks,
             "timeouts": self.timeouts,
+            "maybe_several": self.maybe_several,
             "wr": None if self.wr is None else self.wr.to_dict(),
             "wc": None if self.wc is None else self.wc.to_dict(),
             "frames": [

@@ -18,6 +18,10 @@ from rocekit.packet_words import describe, ordinal
 from rocekit.psn import MASK
 from rocekit.report.collect import DUPLICATE, Collector
 from rocekit.report.lanes import build_lanes
+from rocekit.soft.faults import at_random
+from rocekit.soft.prng import Prng
+from rocekit.soft.program import random_program
+from rocekit.soft.testbed import run
 
 
 def told(folder: Path, text: str, **how: Any) -> PacketStories:
@@ -300,6 +304,34 @@ def test_it_adds_up_to_the_transfers_of_any_traffic(
         path, Traffic(packets=600, operations=OPERATIONS, sizes=(0, 64, 5000), pairs=3, loss=loss, seed=seed)
     )
     check(packet_stories(rocekit.analyze(path)))
+
+
+WEATHER = ("drop", "ecn", "bit-error", "duplicate", "reorder", "delay")
+
+
+def in_any_weather(folder: Path, seed: int) -> rocekit.Analysis:
+    """Random programs of soft endpoints, of whose packets up to half meet with each kind of fault."""
+    draw = Prng(seed, "weather")
+    rates = {kind: draw.choice((0.0, 0.05, 0.15, 0.3, 0.5)) for kind in WEATHER}
+    faults = at_random({kind: rate for kind, rate in rates.items() if rate})
+    tap = draw.choice(("sent", "delivered", "soft_a"))
+    program = random_program(seed, transports=draw.choice((("RC",), ("RC",), ("RC", "UC", "UD"))))
+    capture, journal = folder / "x.pcapng", folder / "x.journal.jsonl"
+    run(program, faults, seed, capture=capture, journal=journal if seed % 2 else None, tap=tap)
+    return rocekit.analyze(capture)
+
+
+@pytest.mark.parametrize("seed", [5, 40, 264, 368, 509, 880, 906])
+def test_it_adds_up_to_the_transfers_of_runs_that_once_did_not(tmp_path: Path, seed: int) -> None:
+    check(packet_stories(in_any_weather(tmp_path, seed)))
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 1 << 30))
+def test_it_adds_up_to_the_transfers_in_any_weather(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    check(packet_stories(in_any_weather(tmp_path_factory.mktemp("any"), seed)))
 
 
 @pytest.mark.parametrize(

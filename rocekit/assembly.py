@@ -447,5 +447,6 @@ class Assembly(GoBack):
         self.pending.clear()
         self.begin = self.expected = self.high = self.acked = p
         self.refusals.clear()
+        self.obeyed.clear()
         self.run = self.tentative = self.open_read = self.unanswered = None
         self._assemble(r, i, p)

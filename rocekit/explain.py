@@ -28,6 +28,13 @@ _CAUSES = {
     "implied_nak": "responses were missing",
 }
 
+_DOUBTS = {
+    "nak": "after the NAK",
+    "rnr": "after the RNR wait",
+    "timeout": "a timeout",
+    "implied_nak": "for missing responses",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -243,6 +250,8 @@ def _repeat(transfer: Transfer, event: Event, where: str, several: bool) -> Step
         words.append(f"{duration(event.waited_ns)} after the RNR NAK" if event.opens else _CAUSES["rnr"])
     else:
         words.append(_CAUSES.get(event.cause or "", event.cause or "cause unknown"))
+    if event.doubt is not None:
+        words.append(_doubt(event))
     if event.after_ack:
         words.append("though the capture had already shown their acknowledgement")
     if event.first_sight:
@@ -250,6 +259,17 @@ def _repeat(transfer: Transfer, event: Event, where: str, several: bool) -> Step
     first, last = frame_name(event.frame, several=several), frame_name(event.last_frame, several=several)
     words.append(f"frame {first}" if first == last else f"frames {first}–{last}")
     return Step(event.time_ns, f"{where} again", ", ".join(words), True)
+
+
+def _doubt(event: Event) -> str:
+    """What else may have been the reason of a repeat."""
+    if event.doubt == event.cause:
+        other = "or the repeat before it went on"
+    else:
+        other = f"or {_DOUBTS[event.doubt or '']}"
+    if event.opens and event.doubt_waited_ns:
+        other += f": the wait of {duration(event.doubt_waited_ns)} fits as well"
+    return other
 
 
 def _responses(transfer: Transfer, several: bool) -> list[Step]:

@@ -136,12 +136,14 @@ class GoBack(Reasons):
 
     def _new_run(self, r: Rows, i: int, p: int) -> Event:
         before = self.run
-        cause, since_ns, doubt = self._cause(r, i, p)
+        cause, since_ns, doubt, doubt_waited_ns = self._cause(r, i, p)
         if before is not None and p > before.last_psn and doubt is None:
             doubt = before.cause  # which may just have gone on
         self.runs += 1
         waited_ns = r.time_ns[i] - since_ns
-        return Event("repeat", 0, 0, 0, -1, 0, cause=cause, waited_ns=waited_ns, run=self.runs, doubt=doubt)
+        run = Event("repeat", 0, 0, 0, -1, 0, cause=cause, waited_ns=waited_ns, run=self.runs, doubt=doubt)
+        run.doubt_waited_ns = doubt_waited_ns
+        return run
 
     def _reclassify(self, late: Event, run: Event) -> None:
         """What looked like a packet out of order was the first of a repeat."""
@@ -182,7 +184,7 @@ class GoBack(Reasons):
                 not begun,
             )
         )
-        event.doubt = run.doubt
+        event.doubt, event.doubt_waited_ns = run.doubt, run.doubt_waited_ns
         if not begun:
             event.sent_psn = self.high - 1
             event.mid_message = self.building is not None and self.building.first_psn <= self.acked

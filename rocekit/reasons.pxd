@@ -32,6 +32,7 @@ cdef class Reasons(Ledger):
     cdef public int64_t ids_broke
     cdef public int64_t _last_id
     cdef public list refusals
+    cdef public list obeyed
     cdef public int64_t[::1] _sent_psn
     cdef public int64_t[::1] _sent_id
     cdef public int64_t[::1] _sent_ns

@@ -49,6 +49,7 @@ LIKELIER: Final = 2
 CLEARLY: Final = 4
 #: Refusals remembered that were not obeyed: they may still be on their way.
 REFUSALS: Final = 8
+_REFUSED_AS: Final = {"nak": "nak", "rnr_nak": "rnr"}
 
 
 def _early_ns(wait_ns: int) -> int:
@@ -75,7 +76,7 @@ class Reasons(Ledger):
     """A ledger that knows what a requester was told, and when.
 
     Attributes:
-        refusals: NAKs and RNR NAKs that the requester has not obeyed.
+        refusals: NAKs and RNR NAKs that the requester has not obeyed; obeyed: the last that it seems to have.
         reaction_ns: the shortest time between such a refusal and the go-back that it asked for; 0 before the
         first.
         run_ns: when it last went back; run_cause: why; run_due_ns: when it had the reason to, at the
@@ -101,6 +102,7 @@ class Reasons(Ledger):
         self.ids_broke = 0
         self._last_id = -1
         self.refusals: list[Event] = []
+        self.obeyed: list[Event] = []
         self._sent_psn = array("q", [-1]) * RING
         self._sent_id = array("q", [0]) * RING
         self._sent_ns = array("q", [0]) * RING
@@ -169,9 +171,9 @@ class Reasons(Ledger):
         """A refusal that stands and makes the requester go back to ``p`` or further."""
         return next((e for e in self.refusals if self.acked <= e.psn <= p), None)
 
-    def _cause(self, r: Rows, i: int, p: int) -> tuple[str, int, str | None]:
-        """Why the requester goes back to PSN ``p`` with packet ``i``, when its wait for that began, and what
-        else it may have been.
+    def _cause(self, r: Rows, i: int, p: int) -> tuple[str, int, str | None, int]:
+        """Why the requester goes back to PSN ``p`` with packet ``i``, when its wait for that began, what else
+        it may have been, and what the wait for that was (0: not known).
         """
         time_ns = r.time_ns[i]
         code_known = self.connection.negotiated[self.side].ack_timeout is not None
@@ -198,19 +200,46 @@ class Reasons(Ledger):
             self.shortest_timeout_ns = quiet_ns
         since_ns = obeyed.time_ns if obeyed is not None and cause == told else self.last_tx_ns
         self._goes_back(cause, obeyed if cause == told else None, busy_ns, time_ns)
-        doubt = None
-        if code_known:
-            each = ((refusal_off_ns, told), (passed_off_ns, "implied_nak"), (timer_off_ns, "timeout"))
-            next_ns, other = min((reason for reason in each if reason[1] != cause), key=itemgetter(0))
-            # A timer that is late may be none, but a refusal that was held up; and a refusal obeyed late may
-            # have been lost, and the requester have been told by an answer that no longer shows.
-            late = off_ns > (BUSY_NS if cause == "timeout" else 8 * (BUSY_NS + self.reaction_ns))
-            late = late and (cause != "timeout" or next_ns < NEVER_NS)
-            doubt = other if late or next_ns <= off_ns * CLEARLY + BUSY_NS else None
-        else:
-            self.refusals.clear()
         self.run_cause = cause or "timeout"
-        return self.run_cause, since_ns, doubt
+        if not code_known:
+            self.refusals.clear()
+            return self.run_cause, since_ns, None, 0
+        each = [
+            (passed_off_ns, "implied_nak", time_ns - passed_ns),
+            (timer_off_ns, "timeout", quiet_ns),
+        ]
+        for kind in self._refused_as(p):
+            if obeyed is not None and kind == told:
+                each.append((refusal_off_ns, kind, time_ns - obeyed.time_ns))
+            else:
+                each.append((NEVER_NS, kind, 0))
+        return self.run_cause, since_ns, *self._doubt(off_ns, each)
+
+    def _doubt(self, off_ns: int, each: list[tuple[int, str, int]]) -> tuple[str | None, int]:
+        """What else than ``run_cause``, which is ``off_ns`` from its time, may have been the reason, and the
+        wait for it.
+
+        ``each``: how far a reason is from its time, its name, and the wait. What the capture does not show is
+        none of them.
+        """
+        others = [reason for reason in each if reason[1] != self.run_cause]
+        next_ns, other, waited_ns = min(others, key=itemgetter(0))
+        if next_ns == NEVER_NS:
+            told = [kind for _, kind, _ in others if kind in ("nak", "rnr")]
+            if not told:
+                return None, 0
+            other, waited_ns = told[0], 0
+        # A timer that is late may be none, but a refusal that was held up; and a refusal obeyed late may
+        # have been lost, and the requester have been told by an answer that no longer shows.
+        is_timer = self.run_cause == "timeout"
+        late = off_ns > (BUSY_NS if is_timer else 8 * (BUSY_NS + self.reaction_ns))
+        late = late and (not is_timer or next_ns < NEVER_NS)
+        return (other, waited_ns) if late or next_ns <= off_ns * CLEARLY + BUSY_NS else (None, 0)
+
+    def _refused_as(self, p: int) -> list[str]:
+        """How the capture shows PSN ``p``, or one before it, to have been refused lately."""
+        kinds = [_REFUSED_AS[e.kind] for e in (*self.refusals, *self.obeyed) if e.psn <= p]
+        return list(dict.fromkeys(kinds))
 
     def _nearest_refusal(self, p: int, quick: bool, busy_ns: int, time_ns: int) -> tuple[Event | None, int]:
         """The refusal to obey which the requester most likely goes back to ``p``, and how far off it is."""
@@ -239,6 +268,7 @@ class Reasons(Ledger):
         if time_ns > due_ns and (not self.reaction_ns or time_ns - due_ns < self.reaction_ns):
             self.reaction_ns = time_ns - due_ns
         self.refusals.remove(obeyed)
+        self.obeyed = [*self.obeyed[1 - REFUSALS :], obeyed]
 
     def _off_ns(self, told_ns: int, busy_ns: int, time_ns: int) -> int:
         """How far what the requester was told lies from the time at which it went back.

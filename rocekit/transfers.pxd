@@ -27,6 +27,7 @@ cdef class Event:
     cdef public bint mid_message
     cdef public int64_t side
     cdef public object doubt
+    cdef public int64_t doubt_waited_ns
 
 
 cdef class Transfer:

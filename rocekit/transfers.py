@@ -49,7 +49,8 @@ class Event:
 
     * ``nak``, ``rnr_nak``: the responder refused at ``psn``; ``syndrome`` says how.
     * ``repeat``: the requester sent ``psn`` … ``last_psn`` again; ``cause`` is ``nak``, ``rnr``, ``timeout``
-      or ``implied_nak``, and ``doubt`` another of them that fits the time nearly as well; ``waited_ns`` is
+      or ``implied_nak``, and ``doubt`` another of them that fits the time nearly as well, after
+      ``doubt_waited_ns``; ``waited_ns`` is
       the silence before it, ``after_ack`` says that the capture had already shown their acknowledgement;
       ``first_sight`` counts packets among them that the capture had not shown before; ``run`` numbers the
       go-back, which may pass over several transfers and ``opens`` in the first of them. In the one that
@@ -91,6 +92,7 @@ class Event:
     mid_message: bool = False
     side: int = 0
     doubt: str | None = None
+    doubt_waited_ns: int = 0
 
 
 @dataclass(eq=False)

@@ -18,11 +18,11 @@ SYSFS = Path("/sys/class/infiniband")
 
 NO_RDMA = (
     "no RDMA in this kernel: modprobe -a rdma_rxe rdma_ucm (Debian's linux-image-amd64 has them, "
-    "its cloud kernel not), or run this in `rocekit lab -- ...`"
+    "its cloud kernel not), or run this in `rocekit lab -- ...`; `rocekit inject --backend soft` needs none"
 )
 NO_DEVICE = (
     "no RDMA device: rdma link add rxe0 type rxe netdev eth0 makes a software one, "
-    "or run this in `rocekit lab -- ...`"
+    "or run this in `rocekit lab -- ...`; `rocekit inject --backend soft` needs none"
 )
 
 

@@ -12,7 +12,7 @@ from soft_pair import talk
 
 from rocekit import cli, inject
 from rocekit.analysis import analyze
-from rocekit.endpoint import EndpointOptions
+from rocekit.endpoint import Deadline, EndpointOptions, QpOptions
 from rocekit.errors import RocekitError, VerbsError
 from rocekit.inject import Settings
 from rocekit.scenarios.base import Plan
@@ -41,6 +41,20 @@ def test_a_server_that_is_not_there_is_named(ips: tuple[str, str]) -> None:
     settings = Settings(endpoint=EndpointOptions(ip=ips[1]), timeout_s=0.3)
     with pytest.raises(VerbsError, match=r"no answer within 0\.3 s"):
         inject.call(ips[0], Plan("ping-sr", 8, 1), settings, make=soft_backend())
+
+
+def test_a_way_that_is_not_found_in_time_is_named(ips: tuple[str, str]) -> None:
+    class Busy(SoftEndpoint):
+        """On a host so busy that nothing is heard in time."""
+
+        def hear(self, wait_s: float = 0.0) -> None:
+            pass
+
+    with (
+        Busy(EndpointOptions(ip=ips[1])) as endpoint,
+        pytest.raises(VerbsError, match=r"no ADDR_RESOLVED within 0\.01 s \(--timeout\)"),
+    ):
+        endpoint.dial(ips[0], 18515, QpOptions(), Deadline(0.01))
 
 
 def test_nobody_listening_is_named(ips: tuple[str, str]) -> None:
@@ -136,6 +150,9 @@ def test_the_command_line_runs_both_sides_and_explains_the_packet_it_dropped(tmp
         ("--backend soft --faults nowhere.yaml", 1, "nowhere.yaml: cannot be read"),
         ("--backend soft -d nowhere0 127.0.0.1", 1, "no interface nowhere0"),
         ("--fault drop=1%", 2, "--fault is for --backend soft"),
+        ("--seed 0", 2, "--seed is for --backend soft"),
+        ("--both --backend soft --seed -1", 2, "-1 is not in the range x>=0"),
+        ("--both --backend soft -s 3000000000", 1, "at most 2,147,483,648 bytes, not 3,000,000,000 (-s)"),
     ],
 )
 def test_a_wrong_word_on_the_command_line_is_one_clear_line(words: str, code: int, said: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rocekit.endpoint import Region
 from rocekit.errors import ScenarioError
+from rocekit.wire import MAX_MESSAGE_BYTES
 
 ATOMIC_TYPES = ("FETCH_AND_ADD", "CMP_AND_SWAP")
 _MAGIC = b"rcki"
@@ -18,6 +19,16 @@ _PLAN = struct.Struct(">4s16sHHIIHHHHQII")
 _REPLY = struct.Struct(">4sQII")
 _PATTERN_STEP = 251
 _PATTERN_SPAN = 4093
+
+
+def check_size(size: int) -> None:
+    """See that a message may be so large.
+
+    Raises:
+        ScenarioError: it may not (IBA Vol. 1, 9.7.7).
+    """
+    if size > MAX_MESSAGE_BYTES:
+        raise ScenarioError(f"a message has at most {MAX_MESSAGE_BYTES:,} bytes, not {size:,} (-s)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,9 @@ class Plan:
     cq_mod: int = 100
     path_mtu: int = 0
     atomic: str = ATOMIC_TYPES[0]
+
+    def __post_init__(self) -> None:
+        check_size(self.size)
 
     def pack(self, index: int, region: Region) -> bytes:
         """The private data of the request for the connection ``index``."""

@@ -223,8 +223,12 @@ class SoftEndpoint(Endpoint):
                 self.soft.cm.resolve_addr(cm_id, host, port)
             else:
                 self.soft.cm.resolve_route(cm_id)
-            while not self._dialing and not deadline.passed():
+            while not self._dialing:
                 self.hear(IDLE_S)
+                if not self._dialing and deadline.passed():
+                    raise VerbsError(
+                        f"no {step} within {deadline.seconds:g} s (--timeout)", errno=errno.ETIMEDOUT
+                    )
             event = self._dialing.popleft()
             if event.type != step:
                 raise cm_error(event)

@@ -302,11 +302,14 @@ def _backend(given: dict[str, Any]) -> dict[str, MakeEndpoint]:
 def _plan(scenario: str, given: dict[str, Any]) -> Plan:
     from rocekit.scenarios import SCENARIOS
     from rocekit.scenarios.base import Plan
+    from rocekit.scenarios.plan import check_size
 
     known = SCENARIOS[scenario]
+    size = given["size"] or known.default_size
+    check_size(size)
     return Plan(
         scenario,
-        given["size"] or known.default_size,
+        size,
         given["iters"] or known.default_iterations,
         qps=given["qps"],
         window=given["tx_depth"],

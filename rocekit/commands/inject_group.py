@@ -45,9 +45,11 @@ def _plan(scenario: str, given: dict[str, Any], hosts: int) -> GroupPlan:
     from rocekit.connecting import DEFAULT_MTU
     from rocekit.scenarios import GROUPS
     from rocekit.scenarios.group import GroupPlan
+    from rocekit.scenarios.plan import check_size
 
     known = GROUPS[scenario]
     size, iterations = given["size"] or known.default_size, given["iters"] or known.default_iterations
+    check_size(size)
     return GroupPlan(scenario, hosts, size, iterations, int(given["mtu"] or DEFAULT_MTU))
 
 

@@ -19,7 +19,7 @@ from rocekit.errors import ScenarioError, VerbsError
 from rocekit.places import Place
 from rocekit.psn import MASK
 from rocekit.scenarios.base import Link
-from rocekit.scenarios.plan import Pattern, Remote, check_size
+from rocekit.scenarios.plan import Pattern, Remote
 
 T = TypeVar("T")
 Steps = Generator[Callable[[], bool], None, T]
@@ -49,9 +49,6 @@ class GroupPlan:
     size: int
     iterations: int
     path_mtu: int = 1024
-
-    def __post_init__(self) -> None:
-        check_size(self.size)
 
     @property
     def words(self) -> int:

@@ -66,9 +66,6 @@ class Plan:
     path_mtu: int = 0
     atomic: str = ATOMIC_TYPES[0]
 
-    def __post_init__(self) -> None:
-        check_size(self.size)
-
     def pack(self, index: int, region: Region) -> bytes:
         """The private data of the request for the connection ``index``."""
         return _PLAN.pack(

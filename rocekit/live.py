@@ -192,6 +192,9 @@ class LiveCapture:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN | select.POLLERR)
         poll.register(self._wake, select.POLLIN)
+        pause = select.poll()
+        pause.register(self._wake, select.POLLIN)
+        next_at = 0.0
         failure: CaptureError | None = None
         last_look: float | None = None
         while True:
@@ -199,6 +202,11 @@ class LiveCapture:
             over = last_look is not None and time.monotonic() >= last_look
             ready = self._ready()
             if ready:
+                early = next_at - time.monotonic()
+                if early > 0 and ready < self._blocks // 8 and not self._stopped and last_look is None:
+                    pause.poll(early * 1000)  # a batch has its cost: let it become one that is worth it
+                    continue
+                next_at = time.monotonic() + _RETIRE_MS / 1000
                 yield self._batch(ready)
                 self._release(ready)
             elif over:

@@ -479,3 +479,53 @@ def test_without_the_right_to_capture_the_exact_commands_are_named() -> None:
 def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
     line = refusal("lo", "--duration", "5", "--write", str(tmp_path / "no" / "such" / "folder.pcapng"))
     assert "folder.pcapng" in line
+
+
+@root_only
+def test_what_the_kernel_dropped_is_a_gap_of_the_capture_and_no_loss(tmp_path: Path) -> None:
+    told = live(
+        tmp_path,
+        """
+        import threading
+        import rocekit.live
+        from rocekit.capture import open_capture
+        from rocekit.generate import Traffic, generate
+        from rocekit.tracing import Trace
+
+        generate("x.pcap", Traffic(packets=60_000, mtu=256, sizes=(4096,)))
+        with open_capture("x.pcap") as reader:
+            parts[:] = [[frame for batch in reader for frame in batch.frames()]]
+        rocekit.live._RING_BYTES = (4 << 20,)
+        trace = Trace("va")
+        late = parts[0][50_000:]
+        del parts[0][50_000:]
+        send(0)  # nobody reads meanwhile, and the ring has room for a third of it
+        parts.append(late)
+
+        def finish():
+            until(lambda: trace._capture.frames > 0)
+            time.sleep(1)  # what was in the ring is read: there is room again
+            send(1, pause_s=0.00001)
+            trace.stop()
+
+        threading.Thread(target=finish).start()
+        for item in trace:
+            pass
+        analysis = trace.analysis
+        print(json.dumps({
+            "dropped": trace.dropped, "frames": analysis.capture.counts.frames, "sent": 60_000,
+            "capture": analysis.capture_dict()["dropped"],
+            "rules": sorted({(f.rule, f.severity) for f in analysis.findings}),
+            "repeats": sum(c.retransmitted_packets for c in analysis.connections),
+            "statuses": sorted({t.status for t in analysis.transfers}),
+        }))
+        """,
+        [],
+    )
+    assert told["dropped"] > 10_000
+    assert told["capture"] == told["dropped"]
+    assert told["dropped"] + told["frames"] >= told["sent"]
+    assert told["repeats"] == 0
+    assert ["capture-gap", "info"] in told["rules"]
+    assert {severity for _, severity in told["rules"]} == {"info"}
+    assert "acked" in told["statuses"]

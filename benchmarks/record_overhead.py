@@ -58,7 +58,7 @@ SOON = "-F -x 1 -u 18 -s 64"
 COUNTED = (
     Program(f"ib_send_lat {SOON} -n 3000 -C -e", LATENCY, ("median, cycles", "mean, cycles")),
     Program("ibv_rc_pingpong -g 1 -n 3000 -s 64 -e", r"= (\S+) usec/iter", ("mean of both ways, µs",)),
-    Program(f"ib_write_bw {SOON} -D 1 -f 0 -t 16 -e", r"^ *64 +(\d+) ", ("work requests in a second",)),
+    Program(f"ib_send_bw {SOON} -D 1 -f 0 -t 16 -e", r"^ *64 +(\d+) ", ("work requests in a second",)),
 )
 POLLING = (
     Program(f"ib_send_lat {SOON} -n 3000 -C", LATENCY, ("median, cycles", "mean, cycles")),

@@ -6,11 +6,17 @@ counted, or named by a finding with its frame number.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 
 class RocekitError(Exception):
     """What went wrong and what to do about it, in one line."""
+
+
+def needs_extra(what: str, package: str | None, extra: str) -> RocekitError:
+    """The error for a package that comes with an extra of ours: the command adds it to this very Python."""
+    return RocekitError(f"{what} {package}: {sys.executable} -m pip install 'rocekit[{extra}]'")
 
 
 def check_number(number: int, count: int, what: str) -> None:

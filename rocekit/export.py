@@ -17,7 +17,7 @@ import numpy as np
 
 from rocekit import wire
 from rocekit.correlate import timing
-from rocekit.errors import RocekitError
+from rocekit.errors import RocekitError, needs_extra
 from rocekit.link import MALFORMED
 from rocekit.packet_stories import CAUSES, ROLES, PacketStories, packet_stories
 from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, ICRC_UNCHECKED
@@ -52,7 +52,7 @@ def need_polars() -> Any:
     try:
         import polars
     except ImportError:
-        raise RocekitError("export needs polars: pip install 'rocekit[export]'") from None
+        raise needs_extra("export needs", "polars", "export") from None
     return polars
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.errors import RocekitError
+from rocekit.errors import RocekitError, needs_extra
 from rocekit.exchanges import CmRecord
 from rocekit.report.units import end
 from rocekit.tracing import Trace, Trouble
@@ -263,7 +263,7 @@ class MetricsServer:
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError:
-            raise RocekitError("metrics need prometheus-client: pip install 'rocekit[metrics]'") from None
+            raise needs_extra("metrics need", "prometheus-client", "metrics") from None
         self._registry = CollectorRegistry()
         try:
             self._server, self._thread = start_http_server(port, addr=host, registry=self._registry)

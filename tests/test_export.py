@@ -204,7 +204,7 @@ def test_wrong_use_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     assert not (tmp_path / "t").exists()
     monkeypatch.setitem(sys.modules, "polars", None)
     message = error(run(source, "--to", "csv", "-o", tmp_path / "t"))
-    assert message == "export needs polars: pip install 'rocekit[export]'"
+    assert message == f"export needs polars: {sys.executable} -m pip install 'rocekit[export]'"
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -285,7 +285,8 @@ def test_wrong_use_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     result = run("--metrics", "127.0.0.1:0")
     assert result.exit_code == 1
-    assert result.stderr == "rocekit: error: metrics need prometheus-client: pip install 'rocekit[metrics]'\n"
+    how = f"{sys.executable} -m pip install 'rocekit[metrics]'"
+    assert result.stderr == f"rocekit: error: metrics need prometheus-client: {how}\n"
 
 
 def test_a_closed_server_gives_its_port_back() -> None:

@@ -178,4 +178,5 @@ def test_without_matplotlib_it_says_how_to_get_it(pcaps: Path, tmp_path: Path) -
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 1
-    assert done.stderr == "rocekit: error: plot needs matplotlib: pip install 'rocekit[plot]'\n"
+    how = f"{sys.executable} -m pip install 'rocekit[plot]'"
+    assert done.stderr == f"rocekit: error: plot needs matplotlib: {how}\n"

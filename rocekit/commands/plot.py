@@ -77,7 +77,7 @@ def command(
       rocekit plot x.pcapng --transfer 16 --graph ladder -o ladder.pdf
     """
     from rocekit.commands.shared import capture_time, fail_on_damage, load
-    from rocekit.errors import RocekitError, check_number
+    from rocekit.errors import RocekitError, check_number, needs_extra
     from rocekit.outputs import check_output, writing
 
     if output.suffix.lower() not in FORMATS:
@@ -89,7 +89,7 @@ def command(
         from rocekit.report.figures import Scene, draw, save, span, worth_drawing
         from rocekit.report.ladder_figure import draw_ladder
     except ModuleNotFoundError as error:
-        raise RocekitError(f"plot needs {error.name}: pip install 'rocekit[plot]'") from None
+        raise needs_extra("plot needs", error.name, "plot") from None
     from rocekit.report.collect import Collector
     from rocekit.report.ladder import ladder
     from rocekit.report.lanes import build_lanes

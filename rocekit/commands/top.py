@@ -41,14 +41,14 @@ def command(interface: str, interval: float, promiscuous: bool, snaplen: int | N
       rocekit top eth0
       rocekit top eth0 --interval 0.5
     """
-    from rocekit.errors import RocekitError
+    from rocekit.errors import RocekitError, needs_extra
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise RocekitError("top draws on a terminal, and this is none; `rocekit trace` writes lines")
     try:
         from rocekit.top import MIN_COLUMNS, MIN_ROWS, Top
     except ModuleNotFoundError as error:
-        raise RocekitError(f"top needs {error.name}: pip install 'rocekit[top]'") from None
+        raise needs_extra("top needs", error.name, "top") from None
     columns, rows = shutil.get_terminal_size()
     if columns < MIN_COLUMNS or rows < MIN_ROWS:
         least = f"{MIN_COLUMNS} columns and {MIN_ROWS} rows"

@@ -242,19 +242,14 @@ def group(scenario: str, about: str, lengths: dict[int, int], hosts: int = 4, si
     )
 
 
-def group_of_rxe(
-    scenario: str, condition: str, about: str, lengths: dict[int, int], *, netem: str | None = None
-) -> Made:
+def group_of_rxe(scenario: str, about: str, lengths: dict[int, int]) -> Made:
     """The same over three devices of the kernel's, all in one program."""
-    patience = FAULTY if netem else CLEAN
     return Made(
-        f"{scenario}-{condition}",
-        f"rocekit inject {scenario} --hosts 3 -n 1 -s 3072 {patience} {PATIENT}",
+        f"{scenario}-clean",
+        f"rocekit inject {scenario} --hosts 3 -n 1 -s 3072 {CLEAN} {PATIENT}",
         None,
         tuple(("WRITE", length, count) for length, count in lengths.items()),
         about,
-        netem=netem,
-        strikes="tc" if netem else None,
         devices=3,
     )
 
@@ -470,17 +465,12 @@ MADE: tuple[Made, ...] = (
         "four soft hosts in a ring do the same, blocks passed on from host to host",
         {6144: 4, 4096: 4, 2048: 4, 512: 24},
     ),
-    group_of_rxe(
-        "mesh", "clean", "three rxe devices connected all to all exchange directly", {3072: 6, 1024: 12}
-    ),
+    group_of_rxe("mesh", "three rxe devices connected all to all exchange directly", {3072: 6, 1024: 12}),
     group_of_rxe(
         "ring",
-        "clean",
         "three rxe devices in a ring do the same, blocks passed on",
         {6144: 3, 3072: 3, 1024: 12},
     ),
-    group_of_rxe("mesh", "loss", LOST, {3072: 6, 1024: 12}, netem="loss 20%"),
-    group_of_rxe("ring", "loss", LOST, {6144: 3, 3072: 3, 1024: 12}, netem="loss 20%"),
 )
 
 

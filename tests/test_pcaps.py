@@ -16,6 +16,7 @@ import pytest
 from conftest import ROOT
 
 import rocekit
+from rocekit.topology import topology
 from rocekit.verify import verify
 
 PCAPS = ROOT / "pcaps"
@@ -181,6 +182,16 @@ def test_one_clock_was_used_and_no_other_offset_is_found(name: str) -> None:
         assert clock.offset_ns == 0
         assert clock.low_ns is None or clock.low_ns <= 0
         assert clock.high_ns is None or clock.high_ns >= 0
+
+
+@pytest.mark.parametrize("shape", ["mesh", "ring"])
+@pytest.mark.parametrize(("made", "hosts"), [("soft", 4), ("clean", 3)])
+def test_who_talks_to_whom_is_a_mesh_or_a_ring(shape: str, made: str, hosts: int) -> None:
+    """Three hosts are all neighbours in a ring as in a mesh; what each sends to whom tells them apart."""
+    drawn = topology(analysis(f"{shape}-{made}"))
+    assert drawn.shape == shape
+    assert drawn.hosts == tuple(f"10.9.0.{n}" for n in range(1, hosts + 1))
+    assert drawn.qps == (hosts * (hosts - 1) if shape == "mesh" else 2 * hosts)
 
 
 def test_a_rejection_is_told_with_its_reason() -> None:

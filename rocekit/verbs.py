@@ -203,8 +203,8 @@ class VerbsEndpoint(Endpoint):
                 entries,
                 extended=options.extended,
                 timestamps=options.timestamps,
-                # rdma-core's rxe has given the CQ back when ibv_next_poll finds no more; the ibv_end_poll
-                # that must follow then skips the next completion, before it is there (seen with 44).
+                # By its source, rdma-core's rxe has given the CQ back when ibv_next_poll finds no more; the
+                # ibv_end_poll that must follow then skips the next completion, before it is there.
                 walks=local.device.driver != "rxe",
             )
             if self.ways.cm == "thread":

@@ -164,9 +164,9 @@ install_project() {
     stamp="$VENV/.installed-$extras"
     # What is compiled has its types beside it: a change there, or in the source, means compiling anew.
     types=(rocekit/*.pxd)
-    state=$(cat pyproject.toml setup.py "${types[@]}" "${types[@]/%pxd/py}" 2>/dev/null | sha256sum)
+    state=$(cat pyproject.toml setup.py "${types[@]}" "${types[@]/%pxd/py}" rocekit/*.c 2>/dev/null | sha256sum)
     if [ "$(cat "$stamp" 2>/dev/null)" != "$state" ] || ! "$VENV/bin/rocekit" --version >/dev/null 2>&1; then
-        say "installing rocekit[$extras] in $VENV"
+        say "installing rocekit[$extras] in $VENV (its loops are compiled, which takes some minutes)"
         if "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input -q -e ".[$extras]" </dev/null; then
             echo "$state" >"$stamp"
         elif "$VENV/bin/rocekit" --version >/dev/null 2>&1; then

@@ -296,7 +296,7 @@ def pairs_of(journal: Journal | None) -> list[Pair]:
     """The QP pairs that a journal names."""
     if journal is None:
         return []
-    from rocekit.correlate import journal_pairs
+    from rocekit.journal_pairs import journal_pairs
     from rocekit.workrequests import read_programs
 
     return journal_pairs(read_programs(journal))

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import psn, wire
 from rocekit.cmevents import PlacedEvent, place_cm_events
-from rocekit.connections import Negotiated
-from rocekit.told import Pair
+from rocekit.journal_pairs import gid_ip, may_be
 from rocekit.workrequests import ATOMICS, JournalQp, Programs, WorkRequest, read_programs
 
 if TYPE_CHECKING:
@@ -110,77 +109,6 @@ def _wc_dict(wr: WorkRequest) -> dict[str, Any] | None:
     return None if wr.wc is None else wr.wc.to_dict()
 
 
-def negotiated(qp: JournalQp, peer: JournalQp | None = None) -> Negotiated:
-    """A QP's attributes as the journal has them."""
-    a = qp.attributes
-    return Negotiated(
-        starting_psn=a.get("sq_psn", None if peer is None else peer.attributes.get("rq_psn")),
-        path_mtu=a.get("path_mtu"),
-        retry_count=a.get("retry_cnt"),
-        rnr_retry_count=a.get("rnr_retry"),
-        ack_timeout=a.get("timeout"),
-        min_rnr_timer=a.get("min_rnr_timer"),
-        initiator_depth=a.get("max_rd_atomic"),
-        responder_resources=a.get("max_dest_rd_atomic"),
-        traffic_class=a.get("traffic_class"),
-    )
-
-
-def journal_pairs(programs: Programs) -> list[Pair]:
-    """The QP pairs that a journal names: one end knows both QPNs, so one end's journal is enough."""
-    paired = ("RC", "UC", "XRC", None)
-    connected = [qp for qp in programs.qps if qp.attributes.get("dest_qpn") and qp.transport in paired]
-    pairs = []
-    done: set[int] = set()
-    for qp in connected:
-        if id(qp) in done:
-            continue
-        peer = _peer(qp, connected)
-        done.update((id(qp), id(peer)))
-        a = qp.attributes
-        other = Negotiated(starting_psn=a.get("rq_psn"), path_mtu=a.get("path_mtu"))
-        pairs.append(
-            Pair(
-                qp.transport or "RC",
-                (a.get("local_ip"), a.get("dest_ip") or _gid_ip(a.get("dest_gid"))),
-                (qp.qpn, int(a["dest_qpn"])),
-                (negotiated(qp, peer), negotiated(peer, qp) if peer is not None else other),
-            )
-        )
-    return pairs
-
-
-def _gid_ip(gid: str | None) -> str | None:
-    """A GID's textual address; an IPv4-mapped one as IPv4, as packets carry it (A17.4.5)."""
-    if gid is None:
-        return None
-    import ipaddress
-
-    try:
-        address = ipaddress.IPv6Address(gid)
-    except ValueError:
-        return None
-    return str(address.ipv4_mapped or address)
-
-
-def _peer(qp: JournalQp, connected: Sequence[JournalQp]) -> JournalQp | None:
-    """The journal's other end of ``qp``, if it is there once."""
-    found = [
-        other
-        for other in connected
-        if other is not qp
-        and other.qpn == qp.attributes["dest_qpn"]
-        and other.attributes["dest_qpn"] == qp.qpn
-        and _may_be(other.attributes.get("local_ip"), qp.attributes.get("dest_ip"))
-        and _may_be(qp.attributes.get("local_ip"), other.attributes.get("dest_ip"))
-    ]
-    return found[0] if len(found) == 1 else None
-
-
-def _may_be(a: object, b: object) -> bool:
-    return a is None or b is None or a == b
-
-
 def correlate(
     journal: Journal,
     connections: Sequence[Connection],
@@ -235,15 +163,15 @@ def _datagrams_of(
 def _bind(qp: JournalQp, connections: Sequence[Connection]) -> tuple[Connection, int] | None:
     """The connection and side whose addresses and QPNs fit; of several, the one alive at the time."""
     a = qp.attributes
-    local, remote, dest = a.get("local_ip"), a.get("dest_ip") or _gid_ip(a.get("dest_gid")), a.get("dest_qpn")
+    local, remote, dest = a.get("local_ip"), a.get("dest_ip") or gid_ip(a.get("dest_gid")), a.get("dest_qpn")
     found = []
     for connection in connections:
         if qp.transport is not None and connection.transport != qp.transport:
             continue
         for side in (0, 1):
-            if connection.qpns[side] != qp.qpn or not _may_be(connection.qpns[1 - side], dest):
+            if connection.qpns[side] != qp.qpn or not may_be(connection.qpns[1 - side], dest):
                 continue
-            if _may_be(connection.ips[side], local) and _may_be(connection.ips[1 - side], remote):
+            if may_be(connection.ips[side], local) and may_be(connection.ips[1 - side], remote):
                 found.append((connection, side))
     if local is None and qp.addresses:
         # A QP that only ever received datagrams has told no address; its device has.

@@ -40,11 +40,12 @@ import numpy as np
 
 from rocekit import wire
 from rocekit.build import build_frame, build_ip_cm, build_mad
-from rocekit.correlate import Correlation, correlate, journal_pairs
+from rocekit.correlate import Correlation, correlate
 from rocekit.decode import Decoder
 from rocekit.frames import LINKTYPE_ETHERNET, FrameBatch
 from rocekit.journal import Event as Entry
 from rocekit.journal import Journal
+from rocekit.journal_pairs import journal_pairs
 from rocekit.pcapng_write import PcapngWriter
 from rocekit.psn import MASK
 from rocekit.told import Pair

@@ -19,9 +19,9 @@ import pytest
 from story import Shot, Story
 
 from rocekit.capture import open_capture
-from rocekit.correlate import journal_pairs
 from rocekit.decode import Decoder
 from rocekit.journal import read_journal
+from rocekit.journal_pairs import journal_pairs
 from rocekit.soft.faults import at_random
 from rocekit.soft.program import random_program
 from rocekit.soft.testbed import Run, run

@@ -35,6 +35,7 @@ MODULES: Final = (
     "assembly",
     "tracking",
     "pairing",
+    "partners",
     "tracker",
 )
 

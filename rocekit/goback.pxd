@@ -13,7 +13,7 @@ cdef int64_t NEAR_IDS
 cdef int64_t _SLOT
 
 @cython.locals(slot=int64_t)
-cpdef bint _is_shared(int64_t[::1] psns, int64_t[::1] ids, int64_t ip_id, int64_t p)
+cpdef bint _is_shared(int64_t[:] psns, int64_t[:] ids, int64_t ip_id, int64_t p)
 
 
 cdef class GoBack(Reasons):

@@ -13,6 +13,8 @@ cdef class Sink:
     cpdef changed(self, Transfer transfer)
     cpdef ended(self, Transfer transfer)
     cpdef settled(self, list transfers)
+    cpdef bint forgets(self)
+    cpdef given_up(self, list transfers)
 
 
 cdef class Ledger:
@@ -25,7 +27,7 @@ cdef class Ledger:
     cdef public int64_t acked
     cdef public Transfer open_read
     cdef public Transfer building
-    cdef public object unacked
+    cdef public list unacked
     cdef public list window
     cdef public list firsts
     cdef public list pending
@@ -35,6 +37,8 @@ cdef class Ledger:
 
     @cython.locals(time_ns=int64_t, frame=int64_t, opcode=int64_t, transfer=Transfer)
     cpdef Transfer _open(self, Rows r, Py_ssize_t i, int64_t p, str operation)
+
+    cpdef _give_up(self, int64_t p)
 
     @cython.locals(time_ns=int64_t, frame=int64_t)
     cpdef _touch(self, Transfer transfer, Rows r, Py_ssize_t i)

@@ -7,7 +7,6 @@ transfer that holds it; an event for a PSN that no transfer holds yet waits unti
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
 
 #: Finished transfers kept so that late repeats find theirs.
 WINDOW: Final = 1024
+#: More PSNs than a requester has outstanding: 64 MB at the largest path MTU, which is 400 Gb/s for over a
+#: millisecond. What lies farther back was answered, whether the capture shows it or not.
+OUTSTANDING: Final = 1 << 14
 
 ATOMICS: Final = frozenset({"FETCH_ADD", "CMP_SWAP"})
 #: Operations that an answer of their own completes, and no acknowledgement of a later PSN.
@@ -48,6 +50,14 @@ class Sink:
         """They lie too far back for a repeat to change them."""
         raise NotImplementedError
 
+    def forgets(self) -> bool:
+        """Whether transfers that tell nothing more are dropped, so that they must not be held on to."""
+        return False
+
+    def given_up(self, transfers: list[Transfer]) -> None:
+        """They have ended unanswered, and no answer that is to come is to them."""
+        raise NotImplementedError
+
 
 class Ledger:
     """The transfers of one side of a connection, by PSN.
@@ -71,7 +81,7 @@ class Ledger:
         self.acked = 0
         self.open_read: Transfer | None = None
         self.building: Transfer | None = None
-        self.unacked: deque[Transfer] = deque()
+        self.unacked: list[Transfer] = []
         self.window: list[Transfer] = []
         self.firsts: list[int] = []
         self.pending: list[Event] = []
@@ -94,12 +104,18 @@ class Ledger:
         self.window.append(transfer)
         self.firsts.append(p)
         if len(self.window) > 2 * WINDOW:
-            self.sink.settled(self.window[:WINDOW])
+            settled = self.window[:WINDOW]
             del self.window[:WINDOW], self.firsts[:WINDOW]
+            self._give_up(p)
+            self.sink.settled(settled)
         self.sink.began(transfer)
         if self.reliable:
             self.unacked.append(transfer)
         return transfer
+
+    def _give_up(self, p: int) -> None:
+        """Wait no longer for answers to what lies far before PSN ``p``."""
+        raise NotImplementedError
 
     def _touch(self, transfer: Transfer, r: Rows, i: int) -> None:
         time_ns, frame = r.time_ns[i], r.frame[i]

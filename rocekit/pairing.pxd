@@ -57,6 +57,9 @@ cdef class Lobby:
 
     cpdef hold(self, Flow flow, Rows r, Py_ssize_t i)
 
+    @cython.locals(mine=list)
+    cpdef list take(self, Flow flow, Flow other=*)
+
     @cython.locals(oldest=Flow)
     cpdef bint overdue(self, int64_t time_ns)
 

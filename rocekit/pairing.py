@@ -10,7 +10,6 @@ are counted until one flow alone explains them all. What stays undecided stays u
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
@@ -41,6 +40,9 @@ BEFORE: Final = 1024
 #: Flows on the same PSNs beyond this number are told apart by nothing but their UDP source ports.
 ALIKE: Final = 256
 
+#: A packet that waits: in which order it came, its flow, its batch and its row there.
+Waiting = tuple[int, "Flow", "Rows", int]
+
 
 @dataclass(eq=False)
 class Flow:
@@ -53,7 +55,7 @@ class Flow:
         answers: how many acknowledgements and responses it carried while it waited.
         votes: which flows those could answer, and how many of them.
         lobby: where it waits.
-        held: its waiting packets: in which order they came, and where; held_ns: the first's time.
+        held: its waiting packets; held_ns: the first's time.
         number: the packets' ``flow``, -1 before the first; partner: the flow the other way, once paired.
         first_bucket, last_bucket: where its lobby finds it by PSN; -1 while it does not.
     """
@@ -70,7 +72,7 @@ class Flow:
     connection: Connection | None = None
     side: int = 0
     first_request_ns: int = 0
-    held: list[tuple[int, Rows, int]] = field(default_factory=list)
+    held: list[Waiting] = field(default_factory=list)
     held_ns: int = 0
     lobby: Lobby | None = None
     first_bucket: int = -1
@@ -172,7 +174,7 @@ class Lobby:
         if not flow.held:
             self._waiting[flow] = None
             flow.held_ns = r.time_ns[i]
-        flow.held.append((self._taken, r, i))
+        flow.held.append((self._taken, flow, r, i))
         self._taken += 1
         self.count += 1
 
@@ -186,17 +188,17 @@ class Lobby:
             oldest = self._oldest = next(iter(self._waiting))
         return time_ns - oldest.held_ns > LOBBY_NS
 
-    def take(self, *flows: Flow) -> list[tuple[Flow, Rows, int]]:
-        """Remove the waiting packets of ``flows``, in the capture's order."""
-        mine = []
-        for flow in flows:
-            mine += [(order, flow, r, i) for order, r, i in flow.held]
-            flow.held = []
-            self._waiting.pop(flow, None)
+    def take(self, flow: Flow, other: Flow | None = None) -> list[Waiting]:
+        """Remove the waiting packets of one flow or two, in the capture's order."""
+        mine, flow.held = flow.held, []
+        self._waiting.pop(flow, None)
+        if other is not None:
+            mine += other.held
+            mine.sort()  # by their order: no two have the same
+            other.held = []
+            self._waiting.pop(other, None)
         self.count -= len(mine)
-        if len(flows) > 1:
-            mine.sort(key=itemgetter(0))
-        return [row[1:] for row in mine]
+        return mine
 
     def askers(self, answer: Flow, psn: int) -> list[Flow]:
         """The unpaired flows in the other direction that may have asked for ``psn``, or for one near it."""

@@ -9,6 +9,7 @@ from rocekit.transfers cimport Event, Transfer
 cdef int64_t _NEAR_IDS
 cdef int64_t _ID_MASK
 cdef int64_t _SLOT
+cdef int64_t _COLUMNS
 cdef int64_t BUSY_NS
 cdef int64_t BUSY_PACKETS
 
@@ -33,12 +34,16 @@ cdef class Reasons(Ledger):
     cdef public int64_t _last_id
     cdef public list refusals
     cdef public list obeyed
-    cdef public int64_t[::1] _sent_psn
-    cdef public int64_t[::1] _sent_id
-    cdef public int64_t[::1] _sent_ns
-    cdef public int64_t[::1] _told_upto
-    cdef public int64_t[::1] _told_ns
-    cdef public int64_t[::1] _told_msn
+    cdef public int64_t[:] _sent_psn
+    cdef public int64_t[:] _sent_id
+    cdef public int64_t[:] _sent_ns
+    cdef public int64_t[:] _told_upto
+    cdef public int64_t[:] _told_ns
+    cdef public int64_t[:] _told_msn
+    cdef public int64_t[:] _answer_psn
+    cdef public int64_t[:] _answer_id
+
+    cpdef _lay_out(self, int64_t[:] ring)
 
     @cython.locals(slot=int64_t, ip_id=int64_t, step=int64_t)
     cpdef _remember(self, Rows r, Py_ssize_t i, int64_t p)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 #: Packets remembered of each direction: when they came, and with which IP identification.
 RING: Final = 64
 _SLOT: Final = RING - 1
+#: What one slot begins with: PSNs that none has, and as many numbers as fill a line of a processor's cache.
+_BLANK: Final = array("q", [-1, 0, 0, -1, 0, -1, 0, -1]) * RING
+_COLUMNS: Final = 8
 NEVER_NS: Final = 1 << 62
 #: How far apart the IP identifications may be of packets that a host sent shortly after each other, if it
 #: counts them; other packets of the host may be counted in between.
@@ -103,12 +106,22 @@ class Reasons(Ledger):
         self._last_id = -1
         self.refusals: list[Event] = []
         self.obeyed: list[Event] = []
-        self._sent_psn = array("q", [-1]) * RING
-        self._sent_id = array("q", [0]) * RING
-        self._sent_ns = array("q", [0]) * RING
-        self._told_upto = array("q", [-1]) * RING
-        self._told_ns = array("q", [0]) * RING
-        self._told_msn = array("q", [-1]) * RING
+        self._lay_out(_BLANK[:])
+
+    def _lay_out(self, ring: array[int]) -> None:
+        """Make the columns of what is remembered by PSN.
+
+        Compiled, they share the memory of ``ring``, so that all that belongs to a PSN is fetched at once.
+        """
+        self._sent_psn = ring[0::_COLUMNS]
+        self._sent_id = ring[1::_COLUMNS]
+        self._sent_ns = ring[2::_COLUMNS]
+        self._told_upto = ring[3::_COLUMNS]
+        self._told_ns = ring[4::_COLUMNS]
+        self._told_msn = ring[7::_COLUMNS]
+        # The last READ responses, for the answers' side.
+        self._answer_psn = ring[5::_COLUMNS]
+        self._answer_id = ring[6::_COLUMNS]
 
     def _remember(self, r: Rows, i: int, p: int) -> None:
         slot = p & _SLOT

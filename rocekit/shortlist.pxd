@@ -7,12 +7,14 @@ from rocekit.transfers cimport Transfer
 
 cdef str ACKED
 cdef str SENT
+cdef str UNACKNOWLEDGED
 
 
 cdef class Shortlist:
     cdef public dict _left_out
     cdef public Py_ssize_t _slowest
     cdef public list _slow
+    cdef public list _slow_unanswered
     cdef public dict _kept
     cdef public dict _standing
 
@@ -21,8 +23,11 @@ cdef class Shortlist:
     @cython.locals(transfer=Transfer)
     cpdef settle(self, object transfers)
 
+    @cython.locals(transfer=Transfer)
+    cpdef give_up(self, object transfers)
+
     @cython.locals(
-        standing=Transfer, connection=Connection, last_ns=int64_t, kind=int64_t, key=int64_t, duration_ns=int64_t
+        slow=list, unanswered=bint, standing=Transfer, connection=Connection, last_ns=int64_t, kind=int64_t, key=int64_t, duration_ns=int64_t
     )
     cpdef _drop(self, Transfer transfer)
 

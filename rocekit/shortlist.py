@@ -3,6 +3,7 @@
 In a large capture most transfers are plain: nothing befell them. Where nobody will ask for each, they are
 counted and dropped as soon as nothing can change them. In each direction of each connection the largest stay,
 so that what rules ask of all transfers (was any acknowledged? how large was the largest?) is answered alike.
+A capture of one direction shows no acknowledgement: there the same holds for what stayed unacknowledged.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from heapq import heappush, heappushpop
 from typing import TYPE_CHECKING, Final
 
-from rocekit.transfers import ACKED, SENT
+from rocekit.transfers import ACKED, SENT, UNACKNOWLEDGED
 
 if TYPE_CHECKING:
     from rocekit.transfers import Transfer
@@ -32,6 +33,7 @@ class Shortlist:
         self._left_out: dict[str, int] = {}
         self._slowest = slowest
         self._slow: list[tuple[int, int, Transfer]] = []
+        self._slow_unanswered: list[tuple[int, int, Transfer]] = []
         self._kept: dict[int, Transfer] = {}
         self._standing: dict[int, Transfer] = {}
 
@@ -47,22 +49,31 @@ class Shortlist:
                 del self._kept[transfer.id]
                 self._drop(transfer)
 
+    def give_up(self, transfers: Iterable[Transfer]) -> None:
+        """These transfers have ended unanswered."""
+        for transfer in transfers:
+            if not transfer.events and transfer.status == UNACKNOWLEDGED and transfer.id in self._kept:
+                del self._kept[transfer.id]
+                self._drop(transfer)
+
     def _drop(self, transfer: Transfer) -> None:
         connection, last_ns = transfer.connection, transfer.last_ns
         connection.bytes += transfer.bytes
         self._left_out[transfer.status] = self._left_out.get(transfer.status, 0) + 1
         kind = 2 * (transfer.operation == "READ") + (transfer.last_psn > transfer.first_psn)
-        key = connection.id << 3 | transfer.side << 2 | kind
+        unanswered = transfer.status == UNACKNOWLEDGED
+        key = connection.id << 4 | unanswered << 3 | transfer.side << 2 | kind
         standing = self._standing.get(key)
         if standing is None or standing.bytes < transfer.bytes:
             self._standing[key] = transfer
         if transfer.acked_ns is not None:
             last_ns = max(last_ns, transfer.acked_ns)
         duration_ns = last_ns - transfer.first_ns
-        if len(self._slow) < self._slowest:
-            heappush(self._slow, (duration_ns, -transfer.id, transfer))
-        elif self._slow and self._slow[0][0] <= duration_ns:
-            heappushpop(self._slow, (duration_ns, -transfer.id, transfer))
+        slow = self._slow_unanswered if unanswered else self._slow
+        if len(slow) < self._slowest:
+            heappush(slow, (duration_ns, -transfer.id, transfer))
+        elif slow and slow[0][0] <= duration_ns:
+            heappushpop(slow, (duration_ns, -transfer.id, transfer))
 
     def forget(self) -> None:
         """Count and drop everything that was kept so far, for one who follows a port for days."""
@@ -71,6 +82,7 @@ class Shortlist:
         self._kept.clear()
         self._standing.clear()
         self._slow.clear()
+        self._slow_unanswered.clear()
 
     @property
     def left_out(self) -> Counter[str]:
@@ -82,7 +94,8 @@ class Shortlist:
         self.settle(list(self._kept.values()))
         for transfer in self._kept.values():
             transfer.connection.bytes += transfer.bytes
-        plain = {t.id: t for t in (*self._standing.values(), *(entry[2] for entry in self._slow))}
+        slow = (entry[2] for entry in (*self._slow, *self._slow_unanswered))
+        plain = {t.id: t for t in (*self._standing.values(), *slow)}
         for transfer in plain.values():
             self._left_out[transfer.status] -= 1
         return sorted((*self._kept.values(), *plain.values()), key=lambda t: t.id)

@@ -10,6 +10,7 @@ cdef int64_t HALF
 cdef int64_t MASK
 cdef int64_t RESYNC
 cdef int64_t RING
+cdef int64_t OUTSTANDING
 cdef int64_t ACK
 cdef tuple OPERATION
 cdef tuple SYNDROME_KIND
@@ -21,16 +22,17 @@ cdef class Requests(Assembly):
     cdef public list awaiting
     cdef public bint dead
     cdef public Event again
-    cdef public int64_t[::1] _answer_psn
-    cdef public int64_t[::1] _answer_id
 
     @cython.locals(operation=str, expected=int64_t, p=int64_t, time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer)
     cpdef respond(self, Rows r, Py_ssize_t i)
 
     cpdef _acknowledge(self, int64_t upto, int64_t time_ns, int64_t frame)
 
-    @cython.locals(transfer=Transfer)
+    @cython.locals(transfer=Transfer, closed=Py_ssize_t)
     cpdef _settle(self)
+
+    @cython.locals(first=int64_t, transfer=Transfer)
+    cpdef _give_up(self, int64_t p)
 
     cpdef _mark_acked(self, Transfer transfer, int64_t time_ns, int64_t frame)
 

@@ -6,13 +6,12 @@ In layers, each of which knows the one before: the ``ledger`` of transfers by PS
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING
 
 from rocekit import wire
 from rocekit.assembly import PROBATION, RESYNC, Assembly, mtu_for
 from rocekit.goback import _is_shared
-from rocekit.ledger import ATOMICS, NEEDS_ANSWER
+from rocekit.ledger import ATOMICS, NEEDS_ANSWER, OUTSTANDING
 from rocekit.psn import HALF, MASK
 from rocekit.reasons import RING
 from rocekit.transfers import ACKED, INCOMPLETE, NAK_PREFIX, UNACKNOWLEDGED, Event, Transfer
@@ -44,8 +43,6 @@ class Requests(Assembly):
         self.awaiting: list[Transfer] = []
         self.dead = False
         self.again: Event | None = None
-        self._answer_psn = array("q", [-1]) * RING
-        self._answer_id = array("q", [0]) * RING
 
     def respond(self, r: Rows, i: int) -> None:
         """Take the response at row ``i`` (acknowledgement, READ response, atomic's answer)."""
@@ -115,18 +112,44 @@ class Requests(Assembly):
 
     def _settle(self) -> None:
         """Close the transfers that the last acknowledgement covers."""
-        unacked = self.unacked
-        while unacked:
-            transfer = unacked[0]
+        closed = 0
+        for transfer in self.unacked:
             if not transfer.ended or transfer.last_psn >= self.acked:
-                return
-            unacked.popleft()
+                break
+            closed += 1
             if transfer.status != UNACKNOWLEDGED:
                 continue
             if transfer.operation in NEEDS_ANSWER:
                 self.awaiting.append(transfer)
             else:
                 self._mark_acked(transfer, self.ack_ns, self.ack_frame)
+        if closed:
+            del self.unacked[:closed]
+
+    def _give_up(self, p: int) -> None:
+        """Wait no longer for answers to what lies far before PSN ``p``, where the capture shows none at all.
+
+        The requester has gone on, so it was answered; a capture of one direction does not show it.
+        """
+        if self.last_rx_ns or not self.sink.forgets():
+            return
+        first = self.firsts[0]
+        if first > p - OUTSTANDING:
+            first = p - OUTSTANDING
+        given_up: list[Transfer] = []
+        for transfer in self.unacked:
+            if transfer.last_psn >= first:
+                break
+            given_up.append(transfer)
+        del self.unacked[: len(given_up)]
+        for transfer in given_up:
+            self._end_unanswered(transfer)
+        self.sink.given_up([t for t in given_up if t.first_psn != self.begin])
+
+    def _end_unanswered(self, transfer: Transfer) -> None:
+        if not transfer.started or not transfer.ended:
+            transfer.status = INCOMPLETE
+        self.sink.ended(transfer)
 
     def _mark_acked(self, transfer: Transfer, time_ns: int, frame: int) -> None:
         transfer.status = ACKED if transfer.started else INCOMPLETE
@@ -148,7 +171,7 @@ class Requests(Assembly):
 
     def _drop_unacked(self, transfer: Transfer) -> None:
         if self.unacked and self.unacked[0] is transfer:
-            self.unacked.popleft()
+            del self.unacked[0]
         elif transfer in self.awaiting:
             self.awaiting.remove(transfer)
         elif transfer in self.unacked:
@@ -334,9 +357,7 @@ class Requests(Assembly):
                     self._mark_acked(transfer, transfer.last_ns, transfer.last_frame)
                     continue
                 transfer.status = INCOMPLETE
-            elif not transfer.started or not transfer.ended:
-                transfer.status = INCOMPLETE
-            self.sink.ended(transfer)
+            self._end_unanswered(transfer)
         self.awaiting.clear()
         self.unacked.clear()
         for event in self.pending:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from struct import unpack_from
 
 import pytest
 
 from rocekit import Analysis, analyze
 from rocekit.generate import OPERATIONS, Traffic, generate
-from rocekit.ledger import WINDOW
+from rocekit.ledger import OUTSTANDING, WINDOW
 from rocekit.report.text import SHOWN_TRANSFERS
 from rocekit.soft.faults import at_random
 from rocekit.soft.program import random_program
@@ -61,6 +62,39 @@ def test_captures_of_others_are_summed_up_alike(others: Path) -> None:
 def test_our_own_captures_are_summed_up_alike(pcaps: Path) -> None:
     for path in sorted(pcaps.glob("*.pcap*")):
         _same(path)
+
+
+def _one_direction(path: Path, to: Path) -> None:
+    """Leave in a capture only what the host that sends first sends."""
+    data = path.read_bytes()
+    parts, at, own = [data[:24]], 24, None
+    while at < len(data):
+        (length,) = unpack_from("<I", data, at + 8)
+        src = data[at + 16 + 26 : at + 16 + 30]  # behind the Ethernet header, in IPv4's
+        own = own or src
+        if src == own:
+            parts.append(data[at : at + 16 + length])
+        at += 16 + length
+    to.write_bytes(b"".join(parts))
+
+
+@pytest.mark.parametrize("operation", ["SEND", "READ"])
+def test_what_nobody_answers_is_dropped_once_its_answer_must_have_come(
+    tmp_path: Path, operation: str
+) -> None:
+    """A requester has so many PSNs outstanding at the most: one that went on was answered, unseen."""
+    both, one = tmp_path / "both.pcap", tmp_path / "one.pcap"
+    packets = 2 * OUTSTANDING + 20 * WINDOW
+    traffic = Traffic(
+        packets=packets, pairs=1, both_directions=False, operations=(operation,), sizes=(0, 64, 300)
+    )
+    generate(both, traffic)
+    _one_direction(both, one)
+    every, few = _same(one)
+    assert {t.status for t in every.transfers} == {"unacknowledged"}
+    assert few.left_out["unacknowledged"] + len(few.transfers) == len(every.transfers)
+    assert len(few.transfers) < OUTSTANDING + 3 * WINDOW + 2 * SHOWN_TRANSFERS < len(every.transfers)
+    assert few.transfers[0].id == 0  # with what PSN a direction began tells something
 
 
 def test_a_transfer_that_was_not_kept_is_refused_and_one_that_was_explained(tmp_path: Path) -> None:

@@ -34,6 +34,12 @@ def long_lab() -> None:
         pytest.skip("ROCEKIT_LAB_EVERYTHING=1 runs it too, which takes many minutes more in the lab")
 
 
+def more_lab() -> None:
+    """Skip, unless more is asked for: what would take the tests past what a change should have to wait."""
+    if not (os.environ.get("ROCEKIT_LAB_MORE") or os.environ.get("ROCEKIT_LAB_EVERYTHING")):
+        pytest.skip("ROCEKIT_LAB_MORE=1 runs it too, some minutes in the lab (ROCEKIT_LAB_EVERYTHING=1: all)")
+
+
 @pytest.fixture(scope="session")
 def pcaps() -> Path:
     """The folder of captures that the project made itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -22,10 +23,13 @@ def arrives(family: socket.AddressFamily, source: str, target: str) -> str:
     """From whom a datagram comes that was sent for real."""
     with socket.socket(family, socket.SOCK_DGRAM) as there, socket.socket(family, socket.SOCK_DGRAM) as here:
         there.bind((target, 0))
-        there.settimeout(10)
+        there.settimeout(1)
         here.bind((source, 0))
-        here.sendto(b"x", (target, there.getsockname()[1]))
-        return str(there.recvfrom(10)[1][0])
+        for _ in range(20):  # one may be lost while the neighbour is not known yet
+            here.sendto(b"x", (target, there.getsockname()[1]))
+            with contextlib.suppress(TimeoutError):
+                return str(there.recvfrom(10)[1][0])
+        raise TimeoutError(f"nothing arrives at {target}")
 
 
 def ways(ends: tuple[net.End, ...], family: socket.AddressFamily, name: str) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import soft_lab_inside
-from conftest import long_lab
+from conftest import long_lab, more_lab
 
 from rocekit import lab
 from rocekit.analysis import analyze
@@ -40,6 +40,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     again = os.environ.get("ROCEKIT_SOFT_LAB")
     if again:
         return Path(again)
+    more_lab()
     lacking = lab.missing()
     if lacking:
         pytest.skip(f"the lab is missing: {'; '.join(lacking)}")

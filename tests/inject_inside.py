@@ -72,6 +72,14 @@ SCENARIO_PLANS: dict[str, Plan] = {
 MORE: dict[str, dict[str, Any]] = {"cq-ex": {"timestamps": False}}
 #: Lost packets mean timeouts, of seconds where they were the CM's: only when everything is asked for.
 LOSSY = tuple(SCENARIO_PLANS) if os.environ.get("ROCEKIT_LAB_EVERYTHING") else ()
+EVERY_WAY = tuple(itertools.product(CM_WAYS, CQ_WAYS))
+MORE_ASKED = any(os.environ.get(f"ROCEKIT_LAB_{much}") for much in ("MORE", "EVERYTHING"))
+#: Ways to wait that run: of each kind something, unless more is asked for.
+WAYS = tuple(
+    way
+    for way in EVERY_WAY
+    if MORE_ASKED or way[0] == "sync" or way in (("thread", "channel"), ("poll", "nonblocking"))
+)
 RUNS: dict[str, tuple[Plan, dict[str, Any]]] = {
     **{name: (plan, MORE.get(name, {})) for name, plan in SCENARIO_PLANS.items()},
     **{
@@ -85,10 +93,7 @@ RUNS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "ping-sr-tcp": (_plan("ping-sr"), {"tcp": True}),
     "atomic-tcp": (_plan("atomic", size=8, qps=2), {"tcp": True}),
     "atomic-cmp": (_plan("atomic", size=8, qps=2, atomic="CMP_AND_SWAP"), {}),
-    **{
-        f"ping-sr-{cm}-{cq}": (Plan("ping-sr", 64, 25), {"ways": Ways(cm, cq)})
-        for cm, cq in itertools.product(CM_WAYS, CQ_WAYS)
-    },
+    **{f"ping-sr-{cm}-{cq}": (Plan("ping-sr", 64, 25), {"ways": Ways(cm, cq)}) for cm, cq in WAYS},
 }
 
 

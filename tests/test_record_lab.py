@@ -33,7 +33,7 @@ SELECTION = (
     *("send", "write_list", "write_Q16", "read", "fetch_add", "send_ud", "send_srq", "write_cm"),
     *("ibv_srq_pingpong", "rping", "explained", "refused", "extended", "killed"),
 )
-"""What runs when more, but not everything, is asked for: each kind of call, of queue pair and of end at least once."""
+"""What runs when more, but not everything, is asked for: each kind of call, QP and end at least once."""
 CHOSEN = [job for job in inside.JOBS if EVERYTHING or job.name in SELECTION]
 INSTALLED = [job for job in CHOSEN if shutil.which(job.truth["program"]) or job.name == "extended"]
 TRUTH = {job.name: job.truth for job in CHOSEN}

@@ -2,9 +2,9 @@
 perftest.
 
 Both roles, RC, UC and UD, connections by CM and by hand, IPv4 and IPv6, path MTUs 256 to 4096, and loss,
-reordering and duplication in both directions: of each something by default, which takes some minutes, and
-all of it with ``ROCEKIT_LAB_EVERYTHING=1``. ``ROCEKIT_SOFT_LAB`` names a folder with such a run's output, to
-look at one again.
+reordering and duplication in both directions: of each something with ``ROCEKIT_LAB_MORE=1``, in some minutes,
+and all of it with ``ROCEKIT_LAB_EVERYTHING=1``. ``ROCEKIT_SOFT_LAB`` names a folder with such output, to look
+at one again.
 """
 
 from __future__ import annotations

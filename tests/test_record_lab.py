@@ -139,7 +139,13 @@ def test_ping_pongs_send_and_receive_alike(out: Path, name: str) -> None:
             assert truth["count"] <= len(posted) < truth["count"] + 4
         else:
             assert len(posted) == truth["count"]
-        assert Counter(c["opcode"] for c in polled) == {"SEND": len(posted), "RECV": len(posted)}
+        counted = Counter(c["opcode"] for c in polled)
+        if name == "ibv_srq_pingpong":
+            # It leaves as soon as it has counted enough of both; what else is under way it never polls.
+            assert all(truth["count"] <= counted[kind] for kind in ("SEND", "RECV"))
+            assert counted["SEND"] <= len(posted)
+        else:
+            assert counted == {"SEND": len(posted), "RECV": len(posted)}
         assert {e["length"] for e in posted} == {truth["bytes"]}
 
 
@@ -245,8 +251,11 @@ def test_every_transfer_has_its_request_and_its_completion(out: Path, name: str)
         assert transfer.wr is not None, transfer
         assert transfer.wr.matched_by == "psn"
     told = [t.wr.completion.status for t in found.transfers if t.wr and t.wr.completion]
-    # ucmatose's client sends last, three times on two connections, and leaves without polling for that.
-    assert told == ["SUCCESS"] * (len(found.transfers) - (6 if name == "ucmatose" else 0))
+    # ucmatose's client sends last, three times on two connections, and leaves without polling; an end
+    # of the SRQ ping-pong leaves when it has counted enough.
+    left = len(found.transfers) - len(told)
+    assert set(told) == {"SUCCESS"}
+    assert left <= 6 if name == "ibv_srq_pingpong" else left == (6 if name == "ucmatose" else 0)
     assert found.journal is not None
     assert found.journal.unmatched == []
 
@@ -269,7 +278,9 @@ def test_none_is_matched_wrongly(out: Path, name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in WHOLE if TRUTH[n].get("operation") == "SEND" or n in PINGPONGS])
 def test_what_arrived_is_told_by_the_receiver(out: Path, name: str) -> None:
     found = analysis(out, name)
-    assert all(t.recv_wc is not None for t in found.transfers if t.operation == "SEND")
+    untold = [t for t in found.transfers if t.operation == "SEND" and t.recv_wc is None]
+    # As above: who has counted enough leaves with receives that it never polls for.
+    assert len(untold) <= (6 if name == "ibv_srq_pingpong" else 0)
 
 
 def test_a_killed_program_s_journal_is_whole_until_then(out: Path) -> None:

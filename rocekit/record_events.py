@@ -20,15 +20,17 @@ from rocekit import wire
 from rocekit.psn import MASK
 from rocekit.record_lines import Process, access_names
 from rocekit.record_names import CALLS, WC_OPCODES, WR_OPCODES
-from rocekit.record_objects import SIGNALED, ObjectLines
+from rocekit.record_objects import ObjectLines
 from rocekit.record_ring import Record
 
 if TYPE_CHECKING:
     from rocekit.record_redact import Redaction
 
 # enum ibv_send_flags and ibv_wc_flags.
-_FENCE, _SOLICITED, _INLINE = 1, 4, 8
+_FENCE, _SIGNALED, _SOLICITED, _INLINE = 1, 2, 4, 8
 _WITH_IMM, _WITH_INV = 2, 8
+_IMMEDIATE = frozenset({"SEND_WITH_IMM", "RDMA_WRITE_WITH_IMM"})
+_INVALIDATING = frozenset({"SEND_WITH_INV", "LOCAL_INV"})
 
 
 class Lines(ObjectLines):
@@ -88,11 +90,14 @@ class Lines(ObjectLines):
                 qp.local_ip = local
                 yield self.event(r, "qp_modified", qp=self._place(r), local_ip=local)
             at, items = at + 16, items - 1
-        sges, _ = self._sges(r.payload, at, items)
-        if name in ("SEND_WITH_IMM", "RDMA_WRITE_WITH_IMM"):
-            more += f',"imm":{imm}'
-        elif name in ("SEND_WITH_INV", "LOCAL_INV"):
-            more += f',"invalidate_rkey":{self._key(imm)}'
+        old_rkey, mr_lkey, mr_rkey = length, 0, 0
+        if name == "BIND_MW":
+            length, mr_lkey, mr_rkey = ring.BOUND.unpack_from(r.payload, at)
+            items = 0
+        sges, total = self._sges(r.payload, at, items)
+        # Of more SGEs than a record holds, none is better than some.
+        more = ("" if 0 < total < length else f',"sges":{sges}') + more
+        more += self._carried(imm, name in _IMMEDIATE, name in _INVALIDATING)
         if name.startswith(("RDMA_", "ATOMIC_", "FLUSH")):
             more += f',"remote_va":{self._address(va)},"rkey":{self._key(rkey)}'
         if flags & _INLINE:
@@ -107,29 +112,30 @@ class Lines(ObjectLines):
             more += ',"unfinished":true'
         if r.before != ring.NO_PSN and qp.sq_psn is not None and not error:
             more += f',"psn":{(qp.sq_psn + r.before) & MASK}'
-        signaled = "true" if flags & SIGNALED or qp.signals_all else "false"
+        signaled = "true" if flags & _SIGNALED or qp.signals_all else "false"
         if name.startswith("ATOMIC_") and not length:
             length = 8
         yield (
             f'{self._head(r)},"event":"wr_posted"{qp.prefix},"wr_id":{wr_id},"opcode":"{name}"'
-            f',"length":{length},"signaled":{signaled},"sges":{sges}{more}}}'
+            f',"length":{length},"signaled":{signaled}{more}}}'
         )
-        if name == "BIND_MW" and not error:
-            addr, size, lkey = ring.SGE.unpack_from(r.payload, at) if items else (va, length, 0)
+        if name == "BIND_MW" and r.finished and not error:
             yield self.event(
                 r,
                 "mw_bound",
                 qp=self._place(r),
                 wr_id=wr_id,
                 rkey=self._key(rkey),
-                addr=self._address(addr),
-                length=size,
-                mr_lkey=self._key(lkey),
+                addr=self._address(va),
+                length=length,
+                old_rkey=self._key(old_rkey),
+                mr_rkey=self._key(mr_rkey),
+                mr_lkey=self._key(mr_lkey),
                 access=access_names(imm),
             )
 
     def _recv(self, r: Record) -> str:
-        wr_id, srq, items, error, _cut = ring.RECV_BODY.unpack_from(r.payload)
+        wr_id, srq, items, error, cut = ring.RECV_BODY.unpack_from(r.payload)
         sges, length = self._sges(r.payload, 16, items)
         if srq:
             place = f',"device":{json.dumps(self._name(r.device))},"srq":{srq}'
@@ -138,8 +144,9 @@ class Lines(ObjectLines):
         more = f',"errno":{error}' if error else ""
         if not r.finished:
             more += ',"unfinished":true'
-        what = f'"event":"recv_posted"{place},"wr_id":{wr_id},"length":{length},"sges":{sges}'
-        return f"{self._head(r)},{what}{more}}}"
+        if not cut:
+            more = f',"length":{length},"sges":{sges}{more}'
+        return f'{self._head(r)},"event":"recv_posted"{place},"wr_id":{wr_id}{more}}}'
 
     def _wc(self, r: Record) -> str:
         wr_id, byte_len, imm, vendor_err, src_qpn, flags, status, opcode = ring.WC_BODY.unpack_from(r.payload)
@@ -151,14 +158,18 @@ class Lines(ObjectLines):
             if opcode >= 128 or opcode in (2, 3, 4):
                 more += f',"byte_len":{byte_len}'
             # rxe sets the flags for what was sent as well, where they tell nothing.
-            if opcode >= 128 and flags & _WITH_IMM:
-                more += f',"imm":{imm}'
-            elif opcode >= 128 and flags & _WITH_INV:
-                more += f',"invalidate_rkey":{self._key(imm)}'
-            if opcode >= 128 and qp.transport == "UD" and src_qpn:
-                more += f',"src_qpn":{src_qpn}'
+            if opcode >= 128:
+                more += self._carried(imm, bool(flags & _WITH_IMM), bool(flags & _WITH_INV))
+                if qp.transport == "UD" and src_qpn:
+                    more += f',"src_qpn":{src_qpn}'
         name = wire.WC_STATUSES.get(status, f"STATUS_{status}")
         return f'{self._head(r)},"event":"wc_polled"{qp.prefix},"wr_id":{wr_id},"status":"{name}"{more}}}'
+
+    def _carried(self, imm: int, immediate: bool, invalidates: bool) -> str:
+        """What a message carries beside its payload, in JSON: an immediate, or a key to invalidate."""
+        if immediate:
+            return f',"imm":{imm}'
+        return f',"invalidate_rkey":{self._key(imm)}' if invalidates else ""
 
     def _sges(self, payload: bytes, at: int, count: int) -> tuple[str, int]:
         """A list of SGEs in JSON, and their bytes in all."""

@@ -12,8 +12,6 @@ from rocekit.record_lines import LineMaker, access_names, ip_of_gid
 from rocekit.record_names import ASYNC_EVENTS, QP_STATES, QP_TYPES
 from rocekit.record_ring import Record
 
-SIGNALED: Final = 2
-"""IBV_SEND_SIGNALED."""
 # The bits of enum ibv_qp_attr_mask that are told of.
 _STATE, _ACCESS, _PORT, _QKEY, _AV, _MTU = 1 << 0, 1 << 3, 1 << 5, 1 << 6, 1 << 7, 1 << 8
 _TIMEOUT, _RETRY, _RNR_RETRY, _RQ_PSN, _RD_ATOMIC = 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13
@@ -151,39 +149,12 @@ class ObjectLines(LineMaker):
         )
 
     def _mw(self, r: Record) -> Iterator[str]:
-        wr_id, addr, length, old_rkey, rkey, mr_rkey, access, what, kind, error, flags = (
-            ring.MW_BODY.unpack_from(r.payload)
-        )
+        rkey, gone, kind = ring.MW_BODY.unpack_from(r.payload)
         device = self._name(r.device)
-        if what == 0:
-            yield self.event(r, "mw_allocated", device=device, rkey=self._key(rkey), type=kind)
-        elif what == 2:
+        if gone:
             yield self.event(r, "mw_deallocated", device=device, rkey=self._key(rkey))
         else:
-            signaled = bool(flags & SIGNALED) or self._qp(r).signals_all
-            yield self.event(
-                r,
-                "wr_posted",
-                qp=self._place(r),
-                wr_id=wr_id,
-                opcode="BIND_MW",
-                length=length,
-                signaled=signaled,
-                errno=error or None,
-            )
-            yield self.event(
-                r,
-                "mw_bound",
-                qp=self._place(r),
-                wr_id=wr_id,
-                rkey=self._key(rkey),
-                addr=self._address(addr),
-                length=length,
-                old_rkey=self._key(old_rkey),
-                mr_rkey=self._key(mr_rkey),
-                access=access_names(access),
-                errno=error or None,
-            )
+            yield self.event(r, "mw_allocated", device=device, rkey=self._key(rkey), type=kind)
 
     def _dm(self, r: Record) -> Iterator[str]:
         _dm, length = ring.DM_BODY.unpack_from(r.payload)

@@ -22,7 +22,7 @@ from typing import Final
 from rocekit.errors import JournalError
 
 MAGIC: Final = b"ROKEREC1"
-LAYOUT: Final = 2
+LAYOUT: Final = 3
 PAGE: Final = 4096
 SLOT: Final = 64
 FIRST: Final = 32
@@ -48,7 +48,8 @@ DEVICE, QP_CREATED, QP_MODIFIED, QP_DESTROYED, MR, MR_GONE, AH, SRQ, ASYNC = ran
 CM_EVENT, CM_CALL, MW, DM, NOT_COVERED = range(19, 24)
 
 SEND_BODY = struct.Struct("<QQIIIBBBB")
-"""wr_id, remote_va, rkey, imm, length, opcode, flags, items, error."""
+"""wr_id, remote_va, rkey, imm, length, opcode, flags, items, error. Of a BIND_MW: wr_id, the window's start,
+its new key, its access rights, the key that it had; the rest alike."""
 RECV_BODY = struct.Struct("<QIBBBx")
 """wr_id, srq, items, error, cut; the first SGE follows."""
 WC_BODY = struct.Struct("<QIIIIHBB")
@@ -57,6 +58,8 @@ SGE = struct.Struct("<QII")
 """addr, length, lkey; or ah, remote_qpn, remote_qkey."""
 OPERANDS = struct.Struct("<QQ")
 """compare, swap_add."""
+BOUND = struct.Struct("<QII")
+"""size, mr_lkey, mr_rkey: what a BIND_MW has in place of SGEs."""
 QP_BODY = struct.Struct("<7I4B")
 """type, max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline, srq; sq_sig_all, extended, error,
 covered."""
@@ -75,8 +78,8 @@ ASYNC_BODY = struct.Struct("<3I4x")
 CM_BODY = struct.Struct("<QQiIII8B28s28s")
 """id, listen_id, status, what, remote_qpn, qkey; responder_resources, initiator_depth, retry_count,
 rnr_retry_count, flow_control, srq, private_length, has_params; source, destination; private data follow."""
-MW_BODY = struct.Struct("<3Q4I4B4x")
-"""wr_id, addr, length, old_rkey, rkey, mr_rkey, access; what, type, error, send_flags."""
+MW_BODY = struct.Struct("<IBB2x")
+"""rkey, gone, type."""
 DM_BODY = struct.Struct("<QQ")
 """dm, length."""
 

@@ -183,6 +183,67 @@ def test_the_extended_calls_are_recorded_as_they_are_posted(program: Path, tmp_p
     ]
 
 
+def test_a_window_s_binding_is_told_alike_however_it_is_posted(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "windows")
+    assert ran.returncode == 0
+    assert ran.journal.problems == []
+    region = ran.one("mr_registered")
+    assert [(e["rkey"], e["type"]) for e in ran.of("mw_allocated")] == [(0x500, 1), (0x500, 2), (0x500, 2)]
+    posted = [(e["wr_id"], e["opcode"], e["length"], e["sges"], e.get("errno")) for e in ran.of("wr_posted")]
+    assert posted == [
+        (1, "BIND_MW", 5 << 32, [], None),
+        (2, "BIND_MW", 5 << 32, [], None),
+        (3, "BIND_MW", 5 << 32, [], None),
+        (4, "LOCAL_INV", 0, [], None),
+        (0xBAD, "BIND_MW", 5 << 32, [], 1),
+    ]
+    bound = ran.of("mw_bound")
+    assert [e["wr_id"] for e in bound] == [1, 2, 3]
+    for event in bound:
+        assert (event["rkey"], event["old_rkey"]) == (0x501, 0x500)
+        assert (event["addr"] - region["addr"], event["length"]) == (64, 5 << 32)
+        assert (event["mr_lkey"], event["mr_rkey"]) == (region["lkey"], region["rkey"])
+        assert event["access"] == ["REMOTE_WRITE"]
+    assert [e["rkey"] for e in ran.of("mw_deallocated")] == [0x501] * 3
+    assert [(c["wr_id"], c["opcode"]) for c in ran.of("wc_polled")] == [
+        (1, "BIND_MW"),
+        (2, "BIND_MW"),
+        (3, "BIND_MW"),
+        (4, "LOCAL_INV"),
+    ]
+
+
+def test_flush_and_atomic_write_are_recorded_and_take_a_psn_each(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "placement")
+    assert ran.returncode == 0
+    told = [
+        (e["wr_id"], e["opcode"], e["length"], e.get("remote_va"), e.get("rkey"), e["psn"])
+        for e in ran.of("wr_posted")
+    ]
+    assert told == [
+        (1, "FLUSH", 1 << 20, 0x6000, 0xABC, 70),
+        (2, "ATOMIC_WRITE", 8, 0x6008, 0xABD, 71),
+        (3, "SEND", 0, None, None, 72),
+    ]
+    assert [c["opcode"] for c in ran.of("wc_polled")] == ["FLUSH", "ATOMIC_WRITE", "SEND"]
+
+
+def test_every_sge_of_a_long_list_is_told_or_none(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "many_sges")
+    assert ran.returncode == 0
+    assert ran.journal.problems == []
+    assert [(e["wr_id"], e["length"], len(e.get("sges", ()))) for e in ran.of("wr_posted")] == [
+        (32, 512, 32),
+        (64, 1024, 64),
+        (100, 1600, 0),
+    ]
+    assert [(e["wr_id"], e.get("length"), len(e.get("sges", ()))) for e in ran.of("recv_posted")] == [
+        (32, 512, 32),
+        (64, 1024, 64),
+        (100, None, 0),
+    ]
+
+
 def test_shared_receives_belong_to_their_queue_and_complete_on_a_qp(program: Path, tmp_path: Path) -> None:
     ran = run(program, tmp_path, "shared_receives")
     queue = ran.one("srq_created")["srq"]

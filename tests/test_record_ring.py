@@ -29,7 +29,7 @@ int main(void)
     AT(record_slot, type); AT(record_slot, number); AT(record_slot, mono); AT(record_slot, real);
     AT(record_slot, payload); AT(record_slot, continued); AT(record_file, program); AT(record_recv, sge);
     AT(record_modify, timeout); AT(record_modify, sgid); AT(record_modify, flow_label);
-    AT(record_cm, status); AT(record_cm, responder_resources); AT(record_cm, src); AT(record_mw, what);
+    AT(record_cm, status); AT(record_cm, responder_resources); AT(record_cm, src); AT(record_mw, gone);
     printf("types %d %d\n", RECORD_DEVICE, RECORD_NOT_COVERED);
     printf("flags %d %d %d\n", SEND_EXTENDED, SEND_UD, SEND_ATOMIC);
     return 0;
@@ -80,7 +80,7 @@ def test_layouts_agree_with_the_writing_side(tmp_path: Path) -> None:
         "record_cm.status": struct.calcsize("<QQ"),
         "record_cm.responder_resources": struct.calcsize("<QQiIII"),
         "record_cm.src": struct.calcsize("<QQiIII8B"),
-        "record_mw.what": struct.calcsize("<3Q4I"),
+        "record_mw.gone": struct.calcsize("<I"),
         "types": f"{ring.DEVICE} {ring.NOT_COVERED}",
         "flags": f"{ring.SEND_EXTENDED} {ring.SEND_UD} {ring.SEND_ATOMIC}",
     }

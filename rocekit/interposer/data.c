@@ -20,18 +20,22 @@ static inline struct record_item *item_at(const struct span *span, uint32_t firs
     return (struct record_item *)slot->continued + i % 3;
 }
 
-/* What a WR has beside its SGEs: an address for UD, operands for atomics. */
+/* A binding has none, whatever stands there. */
+static inline uint32_t sges_of(const struct ibv_send_wr *wr)
+{
+    return wr->num_sge > 0 && wr->opcode != IBV_WR_BIND_MW ? (uint32_t)wr->num_sge : 0;
+}
+
+/* What a WR has beside its SGEs: an address for UD, operands for atomics, what a binding binds. */
 static inline uint32_t extra_items(const struct ibv_qp *qp, const struct ibv_send_wr *wr)
 {
     return qp->qp_type == IBV_QPT_UD || wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-           wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+           wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || wr->opcode == IBV_WR_BIND_MW;
 }
 
 static inline uint32_t send_slots(const struct ibv_qp *qp, const struct ibv_send_wr *wr)
 {
-    uint32_t items = kept_items((uint32_t)(wr->num_sge > 0 ? wr->num_sge : 0) + extra_items(qp, wr));
-
-    return slots_of_send(items);
+    return slots_of_send(kept_items(sges_of(wr) + extra_items(qp, wr)));
 }
 
 static uint32_t write_send(const struct span *span, uint32_t first, uint8_t device, const struct ibv_qp *qp,
@@ -40,7 +44,7 @@ static uint32_t write_send(const struct span *span, uint32_t first, uint8_t devi
 {
     struct record_slot *slot = span_slot(span, first);
     struct record_send *send = (struct record_send *)slot->payload;
-    uint32_t sges = (uint32_t)(wr->num_sge > 0 ? wr->num_sge : 0), items = 0, length = 0, i;
+    uint32_t sges = sges_of(wr), items = 0, length = 0, i;
     uint32_t slots = send_slots(qp, wr);
 
     slot_head(slot, span, RECORD_SEND, slots, device, qp->qp_num, now);
@@ -79,10 +83,16 @@ static uint32_t write_send(const struct span *span, uint32_t first, uint8_t devi
         else
             *item_at(span, first, items++) = (struct record_item){.swap_add = wr->wr.atomic.compare_add};
         break;
+    case IBV_WR_BIND_MW:
+        *item_at(span, first, 0) =
+            describe_binding(send, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
+        items = 1;
+        length = send->length;
+        break;
     default:
         break;
     }
-    if (qp->qp_type == IBV_QPT_UD) {
+    if (qp->qp_type == IBV_QPT_UD && wr->opcode != IBV_WR_BIND_MW) {
         send->flags |= SEND_UD;
         *item_at(span, first, items++) = (struct record_item){.ah = (uintptr_t)wr->wr.ud.ah,
                                                               .remote_qpn = wr->wr.ud.remote_qpn,
@@ -93,8 +103,7 @@ static uint32_t write_send(const struct span *span, uint32_t first, uint8_t devi
 
         length += sge->length;
         if (items < RECORD_ITEMS)
-            *item_at(span, first, items++) =
-                (struct record_item){.addr = sge->addr, .length = sge->length, .lkey = sge->lkey};
+            *item_at(span, first, items++) = sge_item(sge->addr, sge->length, sge->lkey);
     }
     send->items = (uint8_t)items;
     send->length = length;
@@ -124,10 +133,9 @@ static uint32_t write_send(const struct span *span, uint32_t first, uint8_t devi
 
 static uint32_t length_of(const struct ibv_send_wr *wr)
 {
-    uint32_t length = 0;
-    int i;
+    uint32_t length = 0, i;
 
-    for (i = 0; i < wr->num_sge; i++)
+    for (i = 0; i < sges_of(wr); i++)
         length += wr->sg_list[i].length;
     return length;
 }
@@ -215,6 +223,32 @@ int data_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr
     return result;
 }
 
+/* A type 1 window's binding is a work request in other clothes. The key comes back in the window. */
+int data_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+    struct device *device = device_of(qp->context);
+    struct ibv_send_wr wr = {.wr_id = bind->wr_id,
+                             .opcode = IBV_WR_BIND_MW,
+                             .send_flags = bind->send_flags,
+                             .bind_mw = {.mw = mw, .rkey = mw->rkey, .bind_info = bind->bind_info}};
+    struct span span = record_reserve(send_slots(qp, &wr), 1, KIND_SEND);
+    struct record_send *send;
+    int result, saved;
+
+    if (!span.ring)
+        return device->ops.bind_mw(qp, mw, bind);
+    write_send(&span, 0, device->number, qp, &wr, record_now(), NULL, NULL);
+    record_filled(&span);
+    result = device->ops.bind_mw(qp, mw, bind);
+    saved = errno;
+    send = (struct record_send *)span_slot(&span, 0)->payload;
+    send->rkey = mw->rkey;
+    send->error = (uint8_t)(result > 0 ? result : -result);
+    record_commit(&span);
+    errno = saved;
+    return result;
+}
+
 static inline uint32_t recv_slots(const struct ibv_recv_wr *wr)
 {
     uint32_t items = kept_items((uint32_t)(wr->num_sge > 0 ? wr->num_sge : 0));
@@ -238,9 +272,8 @@ static uint32_t write_recv(const struct span *span, uint32_t first, uint8_t devi
     recv->cut = sges > items;
     for (i = 0; i < items; i++) {
         const struct ibv_sge *sge = &wr->sg_list[i];
-        struct record_item item = {.addr = sge->addr, .length = sge->length, .lkey = sge->lkey};
 
-        *(i ? item_at(span, first, i - 1) : &recv->sge) = item;
+        *(i ? item_at(span, first, i - 1) : &recv->sge) = sge_item(sge->addr, sge->length, sge->lkey);
     }
     return slots;
 }

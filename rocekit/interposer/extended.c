@@ -16,8 +16,13 @@ struct kept {
     struct record_item items[];
 };
 
+/* A function that libibverbs' structure has from version 1.15 on, next after wr_atomic_write. */
+typedef void flush_function(struct ibv_qp_ex *, uint32_t rkey, uint64_t remote, size_t length, uint8_t type,
+                            uint8_t level);
+
 struct extended_qp {
     struct ibv_qp_ex real; /* only its function pointers are used */
+    flush_function *flush;
     uint32_t count, room;  /* work requests since wr_start, and how many can be kept */
     uint32_t items, size;  /* items of each, and bytes */
     uint32_t beyond;       /* work requests that could not be kept */
@@ -80,7 +85,7 @@ static inline void add_sge(const struct extended_qp *e, struct kept *kept, uint6
                            uint32_t lkey)
 {
     kept->send.length += length;
-    add_item(e, kept, (struct record_item){.addr = addr, .length = length, .lkey = lkey});
+    add_item(e, kept, sge_item(addr, length, lkey));
 }
 
 /* What comes first among the items: setters may be called in any order. */
@@ -253,14 +258,10 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t re
 static void wr_bind_mw(struct ibv_qp_ex *qp, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
 {
     struct extended_qp *e = extended_of(qp);
-    struct kept *kept = begin(e, qp, IBV_WR_BIND_MW, rkey, info->addr, info->mw_access_flags);
+    struct kept *kept = begin(e, qp, IBV_WR_BIND_MW, 0, 0, 0);
 
-    if (kept) {
-        kept->send.length = (uint32_t)info->length;
-        add_item(e, kept, (struct record_item){.addr = info->addr,
-                                               .length = (uint32_t)info->length,
-                                               .lkey = info->mr ? info->mr->lkey : 0});
-    }
+    if (kept)
+        add_item(e, kept, describe_binding(&kept->send, mw, rkey, info));
     e->real.wr_bind_mw(qp, mw, rkey, info);
 }
 
@@ -280,6 +281,17 @@ static void wr_atomic_write(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote
     if (kept)
         kept->send.length = 8;
     e->real.wr_atomic_write(qp, rkey, remote, value);
+}
+
+static void wr_flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote, size_t length, uint8_t type,
+                     uint8_t level)
+{
+    struct extended_qp *e = extended_of(qp);
+    struct kept *kept = begin(e, qp, 14 /* IBV_WR_FLUSH, newer than some headers */, rkey, remote, 0);
+
+    if (kept)
+        kept->send.length = (uint32_t)length; /* the range's: A19.4.2 has 32 bits for it */
+    e->flush(qp, rkey, remote, length, type, level);
 }
 
 /* ------------------------------------------------------------------ their setters */
@@ -346,8 +358,8 @@ static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t count, const struct ibv
 
 /* ------------------------------------------------------------------ in and out of their places */
 
-/* The pointers up to wr_abort are in every libibverbs that has the structure; wr_atomic_write came later, and
- * is there when a QP could be created with it. */
+/* The pointers up to wr_abort are in every libibverbs that has the structure; wr_atomic_write and wr_flush came
+ * later, and are there when a QP could be created with them. */
 #define EACH(DO)                                                                                             \
     DO(wr_atomic_cmp_swp)                                                                                    \
     DO(wr_atomic_fetch_add)                                                                                  \
@@ -369,7 +381,14 @@ static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t count, const struct ibv
     DO(wr_complete)                                                                                          \
     DO(wr_abort)
 
+#define WITH_FLUSH (1u << 11)        /* IBV_QP_EX_WITH_FLUSH */
 #define WITH_ATOMIC_WRITE (1u << 12) /* IBV_QP_EX_WITH_ATOMIC_WRITE */
+
+static flush_function **flush_of(struct ibv_qp_ex *qp)
+{
+    return (flush_function **)((char *)qp + offsetof(struct ibv_qp_ex, wr_atomic_write) +
+                               sizeof qp->wr_atomic_write);
+}
 
 bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_wr, uint32_t max_send_sge)
 {
@@ -398,6 +417,8 @@ bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_
     EACH(SAVE)
     if (operations & WITH_ATOMIC_WRITE)
         e->real.wr_atomic_write = ex->wr_atomic_write;
+    if (operations & WITH_FLUSH)
+        e->flush = *flush_of(ex);
     if (!table_put(&qps, ex, e)) {
         free(e);
         return false;
@@ -408,6 +429,8 @@ bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_
     EACH(PLACE)
     if (operations & WITH_ATOMIC_WRITE && ex->wr_atomic_write)
         ex->wr_atomic_write = wr_atomic_write;
+    if (e->flush)
+        *flush_of(ex) = wr_flush;
     return true;
 }
 
@@ -422,6 +445,8 @@ void extended_unhook_qp(struct ibv_qp *qp)
     EACH(RESTORE)
     if (e->real.wr_atomic_write)
         ex->wr_atomic_write = e->real.wr_atomic_write;
+    if (e->flush)
+        *flush_of(ex) = e->flush;
     free(table_take(&qps, ex));
 }
 

@@ -89,9 +89,13 @@ void device_hook(struct ibv_context *context)
     context->ops.post_recv = data_post_recv;
     context->ops.post_srq_recv = data_post_srq_recv;
     context->ops.poll_cq = data_poll_cq;
-    context->ops.alloc_mw = objects_alloc_mw;
-    context->ops.bind_mw = objects_bind_mw;
-    context->ops.dealloc_mw = objects_dealloc_mw;
+    /* Which old libraries leave empty for a device that has no windows. */
+    if (context->ops.alloc_mw)
+        context->ops.alloc_mw = objects_alloc_mw;
+    if (context->ops.bind_mw)
+        context->ops.bind_mw = data_bind_mw;
+    if (context->ops.dealloc_mw)
+        context->ops.dealloc_mw = objects_dealloc_mw;
     HOOK(create_qp_ex, objects_create_qp_ex);
     HOOK(create_cq_ex, objects_create_cq_ex);
     HOOK(create_srq_ex, objects_create_srq_ex);
@@ -517,7 +521,7 @@ struct ibv_dm *objects_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm
 struct ibv_mw *objects_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
     struct ibv_mw *mw = device_of(pd->context)->ops.alloc_mw(pd, type);
-    struct record_mw record = {.what = 0, .type = (uint8_t)type};
+    struct record_mw record = {.type = (uint8_t)type};
 
     if (mw) {
         record.rkey = mw->rkey;
@@ -526,29 +530,9 @@ struct ibv_mw *objects_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
     return mw;
 }
 
-int objects_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
-{
-    struct record_mw record = {.wr_id = bind->wr_id,
-                               .addr = bind->bind_info.addr,
-                               .length = bind->bind_info.length,
-                               .old_rkey = mw->rkey,
-                               .mr_rkey = bind->bind_info.mr ? bind->bind_info.mr->rkey : 0,
-                               .access = bind->bind_info.mw_access_flags,
-                               .what = 1,
-                               .type = IBV_MW_TYPE_1,
-                               .unused = {(uint8_t)(bind->send_flags & 0x1f)}};
-    int result = device_of(qp->context)->ops.bind_mw(qp, mw, bind), saved = errno;
-
-    record.rkey = mw->rkey;
-    record.error = (uint8_t)(result > 0 ? result : -result);
-    record_put(RECORD_MW, number_of(qp->context), qp->qp_num, &record, sizeof record);
-    errno = saved;
-    return result;
-}
-
 int objects_dealloc_mw(struct ibv_mw *mw)
 {
-    struct record_mw record = {.what = 2, .type = (uint8_t)mw->type, .rkey = mw->rkey};
+    struct record_mw record = {.gone = 1, .type = (uint8_t)mw->type, .rkey = mw->rkey};
     struct ibv_context *context = mw->context;
 
     record_put(RECORD_MW, number_of(context), 0, &record, sizeof record);

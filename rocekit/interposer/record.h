@@ -17,11 +17,11 @@
 #include <stdlib.h>
 
 #define RECORD_MAGIC 0x31434552454b4f52ULL /* "ROKEREC1", little endian */
-#define RECORD_LAYOUT 2
+#define RECORD_LAYOUT 3
 #define RECORD_PAGE 4096
 #define RECORD_SLOT 64
 #define RECORD_CONTINUED 48 /* payload bytes of a record's second and further slots */
-#define RECORD_ITEMS 30     /* SGEs (and one address or pair of operands) that a record keeps at most */
+#define RECORD_ITEMS 64     /* SGEs (and one address or pair of operands) that a record keeps at most; rxe has 32 */
 
 /* Set in a commit word while the call that the record tells of has not returned. */
 #define RECORD_FILLED (1ULL << 63)
@@ -81,7 +81,7 @@ struct record_slot {
     };
 };
 
-/* 16 bytes: a scatter/gather element, or what UD and atomics need beside the SGEs. */
+/* 16 bytes: a scatter/gather element, or what UD, atomics and memory windows need beside the SGEs. */
 struct record_item {
     union {
         struct {
@@ -95,6 +95,10 @@ struct record_item {
         struct {
             uint64_t compare, swap_add;
         };
+        struct {
+            uint64_t size;
+            uint32_t mr_lkey, mr_rkey;
+        };
     };
 };
 
@@ -105,7 +109,8 @@ struct record_item {
 
 #define NO_PSN UINT64_MAX
 
-/* A send has two slots at least, for what stands in the second one's head. */
+/* A send has two slots at least, for what stands in the second one's head. A BIND_MW has the window's start, new
+ * key and access rights (as imm), as length the key that it had, and one item: its size and its region's keys. */
 struct record_send {
     uint64_t wr_id, remote_va;
     uint32_t rkey, imm, length; /* imm: immediate in host order, or the rkey to invalidate */
@@ -176,9 +181,8 @@ struct record_cm {
 };
 
 struct record_mw {
-    uint64_t wr_id, addr, length;
-    uint32_t old_rkey, rkey, mr_rkey, access;
-    uint8_t what, type, error, unused[5]; /* what: 0 allocated, 1 bound, 2 deallocated */
+    uint32_t rkey;
+    uint8_t gone, type, unused[2]; /* gone: deallocated, not allocated */
 };
 
 struct record_dm {

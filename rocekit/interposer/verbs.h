@@ -39,6 +39,7 @@ int data_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **)
 int data_post_recv(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **);
 int data_post_srq_recv(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_wr **);
 int data_poll_cq(struct ibv_cq *, int, struct ibv_wc *);
+int data_bind_mw(struct ibv_qp *, struct ibv_mw *, struct ibv_mw_bind *);
 
 /* extended.c: in the places of a QP's and a CQ's own functions */
 bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_wr, uint32_t max_send_sge);
@@ -53,7 +54,6 @@ struct ibv_srq *objects_create_srq_ex(struct ibv_context *, struct ibv_srq_init_
 struct ibv_dm *objects_alloc_dm(struct ibv_context *, struct ibv_alloc_dm_attr *);
 struct ibv_mr *objects_reg_dm_mr(struct ibv_pd *, struct ibv_dm *, uint64_t, size_t, unsigned int);
 struct ibv_mw *objects_alloc_mw(struct ibv_pd *, enum ibv_mw_type);
-int objects_bind_mw(struct ibv_qp *, struct ibv_mw *, struct ibv_mw_bind *);
 int objects_dealloc_mw(struct ibv_mw *);
 
 /* What a QP's sends have come to: with its starting PSN, which PSN is next. So a journal with a gap in it still
@@ -83,6 +83,24 @@ static inline uint32_t psns_of(const struct qp_state *state, uint32_t opcode, ui
     default:
         return 1;
     }
+}
+
+static inline struct record_item sge_item(uint64_t addr, uint32_t length, uint32_t lkey)
+{
+    return (struct record_item){.addr = addr, .length = length, .lkey = lkey};
+}
+
+/* Tell of the binding of a memory window; gives its one item. */
+static inline struct record_item describe_binding(struct record_send *send, const struct ibv_mw *mw, uint32_t rkey,
+                                                  const struct ibv_mw_bind_info *info)
+{
+    send->remote_va = info->addr;
+    send->rkey = rkey;
+    send->imm = info->mw_access_flags;
+    send->length = mw ? mw->rkey : 0;
+    return (struct record_item){.size = info->length,
+                                .mr_lkey = info->mr ? info->mr->lkey : 0,
+                                .mr_rkey = info->mr ? info->mr->rkey : 0};
 }
 
 uint32_t srq_number(const struct ibv_srq *srq);

@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -248,6 +249,109 @@ static int extended(void)
     ibv_destroy_qp(&qp->qp_base);
     ibv_destroy_cq(cq);
     return polled != 4;
+}
+
+/* A window of each type, bound in each way that there is; then one that is refused. */
+static int windows(void)
+{
+    struct ibv_qp_init_attr_ex attr = {
+        .qp_type = IBV_QPT_RC,
+        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        .send_ops_flags = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV,
+        .sq_sig_all = 1,
+        .cap = {.max_send_wr = 8, .max_send_sge = 4}};
+    struct ibv_mw_bind_info info;
+    struct ibv_mw_bind bind = {.wr_id = 1};
+    struct ibv_send_wr *bad, wr = {.wr_id = 2, .opcode = IBV_WR_BIND_MW, .bind_mw = {.rkey = 0x501}};
+    struct ibv_mw *mw[3];
+    struct ibv_qp_ex *qp;
+    int i;
+
+    set_up();
+    attr.send_cq = attr.recv_cq = cq;
+    attr.pd = pd;
+    qp = ibv_qp_to_qp_ex(ibv_create_qp_ex(context, &attr));
+    for (i = 0; i < 3; i++)
+        mw[i] = ibv_alloc_mw(pd, i ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1);
+    /* Longer than 32 bits can tell. */
+    info = (struct ibv_mw_bind_info){mr, (uintptr_t)memory + 64, 5ull << 32, IBV_ACCESS_REMOTE_WRITE};
+    bind.bind_info = info;
+    if (ibv_bind_mw(&qp->qp_base, mw[0], &bind))
+        return 1;
+    wr.bind_mw.mw = mw[1];
+    wr.bind_mw.bind_info = info;
+    if (ibv_post_send(&qp->qp_base, &wr, &bad))
+        return 2;
+    ibv_wr_start(qp);
+    qp->wr_id = 3;
+    ibv_wr_bind_mw(qp, mw[2], 0x501, &info);
+    qp->wr_id = 4;
+    ibv_wr_local_inv(qp, 0x501);
+    if (ibv_wr_complete(qp))
+        return 3;
+    bind.wr_id = 0xbad;
+    if (ibv_bind_mw(&qp->qp_base, mw[0], &bind) != EPERM)
+        return 4;
+    for (i = 0; i < 3; i++)
+        ibv_dealloc_mw(mw[i]);
+    return poll_all() != 4;
+}
+
+/* FLUSH and ATOMIC WRITE; by its pointer where this header is older than FLUSH. */
+static int placement(void)
+{
+    struct ibv_qp_init_attr_ex attr = {
+        .qp_type = IBV_QPT_RC,
+        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        .send_ops_flags = 1 << 11 /* FLUSH */ | IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_SEND,
+        .sq_sig_all = 1,
+        .cap = {.max_send_wr = 8, .max_send_sge = 4}};
+    struct ibv_qp_attr path = {.path_mtu = IBV_MTU_1024, .sq_psn = 70};
+    void (*flush)(struct ibv_qp_ex *, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
+    struct ibv_qp_ex *qp;
+
+    set_up();
+    attr.send_cq = attr.recv_cq = cq;
+    attr.pd = pd;
+    qp = ibv_qp_to_qp_ex(ibv_create_qp_ex(context, &attr));
+    ibv_modify_qp(&qp->qp_base, &path, IBV_QP_PATH_MTU | IBV_QP_SQ_PSN);
+    ibv_wr_start(qp);
+    qp->wr_id = 1;
+    memcpy(&flush, &qp->wr_atomic_write + 1, sizeof flush);
+    flush(qp, 0xabc, 0x6000, 1 << 20, 1, 0);
+    qp->wr_id = 2;
+    ibv_wr_atomic_write(qp, 0xabd, 0x6008, memory);
+    qp->wr_id = 3;
+    ibv_wr_send(qp);
+    if (ibv_wr_complete(qp))
+        return 1;
+    if (poll_all() != 3)
+        return 2;
+    ibv_destroy_qp(&qp->qp_base);
+    return 0;
+}
+
+/* As many SGEs as a device may have, and more than a record holds. */
+static int many_sges(void)
+{
+    struct ibv_sge sges[100];
+    struct ibv_send_wr *bad_send, send = {.sg_list = sges, .opcode = IBV_WR_SEND};
+    struct ibv_recv_wr *bad_receive, receive = {.sg_list = sges};
+    const int counts[] = {32, 64, 100};
+    struct ibv_qp *qp;
+    int i;
+
+    set_up();
+    qp = new_qp(IBV_QPT_RC, 1);
+    for (i = 0; i < 100; i++)
+        sges[i] = sge_of((size_t)i * 16, 16);
+    for (i = 0; i < 3; i++) {
+        send.wr_id = receive.wr_id = (unsigned)counts[i];
+        send.num_sge = receive.num_sge = counts[i];
+        if (ibv_post_recv(qp, &receive, &bad_receive) || ibv_post_send(qp, &send, &bad_send))
+            return 1;
+    }
+    return poll_all() != 6;
 }
 
 static int shared_receives(void)
@@ -505,6 +609,9 @@ int main(int argc, char **argv)
     DOES(bad_in_the_middle);
     DOES(failing);
     DOES(extended);
+    DOES(windows);
+    DOES(placement);
+    DOES(many_sges);
     DOES(shared_receives);
     DOES(never_polls);
     DOES(killed);

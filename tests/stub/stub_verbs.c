@@ -14,6 +14,8 @@
 
 #define QUEUE 4096
 #define REFUSED 0xbad /* a WR with this wr_id is refused */
+#define FLUSH 14      /* IBV_WR_FLUSH and IBV_WC_FLUSH, newer than some headers */
+#define FLUSHED 8
 #define FATAL 0xdead  /* the program dies in the middle of posting this one */
 
 struct cq {
@@ -35,6 +37,7 @@ struct srq {
 
 struct qp {
     struct ibv_qp_ex ex;
+    void (*after_ex[4])(void); /* where newer headers have wr_flush */
     struct receives receives;
     int signals_all, failed;
     struct ibv_send_wr built[64];
@@ -64,6 +67,8 @@ static const enum ibv_wc_opcode done_as[] = {
     [IBV_WR_LOCAL_INV] = IBV_WC_LOCAL_INV,
     [IBV_WR_BIND_MW] = IBV_WC_BIND_MW,
     [IBV_WR_SEND_WITH_INV] = IBV_WC_SEND,
+    [FLUSH] = (enum ibv_wc_opcode)FLUSHED,
+    [IBV_WR_ATOMIC_WRITE] = IBV_WC_ATOMIC_WRITE,
 };
 
 static void carry_out(struct qp *qp, const struct ibv_send_wr *wr)
@@ -77,6 +82,8 @@ static void carry_out(struct qp *qp, const struct ibv_send_wr *wr)
 
     for (i = 0; i < wr->num_sge; i++)
         wc.byte_len += wr->sg_list[i].length;
+    if (wr->opcode == IBV_WR_BIND_MW)
+        wr->bind_mw.mw->rkey = wr->bind_mw.rkey;
     if (qp->failed)
         wc.status = IBV_WC_WR_FLUSH_ERR;
     else if (wr->opcode == IBV_WR_RDMA_READ && wr->wr.rdma.rkey == 0)
@@ -230,8 +237,23 @@ static void wr_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, u
 
 static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
 {
-    (void)mw, (void)rkey, (void)info;
-    add(ex, IBV_WR_BIND_MW);
+    struct ibv_send_wr *wr = add(ex, IBV_WR_BIND_MW);
+
+    wr->bind_mw.mw = mw;
+    wr->bind_mw.rkey = rkey;
+    wr->bind_mw.bind_info = *info;
+}
+
+static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, size_t length, uint8_t type, uint8_t level)
+{
+    (void)rkey, (void)remote, (void)length, (void)type, (void)level;
+    add(ex, (enum ibv_wr_opcode)FLUSH);
+}
+
+static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, const void *value)
+{
+    (void)rkey, (void)remote, (void)value;
+    add(ex, IBV_WR_ATOMIC_WRITE);
 }
 
 static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
@@ -360,6 +382,8 @@ static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_in
     ex->wr_atomic_fetch_add = wr_fetch_add;
     ex->wr_bind_mw = wr_bind_mw;
     ex->wr_local_inv = wr_local_inv;
+    ex->wr_atomic_write = wr_atomic_write;
+    *(void **)(&ex->wr_atomic_write + 1) = (void *)wr_flush;
     ex->wr_set_ud_addr = set_ud_addr;
     ex->wr_set_inline_data = set_inline_data;
     ex->wr_set_inline_data_list = set_inline_data_list;
@@ -477,6 +501,34 @@ int ibv_dereg_mr(struct ibv_mr *mr)
     return 0;
 }
 
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+    struct ibv_mw *mw = calloc(1, sizeof *mw);
+
+    mw->context = pd->context;
+    mw->type = type;
+    mw->rkey = 0x500;
+    return mw;
+}
+
+static int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+    struct ibv_send_wr wr = {.wr_id = bind->wr_id, .opcode = IBV_WR_BIND_MW, .send_flags = bind->send_flags};
+
+    if (wr.wr_id == REFUSED)
+        return EPERM;
+    wr.bind_mw.mw = mw;
+    wr.bind_mw.rkey = mw->rkey + 1;
+    carry_out((struct qp *)qp, &wr);
+    return 0;
+}
+
+static int dealloc_mw(struct ibv_mw *mw)
+{
+    free(mw);
+    return 0;
+}
+
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
     struct ibv_ah *ah = calloc(1, sizeof *ah);
@@ -540,6 +592,9 @@ struct ibv_context *ibv_open_device(struct ibv_device *of)
     context->ops.post_recv = post_recv;
     context->ops.post_srq_recv = post_srq_recv;
     context->ops.poll_cq = poll_cq;
+    context->ops.alloc_mw = alloc_mw;
+    context->ops.bind_mw = bind_mw;
+    context->ops.dealloc_mw = dealloc_mw;
     return context;
 }
 

@@ -37,6 +37,13 @@ def first_address(interface: str) -> str | None:
     return None
 
 
+def leads_away(interface: str) -> bool:
+    """Whether what is sent on an interface goes off and does not come back in, as on loopback it does; False
+    also where there is no such interface.
+    """
+    return any("LOOPBACK" not in link.get("flags", ()) for link in ip("link", "show", "dev", interface))
+
+
 def neighbour(address: str, interface: str) -> str | None:
     """The MAC address that the kernel knows, or finds out, for the next hop to an address."""
     route = ip("route", "get", address, "oif", interface)

@@ -133,6 +133,21 @@ def test_a_wrong_command_line_makes_no_traffic(fake: FakeTraffic, line: str) -> 
     assert not fake.ran
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("pingsr", "ping-sr"), ("blast-rite", "blast-write"), ("Mesh", "mesh"), ("ib_write_bw", "write_bw")],
+)
+def test_a_misspelt_scenario_is_asked_about_in_one_line(fake: FakeTraffic, given: str, meant: str) -> None:
+    result = rocekit(given, "--both")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == f"Error: No scenario {given!r}. Did you mean {meant!r}?"
+    assert not fake.ran
+
+
+def test_what_is_near_no_scenario_names_those_that_there_are() -> None:
+    assert all(name in rocekit("zzz").stderr for name in (*SCENARIOS, *GROUPS, "rping"))
+
+
 def test_list_names_every_scenario_with_a_sentence() -> None:
     lines = rocekit("--list").output.splitlines()
     assert [line.split()[0] for line in lines] == [*SCENARIOS, *GROUPS]

@@ -158,6 +158,27 @@ def test_a_second_server_at_a_port_is_refused(sides: Sides) -> None:
         (("ping-sr", "--timeout", "0.5"), "nobody asked to connect within 0.5 s"),
         (("uc", "--timeout", "0.5"), "nobody asked to connect within 0.5 s"),
         (("ping-sr", "--both", "-d", "nowhere0"), "no interface nowhere0"),
+        (("ping-sr", "-x", "7"), "no GID index 7 (-x); a soft device has one, 0"),
+        (("mesh", "-x", "7"), "no GID index 7 (-x); a soft device has one, 0"),
+        (("rping", "-x", "7"), "no GID index 7 (-x); a soft device has one, 0"),
+        (("ping-sr", "--both", "-i", "2"), "no port 2 (-i); a soft device has one, 1"),
+        (
+            ("ping-sr", "127.0.0.1", "--bind", "127.9.9.9", "-p", "18779", "--no-rdma_cm"),
+            "no TCP connection to 127.0.0.1 port 18779: Connection refused; is its server running?",
+        ),
+        (
+            ("ping-sr", "192.0.2.77", "--timeout", "0.5"),
+            "this machine has no soft device at 192.0.2.77; is its server running?",
+        ),
+        (
+            ("ping-sr", "192.0.2.77", "--no-rdma_cm"),
+            "nothing was sent; --allow-remote 192.0.2.77 sends there",
+        ),
+        (("rc_pingpong", "192.0.2.77"), "nothing was sent; --allow-remote 192.0.2.77 sends there"),
+        (
+            ("write_bw", "192.0.2.77", "--no-rdma_cm"),
+            "nothing was sent; --allow-remote 192.0.2.77 sends there",
+        ),
         (("ud", "--both", "-s", "5000"), "a datagram is one packet: 4096 bytes, not 5000 (-s)"),
         (("ping-sr-2", "--both", "-q", "2"), "ping-sr-2 has one QP"),
         (("wr-list", "--both", "-n", "5"), "-n 5 is no multiple"),
@@ -171,6 +192,47 @@ def test_what_cannot_be_is_one_line(words: tuple[str, ...], said: str) -> None:
     assert not [text for text in before if not text.startswith("listening on")]
     assert line.startswith("rocekit: error: ")
     assert said in line
+
+
+def test_two_sides_on_one_real_interface_are_told_that_they_do_not_meet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rocekit.iproute.ip", lambda *words: [{"ifname": words[-1], "flags": ["UP"]}])
+    result = CliRunner().invoke(cli.rocekit, ["inject", "ping-sr", "--both", "-d", "eth9", *SOFT])
+    assert result.exit_code == 1
+    assert "what one side sends on eth9 leaves this machine" in result.stderr
+
+
+def test_of_both_sides_the_client_has_the_address_that_was_asked_for(sides: Sides) -> None:
+    run = sides.start("ping-sr", "--both", "--bind", sides.client_ip, "-n", "2")
+    said, _ = run.communicate(timeout=LIMIT_S)
+    assert run.returncode == 0
+    assert f"soft@{sides.client_ip}" in said
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("rc_pingpong", "the other side is no ping-pong of libibverbs: it said b'GET / HTTP/1.1"),
+        ("write_bw", "the other side is no perftest: its path MTU is "),
+    ],
+)
+def test_a_stranger_at_a_program_s_port_is_one_line(sides: Sides, program: str, said: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = sides.start(program, "-p", str(port), "--no-rdma_cm", "--bind", sides.server_ip)
+    assert server.stderr is not None
+    server.stderr.readline()
+    with socket.create_connection(("127.0.0.1", port)) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\nConnection: close\r\n\r\n")
+        assert said in line_of(server)
+
+
+def test_a_program_s_port_that_is_taken_is_named(sides: Sides) -> None:
+    with socket.create_server(("", 0)) as other:
+        port = other.getsockname()[1]
+        server = sides.start("rc_pingpong", "-p", str(port), "--bind", sides.server_ip)
+        assert f"port {port} of this machine is taken" in line_of(server)
 
 
 def test_nobody_at_the_tcp_port_is_named(sides: Sides) -> None:

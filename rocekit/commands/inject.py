@@ -219,11 +219,11 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
     if given["compare"] and not given["both"]:
         raise click.UsageError("--compare needs --both.")
     _check_meeting(scenario, given)
-    settings = _settings(scenario, given, given["device"])
+    settings = _settings(scenario, given)
     over = _backend(given)
     with terminated_cleanly():
         if given["compare"]:
-            server = _settings(scenario, given, _server_device(given))
+            server = _server_settings(scenario, given)
             outcomes = compare(_plan(scenario, given), server, settings, **over)
             if output == "json":
                 print_json({"schema": "rocekit/1", "runs": [outcome.to_dict() for outcome in outcomes]})
@@ -231,7 +231,7 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
                 click.echo(compared(outcomes))
             return
         if given["both"]:
-            server = _settings(scenario, given, _server_device(given))
+            server = _server_settings(scenario, given)
             outcome = both(_plan(scenario, given), server, settings, **over)
         elif host is not None:
             outcome = call(host, _plan(scenario, given), settings, **over)
@@ -258,10 +258,15 @@ def _group(scenario: str, host: str | None, output: str, given: dict[str, Any]) 
 
 def _play(program: str, host: str | None, given: dict[str, Any], output: str) -> None:
     """No scenario: one side of a program that others wrote, which a soft device can be."""
+    import difflib
+
     from rocekit.commands.inject_peer import PROGRAMS, play
     from rocekit.scenarios import GROUPS, SCENARIOS
 
     if program not in PROGRAMS:
+        every = (*SCENARIOS, *GROUPS, *PROGRAMS)
+        for near in difflib.get_close_matches(program.lower(), every, n=1):
+            raise click.UsageError(f"No scenario {program!r}. Did you mean {near!r}?")
         raise click.UsageError(
             f"No scenario {program!r}; there is {', '.join((*SCENARIOS, *GROUPS))}; "
             f"and with --backend soft one side of {', '.join(PROGRAMS)}."
@@ -289,11 +294,12 @@ def _check_meeting(scenario: str, given: dict[str, Any]) -> None:
 
 def _backend(given: dict[str, Any]) -> dict[str, MakeEndpoint]:
     """What says to run a side over another backend than the usual one."""
-    from rocekit.commands.inject_soft import faults_of, refuse_for_verbs
+    from rocekit.commands.inject_soft import check_place, faults_of, refuse_for_verbs
 
     if given["backend"] == "verbs":
         refuse_for_verbs(given)
         return {}
+    check_place(given)
     from rocekit.soft.backend import soft_backend
 
     return {"make": soft_backend(capture=given["capture"], faults=faults_of(given), seed=given["seed"])}
@@ -321,18 +327,16 @@ def _plan(scenario: str, given: dict[str, Any]) -> Plan:
     )
 
 
-def _settings(scenario: str, given: dict[str, Any], device: str | None) -> Settings:
+def _settings(scenario: str, given: dict[str, Any]) -> Settings:
     from rocekit.endpoint import EndpointOptions, QpOptions, Ways
     from rocekit.inject import Settings
 
-    # With --both, -x and the address are the client's: the server's device has GIDs of its own.
-    ours = device == given["device"]
     return Settings(
         endpoint=EndpointOptions(
-            device=device,
+            device=given["device"],
             port=given["ib_port"],
-            gid_index=given["gid_index"] if ours else None,
-            ip=given["ip"] if ours else None,
+            gid_index=given["gid_index"],
+            ip=given["ip"],
             ways=Ways(given["cm"], given["cq"] or ("channel" if given["events"] else None)),
             tcp=not given["rdma_cm"],
             timestamps=given["timestamps"],
@@ -352,13 +356,23 @@ def _settings(scenario: str, given: dict[str, Any], device: str | None) -> Setti
     )
 
 
-def _server_device(given: dict[str, Any]) -> str | None:
-    """Two devices have a wire between them; with one, both sides are on it."""
+def _server_settings(scenario: str, given: dict[str, Any]) -> Settings:
+    """The server's with --both. Two devices have a wire between them; with one, both sides are on it.
+
+    -x and the address are the client's where the server's device is another, which has GIDs of its own, and
+    with soft devices, of which each side makes one.
+    """
     if given["backend"] == "soft":
-        return given["server_dev"] or given["device"]
+        return _settings(
+            scenario,
+            {**given, "device": given["server_dev"] or given["device"], "gid_index": None, "ip": None},
+        )
     from rocekit.devices import devices
 
-    return str(given["server_dev"] or devices()[-1].name)
+    device = str(given["server_dev"] or devices()[-1].name)
+    if device == given["device"]:
+        return _settings(scenario, given)
+    return _settings(scenario, {**given, "device": device, "gid_index": None, "ip": None})
 
 
 def _ready(ip: str, port: int) -> None:

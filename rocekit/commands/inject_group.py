@@ -16,7 +16,7 @@ SOFT_HOSTS = 4
 
 def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
     """Run a scenario of n hosts with the options of the command line."""
-    from rocekit.commands.inject_soft import faults_of, refuse_for_verbs
+    from rocekit.commands.inject_soft import check_place, faults_of, refuse_for_verbs
     from rocekit.inject_group import soft_group, verbs_group
 
     if host is not None or given["both"]:
@@ -30,6 +30,7 @@ def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
         )
     if given["device"] is not None:
         raise click.UsageError(f"soft hosts of a {scenario} have a wire in memory; -d is for verbs.")
+    check_place(given)
     return soft_group(
         _plan(scenario, given, given["hosts"] or SOFT_HOSTS),
         options=_qp(given),

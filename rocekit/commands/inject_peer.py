@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rocekit.commands import print_json
-from rocekit.soft.peers.programs import PROGRAMS, run
+from rocekit.soft.peers.programs import PROGRAMS, meets_over_tcp, run
 
 __all__ = ["PROGRAMS", "play"]
 
@@ -25,7 +25,7 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
         RocekitError: the other side does not do its part, or its data is wrong.
     """
     from rocekit import guard
-    from rocekit.commands.inject_soft import faults_of
+    from rocekit.commands.inject_soft import check_place, faults_of
     from rocekit.devices import source_address
     from rocekit.soft.peers import perftest
     from rocekit.soft.peers.party import Party
@@ -33,10 +33,11 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
     for name, option in _NOT_THESE.items():
         if given[name]:
             raise click.UsageError(f"{option} is for scenarios; {program} is one side of others' program.")
+    check_place(given)
     target = None
     if host is not None:
         _, target = source_address(host, port or perftest.PORT)
-        if given["device"] is not None:
+        if given["device"] is not None or meets_over_tcp(program, rdma_cm=given["rdma_cm"]):
             guard.check([target], given["allow_remote"])
     role = "server" if host is None else "client"
     with Party(

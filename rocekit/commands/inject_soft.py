@@ -19,6 +19,29 @@ def refuse_for_verbs(given: dict[str, Any]) -> None:
             raise click.UsageError(f"--{name} is for --backend soft; other packets: rocekit trace.")
 
 
+def check_place(given: dict[str, Any]) -> None:
+    """See that -i, -x and -d name what soft devices have.
+
+    Raises:
+        VerbsError: they have one port and one GID, and two on one real interface do not reach each other.
+    """
+    from rocekit.errors import VerbsError
+    from rocekit.soft.backend import check_gid
+
+    check_gid(given["ib_port"], given["gid_index"])
+    device = given["device"]
+    if device is None and given["server_dev"] is not None:
+        raise click.UsageError("--server-dev: the client's interface is missing, -d; or leave out both.")
+    if given["both"] and device is not None and given["server_dev"] in (None, device):
+        from rocekit.iproute import leads_away
+
+        if leads_away(device):
+            raise VerbsError(
+                f"what one side sends on {device} leaves this machine and never reaches the other: name the "
+                "server's interface with --server-dev, as of a veth pair, or leave out -d"
+            )
+
+
 def faults_of(given: dict[str, Any]) -> list[Fault]:
     """Those of each --fault, then those of --faults.
 

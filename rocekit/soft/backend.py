@@ -46,6 +46,14 @@ from rocekit.soft.wire_memory import MemoryWire
 from rocekit.tcpmeeting import port_taken
 
 
+def check_gid(port: int, gid_index: int | None) -> None:
+    """Raises VerbsError where they are not the one port and the one GID that a soft device has."""
+    if port != 1:
+        raise VerbsError(f"no port {port} (-i); a soft device has one, 1")
+    if gid_index not in (None, 0):
+        raise VerbsError(f"no GID index {gid_index} (-x); a soft device has one, 0: its address (--bind)")
+
+
 class SoftEndpoint(Endpoint):
     """A soft device.
 
@@ -69,6 +77,7 @@ class SoftEndpoint(Endpoint):
         seed: int | None = None,
         wire: MemoryWire | None = None,
     ) -> None:
+        check_gid(options.port, options.gid_index)
         link: Link | None = None
         if wire is not None:
             address, self.active_mtu = options.ip or "10.9.0.1", MTU_BYTES
@@ -83,6 +92,7 @@ class SoftEndpoint(Endpoint):
         options = replace(options, ways=options.ways.filled(Ways("poll", "nonblocking")))
         super().__init__(f"soft@{address}", address, journal, options)
         self.leaves_machine = options.device is not None
+        self._local = link if isinstance(link, LocalLink) else None
         if link is not None:
             self.resources.callback(link.close)
         self.by_id: dict[int, SoftConnection] = {}
@@ -233,6 +243,12 @@ class SoftEndpoint(Endpoint):
             if event.type != step:
                 raise cm_error(event)
         return SoftConnection(self, cm_id, options)
+
+    def nobody_at(self, address: str | None) -> str:
+        """What to say of a peer that does not answer: that it is not there, where that is known."""
+        if self._local is None or address not in self._local.absent:
+            return ""
+        return f": this machine has no soft device at {address}; is its server running?"
 
     def draw_psn(self) -> int:
         return self._psns.bits(24)

@@ -167,8 +167,9 @@ class SoftConnection(Connection):
         while self.answer is None:
             self.endpoint.hear(IDLE_S)
             if self.answer is None and deadline.passed():
+                absent = self.endpoint.nobody_at(self._id.peer_ip if self._id is not None else None)
                 raise VerbsError(
-                    f"no answer within {deadline.seconds:g} s (--timeout)", errno=errno.ETIMEDOUT
+                    f"no answer within {deadline.seconds:g} s (--timeout){absent}", errno=errno.ETIMEDOUT
                 )
         answer, self.answer = self.answer, None
         if answer.type in ("CONNECT_RESPONSE", "ESTABLISHED"):

@@ -32,6 +32,9 @@ class LocalLink:
         address: its IP address; None takes the first of 127.0.0.1, 127.0.0.2, … that nobody has.
         shift: whether another one may be taken when ``address`` has an owner.
 
+    Attributes:
+        absent: where something was sent to and nobody was, the last time.
+
     Raises:
         VerbsError: EADDRINUSE.
     """
@@ -43,6 +46,7 @@ class LocalLink:
     def __init__(self, address: str | None = None, *, shift: bool = False) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
+        self.absent: set[str] = set()
         wanted = [address] if address is not None else []
         if address is None or shift:
             wanted += [f"127.0.0.{n}" for n in range(1, _ADDRESSES + 1)]
@@ -58,7 +62,10 @@ class LocalLink:
                 break
         else:
             self._socket.close()
-            raise VerbsError(f"a soft device at {address} is there already", errno=errno.EADDRINUSE)
+            raise VerbsError(
+                f"a soft device at {address} is there already; choose another address with --bind, or none",
+                errno=errno.EADDRINUSE,
+            )
 
     def send(self, datagram: Datagram) -> bool:
         """Whether it went; False: the receiver has too much to read, try again later."""
@@ -70,6 +77,9 @@ class LocalLink:
             if error.errno in (errno.ENOBUFS, errno.EAGAIN):
                 return False
             # Nobody is there: the datagram is lost, as it would be on a network.
+            self.absent.add(datagram.destination)
+        else:
+            self.absent.discard(datagram.destination)
         return True
 
     def receive(self) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,6 +23,7 @@ from rocekit.soft.realtime import Link, Shell
 from rocekit.soft.wire_interface import InterfaceLink
 from rocekit.soft.wire_local import LocalLink
 from rocekit.soft.work import WC, RecvWR, SendWR, Sge
+from rocekit.tcpmeeting import port_taken
 
 RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC")
 _IDLE_S = 0.002
@@ -184,7 +186,7 @@ class Party:
         # As a connection manager would have it: a fault's sender is the client, if it does not say.
         self.device.role = "server" if host is None else "client"
         if host is None:
-            with socket.create_server(("", port)) as server:
+            with _door(port) as server:
                 server.settimeout(self.timeout_s)
                 self._listening()
                 try:
@@ -199,8 +201,20 @@ class Party:
                     break
                 except OSError as error:
                     if deadline.passed():
-                        raise VerbsError(f"no server at {host} port {port}: {error.strerror}") from None
+                        raise VerbsError(
+                            f"no server at {host} port {port}: {error.strerror or error}"
+                        ) from None
                     self.shell.wait(0.2)
         connection.settimeout(self.timeout_s)
         self.resources.callback(connection.close)
         return connection
+
+
+def _door(port: int) -> socket.socket:
+    """A TCP socket that listens at every address, as these programs do."""
+    try:
+        return socket.create_server(("", port))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise port_taken("this machine", port) from None
+        raise VerbsError(f"cannot listen on port {port}: {error.strerror}", errno=error.errno) from None

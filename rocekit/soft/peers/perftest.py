@@ -165,11 +165,11 @@ def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False, t
         return _serve_by_cm(party, test, port, transport)
     served = _Served(party, test, transport)
     talk = TcpTalk(party, party.tcp(None, port))
-    mtu = 0
+    said = b""
     for length in PREAMBLE:
         said = must_hear(talk, length)
         talk.say(said)
-        mtu = PATH_MTU_BYTES.get(int(said[:1], 16) if length == PREAMBLE[-1] else 0, mtu)
+    mtu = _read_mtu(said)
     own = write_place(served.place(_PSN), READS)
     while True:
         head = talk.hear(NUMBER_BYTES)
@@ -187,6 +187,14 @@ def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False, t
     party.linger(0.2)
     served.receive()
     return served.rounds
+
+
+def _read_mtu(said: bytes) -> int:
+    """The path MTU in bytes, of its code, a digit: the end of what a client says first."""
+    try:
+        return PATH_MTU_BYTES[int(said[:1], 16)]
+    except (ValueError, KeyError):
+        raise ScenarioError(f"the other side is no perftest: its path MTU is {said!r}") from None
 
 
 def _serve_by_cm(party: Party, test: str, port: int, transport: str) -> int:

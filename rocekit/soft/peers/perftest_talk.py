@@ -88,9 +88,12 @@ class TcpTalk:
         connection.setblocking(False)
 
     def say(self, data: bytes) -> None:
-        self._socket.setblocking(True)
-        self._socket.sendall(data)
-        self._socket.setblocking(False)
+        try:
+            self._socket.setblocking(True)
+            self._socket.sendall(data)
+            self._socket.setblocking(False)
+        except OSError:
+            raise ScenarioError("perftest hung up") from None
 
     def hear(self, length: int) -> bytes | None:
         """That many bytes; None when the other side hung up."""

@@ -35,15 +35,32 @@ def _greet(qp: Qp, ip: str) -> bytes:
 
 def _understand(said: bytes) -> tuple[int, int, str]:
     """(QPN, PSN, IP) of a greeting."""
-    _, qpn, psn, raw = said.rstrip(b"\0").decode().split(":")
-    address = ipaddress.IPv6Address(bytes.fromhex(raw))
-    return int(qpn, 16), int(psn, 16), str(address.ipv4_mapped or address)
+    try:
+        _, qpn, psn, raw = said.rstrip(b"\0").decode().split(":")
+        address = ipaddress.IPv6Address(bytes.fromhex(raw))
+        return int(qpn, 16), int(psn, 16), str(address.ipv4_mapped or address)
+    except ValueError:
+        raise ScenarioError(f"the other side is no ping-pong of libibverbs: it said {said[:24]!r}") from None
+
+
+def _say(connection: socket.socket, data: bytes) -> None:
+    try:
+        connection.sendall(data)
+    except OSError:
+        raise ScenarioError("the other ping-pong hung up") from None
 
 
 def _hear(connection: socket.socket, length: int) -> bytes:
     heard = b""
     while len(heard) < length:
-        more = connection.recv(length - len(heard))
+        try:
+            more = connection.recv(length - len(heard))
+        except TimeoutError:
+            raise ScenarioError(
+                f"the other ping-pong says nothing for {connection.gettimeout():g} s"
+            ) from None
+        except OSError:
+            more = b""
         if not more:
             raise ScenarioError("the other ping-pong hung up")
         heard += more
@@ -76,14 +93,14 @@ def run(
         party.receive(qp, n, into, 0, size + area)
     connection = party.tcp(host, port)
     if host is not None:
-        connection.sendall(_greet(qp, party.ip))
+        _say(connection, _greet(qp, party.ip))
         peer = _understand(_hear(connection, _GREETING))
         _ready(party, qp, transport, peer, path_mtu)
-        connection.sendall(_DONE)
+        _say(connection, _DONE)
     else:
         peer = _understand(_hear(connection, _GREETING))
         _ready(party, qp, transport, peer, path_mtu)
-        connection.sendall(_greet(qp, party.ip))
+        _say(connection, _greet(qp, party.ip))
         _hear(connection, len(_DONE))
 
     def send(n: int) -> None:

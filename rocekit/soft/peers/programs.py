@@ -10,6 +10,11 @@ from rocekit.soft.peers.party import Party
 PROGRAMS: Final = ("rping", "rc_pingpong", "uc_pingpong", "ud_pingpong", *perftest.TESTS)
 
 
+def meets_over_tcp(program: str, *, rdma_cm: bool) -> bool:
+    """Whether its two sides find each other over the kernel's TCP, whatever wire the soft device is on."""
+    return program.endswith("pingpong") or (program in perftest.TESTS and not rdma_cm)
+
+
 def run(
     party: Party,
     program: str,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.packets import ICRC_INVALID
+from rocekit.psn import MASK
 from rocekit.transfers import FRAME_BITS
 
 if TYPE_CHECKING:
@@ -38,10 +39,15 @@ _UD: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].transport == "UD" f
 
 
 class Collector:
-    """Keeps of every packet that passes what graphs need: ``analyze(…, watch=collector)``."""
+    """Keeps of every packet that passes what graphs need: ``analyze(…, watch=collector)``.
+
+    Attributes:
+        addresses: those that the flows' numbers are of.
+    """
 
     def __init__(self) -> None:
         self._parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
+        self._ways = np.full(0, -1, np.int64)
         self.addresses: list[str] = []
 
     def __call__(self, packets: Packets) -> None:
@@ -51,28 +57,55 @@ class Collector:
         if not sound.all():
             packets = packets.where(sound)
             qpn = packets.dest_qpn
-        if not len(packets):
+        n = len(packets)
+        if not n:
             return
-        opcode = packets.opcode.astype(np.uint8)
-        is_ud = _UD[opcode]
-        columns = {
-            "frame": packets.frame + (packets.file.astype(np.int64) << FRAME_BITS),
+        opcode, flow = packets.opcode.astype(np.uint8), packets.flow
+        if len(self._ways) <= flow.max():
+            self._ways = np.append(self._ways, np.full(int(flow.max()) + 1, -1))
+        self._ways[flow] = (packets.src.astype(np.int64) << 20 | packets.dst) << 24 | qpn
+        is_ud, reads = _UD[opcode], KIND[opcode] == READ
+        file, reference = packets.file, packets.frame
+        columns: dict[str, NDArray[Any] | None] = {
+            "frame": reference + (file.astype(np.int64) << FRAME_BITS) if file.any() else reference,
             "time_ns": packets.time_ns,
-            "flow": (packets.src.astype(np.int64) << 20 | packets.dst) << 24 | qpn,
-            "src_qpn": np.where(is_ud, packets.src_qpn, -1).astype(np.int32)
-            if is_ud.any()
-            else np.full(len(opcode), -1, np.int32),
+            "flow": flow.astype(np.int32),
+            "src_qpn": np.where(is_ud, packets.src_qpn, -1).astype(np.int32) if is_ud.any() else None,
             "opcode": opcode,
             "psn": packets.psn.astype(np.int32),
             "bytes": packets.payload_length,
-            "asked": np.where(KIND[opcode] == READ, packets.dma_length, 0).astype(np.uint32),
+            "asked": np.where(reads, packets.dma_length, 0).astype(np.uint32) if reads.any() else None,
             "syndrome": packets.syndrome.astype(np.uint8),
             "ce": packets.ecn == _ECN_CE,
             "bad": packets.icrc_state == ICRC_INVALID,
         }
         for name, column in columns.items():
-            self._parts[name].append(column.copy() if column.base is not None else column)
+            if column is None:
+                column = np.broadcast_to(_NOTHING[name], n)
+            self._parts[name].append(
+                column if column.base is None or not any(column.strides) else column.copy()
+            )
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """What was kept, in the order in which it came; no names at all where nothing was."""
-        return {name: np.concatenate(parts) for name, parts in self._parts.items()}
+        """What was kept, in the order in which it came; no names at all where nothing was.
+
+        What is the same for all packets takes no memory. Can be asked once.
+        """
+        return {name: _joined(self._parts.pop(name)) for name in list(self._parts)}
+
+    def ways(self) -> list[tuple[str, str, int] | None]:
+        """Of each flow (source address, destination address, destination QPN); None of one unseen."""
+        return [
+            None if way < 0 else (self.addresses[way >> 44], self.addresses[way >> 24 & 0xFFFFF], way & MASK)
+            for way in self._ways.tolist()
+        ]
+
+
+#: Of columns that many captures have nothing in.
+_NOTHING: Final = {"src_qpn": np.int32(-1), "asked": np.uint32(0)}
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    if any(any(part.strides) for part in parts):
+        return np.concatenate(parts)
+    return np.broadcast_to(parts[0][0], sum(map(len, parts)))

@@ -55,8 +55,8 @@ def document(analysis: Analysis, lanes: Lanes) -> tuple[Meta, Columns]:
             "duration_ns": (analysis.capture.last_ns or 0) - origin,
             "places": [line.strip() for line in place_lines(analysis)],
         },
-        "opcodes": {str(v): wire.OPCODES[v].name for v in np.unique(shown.opcode).tolist()},
-        "syndromes": {str(v): wire.syndrome_name(v) for v in np.unique(shown.syndrome).tolist()},
+        "opcodes": {str(v): wire.OPCODES[v].name for v in _different(shown.opcode)},
+        "syndromes": {str(v): wire.syndrome_name(v) for v in _different(shown.syndrome)},
         "rows_stand_for": len(lanes),
         "frame_bits": FRAME_BITS,
         "connections": [_connection(c) for c in analysis.connections],
@@ -69,6 +69,11 @@ def document(analysis: Analysis, lanes: Lanes) -> tuple[Meta, Columns]:
         "topology": None if analysis.evidence is None else topology(analysis).to_dict(),
     }
     return meta, columns
+
+
+def _different(values: NDArray[np.uint8]) -> list[int]:
+    """Which values there are, from the lowest."""
+    return np.flatnonzero(np.bincount(values)).tolist()
 
 
 def _packet_columns(lanes: Lanes, origin: int) -> Columns:
@@ -196,7 +201,7 @@ def _story(transfer: Transfer, analysis: Analysis, origin: int) -> Meta:
 
 
 def _findings(analysis: Analysis, lanes: Lanes, origin: int) -> list[Meta]:
-    places = Places(lanes)
+    places = Places(lanes, analysis.findings)
     several = analysis.capture.several
     return [
         {
@@ -219,11 +224,13 @@ def _findings(analysis: Analysis, lanes: Lanes, origin: int) -> list[Meta]:
 
 
 class Places:
-    """Where frames stand among the packets of lanes."""
+    """Where the frames of findings stand among the packets of lanes."""
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, lanes: Lanes, findings: Sequence[Finding]) -> None:
         self._lanes = lanes
-        self._order = np.argsort(lanes.frame, kind="stable")
+        wanted = {frame for finding in findings for frame in (*finding.frames, *_worst(finding))}
+        rows = np.flatnonzero(np.isin(lanes.frame, np.array(list(wanted), np.int64)))
+        self._order = rows[np.argsort(lanes.frame[rows], kind="stable")]
         self._frames = lanes.frame[self._order]
 
     def rows(self, frames: Sequence[int]) -> NDArray[np.int64]:
@@ -250,8 +257,8 @@ class Places:
             lane += int(lanes.first[lane] == lanes.first[lane + 1] and lanes.first[lane + 1] < len(lanes))
         else:
             return None
-        worst = finding.evidence.get("worst")
-        focus = self.rows(worst["frames"]) if isinstance(worst, dict) and worst.get("frames") else rows
+        worst = _worst(finding)
+        focus = self.rows(worst) if worst else rows
         focus = focus[np.searchsorted(lanes.first, focus, "right") - 1 == lane] if len(focus) else rows
         chosen = focus if len(focus) else rows
         times = lanes.time_ns[chosen] - origin
@@ -266,3 +273,9 @@ class Places:
             "span": span,
             "at": np.column_stack([lanes.time_ns[rows] - origin, lanes.psn[rows]]).tolist(),
         }
+
+
+def _worst(finding: Finding) -> Sequence[int]:
+    """The frames of a finding's worst case, where it names one."""
+    worst = finding.evidence.get("worst")
+    return worst.get("frames") or () if isinstance(worst, dict) else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,36 +19,37 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 
 
-def _events(analysis: Analysis) -> Iterator[tuple[int, Event]]:
-    """Every event and its lane."""
+def events_by_lane(analysis: Analysis) -> dict[int, list[Event]]:
+    """Every event, by its lane's number."""
+    found: dict[int, list[Event]] = defaultdict(list)
     for transfer in analysis.transfers:
-        for event in transfer.events:
-            yield 2 * transfer.connection.id + transfer.side, event
+        events = transfer.events
+        if events:
+            found[2 * transfer.connection.id + transfer.side] += events
     for connection in analysis.connections:
         for event in connection.stray_events:
-            yield 2 * connection.id + event.side, event
+            found[2 * connection.id + event.side].append(event)
+    return found
 
 
 def flag_judged(
-    flags: NDArray[np.uint8], frame: Ints, time_ns: Ints, psn: Ints, first: Ints, analysis: Analysis
+    flags: NDArray[np.uint8], frame: Ints, time_ns: Ints, psn: Ints, events: Iterable[Event]
 ) -> None:
-    """Mark packets doubled by the network, those that others overtook, and those that did not arrive."""
+    """Mark of a lane's packets those doubled by the network, overtaken by others, or that did not arrive."""
     bits = {"duplicate": DUPLICATE, "late": LATE}
-    refusals: dict[int, list[Event]] = defaultdict(list)
-    for lane, event in _events(analysis):
+    refusals = []
+    for event in events:
         bit = bits.get(event.kind)
         if bit is not None:
-            at, high = int(first[lane]), int(first[lane + 1])
-            at += int(np.searchsorted(frame[at:high], event.frame))
-            while at < high and frame[at] <= max(event.last_frame, event.frame):
+            at = int(np.searchsorted(frame, event.frame))
+            while at < len(frame) and frame[at] <= max(event.last_frame, event.frame):
                 if event.psn <= psn[at] <= event.last_psn:
                     flags[at] |= bit
                 at += 1
         elif event.kind in ("nak", "rnr_nak"):
-            refusals[lane].append(event)
-    for lane, events in refusals.items():
-        rows = slice(int(first[lane]), int(first[lane + 1]))
-        _flag_lost(flags[rows], time_ns[rows], psn[rows], events)
+            refusals.append(event)
+    if refusals:
+        _flag_lost(flags, time_ns, psn, refusals)
 
 
 def _flag_lost(flags: NDArray[np.uint8], time_ns: Ints, psn: Ints, events: list[Event]) -> None:

@@ -8,7 +8,7 @@ in the same columns, each in order of time, so that a million packets cost some 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,11 +31,12 @@ from rocekit.report.collect import (
     RESPONSE,
     Collector,
 )
-from rocekit.report.judged import flag_judged
+from rocekit.report.judged import events_by_lane, flag_judged
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
     from rocekit.connections import Connection
+    from rocekit.transfers import Event
 
 Ints = NDArray[np.int64]
 
@@ -171,18 +172,29 @@ def build_lanes(collector: Collector, analysis: Analysis) -> Lanes:
     count = 2 * len(analysis.connections)
     if not c or not count:
         return _nothing(count)
-    sender = _senders(c, collector.addresses, analysis.connections)
+    sender = _senders(c, collector.ways(), analysis.connections)
     kind = KIND[c["opcode"]]
     response = (kind >= ACK) & (kind <= ATOMIC_ACK)
     # A CNP tells the side that it reaches to slow down: it stands with that side's requests.
-    lane = np.where(response | (kind == CNP_PACKET), sender ^ 1, sender)
+    lane = sender ^ (response | (kind == CNP_PACKET))
     bad = c["bad"] & (analysis.evidence is not None and not analysis.evidence.icrc_ignored)
     known = sender >= 0
     marked = known & (bad | (kind == CNP_PACKET))
     marks = _marks(c, lane, kind, marked, count)
-    rows = np.flatnonzero(known & ~marked)
-    order = rows[np.lexsort((c["time_ns"][rows], lane[rows]))] if _unsorted(c, lane, rows) else rows
-    return _columns({name: column[order] for name, column in c.items()}, lane[order], marks, count, analysis)
+    order = _by_lane(c["time_ns"], lane, known & ~marked)
+    return _columns(c, order, lane, marks, count, analysis)
+
+
+def _by_lane(time_ns: Ints, lane: Ints, used: Any) -> Ints:
+    """The used rows by lane, and in each by time."""
+    if not used.all():
+        rows = np.flatnonzero(used)
+        return rows[_by_lane(time_ns[rows], lane[rows], np.True_)]
+    if (time_ns[1:] < time_ns[:-1]).any():
+        return np.lexsort((time_ns, lane))
+    # Sixteen bits are sorted in a time that grows with the rows only.
+    narrow = lane.astype(np.uint16) if lane.max(initial=0) < 1 << 16 else lane
+    return np.argsort(narrow, kind="stable")
 
 
 def _nothing(count: int) -> Lanes:
@@ -193,47 +205,41 @@ def _nothing(count: int) -> Lanes:
     return Lanes(**columns)
 
 
-def _unsorted(c: dict[str, NDArray[Any]], lane: Ints, rows: Ints) -> bool:
-    lanes, times = lane[rows], c["time_ns"][rows]
-    return bool((np.diff(lanes) < 0).any() or ((np.diff(times) < 0) & (np.diff(lanes) == 0)).any())
-
-
-def _senders(c: dict[str, NDArray[Any]], addresses: Sequence[str], connections: Sequence[Connection]) -> Ints:
+def _senders(
+    c: dict[str, NDArray[Any]], ways: Sequence[tuple[str, str, int] | None], connections: Sequence[Connection]
+) -> NDArray[np.int32]:
     """For each packet ``2 × connection + side`` of its sender; −1 for packets of no connection."""
-    ways: dict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
+    lives: dict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
     for connection in connections:
         for side in (0, 1):
             to = connection.qpns[1 - side]
             if to is not None:
-                source = connection.qpns[side] if connection.transport == "UD" else None
-                way = (connection.ips[side], connection.ips[1 - side], to, source)
-                ways[way].append((connection.first_ns or 0, 2 * connection.id + side))
-    flows, index = np.unique(c["flow"], return_inverse=True)
-    ud = c["src_qpn"] >= 0
-    if ud.any():
-        pairs, index = np.unique(index << 25 | (c["src_qpn"] + 1), return_inverse=True)
-        flows, sources = flows[pairs >> 25], (pairs & (1 << 25) - 1) - 1
-    else:
-        sources = np.full(len(flows), -1)
-    found = np.full(len(flows), -1, np.int64)
-    result: Ints | None = None
-    for number, (flow, source) in enumerate(zip(flows.tolist(), sources.tolist(), strict=True)):
-        way = (
-            addresses[flow >> 44],
-            addresses[flow >> 24 & (1 << 20) - 1],
-            flow & MASK,
-            None if source < 0 else source,
-        )
-        lives = sorted(ways.get(way, ()))
-        if len(lives) == 1:
-            found[number] = lives[0][1]
-        elif lives:  # the QPN was used again: by the time at which each connection began
-            if result is None:
-                result = np.full(len(index), -1, np.int64)
-            rows = np.flatnonzero(index == number)
-            begun = np.searchsorted([ns for ns, _ in lives], c["time_ns"][rows], "right") - 1
-            result[rows] = np.array([s for _, s in lives])[np.maximum(begun, 0)]
-    return found[index] if result is None else np.where(result >= 0, result, found[index])
+                source = connection.qpns[side] if connection.transport == "UD" else -1
+                way = (connection.ips[side], connection.ips[1 - side], to)
+                lives[way, source].append((connection.first_ns or 0, 2 * connection.id + side))
+    numbers = [sorted(lives.get((way, -1), ())) for way in ways]
+    result = np.array([own[0][1] if own else -1 for own in numbers], np.int32)[c["flow"]]
+    again = {number: own for number, own in enumerate(numbers) if len(own) > 1}
+    for number, own in again.items():
+        rows = np.flatnonzero(c["flow"] == number)
+        result[rows] = _in_turn(own, c["time_ns"][rows])
+    datagrams = np.flatnonzero(c["src_qpn"] >= 0)
+    if len(datagrams):
+        pairs = c["flow"][datagrams].astype(np.int64) << 24 | c["src_qpn"][datagrams]
+        order = np.argsort(pairs, kind="stable")
+        begins = starts(pairs[order])
+        for pair, rows in zip(
+            pairs[order[begins]].tolist(), np.split(datagrams[order], begins[1:]), strict=True
+        ):
+            own = sorted(lives.get((ways[pair >> 24], pair & MASK), ()))
+            result[rows] = _in_turn(own, c["time_ns"][rows]) if own else -1
+    return result
+
+
+def _in_turn(lives: Sequence[tuple[int, int]], time_ns: Ints) -> Ints:
+    """Of ends that used a QPN one after the other (when each began, and its number), whose each time is."""
+    begun = np.searchsorted([ns for ns, _ in lives], time_ns, "right") - 1
+    return np.array([end for _, end in lives])[np.maximum(begun, 0)]
 
 
 def _marks(c: dict[str, NDArray[Any]], lane: Ints, kind: NDArray[np.uint8], marked: Any, count: int) -> Marks:
@@ -247,25 +253,72 @@ def _marks(c: dict[str, NDArray[Any]], lane: Ints, kind: NDArray[np.uint8], mark
     return Marks(kinds[order], lanes[order], c["time_ns"][rows][order], c["frame"][rows][order])
 
 
-def _columns(c: dict[str, NDArray[Any]], lane: Ints, marks: Marks, count: int, analysis: Analysis) -> Lanes:
-    n = len(lane)
-    first = np.searchsorted(lane, np.arange(count + 1))
+#: Rows that are worked on at once: what is made of them stays in the processor's cache.
+_BLOCK: Final = 1 << 15
+
+
+def _columns(
+    c: dict[str, NDArray[Any]], order: Ints, lane: Ints, marks: Marks, count: int, analysis: Analysis
+) -> Lanes:
+    """All lanes' columns, made for some lanes at a time."""
+    n = len(order)
+    first = np.searchsorted(lane[order], np.arange(count + 1))
+    made = {name: np.empty(n, kind) for name, kind in _KINDS_OF.items()}
+    events = events_by_lane(analysis)
+    low = 0
+    while low < count:
+        high = max(low + 1, int(np.searchsorted(first, first[low] + _BLOCK, "right")) - 1)
+        rows = slice(int(first[low]), int(first[high]))
+        if rows.start < rows.stop:
+            own = {name: column[order[rows]] for name, column in c.items()}
+            told = {number - low: events[number] for number in range(low, high) if number in events}
+            sides = [
+                (connection, side)
+                for connection in analysis.connections[low // 2 : (high + 1) // 2]
+                for side in (0, 1)
+            ]
+            block = _block(own, first[low : high + 1] - rows.start, sides[low % 2 :][: high - low], told)
+            for name, column in made.items():
+                column[rows] = block[name]
+        low = high
+    return Lanes(first=first, packets=np.broadcast_to(np.int64(1), n), marks=marks, **made)
+
+
+def _block(
+    c: dict[str, NDArray[Any]],
+    first: Ints,
+    sides: Sequence[tuple[Connection, int]],
+    events: Mapping[int, Sequence[Event]],
+) -> dict[str, NDArray[Any]]:
+    """The columns of some lanes that stand one behind the other.
+
+    Args:
+        sides: each lane's connection, and which side of it asks; events: what the tracker judged.
+    """
+    n, count = len(c["opcode"]), len(sides)
+    lane = np.repeat(np.arange(count), np.diff(first))
     kind = KIND[c["opcode"]]
     response = (kind >= ACK) & (kind <= ATOMIC_ACK)
-    psn, mtu = _unwrap(c["psn"], lane, first, analysis.connections)
+    psn, mtu = _unwrap(c["psn"], lane, first, sides)
     span = np.ones(n, np.int64)
     reads = np.flatnonzero((kind == READ) & (c["asked"] > 0))
     span[reads] = np.maximum(1, -(-c["asked"][reads].astype(np.int64) // mtu[lane[reads]]))
-    key = (lane << _PSN_BITS) + _BIAS + psn
     floor = lane << _PSN_BITS
-    high_before = _running_max(np.where(response, floor, key + span), floor)
+    key = floor + psn
+    key += _BIAS
+    after = np.where(response, floor, key + span)
+    high_before = _running_max(after, floor)
     rounds, once = _rounds(key, response, kind == ACK)
     flags = np.where(response, RESPONSE, 0).astype(np.uint8) | (c["ce"].astype(np.uint8) * CE)
-    flag_judged(flags, c["frame"], c["time_ns"], psn, first, analysis)
+    for number, judged in events.items():
+        rows = slice(int(first[number]), int(first[number + 1]))
+        flag_judged(flags[rows], c["frame"][rows], c["time_ns"][rows], psn[rows], judged)
     # What comes below the highest PSN and was never seen: its first transmission is what the capture lacks.
     data = response & (kind != ACK)
-    answered_before = _running_max(np.where(data, key, floor), floor)
-    unseen = np.where(data, key < answered_before, ~response & (key < high_before))
+    unseen = ~response & (key < high_before)
+    if data.any():
+        answered_before = _running_max(np.where(data, key, floor), floor)
+        unseen = np.where(data, key < answered_before, unseen)
     unseen &= (rounds == 1) & (flags & LATE == 0)
     rounds[unseen] = 2
     rounds[flags & LATE != 0] = 1  # an original, even behind its repeat
@@ -273,59 +326,62 @@ def _columns(c: dict[str, NDArray[Any]], lane: Ints, marks: Marks, count: int, a
     rounds[doubled] = np.maximum(1, rounds[doubled] - 1)
 
     refused = (kind == ACK) & (c["syndrome"] >> 5 != wire.ACK)
-    lengths = np.diff(first)
-    lows = _lane_starts(key, response, lane, first, count)
-    begin = np.repeat(lows, lengths)
+    begin = np.repeat(_lane_starts(key, response, lane, count), np.diff(first))
     told = np.where(kind == ACK, key + 1 - refused, 0)
     _tell_in_order(told, key, np.flatnonzero(data))
     acked = np.maximum(np.maximum.accumulate(np.maximum(told, floor)), begin)
     before = np.concatenate([[0], acked[:-1]])
     before[first[:-1][first[:-1] < n]] = 0
-    high = np.maximum(np.maximum(high_before, np.where(response, floor, key + span)), begin)
+    high = np.maximum(np.maximum(high_before, after), begin)
     rtt = np.full(n, -1, np.int64)
     fresh = np.flatnonzero(response & ~refused & (acked > np.maximum(before, begin - 1)))
     asked_at = _asked_at(key, response, once, c["time_ns"])
     rtt[fresh] = _since(key[fresh], c["time_ns"][fresh], asked_at)
     new = ~response & (key >= high_before)
-    reliable = np.repeat([c.transport not in ("UC", "UD") for c in analysis.connections], 2)[lane]
+    reliable = np.array([connection.transport not in ("UC", "UD") for connection, _ in sides])[lane]
     weight = np.where(kind == READ, c["asked"], np.where(kind == ATOMIC, wire.ATOMIC_BYTES, c["bytes"]))
-    return Lanes(
-        first=first,
-        time_ns=c["time_ns"],
-        frame=c["frame"],
-        psn=psn,
-        span=span,
-        opcode=c["opcode"],
-        bytes=c["bytes"].astype(np.int64),
-        syndrome=np.where(response, c["syndrome"], 0).astype(np.uint8),
-        packets=np.ones(n, np.int64),
-        round=np.minimum(rounds, 255).astype(np.uint8),
-        flags=flags,
-        acked=acked - floor - _BIAS,
-        outstanding=np.maximum(high - acked, 0) * reliable,
-        outstanding_bytes=_outstanding_bytes(key, span, new, weight.astype(np.int64), acked) * reliable,
-        rtt_ns=rtt,
-        marks=marks,
-    )
+    return {
+        "time_ns": c["time_ns"],
+        "frame": c["frame"],
+        "psn": psn,
+        "span": span,
+        "opcode": c["opcode"],
+        "bytes": c["bytes"],
+        "syndrome": np.where(response, c["syndrome"], 0),
+        "round": np.minimum(rounds, 255),
+        "flags": flags,
+        "acked": acked - floor - _BIAS,
+        "outstanding": np.maximum(high - acked, 0) * reliable,
+        "outstanding_bytes": _outstanding_bytes(key, span, new, weight.astype(np.int64), acked) * reliable,
+        "rtt_ns": rtt,
+    }
+
+
+#: The columns that ``_block`` makes.
+_KINDS_OF: Final[dict[str, Any]] = {
+    **dict.fromkeys(("time_ns", "frame", "psn", "acked", "outstanding_bytes", "rtt_ns"), np.int64),
+    **dict.fromkeys(("span", "bytes", "outstanding"), np.int32),
+    **dict.fromkeys(("opcode", "syndrome", "round", "flags"), np.uint8),
+}
 
 
 def _unwrap(
-    raw: NDArray[Any], lane: Ints, first: Ints, connections: Sequence[Connection]
+    raw: NDArray[Any], lane: Ints, first: Ints, sides: Sequence[tuple[Connection, int]]
 ) -> tuple[Ints, Ints]:
     """PSNs that keep growing, as the transfers count them, and each lane's path MTU."""
     steps = np.zeros(len(raw), np.int64)
     wide = raw.astype(np.int64)
     steps[1:] = ((wide[1:] - wide[:-1] + HALF) & MASK) - HALF
     psn = np.cumsum(steps)
-    shift = np.zeros(len(first) - 1, np.int64)
-    mtu = np.full(len(first) - 1, wire.PATH_MTU_BYTES[3], np.int64)
-    for number, start in enumerate(first[:-1].tolist()):
-        connection = connections[number // 2]
+    shift = np.zeros(len(sides), np.int64)
+    mtu = np.full(len(sides), wire.PATH_MTU_BYTES[3], np.int64)
+    for number, (connection, side) in enumerate(sides):
+        start = int(first[number])
         if connection.path_mtu:
             mtu[number] = connection.path_mtu
         if start == first[number + 1]:
             continue
-        requests = connection.requests[number % 2]
+        requests = connection.requests[side]
         value = int(raw[start])
         if requests is not None and requests.started:
             value = requests.begin + ((value - requests.begin + HALF) & MASK) - HALF
@@ -368,7 +424,7 @@ def _tell_in_order(told: Ints, key: Ints, rows: Ints) -> None:
         told[complete] = key[seen] + 1  # where several complete at once, the last assigned is the highest
 
 
-def _lane_starts(key: Ints, response: Any, lane: Ints, first: Ints, count: int) -> Ints:
+def _lane_starts(key: Ints, response: Any, lane: Ints, count: int) -> Ints:
     """The lowest PSN that each lane asks with, at its beginning: nothing below it is outstanding."""
     lows = np.arange(count, dtype=np.int64) << _PSN_BITS
     asked = np.flatnonzero(~response)

@@ -9,11 +9,13 @@ async function unpackDocument(text) {
   for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const data = new Uint8Array(await new Response(stream).arrayBuffer());
-  const length = new DataView(data.buffer).getUint32(0, true);
-  const meta = JSON.parse(new TextDecoder().decode(data.subarray(4, 4 + length)));
+  const end = data.length - 4;
+  const length = new DataView(data.buffer).getUint32(end, true);
+  const meta = JSON.parse(new TextDecoder().decode(data.subarray(end - length, end)));
   const columns = {};
   for (const [name, column] of Object.entries(meta.columns)) {
-    columns[name] = unpackColumn(data, 4 + length + column.at, column.planes, column.length);
+    columns[name] = column.planes ? unpackColumn(data, column.at, column.planes, column.length)
+      : new Float64Array(column.length).fill(column.value);
   }
   return { ...meta, columns };
 }

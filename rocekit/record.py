@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.errors import RocekitError
+from rocekit.errors import JournalError, RocekitError
 from rocekit.journal import JournalWriter
 from rocekit.record_collect import Recording, Rings, alive
 
@@ -208,36 +208,55 @@ class Recorder:
     def run(self) -> Recording:
         """Start the program, wait for its end, and finish the journal.
 
+        A journal or packets that cannot be written any more are said in the result, and the program goes on.
+
         Raises:
-            JournalError: the journal cannot be written.
+            JournalError: the journal cannot be written from the first.
             ProgramError: the program cannot be started.
         """
         folder = _folder()
+        pid = None
         try:
-            with (
-                holding_signals() as mask,
-                JournalWriter(self.result.journal, host=socket.gethostname()) as writer,
-            ):
-                rings = Rings(folder, writer, self.result, self._redaction)
-                self._start_companions()
-                pid = self._spawn(folder, mask if self._mask is None else self._mask)
-                self._give_way()
-                self._tell(writer, pid, state="started", arguments=self._command, version=_version())
-                if is_static(self._program):
-                    what = f"{self._program}: linked statically, so that no library can be put into it"
-                    self.result.not_recorded.append(what)
-                    writer.write("not_recorded", pid=pid, what=what)
-                self._follow(pid, rings, writer)
-                rings.finish()
-                self._stop_companions(writer)
-                number = self.result.signal
-                name = None if number is None else signal.Signals(number).name
-                self._tell(writer, pid, state="ended", status=self.result.status, signal=name)
+            with holding_signals() as mask:
+                try:
+                    with JournalWriter(self.result.journal, host=socket.gethostname()) as writer:
+                        rings = Rings(folder, writer, self.result, self._redaction)
+                        self._start_companions()
+                        pid = self._spawn(folder, mask if self._mask is None else self._mask)
+                        self._give_way()
+                        self._record(pid, rings, writer)
+                except JournalError as error:
+                    if pid is None:
+                        raise
+                    self.result.failed.append(str(error))
+                    while not self._has_ended(pid):
+                        self._wait(pid, None)
+                    self._stop_capture()
         finally:
             if self._kernel_cm is not None:
                 self._kernel_cm.stop()
             shutil.rmtree(folder, ignore_errors=True)
         return self.result
+
+    def _record(self, pid: int, rings: Rings, writer: JournalWriter) -> None:
+        """The program from its start to its end."""
+        self._tell(writer, pid, state="started", arguments=self._command)
+        if is_static(self._program):
+            what = f"{self._program}: linked statically, so that no library can be put into it"
+            self.result.not_recorded.append(what)
+            writer.write("not_recorded", pid=pid, what=what)
+        self._follow(pid, rings, writer)
+        rings.finish()
+        self._stop_capture()
+        if self._kernel_cm is not None:
+            self._tell_kernel_cm(writer)
+            self._kernel_cm.stop()
+            if self._kernel_cm.lost:
+                writer.write("records_lost", count=self._kernel_cm.lost, others=self._kernel_cm.lost)
+        number = self.result.signal
+        name = None if number is None else signal.Signals(number).name
+        # Looking for the version takes longer than the program may have to spare before.
+        self._tell(writer, pid, state="ended", status=self.result.status, signal=name, version=_version())
 
     def _give_way(self) -> None:
         """Let the program go first where processors are few; SCHED_BATCH interrupts nobody as it wakes up."""
@@ -278,14 +297,13 @@ class Recorder:
         if self._capture is not None:
             self._capture.start()
 
-    def _stop_companions(self, writer: JournalWriter) -> None:
-        if self._capture is not None:
+    def _stop_capture(self) -> None:
+        if self._capture is None:
+            return
+        try:
             self._capture.stop()
-        if self._kernel_cm is not None:
-            self._tell_kernel_cm(writer)
-            self._kernel_cm.stop()
-            if self._kernel_cm.lost:
-                writer.write("records_lost", count=self._kernel_cm.lost, others=self._kernel_cm.lost)
+        except (RocekitError, OSError) as error:
+            self.result.failed.append(str(error))
 
     def _tell_kernel_cm(self, writer: JournalWriter) -> None:
         if self._kernel_cm is None:
@@ -303,23 +321,37 @@ class Recorder:
     def _follow(self, pid: int, rings: Rings, writer: JournalWriter) -> None:
         """Until the program ends: pass on signals, empty rings."""
         while True:
-            told = signal.sigtimedwait(_HELD, rings.pause_s)
-            if told is not None and told.si_signo != signal.SIGCHLD:
-                self._pass_on(pid, told)
-            if not rings.tick() and told is None:
+            told = self._wait(pid, rings.pause_s)
+            if not rings.tick() and not told:
                 continue
-            ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
-            if ended and os.WIFSTOPPED(status):
-                # As a shell sees a stopped program: its parent stops too, and goes on when told to.
-                os.kill(os.getpid(), signal.SIGSTOP)
-                os.kill(pid, signal.SIGCONT)
-            elif ended:
-                if os.WIFSIGNALED(status):
-                    self.result.signal = os.WTERMSIG(status)
-                else:
-                    self.result.status = os.WEXITSTATUS(status)
+            if self._has_ended(pid):
                 return
             self._tell_kernel_cm(writer)
+
+    def _wait(self, pid: int, for_s: float | None) -> bool:
+        """Wait for a signal, and pass on what is not the program's own end; whether there was any."""
+        told = signal.sigwaitinfo(_HELD) if for_s is None else signal.sigtimedwait(_HELD, for_s)
+        if told is not None and told.si_signo != signal.SIGCHLD:
+            self._pass_on(pid, told)
+        return told is not None
+
+    def _has_ended(self, pid: int) -> bool:
+        """Whether the program is gone, and how; one that is stopped stops us too."""
+        if self.result.status is not None or self.result.signal is not None:
+            return True
+        ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+        if not ended:
+            return False
+        if os.WIFSTOPPED(status):
+            # As a shell sees a stopped program: its parent stops too, and goes on when told to.
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.kill(pid, signal.SIGCONT)
+            return False
+        if os.WIFSIGNALED(status):
+            self.result.signal = os.WTERMSIG(status)
+        else:
+            self.result.status = os.WEXITSTATUS(status)
+        return True
 
     @staticmethod
     def _pass_on(pid: int, told: signal.struct_siginfo) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -56,6 +57,8 @@ class Recording:
         sends, receives, completions, others: records written.
         lost: records that found no room in the rings, by kind.
         not_recorded: what the program did that cannot be seen.
+        going_on: processes that went on when the program had ended.
+        failed: what could not be written, journal or packets; what was written before is there.
     """
 
     journal: Path
@@ -69,6 +72,7 @@ class Recording:
     lost: dict[str, int] = field(default_factory=dict)
     not_recorded: list[str] = field(default_factory=list)
     going_on: list[int] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
 
     @property
     def total_lost(self) -> int:
@@ -108,7 +112,7 @@ class Rings:
         self._waiting: list[tuple[int, int, bytes, Lines, bool]] = []
         self._backlog = 0
         self._count = 0
-        self._last_ns = time.time_ns()
+        self._began_ns = self._last_ns = time.time_ns()
 
     # ------------------------------------------------------------------ taking
 
@@ -250,16 +254,25 @@ class Rings:
             if stop is not None and time.monotonic() > stop:
                 whole = False
                 break
-            for record in records(raw, finished=finished):
-                self._tally(record.type)
-                out.extend(lines.of(record))
-                if record.type == record_ring.NOT_COVERED:
-                    what = record.payload.split(b"\0", 1)[0].decode(errors="replace")
-                    self._result.not_recorded.append(what)
+            out.extend(self._lines_of(raw, lines, finished))
             self._backlog -= len(raw)
             done += 1
         del self._waiting[:done]
         return whole
+
+    def _lines_of(self, raw: bytes, lines: Lines, finished: bool) -> list[str]:
+        """A record's lines; none of one that makes no sense: a program may write where it must not."""
+        try:
+            (record,) = records(raw, finished=finished)
+            made = list(lines.of(record))
+        except (struct.error, ValueError, LookupError):
+            self._tell_lost(lines, {"others": 1}, self._began_ns)
+            return []
+        self._tally(record.type)
+        if record.type == record_ring.NOT_COVERED:
+            what = record.payload.split(b"\0", 1)[0].decode(errors="replace")
+            self._result.not_recorded.append(what)
+        return made
 
     def _tally(self, kind: int) -> None:
         if kind == record_ring.SEND:

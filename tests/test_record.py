@@ -12,8 +12,10 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -498,6 +500,75 @@ def test_a_closed_pipe_ends_the_program_as_it_would(tmp_path: Path) -> None:
     command = " ".join(recorder(tmp_path / "x", "--quiet")) + " yes | head -1; echo ${PIPESTATUS[0]}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == f"y\n{128 + signal.SIGPIPE}\n"
+
+
+@pytest.fixture
+def small(tmp_path: Path, root: None) -> Iterator[Path]:
+    """A disk of 64 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("no tmpfs may be mounted here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_ends_the_journal_and_not_the_program(program: Path, small: Path) -> None:
+    journal = small / "x.journal.jsonl"
+    ran = record(journal, ["sh", "-c", f"{program} paced 3000 >/dev/null && echo done; exit 5"], "--quiet")
+    assert (ran.returncode, ran.stdout) == (5, "done\n")
+    assert "No space left on device" in ran.stderr
+    assert 0 < len(ran.of("wr_posted")) < 4000
+    # It may end in the middle of a line; that is said, and nothing else is wrong.
+    assert [problem.expected.split(":")[0] for problem in ran.journal.problems] in (
+        [],
+        ["the last line is cut off"],
+    )
+
+
+def test_a_full_disk_ends_the_packets_and_not_the_program(program: Path, small: Path, root: None) -> None:
+    script = (
+        "import socket\n"
+        "with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:\n"
+        "    for _ in range(300): s.sendto(bytes(1000), ('127.0.0.1', 4791))\n"
+        "exit(5)"
+    )
+    options = ("-i", "lo", "-w", str(small / "x.pcapng"))
+    done = subprocess.run(
+        [*recorder(small.parent / "x", *options), sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 5
+    assert "No space left on device" in done.stderr
+    assert read_journal(small.parent / "x").of("recording")[-1]["status"] == 5
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_closed_stream_is_nothing_to_the_recorder(tmp_path: Path, closed: str) -> None:
+    command = " ".join([*recorder(tmp_path / "x"), "sh", "-c", "'exit 3'", closed])
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    assert read_journal(tmp_path / "x").of("recording")[-1]["status"] == 3
+
+
+def test_the_program_is_not_written_over(program: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copy(program, copy)
+    done = subprocess.run(
+        [*recorder(copy), str(copy), "never_polls"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"rocekit: error: {copy}: this is the program; name another file\n",
+    )
+    assert copy.read_bytes() == program.read_bytes()
 
 
 def test_a_missing_program_is_said_in_one_line(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import subprocess
 from pathlib import Path
@@ -256,3 +257,29 @@ def test_losses_are_told_once(tmp_path: Path) -> None:
     writer._patch(ring.PAGE + ring.LOST, (7).to_bytes(8, "little"))
     assert file.lost() == {"sends": 7}
     assert file.lost() == {}
+
+
+def test_what_a_program_has_written_over_is_counted_as_lost_and_the_rest_is_told(tmp_path: Path) -> None:
+    """Any bytes at all where records should be, among two that are what they should be."""
+    journal = tmp_path / "x.journal.jsonl"
+    writer = Writer(tmp_path / "x.ring")
+    rng = random.Random(1)
+    with JournalWriter(journal) as out:
+        rings = Rings(tmp_path, out, result := Recording(journal), None)
+        writer.put(17)
+        for kind in range(256):
+            slots = rng.choice((1, 1, 2, 3, 8))
+            at = writer.reserve(slots)
+            for k in range(slots):
+                first = bytes([kind, slots]) if k == 0 else b""
+                word = ((at + k) // SLOTS + 1).to_bytes(8, "little")
+                noise = rng.randbytes(ring.SLOT - 8 - len(first))
+                writer._patch(2 * ring.PAGE + (at + k) % SLOTS * ring.SLOT, word + first + noise)
+            rings.collect()
+        writer.put(18)
+        rings.finish()
+    told = read_journal(journal)
+    assert told.problems == []
+    completed = [event.qp for event in told.of("wc_polled") if event["status"] != "SUCCESS"]
+    assert {("?", 17), ("?", 18)} <= set(completed)
+    assert result.total_lost == len(told.of("records_lost")) > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocekit.commands import FILE
+from rocekit.errors import RocekitError
 
 if TYPE_CHECKING:
     from rocekit.record_collect import Recording
@@ -43,7 +45,7 @@ JOURNAL_SUFFIX = ".journal.jsonl"
 )
 @click.option("--redact", is_flag=True, help="Replace keys and memory addresses, the same ones alike.")
 @click.option("--attach-cm", is_flag=True, help="Also what the kernel's connection manager does. Needs root.")
-@click.option("--quiet", "-q", is_flag=True, help="Say nothing on standard error.")
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing on standard error but what fails.")
 @click.argument("command_line", metavar="-- PROGRAM…", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def command(
@@ -78,6 +80,10 @@ def command(
     from rocekit.outputs import check_apart
 
     check_apart(write, output)
+    for path in filter(None, (write, output)):
+        program = shutil.which(command_line[0])
+        if program is not None and path.exists() and path.samefile(program):
+            raise RocekitError(f"{path}: this is the program; name another file")
     from rocekit.record import ProgramError, Recorder, find_program, holding_signals
     from rocekit.record_build import interposer
 
@@ -110,10 +116,15 @@ def command(
                     capture=capture,
                     kernel_cm=kernel_cm,
                 ).run()
+            for what in result.failed:
+                click.secho(f"record: {what}; what is there is kept, and lacks the rest", err=True, fg="red")
             if not quiet:
                 tell(result)
                 if capture is not None:
-                    explain(capture.path, result, write)
+                    try:
+                        explain(capture.path, result, write)
+                    except RocekitError as error:
+                        click.secho(f"record: cannot be explained: {error}", err=True, fg="red")
     except ProgramError as error:
         click.echo(f"rocekit: error: {error}", err=True)
         ctx.exit(error.status)
@@ -181,8 +192,9 @@ def explain(capture: Path, result: Recording, kept: Path | None) -> None:
 
 def end_as(result: Recording) -> None:
     """End as the program ended: with its status, or by its signal."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # it was closed when we were started
+            stream.flush()
     if result.signal is None:
         raise SystemExit(result.status)
     import resource

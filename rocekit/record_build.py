@@ -75,17 +75,58 @@ def cached() -> Path:
 
 
 def fallback() -> Path:
-    """Where the library goes when the cache cannot be written, as in a container: good for this boot."""
+    """Where the library goes when the cache cannot be written, as in a container: good for this boot.
+
+    Also where root has one that programs of others can load.
+    """
     return Path(tempfile.gettempdir()) / f"rocekit-{os.geteuid()}" / cached().name
 
 
 def _trusted(path: Path) -> bool:
-    """Whether it is there, and nobody else's: a program will run what is in it."""
+    """Whether it is there, and nobody else's, as is its folder: a program will run what is in it."""
     try:
-        found = path.stat()
+        found, folder = path.lstat(), path.parent.stat()
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid in (0, os.geteuid())
+    owners = {found.st_uid, folder.st_uid}
+    return stat.S_ISREG(found.st_mode) and owners <= {0, os.geteuid()} and not folder.st_mode & stat.S_IWOTH
+
+
+def _for_everybody(path: Path) -> Path:
+    """The library where a program can load it that root starts and that is somebody else by then: setpriv.
+
+    Root's own cache is hidden from others as a rule. Where no copy can be put, it is the path itself.
+    """
+    if os.geteuid() != 0 or _open_to_all(path):
+        return path
+    copy = fallback()
+    try:
+        if not _trusted(copy):
+            _own_folder(copy.parent)
+            with tempfile.TemporaryDirectory(dir=copy.parent, prefix="copy-") as folder:
+                made = Path(folder) / copy.name
+                shutil.copyfile(path, made)
+                made.chmod(0o755)
+                made.rename(copy)
+        copy.parent.chmod(0o755)
+        may_run = not os.statvfs(copy).f_flag & os.ST_NOEXEC
+    except OSError:
+        return path
+    return copy if may_run and _open_to_all(copy) else path
+
+
+def _open_to_all(path: Path) -> bool:
+    """Whether everybody may read a file, by the modes of it and of the folders above."""
+    return bool(path.stat().st_mode & stat.S_IROTH) and all(
+        folder.stat().st_mode & stat.S_IXOTH for folder in path.absolute().parents
+    )
+
+
+def _own_folder(path: Path) -> None:
+    """Make a folder, or see that it is ours."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "belongs to somebody else", str(path))
 
 
 def compiler() -> str | None:
@@ -133,7 +174,7 @@ def interposer() -> Path:
     """
     found = look()
     if found.path is not None:
-        return found.path
+        return _for_everybody(found.path)
     if not found.can_build:
         fix = (
             f": apt-get install --no-install-recommends {' '.join(found.packages)}" if found.packages else ""
@@ -142,14 +183,12 @@ def interposer() -> Path:
     obstacles = []
     for path in (cached(), fallback()):
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if path.parent.stat().st_uid != os.geteuid():
-                raise PermissionError(errno.EPERM, "belongs to somebody else", str(path.parent))
+            _own_folder(path.parent)
             build(path)
         except OSError as error:
             obstacles.append(f"{error.filename or path.parent}: {error.strerror or error}")
         else:
-            return path
+            return _for_everybody(path)
     raise InterposerError(
         f"the interposer cannot be put anywhere ({'; '.join(obstacles)}): "
         "set XDG_CACHE_HOME to a folder of your own"

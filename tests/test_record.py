@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -653,6 +654,7 @@ def test_a_ring_must_be_a_power_of_two(tmp_path: Path) -> None:
 
 def test_what_is_missing_for_the_interposer_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("rocekit.record_build.packaged", lambda: None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     found = look()
@@ -663,6 +665,7 @@ def test_what_is_missing_for_the_interposer_is_named(monkeypatch: pytest.MonkeyP
 
 def test_missing_headers_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("rocekit.record_build.packaged", lambda: None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     fake = tmp_path / "cc"
     fake.write_text("#!/bin/sh\nexit 1\n")
@@ -690,6 +693,40 @@ def test_a_library_in_a_folder_of_somebody_else_is_not_run(
     assert look().path is None
     with pytest.raises(InterposerError, match=r"belongs to somebody else.*set XDG_CACHE_HOME"):
         interposer()
+
+
+def test_a_library_of_root_s_in_a_folder_of_somebody_else_is_not_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: None
+) -> None:
+    """Whoever owns the folder can put another library in its place."""
+    monkeypatch.setattr("rocekit.record_build.packaged", lambda: None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    fallback().parent.mkdir()
+    fallback().symlink_to(shutil.which("true") or "/bin/true")
+    assert look().path is None
+    fallback().unlink()
+    fallback().write_bytes(b"root's, and not for this")
+    os.chown(fallback().parent, 4711, 4711)
+    assert look().path is None
+
+
+def test_a_program_that_is_no_longer_root_is_recorded(program: Path, root: None) -> None:
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("no setpriv (apt-get install util-linux)")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        for name in ("program", "libibverbs.so.1"):
+            shutil.copy(program.parent / name, folder)
+        ran = record(
+            Path(folder) / "x",
+            [setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", f"{folder}/program", "never_polls"],
+            env={"LD_LIBRARY_PATH": folder},
+        )
+    assert ran.returncode == 0
+    assert len(ran.of("wr_posted")) == 100
+    assert "ld.so" not in ran.stderr
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(

@@ -104,6 +104,7 @@ def _ending() -> Iterator[None]:
         return
     except RocekitError as error:
         _say(str(error))
+        _flush_or_drop()
         status = EXIT_ERROR
     except BrokenPipeError:
         _drop_output()
@@ -128,6 +129,14 @@ def _say(message: str) -> None:
     line = " ".join(message.split())
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     click.echo(f"{click.style('rocekit: error:', fg='red')} {line}", err=True)
+
+
+def _flush_or_drop() -> None:
+    """Write what standard output still holds; where that cannot be, it may be what the error was about."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
 
 
 def _drop_output() -> None:

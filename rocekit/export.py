@@ -19,6 +19,7 @@ from rocekit import wire
 from rocekit.correlate import timing
 from rocekit.errors import RocekitError, needs_extra
 from rocekit.link import MALFORMED
+from rocekit.outputs import complete
 from rocekit.packet_stories import CAUSES, ROLES, PacketStories, packet_stories
 from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, ICRC_UNCHECKED
 from rocekit.psn import MASK
@@ -87,7 +88,8 @@ def write_table(table: pl.DataFrame, out: Path | BinaryIO, kind: str) -> None:
     name = out if isinstance(out, Path) else "standard output"
     try:
         if isinstance(out, Path):
-            _write(pl, table, out, kind)
+            with complete(out) as path:
+                _write(pl, table, path, kind)
         else:
             # polars would say in words of its own that a pipe's reader is gone.
             whole = BytesIO()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,6 +72,31 @@ def writing(out: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise not_written(error, "standard output" if is_stdout(out) else out) from None
+
+
+@contextmanager
+def complete(out: str | Path) -> Iterator[Path]:
+    """The file to write to, which becomes ``out`` when all of it is written; else ``out`` stays as it was.
+
+    Standard output, a device, a pipe, or a file in a folder where none can be made, is written to itself.
+
+    Raises:
+        OSError: the finished file cannot take the place of ``out``.
+    """
+    place = Path(out).resolve()  # behind a link, which stays
+    special = is_stdout(out) or (place.exists() and not place.is_file())
+    if special or not os.access(place.parent, os.W_OK):
+        yield Path(out)
+        return
+    part = place.with_name(f".rocekit-{os.getpid()}{place.suffix}")
+    try:
+        yield part
+        if place.exists():
+            shutil.copymode(place, part)
+        part.replace(place)
+    except BaseException:  # Ctrl-C as well
+        part.unlink(missing_ok=True)
+        raise
 
 
 def stem(capture: str | Path) -> str:

@@ -14,12 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from rocekit.errors import JournalError
 from rocekit.journal import JournalWriter
+from rocekit.outputs import complete
 
 PCAPS = Path(__file__).resolve().parent.parent / "pcaps"
 MAIN = "import sys; sys.argv[0] = 'rocekit'; from rocekit.cli import main; main()"
@@ -29,8 +31,11 @@ needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
 
 
 def start(*arguments: str | Path, **kwargs: object) -> subprocess.Popen[bytes]:
+    # Standard output has a buffer, as it has in a user's shell.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.Popen(
         [sys.executable, "-c", MAIN, *map(str, arguments)],
+        env=environment,
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         **kwargs,  # type: ignore[call-overload]
@@ -228,6 +233,57 @@ def test_a_journal_that_grows_too_large_is_named(tmp_path: Path) -> None:
     assert re.fullmatch(
         r"rocekit: error: x\.jsonl(\.server)?: cannot be written: File too large\n", said.decode()
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("x.html", ("report", "x.pcap", "-o", "x.html")),
+        ("x.png", ("plot", "x.pcap", "-o", "x.png")),
+        ("x.csv/packets.csv", ("export", "x.pcap", "--to", "csv", "-o", "x.csv")),
+    ],
+    ids=["report", "plot", "export"],
+)
+def test_what_cannot_be_written_whole_leaves_what_was_there(
+    name: str, arguments: tuple[str, ...], tmp_path: Path, capture: Path
+) -> None:
+    out = tmp_path / name
+    out.parent.mkdir(exist_ok=True)
+    out.write_bytes(b"of yesterday")
+    before = sorted(tmp_path.rglob("*"))
+
+    def little_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+    process = start(*arguments, stdout=subprocess.PIPE, cwd=tmp_path, preexec_fn=little_room)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert re.fullmatch(rf"rocekit: error: {re.escape(name)}: cannot be written[^\n]*\n", said.decode())
+    assert out.read_bytes() == b"of yesterday"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_interrupted_output_leaves_what_was_there(tmp_path: Path) -> None:
+    out = tmp_path / "x.html"
+    out.write_text("of yesterday")
+    with suppress(KeyboardInterrupt), complete(out) as path:
+        path.write_text("half")
+        raise KeyboardInterrupt
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("x.html", "of yesterday")]
+
+
+def test_a_complete_output_takes_the_place_of_the_file_behind_a_link_with_its_rights(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    file, link = tmp_path / "there" / "file.html", tmp_path / "link.html"
+    file.write_text("of yesterday")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    with complete(link) as path:
+        path.write_text("of today")
+    assert link.is_symlink()
+    assert file.read_text() == "of today"
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert list((tmp_path / "there").iterdir()) == [file]
 
 
 # ------------------------------------------------------------------ what cannot be read

@@ -78,7 +78,7 @@ def command(
     """
     from rocekit.commands.shared import capture_time, fail_on_damage, load
     from rocekit.errors import RocekitError, check_number, needs_extra
-    from rocekit.outputs import check_output, writing
+    from rocekit.outputs import check_output, complete, writing
 
     if output.suffix.lower() not in FORMATS:
         raise click.UsageError(f"{output}: name a picture that ends in {', '.join(FORMATS)}")
@@ -126,8 +126,8 @@ def command(
             raise RocekitError("nothing lies between these times: --from must be before --to")
         scene = Scene(analysis, lane, number, first, last)
         figure = draw(scene, list(graphs) or worth_drawing(scene))
-    with writing(output):
-        save(figure, output, dpi=dpi)
+    with writing(output), complete(output) as path:
+        save(figure, path, dpi=dpi)
     click.echo(f"{output}: connection {number // 2}, requests of side {'ab'[number % 2]}")
     fail_on_damage(analysis)
 

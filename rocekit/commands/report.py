@@ -32,7 +32,7 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
       rocekit report host1.pcap host2.pcap -o report.html
     """
     from rocekit.commands.shared import fail_on_damage, load
-    from rocekit.outputs import check_output, writing
+    from rocekit.outputs import check_output, complete, is_stdout, writing
     from rocekit.report.collect import Collector
     from rocekit.report.document import document
     from rocekit.report.lanes import build_lanes
@@ -48,14 +48,14 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
         *document(analysis, lanes),
     )
     summary = analysis.capture
-    with writing(output), click.open_file(str(output), "wb") as file:
+    with writing(output), complete(output) as path, click.open_file(str(path), "wb") as file:
         file.write(text.encode())
         file.flush()
     click.echo(
         f"{output}: {plural(summary.counts.roce_packets - summary.copies, 'RoCE packet')}, "
         f"{plural(len(analysis.connections), 'connection')}, "
         f"{plural(len(analysis.findings), 'finding')}",
-        err=str(output) == "-",
+        err=is_stdout(output),
     )
     fail_on_damage(analysis)
 

@@ -23,6 +23,8 @@ from rocekit.scenarios import SCENARIOS
 from rocekit.scenarios.base import Link, OwnMeeting, Plan, Run, Samples, Scenario, patience_s, queue_options
 
 DEFAULT_PORT = 18515  # perftest's
+ENDED_EARLY = "or the client ended before it was done"
+"""Said of data that is not right, where the server sees no difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +149,14 @@ def serve(
             run = scenario.serve(endpoint, settings.port, settings.qp, settings.timeout_s)
             return _outcome("server", run)
         run = _meet_client(scenario, endpoint, settings)
-        with _how_far(run):
+        with _how_far(run, counted=scenario.server_sees == "each"):
             scenario.server(run)
             run.await_goodbye(patience_s(run.plan, settings.timeout_s))
-            scenario.verify(run)
+            try:
+                scenario.verify(run)
+            except ScenarioError as error:
+                early = f"; {ENDED_EARLY}" if scenario.server_sees == "end" else ""
+                raise ScenarioError(f"{error}{early}") from None
         return _outcome("server", run)
 
 
@@ -248,13 +254,13 @@ def _journal(path: Path | None) -> Iterator[JournalWriter | None]:
 
 
 @contextlib.contextmanager
-def _how_far(run: Run) -> Iterator[None]:
-    """An error of a running scenario says how far it came."""
+def _how_far(run: Run, *, counted: bool = True) -> Iterator[None]:
+    """An error of a running scenario says how far it came, where it is ``counted``."""
     try:
         yield
     except RocekitError as error:
-        whole = run.plan.iterations * run.plan.qps
-        raise ScenarioError(f"{run.plan.scenario}, after {run.done} of {whole}: {error}") from error
+        far = f", after {run.done} of {run.plan.iterations * run.plan.qps}" if counted else ""
+        raise ScenarioError(f"{run.plan.scenario}{far}: {error}") from error
 
 
 def _outcome(

@@ -13,7 +13,16 @@ from pathlib import Path
 from types import FrameType
 
 from rocekit.errors import RocekitError, ScenarioError
-from rocekit.inject import MakeEndpoint, Outcome, Settings, call, make_endpoint, scenario_named, serve
+from rocekit.inject import (
+    ENDED_EARLY,
+    MakeEndpoint,
+    Outcome,
+    Settings,
+    call,
+    make_endpoint,
+    scenario_named,
+    serve,
+)
 from rocekit.journal import JournalWriter, merge, read_journal
 from rocekit.scenarios.base import Plan
 from rocekit.waiting import CM_WAYS, CQ_WAYS, Ways
@@ -117,7 +126,8 @@ def _better(error: RocekitError, pipe: multiprocessing.connection.Connection) ->
     with contextlib.suppress(EOFError, OSError):
         if pipe.poll(_GRACE_S):
             said = pipe.recv()
-            if "error" in said and "disconnected" not in said["error"]:
+            ended = ("disconnected", ENDED_EARLY)  # what it saw is what became of the client's error
+            if "error" in said and not any(words in said["error"] for words in ended):
                 return ScenarioError(f"server: {said['error']}")
     return error
 

@@ -5,6 +5,7 @@ They run here over an RDMA stack in memory; ``test_inject_lab.py`` runs the same
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
@@ -16,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_endpoint import Fabric, MemoryConnection, MemoryEndpoint
 
-from rocekit import inject
+from rocekit import inject, inject_both
 from rocekit.endpoint import LOCAL_WRITE, EndpointOptions, SendWr
 from rocekit.errors import RocekitError, ScenarioError, VerbsError
-from rocekit.inject import Outcome, Settings
+from rocekit.inject import ENDED_EARLY, Outcome, Settings
 from rocekit.journal import Journal, JournalWriter, merge, read_journal
 from rocekit.measures import measures, percentile
 from rocekit.rdmacm import ACCEPT_DATA_BYTES, CONNECT_DATA_BYTES
@@ -205,6 +206,21 @@ def test_the_other_side_says_how_far_it_came_when_one_fails(tmp_path: Path) -> N
     pair = Pair(tmp_path, Fabric(spoiling(4, 0))).run(Plan("ping-sr", 64, 12))
     assert "ping-sr, after 2 of 12" in str(pair.client)
     assert "disconnected" in str(pair.client)
+
+
+@pytest.mark.parametrize(
+    ("server", "told"),
+    [
+        ("a receive was too short", "server: a receive was too short"),
+        ("the peer disconnected", "RETRY_EXC_ERR"),
+        (f"blast-write: message 3: byte 0 is 0x01; {ENDED_EARLY}", "RETRY_EXC_ERR"),
+    ],
+)
+def test_of_both_sides_errors_the_cause_is_told(server: str, told: str) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    with ours, theirs:
+        theirs.send({"error": server})
+        assert told in str(inject_both._better(VerbsError("RETRY_EXC_ERR"), ours))
 
 
 def test_a_server_of_another_scenario_turns_the_client_away(tmp_path: Path) -> None:

@@ -138,6 +138,27 @@ def test_a_thread_that_hears_of_the_end_ends_the_wait(sides: Sides) -> None:
     assert "disconnected" in line_of(client)
 
 
+@pytest.mark.parametrize("scenario", ["blast-write", "atomic"])
+def test_a_server_that_sees_only_the_end_does_not_claim_to_know_why_it_is_wrong(
+    sides: Sides, scenario: str
+) -> None:
+    server, client = sides.talking(scenario=scenario)
+    client.send_signal(signal.SIGINT)
+    assert client.wait(LIMIT_S) == 130
+    line = line_of(server)
+    assert line.startswith(f"rocekit: error: {scenario}: ")
+    assert line.endswith("; or the client ended before it was done")
+
+
+def test_a_server_that_sees_nothing_does_not_say_that_it_verified(sides: Sides) -> None:
+    server = sides.server("ping-read")
+    client = sides.client("ping-read", "-n", "3")
+    assert "data verified" in client.communicate(timeout=LIMIT_S)[0]
+    said, _ = server.communicate(timeout=LIMIT_S)
+    assert "the client checks the data" in said
+    assert "verified" not in said
+
+
 def test_a_second_server_at_an_address_is_refused(sides: Sides) -> None:
     sides.server("ping-sr")
     second = sides.start("ping-sr", "--bind", sides.server_ip)

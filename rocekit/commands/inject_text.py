@@ -59,7 +59,8 @@ def text(outcome: Outcome) -> str:
         )
     lines = [
         f"{plan.scenario} {outcome.role}: {outcome.device} {outcome.ip}{peer}, "
-        f"{plan.qps} QP{'s' if plan.qps > 1 else ''}, path MTU {outcome.path_mtu}{waits}{cpu}, data verified"
+        f"{plan.qps} QP{'s' if plan.qps > 1 else ''}, path MTU {outcome.path_mtu}{waits}{cpu}, "
+        f"{_checked(outcome)}"
     ]
     if outcome.samples is not None and outcome.samples.operations:
         row = {"#bytes": f"{plan.size}", "#iterations": f"{plan.iterations}"}
@@ -75,6 +76,14 @@ def text(outcome: Outcome) -> str:
         lines += table([row])
     lines += outcome.notes
     return "\n".join(lines)
+
+
+def _checked(outcome: Outcome) -> str:
+    """Who has looked at the data."""
+    from rocekit.scenarios import SCENARIOS
+
+    seen = outcome.role == "client" or SCENARIOS[outcome.plan.scenario].server_sees != "nothing"
+    return "data verified" if seen else "the client checks the data"
 
 
 def compared(outcomes: Iterable[Outcome]) -> str:

@@ -56,6 +56,8 @@ class Scenario(ABC):
         ways: how it waits, where the user does not say.
         extended: whether its sends complete on an extended CQ.
         shares_receives: whether the server's QPs have one receive queue.
+        server_sees: whether the server's program sees "each" message, only what there is at the "end", or
+            "nothing", because its device does all.
     """
 
     name: ClassVar[str]
@@ -69,6 +71,7 @@ class Scenario(ABC):
     ways: ClassVar[Ways] = Ways()
     extended: ClassVar[bool] = False
     shares_receives: ClassVar[bool] = False
+    server_sees: ClassVar[str] = "each"
     shared: ClassVar[bool] = False
     """Whether the server's connections share one region."""
 

@@ -26,6 +26,7 @@ class BlastWrite(Scenario):
     summary = "A one-way stream of RDMA WRITEs with many outstanding; the server checks at the end."
     default_size = 65536
     access = (LOCAL_WRITE, REMOTE_WRITE)
+    server_sees = "end"
 
     def _slots(self, plan: Plan) -> int:
         return min(plan.window, plan.iterations)
@@ -46,7 +47,7 @@ class BlastWrite(Scenario):
         return stream(run, make)
 
     def server(self, run: Run) -> None:
-        run.done = run.plan.iterations * run.plan.qps
+        """Its device takes what comes; its program waits for the goodbye."""
 
     def verify(self, run: Run) -> None:
         plan, pattern = run.plan, Pattern(run.plan.size)
@@ -73,6 +74,7 @@ class BlastRead(Scenario):
     summary = "A stream of RDMA READs, --outs of them outstanding; the client checks each."
     default_size = 65536
     access = (LOCAL_WRITE, REMOTE_READ)
+    server_sees = "nothing"
 
     def client_memory(self, plan: Plan) -> int:
         return min(plan.window, plan.iterations) * plan.size
@@ -97,4 +99,4 @@ class BlastRead(Scenario):
         return stream(run, make, finished, most=min(run.options.reads, run.endpoint.max_reads))
 
     def server(self, run: Run) -> None:
-        run.done = run.plan.iterations * run.plan.qps
+        """Its device answers; its program waits for the goodbye."""

@@ -174,11 +174,13 @@ class _Spec:
         name = CM_PREFIX + self.cm if self.cm else self._known.name if self._known else f"{self.opcode:#04x}"
         for key in own:
             if key not in self._names and key not in NETWORK and key not in PACKET:
-                keys = ", ".join((*PACKET, *NETWORK, *self._names))
-                raise Wrong(f"{name} has no key {key!r}; it has {keys}", self._place, key)
+                keys = (*PACKET, *NETWORK, *self._names)
+                near = "" if key in KEYS else _near_key(key, keys)  # that of another opcode is no misspelling
+                raise Wrong(f"{name} has no key {key!r}; it has {', '.join(keys)}{near}", self._place, key)
         for key in common:
             if key not in KEYS:
-                raise Wrong(f"no key {key!r}; there is {', '.join(COMMON)}", self._place, key)
+                there = ", ".join(COMMON) + _near_key(key, COMMON)
+                raise Wrong(f"no key {key!r}; there is {there}", self._place, key)
 
     # ------------------------------------------------------------------ what was written
 
@@ -415,6 +417,13 @@ def _pattern(size: int) -> bytes:
 def _bits(known: Opcode | None, name: str) -> int:
     headers = (wire.BTH, *(known.headers if known else ()))
     return next(h.by_name[name].bits for h in headers if name in h.by_name)
+
+
+def _near_key(key: str, keys: Sequence[str]) -> str:
+    import difflib
+
+    found = difflib.get_close_matches(key.lower(), keys, n=1)
+    return f"; do you mean {found[0]}?" if found else ""
 
 
 def _near(name: str) -> str:

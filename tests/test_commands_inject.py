@@ -133,6 +133,15 @@ def test_a_wrong_command_line_makes_no_traffic(fake: FakeTraffic, line: str) -> 
     assert not fake.ran
 
 
+def test_a_command_line_of_perftest_s_may_say_F(fake: FakeTraffic) -> None:
+    assert rocekit("ping-write", "10.9.0.2", "-d", "rxe0", "-F", "-x", "1").exit_code == 0
+    assert fake.ran == "call"
+
+
+def test_without_a_scenario_it_is_said_what_lists_them() -> None:
+    assert "rocekit inject --list names them" in rocekit("--both").stderr
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [("pingsr", "ping-sr"), ("blast-rite", "blast-write"), ("Mesh", "mesh"), ("ib_write_bw", "write_bw")],

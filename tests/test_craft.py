@@ -249,6 +249,7 @@ def test_a_responder_takes_what_was_crafted_and_drops_what_has_a_bad_icrc() -> N
         ({"op": "CM_REK"}, "no CM message is called CM_REK; there is CM_REQ"),
         ({"op": 256}, "an opcode is one byte"),
         ({"op": "RC_SEND_ONLY", "rkey": 1}, "RC_SEND_ONLY has no key 'rkey'; it has op, payload"),
+        ({"op": "RC_SEND_ONLY", "pyload": 1}, "ackreq, resv7, psn; do you mean payload?"),
         ({"op": "RC_SEND_ONLY", "psn": 1 << 24}, "psn takes values under 0x1000000"),
         ({"op": "RC_SEND_ONLY", "dest_qpn": 1 << 24}, "dest_qpn takes values under 0x1000000"),
         ({"op": "RC_SEND_ONLY", "psn": "five"}, "psn is a whole number from 0 on, not 'five'"),

@@ -98,6 +98,13 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
             "help": "Of perftest's programs, which --backend soft can be one side of.",
         },
     ),
+    (
+        "-F --CPU-freq cpu_freq",
+        {
+            "is_flag": True,
+            "help": "Taken as perftest's; there is no look at the CPU's frequency to leave out.",
+        },
+    ),
     ("-p --port", {"type": click.IntRange(1, 65535), "default": 18515, "help": "The server's port."}),
     (
         "--timeout timeout_s",
@@ -155,6 +162,13 @@ def _option(names: str, about: dict[str, Any]) -> click.Option:
     return click.Option(names.split(), **about)
 
 
+class ScenarioName(click.types.StringParamType):
+    """Any word: what is none of the names is looked at later, with those at hand."""
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        return "rocekit inject --list names them."
+
+
 class InjectCommand(click.Command):
     """``rocekit inject NAME --help`` tells of the scenario."""
 
@@ -179,7 +193,7 @@ class InjectCommand(click.Command):
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="Name the scenarios."
 )
-@click.argument("scenario")
+@click.argument("scenario", type=ScenarioName())
 @click.argument("host", required=False)
 @format_option
 def command(scenario: str, host: str | None, output: str, **given: Any) -> None:

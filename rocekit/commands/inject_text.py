@@ -42,6 +42,7 @@ def steps(scenario: type[Scenario] | type[GroupScenario]) -> str:
         [
             f"{scenario.name}: {inspect.cleandoc(scenario.__doc__ or '')}",
             *(textwrap.fill(" ".join(words.split()), WIDTH) for words in around),
+            "Options: rocekit inject --help",
         ]
     )
 

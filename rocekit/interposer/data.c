@@ -38,16 +38,16 @@ static inline uint32_t send_slots(const struct ibv_qp *qp, const struct ibv_send
     return slots_of_send(kept_items(sges_of(wr) + extra_items(qp, wr)));
 }
 
-static uint32_t write_send(const struct span *span, uint32_t first, uint8_t device, const struct ibv_qp *qp,
-                           const struct ibv_send_wr *wr, struct stamp now, const struct qp_state *state,
-                           uint64_t *psns)
+/* psns: what the QP's earlier sends took, and then this one as well; NULL where that is not known. */
+static inline __attribute__((always_inline)) uint32_t
+write_send(const struct span *span, uint32_t first, uint8_t device, const struct ibv_qp *qp,
+           const struct ibv_send_wr *wr, struct stamp now, const struct qp_state *state, uint32_t path_mtu,
+           uint64_t *psns)
 {
     struct record_slot *slot = span_slot(span, first);
     struct record_send *send = (struct record_send *)slot->payload;
-    uint32_t sges = sges_of(wr), items = 0, length = 0, i;
-    uint32_t slots = send_slots(qp, wr);
+    uint32_t sges = sges_of(wr), items = 0, length = 0, slots, i;
 
-    slot_head(slot, span, RECORD_SEND, slots, device, qp->qp_num, now);
     send->wr_id = wr->wr_id;
     send->opcode = (uint8_t)wr->opcode;
     send->flags = (uint8_t)(wr->send_flags & 0x1f);
@@ -107,9 +107,11 @@ static uint32_t write_send(const struct span *span, uint32_t first, uint8_t devi
     }
     send->items = (uint8_t)items;
     send->length = length;
-    span_slot(span, first + 1)->before = state ? *psns : NO_PSN;
-    if (state)
-        *psns += psns_of(state, wr->opcode, length, atomic_load_explicit(&state->path_mtu, memory_order_relaxed));
+    span_slot(span, first + 1)->before = psns ? *psns : NO_PSN;
+    if (psns)
+        *psns += psns_of(state, wr->opcode, length, path_mtu);
+    slots = slots_of_send(items);
+    slot_head(slot, span, RECORD_SEND, slots, device, qp->qp_num, now);
     return slots;
 }
 
@@ -138,17 +140,6 @@ static uint32_t length_of(const struct ibv_send_wr *wr)
     for (i = 0; i < sges_of(wr); i++)
         length += wr->sg_list[i].length;
     return length;
-}
-
-/* Count a list's PSNs as taken; what was taken before. */
-static uint64_t take_psns(struct qp_state *state, const struct ibv_send_wr *wr)
-{
-    uint32_t path_mtu = atomic_load_explicit(&state->path_mtu, memory_order_relaxed);
-    uint64_t psns = 0;
-
-    for (; wr; wr = wr->next)
-        psns += psns_of(state, wr->opcode, length_of(wr), path_mtu);
-    return atomic_fetch_add_explicit(&state->psns, psns, memory_order_relaxed);
 }
 
 /* Post what there is no room to tell of. Which of it was refused is found out before the list may be gone. */
@@ -190,6 +181,7 @@ int data_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr
 {
     struct device *device = device_of(qp->context);
     struct qp_state *state = qp_state_of(qp);
+    uint32_t path_mtu = state ? atomic_load_explicit(&state->path_mtu, memory_order_relaxed) : 0;
     struct ibv_send_wr *w;
     uint32_t slots = 0, records = 0, at = 0;
     uint64_t psns = 0;
@@ -197,18 +189,21 @@ int data_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr
     struct stamp now;
     int result;
 
-    for (w = wr; w; w = w->next, records++)
-        slots += send_slots(qp, w);
-    if (state && (state->datagrams || atomic_load_explicit(&state->path_mtu, memory_order_relaxed)))
-        psns = take_psns(state, wr);
-    else
+    if (state && !path_mtu && !state->datagrams)
         state = NULL;
+    for (w = wr; w; w = w->next, records++) {
+        slots += send_slots(qp, w);
+        if (state)
+            psns += psns_of(state, w->opcode, length_of(w), path_mtu);
+    }
+    if (state)
+        psns = atomic_fetch_add_explicit(&state->psns, psns, memory_order_relaxed);
     span = record_reserve(slots, records, KIND_SEND);
     if (!span.ring)
         return post_unseen(device, state, qp, wr, bad);
     now = record_now();
     for (w = wr; w; w = w->next)
-        at += write_send(&span, at, device->number, qp, w, now, state, &psns);
+        at += write_send(&span, at, device->number, qp, w, now, state, path_mtu, state ? &psns : NULL);
     record_filled(&span);
     result = device->ops.post_send(qp, wr, bad);
     if (__builtin_expect(result, 0)) {
@@ -237,7 +232,7 @@ int data_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 
     if (!span.ring)
         return device->ops.bind_mw(qp, mw, bind);
-    write_send(&span, 0, device->number, qp, &wr, record_now(), NULL, NULL);
+    write_send(&span, 0, device->number, qp, &wr, record_now(), NULL, 0, NULL);
     record_filled(&span);
     result = device->ops.bind_mw(qp, mw, bind);
     saved = errno;

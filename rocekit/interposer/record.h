@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define RECORD_MAGIC 0x31434552454b4f52ULL /* "ROKEREC1", little endian */
 #define RECORD_LAYOUT 3
@@ -213,25 +214,96 @@ struct span {
     struct record_slot *base;
     uint64_t mask, at;
     uint32_t slots;
-    uint8_t thread;
+    uint8_t bits, thread; /* bits: of a slot's number, its place in the ring */
 };
 
-struct stamp record_now(void);
+/* The ring that this thread writes to, without its slots; no ring before its first record. */
+extern __thread struct span record_own __attribute__((tls_model("initial-exec")));
+
+/* How far the real clock is from the monotonic one, as this thread last saw it. Both are slewed alike
+ * (clock_adjtime(2)), and so only a step changes it: looking once in a millisecond is enough, and saves half of
+ * what a record costs. */
+struct record_clocks {
+    uint64_t looked;
+    int64_t offset;
+};
+extern __thread struct record_clocks record_clocks __attribute__((tls_model("initial-exec")));
+
+#define RECORD_LOOK_NS 1000000u
+
+/* Off the path that every record takes, which is inlined below. */
+void record_look_at_clocks(void);
+bool record_join(void);
+void record_lose(struct record_ring *ring, uint32_t records, enum record_kind kind);
 bool record_is_on(void);
-
-/* Reserve room. Where there is none, `records` are counted as lost. Neither waits nor allocates. */
-struct span record_reserve(uint32_t slots, uint32_t records, enum record_kind kind);
-
-/* Say that the slots are written, before the call they tell of; a program that dies in it leaves them so. */
-void record_filled(const struct span *span);
-void record_commit(const struct span *span);
 
 /* A whole record off the data path: reserve, write, commit. */
 void record_put(enum record_type type, uint8_t device, uint32_t number, const void *payload, size_t length);
 
+static inline struct stamp record_now(void)
+{
+    struct timespec now;
+    uint64_t mono;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    mono = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    if (__builtin_expect(mono - record_clocks.looked > RECORD_LOOK_NS, 0))
+        record_look_at_clocks();
+    return (struct stamp){.mono = mono, .real = mono + (uint64_t)record_clocks.offset};
+}
+
+/* Reserve room. Where there is none, `records` are counted as lost. Neither waits nor allocates. */
+static inline struct span record_reserve(uint32_t slots, uint32_t records, enum record_kind kind)
+{
+    struct span span = {0};
+    struct record_ring *ring = record_own.ring;
+    uint64_t head;
+
+    if (__builtin_expect(!ring, 0)) {
+        if (!record_join())
+            return span;
+        ring = record_own.ring;
+    }
+    head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    do {
+        if (__builtin_expect(head + slots - ring->tail_seen > record_own.mask + 1, 0)) {
+            ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
+            if (head + slots - ring->tail_seen > record_own.mask + 1) {
+                record_lose(ring, records, kind);
+                return span;
+            }
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&ring->head, &head, head + slots, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    span = record_own;
+    span.at = head;
+    span.slots = slots;
+    return span;
+}
+
 static inline struct record_slot *span_slot(const struct span *span, uint32_t i)
 {
     return &span->base[(span->at + i) & span->mask];
+}
+
+static inline void record_mark(const struct span *span, uint64_t bit)
+{
+    uint32_t i;
+
+    for (i = 0; i < span->slots; i++)
+        atomic_store_explicit(&span_slot(span, i)->commit, ((span->at + i) >> span->bits) + 1 + bit,
+                              memory_order_release);
+}
+
+/* Say that the slots are written, before the call they tell of; a program that dies in it leaves them so. */
+static inline void record_filled(const struct span *span)
+{
+    record_mark(span, RECORD_FILLED);
+}
+
+static inline void record_commit(const struct span *span)
+{
+    record_mark(span, 0);
 }
 
 static inline uint32_t slots_of_send(uint32_t items)

@@ -33,8 +33,8 @@ static uint32_t forked_from;
 static char folder[PATH_MAX - 64];
 static _Atomic unsigned threads;
 
-/* 0: this thread has not written yet; else its number + 1. */
-static __thread unsigned self __attribute__((tls_model("initial-exec")));
+__thread struct span record_own;
+__thread struct record_clocks record_clocks;
 
 static uint64_t clock_ns(clockid_t clock)
 {
@@ -44,18 +44,9 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* How far the real clock is from the monotonic one, as this thread last saw it. Both are slewed alike
- * (clock_adjtime(2)), and so only a step changes it: looking once in a millisecond is enough, and saves half of
- * what a record costs. */
-static __thread struct {
-    uint64_t looked;
-    int64_t real;
-} offset __attribute__((tls_model("initial-exec")));
-
-#define LOOK_NS 1000000u
 #define READING_NS 1000 /* the two clocks cannot be read at the same moment: a difference below is no step */
 
-static __attribute__((noinline)) void look_at_clocks(void)
+void record_look_at_clocks(void)
 {
     uint64_t before = clock_ns(CLOCK_MONOTONIC), real = clock_ns(CLOCK_REALTIME), after;
     int64_t seen;
@@ -66,18 +57,10 @@ static __attribute__((noinline)) void look_at_clocks(void)
         real = clock_ns(CLOCK_REALTIME);
     }
     seen = (int64_t)(real - (before + (after - before) / 2));
-    if (!offset.looked || seen - offset.real > READING_NS || offset.real - seen > READING_NS)
-        offset.real = seen;
-    offset.looked = after;
-}
-
-struct stamp record_now(void)
-{
-    uint64_t mono = clock_ns(CLOCK_MONOTONIC);
-
-    if (__builtin_expect(mono - offset.looked > LOOK_NS, 0))
-        look_at_clocks();
-    return (struct stamp){.mono = mono, .real = mono + (uint64_t)offset.real};
+    if (!record_clocks.looked || seen - record_clocks.offset > READING_NS ||
+        record_clocks.offset - seen > READING_NS)
+        record_clocks.offset = seen;
+    record_clocks.looked = after;
 }
 
 static unsigned long number_from(const char *name, unsigned long otherwise)
@@ -99,7 +82,7 @@ static void after_fork(void)
         munmap(file, file_size);
     }
     file = NULL;
-    self = 0;
+    record_own = (struct span){0};
     atomic_store(&threads, 0);
     atomic_store(&state, getenv("ROCEKIT_RECORD_PARENT") ? OFF : WANTED);
 }
@@ -234,7 +217,7 @@ static struct record_slot *slots_at(uint32_t i)
     return (struct record_slot *)((char *)file + RECORD_PAGE + controls) + (size_t)i * ring_slots;
 }
 
-static void lose(struct record_ring *ring, uint32_t records, enum record_kind kind)
+void record_lose(struct record_ring *ring, uint32_t records, enum record_kind kind)
 {
     _Atomic uint64_t *count[] = {&ring->lost_sends, &ring->lost_receives, &ring->lost_completions,
                                  &ring->lost_others};
@@ -242,56 +225,21 @@ static void lose(struct record_ring *ring, uint32_t records, enum record_kind ki
     atomic_fetch_add_explicit(count[kind], records, memory_order_relaxed);
 }
 
-struct span record_reserve(uint32_t slots, uint32_t records, enum record_kind kind)
+/* Give this thread its ring; false where nothing is recorded. */
+bool record_join(void)
 {
-    struct span span = {0};
-    struct record_ring *ring;
-    uint64_t head;
-    uint32_t which;
+    uint32_t number, which;
 
     if (!record_is_on())
-        return span;
-    if (!self)
-        self = 1 + atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed);
-    which = (self - 1) % ring_count;
-    ring = ring_at(which);
-    head = atomic_load_explicit(&ring->head, memory_order_relaxed);
-    do {
-        if (head + slots - ring->tail_seen > ring_slots) {
-            ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
-            if (head + slots - ring->tail_seen > ring_slots) {
-                lose(ring, records, kind);
-                return span;
-            }
-        }
-    } while (!atomic_compare_exchange_weak_explicit(&ring->head, &head, head + slots, memory_order_relaxed,
-                                                    memory_order_relaxed));
-    span.ring = ring;
-    span.base = slots_at(which);
-    span.mask = ring_slots - 1;
-    span.at = head;
-    span.slots = slots;
-    span.thread = (uint8_t)(self > 256 ? 255 : self - 1);
-    return span;
-}
-
-static void mark(const struct span *span, uint64_t bit)
-{
-    uint32_t i;
-
-    for (i = 0; i < span->slots; i++)
-        atomic_store_explicit(&span_slot(span, i)->commit, ((span->at + i) >> ring_bits) + 1 + bit,
-                              memory_order_release);
-}
-
-void record_filled(const struct span *span)
-{
-    mark(span, RECORD_FILLED);
-}
-
-void record_commit(const struct span *span)
-{
-    mark(span, 0);
+        return false;
+    number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed);
+    which = number % ring_count;
+    record_own = (struct span){.ring = ring_at(which),
+                               .base = slots_at(which),
+                               .mask = ring_slots - 1,
+                               .bits = (uint8_t)ring_bits,
+                               .thread = (uint8_t)(number > 255 ? 255 : number)};
+    return true;
 }
 
 void record_put(enum record_type type, uint8_t device, uint32_t number, const void *payload, size_t length)

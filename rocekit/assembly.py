@@ -13,6 +13,7 @@ from rocekit.goback import GoBack
 from rocekit.ledger import ATOMICS
 from rocekit.msn_count import ended_unseen
 from rocekit.psn import HALF, MASK
+from rocekit.read_size import mtu_for, size_before
 from rocekit.reasons import RING
 from rocekit.transfers import INCOMPLETE, NOTHING, SENT, Event, Transfer
 from rocekit.wire import ENDS, OPERATION, STARTS
@@ -34,11 +35,6 @@ PROBATION: Final = 512
 _SLOT: Final = RING - 1
 _IMMEDIATE: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.IMMDT in o.headers)
 _INVALIDATE: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.IETH in o.headers)
-
-
-def mtu_for(length: int, span: int) -> int:
-    """The path MTU with which a message of ``length`` bytes takes ``span`` PSNs; 0 when none does."""
-    return next((m for m in wire.PATH_MTU_CODES if wire.psns_of(length, m) == span), 0)
 
 
 class Assembly(GoBack):
@@ -250,6 +246,8 @@ class Assembly(GoBack):
         if ENDS[opcode]:
             transfer.ended = True
             self.building = None
+            if r.payload_length[i] > self.connection.largest_payload:
+                self.connection.largest_payload = r.payload_length[i]
             if opcode in _IMMEDIATE:
                 transfer.immediate = r.immediate[i]
             elif opcode in _INVALIDATE:
@@ -415,12 +413,12 @@ class Assembly(GoBack):
         """Size the open READ by where the next request stands, where no answer tells its path MTU."""
         while self.open_read is not None and self.ahead:
             transfer = self.open_read
-            span = min(self.ahead) - transfer.first_psn
-            mtu = mtu_for(transfer.length or 0, span)
-            if not mtu:
+            span, sure = size_before(self, transfer, min(self.ahead))
+            if not span:
                 return
-            if span > 1:
-                self.connection.observe_mtu(mtu, transfer.first_frame)
+            if sure and span > 1:
+                self.connection.observe_mtu(mtu_for(transfer.length or 0, span), transfer.first_frame)
+            transfer.maybe_several = not sure
             self._size_read(span)
 
     def _size_read(self, span: int) -> None:

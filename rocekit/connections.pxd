@@ -23,6 +23,7 @@ cdef class Connection:
     cdef public list requests
     cdef public list negotiated
     cdef public dict mtu_observed
+    cdef public int64_t largest_payload
     cdef public list missed
     cdef public list unfilled
     cdef public list jumps

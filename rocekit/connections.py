@@ -63,6 +63,8 @@ class Connection:
         ips: addresses of ``a`` and ``b``; qpns: their QPNs, None where nothing reveals one.
         paired_by: ``cm``, ``journal``, ``psn``, or None where only one direction is known.
         path_mtu: bytes, as the packets show it, else as negotiated; None while unknown.
+        mtu_observed: the payloads of full packets, each with a frame; largest_payload: of those that end a
+        message, which may be shorter.
         requests: the tracking state of the requests of ``a`` and of ``b``.
         missed: acknowledged PSNs that the capture never showed.
         unfilled: PSNs passed over that nothing acknowledged: lost on the wire, or missed by the capture.
@@ -89,6 +91,7 @@ class Connection:
     requests: list[Requests | None] = field(default_factory=lambda: [None, None])
     negotiated: list[Negotiated] = field(default_factory=lambda: [Negotiated(), Negotiated()])
     mtu_observed: dict[int, int] = field(default_factory=dict)
+    largest_payload: int = 0
     missed: list[Event] = field(default_factory=list)
     unfilled: list[Event] = field(default_factory=list)
     jumps: list[Event] = field(default_factory=list)

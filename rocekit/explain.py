@@ -316,7 +316,12 @@ def _notes(transfer: Transfer, analysis: Analysis | None) -> list[str]:
         notes.append(f"received by RECV WR {received.wr_id}, WC {received.status}")
     if transfer.missing:
         notes.append(f"the capture never showed {plural(len(transfer.missing), 'packet')} of it")
-    if transfer.maybe_several:
+    if transfer.maybe_several and transfer.is_read:
+        notes.append(
+            "it may be fewer packets and another message: with a larger path MTU something else would fit "
+            "into what the capture missed, and no MSN tells"
+        )
+    elif transfer.maybe_several:
         notes.append(
             "it may be more than one message: the end of one and the beginning of another would fit into "
             "what the capture missed, and no MSN tells"

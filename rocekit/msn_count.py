@@ -45,6 +45,26 @@ def ended_unseen(requests: Assembly, building: Transfer, to: int) -> int | None:
     return unseen
 
 
+def begun_within(requests: Assembly, read: Transfer, to: int) -> int | None:
+    """How many messages stand between the first PSN of a READ and PSN ``to``, itself included.
+
+    A READ is counted when it is accepted (9.7.7.1), so that the answer need not have been seen.
+
+    Returns:
+        None where the acknowledgements do not tell.
+    """
+    before = _counted_before(requests, read.first_psn)
+    if requests.ack_msn < 0 or before is None:
+        return None
+    since, msn = before
+    behind = _ends_behind(requests, to)
+    in_front = _ends_in_front(requests, read, since)
+    if behind is None or in_front is None:
+        return None
+    messages = ((requests.ack_msn - msn) & MASK) - behind - in_front
+    return messages if 1 <= messages <= to - read.first_psn else None
+
+
 def _counted_before(requests: Assembly, hole: int) -> tuple[int, int] | None:
     """The last acknowledgement in front of a hole: one past its PSN, and its MSN."""
     since, msn = -1, -1
@@ -95,6 +115,8 @@ def _ends_in_front(requests: Assembly, building: Transfer, since: int) -> int | 
 
 
 def _is_unsure(transfer: Transfer, since: int) -> bool:
-    """Whether an end may hide in a hole of this message."""
+    """Whether an end may hide in a hole of this message, or behind a READ whose size is a guess."""
+    if transfer.is_read and transfer.maybe_several:
+        return True
     missing = transfer.missing
     return any(since <= p < transfer.last_psn and p + 1 in missing for p in missing)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocekit import wire
-from rocekit.assembly import PROBATION, RESYNC, Assembly, mtu_for
+from rocekit.assembly import PROBATION, RESYNC, Assembly
 from rocekit.goback import _is_shared
 from rocekit.ledger import ATOMICS, NEEDS_ANSWER, OUTSTANDING
 from rocekit.psn import HALF, MASK
+from rocekit.read_size import mtu_for
 from rocekit.reasons import RING
 from rocekit.transfers import ACKED, INCOMPLETE, NAK_PREFIX, UNACKNOWLEDGED, Event, Transfer
 from rocekit.wire import ACK, ENDS, OPERATION, STARTS, SYNDROME_KIND
@@ -216,7 +217,10 @@ class Requests(Assembly):
         if not transfer.is_read:
             self._answered(transfer, r, i)
             return
-        if not ENDS[opcode] and r.payload_length[i] != self.connection.path_mtu:
+        if ENDS[opcode]:
+            if r.payload_length[i] > self.connection.largest_payload:
+                self.connection.largest_payload = r.payload_length[i]
+        elif r.payload_length[i] != self.connection.path_mtu:
             self.connection.observe_mtu(r.payload_length[i], frame)
         expected = transfer.response_next
         if p < expected and p not in transfer.responses_missing:
@@ -292,6 +296,9 @@ class Requests(Assembly):
                     self._size_read(1)
                 return
             mtu = mtu_for(length, p - asked + 1)
+            # What ends here may be the answer of a request that the capture missed.
+            if r.payload_length[i] != length - (p - asked) * mtu:
+                return
         else:
             mtu = r.payload_length[i]
         if mtu:

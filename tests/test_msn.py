@@ -116,6 +116,54 @@ def test_whole_messages_in_the_hole_are_counted_with_it() -> None:
     ]
 
 
+BEHIND_A_READ = """
+    a RC_SEND_ONLY         4 64
+    b ACK 4 msn=11
+    a RC_RDMA_READ_REQUEST 5 2048
+    {}                            # 6
+    a RC_SEND_ONLY         7 64
+    b ACK 7 msn={}
+"""
+
+
+def test_a_read_does_not_take_what_the_capture_missed_behind_it() -> None:
+    """Two PSNs fit 2,048 bytes at a path MTU of 1,024, but three messages were counted."""
+    told = track(BEHIND_A_READ.format("", 14))
+    assert [told[1].last_psn - told[1].first_psn, told[1].maybe_several] == [0, False]
+    assert told.missed == ["6"]
+
+
+def test_a_read_takes_what_the_count_leaves_to_it() -> None:
+    told = track(BEHIND_A_READ.format("", 13))
+    assert [told[1].packets, told[1].maybe_several] == [2, False]
+    assert told.tracker.connections[0].path_mtu == 1024
+
+
+def test_without_a_count_a_read_may_be_shorter() -> None:
+    told = track(BEHIND_A_READ.format("", 11))
+    assert [told[1].packets, told[1].maybe_several] == [2, True]
+    assert told.tracker.connections[0].path_mtu is None
+
+
+def test_a_packet_that_no_smaller_path_mtu_carries_tells_a_reads_size() -> None:
+    text = BEHIND_A_READ.format("", 11).replace("a RC_SEND_ONLY         4 64", "a RC_SEND_ONLY 4 1500")
+    told = track(text)
+    assert [told[1].packets, told[1].maybe_several] == [1, False]
+
+
+def test_a_response_to_a_request_that_the_capture_missed_tells_no_other_reads_size() -> None:
+    """The fourth PSN from the READ fits a path MTU of 512, where a message of 2,048 bytes ends with 512."""
+    text = """
+        a RC_RDMA_READ_REQUEST         5 2048
+        b RC_RDMA_READ_RESPONSE_LAST   8 100
+        a RC_RDMA_READ_REQUEST         9 64
+        b RC_RDMA_READ_RESPONSE_ONLY   9 64
+    """
+    told = track(text)
+    assert told.tracker.connections[0].path_mtu is None
+    assert told[0].packets == 1
+
+
 def test_an_explanation_says_that_it_may_be_several(tmp_path: Path) -> None:
     analysis = Story(HOLE.format("", 11)).analyze(tmp_path)
     told = explain(analysis.transfers[1], analysis)
@@ -137,7 +185,7 @@ def thinned(seed: int, folder: Path, share: float) -> tuple[Counter[str], list[s
     seen, wrong, parts = Counter[str](), [], Counter[tuple[int, int]]()
     messages = [truth.request for truth in result.transfers()]
     for t in story.track().tracker.transfers:
-        if t.operation not in ("SEND", "WRITE"):
+        if t.operation not in ("SEND", "WRITE", "READ"):
             continue
         own = [
             m
@@ -146,7 +194,8 @@ def thinned(seed: int, folder: Path, share: float) -> tuple[Counter[str], list[s
             and m.first_psn <= t.last_psn
             and m.last_psn >= t.first_psn
         ]
-        parts.update((m.responder.qpn, m.first_psn) for m in own)
+        if not t.is_read:  # a READ without an answer is as long as its request
+            parts.update((m.responder.qpn, m.first_psn) for m in own)
         seen["said to be several"] += t.maybe_several
         seen["holes"] += len(t.missing) > 1
         if len(own) > 1 and not t.maybe_several:

@@ -62,7 +62,11 @@ class GoBack(Reasons):
             return True
         if self.refusals or self.run is not None:
             return False
-        return r.time_ns[i] - self._sent_ns[slot] < DUPLICATE_NS and not self._was_answered(p)
+        lately_ns = r.time_ns[i] - DUPLICATE_NS
+        if self._sent_ns[slot] <= lately_ns or self._was_answered(p):
+            return False
+        # A READ or atomic before ``p`` may have been passed over since the last go-back, and answered then.
+        return self._passed_over_ns(p, lately_ns) <= self.run_ns
 
     def _was_overtaken(self, r: Rows, i: int) -> bool:
         """Whether a packet that was sent after this one came before it, as its IP identification tells.

@@ -42,6 +42,7 @@ cdef class Reasons(Ledger):
     cdef public int64_t[:] _told_msn
     cdef public int64_t[:] _answer_psn
     cdef public int64_t[:] _answer_id
+    cdef public dict _told_first
 
     cpdef _lay_out(self, int64_t[:] ring)
 
@@ -51,10 +52,12 @@ cdef class Reasons(Ledger):
     @cython.locals(slot=int64_t)
     cpdef _told(self, int64_t upto, int64_t time_ns, int64_t msn)
 
-    @cython.locals(slot=int64_t, answered_ns=int64_t, latest_ns=int64_t, transfer=Transfer)
-    cpdef int64_t _passed_over_ns(self, int64_t p)
+    cpdef _told_again(self, int64_t slot)
 
-    @cython.locals(slot=Py_ssize_t, latest_ns=int64_t)
+    @cython.locals(q=int64_t, slot=int64_t, answered_ns=int64_t, latest_ns=int64_t, transfer=Transfer)
+    cpdef int64_t _passed_over_ns(self, int64_t p, int64_t lately_ns)
+
+    @cython.locals(slot=Py_ssize_t, latest_ns=int64_t, told_ns=int64_t)
     cpdef int64_t _latest_answer_ns(self, int64_t p, int64_t until_ns)
 
     @cython.locals(slot=int64_t)

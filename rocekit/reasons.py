@@ -106,6 +106,7 @@ class Reasons(Ledger):
         self._last_id = -1
         self.refusals: list[Event] = []
         self.obeyed: list[Event] = []
+        self._told_first: dict[int, tuple[int, int]] = {}  # by slot: the PSN, and when that was first said
         self._lay_out(_BLANK[:])
 
     def _lay_out(self, ring: array[int]) -> None:
@@ -143,35 +144,56 @@ class Reasons(Ledger):
         ``msn``: how many requests the responder had completed, which are those below ``upto``; −1: not told.
         """
         slot = upto & _SLOT
+        if self._told_upto[slot] == upto:
+            self._told_again(slot)
         self._told_upto[slot] = upto
         self._told_msn[slot] = msn
         self._told_ns[slot] = self.last_rx_ns = time_ns
 
-    def _passed_over_ns(self, p: int) -> int:
+    def _told_again(self, slot: int) -> None:
+        """An answer says what one before said: remember when the first did since the last go-back."""
+        upto, first_ns = self._told_first.get(slot, (-1, 0))
+        if upto != self._told_upto[slot] or first_ns <= self.run_ns:
+            self._told_first[slot] = self._told_upto[slot], self._told_ns[slot]
+
+    def _passed_over_ns(self, p: int, lately_ns: int) -> int:
         """When an answer last passed over the READ or atomic at ``p`` after it was asked; 0: never.
 
-        Or over one before, whose own answer came before the requester got round to asking again: then it
-        begins behind that one.
+        Or after ``lately_ns`` over one before, whose own answer came before the requester got round to asking
+        again: then it begins behind what was answered meanwhile.
         """
-        answered_ns = NEVER_NS
-        while (transfer := self._find(p)) is not None:
-            if transfer.operation in NEEDS_ANSWER:
-                latest_ns = self._latest_answer_ns(p, answered_ns)
-                if latest_ns > transfer.first_ns:
-                    return latest_ns
-            p -= 1
-            slot = p & _SLOT
+        transfer = self._find(p)
+        if transfer is not None and transfer.operation in NEEDS_ANSWER:
+            latest_ns = self._latest_answer_ns(p, NEVER_NS)
+            if latest_ns > transfer.first_ns:
+                return latest_ns
+        if p > self.acked:
+            return 0
+        lately_ns = max(lately_ns, self.run_ns)
+        for q in range(p - 1, p - RING, -1):
+            slot = q & _SLOT
             answered_ns = self._told_ns[slot]
-            if self._told_upto[slot] != p or answered_ns <= self.run_ns:
-                break
+            if self._told_upto[slot] != q or answered_ns <= lately_ns:
+                continue
+            transfer = self._find(q)
+            if transfer is not None and transfer.operation in NEEDS_ANSWER:
+                latest_ns = self._latest_answer_ns(q, answered_ns)
+                if latest_ns > transfer.first_ns and latest_ns > lately_ns:
+                    return latest_ns
         return 0
 
     def _latest_answer_ns(self, p: int, until_ns: int) -> int:
         """When the last answer before ``until_ns`` came that says something of more than PSN ``p``."""
         latest_ns = 0
         for slot in range(RING):
-            if self._told_upto[slot] > p and latest_ns < self._told_ns[slot] < until_ns:
-                latest_ns = self._told_ns[slot]
+            if self._told_upto[slot] <= p:
+                continue
+            told_ns = self._told_ns[slot]
+            if told_ns >= until_ns and slot in self._told_first:
+                upto, first_ns = self._told_first[slot]
+                told_ns = first_ns if upto == self._told_upto[slot] else told_ns
+            if latest_ns < told_ns < until_ns:
+                latest_ns = told_ns
         return latest_ns
 
     def _refuse(self, refusal: Event) -> None:
@@ -194,7 +216,7 @@ class Reasons(Ledger):
         quick = code_known or time_ns - max(self.last_tx_ns, self.last_rx_ns) <= IMPLIED_NS
         obeyed, refusal_off_ns = self._nearest_refusal(p, quick, busy_ns, time_ns)
         told = "nak" if obeyed is None or obeyed.kind == "nak" else "rnr"
-        passed_ns = self._passed_over_ns(p) if quick else 0
+        passed_ns = self._passed_over_ns(p, busy_ns - self.reaction_ns - BUSY_NS) if quick else 0
         passed_off_ns = self._off_ns(passed_ns, busy_ns, time_ns) if passed_ns else NEVER_NS
         timer_off_ns = self._timer_off_ns(p, busy_ns, time_ns)
         cause, off_ns = told if obeyed is not None else "", refusal_off_ns
@@ -289,7 +311,8 @@ class Reasons(Ledger):
         That was when the packet was sent, or before, since when the sender has been busy; and it was told
         some time before it could react.
         """
-        return max(busy_ns - told_ns - self.reaction_ns, told_ns - time_ns, 0)
+        heard_ns = told_ns + self.reaction_ns
+        return max(busy_ns - heard_ns, heard_ns - time_ns, 0)
 
     def _wait_ns(self, refusal: Event) -> int:
         """How long the requester waits after a refusal before it obeys."""

@@ -501,3 +501,27 @@ def test_an_answer_shows_that_the_capture_only_missed_what_came_before_its_reque
     told = story.track()
     assert told.transfers == [told_as]
     assert told.missed == ["5..8"]
+
+
+BEHIND = """
+    a RC_FETCH_ADD 5
+    a RC_SEND_ONLY 6 64
+    a RC_SEND_ONLY 7 64
+    b ACK 6                       # says that 5 was executed: its answer must have been lost
+    b RC_ATOMIC_ACKNOWLEDGE 5     # it was only late
+    {}
+    a RC_SEND_ONLY 7 64
+    b ACK 7
+"""
+
+
+@pytest.mark.parametrize("said_again", ["", "b ACK 6"])
+def test_a_requester_goes_back_behind_what_was_answered_before_it_got_round_to_it(said_again: str) -> None:
+    """Without IP identifications the copy of a packet so soon might be the network's."""
+    told = Story(BEHIND.format(said_again), ip_ids=False).track()
+    assert told.events == ["2 repeat 7 by implied_nak"]
+
+
+def test_unprovoked_it_was_doubled() -> None:
+    text = BEHIND.format("").replace("b ACK 6 ", "# ")
+    assert Story(text, ip_ids=False).track().events == ["2 duplicate 7"]

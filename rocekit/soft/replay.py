@@ -67,12 +67,14 @@ def compare(result: Run, transfers: Iterable[Transfer], *, timers_known: bool = 
 
     Where the analysis says that two causes fit, the recorded one must be among them. Without a journal,
     ``timers_known`` is False: then nothing tells a timeout from another cause, nor how many packets answer a
-    READ that got no answer.
+    READ that got no answer, nor the QPN of a requester to whom nothing was sent.
     """
     transfers = list(transfers)
     keys = [key for key in COMPARED if key != "timeouts"]
     unsized = () if timers_known else _SIZES
     found = [t.to_dict() for t in transfers]
+    if not timers_known:
+        _name_the_unanswered(result, found)
     out = differences(result.transfer_dicts(), found, keys, unsized=unsized)
     sure = doubtful = 0
     if timers_known:
@@ -85,6 +87,20 @@ def compare(result: Run, transfers: Iterable[Transfer], *, timers_known: bool = 
         doubtful = sum(e.doubt is not None for e in opened)
         sure = len(opened) - doubtful
     return Comparison(out, sure, doubtful)
+
+
+def _name_the_unanswered(result: Run, found: list[dict[str, Any]]) -> None:
+    """Put in the QPNs of requesters that rightly have none: no packet carries one but what is sent to it."""
+    recorder = result.recorder
+    spoken_to = {remote for _, _, remote in recorder.cnps}
+    spoken_to |= {b for (_, b), flows in recorder.requests.items() if any(f.transfers for f in flows)}
+    spoken_to |= {b for (_, b), flows in recorder.replies.items() if any(f.replies for f in flows)}
+    requests = [t.request for t in result.transfers() if t.request.requester not in spoken_to]
+    unnamed = {(r.requester.ip, r.first_psn & MASK, r.requests[0].time_ns): r.requester for r in requests}
+    for transfer in found:
+        key = transfer["requester"]["ip"], transfer["first_psn"], transfer["first_ns"]
+        if transfer["requester"]["qpn"] is None and key in unnamed:
+            transfer["requester"] = unnamed[key]._asdict()
 
 
 def _record_key(record: TransferRecord) -> tuple[Any, ...]:

@@ -9,7 +9,8 @@ so many times a second, by the scheduler's account.
 counted: perftest's own latency and message rate, and rdma-core's ping-pong, on rxe in a VM whose clock counts
 instructions (one a nanosecond, whatever else this machine does), with and without `rocekit record` in turn,
 as a ratio with its spread. One processor, on which the ends wait for completions asleep (-e): everything that
-recording does there, the recorder's own process with it, is paid by the programs.
+recording does there, the recorder's own process with it, is paid by the programs. First what a pair takes on
+the device that does nothing, in instructions.
 
 lab: the same polling, in the lab as it always is: two processors, and the clock on the wall. Under emulation
 on a busy machine the spread is wide.
@@ -69,12 +70,12 @@ POLLING = (
 does nothing meanwhile, so that one processor will do."""
 
 
+PAIRS = Program("a pair of WR and WC on the stub device", "", ("instructions",))
+
+
 def stub() -> None:
     from recorded import build_stub
 
-    from rocekit.record_build import interposer
-
-    library = interposer()
     with tempfile.TemporaryDirectory() as folder:
         program = build_stub(Path(folder))
         memory = Path("/dev/shm") / f"rocekit-bench-{os.getpid()}"
@@ -82,19 +83,7 @@ def stub() -> None:
         try:
             for _ in range(STUB_ROUNDS):
                 plain.append(_pairs(program, {}))
-                memory.mkdir()
-                # Room for the whole round: nothing is lost, nobody reads meanwhile.
-                recorded.append(
-                    _pairs(
-                        program,
-                        {
-                            "LD_PRELOAD": str(library),
-                            "ROCEKIT_RECORD_FOLDER": str(memory),
-                            "ROCEKIT_RECORD_SLOTS": str(1 << 20),
-                            "ROCEKIT_RECORD_RINGS": "1",
-                        },
-                    )
-                )
+                recorded.append(_pairs(program, _library_only(memory)))
                 shutil.rmtree(memory)
         finally:
             shutil.rmtree(memory, ignore_errors=True)
@@ -104,9 +93,27 @@ def stub() -> None:
     print(f"cost:    {statistics.median(more):.1f} ns ({min(more):.1f} to {max(more):.1f})")
 
 
-def _pairs(program: Path, variables: dict[str, str]) -> float:
+def _library_only(memory: Path, rings: int = 1, slots: int = 1 << 20) -> dict[str, str]:
+    """What puts the interposer in, with nobody who empties its rings: room for the whole round."""
+    from rocekit.record_build import interposer
+
+    memory.mkdir(parents=True, exist_ok=True)
+    return {
+        "LD_PRELOAD": str(interposer()),
+        "ROCEKIT_RECORD_FOLDER": str(memory),
+        "ROCEKIT_RECORD_SLOTS": str(slots),
+        "ROCEKIT_RECORD_RINGS": str(rings),
+    }
+
+
+def _pairs(program: Path, variables: dict[str, str], rounds: int = 300) -> float:
+    """Nanoseconds a pair, the median of so many times a thousand."""
     said = subprocess.run(
-        [str(program), "pairs", "300"], env=os.environ | variables, capture_output=True, text=True, check=True
+        [str(program), "pairs", str(rounds)],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     return float(said.split()[1])
 
@@ -135,6 +142,13 @@ def inside(programs: tuple[Program, ...]) -> None:
 
     from rocekit.lab import jobs
 
+    if "ROCEKIT_STUB" in os.environ:
+        program = Path(os.environ["ROCEKIT_STUB"])
+        pairs = {
+            "plain": [[_pairs(program, {}, 40)]],
+            "library": [[_pairs(program, _library_only(Path("/dev/shm/rocekit-pairs")), 40)]],
+        }
+        (out / "pairs.json").write_text(json.dumps(pairs))
     ways = {"plain": vars(jobs)["_shell"], "library": library_alone(), "recorded": recorded(Forks())}
     for turn in range(ROUNDS):
         for program in programs:
@@ -150,20 +164,10 @@ def inside(programs: tuple[Program, ...]) -> None:
 def library_alone() -> Callable[..., Any]:
     """Starts a shell command with the interposer in it and nobody who empties its rings."""
     from rocekit.lab import jobs
-    from rocekit.record_build import interposer
-
-    library = interposer()
 
     def start(command: str, environment: dict[str, str], sink: Any) -> Any:
         shutil.rmtree(memory := Path("/dev/shm/rocekit-bench") / Path(sink.name).stem, ignore_errors=True)
-        memory.mkdir(parents=True)
-        more = {
-            "LD_PRELOAD": str(library),
-            "ROCEKIT_RECORD_FOLDER": str(memory),
-            "ROCEKIT_RECORD_SLOTS": str(1 << 19),
-            "ROCEKIT_RECORD_RINGS": "2",
-        }
-        return vars(jobs)["_shell"](command, environment | more, sink)
+        return vars(jobs)["_shell"](command, environment | _library_only(memory, 2, 1 << 19), sink)
 
     return start
 
@@ -193,10 +197,14 @@ def _run_pair(command: str, start: Callable[..., Any], work: Path) -> str:
 
 
 def lab(way: str) -> None:
+    from recorded import build_stub
+
     from rocekit.lab import run
 
     counted = way == "counted"
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as stubs:
+        if counted:
+            os.environ["ROCEKIT_STUB"] = str(build_stub(Path(stubs)))
         run(
             [sys.executable, __file__, f"inside-{way}"],
             out=folder,
@@ -206,6 +214,8 @@ def lab(way: str) -> None:
             boot_timeout_s=600,
         )
         result = json.loads(Path(folder, "result.json").read_text())
+        if counted:
+            report(PAIRS, json.loads(Path(folder, "pairs.json").read_text()))
     for program in COUNTED if counted else POLLING:
         report(program, result.get(program.command, {}))
 
@@ -219,6 +229,8 @@ def report(program: Program, ways: dict[str, list[list[float]]]) -> None:
         plain = [values[k] for values in ways["plain"]]
         print(f"  {number}: without {_spread(plain)}")
         for way, name in (("library", "the library alone"), ("recorded", "recorded")):
+            if way not in ways:
+                continue
             values = [turn[k] for turn in ways[way]]
             ratios = sorted(b / a for a, b in zip(plain, values, strict=True))
             print(

@@ -242,14 +242,16 @@ def group(scenario: str, about: str, lengths: dict[int, int], hosts: int = 4, si
     )
 
 
-def group_of_rxe(scenario: str, about: str, lengths: dict[int, int]) -> Made:
+def group_of_rxe(scenario: str, about: str, lengths: dict[int, int], *, netem: str | None = None) -> Made:
     """The same over three devices of the kernel's, all in one program."""
     return Made(
-        f"{scenario}-clean",
-        f"rocekit inject {scenario} --hosts 3 -n 1 -s 3072 {CLEAN} {PATIENT}",
+        f"{scenario}-{'loss' if netem else 'clean'}",
+        f"rocekit inject {scenario} --hosts 3 -n 1 -s 3072 {FAULTY if netem else CLEAN} {PATIENT}",
         None,
         tuple(("WRITE", length, count) for length, count in lengths.items()),
         about,
+        netem=netem,
+        strikes="tc" if netem else None,
         devices=3,
     )
 
@@ -471,11 +473,17 @@ MADE: tuple[Made, ...] = (
         "three rxe devices in a ring do the same, blocks passed on",
         {6144: 3, 3072: 3, 1024: 12},
     ),
+    group_of_rxe("mesh", f"three rxe devices all to all; {LOST}", {3072: 6, 1024: 12}, netem="loss 10%"),
+    group_of_rxe(
+        "ring", f"three rxe devices in a ring; {LOST}", {6144: 3, 3072: 3, 1024: 12}, netem="loss 10%"
+    ),
 )
 
 
 def wrong(made: Made, run: dict[str, Any]) -> str | None:
     """Why a run is to be made again; None where it is as it was meant."""
+    if "late" in run:
+        return str(run["late"])
     if (run["client_status"] != 0) != made.fails:
         return f"the client ended with status {run['client_status']}"
     if run["server_status"] and not made.fails:

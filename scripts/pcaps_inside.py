@@ -69,10 +69,25 @@ def wait(pid: int, limit_s: float) -> int:
     return -9
 
 
-def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+class Late(Exception):
+    """Something did not begin in time; what would have been captured then is worth nothing."""
+
+
+def until(condition: Callable[[], bool], what: str, limit_s: float = 60.0) -> None:
     end = time.monotonic() + limit_s
-    while not condition() and time.monotonic() < end:
+    while not condition():
+        if time.monotonic() > end:
+            raise Late(f"{what} within {limit_s:g} s")
         time.sleep(0.05)
+
+
+def begun(pid: int, condition: Callable[[], bool], what: str) -> None:
+    """A child that does not begin in time is ended."""
+    try:
+        until(condition, what)
+    except Late:
+        wait(pid, 0.0)
+        raise
 
 
 def counters(devices: int) -> dict[str, dict[str, int]]:
@@ -107,7 +122,26 @@ def run_inject(job: dict[str, Any]) -> dict[str, Any]:
         if job["devices"] > 2:  # where everything passes once
             words[words.index("-i") + 1] = BRIDGE
         dump = subprocess.Popen([*words, "-w", str(pcap), job["capture_filter"]], stderr=sink)
-    until(lambda: "listening on" in log.read_text())
+    try:
+        until(lambda: "listening on" in log.read_text(), "tcpdump did not listen")
+        entry = _beside(job, pcap.stem)
+    finally:
+        dump.send_signal(signal.SIGINT)
+        dump.wait(30)
+        if job["ingress"]:
+            tool("tc", "qdisc", "del", "dev", B.interface, "ingress")
+        for end in (A, B):
+            set_netem(end, None)
+    told = log.read_text()
+    entry["packets_captured"] = number_before("packets? captured", told)
+    entry["dropped_by_kernel"] = number_before("packets? dropped by kernel", told)
+    if entry["packets_captured"]:  # else its words are shown
+        log.unlink()
+    return entry
+
+
+def _beside(job: dict[str, Any], name: str) -> dict[str, Any]:
+    """Both programs, and `rocekit trace` where asked for, while tcpdump listens."""
     trace = None
     if job["traced"]:
         before = packet_sockets()
@@ -116,14 +150,18 @@ def run_inject(job: dict[str, Any]) -> dict[str, Any]:
             f"rocekit trace {A.interface} --write {OUT / name}.pcapng",
             OUT / f"{name}.trace.txt",
         )
-        until(lambda: packet_sockets() > before)
+        begun(trace, lambda: packet_sockets() > before, "rocekit trace did not begin")
     counted = counters(job["devices"])
     server = None
     journal = f"--journal {OUT / name}.%s.journal.jsonl"
     if job["server"]:
         said = OUT / f"{name}.server.txt"
         server = fork("server", f"{job['server']} {journal % 'server'}", said)
-        until(lambda: said.exists() and "listening on" in said.read_text())
+        begun(
+            server,
+            lambda: said.exists() and "listening on" in said.read_text(),
+            "the server did not listen",
+        )
     client = fork("client", f"{job['client']} {journal % 'client'}", OUT / f"{name}.client.txt")
     entry: dict[str, Any] = {"name": name, "client_status": wait(client, 150.0), "server_status": None}
     if server is not None:
@@ -138,16 +176,6 @@ def run_inject(job: dict[str, Any]) -> dict[str, Any]:
     if trace is not None:
         os.kill(trace, signal.SIGINT)
         entry["trace_status"] = wait(trace, 30.0)
-    dump.send_signal(signal.SIGINT)
-    dump.wait(30)
-    if job["ingress"]:
-        tool("tc", "qdisc", "del", "dev", B.interface, "ingress")
-    for end in (A, B):
-        set_netem(end, None)
-    told = log.read_text()
-    entry["packets_captured"] = number_before("packets? captured", told)
-    entry["dropped_by_kernel"] = number_before("packets? dropped by kernel", told)
-    log.unlink()
     return entry
 
 
@@ -185,7 +213,12 @@ def main() -> int:
     entries = []
     for number, job in enumerate(jobs, 1):
         began = time.monotonic()
-        entry = run_inject(job) if job["client"].startswith("rocekit ") else run_program(job)
+        try:
+            entry = run_inject(job) if job["client"].startswith("rocekit ") else run_program(job)
+        except Late as late:
+            print(f"{number}/{len(jobs)} {job['name']}: {late}", flush=True)
+            entries.append({"name": job["name"], "late": str(late)})
+            continue
         entries.append(entry)
         ended = f"client {entry['client_status']}, server {entry['server_status']}"
         took = f"{entry['packets_captured']} packets, {time.monotonic() - began:.1f} s"

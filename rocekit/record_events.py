@@ -199,7 +199,7 @@ class Lines(ObjectLines):
             if ip is not None:
                 fields |= {f"{side}_ip": ip, f"{side}_port": port}
         if length:
-            fields["private_data"] = data.hex()
+            fields["private_data"] = (data if self._redact is None else self._redact.data(data)).hex()
         if remote_qpn:
             fields["remote_qpn"] = remote_qpn
         if qkey:

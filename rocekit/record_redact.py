@@ -2,7 +2,8 @@
 
 What the analysis works with is kept: equal keys stay equal, an address stays as far from the start of its
 region as it was. Of addresses a window of 2^40 bytes is moved as a whole (heap, stack and mappings lie in
-different ones); 0 stays 0. IP addresses, QP numbers and PSNs are in the packets anyway and stay.
+different ones); 0 stays 0. The connection manager's private data, in which programs tell each other keys and
+addresses, is replaced as a whole. IP addresses, QP numbers and PSNs are in the packets anyway and stay.
 """
 
 from __future__ import annotations
@@ -47,3 +48,8 @@ class Redaction:
             # Whole pages, and not so far that what lies in one window could reach over its end.
             move = self._windows[window] = self._hash(b"window", window, 8) & 0x7FFF_FFFF_FFFF_F000
         return (address + move) & 0xFFFF_FFFF_FFFF_FFFF
+
+    def data(self, data: bytes) -> bytes:
+        """As many bytes of no meaning: equal data stays equal, zeros at its end stay zeros."""
+        own = data.rstrip(b"\0")
+        return hashlib.shake_256(self._secret + own).digest(len(own)).ljust(len(data), b"\0")

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -23,9 +24,13 @@ from typing import Any
 import pytest
 from recorded import Ran, build_stub, record, recorder
 
+from rocekit import record_ring as ring
 from rocekit.journal import Journal, parse_event, read_journal
 from rocekit.record import Recorder
 from rocekit.record_build import HEADERS, InterposerError, cached, compiler, fallback, interposer, look
+from rocekit.record_events import Lines
+from rocekit.record_lines import Process
+from rocekit.record_redact import Redaction
 from rocekit.workrequests import read_programs
 
 
@@ -462,6 +467,23 @@ def test_redaction_hides_keys_and_addresses_and_keeps_what_they_say(program: Pat
     atomics = [e for e in hidden.of("wr_posted") if e["opcode"].startswith("ATOMIC")]
     assert len({e["rkey"] for e in atomics}) == 1
     assert atomics[1]["remote_va"] - atomics[0]["remote_va"] == 8
+
+
+def test_redaction_hides_what_programs_tell_each_other_as_they_connect() -> None:
+    """Private data is where keys and addresses go, as a rule."""
+    told = struct.pack(">QI", 0x7F1234567000, 0xABC).ljust(56, b"\0")
+    body = ring.CM_BODY.pack(1, 0, 0, 9, 17, 0, *[0] * 6, len(told), 0, bytes(28), bytes(28))
+    record = ring.Record(ring.CM_EVENT, 0, 0, 0, 1, 1, body + told)
+    plain, hidden, again = (
+        json.loads(line)["private_data"]
+        for redaction in (None, Redaction(b"secret"), Redaction(b"secret"))
+        for line in Lines(Process("host", 1), redaction).of(record)
+    )
+    assert bytes.fromhex(plain) == told
+    assert len(hidden) == len(plain)
+    assert hidden == again
+    assert hidden.endswith(plain[-88:])  # zeros
+    assert hidden[:24] != plain[:24]
 
 
 # ---------------------------------------------------------------------- the program's own

@@ -43,7 +43,9 @@ JOURNAL_SUFFIX = ".journal.jsonl"
     show_default=True,
     help="Record the programs that the program starts as well.",
 )
-@click.option("--redact", is_flag=True, help="Replace keys and memory addresses, the same ones alike.")
+@click.option(
+    "--redact", is_flag=True, help="Replace keys, memory addresses and CM private data, the same alike."
+)
 @click.option("--attach-cm", is_flag=True, help="Also what the kernel's connection manager does. Needs root.")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing on standard error but what fails.")
 @click.argument("command_line", metavar="-- PROGRAM…", nargs=-1, required=True, type=click.UNPROCESSED)

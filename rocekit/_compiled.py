@@ -39,6 +39,9 @@ MODULES: Final = (
     "tracker",
 )
 
+#: The loop over packets that verifies their ICRCs: C alone, without a twin in Python.
+ICRCS: Final = "_icrcs"
+
 COMPILED, MISSING, OUTDATED, DECLINED = "compiled", "missing", "outdated", "declined"
 
 
@@ -49,13 +52,27 @@ def state(folder: Path) -> str:
         return MISSING
     if os.environ.get("ROCEKIT_COMPILED") == "0":
         return DECLINED
-    # Only where sources are edited can they be newer: an installed package's times say nothing.
-    if (folder.parent / "pyproject.toml").exists():
-        for name, twin in twins.items():
-            made = twin.stat().st_mtime
-            if any((folder / f"{name}.{kind}").stat().st_mtime > made for kind in ("py", "pxd")):
-                return OUTDATED
+    if any(_older(folder, name, twin, ("py", "pxd")) for name, twin in twins.items()):
+        return OUTDATED
     return COMPILED
+
+
+def icrcs_state(folder: Path) -> str:
+    """The same of the C module ``ICRCS``, which is used, or not, without the others."""
+    twin = _twin(folder, ICRCS)
+    if twin is None:
+        return MISSING
+    if os.environ.get("ROCEKIT_COMPILED") == "0":
+        return DECLINED
+    return OUTDATED if _older(folder, ICRCS, twin, ("c",)) else COMPILED
+
+
+def _older(folder: Path, name: str, twin: Path, kinds: Sequence[str]) -> bool:
+    """Whether a twin is older than its sources; an installed package's times say nothing."""
+    if not (folder.parent / "pyproject.toml").exists():
+        return False
+    made = twin.stat().st_mtime
+    return any((folder / f"{name}.{kind}").stat().st_mtime > made for kind in kinds)
 
 
 def _twin(folder: Path, name: str) -> Path | None:

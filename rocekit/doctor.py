@@ -134,6 +134,7 @@ class Machine:
     package_version: Callable[[str], str | None] = _package_version
     first_line: Callable[[str, str], str] = _first_line
     compiled: Callable[[], str] = lambda: _compiled.state(Path(__file__).resolve().parent)
+    icrcs: Callable[[], str] = lambda: _compiled.icrcs_state(Path(__file__).resolve().parent)
     interposer: Callable[[], record_build.Found] = record_build.look
     lab: Lab = field(default_factory=Lab)
 
@@ -317,21 +318,49 @@ def _crc(machine: Machine) -> Check:
     return Check("crc", "fast CRC-32", True, f"isal {version}")
 
 
-def _loops(machine: Machine) -> Check:
-    state = machine.compiled()
+def _built(machine: Machine, name: str, title: str, state: str, what: str, slower: str) -> Check:
+    """A part in C, which has a slower one in Python beside it."""
     details = {
-        _compiled.COMPILED: "the loops over packets",
-        _compiled.MISSING: "no: they run as plain Python, ten times slower",
-        _compiled.OUTDATED: "no: older than the sources, which run as plain Python, ten times slower",
-        _compiled.DECLINED: "no: ROCEKIT_COMPILED=0 asks for plain Python",
+        _compiled.COMPILED: what,
+        _compiled.MISSING: f"no: {slower}",
+        _compiled.OUTDATED: f"no: older than the sources; {slower}",
+        _compiled.DECLINED: f"no: ROCEKIT_COMPILED=0; {slower}",
     }
-    ok = state == _compiled.COMPILED
     fixes = {
         _compiled.DECLINED: "unset ROCEKIT_COMPILED",
         _compiled.MISSING: f"{machine.install('gcc', 'python3-dev')}; {machine.interpreter} -m pip install .",
         _compiled.OUTDATED: f"{machine.interpreter} -m pip install -e .",
     }
-    return Check("compiled", "compiled", ok, details[state], fixes.get(state))
+    return Check(name, title, state == _compiled.COMPILED, details[state], fixes.get(state))
+
+
+def _loops(machine: Machine) -> Check:
+    slower = "they run as plain Python, ten times slower"
+    return _built(machine, "compiled", "compiled", machine.compiled(), "the loops over packets", slower)
+
+
+def _icrcs(machine: Machine) -> Check:
+    what = "in C" if machine.package_version("isal") else "in C, but not used without isal"
+    return _built(machine, "icrcs", "verifying ICRCs", machine.icrcs(), what, "packet by packet, in Python")
+
+
+def _extras(machine: Machine) -> Check:
+    """What only some commands need: one piece, for one command adds it."""
+    missing = {extra: what for extra, what in EXTRAS.items() if machine.package_version(what[0]) is None}
+    if not missing:
+        return Check("extras", "extras", True, ", ".join(package for package, _ in EXTRAS.values()))
+    told = ", ".join(f"{package} ({use})" for package, use in missing.values())
+    fix = f"{machine.interpreter} -m pip install '.[{','.join(missing)}]'"
+    return Check("extras", "extras", False, f"missing: {told}", fix)
+
+
+EXTRAS = {
+    "plot": ("matplotlib", "plot"),
+    "export": ("polars", "export"),
+    "top": ("textual", "top"),
+    "metrics": ("prometheus-client", "trace --metrics"),
+}
+"""Extras by name: the package that each adds, and the command that needs it. `verify` and `lab` have rows."""
 
 
 def _interposer(machine: Machine) -> Check:
@@ -383,6 +412,8 @@ CHECKS: tuple[Callable[[Machine], Check], ...] = (
     _programs,
     _crc,
     _loops,
+    _icrcs,
+    _extras,
     _interposer,
 )
 """Every check, in the order it is told; a new one is a row."""

@@ -86,6 +86,16 @@ class DamageLog(list[Damage]):
         if len(self) < MAX_DAMAGE_KEPT:
             self.append(Damage(offset, message))
 
+    def end(self, name: str) -> None:
+        """What a command that has told what could be read ends with.
+
+        Raises:
+            CaptureError: something of the capture called ``name`` could not be read.
+        """
+        if self:
+            more = f", and {self.total - 1:,} more places are damaged" if self.total > 1 else ""
+            raise CaptureError(f"{self[0].message}{more}", file=name, offset=self[0].offset)
+
 
 @dataclass(frozen=True, slots=True)
 class FrameBatch:

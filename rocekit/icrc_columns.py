@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit import _compiled
 from rocekit import icrc as definition
 from rocekit.arrays import distinct
 from rocekit.link import UDP_BYTES, gather, scatter
@@ -31,10 +32,10 @@ _VARIANTS = tuple(
 def _native() -> Callable[..., None] | None:
     """The compiled loop over packets, where it was built and ISA-L's CRC is at hand."""
     path = getattr(sys.modules.get("isal.isal_zlib"), "__file__", None)
-    if path is None or os.environ.get("ROCEKIT_COMPILED") == "0":
+    if path is None or _compiled.icrcs_state(Path(__file__).resolve().parent) != _compiled.COMPILED:
         return None
     try:
-        compiled = importlib.import_module("rocekit._icrcs")
+        compiled = importlib.import_module(f"rocekit.{_compiled.ICRCS}")
     except ImportError:
         return None
     return compiled.icrcs if compiled.load(path) else None

@@ -22,6 +22,7 @@ from typing import Final
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder, Row
 from rocekit.errors import CaptureError
+from rocekit.frames import DamageLog
 from rocekit.link import IP_LENGTH, MALFORMED, SHORT, UDP_LENGTH, UNKNOWN_OPCODE
 from rocekit.mad import Mad, find_mads
 from rocekit.tshark import (
@@ -101,7 +102,7 @@ class Comparison:
         total: how many of them differ without a known reason; ``disagreements``: the first of those.
         explained: why tshark differs, where that is known, and in how many values.
         left_out: fields that this tshark does not know and was not asked for.
-        problem: what tshark complained of, if it did.
+        problem: what tshark complained of, if it did; damage: what of the capture we could not read.
     """
 
     file: str
@@ -114,6 +115,7 @@ class Comparison:
     explained: Counter[str] = field(default_factory=Counter)
     left_out: frozenset[str] = frozenset()
     problem: str | None = None
+    damage: DamageLog = field(default_factory=DamageLog)
 
     @property
     def agrees(self) -> bool:
@@ -132,6 +134,7 @@ class Comparison:
             "listed": [d.to_dict() for d in self.disagreements],
             "left_out": sorted(self.left_out),
             "problem": self.problem,
+            "damage": [str(damage) for damage in self.damage],
         }
 
     def note(self, row: Row, name: str, ours: Value, theirs: Value, reason: str | None) -> None:
@@ -171,7 +174,7 @@ def verify(file: str | Path) -> Comparison:
                     elif theirs("infiniband.bth.opcode"):
                         _stranger(comparison, frame, theirs)
             lines.finish()
-        comparison.problem = lines.problem
+        comparison.problem, comparison.damage = lines.problem, capture.damage
         if lines.problem is not None and not lines.frames and capture.frames:
             raise CaptureError(f"tshark cannot read it: {lines.problem}", file=file)
         if capture.frames != lines.frames:

@@ -55,6 +55,13 @@ def test_help_names_every_command() -> None:
         assert re.search(rf"^  {name} +\S", result.output, re.MULTILINE), name
 
 
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rocekit", "--version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith("rocekit, version ")
+
+
 def test_help_loads_nothing_heavy() -> None:
     """Start-up counts: Scapy alone costs over a second, and --help loads every command's module."""
     done = python(

@@ -14,7 +14,7 @@ from capture_bytes import enhanced, interface, section
 
 import rocekit
 from rocekit import _compiled
-from rocekit._compiled import COMPILED, DECLINED, MISSING, MODULES, OUTDATED, state
+from rocekit._compiled import COMPILED, DECLINED, ICRCS, MISSING, MODULES, OUTDATED, icrcs_state, state
 from rocekit.capture import open_capture
 from rocekit.generate import OPERATIONS, Traffic, generate
 from rocekit.soft.faults import at_random
@@ -174,6 +174,21 @@ def test_the_environment_declines(package: Path, monkeypatch: pytest.MonkeyPatch
         assert finder.find_spec("rocekit.wire", None) is None
     finally:
         sys.meta_path[:] = before
+
+
+def test_the_loop_over_icrcs_is_judged_alone(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert icrcs_state(package) == MISSING
+    twin, source = package / f"{ICRCS}{EXTENSION_SUFFIXES[0]}", package / f"{ICRCS}.c"
+    twin.touch()
+    source.touch()
+    (package.parent / "pyproject.toml").touch()
+    os.utime(twin, (200, 200))
+    os.utime(source, (100, 100))
+    assert (icrcs_state(package), state(package)) == (COMPILED, COMPILED)
+    os.utime(source, (300, 300))
+    assert (icrcs_state(package), state(package)) == (OUTDATED, COMPILED)
+    monkeypatch.setenv("ROCEKIT_COMPILED", "0")
+    assert icrcs_state(package) == DECLINED
 
 
 def test_every_module_that_is_compiled_has_its_types_beside_it() -> None:

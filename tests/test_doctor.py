@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rocekit.doctor import ABILITIES, CHECKS, Check, Lab, Machine, Report, examine, has_module, judge
+from rocekit.doctor import ABILITIES, CHECKS, EXTRAS, Check, Lab, Machine, Report, examine, has_module, judge
 from rocekit.lab.checks import Check as Piece
 from rocekit.record_build import Found
 
@@ -32,6 +33,7 @@ def bare(tmp_path: Path) -> Machine:
         package_version=lambda name: None,
         first_line=lambda program, option: "1.0",
         compiled=lambda: "missing",
+        icrcs=lambda: "missing",
         interposer=lambda: Found(None, "no C compiler", ("gcc", "libc6-dev")),
         lab=Lab(
             native=lambda: [Piece("root", False, "sudo -s"), Piece("ip", True, "")],
@@ -199,3 +201,34 @@ def test_what_recording_lacks_is_told_with_the_packages(bare: Machine) -> None:
 def test_an_interposer_that_can_be_built_is_no_lack(bare: Machine) -> None:
     ready = replace(bare, interposer=lambda: Found(None, can_build=True))
     assert "record" in {ability.name for ability in examine(ready).abilities if ability.ok}
+
+
+@pytest.mark.parametrize("name", ["compiled", "icrcs"])
+def test_what_is_compiled_is_told_with_what_makes_it_anew(bare: Machine, name: str) -> None:
+    def at(state: str) -> Check:
+        return check(examine(replace(bare, compiled=lambda: state, icrcs=lambda: state)), name)
+
+    told = {state: at(state) for state in ("compiled", "missing", "outdated", "declined")}
+    assert [state for state, c in told.items() if c.ok] == ["compiled"]
+    assert "python3-dev" in (told["missing"].fix or "")
+    assert "pip install -e ." in (told["outdated"].fix or "")
+    assert told["declined"].fix == "unset ROCEKIT_COMPILED"
+
+
+def test_missing_extras_are_added_by_one_command(bare: Machine) -> None:
+    none = check(examine(bare), "extras")
+    assert none.fix == f"{bare.interpreter} -m pip install '.[plot,export,top,metrics]'"
+    some = replace(bare, package_version=lambda name: None if name == "textual" else "1.0")
+    extras = check(examine(some), "extras")
+    assert extras.detail == "missing: textual (top)"
+    assert extras.fix == f"{bare.interpreter} -m pip install '.[top]'"
+    assert check(examine(replace(bare, package_version=lambda name: "1.0")), "extras").ok
+
+
+def test_every_extra_of_the_package_has_its_row(bare: Machine) -> None:
+    """Those of pyproject.toml, but what is for developing."""
+    told = tomllib.loads((Path(__file__).resolve().parent.parent / "pyproject.toml").read_text())
+    extras = told["project"]["optional-dependencies"]
+    assert set(extras) - {"test", "dev", "tshark", "lab"} == set(EXTRAS)
+    for name, (package, _) in EXTRAS.items():
+        assert extras[name][0].startswith(package)

@@ -238,3 +238,16 @@ def test_our_own_captures_read_the_same(pcaps: Path) -> None:
         pytest.skip("no pcaps/: captures made in the lab")
     for path in files:
         assert (path.name, [str(d) for d in verify(path).disagreements]) == (path.name, [])
+
+
+def test_a_capture_that_is_cut_off_is_compared_as_far_as_it_goes(pcaps: Path, tmp_path: Path) -> None:
+    """tshark too reads it to the last whole frame: they agree, and it is an error all the same."""
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes((pcaps / "ping-write-clean.pcap").read_bytes()[:9000])
+    result = CliRunner().invoke(command, [str(cut)])
+    assert "10 RoCE packets in 10 frames" in result.stdout
+    assert "no disagreement" in result.stdout
+    assert isinstance(result.exception, CaptureError)
+    assert "the file ends in the middle of frame 11" in str(result.exception)
+    told = json.loads(CliRunner().invoke(command, [str(cut), "--format", "json"]).stdout)
+    assert (told["disagreements"], len(told["damage"])) == (0, 1)

@@ -102,15 +102,10 @@ def _packets(capture: CaptureReader, chosen: Filter | None) -> Iterator[tuple[Pa
 
 def _end(capture: CaptureReader, printed: int, filtered: bool) -> None:
     """Say what the lines do not: nothing to print, or a capture that could not be read to its end."""
-    from rocekit.errors import CaptureError
-
     if not printed:
         what = "no packet matches the filter" if filtered else "no RoCE packets"
         click.echo(f"{what} in {capture.frames:,} frames", err=True)
-    if capture.damage:
-        first, total = capture.damage[0], capture.damage.total
-        more = f", and {total - 1} more places are damaged" if total > 1 else ""
-        raise CaptureError(f"{first.message}{more}", file=capture.name, offset=first.offset)
+    capture.damage.end(capture.name)
 
 
 class _Fields:

@@ -22,7 +22,8 @@ _SHOWN = 50  # disagreements printed as text; --format json lists up to a thousa
 def command(ctx: click.Context, file: Path, output: str) -> None:
     """Compare how rocekit and tshark read FILE, field by field.
 
-    Each value that the two read differently is printed; the exit status is then 1. Where tshark is known not
+    Each value that the two read differently is printed; the exit status is then 1, as it is where the capture
+    is damaged, of which as much is compared as can be read. Where tshark is known not
     to know better (CNP, RD and XRC opcodes, FLUSH and ATOMIC WRITE before version 4.4, packets cut short or
     damaged), differences are counted under their reason. It is not asked whether an ICRC is valid, which it
     does not compute, nor for the CM messages MRA, LAP, APR and SIDR, which it does not dissect.
@@ -39,6 +40,7 @@ def command(ctx: click.Context, file: Path, output: str) -> None:
         print_json(comparison.to_dict())
     else:
         click.echo(text(comparison))
+    comparison.damage.end(comparison.file)
     if not comparison.agrees:
         ctx.exit(1)
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rocekit.pace import Rate
     from rocekit.packets import Packets
 
+QPN_BITS: Final = 24
+
 
 @dataclass(slots=True)
 class Extent:
@@ -36,7 +38,7 @@ class Extent:
     Attributes:
         packets, bytes: of the frames; last_ns: when the last goes, after the first, about.
         left_out: how many frames are not replayed, by why.
-        sources, destinations: addresses as captured.
+        sources, destinations: addresses as captured; qps: (address, QPN) that packets go to.
         first_ns: the first frame's time, since the epoch.
         damage: what of the capture could not be read.
     """
@@ -47,6 +49,7 @@ class Extent:
     left_out: dict[str, int] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
     destinations: set[str] = field(default_factory=set)
+    qps: set[tuple[str, int]] = field(default_factory=set)
     first_ns: int = 0
     damage: list[str] = field(default_factory=list)
 
@@ -128,6 +131,10 @@ class Replay:
             extent.last_ns = max(extent.last_ns, int(times.max()) - first)
             extent.sources |= {packets.addresses[i] for i in set(packets.src.tolist())}
             extent.destinations |= {packets.addresses[i] for i in set(packets.dst.tolist())}
+            there = np.unique(packets.dst.astype(np.int64) << QPN_BITS | packets.dest_qpn)
+            extent.qps |= {
+                (packets.addresses[i >> QPN_BITS], i & (1 << QPN_BITS) - 1) for i in there.tolist()
+            }
         if self._rate is not None:
             mean = extent.bytes // max(1, extent.packets)
             extent.last_ns = max(0, extent.packets - 1) * self._rate.gap_ns(mean)

@@ -433,6 +433,15 @@ def test_what_cannot_be_done_is_one_line(options: tuple[str, ...], words: str, p
     assert words in last
 
 
+def test_a_qp_to_which_no_packet_goes_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, [(send(1), START)])
+    options = ("--qpn", "0x999=1", "--psn", "10.9.0.1/0x888=+5", "-w", tmp_path / "y.pcap")
+    assert run("replay", path, *options).stderr.splitlines()[:2] == [
+        "--qpn: no packet goes to a QP 0x999",
+        "--psn: no packet goes to a QP 0x888 at 10.9.0.1",
+    ]
+
+
 def test_what_could_be_read_of_a_damaged_capture_is_taken(tmp_path: Path) -> None:
     path = written(tmp_path, [(send(1), START), (send(2), START)])
     path.write_bytes(path.read_bytes()[:-20])

@@ -129,6 +129,7 @@ def command(
     replay = Replay(file, changes, chosen=chosen, speed=speed, rate=rate)
     extent = replay.extent
     _refuse_strangers(replay, ips)
+    _tell_of_strangers(replay, changes)
     left = ", ".join(f"{count:,} {why}" for why, count in extent.left_out.items())
     if left:
         click.echo(f"left out: {left}", err=True)
@@ -175,6 +176,16 @@ def _refuse_strangers(replay: Replay, ips: Pairs) -> None:
     for old, _ in ips:
         if seen and old not in seen:
             raise ScenarioError(f"no packet has the address {old}; there is {', '.join(sorted(seen))}")
+
+
+def _tell_of_strangers(replay: Replay, changes: Changes) -> None:
+    """A QP to which no packet goes may be one of a CM message's; as likely it is a slip of the pen."""
+    seen = replay.extent.qps
+    for option, qps in (("--qpn", changes.qpns), ("--psn", changes.psns)):
+        for ip, qpn in qps:
+            if qpn >= 0 and not any(number == qpn and ip in (None, at) for at, number in seen):
+                where = f" at {ip}" if ip is not None else ""
+                click.echo(f"{option}: no packet goes to a QP {qpn:#x}{where}", err=True)
 
 
 # ---------------------------------------------------------------------- what was asked for

@@ -25,6 +25,7 @@ cdef class Reasons(Ledger):
     cdef public int64_t ack_ns
     cdef public int64_t reaction_ns
     cdef public int64_t run_ns
+    cdef public int64_t run_psn
     cdef public str run_cause
     cdef public int64_t run_due_ns
     cdef public int64_t run_high

@@ -82,8 +82,8 @@ class Reasons(Ledger):
         refusals: NAKs and RNR NAKs that the requester has not obeyed; obeyed: the last that it seems to have.
         reaction_ns: the shortest time between such a refusal and the go-back that it asked for; 0 before the
         first.
-        run_ns: when it last went back; run_cause: why; run_due_ns: when it had the reason to, at the
-        earliest; run_high: what was ``high`` then.
+        run_ns: when it last went back; run_psn: to where; run_cause: why; run_due_ns: when it had the reason
+        to, at the earliest; run_high: what was ``high`` then.
         last_rx_ns: the last answer's time; last_tx_ns: the last request's.
         shortest_timeout_ns: the shortest wait seen that only a timer explains; 0 before the first.
         ids_followed, ids_broke: how many of its packets had an IP identification shortly above that of the
@@ -97,6 +97,7 @@ class Reasons(Ledger):
         self.ack_ns = 0
         self.reaction_ns = 0
         self.run_ns = 0
+        self.run_psn = -1
         self.run_cause = ""
         self.run_due_ns = 0
         self.run_high = 0
@@ -173,7 +174,8 @@ class Reasons(Ledger):
         for q in range(p - 1, p - RING, -1):
             slot = q & _SLOT
             answered_ns = self._told_ns[slot]
-            if self._told_upto[slot] != q or answered_ns <= lately_ns:
+            # What it has just asked for again, it does not ask for once more.
+            if q == self.run_psn or self._told_upto[slot] != q or answered_ns <= lately_ns:
                 continue
             transfer = self._find(q)
             if transfer is not None and transfer.operation in NEEDS_ANSWER:
@@ -234,7 +236,7 @@ class Reasons(Ledger):
         elif not cause and not 0 < self.shortest_timeout_ns <= quiet_ns:
             self.shortest_timeout_ns = quiet_ns
         since_ns = obeyed.time_ns if obeyed is not None and cause == told else self.last_tx_ns
-        self._goes_back(cause, obeyed if cause == told else None, busy_ns, time_ns)
+        self._goes_back(p, cause, obeyed if cause == told else None, busy_ns, time_ns)
         self.run_cause = cause or "timeout"
         if not code_known:
             self.refusals.clear()
@@ -248,7 +250,10 @@ class Reasons(Ledger):
                 each.append((refusal_off_ns, kind, time_ns - obeyed.time_ns))
             else:
                 each.append((NEVER_NS, kind, 0))
-        return self.run_cause, since_ns, *self._doubt(off_ns, each)
+        doubt, doubt_waited_ns = self._doubt(off_ns, each)
+        if doubt == "timeout":  # which starts the timer anew when it runs out
+            self.run_due_ns = min(self.run_due_ns, busy_ns)
+        return self.run_cause, since_ns, doubt, doubt_waited_ns
 
     def _doubt(self, off_ns: int, each: list[tuple[int, str, int]]) -> tuple[str | None, int]:
         """What else than ``run_cause``, which is ``off_ns`` from its time, may have been the reason, and the
@@ -279,7 +284,7 @@ class Reasons(Ledger):
     def _nearest_refusal(self, p: int, quick: bool, busy_ns: int, time_ns: int) -> tuple[Event | None, int]:
         """The refusal to obey which the requester most likely goes back to ``p``, and how far off it is."""
         nearest: Event | None = None
-        nearest_ns = NEVER_NS
+        nearest_ns = soon_ns = NEVER_NS
         for refusal in self.refusals:
             if refusal.psn > p or not (quick or refusal.psn >= self.acked):
                 continue
@@ -287,13 +292,15 @@ class Reasons(Ledger):
             due_ns = refusal.time_ns + wait_ns
             is_due = time_ns >= due_ns - _early_ns(wait_ns)
             off_ns = self._off_ns(due_ns, busy_ns, time_ns) if is_due else NEVER_NS
-            if nearest is None or off_ns <= nearest_ns:
-                nearest, nearest_ns = refusal, off_ns
+            # Of two that fit, the one that leaves as much time to react as was needed before.
+            too_soon_ns = max(due_ns + self.reaction_ns - time_ns, 0)
+            if nearest is None or (off_ns, too_soon_ns) <= (nearest_ns, soon_ns):
+                nearest, nearest_ns, soon_ns = refusal, off_ns, too_soon_ns
         return nearest, nearest_ns
 
-    def _goes_back(self, cause: str, obeyed: Event | None, busy_ns: int, time_ns: int) -> None:
+    def _goes_back(self, p: int, cause: str, obeyed: Event | None, busy_ns: int, time_ns: int) -> None:
         """Note when the timer started anew, and how quick the requester is."""
-        self.run_ns, self.run_high = time_ns, self.high
+        self.run_ns, self.run_psn, self.run_high = time_ns, p, self.high
         self.run_due_ns = time_ns if cause == "rnr" else busy_ns
         if obeyed is None:
             return
@@ -311,8 +318,7 @@ class Reasons(Ledger):
         That was when the packet was sent, or before, since when the sender has been busy; and it was told
         some time before it could react.
         """
-        heard_ns = told_ns + self.reaction_ns
-        return max(busy_ns - heard_ns, heard_ns - time_ns, 0)
+        return max(busy_ns - told_ns - self.reaction_ns, told_ns - time_ns, 0)
 
     def _wait_ns(self, refusal: Event) -> int:
         """How long the requester waits after a refusal before it obeys."""

@@ -6,13 +6,21 @@ With the programs that nobody here wrote they talk in test_soft_lab.py.
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from subprocess import PIPE, STDOUT
 
 import pytest
 from lab_forks import Forks
 
+from rocekit.errors import RocekitError
+from rocekit.soft.cm_id import CmEvent
+from rocekit.soft.fault_file import fault_from_words
+from rocekit.soft.peers import rping
+from rocekit.soft.peers.party import Party
 from rocekit.soft.peers.perftest import TESTS
+from rocekit.soft.realtime import Shell
 
 BY_TCP = "--no-rdma_cm"
 CONVERSATIONS = [
@@ -92,3 +100,49 @@ def test_who_is_not_there_is_said_in_one_line(forks: Forks, words: tuple[str, ..
     finally:
         other.kill()
         other.wait()
+
+
+class Leaving(Party):
+    """A client whose DREQ does not arrive, and which does not wait for an answer."""
+
+    def event(self, *types: str) -> CmEvent:
+        if types != ("DISCONNECTED",):
+            return super().event(*types)
+        raise KeyboardInterrupt
+
+
+def serve_rping(told: list[object], ready: threading.Event, address: list[str]) -> None:
+    with Party(None, None, timeout_s=12, listening=ready.set) as party:
+        address.append(party.ip)
+        try:
+            told += [rping.serve(party), party.vanished]
+        except RocekitError as error:
+            told.append(error)
+
+
+@pytest.mark.parametrize(
+    "fault", [None, "type=drop,of=mad,rate=1", "qpn=1,psn=12,iter=0,type=drop,of=ack,from=server"]
+)
+def test_a_client_that_leaves_without_a_word_after_a_round_is_served(
+    fault: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's CM stops repeating a DREQ when its program ends (cm_destroy_id cancels it), so that a lost
+    one is lost for good; and a client that has heard the last word may leave before its acknowledgement of it
+    is sent again.
+    """
+    told: list[object] = []
+    ready, address = threading.Event(), list[str]()
+    server = threading.Thread(target=serve_rping, args=(told, ready, address))
+    server.start()
+    assert ready.wait(10)
+    kind = Leaving if fault is not None and "mad" in fault else Party
+    with kind(None, None, timeout_s=10) as client:
+        if fault is not None and "mad" not in fault:
+            client.shell = Shell(client.device, client.shell.link, faults=[fault_from_words(fault)])
+        elif fault is not None:
+            monkeypatch.setattr(client.device.cm, "disconnect", lambda *_: None)
+        with suppress(KeyboardInterrupt):
+            # A round is four PSNs of the server's: READ, SEND, WRITE, SEND.
+            assert rping.call(client, address[0], count=3, size=3000) == 3
+    server.join(30)
+    assert told == [3, kind is Leaving]

@@ -62,9 +62,12 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
         )
         counters = {name: n for name, n in party.device.counters.as_dict().items() if n}
         told = {"program": program, "role": role, "ip": party.ip, "peer_ip": target, "rounds": rounds}
+        told["vanished"] = party.vanished
         if output == "json":
             print_json({"schema": "rocekit/1", **told, "counters": counters})
             return
         towards = f" → {target}" if target else ""
         click.echo(f"{program} {role}: {party.ip}{towards}, {rounds} rounds")
+        if party.vanished:
+            click.echo("the other side is gone without a word: its DREQ was lost, or it was killed")
         click.echo("  ".join(f"{name} {n:,}" for name, n in counters.items()))

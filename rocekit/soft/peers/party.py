@@ -27,6 +27,10 @@ from rocekit.tcpmeeting import port_taken
 
 RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC")
 _IDLE_S = 0.002
+_ASK_AFTER = 0.25
+"""After which part of the time in which nothing may happen a silent peer is asked whether it is there."""
+_ASKED = 1 << 62
+"""The wr_id of that question."""
 _MISSED = {
     "CONNECT_REQUEST": "nobody asked to connect",
     "ESTABLISHED": "the connection was not established",
@@ -75,6 +79,9 @@ class Party:
         self.events: list[CmEvent] = []
         self.ending = False
         """Requests that are flushed from now on are no failure."""
+        self.vanished = False
+        """A peer that had said all that it had to say went without a word."""
+        self._asked = False
 
     def __enter__(self) -> Party:
         return self
@@ -108,7 +115,10 @@ class Party:
             self.shell.wait(_IDLE_S)
             self.shell.pump()
         for wc in self.device.poll_cq(self.cq, 256):
-            if wc.status == "WR_FLUSH_ERR" and self.ending:
+            if wc.status == "WR_FLUSH_ERR" and (self.ending or self.vanished):
+                continue
+            if wc.wr_id == _ASKED:
+                self._asked, self.vanished = False, wc.status == "RETRY_EXC_ERR"
                 continue
             if wc.status != "SUCCESS":
                 raise ScenarioError(f"WR {wc.wr_id} on QP {wc.qpn:#x} ended with {wc.status}")
@@ -130,12 +140,35 @@ class Party:
             if deadline.passed() and not condition():
                 raise ScenarioError(f"{missed} within {self.timeout_s:g} s (--timeout)")
 
+    def until_gone(self, qp: Qp, condition: Callable[[], bool], missed: str) -> bool:
+        """The same, where the peer may have had enough: whether the condition holds, or the peer is gone.
+
+        A CM disconnects with a DREQ that may be lost, and the kernel's repeats it only as long as its program
+        stays. So a silent peer is asked by an empty RDMA WRITE, which needs no receive and whose key nobody
+        looks at (9.7.4.1.5): a queue pair that is there acknowledges it.
+        """
+        ask = Deadline(self.timeout_s * _ASK_AFTER)
+
+        def answered() -> bool:
+            nonlocal ask
+            if not self._asked and ask.passed():
+                self._asked, ask = True, Deadline(self.timeout_s * _ASK_AFTER)
+                self.post(qp, SendWR(_ASKED, "RDMA_WRITE", ()))
+            return condition() or self.vanished
+
+        self.until(answered, missed)
+        return condition()
+
     def done(self, wr_id: int) -> WC:
         """Wait for the completion of a request."""
-        self.until(lambda: any(wc.wr_id == wr_id for wc in self.completions), f"no completion of WR {wr_id}")
+        self.until(lambda: self.has(wr_id), f"no completion of WR {wr_id}")
         wc = next(wc for wc in self.completions if wc.wr_id == wr_id)
         self.completions.remove(wc)
         return wc
+
+    def has(self, wr_id: int) -> bool:
+        """Whether a request is complete."""
+        return any(wc.wr_id == wr_id for wc in self.completions)
 
     def event(self, *types: str) -> CmEvent:
         """Wait for the next CM event, which must be one of these; that a connection before has run out says

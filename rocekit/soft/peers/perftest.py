@@ -207,8 +207,16 @@ def _serve_by_cm(party: Party, test: str, port: int, transport: str) -> int:
     served: _Served | None = None
     ids: list[CmId] = []
     told = 0
+    over = False
+
+    def heard() -> bool:
+        return bool(party.events or party.completions)
+
     while True:
-        party.until(lambda: bool(party.events or party.completions), "no word of the client")
+        if not over:
+            party.until(heard, "no word of the client")
+        elif not party.until_gone(talk.qp, heard, "no word of the client"):
+            return served.rounds if served else 0
         while party.events:
             event = party.events.pop(0)
             if event.type == "CONNECT_REQUEST":
@@ -236,7 +244,7 @@ def _serve_by_cm(party: Party, test: str, port: int, transport: str) -> int:
                 continue
             talk.say(pack_place(served.place(served.qp.sq_psn)))
             if told == _TALKED_PLACES + what.greetings + bool(what.numbers):
-                party.ending = True
+                over = party.ending = True
                 cm.disconnect(ids[1], party.now)
 
 

@@ -46,22 +46,35 @@ class _Side:
         self.party.receive(self.qp, self._receive, self.messages, 0, _WHERE.size)
         return said
 
-    def say(self, address: int, rkey: int, size: int) -> None:
+    def say(self, address: int, rkey: int, size: int, *, last: bool = False) -> None:
+        """``last``: the peer may want to hear no more, and if it disconnects, it has heard this."""
         self.messages.view[_WHERE.size :] = _WHERE.pack(address, rkey, size)
-        self.work("SEND", self.messages.addr + _WHERE.size, _WHERE.size, self.messages.lkey)
+        self.work("SEND", self.messages.addr + _WHERE.size, _WHERE.size, self.messages.lkey, last=last)
 
     def work(
-        self, opcode: str, address: int, length: int, lkey: int, remote_va: int = 0, rkey: int = 0
+        self,
+        opcode: str,
+        address: int,
+        length: int,
+        lkey: int,
+        remote_va: int = 0,
+        rkey: int = 0,
+        *,
+        last: bool = False,
     ) -> None:
         """Post one request and wait for its end."""
         wr_id = self._take()
         sges = (Sge(address, length, lkey),)
         self.party.post(self.qp, SendWR(wr_id, opcode, sges, remote_va=remote_va, rkey=rkey))
-        self.party.done(wr_id)
+        party = self.party
+        if last:
+            party.until(lambda: bool(party.events) or party.has(wr_id), f"no completion of WR {wr_id}")
+        if not last or party.has(wr_id):
+            party.done(wr_id)
 
 
 def serve(party: Party, *, port: int = PORT) -> int:
-    """Serve one rping client until it disconnects.
+    """Serve one rping client until it disconnects, or has gone after a whole round.
 
     Returns:
         how many rounds there were.
@@ -85,9 +98,10 @@ def serve(party: Party, *, port: int = PORT) -> int:
             side.say(0, 0, 0)
             address, rkey, size = side.heard()
             side.work("RDMA_WRITE", data.addr, size, data.lkey, address, rkey)
-            side.say(0, 0, 0)
+            side.say(0, 0, 0, last=True)
             rounds += 1
-            party.until(lambda: bool(party.events) or bool(party.completions), "no next round")
+            if not party.until_gone(qp, lambda: bool(party.events or party.completions), "no next round"):
+                break
     finally:
         party.ending = True
         if any(event.type == "DISCONNECTED" for event in party.events):

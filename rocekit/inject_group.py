@@ -113,7 +113,7 @@ def run_group(
     found = []
     for place, name in enumerate(EXCHANGES):
         loads = [scenario.loads(plan, *ranks)[place] for ranks in group.traffic]
-        done = group.done[name]
+        done = group.done[name].values()
         found.append(
             ExchangeOutcome(
                 name,

@@ -309,6 +309,27 @@ def test_a_plan_fits_into_a_request_s_private_data_and_is_read_back(plan: Plan, 
     assert unpack_reply(reply.ljust(ACCEPT_DATA_BYTES, b"\0")) == peer
 
 
+@pytest.mark.parametrize(
+    ("too_much", "said"),
+    [
+        ({"iterations": 2**32}, "-n is at most 4,294,967,295, not 4,294,967,296"),
+        ({"qps": 2**16}, "-q is at most 65,535, not 65,536"),
+        ({"window": 2**16}, "-t is at most 65,535, not 65,536"),
+        ({"receives": 2**16}, "-r is at most 65,535, not 65,536"),
+    ],
+)
+def test_what_cannot_be_told_is_refused_by_its_option(too_much: dict[str, int], said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        Plan(**{"scenario": "ping-sr", "size": 8, "iterations": 1, **too_much})  # type: ignore[arg-type]
+
+
+def test_memory_of_4_gib_is_told_as_much_as_fits() -> None:
+    region = MemoryEndpoint(Fabric(), "").register(8, [LOCAL_WRITE])
+    region.length = 2**32
+    assert unpack_reply(pack_reply(region)).length == 2**32 - 1
+    assert Plan.unpack(Plan("ping-write", 2**31, 1).pack(0, region))[2].length == 2**32 - 1
+
+
 @given(st.binary(max_size=CONNECT_DATA_BYTES) | st.binary(max_size=52).map(lambda tail: b"rcki" + tail))
 def test_private_data_of_anybody_is_a_plan_or_an_error_in_words(data: bytes) -> None:
     for read in (Plan.unpack, unpack_reply):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from array import array
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
@@ -301,7 +301,7 @@ class Group:
         self.members = [Member(i, len(endpoints), endpoint) for i, endpoint in enumerate(endpoints)]
         self.timeout_s = timeout_s
         self._idle = idle
-        self.done = {name: [Done() for _ in range(plan.iterations)] for name in EXCHANGES}
+        self.done = {name: defaultdict[int, Done](Done) for name in EXCHANGES}  # by iteration
         self._psns = random.Random(seed)
         for a, b in scenario.pairs(len(endpoints)):
             self._join(self.members[a], self.members[b], options or QpOptions())

@@ -17,6 +17,7 @@ ATOMIC_TYPES = ("FETCH_AND_ADD", "CMP_AND_SWAP")
 _MAGIC = b"rcki"
 _PLAN = struct.Struct(">4s16sHHIIHHHHQII")
 _REPLY = struct.Struct(">4sQII")
+_MOST, _MOST_QUEUED = (1 << 32) - 1, (1 << 16) - 1
 _PATTERN_STEP = 251
 _PATTERN_SPAN = 4093
 
@@ -33,7 +34,8 @@ def check_size(size: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """The peer's memory that this side may use."""
+    """The peer's memory that this side may use; a ``length`` of 4 GiB and more is told as one byte less than
+    that."""
 
     addr: int
     rkey: int
@@ -53,6 +55,9 @@ class Plan:
         cq_mod: every so manyth WR is signaled.
         path_mtu: bytes, or 0 for what rdma_cm says.
         atomic: a name of :data:`ATOMIC_TYPES`.
+
+    Raises:
+        ScenarioError: a number is larger than can be told.
     """
 
     scenario: str
@@ -65,6 +70,16 @@ class Plan:
     cq_mod: int = 100
     path_mtu: int = 0
     atomic: str = ATOMIC_TYPES[0]
+
+    def __post_init__(self) -> None:
+        for option, number, most in (
+            ("-n", self.iterations, _MOST),
+            ("-q", self.qps, _MOST_QUEUED),
+            ("-t", self.window, _MOST_QUEUED),
+            ("-r", self.receives, _MOST_QUEUED),
+        ):
+            if number > most:
+                raise ScenarioError(f"{option} is at most {most:,}, not {number:,}")
 
     def pack(self, index: int, region: Region) -> bytes:
         """The private data of the request for the connection ``index``."""
@@ -81,7 +96,7 @@ class Plan:
             ATOMIC_TYPES.index(self.atomic),
             region.addr,
             region.rkey,
-            region.length,
+            min(region.length, _MOST),
         )
 
     @classmethod
@@ -112,7 +127,7 @@ class Plan:
 
 def pack_reply(region: Region) -> bytes:
     """The private data of the server's reply."""
-    return _REPLY.pack(_MAGIC, region.addr, region.rkey, region.length)
+    return _REPLY.pack(_MAGIC, region.addr, region.rkey, min(region.length, _MOST))
 
 
 def unpack_reply(data: bytes) -> Remote:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rocekit.endpoint import RecvWr, Region, Sge, SharedReceives
+from rocekit.report.units import plural
 from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples
 from rocekit.scenarios.blast_sr import BlastSr
 
@@ -40,7 +41,7 @@ class SharedReceiveQueue(BlastSr):
 
     def client(self, run: Run) -> Samples:
         samples = super().client(run)
-        run.notes.append(f"{len(run.links)} QPs, one shared receive queue")
+        run.notes.append(f"{plural(len(run.links), 'QP')}, one shared receive queue")
         return samples
 
     def server(self, run: Run) -> None:

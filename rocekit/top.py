@@ -6,6 +6,7 @@ seen are drawn, so ten thousand connections cost no more than thirty.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -111,6 +112,10 @@ _BIT_RATE: Final = 1
 _ENDS: Final = COLUMNS[-1]
 
 
+#: Connections that are worth the garbage collector's time.
+_MANY: Final = 100
+
+
 class Feeder(threading.Thread):
     """Reads the capture and hands over a snapshot every ``interval_s``, or what ended the capture."""
 
@@ -123,6 +128,7 @@ class Feeder(threading.Thread):
     ) -> None:
         super().__init__(name="rocekit-top", daemon=True)
         self._capture, self._watch, self._interval_s, self._tell = capture, watch, interval_s, tell
+        self._settled = _MANY
 
     def run(self) -> None:
         told = time.monotonic()
@@ -132,11 +138,21 @@ class Feeder(threading.Thread):
                     self._watch.feed(batch)
                 now = time.monotonic()
                 if now - told >= self._interval_s:
-                    self._tell(self._watch.snapshot(now - told))
+                    news = self._watch.snapshot(now - told)
+                    self._tell(news)
+                    self._settle(len(news.lines))
                     told = now
             self._tell(self._watch.snapshot(max(time.monotonic() - told, 1e-3)))
         except CaptureError as error:
             self._tell(error)
+
+    def _settle(self, connections: int) -> None:
+        """What is kept of connections stays: to look for garbage in ten thousand of them takes the time in
+        which the capture's ring fills. Done as their number doubles, so that what is garbage then is little.
+        """
+        if connections >= 2 * self._settled:
+            gc.freeze()
+            self._settled = max(connections, _MANY)
 
 
 class Table(ScrollView, can_focus=True):

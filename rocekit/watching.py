@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from rocekit.arrays import starts
 from rocekit.decode import Decoder
 from rocekit.explain import event_step
 from rocekit.findings import SEVERITIES, Evidence, Finding, find
@@ -112,8 +111,8 @@ class Watch:
         self._decoder = Decoder()
         self._past: dict[int, _Past] = {}
         self._unjudged: dict[int, Connection] = {}  # by id: in trouble since they were last judged
-        self._payload: dict[int, int] = {}  # by flow: (source, destination, QPN) in one word
-        self._places: dict[str, int] = {}
+        self._payload = np.zeros(0, np.int64)  # by flow
+        self._flows: dict[tuple[str | None, str | None, int | None], int] = {}
         self._tracker = Tracker(plain=0, on_end=self._ended, on_change=self._changed)
         self._packets = 0
         self._last_ns = 0
@@ -134,28 +133,25 @@ class Watch:
 
     def _meter(self, packets: Packets) -> None:
         """Add up payload by flow."""
-        src, dst = packets.src.astype(np.int64), packets.dst.astype(np.int64)
-        flow = src << 44 | dst << 24 | packets.dest_qpn
-        order = np.argsort(flow, kind="stable")
-        flow = flow[order]
-        begins = starts(flow)
-        sums = np.add.reduceat(packets.payload_length[order], begins, dtype=np.int64)
-        for key, payload in zip(flow[begins].tolist(), sums.tolist(), strict=True):
-            self._payload[key] = self._payload.get(key, 0) + payload
-        for place in range(len(self._places), len(packets.addresses)):
-            self._places[packets.addresses[place]] = place
+        flow, known = packets.flow, len(self._payload)
+        more = int(flow.max()) + 1 - known
+        if more > 0:
+            self._payload = np.append(self._payload, np.zeros(more, np.int64))
+            rows = np.flatnonzero(flow >= known)
+            columns = (column[rows].tolist() for column in (packets.src, packets.dst, packets.dest_qpn, flow))
+            for src, dst, qpn, number in zip(*columns, strict=True):
+                self._flows[packets.addresses[src], packets.addresses[dst], qpn] = number
+        sums = np.bincount(flow, packets.payload_length, len(self._payload))
+        self._payload += sums.astype(np.int64)
 
     def _know(self, connection: Connection, past: _Past, ends: tuple[object, ...]) -> None:
         """Note how a connection is called and which flows are its own.
 
         Of UD that is whatever goes to these two QPs, whoever sent it.
         """
-        flows = []
-        for side in (0, 1):
-            src, dst, qpn = connection.ips[side], connection.ips[1 - side], connection.qpns[1 - side]
-            if src in self._places and dst in self._places and qpn is not None:
-                flows.append(self._places[src] << 44 | self._places[dst] << 24 | qpn)
-        past.ends, past.flows = ends, tuple(flows)
+        ips, qpns = connection.ips, connection.qpns
+        ways = ((ips[side], ips[1 - side], qpns[1 - side]) for side in (0, 1))
+        past.ends, past.flows = ends, tuple(self._flows[way] for way in ways if way in self._flows)
         past.names = (connection.transport, end(connection.end(0)), end(connection.end(1)))
 
     def _ended(self, transfer: Transfer) -> None:
@@ -190,7 +186,7 @@ class Watch:
         rate = 1 / elapsed_s if elapsed_s > 0 else 0.0
         lines = []
         grown = 0
-        counted = self._payload
+        counted = self._payload.tolist()
         for number in list(self._unjudged)[:JUDGED_AT_ONCE]:
             self._judge(self._unjudged.pop(number), self._past[number])
         for connection in self._tracker.connections:
@@ -200,7 +196,7 @@ class Watch:
                 self._know(connection, past, ends)
             payload = 0
             for flow in past.flows:
-                payload += counted.get(flow, 0)
+                payload += counted[flow]
             line = self._line(connection, past, payload, rate)
             grown += payload - past.payload
             past.payload, past.packets = payload, connection.packets

@@ -2,6 +2,10 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
+cdef int64_t _RECORD
+cdef int64_t _ENHANCED
+cdef int64_t _ENHANCED_LEAST
+
 cdef int64_t _word(int64_t first, int64_t second, int64_t third, int64_t fourth, bint big_endian) noexcept
 
 @cython.locals(last=int64_t, place=int64_t, after=int64_t, caplen=int64_t, count=Py_ssize_t, record=int64_t)

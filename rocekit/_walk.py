@@ -1,7 +1,9 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
 """The loops that touch every record of a capture: find where each one begins, copy each one out.
 
 They are kept apart, small and free of NumPy, so that they can be compiled (see setup.py) and run the same
-uncompiled. Everything but the record's place is gathered from there in bulk by the caller.
+uncompiled. Everything but the record's place is gathered from there in bulk by the caller, who sees to it that
+``buffer`` and ``out`` are as long as the numbers beside them say: compiled, nothing here checks that again.
 """
 
 from __future__ import annotations
@@ -11,6 +13,11 @@ import sys
 PCAP_RECORD = 16  # bytes of a record header: seconds, fraction, captured length, wire length
 ENHANCED_PACKET = 6  # block type
 ENHANCED_PACKET_LEAST = 32  # an enhanced packet block around no bytes
+
+# The same as C numbers, where compiled.
+_RECORD = PCAP_RECORD
+_ENHANCED = ENHANCED_PACKET
+_ENHANCED_LEAST = ENHANCED_PACKET_LEAST
 
 
 def _word(first: int, second: int, third: int, fourth: int, big_endian: bool) -> int:
@@ -29,14 +36,14 @@ def walk_pcap(
     Stops before a record that is not whole, or that claims more than ``largest`` bytes.
     Returns how many were found and where the walk stopped.
     """
-    last = end - PCAP_RECORD
+    last = end - _RECORD
     place = start
     count = 0
     while place <= last and count < room:
         caplen = _word(
             buffer[place + 8], buffer[place + 9], buffer[place + 10], buffer[place + 11], big_endian
         )
-        after = place + PCAP_RECORD + caplen
+        after = place + _RECORD + caplen
         if caplen > largest or after > end:
             break
         out[count] = place
@@ -53,15 +60,15 @@ def walk_enhanced(
     Stops before a block that is of another type, not whole, or whose two lengths differ or are impossible.
     Returns the new count and where the walk stopped.
     """
-    last = end - ENHANCED_PACKET_LEAST
+    last = end - _ENHANCED_LEAST
     place = start
     while place <= last and count < room:
         total = _word(buffer[place + 4], buffer[place + 5], buffer[place + 6], buffer[place + 7], big_endian)
         after = place + total
         if (
             _word(buffer[place], buffer[place + 1], buffer[place + 2], buffer[place + 3], big_endian)
-            != ENHANCED_PACKET
-            or total < ENHANCED_PACKET_LEAST
+            != _ENHANCED
+            or total < _ENHANCED_LEAST
         ):
             break
         if (

@@ -42,7 +42,7 @@ cdef class Assembly(GoBack):
     @cython.locals(transfer=Transfer, mtu=int64_t, length=int64_t)
     cpdef int64_t room(self, int64_t opcode)
 
-    @cython.locals(transfer=Transfer, p=int64_t, _=int64_t)
+    @cython.locals(transfer=Transfer, p=int64_t, _=int64_t, latest=Py_ssize_t, time_ns=int64_t)
     cpdef go_on(self, Rows r, Py_ssize_t i, int64_t[::1] after, int64_t count)
 
     @cython.locals(mtu=object)

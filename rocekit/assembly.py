@@ -282,13 +282,19 @@ class Assembly(GoBack):
         assert transfer is not None
         self.run = self.tentative = None
         p = self.expected
+        latest = i
         for _ in range(count):
-            transfer.packets += 1
             transfer.bytes += r.payload_length[i]
-            self._touch(transfer, r, i)
+            time_ns = r.time_ns[i]
+            if time_ns >= r.time_ns[latest]:
+                latest = i
+            if time_ns < transfer.first_ns:
+                transfer.first_ns, transfer.first_frame = time_ns, r.frame[i]
             self._remember(r, i, p)
             p += 1
             i = after[i]
+        transfer.packets += count
+        self._touch(transfer, r, latest)
         transfer.last_psn = p - 1
         self.expected = self.high = p
 

@@ -18,6 +18,7 @@ cdef int64_t _NOTHING
 cdef tuple _MIDDLE
 
 
+@cython.final
 cdef class Runs:
     cdef public int64_t[::1] _state
     cdef public int64_t _flows
@@ -25,8 +26,8 @@ cdef class Runs:
     cdef public list open
     cdef public Rows rows
 
-    @cython.locals(r=Rows, at=int64_t, flow=int64_t)
-    cpdef bint takes(self, Py_ssize_t i)
+    @cython.locals(r=Rows, at=int64_t, flow=int64_t, i=Py_ssize_t)
+    cpdef Py_ssize_t takes(self, Py_ssize_t start, Py_ssize_t end)
 
     cpdef int64_t last(self, int64_t flow)
     cpdef int64_t first(self, int64_t flow)

@@ -1,3 +1,4 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
 """Packets that simply go on with a message, taken together.
 
 Most packets of large messages are in the middle of theirs, full, and follow the one before. After each packet
@@ -71,29 +72,35 @@ class Runs:
             grown[self._flows * _WIDTH :] = _column((2 * flows - self._flows) * _WIDTH, _NOTHING)
             self._state, self._flows = grown, 2 * flows
 
-    def takes(self, i: int) -> bool:
-        """Chain row ``i`` if it goes on as noted."""
+    def takes(self, start: int, end: int) -> int:
+        """Chain rows from ``start`` on that go on as noted; gives the first that does not, ``end`` at most.
+
+        Flows and rows are those that ``begin`` made room for: compiled, that is not checked again.
+        """
         r = self.rows
         assert r is not None
-        flow = r.flow[i]
-        at = flow * _WIDTH
-        if self._state[at + _PSN] != r.psn[i] or self._state[at + _OPCODE] != r.opcode[i]:
-            return False
-        if self._state[at + _PAYLOAD] != r.payload_length[i] or self._state[at + _ROOM] <= 0:
-            return False
-        if r.ecn[i] == _ECN_CE:
-            return False
-        self._state[at + _PSN] = (r.psn[i] + 1) & MASK
-        self._state[at + _ROOM] -= 1
-        if self._state[at + _LAST] < 0:
-            self._state[at + _FIRST] = i
-            self._state[at + _COUNT] = 0
-            self.open.append(flow)
-        else:
-            self.after[self._state[at + _LAST]] = i
-        self._state[at + _LAST] = i
-        self._state[at + _COUNT] += 1
-        return True
+        i = start
+        while i < end:
+            flow = r.flow[i]
+            at = flow * _WIDTH
+            if self._state[at + _PSN] != r.psn[i] or self._state[at + _OPCODE] != r.opcode[i]:
+                break
+            if self._state[at + _PAYLOAD] != r.payload_length[i] or self._state[at + _ROOM] <= 0:
+                break
+            if r.ecn[i] == _ECN_CE:
+                break
+            self._state[at + _PSN] = (r.psn[i] + 1) & MASK
+            self._state[at + _ROOM] -= 1
+            if self._state[at + _LAST] < 0:
+                self._state[at + _FIRST] = i
+                self._state[at + _COUNT] = 0
+                self.open.append(flow)
+            else:
+                self.after[self._state[at + _LAST]] = i
+            self._state[at + _LAST] = i
+            self._state[at + _COUNT] += 1
+            i += 1
+        return i
 
     def last(self, flow: int) -> int:
         """The last row of a flow's chain; -1 when it has none."""

@@ -49,13 +49,13 @@ cdef class Tracker(Partners):
     @cython.locals(kind=int64_t, flow=Flow, partner=Flow, connection=Connection)
     cpdef _take(self, Rows r, Py_ssize_t i)
 
-    @cython.locals(rows=Rows, runs=Runs, i=Py_ssize_t)
+    @cython.locals(rows=Rows, runs=Runs, i=Py_ssize_t, count=Py_ssize_t, end=Py_ssize_t)
     cpdef feed(self, object packets, object mads=*)
 
     @cython.locals(number=int64_t, requests=Requests, connection=Connection, room=int64_t)
     cpdef _expect(self, Flow flow)
 
-    @cython.locals(partner=Flow, first=Flow, second=Flow)
+    @cython.locals(partner=Flow)
     cpdef _settle(self, Flow flow)
 
     @cython.locals(flow=Flow, number=int64_t)

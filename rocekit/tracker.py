@@ -144,12 +144,19 @@ class Tracker(Partners):
         runs.begin(rows, int(packets.flow.max()) + 1)
         wrong = rows.icrc_state if (packets.icrc_state == ICRC_INVALID).any() else None
         self._valid = self._valid or bool((packets.icrc_state == ICRC_VALID).any())
-        for i in range(len(rows)):
+        count = len(rows)
+        i = 0
+        while i < count:
             if wrong is not None and wrong[i] == ICRC_INVALID:
                 if self._is_believed(rows, i, packets):
                     self._take(rows, i)
-            elif not runs.takes(i):
+            else:
+                end = count if wrong is None else i + 1
+                i = runs.takes(i, end)
+                if i == end:
+                    continue
                 self._take(rows, i)
+            i += 1
         self._settle_all()
 
     def _take(self, r: Rows, i: int) -> None:
@@ -198,9 +205,12 @@ class Tracker(Partners):
         partner = flow.partner
         if partner is None:
             return
-        first, second = (flow, partner) if self._last(flow) < self._last(partner) else (partner, flow)
-        self._go_on(first)
-        self._go_on(second)
+        if self._last(flow) < self._last(partner):
+            self._go_on(flow)
+            self._go_on(partner)
+        else:
+            self._go_on(partner)
+            self._go_on(flow)
 
     def _part(self, flow: Flow) -> None:
         self._settle_all()

@@ -15,7 +15,7 @@ from rocekit.soft.faults import at_random
 from rocekit.soft.program import random_program
 from rocekit.soft.testbed import run
 
-ONE_BY_ONE = "import rocekit.runs\nrocekit.runs.Runs.takes = lambda runs, i: False\n"
+ONE_BY_ONE = "import rocekit.runs\nrocekit.runs.Runs.takes = lambda runs, start, end: start\n"
 WEATHER: tuple[dict[str, float], ...] = (
     {},
     {"drop": 0.03},
@@ -62,9 +62,13 @@ def test_most_packets_of_large_messages_are_taken_together(captures: list[Path])
     count = (
         "import sys, rocekit, rocekit.runs\n"
         "takes, taken = rocekit.runs.Runs.takes, []\n"
-        "rocekit.runs.Runs.takes = lambda runs, i: takes(runs, i) and not taken.append(i)\n"
+        "def counted(runs, start, end):\n"
+        "    after = takes(runs, start, end)\n"
+        "    taken.append(after - start)\n"
+        "    return after\n"
+        "rocekit.runs.Runs.takes = counted\n"
         "rocekit.analyze(sys.argv[1])\n"
-        "print(len(taken))\n"
+        "print(sum(taken))\n"
     )
     path = captures[0].with_name("large.pcap")
     packets = generate(path, Traffic(packets=5000, pairs=4)).packets

@@ -114,8 +114,8 @@ cdef class Dissector:
         const int64_t[::1] linktype
     )
 
-    cdef int64_t _read(self, int64_t at) noexcept
-    cdef int64_t _byte(self, int64_t at) noexcept
+    cdef inline int64_t _read(self, int64_t at) noexcept
+    cdef inline int64_t _byte(self, int64_t at) noexcept
 
     @cython.locals(place=int64_t, version=int64_t, ethertype=int64_t, tag=int64_t)
     cdef int64_t _link(self, int64_t begin, int64_t linktype) noexcept

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.arrays import starts
+from rocekit.arrays import first_of_each, stable_order
 from rocekit.frames import LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ _IS_SEQUENCE_NAK: Final = np.array(
     ]
 )
 _ACK: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].operation == "ACK" for v in range(257)])
-_COLUMNS: Final = ("time_ns", "src", "dst", "dest_qpn", "opcode", "psn", "syndrome", "hop_limit")
+_COLUMNS: Final = ("time_ns", "flow", "src", "dst", "dest_qpn", "opcode", "psn", "syndrome", "hop_limit")
 
 
 @dataclass(slots=True)
@@ -183,7 +183,6 @@ def place(
     """Each packet's connection (its index, −1 for none) and the side that sent it."""
     if not columns:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    key = (columns["src"] << 44) | (columns["dst"] << 24) | columns["dest_qpn"]
     owner: dict[int, int] = {}
     for number, connection in enumerate(connections):
         here, there = connection.ips
@@ -195,11 +194,12 @@ def place(
             owner[(a << 44) | (b << 24) | qpn_b] = number << 1
         if qpn_a is not None:
             owner[(b << 44) | (a << 24) | qpn_a] = number << 1 | 1
-    order = np.argsort(key, kind="stable")
-    begins = starts(key[order])
-    values = np.array([owner.get(k, -2) for k in key[order[begins]].tolist()], np.int64)
-    found = np.empty(len(key), np.int64)
-    found[order] = np.repeat(values, np.diff(np.append(begins, len(key))))
+    flow = columns["flow"]
+    _, first = first_of_each(flow)
+    src, dst, qpn = (columns[name][first] for name in ("src", "dst", "dest_qpn"))
+    owners = np.full(int(flow.max()) + 1, -2, np.int64)
+    owners[flow[first]] = [owner.get(key, -2) for key in (src << 44 | dst << 24 | qpn).tolist()]
+    found = owners[flow]
     return found >> 1, found & 1
 
 
@@ -233,7 +233,7 @@ def _answers(pair: Ints, side: Ints, role: Ints, time: Ints, psn: Ints) -> list[
 
 def _reactions(pair: Ints, side: Ints, role: Ints, time: Ints, psn: Ints) -> Turns:
     """Answers that leave nothing outstanding, and the request that follows: a neighbour in its connection."""
-    order = np.argsort(pair, kind="stable")
+    order = stable_order(pair)
     pair, side, role, time, psn = (column[order] for column in (pair, side, role, time, psn))
     same = (pair[1:] == pair[:-1]) & (side[1:] != side[:-1])
     good = (role == _ANSWERED) | (role == _RESPONDED)
@@ -254,5 +254,11 @@ def is_paced(turns: Turns) -> bool:
     """Whether the requester keeps its own time rather than waiting for answers."""
     if len(turns.gap) < _LEAST[REACTION]:
         return False
-    spread = [int(np.subtract(*np.percentile(x, [75, 25]))) for x in (turns.period, turns.gap)]
-    return spread[0] * 2 < spread[1]
+    period, gap = (_middle_half(times) for times in (turns.period, turns.gap))
+    return period * 2 < gap
+
+
+def _middle_half(times: Ints) -> int:
+    """Between which two times the middle half of them lies: how far these are apart."""
+    ordered = np.sort(times)
+    return int(ordered[len(ordered) * 3 // 4] - ordered[len(ordered) // 4])

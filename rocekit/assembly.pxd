@@ -24,6 +24,12 @@ cdef class Assembly(GoBack):
 
     cpdef _settle(self)
 
+    cpdef start(self, int64_t psn)
+    cpdef _hold(self, Rows r, Py_ssize_t i)
+
+    @cython.locals(near=int64_t, lowest=int64_t, first=int64_t, r=Rows, i=Py_ssize_t, held=list)
+    cpdef _release(self, object psn)
+
     @cython.locals(r=Rows, i=Py_ssize_t, lowest=int64_t, p=int64_t)
     cpdef int64_t _lowest(self, list held, int64_t near)
 

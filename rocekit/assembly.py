@@ -148,7 +148,7 @@ class Assembly(GoBack):
             transfer = self._find(p)
             seen = p >= self.begin and not (transfer is not None and p in transfer.missing)
             if p < self.begin and not self.reliable:  # held up, and of no transfer; but a copy is one
-                seen = self._sent_psn[p & _SLOT] == p
+                seen = self._sent_psn(p & _SLOT) == p
         else:
             transfer = None
             seen = p in self.ahead

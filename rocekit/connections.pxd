@@ -1,4 +1,5 @@
 # The types of connections.py where it is compiled; see setup.py.
+cimport cython
 from libc.stdint cimport int64_t
 
 
@@ -31,3 +32,7 @@ cdef class Connection:
     cdef public list bad_icrc
     cdef public int64_t bad_icrc_count
     cdef public object closed_frame
+
+
+@cython.locals(connection=Connection)
+cpdef Connection connected(int64_t id, str transport, list ips, list qpns, object paired_by)

@@ -15,7 +15,7 @@ QPNs are compared together with addresses: every host counts its own.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
 from rocekit.report.units import end as end_name
@@ -28,7 +28,7 @@ MAX_KEPT = 1000
 """Frames and events of one kind kept per connection; beyond, they are only counted."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Negotiated:
     """What the CM exchange, the journal or a handshake says of one side; None where it does not.
 
@@ -53,6 +53,9 @@ class Negotiated:
         """The same, with whatever ``other`` knows in its place."""
         known = {f.name: getattr(other, f.name) for f in fields(other) if getattr(other, f.name) is not None}
         return replace(self, **known)
+
+
+_NOTHING_TOLD: Final = Negotiated()
 
 
 @dataclass(eq=False)
@@ -89,7 +92,7 @@ class Connection:
     first_ns: int | None = None
     last_ns: int | None = None
     requests: list[Requests | None] = field(default_factory=lambda: [None, None])
-    negotiated: list[Negotiated] = field(default_factory=lambda: [Negotiated(), Negotiated()])
+    negotiated: list[Negotiated] = field(default_factory=lambda: [_NOTHING_TOLD, _NOTHING_TOLD])
     mtu_observed: dict[int, int] = field(default_factory=dict)
     largest_payload: int = 0
     missed: list[Event] = field(default_factory=list)
@@ -139,3 +142,19 @@ class Connection:
             "cnps": self.cnps,
             "ce_marked": self.ce_marked,
         }
+
+
+def connected(
+    id: int, transport: str, ips: list[str | None], qpns: list[int | None], paired_by: str | None
+) -> Connection:
+    """``Connection(…)`` without the time its many arguments take."""
+    connection: Connection = Connection.__new__(Connection)
+    connection.id, connection.transport, connection.ips, connection.qpns = id, transport, ips, qpns
+    connection.paired_by = paired_by
+    # What begins otherwise than as nothing; the rest stands in the class.
+    connection.requests = [None, None]
+    connection.negotiated = [_NOTHING_TOLD, _NOTHING_TOLD]
+    connection.mtu_observed = {}
+    connection.missed, connection.unfilled, connection.jumps = [], [], []
+    connection.stray_events, connection.bad_icrc = [], []
+    return connection

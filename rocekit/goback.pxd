@@ -12,9 +12,6 @@ cdef int64_t ID_MASK
 cdef int64_t NEAR_IDS
 cdef int64_t _SLOT
 
-@cython.locals(slot=int64_t)
-cpdef bint _is_shared(int64_t[:] psns, int64_t[:] ids, int64_t ip_id, int64_t p)
-
 
 cdef class GoBack(Reasons):
     cdef public Event run

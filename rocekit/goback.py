@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING, Final
 
 from rocekit.ledger import NEEDS_ANSWER
@@ -21,16 +20,6 @@ DUPLICATE_NS: Final = 50_000
 #: So many IP identifications must have followed one another before a sender is taken to count them. Of random
 #: ones 1 in 64 does: three of the first six do so by accident once in ten thousand flows, later ever less.
 FOLLOWED: Final = 3
-
-
-def _is_shared(psns: array[int], ids: array[int], ip_id: int, p: int) -> bool:
-    """Whether other PSNs were sent with this IP identification too: then it tells none from another."""
-    shared = False
-    for slot in range(RING):
-        if ids[slot] == ip_id and psns[slot] >= 0 and psns[slot] != p:
-            shared = True
-            break
-    return shared
 
 
 class GoBack(Reasons):
@@ -53,17 +42,17 @@ class GoBack(Reasons):
         if not self.reliable:
             return True
         slot = p & _SLOT
-        if self._sent_psn[slot] != p:
+        if self._sent_psn(slot) != p:
             return False
         ip_id = r.ip_id[i]
-        if ip_id and ip_id != self._sent_id[slot]:
+        if ip_id and ip_id != self._sent_id(slot):
             return False
-        if ip_id and not _is_shared(self._sent_psn, self._sent_id, ip_id, p):
+        if ip_id and not self._is_shared_id(ip_id, p):
             return True
         if self.refusals or self.run is not None:
             return False
         lately_ns = r.time_ns[i] - DUPLICATE_NS
-        if self._sent_ns[slot] <= lately_ns or self._was_answered(p):
+        if self._sent_ns(slot) <= lately_ns or self._was_answered(p):
             return False
         # A READ or atomic before ``p`` may have been passed over since the last go-back, and answered then.
         return self._passed_over_ns(p, lately_ns) <= self.run_ns
@@ -77,8 +66,8 @@ class GoBack(Reasons):
         ip_id = r.ip_id[i]
         if ip_id and self._counts_ids():
             for slot in range(RING):
-                lead = (self._sent_id[slot] - ip_id) & ID_MASK
-                if 0 < lead < NEAR_IDS and self._sent_psn[slot] >= 0:
+                lead = (self._sent_id(slot) - ip_id) & ID_MASK
+                if 0 < lead < NEAR_IDS and self._sent_psn(slot) >= 0:
                     return True
         return False
 
@@ -91,9 +80,9 @@ class GoBack(Reasons):
         if not self._was_overtaken(r, i):
             return False
         slot = p & _SLOT
-        if not seen or self._sent_psn[slot] != p:
+        if not seen or self._sent_psn(slot) != p:
             return not seen
-        return (r.ip_id[i] - self._sent_id[slot]) & ID_MASK > ID_MASK >> 1
+        return (r.ip_id[i] - self._sent_id(slot)) & ID_MASK > ID_MASK >> 1
 
     def _was_answered(self, p: int) -> bool:
         """Whether ``p`` is a READ or atomic that was answered: then its copy is no accident."""

@@ -69,9 +69,9 @@ def _counted_before(requests: Assembly, hole: int) -> tuple[int, int] | None:
     """The last acknowledgement in front of a hole: one past its PSN, and its MSN."""
     since, msn = -1, -1
     for slot in range(RING):
-        upto = requests._told_upto[slot]
-        if since < upto <= hole and requests._told_msn[slot] >= 0:
-            since, msn = upto, requests._told_msn[slot]
+        upto = requests._told_upto(slot)
+        if since < upto <= hole and requests._told_msn(slot) >= 0:
+            since, msn = upto, requests._told_msn(slot)
     if since >= 0:
         return since, msn
     starting_psn = requests.connection.negotiated[requests.side].starting_psn

@@ -4,10 +4,18 @@ from libc.stdint cimport int64_t
 
 from rocekit.connections cimport Connection
 from rocekit.rows cimport Rows
+from rocekit.tracking cimport Requests
 
 cdef int64_t HALF
 cdef int64_t MASK
 cdef int64_t NEAR
+cdef int64_t BEFORE
+cdef int64_t CROWD
+cdef int64_t VOTES
+cdef int64_t ALIKE
+cdef int64_t ACK
+cdef tuple OPERATION
+cdef tuple SYNDROME_KIND
 cdef int64_t _NEAR_BITS
 cdef int64_t LOBBY_PACKETS
 cdef int64_t FLOW_PACKETS
@@ -42,6 +50,19 @@ cdef class Flow:
     @cython.locals(p=int64_t)
     cpdef requested(self, int64_t psn, int64_t span, int64_t time_ns)
 
+    @cython.locals(connection=Connection, requests=Requests, r=Rows, i=Py_ssize_t)
+    cpdef _widen(self)
+
+    @cython.locals(p=int64_t)
+    cpdef bint could_have_asked(self, int64_t psn, bint nak)
+
+    @cython.locals(p=int64_t)
+    cpdef bint is_near(self, int64_t psn, int64_t near)
+
+
+@cython.locals(flow=Flow)
+cpdef Flow seen(int64_t src, int64_t dst, int64_t qpn, str transport, int64_t sport)
+
 
 cdef class Lobby:
     cdef public dict flows
@@ -52,7 +73,19 @@ cdef class Lobby:
     cdef public dict _buckets
     cdef public dict _tracked
 
-    @cython.locals(first=int64_t, last=int64_t)
+    cpdef add(self, Flow flow)
+    cpdef remove(self, Flow flow)
+
+    @cython.locals(first=int64_t, last=int64_t, number=int64_t)
+    cpdef _forget(self, Flow flow)
+
+    @cython.locals(found=list, f=Flow)
+    cpdef list askers(self, Flow answer, int64_t psn)
+
+    @cython.locals(psn=int64_t, nak=bint, near=int64_t, nearby=int64_t, fitting=list, flow=Flow)
+    cpdef Flow partner(self, Flow answer, Rows r, Py_ssize_t i)
+
+    @cython.locals(first=int64_t, last=int64_t, number=int64_t)
     cpdef requested(self, Flow flow, int64_t psn, int64_t span, int64_t time_ns)
 
     cpdef hold(self, Flow flow, Rows r, Py_ssize_t i)

@@ -12,10 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from rocekit import wire
 from rocekit.psn import HALF, MASK
 from rocekit.tracking import Requests
-from rocekit.wire import OPERATION
+from rocekit.wire import ACK, OPERATION, SYNDROME_KIND
 
 if TYPE_CHECKING:
     from rocekit.connections import Connection
@@ -91,31 +90,45 @@ class Flow:
         if p + span > self.high:
             self.high = p + span
 
-    def _range(self) -> tuple[int, int]:
-        """The requested PSNs, also of a flow that was let go and is tracked by now."""
-        requests: Requests | None = self.connection.requests[self.side] if self.connection else None
-        if requests is not None and requests.started:
-            return requests.begin, max(requests.high, requests.expected)
-        if requests is not None:
-            for r, i in requests.held:
-                self.requested(r.psn[i], 1, r.time_ns[i])
-        return self.low, self.high
+    def _widen(self) -> None:
+        """Bring the requested PSNs up to date, also of a flow that was let go and is tracked by now."""
+        connection = self.connection
+        if connection is None:
+            return
+        requests = connection.requests[self.side]
+        if requests is None:
+            return
+        if requests.started:
+            self.low, self.high = requests.begin, max(requests.high, requests.expected)
+            return
+        for r, i in requests.held:
+            self.requested(r.psn[i], 1, r.time_ns[i])
 
-    def could_have_asked(self, psn: int, *, nak: bool) -> bool:
+    def could_have_asked(self, psn: int, nak: bool) -> bool:
         """Whether an answer with this PSN may answer this flow."""
-        low, high = self._range()
-        if high < 0:
+        self._widen()
+        if self.high < 0:
             return False
-        p = high + ((psn - high + HALF) & MASK) - HALF
-        return low - BEFORE <= p <= high if nak else low <= p < high
+        p = self.high + ((psn - self.high + HALF) & MASK) - HALF
+        return self.low - BEFORE <= p <= self.high if nak else self.low <= p < self.high
 
     def is_near(self, psn: int, near: int) -> bool:
         """Whether its PSNs come near enough to be taken for another flow's."""
-        low, high = self._range()
-        if high < 0:
+        self._widen()
+        if self.high < 0:
             return False
-        p = high + ((psn - high + HALF) & MASK) - HALF
-        return low - near <= p <= high + near
+        p = self.high + ((psn - self.high + HALF) & MASK) - HALF
+        return self.low - near <= p <= self.high + near
+
+
+def seen(src: int, dst: int, qpn: int, transport: str, sport: int) -> Flow:
+    """A flow of which the first packet came: ``Flow(…)`` without the time its many arguments take."""
+    flow: Flow = Flow.__new__(Flow)
+    flow.src, flow.dst, flow.qpn, flow.transport, flow.sport = src, dst, qpn, transport, sport
+    flow.low = flow.high = flow.first_bucket = flow.last_bucket = flow.number = -1
+    flow.votes = {}
+    flow.held = []
+    return flow
 
 
 class Lobby:
@@ -202,22 +215,26 @@ class Lobby:
 
     def askers(self, answer: Flow, psn: int) -> list[Flow]:
         """The unpaired flows in the other direction that may have asked for ``psn``, or for one near it."""
-        tracked, near = self._tracked.get(answer.dst, {}), self._buckets.get(psn >> _NEAR_BITS, {})
-        found = [f for f in (*tracked, *near) if _faces(f, answer)]
+        found = [f for f in self._tracked.get(answer.dst, ()) if _faces(f, answer)]
+        found += [f for f in self._buckets.get(psn >> _NEAR_BITS, ()) if _faces(f, answer)]
         return found if len(found) <= ALIKE else [f for f in found if f.sport == answer.sport]
 
     def partner(self, answer: Flow, r: Rows, i: int) -> Flow | None:
         """Whom the answer at row ``i`` answers, if that can be said by now."""
         psn = r.psn[i]
-        nak = OPERATION[r.opcode[i]] == "ACK" and wire.syndrome_kind(r.syndrome[i]) != wire.ACK
+        nak = OPERATION[r.opcode[i]] == "ACK" and SYNDROME_KIND[r.syndrome[i]] != ACK
         answer.answers += 1
-        askers = self.askers(answer, psn)
-        fitting = [f for f in askers if f.could_have_asked(psn, nak=nak)]
-        for f in fitting:
-            answer.votes[f] = answer.votes.get(f, 0) + 1
         near = NEAR * CROWD // max(CROWD, len(self.flows))
-        if len(fitting) == 1 and not any(f is not fitting[0] and f.is_near(psn, near) for f in askers):
+        fitting, nearby = [], 0
+        for flow in self.askers(answer, psn):
+            if flow.could_have_asked(psn, nak):
+                fitting.append(flow)
+            elif flow.is_near(psn, near):
+                nearby += 1
+        if len(fitting) == 1 and not nearby:
             return fitting[0]
+        for flow in fitting:
+            answer.votes[flow] = answer.votes.get(flow, 0) + 1
         if answer.answers >= VOTES:
             return self.elect(answer)
         return None

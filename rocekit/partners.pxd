@@ -2,9 +2,9 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from rocekit.connections cimport Connection
+from rocekit.connections cimport Connection, connected
 from rocekit.ledger cimport Sink
-from rocekit.pairing cimport Flow, Lobby
+from rocekit.pairing cimport Flow, Lobby, seen
 from rocekit.rows cimport Rows
 from rocekit.tracking cimport Requests
 
@@ -51,6 +51,14 @@ cdef class Partners(Sink):
 
     @cython.locals(connection=Connection, first=Flow)
     cpdef _pair_by_psn(self, Lobby lobby, Flow asker, Flow answer)
+
+    @cython.locals(connection=Connection)
+    cpdef Connection _connect(self, Flow asking, Flow other, object paired_by)
+
+    cpdef _add(self, Connection connection)
+
+    @cython.locals(flow=Flow)
+    cpdef Flow _new_flow(self, Rows r, Py_ssize_t i)
 
     @cython.locals(flow=Flow, r=Rows, i=Py_ssize_t)
     cpdef _replay(self, list waited)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
-from rocekit.connections import Connection
+from rocekit.connections import Connection, connected
 from rocekit.exchanges import Exchange, qpns
 from rocekit.kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
 from rocekit.ledger import Sink
-from rocekit.pairing import Flow, Lobby, Waiting
+from rocekit.pairing import Flow, Lobby, Waiting, seen
 from rocekit.rows import Rows
 from rocekit.told import Pair, Told
 from rocekit.tracking import Requests
@@ -115,7 +115,7 @@ class Partners(Sink):
     # ------------------------------------------------------------------ by PSN
 
     def _new_flow(self, r: Rows, i: int) -> Flow:
-        flow = Flow(r.src[i], r.dst[i], r.dest_qpn[i], TRANSPORT[r.opcode[i]], r.udp_sport[i])
+        flow = seen(r.src[i], r.dst[i], r.dest_qpn[i], TRANSPORT[r.opcode[i]], r.udp_sport[i])
         told = self._told.pair_of(self._addresses[flow.src], self._addresses[flow.dst], flow.qpn)
         if told is not None:
             self._pair_as_told(flow, *told)
@@ -167,7 +167,7 @@ class Partners(Sink):
 
     def _connect(self, asking: Flow, other: Flow | None, paired_by: str | None) -> Connection:
         """A connection whose ``a`` sends on ``asking``."""
-        connection = Connection(
+        connection = connected(
             len(self.connections),
             asking.transport,
             [self._addresses[asking.src], self._addresses[asking.dst]],

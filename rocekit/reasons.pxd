@@ -10,8 +10,18 @@ cdef int64_t _NEAR_IDS
 cdef int64_t _ID_MASK
 cdef int64_t _SLOT
 cdef int64_t _COLUMNS
+cdef int64_t _SENT
+cdef int64_t _SENT_NS
+cdef int64_t _TOLD
+cdef int64_t _TOLD_NS
+cdef int64_t _ID_BITS
+cdef int64_t _MSN_BITS
+cdef int64_t _MSN_MASK
 cdef int64_t BUSY_NS
 cdef int64_t BUSY_PACKETS
+
+@cython.locals(slot=int64_t, word=int64_t)
+cpdef bint is_shared(int64_t[::1] words, int64_t step, int64_t ip_id, int64_t p)
 
 @cython.locals(
     src=int64_t, since_ns=int64_t, time_ns=int64_t, k=Py_ssize_t, first=Py_ssize_t, before=Py_ssize_t
@@ -35,22 +45,36 @@ cdef class Reasons(Ledger):
     cdef public int64_t _last_id
     cdef public list refusals
     cdef public list obeyed
-    cdef public int64_t[:] _sent_psn
-    cdef public int64_t[:] _sent_id
-    cdef public int64_t[:] _sent_ns
-    cdef public int64_t[:] _told_upto
-    cdef public int64_t[:] _told_ns
-    cdef public int64_t[:] _told_msn
-    cdef public int64_t[:] _answer_psn
-    cdef public int64_t[:] _answer_id
     cdef public dict _told_first
+    cdef public int64_t[::1] _ring
+    cdef public int64_t[::1] _answers
 
-    cpdef _lay_out(self, int64_t[:] ring)
+    @cython.locals(sent=int64_t)
+    cpdef int64_t _sent_psn(self, int64_t slot)
 
-    @cython.locals(slot=int64_t, ip_id=int64_t, step=int64_t)
+    @cython.locals(sent=int64_t)
+    cpdef int64_t _sent_id(self, int64_t slot)
+
+    @cython.locals(time_ns=int64_t)
+    cpdef int64_t _sent_ns(self, int64_t slot)
+
+    @cython.locals(told=int64_t)
+    cpdef int64_t _told_upto(self, int64_t slot)
+
+    @cython.locals(told=int64_t)
+    cpdef int64_t _told_msn(self, int64_t slot)
+
+    @cython.locals(time_ns=int64_t)
+    cpdef int64_t _told_ns(self, int64_t slot)
+
+    cpdef bint _is_shared_id(self, int64_t ip_id, int64_t p)
+    cpdef _answer_came(self, int64_t p, int64_t ip_id)
+    cpdef bint _is_the_answer(self, int64_t p, int64_t ip_id)
+
+    @cython.locals(at=int64_t, ip_id=int64_t, step=int64_t)
     cpdef _remember(self, Rows r, Py_ssize_t i, int64_t p)
 
-    @cython.locals(slot=int64_t)
+    @cython.locals(at=int64_t, slot=int64_t)
     cpdef _told(self, int64_t upto, int64_t time_ns, int64_t msn)
 
     cpdef _told_again(self, int64_t slot)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
 from rocekit.ledger import NEEDS_ANSWER, Ledger
@@ -26,9 +26,16 @@ if TYPE_CHECKING:
 #: Packets remembered of each direction: when they came, and with which IP identification.
 RING: Final = 64
 _SLOT: Final = RING - 1
-#: What one slot begins with: PSNs that none has, and as many numbers as fill a line of a processor's cache.
-_BLANK: Final = array("q", [-1, 0, 0, -1, 0, -1, 0, -1]) * RING
-_COLUMNS: Final = 8
+# Of each PSN, and together, so that they are fetched at once: what was sent (the PSN above the IP
+# identification) and when, what an answer told (one past the PSNs below the MSN, one more than it is) and when.
+_SENT, _SENT_NS, _TOLD, _TOLD_NS, _COLUMNS = range(5)
+_ID_BITS: Final = 16
+_MSN_BITS: Final = 25
+_MSN_MASK: Final = (1 << _MSN_BITS) - 1
+_NOTHING_SENT: Final = -1 << _ID_BITS
+_BLANK: Final = array("q", [_NOTHING_SENT, 0, -1 << _MSN_BITS, 0]) * RING
+#: The same of READ responses, for the answers' side: the PSN above the IP identification.
+_NO_ANSWERS: Final = array("q", [_NOTHING_SENT]) * RING
 NEVER_NS: Final = 1 << 62
 #: How far apart the IP identifications may be of packets that a host sent shortly after each other, if it
 #: counts them; other packets of the host may be counted in between.
@@ -75,6 +82,17 @@ def _busy_since_ns(r: Rows, i: int) -> int:
     return since_ns
 
 
+def is_shared(words: Any, step: int, ip_id: int, p: int) -> bool:
+    """Whether a PSN other than ``p`` stands with this IP identification in every ``step``-th word."""
+    shared = False
+    for slot in range(_SLOT + 1):
+        word = words[slot * step]
+        if word & _ID_MASK == ip_id and word >= 0 and word >> _ID_BITS != p:
+            shared = True
+            break
+    return shared
+
+
 class Reasons(Ledger):
     """A ledger that knows what a requester was told, and when.
 
@@ -108,25 +126,53 @@ class Reasons(Ledger):
         self.refusals: list[Event] = []
         self.obeyed: list[Event] = []
         self._told_first: dict[int, tuple[int, int]] = {}  # by slot: the PSN, and when that was first said
-        self._lay_out(_BLANK[:])
+        self._ring: Any = _BLANK[:]
+        self._answers: Any = None
 
-    def _lay_out(self, ring: array[int]) -> None:
-        """Make the columns of what is remembered by PSN.
+    def _sent_psn(self, slot: int) -> int:
+        """The PSN last sent in this slot of the ring; −1: none."""
+        sent: int = self._ring[slot * _COLUMNS + _SENT]
+        return sent >> _ID_BITS
 
-        Compiled, they share the memory of ``ring``, so that all that belongs to a PSN is fetched at once.
-        """
-        self._sent_psn = ring[0::_COLUMNS]
-        self._sent_id = ring[1::_COLUMNS]
-        self._sent_ns = ring[2::_COLUMNS]
-        self._told_upto = ring[3::_COLUMNS]
-        self._told_ns = ring[4::_COLUMNS]
-        self._told_msn = ring[7::_COLUMNS]
-        # The last READ responses, for the answers' side.
-        self._answer_psn = ring[5::_COLUMNS]
-        self._answer_id = ring[6::_COLUMNS]
+    def _sent_id(self, slot: int) -> int:
+        sent: int = self._ring[slot * _COLUMNS + _SENT]
+        return sent & _ID_MASK
+
+    def _sent_ns(self, slot: int) -> int:
+        time_ns: int = self._ring[slot * _COLUMNS + _SENT_NS]
+        return time_ns
+
+    def _told_upto(self, slot: int) -> int:
+        """One past the PSNs that an answer in this slot told of; −1: none."""
+        told: int = self._ring[slot * _COLUMNS + _TOLD]
+        return told >> _MSN_BITS
+
+    def _told_msn(self, slot: int) -> int:
+        """How many requests the responder had completed by its own account; −1: not told."""
+        told: int = self._ring[slot * _COLUMNS + _TOLD]
+        return (told & _MSN_MASK) - 1
+
+    def _told_ns(self, slot: int) -> int:
+        time_ns: int = self._ring[slot * _COLUMNS + _TOLD_NS]
+        return time_ns
+
+    def _is_shared_id(self, ip_id: int, p: int) -> bool:
+        """Whether other PSNs were sent with this IP identification too: then it tells none from another."""
+        return is_shared(self._ring, _COLUMNS, ip_id, p)
+
+    def _answer_came(self, p: int, ip_id: int) -> None:
+        """A READ response with PSN ``p`` came."""
+        if self._answers is None:
+            self._answers = _NO_ANSWERS[:]
+        self._answers[p & _SLOT] = p << _ID_BITS | ip_id
+
+    def _is_the_answer(self, p: int, ip_id: int) -> bool:
+        """Whether the last READ response in its slot had this PSN and IP identification, and it alone."""
+        if self._answers is None or self._answers[p & _SLOT] != p << _ID_BITS | ip_id:
+            return False
+        return not is_shared(self._answers, 1, ip_id, p)
 
     def _remember(self, r: Rows, i: int, p: int) -> None:
-        slot = p & _SLOT
         ip_id = r.ip_id[i]
         if self._last_id >= 0:
             step = (ip_id - self._last_id) & _ID_MASK
@@ -135,9 +181,9 @@ class Reasons(Ledger):
             elif step > 0:  # a copy tells nothing
                 self.ids_followed += 1
         self._last_id = ip_id
-        self._sent_psn[slot] = p
-        self._sent_id[slot] = ip_id
-        self._sent_ns[slot] = self.last_tx_ns = r.time_ns[i]
+        at = (p & _SLOT) * _COLUMNS
+        self._ring[at + _SENT] = p << _ID_BITS | ip_id
+        self._ring[at + _SENT_NS] = self.last_tx_ns = r.time_ns[i]
 
     def _told(self, upto: int, time_ns: int, msn: int) -> None:
         """An answer came that passes over every READ and atomic below ``upto`` that has none.
@@ -145,17 +191,17 @@ class Reasons(Ledger):
         ``msn``: how many requests the responder had completed, which are those below ``upto``; −1: not told.
         """
         slot = upto & _SLOT
-        if self._told_upto[slot] == upto:
+        if self._told_upto(slot) == upto:
             self._told_again(slot)
-        self._told_upto[slot] = upto
-        self._told_msn[slot] = msn
-        self._told_ns[slot] = self.last_rx_ns = time_ns
+        at = slot * _COLUMNS
+        self._ring[at + _TOLD] = upto << _MSN_BITS | msn + 1
+        self._ring[at + _TOLD_NS] = self.last_rx_ns = time_ns
 
     def _told_again(self, slot: int) -> None:
         """An answer says what one before said: remember when the first did since the last go-back."""
         upto, first_ns = self._told_first.get(slot, (-1, 0))
-        if upto != self._told_upto[slot] or first_ns <= self.run_ns:
-            self._told_first[slot] = self._told_upto[slot], self._told_ns[slot]
+        if upto != self._told_upto(slot) or first_ns <= self.run_ns:
+            self._told_first[slot] = self._told_upto(slot), self._told_ns(slot)
 
     def _passed_over_ns(self, p: int, lately_ns: int) -> int:
         """When an answer last passed over the READ or atomic at ``p`` after it was asked; 0: never.
@@ -173,9 +219,9 @@ class Reasons(Ledger):
         lately_ns = max(lately_ns, self.run_ns)
         for q in range(p - 1, p - RING, -1):
             slot = q & _SLOT
-            answered_ns = self._told_ns[slot]
+            answered_ns = self._told_ns(slot)
             # What it has just asked for again, it does not ask for once more.
-            if q == self.run_psn or self._told_upto[slot] != q or answered_ns <= lately_ns:
+            if q == self.run_psn or self._told_upto(slot) != q or answered_ns <= lately_ns:
                 continue
             transfer = self._find(q)
             if transfer is not None and transfer.operation in NEEDS_ANSWER:
@@ -187,13 +233,13 @@ class Reasons(Ledger):
     def _latest_answer_ns(self, p: int, until_ns: int) -> int:
         """When the last answer before ``until_ns`` came that says something of more than PSN ``p``."""
         latest_ns = 0
-        for slot in range(RING):
-            if self._told_upto[slot] <= p:
+        for slot in range(_SLOT + 1):
+            if self._told_upto(slot) <= p:
                 continue
-            told_ns = self._told_ns[slot]
+            told_ns = self._told_ns(slot)
             if told_ns >= until_ns and slot in self._told_first:
                 upto, first_ns = self._told_first[slot]
-                told_ns = first_ns if upto == self._told_upto[slot] else told_ns
+                told_ns = first_ns if upto == self._told_upto(slot) else told_ns
             if latest_ns < told_ns < until_ns:
                 latest_ns = told_ns
         return latest_ns
@@ -335,7 +381,7 @@ class Reasons(Ledger):
     def _last_sent_ns(self, p: int) -> int:
         """When PSN ``p`` was last sent, as far back as is remembered."""
         slot = p & _SLOT
-        return self._sent_ns[slot] if self._sent_psn[slot] == p else self.last_tx_ns
+        return self._sent_ns(slot) if self._sent_psn(slot) == p else self.last_tx_ns
 
     def _timeout_ns(self) -> int:
         """The requester's local ACK timeout: negotiated, else the shortest one seen; 0 when not known."""
@@ -364,7 +410,7 @@ class Reasons(Ledger):
         if again and earliest_ns <= latest_ns:
             due_ns = self.run_ns + timeout_ns
             off_ns = max(busy_ns - due_ns, due_ns - time_ns, 0)
-        told = [self._told_ns[q & _SLOT] for q in (p, p - 1) if self._told_upto[q & _SLOT] == q]
+        told = [self._told_ns(q & _SLOT) for q in (p, p - 1) if self._told_upto(q & _SLOT) == q]
         for start_ns in (sent_ns, *told):
             if earliest_ns <= start_ns <= latest_ns:
                 due_ns = start_ns + timeout_ns

@@ -9,7 +9,6 @@ from rocekit.transfers cimport Event, Transfer
 cdef int64_t HALF
 cdef int64_t MASK
 cdef int64_t RESYNC
-cdef int64_t RING
 cdef int64_t OUTSTANDING
 cdef int64_t ACK
 cdef tuple OPERATION
@@ -25,6 +24,9 @@ cdef class Requests(Assembly):
 
     @cython.locals(operation=str, expected=int64_t, p=int64_t, time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer)
     cpdef respond(self, Rows r, Py_ssize_t i)
+
+    @cython.locals(psn=int64_t, near=int64_t, p=int64_t, lowest=int64_t, refused=bint, first=Rows, row=Py_ssize_t)
+    cpdef bint _started_by(self, Rows r, Py_ssize_t i, str operation)
 
     cpdef _acknowledge(self, int64_t upto, int64_t time_ns, int64_t frame)
 
@@ -44,5 +46,5 @@ cdef class Requests(Assembly):
     @cython.locals(opcode=int64_t, transfer=Transfer, time_ns=int64_t, frame=int64_t, expected=int64_t)
     cpdef _read_response(self, Rows r, Py_ssize_t i, int64_t p)
 
-    @cython.locals(slot=int64_t)
+    @cython.locals(ip_id=int64_t)
     cpdef bint _response_duplicate(self, Rows r, Py_ssize_t i, int64_t p)

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 from rocekit import wire
 from rocekit.assembly import PROBATION, RESYNC, Assembly
-from rocekit.goback import _is_shared
 from rocekit.ledger import ATOMICS, NEEDS_ANSWER, OUTSTANDING
 from rocekit.psn import HALF, MASK
 from rocekit.read_size import mtu_for
-from rocekit.reasons import RING
 from rocekit.transfers import ACKED, INCOMPLETE, NAK_PREFIX, UNACKNOWLEDGED, Event, Transfer
 from rocekit.wire import ACK, ENDS, OPERATION, STARTS, SYNDROME_KIND
 
@@ -231,7 +229,7 @@ class Requests(Assembly):
             else:
                 self._response_again(transfer, r, i, p)
             return
-        self._answer_psn[p & (RING - 1)], self._answer_id[p & (RING - 1)] = p, r.ip_id[i]
+        self._answer_came(p, r.ip_id[i])
         self._extend(transfer, time_ns, frame)
         if p > expected:
             transfer.miss_responses(range(expected, p))
@@ -263,11 +261,8 @@ class Requests(Assembly):
 
     def _response_duplicate(self, r: Rows, i: int, p: int) -> bool:
         """Whether the network doubled a response: an unprovoked copy of one just seen."""
-        slot = p & (RING - 1)
         ip_id = r.ip_id[i]
-        if self._answer_psn[slot] != p or ip_id == 0 or self._answer_id[slot] != ip_id:
-            return False
-        return not _is_shared(self._answer_psn, self._answer_id, ip_id, p)
+        return ip_id != 0 and self._is_the_answer(p, ip_id)
 
     def _answered_ahead(self, p: int, time_ns: int, frame: int) -> None:
         """An answer to a READ or atomic behind a hole: all before it arrived, the capture only missed it.

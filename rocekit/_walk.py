@@ -2,8 +2,8 @@
 """The loops that touch every record of a capture: find where each one begins, copy each one out.
 
 They are kept apart, small and free of NumPy, so that they can be compiled (see setup.py) and run the same
-uncompiled. Everything but the record's place is gathered from there in bulk by the caller, who sees to it that
-``buffer`` and ``out`` are as long as the numbers beside them say: compiled, nothing here checks that again.
+uncompiled. Everything but the record's place is gathered from there in bulk by the caller, who sees to it
+that ``buffer`` and ``out`` are as long as the numbers beside them say: compiled, nothing here checks it again.
 """
 
 from __future__ import annotations

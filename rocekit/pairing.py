@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rocekit.psn import HALF, MASK
-from rocekit.tracking import Requests
 from rocekit.wire import ACK, OPERATION, SYNDROME_KIND
 
 if TYPE_CHECKING:
@@ -212,6 +211,10 @@ class Lobby:
             self._waiting.pop(other, None)
         self.count -= len(mine)
         return mine
+
+    def waiting(self) -> list[Flow]:
+        """The flows that packets wait for."""
+        return list(self._waiting)
 
     def askers(self, answer: Flow, psn: int) -> list[Flow]:
         """The unpaired flows in the other direction that may have asked for ``psn``, or for one near it."""

@@ -30,6 +30,7 @@ cdef class Partners(Sink):
     cdef public list _by_number
     cdef public dict _lobbies
     cdef public list _addresses
+    cdef public int64_t _touched
 
     cpdef _part(self, Flow flow)
 
@@ -59,6 +60,9 @@ cdef class Partners(Sink):
 
     @cython.locals(flow=Flow)
     cpdef Flow _new_flow(self, Rows r, Py_ssize_t i)
+
+    @cython.locals(r=Rows, i=Py_ssize_t, touched=int64_t)
+    cpdef _fetch(self, list waited)
 
     @cython.locals(flow=Flow, r=Rows, i=Py_ssize_t)
     cpdef _replay(self, list waited)

@@ -15,7 +15,7 @@ from rocekit.exchanges import Exchange, qpns
 from rocekit.kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
 from rocekit.ledger import Sink
 from rocekit.pairing import Flow, Lobby, Waiting, seen
-from rocekit.rows import Rows
+from rocekit.rows import COMPILED, Rows
 from rocekit.told import Pair, Told
 from rocekit.tracking import Requests
 from rocekit.wire import OPERATION
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _QPN_BITS: Final = 24
 _ADDRESS_BITS: Final = 20
 _ECN_CE: Final = 3  # RFC 3168
+_FEW: Final = 4  # of a batch: one packet in so many
 _LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
 
 
@@ -55,6 +56,7 @@ class Partners(Sink):
         self._by_number: list[Flow | None] = []
         self._lobbies: dict[tuple[int, int], Lobby] = {}
         self._addresses: list[str] = []
+        self._touched = 0
 
     def _part(self, flow: Flow) -> None:
         """A flow and its partner are about to be taken apart: what goes on by itself on them must end."""
@@ -149,6 +151,22 @@ class Partners(Sink):
         if lobby.overdue(r.time_ns[i]):
             self._empty(lobby)
 
+    def _keep_few(self, packets: int) -> None:
+        """Keep those packets that still wait, where they are few, and not the batches that they came in."""
+        waiting = sum(lobby.count for lobby in self._lobbies.values())
+        if not waiting or waiting * _FEW > packets:
+            return
+        for lobby in self._lobbies.values():
+            batches: dict[Rows, list[tuple[int, int, Flow]]] = {}
+            for flow in lobby.waiting():
+                for n, (_, _, r, i) in enumerate(flow.held):
+                    if r.place is None:
+                        batches.setdefault(r, []).append((i, n, flow))
+            for r, held in batches.items():
+                few = r.only([i for i, _, _ in held])
+                for k, (_, n, flow) in enumerate(held):
+                    flow.held[n] = (flow.held[n][0], flow, few, k)
+
     def _pair_by_psn(self, lobby: Lobby, asker: Flow, answer: Flow) -> None:
         connection = asker.connection
         if connection is None:
@@ -192,7 +210,17 @@ class Partners(Sink):
         if self._on_connection is not None:
             self._on_connection(connection)
 
+    def _fetch(self, waited: list[Waiting]) -> None:
+        """Touch what packets that waited have: many cache lines are waited for once, not each by itself."""
+        touched = 0
+        for _, _, r, i in waited:
+            touched ^= r.psn[i] ^ r.opcode[i] ^ r.payload_length[i] ^ r.time_ns[i] ^ r.frame[i]
+            touched ^= r.ip_id[i] ^ r.ecn[i] ^ r.dma_length[i] ^ r.rkey[i] ^ r.syndrome[i] ^ r.msn[i]
+        self._touched = touched
+
     def _replay(self, waited: list[Waiting]) -> None:
+        if COMPILED:
+            self._fetch(waited)
         for _, flow, r, i in waited:
             assert flow.connection is not None
             self._dispatch(flow, flow.connection, r, i, KINDS[r.opcode[i]])

@@ -24,7 +24,7 @@ cdef int64_t BUSY_PACKETS
 cpdef bint is_shared(int64_t[::1] words, int64_t step, int64_t ip_id, int64_t p)
 
 @cython.locals(
-    src=int64_t, since_ns=int64_t, time_ns=int64_t, k=Py_ssize_t, first=Py_ssize_t, before=Py_ssize_t
+    src=int64_t, since_ns=int64_t, time_ns=int64_t, k=Py_ssize_t, first=Py_ssize_t, before=Py_ssize_t, place=Py_ssize_t
 )
 cpdef int64_t _busy_since_ns(Rows r, Py_ssize_t i)
 

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 #: Packets remembered of each direction: when they came, and with which IP identification.
 RING: Final = 64
 _SLOT: Final = RING - 1
-# Of each PSN, and together, so that they are fetched at once: what was sent (the PSN above the IP
-# identification) and when, what an answer told (one past the PSNs below the MSN, one more than it is) and when.
+# Of each PSN, side by side so that they are fetched at once: what was sent (the PSN above the IP
+# identification) and when; what an answer told (one past the PSNs that it is of, above the MSN and one) and
+# when it came.
 _SENT, _SENT_NS, _TOLD, _TOLD_NS, _COLUMNS = range(5)
 _ID_BITS: Final = 16
 _MSN_BITS: Final = 25
@@ -71,12 +72,13 @@ def _busy_since_ns(r: Rows, i: int) -> int:
     """Since when the sender of packet ``i`` has been sending without a pause, as far as a look back shows."""
     src, since_ns = r.src[i], r.time_ns[i]
     before = len(r.before_ns)
-    k, first = i - 1, max(-before, i - BUSY_PACKETS)
+    place = r.place_of(i)
+    k, first = place - 1, max(-before, place - BUSY_PACKETS)
     while k >= first:
-        time_ns = r.time_ns[k] if k >= 0 else r.before_ns[k + before]
+        time_ns = r.around_ns[k] if k >= 0 else r.before_ns[k + before]
         if since_ns - time_ns > BUSY_NS:
             break
-        if (r.src[k] if k >= 0 else r.before_src[k + before]) == src:
+        if (r.around_src[k] if k >= 0 else r.before_src[k + before]) == src:
             since_ns = time_ns
         k -= 1
     return since_ns

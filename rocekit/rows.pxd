@@ -24,3 +24,9 @@ cdef class Rows:
     cdef public const int64_t[::1] dma_length
     cdef public const uint64_t[::1] remote_va
     cdef public const int64_t[::1] rkey
+    cdef public const int64_t[::1] udp_sport
+    cdef public const int64_t[::1] around_src
+    cdef public const int64_t[::1] around_ns
+    cdef public list place
+
+    cpdef Py_ssize_t place_of(self, Py_ssize_t i)

@@ -41,7 +41,8 @@ class Rows:
 
     The columns that most packets need stand here; any other one is made when it is first asked for.
     ``frame`` holds frame references (see ``transfers.frame_reference``); ``before_src`` and ``before_ns`` are
-    the senders and times of the packets before the batch: another one's ``tail()``.
+    the senders and times of the packets before the batch: another one's ``tail()``. ``around_src`` and
+    ``around_ns`` are those of the batch itself, where packet ``i`` stands at ``place_of(i)``.
     """
 
     def __init__(self, packets: Packets, before: tuple[Any, Any] = ((), ())) -> None:
@@ -53,6 +54,8 @@ class Rows:
         self.time_ns = column(_near(packets.time_ns))
         self.src = column(packets.src)
         self.dst = column(packets.dst)
+        self.around_src, self.around_ns = self.src, self.time_ns
+        self.place: list[int] | None = None
         self.dest_qpn = column(packets.dest_qpn)
         self.flow = column(packets.flow)
         self.opcode = column(packets.opcode)
@@ -65,9 +68,20 @@ class Rows:
         self.dma_length = column(packets.dma_length)
         self.remote_va = column(packets.remote_va, np.uint64)
         self.rkey = column(packets.rkey)
+        self.udp_sport = column(packets.udp_sport)
 
     def __len__(self) -> int:
         return self.count
+
+    def only(self, places: list[int]) -> Rows:
+        """Some packets of a batch by themselves, so that the rest need not be kept for them."""
+        few = Rows(self._packets.where(np.array(places, np.int64)), (self.before_src, self.before_ns))
+        few.around_src, few.around_ns, few.place = self.around_src, self.around_ns, places
+        return few
+
+    def place_of(self, i: int) -> int:
+        """Where packet ``i`` stands in the batch that it came in."""
+        return i if self.place is None else self.place[i]
 
     def tail(self) -> tuple[Any, Any]:
         """The senders and times of the last packets of this batch and of those before it."""

@@ -53,6 +53,8 @@ class Told:
 
         A journal's word goes before a handshake's.
         """
+        if not self._pairs:
+            return None
         found = []
         for ip in (dst, None):
             for pair in self._pairs.get((ip, qpn), ()):

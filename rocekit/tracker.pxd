@@ -16,6 +16,7 @@ cdef int64_t REQUEST
 cdef int64_t RESPONSE
 cdef int64_t DATAGRAM
 cdef int64_t CNP
+cdef Py_ssize_t _GROUP
 
 
 cdef class Tracker(Partners):
@@ -58,8 +59,11 @@ cdef class Tracker(Partners):
     @cython.locals(partner=Flow)
     cpdef _settle(self, Flow flow)
 
-    @cython.locals(flow=Flow, number=int64_t)
+    @cython.locals(flow=Flow, number=int64_t, numbers=list, group=list, start=Py_ssize_t)
     cpdef _settle_all(self)
+
+    @cython.locals(flow=Flow, number=int64_t, touched=int64_t, connection=Connection, requests=Requests, partner=Flow)
+    cpdef _fetch_flows(self, list numbers)
 
     cpdef _part(self, Flow flow)
 

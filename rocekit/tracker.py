@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from rocekit.kinds import CNP, DATAGRAM, KINDS, REQUEST, RESPONSE
 from rocekit.mad import Mad, parse_mad
 from rocekit.pairing import Flow
 from rocekit.partners import Partners, flow_key
-from rocekit.rows import Rows
+from rocekit.rows import COMPILED, Rows
 from rocekit.runs import Runs
 from rocekit.shortlist import Shortlist
 from rocekit.suspects import Suspect, Suspects
@@ -31,6 +31,8 @@ from rocekit.transfers import Event, Transfer, frame_reference
 
 if TYPE_CHECKING:
     from rocekit.decode import Packets
+
+_GROUP: Final = 64
 
 
 class Tracker(Partners):
@@ -158,6 +160,7 @@ class Tracker(Partners):
                 self._take(rows, i)
             i += 1
         self._settle_all()
+        self._keep_few(count)
 
     def _take(self, r: Rows, i: int) -> None:
         """Hand packet ``i`` to the flow, datagram or exchange that it belongs to."""
@@ -219,11 +222,39 @@ class Tracker(Partners):
                 self._runs.expect(gone.number, 0, 0, 0)
 
     def _settle_all(self) -> None:
-        for number in self._runs.open:
-            flow = self._by_number[number]
-            assert flow is not None
-            self._settle(flow)
+        numbers = self._runs.open
+        for start in range(0, len(numbers), _GROUP):
+            group = numbers[start : start + _GROUP]
+            if COMPILED:
+                self._fetch_flows(group)
+            for number in group:
+                flow = self._by_number[number]
+                assert flow is not None
+                self._settle(flow)
         self._runs.open = []
+
+    def _fetch_flows(self, numbers: list[int]) -> None:
+        """Touch what settling these flows takes: many cache lines are waited for once, not each by itself."""
+        touched = 0
+        for number in numbers:
+            flow = self._by_number[number]
+            if flow is not None:
+                touched ^= flow.side
+        for number in numbers:
+            flow = self._by_number[number]
+            if flow is None:
+                continue
+            partner, connection = flow.partner, flow.connection
+            if partner is not None and connection is not None:
+                touched ^= partner.number ^ connection.packets
+        for number in numbers:
+            flow = self._by_number[number]
+            if flow is None or flow.connection is None:
+                continue
+            requests = flow.connection.requests[flow.side]
+            if requests is not None and requests.building is not None:
+                touched ^= requests.building.last_ns
+        self._touched = touched
 
     def _last(self, flow: Flow) -> int:
         return self._runs.last(flow.number) if flow.number >= 0 else -1

@@ -16,6 +16,14 @@ from rocekit.soft.program import random_program
 from rocekit.soft.testbed import run
 
 ONE_BY_ONE = "import rocekit.runs\nrocekit.runs.Runs.takes = lambda runs, start, end: start\n"
+#: Batches so small that packets wait over many of them.
+SMALL = (
+    "import functools, rocekit.analysis\n"
+    "small = functools.partial(rocekit.analysis.open_capture, batch_frames=24)\n"
+    "rocekit.analysis.open_capture = small\n"
+)
+#: Packets that wait are taken out of their batches where they are less than one in so many.
+TAKEN_OUT = "import rocekit.partners\nrocekit.partners._FEW = {}\n"
 WEATHER: tuple[dict[str, float], ...] = (
     {},
     {"drop": 0.03},
@@ -55,6 +63,14 @@ def test_one_by_one_or_together_the_analysis_is_the_same(captures: list[Path]) -
     together, one_by_one = told(TELL, captures), told(ONE_BY_ONE + TELL, captures)
     assert len(together.splitlines()) == len(captures)
     for a, b in zip(together.splitlines(), one_by_one.splitlines(), strict=True):
+        assert a == b
+
+
+def test_packets_that_wait_are_the_same_by_themselves_as_in_their_batches(captures: list[Path]) -> None:
+    by_themselves = told(SMALL + TAKEN_OUT.format(0) + TELL, captures)
+    in_their_batches = told(SMALL + TAKEN_OUT.format(1 << 40) + TELL, captures)
+    assert len(by_themselves.splitlines()) == len(captures)
+    for a, b in zip(by_themselves.splitlines(), in_their_batches.splitlines(), strict=True):
         assert a == b
 
 

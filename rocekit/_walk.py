@@ -3,7 +3,7 @@
 
 They are kept apart, small and free of NumPy, so that they can be compiled (see setup.py) and run the same
 uncompiled. Everything but the record's place is gathered from there in bulk by the caller, who sees to it
-that ``buffer`` and ``out`` are as long as the numbers beside them say: compiled, nothing here checks it again.
+that ``buffer`` and ``out`` are as long as the numbers beside them say: compiled, nothing checks it again.
 """
 
 from __future__ import annotations

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 from test_compiled import PACKAGE, TELL
 
+from rocekit.capture import open_capture
+from rocekit.decode import Decoder
 from rocekit.generate import OPERATIONS, Traffic, generate
+from rocekit.reasons import _busy_since_ns
+from rocekit.rows import Rows
 from rocekit.soft.faults import at_random
 from rocekit.soft.program import random_program
 from rocekit.soft.testbed import run
@@ -72,6 +76,20 @@ def test_packets_that_wait_are_the_same_by_themselves_as_in_their_batches(captur
     assert len(by_themselves.splitlines()) == len(captures)
     for a, b in zip(by_themselves.splitlines(), in_their_batches.splitlines(), strict=True):
         assert a == b
+
+
+def test_a_packet_by_itself_tells_as_much_of_what_its_sender_did_before(captures: list[Path]) -> None:
+    decoder, tail = Decoder(), ((), ())
+    with open_capture(captures[-1], batch_frames=500) as reader:
+        for packets in map(decoder.decode, reader):
+            if not len(packets):
+                continue
+            rows = Rows(packets, tail)
+            tail = rows.tail()
+            few = rows.only(list(range(0, len(packets), 7)))
+            since = [_busy_since_ns(rows, i) for i in range(0, len(packets), 7)]
+            assert [_busy_since_ns(few, k) for k in range(len(few))] == since
+            assert since != list(few.time_ns)  # they have been sending for longer
 
 
 def test_most_packets_of_large_messages_are_taken_together(captures: list[Path]) -> None:

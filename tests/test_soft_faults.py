@@ -48,6 +48,12 @@ def test_words_are_faults_too() -> None:
         ("- {qpn: 1, psn: 4, type: lose}", "line 2: type is one of drop, ecn, bit-error"),
         ("- {qpn: 1, psn: 4}", "line 2: a fault has a type"),
         ("- {qpn: 1, psn: 0, type: drop}", "line 2: psn is counted from 1, not 0"),
+        (
+            "- {psn: 16777217, type: drop}",
+            "line 2: psn is at most 16777216: there are no more PSNs of 24 bits",
+        ),
+        ("- {psn: 4, type: delay, delay_us: -5}", "line 2: delay_us is 0 to 3600000000, an hour, not -5.0"),
+        ("- {psn: 4, type: delay, delay_us: nan}", "line 2: delay_us is 0 to 3600000000, an hour, not nan"),
         ("- {type: drop, rate: 200%}", "line 2: rate is a chance from 0 to 1"),
         ("- {type: drop, psn: 1, rate: 2%}", "line 2: a fault has either psn or rate"),
         ("- {qpn: 1, psn: 4, type: drop", "line 3: no YAML: expected ',' or '}'"),

@@ -164,6 +164,50 @@ def test_sqd_finishes_what_is_begun_and_begins_nothing() -> None:
     assert [wc.wr_id for wc in device.poll_cq(pair.cqs[0], 9)] == [2, 3]
 
 
+@pytest.mark.parametrize("transport", ["UC", "UD"])
+def test_what_cannot_be_sent_unreliably_stops_the_send_queue_until_it_is_made_ready_again(
+    transport: str,
+) -> None:
+    """SQE: the send queue only; what is posted there is flushed, and receives go on (10.3.1.6)."""
+    wire, devices = MemoryWire(), [Device("a", ["10.0.0.1"]), Device("b", ["10.0.0.2"])]
+    ports = [wire.attach(device) for device in devices]
+    ends = []
+    for i, device in enumerate(devices):
+        pd, cq = device.alloc_pd(), device.create_cq(16)
+        qp = device.create_qp(pd, transport, cq)
+        init: dict[str, Any] = {"qkey": 7} if transport == "UD" else {"access": []}
+        device.modify_qp(qp, 0, state="INIT", **init)
+        to = {"dest_ip": f"10.0.0.{2 - i}", "dest_qpn": 17, "path_mtu": 1024, "rq_psn": 0}
+        device.modify_qp(qp, 0, state="RTR", **(to if transport == "UC" else {}))
+        device.modify_qp(qp, 0, state="RTS", sq_psn=0)
+        mr = device.reg_mr(pd, device.memory.alloc(256), 256, ["LOCAL_WRITE"])
+        device.post_recv(qp, RecvWR(9, (Sge(mr.addr, 256, mr.lkey),)), 0)
+        ends.append((device, qp, cq, mr))
+
+    def send(i: int, wr_id: int, lkey: int = 0) -> None:
+        device, qp, _, mr = ends[i]
+        sges = (Sge(mr.addr, 8, mr.lkey ^ lkey),)
+        wr = SendWR(wr_id, "SEND", sges, dest_ip=f"10.0.0.{2 - i}", dest_qpn=17, qkey=7)
+        device.post_send(qp, wr, wire.now)
+        wire.kick(ports[i])
+        wire.run()
+
+    def told(i: int) -> list[tuple[int, str]]:
+        return [(wc.wr_id, wc.status) for wc in ends[i][0].poll_cq(ends[i][2], 9)]
+
+    device, qp, _, _ = ends[0]
+    send(0, 1, lkey=0xFF00)
+    assert (qp.state, told(0)) == ("SQE", [(1, "LOC_PROT_ERR")])
+    send(0, 2)
+    assert told(0) == [(2, "WR_FLUSH_ERR")]
+    send(1, 3)
+    assert told(0) == [(9, "SUCCESS")]
+    device.modify_qp(qp, wire.now, state="RTS")
+    send(0, 4)
+    assert told(0) == [(4, "SUCCESS")]
+    assert told(1) == [(3, "SUCCESS"), (9, "SUCCESS")]
+
+
 # -- posting
 
 

@@ -29,6 +29,7 @@ TYPES: Final = ("drop", "ecn", "bit-error", "duplicate", "reorder", "delay")
 OF: Final = ("request", "response", "ack", "mad")
 _PSN_SHIFT: Final = BTH.length * 8 - BTH.by_name["psn"].offset - BTH.by_name["psn"].bits
 _UDP_BYTES: Final = 8
+_LONGEST_DELAY_US: Final = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,14 @@ class Fault:
         for name, value in (("qpn", self.qpn), ("psn", self.psn)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is counted from 1, not {value}")
+        if self.psn is not None and self.psn > MASK + 1:
+            raise ValueError(f"psn is at most {MASK + 1}: there are no more PSNs of 24 bits, not {self.psn}")
         if self.iter < 0:
             raise ValueError(f"iter is counted from 1, or 0 for every transmission, not {self.iter}")
         if self.rate is not None and not 0 <= self.rate <= 1:
             raise ValueError(f"rate is a chance from 0 to 1, not {self.rate}")
+        if self.delay_us is not None and not 0 <= self.delay_us <= _LONGEST_DELAY_US:
+            raise ValueError(f"delay_us is 0 to {_LONGEST_DELAY_US}, an hour, not {self.delay_us}")
 
     @property
     def delay_ns(self) -> int:

@@ -230,7 +230,7 @@ class Qp:
 
     def post_send(self, wr: SendWR, now: int) -> None:
         self.requester.post(wr)
-        if self.state == qp_state.ERR:
+        if self.state in (qp_state.SQE, qp_state.ERR):
             self.requester.flush(now)
 
     def post_recv(self, wr: RecvWR) -> None:

@@ -634,7 +634,12 @@ def test_packets_are_kept_and_explained_beside_the_program_s_own_output(
     script = f"echo mine; {program} never_polls"
     kept = tmp_path / "x.pcapng"
     done = subprocess.run(
-        [*recorder(tmp_path / "x.journal.jsonl", "-i", "lo", "-w", str(kept)), "sh", "-c", script],
+        [
+            *recorder(tmp_path / "x.journal.jsonl", "-i", "lo", "-w", str(kept), "--redact"),
+            "sh",
+            "-c",
+            script,
+        ],
         capture_output=True,
         text=True,
         timeout=120,
@@ -643,6 +648,7 @@ def test_packets_are_kept_and_explained_beside_the_program_s_own_output(
     assert (done.returncode, done.stdout) == (0, "mine\n")
     assert "0 frames" in done.stderr
     assert "100 work requests" in done.stderr
+    assert "the packets are as they were" in done.stderr
     assert kept.stat().st_size > 0
 
 

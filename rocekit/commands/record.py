@@ -122,6 +122,11 @@ def command(
                 click.secho(f"record: {what}; what is there is kept, and lacks the rest", err=True, fg="red")
             if not quiet:
                 tell(result)
+                if redact and write is not None:
+                    what = "--redact is for the journal, the packets are as they were"
+                    click.secho(
+                        f"record: {what}: rocekit slice --redact replaces both alike", err=True, fg="yellow"
+                    )
                 if capture is not None:
                     try:
                         explain(capture.path, result, write)

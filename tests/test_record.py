@@ -25,9 +25,10 @@ import pytest
 from recorded import Ran, build_stub, record, recorder
 
 from rocekit import record_ring as ring
+from rocekit._interposer_sources import SOURCES
 from rocekit.journal import Journal, parse_event, read_journal
 from rocekit.record import Recorder
-from rocekit.record_build import HEADERS, InterposerError, cached, compiler, fallback, interposer, look
+from rocekit.record_build import FLAGS, HEADERS, InterposerError, cached, compiler, fallback, interposer, look
 from rocekit.record_events import Lines
 from rocekit.record_lines import Process
 from rocekit.record_redact import Redaction
@@ -314,6 +315,44 @@ def test_the_linker_s_questions_end_in_a_jump(program: Path) -> None:
             check=True,
         ).stdout
         assert "jmp    *" in code or "br\t" in code, code
+
+
+def test_the_interposer_does_nothing_that_c_leaves_undefined(program: Path, tmp_path: Path) -> None:
+    library = tmp_path / "checked.so"
+    flags = [*FLAGS, "-g", "-fsanitize=undefined", "-fno-sanitize-recover=undefined"]
+    sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
+    built = subprocess.run(
+        [
+            *(str(compiler()), *flags, f"-Wl,--version-script={SOURCES / 'exports.map'}", "-o", str(library)),
+            *(*sources, "-ldl", "-lpthread"),
+        ],
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    if built.returncode:
+        pytest.skip("this compiler has no undefined-behaviour sanitizer")
+    for what in (
+        "each_operation",
+        "datagrams",
+        "bad_in_the_middle",
+        "extended",
+        "windows",
+        "placement",
+        "threads",
+    ):
+        (tmp_path / what).mkdir()
+        variables = {"LD_PRELOAD": str(library), "ROCEKIT_RECORD_FOLDER": str(tmp_path / what)}
+        ran = subprocess.run(
+            [str(program), what],
+            env=os.environ | variables | {"ROCEKIT_RECORD_SLOTS": "128", "ROCEKIT_RECORD_RINGS": "2"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert list((tmp_path / what).glob("*.ring"))
 
 
 def test_a_device_opened_again_is_a_device_of_its_own(program: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ struct extended_qp {
     uint32_t items, size;  /* items of each, and bytes */
     uint32_t beyond;       /* work requests that could not be kept */
     uint8_t device;
-    char kept[];
+    _Alignas(16) char kept[];
 };
 
 struct extended_cq {

@@ -71,6 +71,20 @@ def root() -> None:
         pytest.skip("not root: interfaces and raw sockets")
 
 
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``stub/program.c`` on the stub device, for the recorder; with the interposer built."""
+    from recorded import build_stub
+
+    from rocekit.record_build import interposer, look
+
+    found = look()
+    if found.path is None and not found.can_build:
+        pytest.skip(f"{found.obstacle} (apt-get install {' '.join(found.packages)})")
+    interposer()
+    return build_stub(tmp_path_factory.mktemp("stub"))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tell scripts/test, which asks for it by naming a file, what was skipped and why."""
     wanted = os.environ.get("ROCEKIT_SKIPPED")

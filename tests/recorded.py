@@ -81,3 +81,13 @@ def record(journal: Path, command: list[str], *options: str, **more: Any) -> Ran
         **more,
     )
     return Ran(done.returncode, done.stdout, done.stderr, read_journal(journal), journal)
+
+
+def run(program: Path, tmp_path: Path, what: str, *arguments: str, options: tuple[str, ...] = ()) -> Ran:
+    """The stub program, recorded as it does ``what``."""
+    return record(tmp_path / "x.journal.jsonl", [str(program), what, *arguments], *options)
+
+
+def sends(ran: Ran) -> list[int]:
+    """The wr_ids that were posted to send."""
+    return [event["wr_id"] for event in ran.of("wr_posted")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -43,6 +44,10 @@ every so manyth, so that there is a loss. By counting alone it would be the same
 what is sent again is as many packets as are counted to.
 """
 QUICK = QpOptions(timeout=12)
+ENOUGH = 100
+"""Round trips to tell how busy the processor was. 25 are over in 0.3 s of an emulated machine, and a moment
+in which that machine itself had no processor counts as the program's.
+"""
 
 
 def _plan(name: str, **more: Any) -> Plan:
@@ -93,7 +98,7 @@ RUNS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "ping-sr-tcp": (_plan("ping-sr"), {"tcp": True}),
     "atomic-tcp": (_plan("atomic", size=8, qps=2), {"tcp": True}),
     "atomic-cmp": (_plan("atomic", size=8, qps=2, atomic="CMP_AND_SWAP"), {}),
-    **{f"ping-sr-{cm}-{cq}": (Plan("ping-sr", 64, 25), {"ways": Ways(cm, cq)}) for cm, cq in WAYS},
+    **{f"ping-sr-{cm}-{cq}": (Plan("ping-sr", 64, ENOUGH), {"ways": Ways(cm, cq)}) for cm, cq in WAYS},
 }
 
 
@@ -203,15 +208,29 @@ def one(forks: Forks, *arguments: str) -> dict[str, Any]:
 
 
 def resources() -> dict[str, int]:
-    """The QPs, CQs, MRs, PDs and identifiers that programs have.
-
-    Not their contexts: librdmacm keeps one for each device until its process ends, and this one goes on.
-    """
-    listed = subprocess.run(
-        ["rdma", "-j", "resource", "show"], capture_output=True, text=True, check=True
-    ).stdout
+    """The QPs, CQs, MRs, PDs and identifiers that programs have; of contexts see :func:`contexts`."""
     kinds = ("pd", "cq", "qp", "mr", "cm_id")
-    return {kind: sum(device.get(kind, 0) for device in json.loads(listed)) for kind in kinds}
+    return {kind: sum(device.get(kind, 0) for device in _listed("show")) for kind in kinds}
+
+
+def contexts() -> dict[str, dict[str, int]]:
+    """How many contexts this process and all others have on each device, and what this one holds open of
+    RDMA, by what it is."""
+    found: dict[str, dict[str, int]] = {"own": {}, "others": {}, "open": {}}
+    for context in _listed("show", "ctx"):
+        whose = found["own" if context["pid"] == os.getpid() else "others"]
+        whose[context["ifname"]] = whose.get(context["ifname"], 0) + 1
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # that of the listing itself is closed by now
+            target = str(link.readlink())
+            if "infiniband" in target:
+                found["open"][target] = found["open"].get(target, 0) + 1
+    return found
+
+
+def _listed(*words: str) -> list[dict[str, Any]]:
+    done = subprocess.run(["rdma", "-j", "resource", *words], capture_output=True, text=True, check=True)
+    return list(json.loads(done.stdout or "[]"))
 
 
 def mistakes(forks: Forks) -> dict[str, Any]:
@@ -333,7 +352,7 @@ def main(wanted: list[str]) -> int:
     with terminated_cleanly(), Forks() as forks:
         told = forks.start("devices", "--format", "json", stdout=PIPE, stderr=PIPE).communicate(LIMIT_S)
         facts["devices"] = json.loads(told[0])
-        facts["before"] = resources()
+        facts["before"], facts["contexts before"] = resources(), contexts()
         try:
             capture = Capture()
             for name, (plan, more) in RUNS.items():
@@ -347,7 +366,7 @@ def main(wanted: list[str]) -> int:
             timed(facts, "mistakes", partial(mistakes, forks))
             timed(facts, "interrupted", partial(interrupted, forks))
             wait_for(lambda: resources() == facts["before"])
-            facts["after"] = resources()
+            facts["after"], facts["contexts after"] = resources(), contexts()
         finally:
             # What is known so far is worth more than nothing, after minutes in an emulated machine.
             (OUT / "facts.json").write_text(json.dumps(facts, indent=1))

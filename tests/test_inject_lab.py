@@ -353,3 +353,14 @@ def test_an_end_in_the_middle_is_told_and_the_journal_is_kept(
 
 def test_nothing_is_left_behind(facts: dict[str, Any]) -> None:
     assert facts["after"] == facts["before"]
+
+
+def test_no_context_is_left_open(facts: dict[str, Any]) -> None:
+    """librdmacm keeps one of each device that it has used until its process ends, with the channel of its
+    events; it is the same for every run of a process, and every client here is on rxe0."""
+    assert facts["contexts before"] == {"own": {}, "others": {}, "open": {}}
+    assert facts["contexts after"] == {
+        "own": {"rxe0": 1},
+        "others": {},
+        "open": {"/dev/infiniband/uverbs0": 1, "anon_inode:[infinibandevent]": 1},
+    }

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
@@ -151,6 +152,14 @@ def test_a_misspelt_scenario_is_asked_about_in_one_line(fake: FakeTraffic, given
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1] == f"Error: No scenario {given!r}. Did you mean {meant!r}?"
     assert not fake.ran
+
+
+@pytest.mark.parametrize(
+    ("begun", "names"), [("ping-r", ["ping-read"]), ("ri", ["ring"]), ("write", ["write_bw"]), ("x", [])]
+)
+def test_a_shell_completes_scenarios(begun: str, names: list[str]) -> None:
+    shell = ShellComplete(cli.rocekit, {}, "rocekit", "_ROCEKIT_COMPLETE")
+    assert [item.value for item in shell.get_completions(["inject"], begun)] == names
 
 
 def test_what_is_near_no_scenario_names_those_that_there_are() -> None:

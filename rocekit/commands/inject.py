@@ -10,6 +10,8 @@ from click.core import ParameterSource
 from rocekit.commands import FILE, format_option, print_json
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from rocekit.inject import MakeEndpoint, Settings
     from rocekit.scenarios.base import Plan, Scenario
     from rocekit.scenarios.group import GroupScenario
@@ -167,6 +169,17 @@ class ScenarioName(click.types.StringParamType):
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
         return "rocekit inject --list names them."
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        from rocekit.scenarios import GROUPS, SCENARIOS
+        from rocekit.soft.peers.programs import PROGRAMS
+
+        every = (*SCENARIOS, *GROUPS, *PROGRAMS)
+        return [CompletionItem(name) for name in every if name.startswith(incomplete)]
 
 
 class InjectCommand(click.Command):

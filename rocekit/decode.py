@@ -15,7 +15,7 @@ from rocekit.dissect import Dissector
 from rocekit.frames import FrameBatch
 from rocekit.icrc_columns import icrc_columns
 from rocekit.link import MALFORMED
-from rocekit.network import pauses
+from rocekit.network import Network, pauses
 from rocekit.numbering import Addresses, FlowNumbers
 from rocekit.packets import (
     COLUMNS,
@@ -128,6 +128,11 @@ class Decoder:
         self._addresses = Addresses()
         self._dissector = Dissector()
         self._flows = FlowNumbers()
+
+    @property
+    def network(self) -> Network:
+        """Where the packets of the last batch lie in its frames."""
+        return Network.of(self._dissector)
 
     @property
     def addresses(self) -> list[str]:

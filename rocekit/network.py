@@ -21,9 +21,9 @@ Bools = NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Network:
-    """The RoCE packets of a batch, one value a packet in each column. Offsets are places in its buffer.
+    """Where things lie in a batch of frames, as the dissector found it. Offsets are places in its buffer.
 
-    Attributes:
+    Attributes, one value a RoCE packet, in the order of the frames:
         index: which frame of the batch.
         start: the first byte of the IP header or GRH.
         bth: the first byte of the BTH.
@@ -32,6 +32,9 @@ class Network:
         truncated: whether the snaplen cut the packet.
         ip_version: 4 or 6 (a GRH counts as 6); roce_version: 1 or 2.
         fragment: a first fragment: the headers are there, the ICRC is not.
+
+    Attributes, one value a frame:
+        layer: where its network layer begins; ethertype: 0 where there is none, or it is cut before it.
     """
 
     index: Ints
@@ -43,26 +46,19 @@ class Network:
     ip_version: NDArray[np.uint8]
     roce_version: NDArray[np.uint8]
     fragment: Bools
+    layer: Ints
+    ethertype: Ints
+
+    @classmethod
+    def of(cls, dissector: Dissector) -> Network:
+        """What a dissector found in the batch that it took last."""
+        columns: dict[str, Any] = {name: dissector.columns[name] for name in cls.__slots__}
+        for name in ("truncated", "fragment"):
+            columns[name] = columns[name].view(np.bool_)
+        return cls(**columns)
 
     def __len__(self) -> int:
         return len(self.index)
-
-
-def find_roce(batch: FrameBatch) -> Network:
-    """The RoCE packets of a batch of frames, in the order of the frames. Never raises for what is in them."""
-    dissector = Dissector()
-    dissector.run(batch)
-    columns: dict[str, Any] = {name: dissector.columns[name] for name in Network.__slots__}
-    for name in ("truncated", "fragment"):
-        columns[name] = columns[name].view(np.bool_)
-    return Network(**columns)
-
-
-def network_layer(batch: FrameBatch) -> tuple[Ints, Ints]:
-    """Where each frame's network layer begins, and its EtherType (0: none, or cut before it)."""
-    dissector = Dissector()
-    dissector.run(batch)
-    return dissector.columns["layer"], dissector.columns["ethertype"]
 
 
 def pauses(batch: FrameBatch, layer: Ints, ethertype: Ints) -> Ints:

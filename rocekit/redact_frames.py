@@ -21,7 +21,7 @@ from rocekit.decode import Packets
 from rocekit.frames import LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2, FrameBatch
 from rocekit.icrc_columns import icrc_columns
 from rocekit.link import UDP_BYTES, gather, scatter
-from rocekit.network import Network, find_roce, least_end, network_layer
+from rocekit.network import Network, least_end
 from rocekit.packets import (
     FIELD_HOMES,
     HAS,
@@ -56,6 +56,7 @@ _LINK_ADDRESS_BYTES: Final = 8
 def redact_batch(
     batch: FrameBatch,
     packets: Packets,
+    network: Network,
     others: Sequence[int],
     redactor: Redactor,
     doubtful: NDArray[np.bool_] | None = None,
@@ -64,22 +65,20 @@ def redact_batch(
 
     Args:
         batch: any frames; its buffer is not changed.
-        packets: the RoCE packets of this batch, with their ICRCs checked.
+        packets: the RoCE packets of this batch, with their ICRCs checked; network: where they lie in it.
         others: places in the batch of frames that are PAUSE, PFC, or a TCP exchange of QP numbers; the frames
             that are neither RoCE nor named here become all zeros.
         doubtful: packets so damaged that their opcodes do not say what stands behind the BTH; None:
             those with a wrong ICRC.
     """
     view = replace(batch, buffer=batch.buffer.copy())
-    network = find_roce(batch)
     strangers = np.setdiff1d(np.arange(len(batch)), network.index)
-    starts, ethertypes = network_layer(batch)
     kept = set(others)
     for i in strangers.tolist():
         at, end = int(batch.offset[i]), int(batch.offset[i] + batch.caplen[i])
         view.buffer[at:end] = 0
         if i in kept:
-            _other(batch, view.buffer, i, int(starts[i]), int(ethertypes[i]), redactor)
+            _other(batch, view.buffer, i, int(network.layer[i]), int(network.ethertype[i]), redactor)
     if len(network):
         wrong = packets.icrc_state == ICRC_INVALID if doubtful is None else doubtful
         _Roce(batch, view.buffer, packets, network, redactor, wrong).redact()

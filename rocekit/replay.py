@@ -18,7 +18,7 @@ import numpy as np
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
 from rocekit.frames import LINKTYPE_ETHERNET, FrameBatch
-from rocekit.network import Network, find_roce
+from rocekit.network import Network
 from rocekit.pace import Outgoing
 from rocekit.rewrite import Changes, Place, rewrite
 
@@ -149,7 +149,7 @@ class Replay:
         decoder = Decoder(check_icrc=False)
         with self._open() as reader:
             for batch in reader:
-                network, packets = find_roce(batch), decoder.decode(batch)
+                packets, network = decoder.decode(batch), decoder.network
                 wanted = np.ones(len(packets), np.bool_) if self._chosen is None else self._chosen(packets)
                 # A packet that the capture has not whole cannot be sent again.
                 whole = (network.end <= network.limit) & ~network.truncated & ~network.fragment

@@ -21,7 +21,7 @@ from rocekit.decode import Decoder, Packets
 from rocekit.errors import CaptureError, RocekitError, check_number
 from rocekit.handshake import LONGEST_OFFER, parse_offer
 from rocekit.journal import JournalWriter
-from rocekit.network import find_roce, network_layer
+from rocekit.network import Network
 from rocekit.outputs import check_output, stem
 from rocekit.packet_stories import CM, IGNORED, PacketStories, packet_stories
 from rocekit.packets import HEADERS_BYTES, ICRC_INVALID
@@ -264,10 +264,10 @@ def _write(
     decoder = Decoder()
     with open_capture(capture.files[file], file=file) as reader, PcapngWriter(out) as writer:
         for batch in reader:
-            packets = decoder.decode(batch)
+            packets, network = decoder.decode(batch), decoder.network
             rows = np.flatnonzero(np.isin(batch.number, wanted))
             others = _offers(batch, decoder.others, ends, choice.everything)
-            others += _pauses(batch, decoder.others, first, last)
+            others += _pauses(batch, decoder.others, network, first, last)
             done.other_frames += len(others)
             done.left_out += len(decoder.others) - len(others)
             keep = np.union1d(rows, np.array(others, np.int64))
@@ -277,15 +277,19 @@ def _write(
             wrong = np.zeros(len(batch), np.bool_)
             own = np.searchsorted(batch.number, packets.frame)
             wrong[own] = packets.icrc_state == ICRC_INVALID
-            caplen = _headers(batch, packets, own) if headers_only else batch.caplen
-            comments = [list(reader.comments.get(n, ())) for n in batch.number[keep].tolist()]
-            if redactor is not None:
-                comments = [[] for _ in comments]
-                batch = redact_batch(batch, packets, others, redactor, np.isin(packets.frame, ignored))
-            if headers_only:
-                done.wrong_icrcs += int(wrong[keep].sum())
-                for place in np.flatnonzero(wrong[keep]).tolist():
+            caplen = _headers(batch, packets, network, own) if headers_only else batch.caplen
+            lost = np.flatnonzero(wrong[keep]).tolist() if headers_only else []
+            known = reader.comments if redactor is None else {}
+            comments = None
+            if known or lost:
+                comments = [list(known.get(number, ())) for number in batch.number[keep].tolist()]
+                for place in lost:
                     comments[place].append("the ICRC was wrong before the payload was left out")
+                done.wrong_icrcs += len(lost)
+            if redactor is not None:
+                batch = redact_batch(
+                    batch, packets, network, others, redactor, np.isin(packets.frame, ignored)
+                )
             writer.write_batch(_take(replace(batch, caplen=caplen), keep), comments)
         if reader.dropped is not None and choice.everything:
             writer.write_statistics(reader.frames, reader.dropped)
@@ -317,19 +321,15 @@ def _offers(
     return found
 
 
-def _pauses(batch: FrameBatch, others: Ints, first: int, last: int) -> list[int]:
+def _pauses(batch: FrameBatch, others: Ints, network: Network, first: int, last: int) -> list[int]:
     """The PAUSE and PFC frames between the first packet and the last."""
-    if not len(others):
-        return []
-    _, ethertypes = network_layer(batch)
     inside = (batch.time_ns[others] >= first) & (batch.time_ns[others] <= last)
-    pauses: list[int] = others[inside & (ethertypes[others] == link.ETHERTYPE_MAC_CONTROL)].tolist()
+    pauses: list[int] = others[inside & (network.ethertype[others] == link.ETHERTYPE_MAC_CONTROL)].tolist()
     return pauses
 
 
-def _headers(batch: FrameBatch, packets: Packets, own: Ints) -> Ints:
+def _headers(batch: FrameBatch, packets: Packets, network: Network, own: Ints) -> Ints:
     """Captured lengths without payloads: frames of packets end with their last header, MADs stay whole."""
-    network = find_roce(batch)
     caplen = batch.caplen.copy()
     mads = np.isin(packets.dest_qpn, wire.MAD_QPNS)
     length = network.bth + HEADERS_BYTES[packets.opcode] - batch.offset[own]

@@ -35,7 +35,7 @@ from rocekit.frames import (
 from rocekit.journal import Event, read_journal
 from rocekit.journal_schema import SCHEMA
 from rocekit.mad import parse_mad
-from rocekit.network import network_layer
+from rocekit.network import Network
 from rocekit.redact import Redactor
 from rocekit.redact_frames import redact_batch
 from rocekit.redact_journal import redact_event
@@ -143,6 +143,11 @@ def _address(rng: random.Random, ipv6: bool) -> str:
     return str(ip_address(bytes([rng.randrange(11, 126)]) + rng.randbytes(3)))
 
 
+def decoded(batch: FrameBatch) -> tuple[Packets, Network]:
+    decoder = Decoder()
+    return decoder.decode(batch), decoder.network
+
+
 def both(samples: list[Sample], *, believed: bool = False) -> tuple[FrameBatch, Packets, FrameBatch, Packets]:
     """A batch and its packets, as captured and redacted."""
     batch = batch_of(
@@ -150,9 +155,9 @@ def both(samples: list[Sample], *, believed: bool = False) -> tuple[FrameBatch, 
         wirelen=[s.wirelen for s in samples],
         linktype=[s.linktype for s in samples],
     )
-    before = Decoder().decode(batch)
+    before, network = decoded(batch)
     doubtful = np.zeros(len(before), np.bool_) if believed else None
-    redacted = redact_batch(batch, before, [], redactor(), doubtful)
+    redacted = redact_batch(batch, before, network, [], redactor(), doubtful)
     return batch, before, redacted, Decoder().decode(redacted)
 
 
@@ -221,7 +226,7 @@ def test_a_udp_checksum_is_made_right_again_or_stays_wrong(seed: int, wrong: boo
     udp = 14 + (40 if ipv6 else 20)
     frame[udp + 6 : udp + 8] = (_udp_sum(frame, ipv6) ^ (0x1234 if wrong else 0)).to_bytes(2, "big")
     batch = batch_of([bytes(frame)])
-    new = bytearray(redact_batch(batch, Decoder().decode(batch), [], redactor()).frame(0))
+    new = bytearray(redact_batch(batch, *decoded(batch), [], redactor()).frame(0))
     sent = int.from_bytes(new[udp + 6 : udp + 8], "big")
     assert sent != 0
     assert (sent == _udp_sum(new, ipv6)) is not wrong
@@ -341,7 +346,7 @@ def test_a_handshakes_frame_loses_its_addresses_and_keeps_its_checksums(wrong: b
     batch = batch_of([tcp_frame(PERFTEST, wrong=wrong)])
     decoder = Decoder()
     packets = decoder.decode(batch)
-    new = redact_batch(batch, packets, decoder.others.tolist(), redactor()).frame(0)
+    new = redact_batch(batch, packets, decoder.network, decoder.others.tolist(), redactor()).frame(0)
     old = batch.frame(0)
     assert len(new) == len(old)
     for secret in (old[:6], old[6:12], old[26:30], old[30:34], b"0a:01:10:3e", b"5e135cf9b", b"TIMESTMP"):
@@ -354,10 +359,10 @@ def test_a_handshakes_frame_loses_its_addresses_and_keeps_its_checksums(wrong: b
 def test_of_a_frame_that_was_not_named_nothing_is_left() -> None:
     arp = b"\xff" * 6 + b"\x9a\x01\x02\x03\x04\x05\x08\x06" + bytes(range(46))
     batch = batch_of([arp, tcp_frame(b"GET / HTTP/1.1 password=hunter2")])
-    redacted = redact_batch(batch, Decoder().decode(batch), [1], redactor())
+    redacted = redact_batch(batch, *decoded(batch), [1], redactor())
     assert redacted.frame(0) == bytes(len(arp))
     assert b"hunter2" not in redacted.frame(1)
-    assert network_layer(redacted)[1].tolist() == [0, 0x0800]
+    assert decoded(redacted)[1].ethertype.tolist() == [0, 0x0800]
 
 
 # ---------------------------------------------------------------------- the mapping itself
@@ -497,8 +502,7 @@ def secrets_of(source: Path, analysis: Analysis) -> Iterator[bytes]:
     with open_capture(source) as reader:
         for batch in reader:
             packets = decoder.decode(batch)
-            _, kinds = network_layer(batch)
-            for i in np.flatnonzero(kinds != 0).tolist():
+            for i in np.flatnonzero(decoder.network.ethertype != 0).tolist():
                 frame = batch.frame(i)
                 # Those of soft devices are mostly zeros, and stand anywhere by accident.
                 yield from {mac for mac in (frame[:6], frame[6:12]) if not mac[0] & 1 and len(set(mac)) > 3}

@@ -48,6 +48,11 @@ cdef uint64_t _long(uint64_t high, uint64_t low) noexcept
 cdef bint _is_tag(int64_t ethertype) noexcept
 cdef bint _is_extension(int64_t following) noexcept
 
+@cython.locals(total=int64_t)
+cdef bint _is_checksum_right(
+    int64_t first, int64_t second, int64_t third, int64_t source, int64_t destination, int64_t options
+) noexcept
+
 
 @cython.final
 cdef class Dissector:
@@ -120,11 +125,11 @@ cdef class Dissector:
     @cython.locals(place=int64_t, version=int64_t, ethertype=int64_t, tag=int64_t)
     cdef int64_t _link(self, int64_t begin, int64_t linktype) noexcept
 
-    @cython.locals(start=int64_t, first=int64_t, second=int64_t, third=int64_t, length=int64_t, at=int64_t, ports=int64_t, n=Py_ssize_t, wrong=bint)
+    @cython.locals(start=int64_t, first=int64_t, second=int64_t, third=int64_t, length=int64_t, at=int64_t, ports=int64_t, n=Py_ssize_t, wrong=bint, source=int64_t, destination=int64_t, options=int64_t)
     cdef void _ipv4(self)
 
     @cython.locals(total=int64_t, place=int64_t, word=int64_t)
-    cdef bint _is_checksum_wrong(self, int64_t length) noexcept
+    cdef int64_t _sum_of_options(self, int64_t length) noexcept
 
     @cython.locals(start=int64_t, at=int64_t, first=int64_t, second=int64_t, following=int64_t, fragment=bint, later=bint, headers=int64_t, extension=int64_t, there=bint, ports=int64_t)
     cdef void _ipv6(self)

@@ -139,6 +139,18 @@ def _is_extension(following: int) -> bool:
     return following in (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _OPTIONS)
 
 
+def _is_checksum_right(
+    first: int, second: int, third: int, source: int, destination: int, options: int
+) -> bool:
+    """Whether the 16-bit words of an IPv4 header add up (RFC 791, 3.1), its options among them."""
+    total = options + (first >> 16) + (first & 0xFFFF) + (second >> 16) + (second & 0xFFFF)
+    total += (third >> 16) + (third & 0xFFFF) + (source >> 16) + (source & 0xFFFF)
+    total += (destination >> 16) + (destination & 0xFFFF)
+    total = (total & 0xFFFF) + (total >> 16)
+    total = (total & 0xFFFF) + (total >> 16)
+    return total == 0xFFFF
+
+
 class Dissector:
     """Takes batches of frames apart; what a batch holds is in the columns after ``run``.
 
@@ -311,10 +323,13 @@ class Dissector:
         self.tclass[n], self.hop_limit[n] = first >> 16 & 0xFF, third >> 24
         self.flow_label[n], self.ip_id[n] = 0, second >> 16
         self.source_high[n] = self.destination_high[n] = 0
-        self.source_low[n] = _MAPPED << 32 | self._read(start + 12)
-        self.destination_low[n] = _MAPPED << 32 | self._read(start + 16)
+        source, destination = self._read(start + 12), self._read(start + 16)
+        self.source_low[n], self.destination_low[n] = _MAPPED << 32 | source, _MAPPED << 32 | destination
         # A checksum of zero is taken for "the interface will fill it in".
-        wrong = third & 0xFFFF != 0 and at <= self._limit and self._is_checksum_wrong(length)
+        wrong = third & 0xFFFF != 0 and at <= self._limit
+        if wrong:
+            options = self._sum_of_options(length) if length > _IPV4_BYTES else 0
+            wrong = not _is_checksum_right(first, second, third, source, destination, options)
         self._over_udp(
             at,
             ports >> 16,
@@ -323,15 +338,13 @@ class Dissector:
             _CHECKSUM if wrong else 0,
         )
 
-    def _is_checksum_wrong(self, length: int) -> bool:
-        """Whether the IPv4 header checksum does not hold."""
+    def _sum_of_options(self, length: int) -> int:
+        """The 16-bit words of an IPv4 header of ``length`` bytes behind its fixed part, added up."""
         total = 0
-        for place in range(self._start, self._start + length, 4):
+        for place in range(self._start + _IPV4_BYTES, self._start + length, 4):
             word = self._read(place)
             total += (word >> 16) + (word & 0xFFFF)
-        total = (total & 0xFFFF) + (total >> 16)
-        total = (total & 0xFFFF) + (total >> 16)
-        return total != 0xFFFF
+        return total
 
     def _ipv6(self) -> None:
         start = self._start

@@ -43,10 +43,11 @@ class Shortlist:
     def settle(self, transfers: Iterable[Transfer]) -> None:
         """Nothing will change these transfers any more."""
         for transfer in transfers:
-            if transfer.events or transfer.status not in (ACKED, SENT) or transfer.id not in self._kept:
+            if transfer.events or transfer.status not in (ACKED, SENT):
                 continue
-            if transfer.operation not in _LIMITED or not _is_counted(transfer):
-                del self._kept[transfer.id]
+            if transfer.operation in _LIMITED and _is_counted(transfer):
+                continue
+            if self._kept.pop(transfer.id, None) is not None:
                 self._drop(transfer)
 
     def give_up(self, transfers: Iterable[Transfer]) -> None:

@@ -12,7 +12,7 @@ import random
 import struct
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import rocekit
@@ -66,6 +66,7 @@ def garbled(name: str, seed: int, share: float, order: str) -> list[bytes]:
     order=st.sampled_from(["kept", "shuffled", "thinned"]),
     icrc=st.booleans(),
 )
+@example(name="ib_send_bw-rnr.pcap", seed=624203, share=1.0, order="shuffled", icrc=False)
 def test_nothing_is_raised_and_every_frame_counts(
     tmp_path: Path, name: str, seed: int, share: float, order: str, icrc: bool
 ) -> None:

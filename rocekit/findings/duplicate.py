@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    found: dict[int, tuple[Connection, list[tuple[Event, Transfer]]]] = {}
+    found: dict[int, tuple[Connection, list[tuple[Event, Transfer | None]]]] = {}
     for transfer in evidence.transfers:
         for event in _doubled(transfer):
             found.setdefault(transfer.connection.id, (transfer.connection, []))[1].append((event, transfer))
@@ -24,7 +24,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             number = story.connection.id
             for run in story.go_backs:
                 at = found.setdefault(number, (story.connection, []))[1]
-                at += [(event, transfer) for event, transfer in zip(run.events, run.transfers, strict=False)]
+                at += [(event, _holder(event, run.transfers)) for event in run.events]
     for connection, doubled in found.values():
         doubled.sort(key=lambda d: (d[0].time_ns, d[0].frame))
         events = [event for event, _ in doubled]
@@ -33,14 +33,19 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         yield RULE.finding(
             f"{what} doubled by the network between {connection.ips[0]} and {connection.ips[1]}",
             connection=connection,
-            transfer=doubled[0][1],
+            transfer=next((t for _, t in doubled if t is not None), None),
             frames=[e.frame for e in events],
             evidence={
                 "count": total,
                 "psns": [wire_psn(e.psn) for e in events[:MAX_LISTED]],
-                "transfers": list(dict.fromkeys(t.id for _, t in doubled))[:MAX_LISTED],
+                "transfers": list(dict.fromkeys(t.id for _, t in doubled if t is not None))[:MAX_LISTED],
             },
         )
+
+
+def _holder(event: Event, transfers: list[Transfer]) -> Transfer | None:
+    """The transfer that an event's first PSN belongs to; None where the capture shows none."""
+    return next((t for t in transfers if t.first_psn <= event.psn <= t.last_psn), None)
 
 
 def _doubled(transfer: Transfer) -> Iterator[Event]:

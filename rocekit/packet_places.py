@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Final
 
 import numpy as np
@@ -23,9 +22,8 @@ from rocekit.packet_draft import (
 )
 from rocekit.packets import ICRC_INVALID
 from rocekit.psn import HALF, MASK, MODULO
+from rocekit.senders import Ways, senders
 
-_ADDRESS_BITS: Final = 20
-_QPN_BITS: Final = 24
 _PSN_SPACE: Final = 44  # bits of an unwrapped PSN, beside the number of its PSN space in one integer
 
 
@@ -42,38 +40,12 @@ def find_places(d: Draft) -> None:
 def _place(d: Draft) -> None:
     """Give each packet its connection and its sender's side, by addresses and QPNs, and by time."""
     p = d.packets
-    number = {ip: i for i, ip in enumerate(p.addresses)}
-    pairs: dict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
-    for c in d.analysis.connections:
-        if c.first_ns is None:
-            continue
-        for side in (0, 1):
-            here, there = number.get(c.ips[side] or ""), number.get(c.ips[1 - side] or "")
-            to, own = c.qpns[1 - side], c.qpns[side]
-            if here is None or there is None or to is None:
-                continue
-            sender = own if c.transport == "UD" and own is not None else 0
-            flow = (here << _ADDRESS_BITS | there) << _QPN_BITS | to
-            pairs[flow, sender].append((c.first_ns, c.id, side))
-    if not len(p):
-        return
-    src, dst = p.src.astype(np.int64), p.dst.astype(np.int64)
-    key = (src << _ADDRESS_BITS | dst) << _QPN_BITS | p.dest_qpn
-    source = np.where(d.role == DATAGRAM, p.src_qpn, 0)
-    order = np.lexsort((np.arange(len(p)), source, key))
-    k, s = key[order], source[order]
-    change = np.flatnonzero((k[1:] != k[:-1]) | (s[1:] != s[:-1])) + 1
-    for rows in np.split(order, change):
-        found = sorted(pairs.get((int(key[rows[0]]), int(source[rows[0]])), ()))
-        if not found:
-            continue
-        if len(found) == 1:
-            d.connection[rows], d.sender[rows] = found[0][1:]
-            continue
-        begins = np.array([first for first, _, _ in found])
-        which = np.maximum(np.searchsorted(begins, p.time_ns[rows], "right") - 1, 0)
-        d.connection[rows] = np.array([c for _, c, _ in found])[which]
-        d.sender[rows] = np.array([side for _, _, side in found])[which]
+    ways = Ways()
+    ways.feed(p)
+    source = np.where(d.role == DATAGRAM, p.src_qpn, -1)
+    found = senders(p.flow, source, p.time_ns, ways.names(), d.analysis.connections)
+    d.connection[:] = np.where(found < 0, -1, found >> 1)
+    d.sender[:] = np.where(found < 0, -1, found & 1)
 
 
 def _leave_out(d: Draft) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.packets import ICRC_INVALID
-from rocekit.psn import MASK
+from rocekit.senders import Way, Ways
 from rocekit.transfers import FRAME_BITS
 
 if TYPE_CHECKING:
@@ -39,31 +39,21 @@ _UD: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].transport == "UD" f
 
 
 class Collector:
-    """Keeps of every packet that passes what graphs need: ``analyze(…, watch=collector)``.
-
-    Attributes:
-        addresses: those that the flows' numbers are of.
-    """
+    """Keeps of every packet that passes what graphs need: ``analyze(…, watch=collector)``."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
-        self._ways = np.full(0, -1, np.int64)
-        self.addresses: list[str] = []
+        self._ways = Ways()
 
     def __call__(self, packets: Packets) -> None:
-        self.addresses = packets.addresses
-        qpn = packets.dest_qpn
-        sound = (packets.malformed == 0) & (packets.opcode >= 0) & (qpn > max(wire.MAD_QPNS))
+        sound = (packets.malformed == 0) & (packets.opcode >= 0) & (packets.dest_qpn > max(wire.MAD_QPNS))
         if not sound.all():
             packets = packets.where(sound)
-            qpn = packets.dest_qpn
         n = len(packets)
         if not n:
             return
         opcode, flow = packets.opcode.astype(np.uint8), packets.flow
-        if len(self._ways) <= flow.max():
-            self._ways = np.append(self._ways, np.full(int(flow.max()) + 1, -1))
-        self._ways[flow] = (packets.src.astype(np.int64) << 20 | packets.dst) << 24 | qpn
+        self._ways.feed(packets)
         is_ud, reads = _UD[opcode], KIND[opcode] == READ
         file, reference = packets.file, packets.frame
         columns: dict[str, NDArray[Any] | None] = {
@@ -93,12 +83,9 @@ class Collector:
         """
         return {name: _joined(self._parts.pop(name)) for name in list(self._parts)}
 
-    def ways(self) -> list[tuple[str, str, int] | None]:
-        """Of each flow (source address, destination address, destination QPN); None of one unseen."""
-        return [
-            None if way < 0 else (self.addresses[way >> 44], self.addresses[way >> 24 & 0xFFFFF], way & MASK)
-            for way in self._ways.tolist()
-        ]
+    def ways(self) -> list[Way | None]:
+        """Of each flow its addresses and destination QPN (see ``senders``)."""
+        return self._ways.names()
 
 
 #: Of columns that many captures have nothing in.

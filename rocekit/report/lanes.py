@@ -7,7 +7,6 @@ in the same columns, each in order of time, so that a million packets cost some 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +31,7 @@ from rocekit.report.collect import (
     Collector,
 )
 from rocekit.report.judged import events_by_lane, flag_judged
+from rocekit.senders import senders
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
@@ -172,7 +172,7 @@ def build_lanes(collector: Collector, analysis: Analysis) -> Lanes:
     count = 2 * len(analysis.connections)
     if not c or not count:
         return _nothing(count)
-    sender = _senders(c, collector.ways(), analysis.connections)
+    sender = senders(c["flow"], c["src_qpn"], c["time_ns"], collector.ways(), analysis.connections)
     kind = KIND[c["opcode"]]
     response = (kind >= ACK) & (kind <= ATOMIC_ACK)
     # A CNP tells the side that it reaches to slow down: it stands with that side's requests.
@@ -203,43 +203,6 @@ def _nothing(count: int) -> Lanes:
     columns |= dict.fromkeys(("opcode", "syndrome", "round", "flags"), few)
     columns |= {"first": np.zeros(count + 1, np.int64), "marks": Marks(few, none, none, none)}
     return Lanes(**columns)
-
-
-def _senders(
-    c: dict[str, NDArray[Any]], ways: Sequence[tuple[str, str, int] | None], connections: Sequence[Connection]
-) -> NDArray[np.int32]:
-    """For each packet ``2 × connection + side`` of its sender; −1 for packets of no connection."""
-    lives: dict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
-    for connection in connections:
-        for side in (0, 1):
-            to = connection.qpns[1 - side]
-            if to is not None:
-                source = connection.qpns[side] if connection.transport == "UD" else -1
-                way = (connection.ips[side], connection.ips[1 - side], to)
-                lives[way, source].append((connection.first_ns or 0, 2 * connection.id + side))
-    numbers = [sorted(lives.get((way, -1), ())) for way in ways]
-    result = np.array([own[0][1] if own else -1 for own in numbers], np.int32)[c["flow"]]
-    again = {number: own for number, own in enumerate(numbers) if len(own) > 1}
-    for number, own in again.items():
-        rows = np.flatnonzero(c["flow"] == number)
-        result[rows] = _in_turn(own, c["time_ns"][rows])
-    datagrams = np.flatnonzero(c["src_qpn"] >= 0)
-    if len(datagrams):
-        pairs = c["flow"][datagrams].astype(np.int64) << 24 | c["src_qpn"][datagrams]
-        order = np.argsort(pairs, kind="stable")
-        begins = starts(pairs[order])
-        for pair, rows in zip(
-            pairs[order[begins]].tolist(), np.split(datagrams[order], begins[1:]), strict=True
-        ):
-            own = sorted(lives.get((ways[pair >> 24], pair & MASK), ()))
-            result[rows] = _in_turn(own, c["time_ns"][rows]) if own else -1
-    return result
-
-
-def _in_turn(lives: Sequence[tuple[int, int]], time_ns: Ints) -> Ints:
-    """Of ends that used a QPN one after the other (when each began, and its number), whose each time is."""
-    begun = np.searchsorted([ns for ns, _ in lives], time_ns, "right") - 1
-    return np.array([end for _, end in lives])[np.maximum(begun, 0)]
 
 
 def _marks(c: dict[str, NDArray[Any]], lane: Ints, kind: NDArray[np.uint8], marked: Any, count: int) -> Marks:

@@ -33,6 +33,9 @@ needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
 def start(*arguments: str | Path, **kwargs: object) -> subprocess.Popen[bytes]:
     # Standard output has a buffer, as it has in a user's shell.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    # Where no file may grow, Python keeps the half of a module's bytecode that there was room for, and every
+    # later run of that module ends in "marshal data too short".
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
     return subprocess.Popen(
         [sys.executable, "-c", MAIN, *map(str, arguments)],
         env=environment,

@@ -69,6 +69,11 @@ def test_a_transport_that_cannot_do_it_is_said_in_one_line(forks: Forks) -> None
     for words, said in (
         (("read_bw", "-c", "UC"), "UC has no read_bw: send_bw, write_bw"),
         (("send_bw", "-c", "UD"), "perftest over UD is met by TCP only here"),
+        (
+            ("send_bw", "127.0.0.1", "-c", "UD", BY_TCP, "-s", "5000"),
+            "a datagram is one packet: 4096 bytes, not 5000 (-s)",
+        ),
+        (("ud_pingpong", "127.0.0.1", "-s", "5000"), "a datagram is one packet: 4096 bytes, not 5000 (-s)"),
     ):
         run = forks.start("inject", *words, "--backend", "soft", stdout=PIPE, stderr=PIPE)
         out, error = run.communicate(60)

@@ -100,6 +100,11 @@ class Party:
         self.regions.append(self.device.reg_mr(self.pd, self.device.memory.alloc(size), size, RIGHTS))
         return self.regions[-1]
 
+    def check_datagram(self, size: int) -> None:
+        """Raises ScenarioError where a message is too long for UD."""
+        if size > self.mtu:
+            raise ScenarioError(f"a datagram is one packet: {self.mtu} bytes, not {size} (-s)")
+
     def qp(self, transport: str, **options: Any) -> Qp:
         """A QP in INIT."""
         qp = self.device.create_qp(self.pd, transport, self.cq, **options)

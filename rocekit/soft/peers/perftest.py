@@ -274,6 +274,8 @@ def call(
         ScenarioError: a request failed, the server does not do its part, or what it sent back is wrong.
     """
     _check(test, transport, rdma_cm)
+    if transport == "UD":
+        party.check_datagram(size)
     work = _Work(party, test, transport, count, _ATOMIC_BYTES if test == "atomic_bw" else size)
     if rdma_cm:
         _call_by_cm(work, host, port, path_mtu)

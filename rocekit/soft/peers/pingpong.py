@@ -85,6 +85,8 @@ def run(
     Raises:
         ScenarioError: what came has another length, or the other side's bytes are wrong.
     """
+    if transport == "UD":
+        party.check_datagram(size)
     area = GRH_AREA_BYTES if transport == "UD" else 0
     qp = party.qp(transport, max_send_wr=4, max_recv_wr=_RECEIVES)
     out, into = party.memory(size), party.memory(size + area)

@@ -94,6 +94,8 @@ def serve(party: Party, *, port: int = PORT) -> int:
     try:
         while not party.events:
             address, rkey, size = side.heard()
+            if size > data.length:
+                raise ScenarioError(f"rping asks for {size:,} bytes; here is room for {data.length:,}")
             side.work("RDMA_READ", data.addr, size, data.lkey, address, rkey)
             side.say(0, 0, 0)
             address, rkey, size = side.heard()

@@ -232,6 +232,14 @@ class Reasons(Ledger):
                     return latest_ns
         return 0
 
+    def _was_just_answered(self, p: int) -> bool:
+        """Whether the READ or atomic at ``p``, or in front of it, was answered since the last go-back."""
+        for q in (p, p - 1):
+            transfer = self._find(q)
+            if transfer is not None and transfer.operation in NEEDS_ANSWER:
+                return transfer.acked_ns is not None and transfer.acked_ns > self.run_ns
+        return False
+
     def _latest_answer_ns(self, p: int, until_ns: int) -> int:
         """When the last answer before ``until_ns`` came that says something of more than PSN ``p``."""
         latest_ns = 0
@@ -281,6 +289,8 @@ class Reasons(Ledger):
         if not cause and code_known and self.run_cause and quiet_ns < self._timeout_ns() >> 1:
             # Nothing asks for it, and no timer has run out: what was under way goes on, held up somewhere.
             cause, off_ns = self.run_cause, NEVER_NS
+        elif not cause and code_known and self._was_just_answered(p) and quiet_ns < self._timeout_ns() >> 1:
+            cause = "implied_nak"  # by answers that came in another order than they were sent
         elif not cause and not 0 < self.shortest_timeout_ns <= quiet_ns:
             self.shortest_timeout_ns = quiet_ns
         since_ns = obeyed.time_ns if obeyed is not None and cause == told else self.last_tx_ns

@@ -123,6 +123,8 @@ def test_both_sides_have_devices_of_their_own(fake: FakeTraffic) -> None:
         "atomic h -A NAND",
         "ping-sr -u 32",
         "ping-sr h --cm often",
+        "ping-sr h --bind here",
+        "ping-sr --bind 300.1.1.1 --both --backend soft",
         "ping-sr h --cq event",
         "ping-sr h --compare",
         "ud h -R",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from pathlib import Path
@@ -84,6 +85,11 @@ def test_an_address_has_one_device_unless_another_will_do(ips: tuple[str, str]) 
         other = LocalLink(ips[0], shift=True)
         assert other.address != ips[0]
         other.close()
+        with (
+            contextlib.closing(LocalLink("::1", shift=True)),
+            contextlib.closing(LocalLink("::1", shift=True)) as second,
+        ):
+            assert ":" in second.address
     finally:
         first.close()
 

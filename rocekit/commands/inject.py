@@ -25,6 +25,20 @@ MTUS = click.Choice(["256", "512", "1024", "2048", "4096"])
 ATOMICS = click.Choice(["FETCH_AND_ADD", "CMP_AND_SWAP"], case_sensitive=False)
 SECONDS = click.FloatRange(min=0, min_open=True)
 
+
+class IpAddress(click.types.StringParamType):
+    """An IP address; an IPv6 one may name its interface, ``fe80::1%eth0``."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        import ipaddress
+
+        try:
+            ipaddress.ip_address(value.partition("%")[0])
+        except ValueError:
+            self.fail(f"{value!r} is no IP address.", param, ctx)
+        return value
+
+
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     # Names and defaults are perftest's where perftest has the option.
     ("-d --ib-dev device", {"metavar": "DEVICE", "help": "The device; see rocekit devices."}),
@@ -32,7 +46,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("-x --gid-index", {"type": BYTES, "help": "Its GID.  [default: the first IPv4 one]"}),
     (
         "--bind_source_ip --bind-source-ip --bind ip",
-        {"metavar": "IP", "help": "Its address, in place of -d and -x."},
+        {"type": IpAddress(), "metavar": "IP", "help": "Its address, in place of -d and -x."},
     ),
     ("-s --size", {"type": COUNT, "help": "Bytes of a message.  [default: the scenario's]"}),
     ("-n --iters", {"type": COUNT, "help": "Messages on each QP.  [default: the scenario's]"}),

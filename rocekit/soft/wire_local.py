@@ -30,7 +30,7 @@ class LocalLink:
 
     Args:
         address: its IP address; None takes the first of 127.0.0.1, 127.0.0.2, … that nobody has.
-        shift: whether another one may be taken when ``address`` has an owner.
+        shift: whether another one of its IP version may be taken when ``address`` has an owner.
 
     Attributes:
         absent: where something was sent to and nobody was, the last time.
@@ -49,7 +49,8 @@ class LocalLink:
         self.absent: set[str] = set()
         wanted = [address] if address is not None else []
         if address is None or shift:
-            wanted += [f"127.0.0.{n}" for n in range(1, _ADDRESSES + 1)]
+            net = "::{:x}" if address is not None and ":" in address else "127.0.0.{}"
+            wanted += [net.format(n) for n in range(1, _ADDRESSES + 1)]
         for candidate in wanted:
             try:
                 self._socket.bind(_name(candidate))

@@ -216,6 +216,8 @@ def _marks(c: dict[str, NDArray[Any]], lane: Ints, kind: NDArray[np.uint8], mark
     return Marks(kinds[order], lanes[order], c["time_ns"][rows][order], c["frame"][rows][order])
 
 
+#: What is used of what was collected, once the packets are in their lanes.
+_USED: Final = ("frame", "time_ns", "opcode", "psn", "bytes", "asked", "syndrome", "ce")
 #: Rows that are worked on at once: what is made of them stays in the processor's cache.
 _BLOCK: Final = 1 << 15
 
@@ -233,7 +235,7 @@ def _columns(
         high = max(low + 1, int(np.searchsorted(first, first[low] + _BLOCK, "right")) - 1)
         rows = slice(int(first[low]), int(first[high]))
         if rows.start < rows.stop:
-            own = {name: column[order[rows]] for name, column in c.items()}
+            own = {name: _chosen(c[name], order[rows]) for name in _USED}
             told = {number - low: events[number] for number in range(low, high) if number in events}
             sides = [
                 (connection, side)
@@ -245,6 +247,11 @@ def _columns(
                 column[rows] = block[name]
         low = high
     return Lanes(first=first, packets=np.broadcast_to(np.int64(1), n), marks=marks, **made)
+
+
+def _chosen(column: NDArray[Any], rows: Ints) -> NDArray[Any]:
+    """Some rows of a column; one that is the same for all packets stays a view."""
+    return column[rows] if any(column.strides) else column[: len(rows)]
 
 
 def _block(

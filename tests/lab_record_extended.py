@@ -36,14 +36,14 @@ TURNS = 5
 
 
 class End:
-    """A device with an extended QP and CQ."""
+    """A device with an extended QP and CQ, and a region that grants ``more`` rights than its QP."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, more: int = 0, operations: int = OPERATIONS) -> None:
         self.context = Context(name=device)
         self.pd = PD(self.context)
         # No flags: the QP's number is not among what this program asks of a completion.
         self.cq = CQEX(self.context, CqInitAttrEx(cqe=64, wc_flags=0))
-        self.mr = MR(self.pd, 65536, ACCESS)
+        self.mr = MR(self.pd, 65536, ACCESS | more)
         attributes = QPInitAttrEx(
             qp_type=e.IBV_QPT_RC,
             scq=self.cq,
@@ -51,7 +51,7 @@ class End:
             cap=QPCap(max_send_wr=32, max_recv_wr=32, max_send_sge=4, max_recv_sge=4),
             pd=self.pd,
             comp_mask=e.IBV_QP_INIT_ATTR_PD | e.IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-            send_ops_flags=OPERATIONS,
+            send_ops_flags=operations,
         )
         self.qp = QPEx(self.context, attributes)
         self.gid = self.context.query_gid(1, 1)

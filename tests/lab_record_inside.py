@@ -119,6 +119,12 @@ JOBS = [
         limit_s=120,
     ),
     Job(
+        "windows",
+        client=f"{sys.executable} {Path(__file__).parent / 'lab_record_windows.py'}",
+        truth={"program": "pyverbs", "count": 3},
+        limit_s=120,
+    ),
+    Job(
         "lossy",
         server=f"ib_send_bw -d rxe1 -F -x 1 {TIMEOUT} -n 30 -s 8192",
         client=f"ib_send_bw -d rxe0 -F -x 1 {TIMEOUT} -n 30 -s 8192 10.9.0.2",

@@ -31,11 +31,11 @@ pytestmark = pytest.mark.lab
 EVERYTHING = bool(os.environ.get("ROCEKIT_LAB_EVERYTHING"))
 SELECTION = (
     *("send", "write_list", "write_Q16", "read", "fetch_add", "send_ud", "send_srq", "write_cm"),
-    *("ibv_srq_pingpong", "rping", "explained", "refused", "extended", "killed"),
+    *("ibv_srq_pingpong", "rping", "explained", "refused", "extended", "windows", "killed"),
 )
 """What runs when more, but not everything, is asked for: each kind of call, QP and end at least once."""
 CHOSEN = [job for job in inside.JOBS if EVERYTHING or job.name in SELECTION]
-INSTALLED = [job for job in CHOSEN if shutil.which(job.truth["program"]) or job.name == "extended"]
+INSTALLED = [job for job in CHOSEN if shutil.which(job.truth["program"]) or job.truth["program"] == "pyverbs"]
 TRUTH = {job.name: job.truth for job in CHOSEN}
 PERFTEST = [name for name, truth in TRUTH.items() if "operation" in truth]
 PINGPONGS = [name for name, truth in TRUTH.items() if name.endswith("_pingpong")]
@@ -241,6 +241,30 @@ def test_the_extended_calls_are_seen(out: Path) -> None:
     assert Counter(c["opcode"] for c in journal.of("wc_polled")) == {"SEND": 5, "RECV": 5}
     assert [e["imm"] for e in posted if e["opcode"] == "SEND_WITH_IMM"] == list(range(5))
     assert [c["imm"] for c in journal.of("wc_polled") if c["opcode"] == "RECV"] == list(range(5))
+
+
+def test_windows_are_told_as_the_peer_uses_them(out: Path) -> None:
+    journal = journals(out, "windows")["client"]
+    (region,) = [e for e in journal.of("mr_registered") if "MW_BIND" in e["access"]]
+    assert [(e["wr_id"], e["opcode"], e["length"]) for e in journal.of("wr_posted")] == [
+        *((n, "BIND_MW", 4096) for n in (1, 2, 3)),
+        *((n, "RDMA_WRITE", 100) for n in (11, 12, 13)),
+    ]
+    assert [(e["wr_id"], e["addr"] - region["addr"], e["length"]) for e in journal.of("mw_bound")] == [
+        (1, 0, 4096),
+        (2, 4096, 4096),
+        (3, 8192, 4096),
+    ]
+    assert {(e["mr_lkey"], e["mr_rkey"]) for e in journal.of("mw_bound")} == {
+        (region["lkey"], region["rkey"])
+    }
+    # The device granted the peer what the key was told to grant.
+    written = [e["rkey"] for e in journal.of("wr_posted") if e["opcode"] == "RDMA_WRITE"]
+    assert [e["rkey"] for e in journal.of("mw_bound")] == written
+    assert len({*written}) == 3
+    assert [(e["wr_id"], e["status"]) for e in journal.of("wc_polled")] == [
+        (n, "SUCCESS") for n in (1, 2, 3, 11, 12, 13)
+    ]
 
 
 @pytest.mark.parametrize("name", WHOLE)

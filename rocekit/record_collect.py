@@ -41,10 +41,14 @@ _ONE_IN: Final = 100
 
 
 _ALL: Final = 1 << 63
-_Chunk: TypeAlias = "tuple[RingFile, Lines, int, bytes]"
+_PART: Final = 256 * record_ring.SLOT
+"""Bytes that are unpacked at a time."""
+_Chunk: TypeAlias = "tuple[RingFile, Lines, int, memoryview]"
 """Slots of a process's ring."""
-_Taken: TypeAlias = "tuple[int, list[_Chunk]]"
+_Taken: TypeAlias = "tuple[int, deque[_Chunk]]"
 """What was taken together, and until when (by the monotonic clock) everything is known with that."""
+_Waiting: TypeAlias = "tuple[int, int, bytes, Lines, bool]"
+"""A record: its time, its number, itself, what makes lines of it, and whether its call came to its end."""
 
 
 @dataclass(slots=True)
@@ -109,7 +113,8 @@ class Rings:
         self._processes: dict[int, Process] = {}
         self._expected: dict[int, Process] = {}
         self._taken: deque[_Taken] = deque()
-        self._waiting: list[tuple[int, int, bytes, Lines, bool]] = []
+        self._unpacked: list[_Waiting] = []
+        self._waiting: list[_Waiting] = []
         self._backlog = 0
         self._count = 0
         self._began_ns = self._last_ns = time.time_ns()
@@ -120,12 +125,12 @@ class Rings:
         """Take what the processes have written since the last time, and look at none of it."""
         began, self._taken_ns = time.time_ns(), time.monotonic_ns()
         self._find()
-        chunks = []
+        chunks: deque[_Chunk] = deque()
         for file, lines in self._files.values():
             if self._backlog < MOST_BACKLOG:
                 for ring, slots in file.take():
                     self._backlog += len(slots)
-                    chunks.append((file, lines, ring, slots))
+                    chunks.append((file, lines, ring, memoryview(slots)))
             self._tell_lost(lines, file.lost(), self._last_ns)
         # Where not all was taken, what stayed there may be older than what comes after it.
         complete_ns = self._taken_ns - HOLD_NS if self._backlog < MOST_BACKLOG else 0
@@ -215,34 +220,51 @@ class Rings:
         """Make lines of what was taken, oldest first; what may still be joined by something older waits.
 
         Args:
-            for_s: stop after this time; not to the point, since what was taken together is unpacked together.
+            for_s: stop after this time.
 
         Returns:
             Whether nothing is left that is due.
         """
         stop = None if for_s is None else time.monotonic() + for_s
         out: list[str] = []
-        while whole := self._make_lines(out, stop):
-            if not self._taken:
+        while (whole := self._make_lines(out, stop)) and self._taken:
+            if not self._unpack(stop):
+                whole = False
                 break
-            self._unpack(*self._taken.popleft())
         if out:
             self._writer.write_lines(out)
             self._writer.flush()
         return whole
 
-    def _unpack(self, complete_ns: int, chunks: list[_Chunk]) -> None:
-        """Put the records of what was taken together with those that wait, in the order of their times."""
-        self._complete_ns = max(self._complete_ns, complete_ns)
-        for file, lines, ring, slots in chunks:
-            self._wait(file.split(ring, slots), lines, finished=True)
-        self._waiting.sort()
+    def _unpack(self, stop: float | None) -> bool:
+        """Put the records of what was taken first together with those that wait, in the order of their times.
+
+        False when time is over before: what is unpacked by then is kept apart, since older may follow.
+        """
+        complete_ns, chunks = self._taken[0]
+        while chunks:
+            file, lines, ring, slots = chunks.popleft()
+            if len(slots) > _PART:
+                chunks.appendleft((file, lines, ring, slots[_PART:]))
+            self._wait(file.split(ring, slots[:_PART]), lines, finished=True)
+            if stop is not None and chunks and time.monotonic() > stop:
+                return False
+        self._taken.popleft()
+        self._put_in_order(complete_ns)
+        return True
 
     def _wait(self, raws: Iterable[bytes], lines: Lines, *, finished: bool) -> None:
         for raw in raws:
             self._count += 1
             mono = int.from_bytes(raw[16:24], "little")
-            self._waiting.append((mono, self._count, raw, lines, finished))
+            self._unpacked.append((mono, self._count, raw, lines, finished))
+
+    def _put_in_order(self, complete_ns: int) -> None:
+        """Let what is unpacked wait for its turn; up to this time everything is there."""
+        self._complete_ns = max(self._complete_ns, complete_ns)
+        self._waiting += self._unpacked
+        self._unpacked.clear()
+        self._waiting.sort()
 
     def _make_lines(self, out: list[str], stop: float | None) -> bool:
         """Lines of the records up to where all are known; False when time is over before."""
@@ -251,7 +273,7 @@ class Rings:
         for mono, _count, raw, lines, finished in self._waiting:
             if mono > self._complete_ns:
                 break
-            if stop is not None and time.monotonic() > stop:
+            if stop is not None and done and time.monotonic() > stop:
                 whole = False
                 break
             out.extend(self._lines_of(raw, lines, finished))
@@ -329,7 +351,7 @@ class Rings:
                 self._tell(
                     "not_recorded", file.pid, what="what this process did after the recorded program's end"
                 )
-        self._unpack(_ALL, [])
+        self._put_in_order(_ALL)
         self.write()
         self._writer.flush()
         for file, _ in self._files.values():

@@ -186,7 +186,7 @@ class RingFile:
             self._words[control + TAIL // 8] = tail
         return b"".join(parts)
 
-    def split(self, i: int, raw: bytes) -> list[bytes]:
+    def split(self, i: int, raw: bytes | memoryview) -> list[bytes]:
         """The records in what was taken of a ring, in that order; one that is cut off waits for its rest."""
         raw = self._rest[i] + raw
         found = []

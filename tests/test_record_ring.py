@@ -96,6 +96,7 @@ class Writer:
 
     def __init__(self, path: Path, pid: int = 42) -> None:
         self.path = path
+        self.number = pid
         self.head = 0
         size = 2 * ring.PAGE + SLOTS * ring.SLOT
         self.memory = bytearray(size)
@@ -224,6 +225,34 @@ def test_processes_lines_are_in_the_order_of_their_times_whenever_they_are_taken
         rings.finish()
     told = [event.mono_ns or 0 for event in read_journal(journal).of("wc_polled")]
     assert len(told) == 80
+    assert told == sorted(told)
+
+
+def test_lines_are_in_order_though_each_time_is_over_after_a_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was taken together is unpacked bit by bit: the last to be unpacked may be the first in time."""
+    monkeypatch.setattr("rocekit.record_collect._PART", 5 * ring.SLOT)
+    writers = [Writer(tmp_path / f"{n}.ring", pid=n) for n in (1, 2)]
+    journal = tmp_path / "x.journal.jsonl"
+    with JournalWriter(journal) as out:
+        now = 10**9
+        monkeypatch.setattr("time.monotonic_ns", lambda: now)
+        rings = Rings(tmp_path, out, Recording(journal), None)
+        slices = 0
+        for turn in range(20):
+            for writer in writers:
+                for k in range(13):
+                    slots = 1 + k % 3
+                    writer.write(writer.reserve(slots), turn, slots, mono=now + 1000 * k + writer.number)
+            rings.collect()
+            now += 2 * HOLD_NS
+            while not rings.write(for_s=0):
+                slices += 1
+        assert slices > 20
+        rings.finish()
+    told = [event.mono_ns or 0 for event in read_journal(journal).of("wc_polled")]
+    assert len(told) == 20 * 2 * 13
     assert told == sorted(told)
 
 

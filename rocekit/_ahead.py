@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rocekit._source import Source
 
 HEADROOM: Final = 1 << 18  # in front of each chunk: for what is left of the one before, a frame mostly
-_BUFFERS: Final = 3  # one that is looked at, one that is full, one that is being filled
+_BUFFERS: Final = 3  # one that is looked at, one that is full or taken apart, one that is being filled
 
 Bytes = NDArray[np.uint8]
 
@@ -34,6 +34,9 @@ class ReadAhead:
         for _ in range(_BUFFERS):
             self._free.put(np.empty(HEADROOM + chunk, np.uint8))
         self._held: Bytes | None = None
+        self._passed: SimpleQueue[Bytes] = SimpleQueue()
+        self.keeps = False
+        """Whether chunks that were passed are kept until ``let_go``, for one who still looks at them."""
         self._thread = Thread(target=self._read, name="rocekit read-ahead", daemon=True)
         self._thread.start()
 
@@ -51,13 +54,20 @@ class ReadAhead:
     def take(self) -> tuple[Bytes, int]:
         """The next chunk's buffer, and how many bytes it has (0: the end). The one before is used again."""
         if self._held is not None:
-            self._free.put(self._held)
+            self._passed.put(self._held)
             self._held = None
+            if not self.keeps:
+                self.let_go()
         chunk = self._full.get()
         if isinstance(chunk, BaseException):
             raise chunk
         self._held = chunk[0]
         return chunk
+
+    def let_go(self) -> None:
+        """Use the chunks again that were passed."""
+        while not self._passed.empty():
+            self._free.put(self._passed.get())
 
     def close(self) -> None:
         """End the thread; the source is nobody's then."""

@@ -316,15 +316,15 @@ class Window:
         self.ended = False
         self.waiting = False
         self._chunk = chunk
-        self._ahead: ReadAhead | None = None
+        self.ahead: ReadAhead | None = None
 
     def read_ahead(self) -> None:
         """Have a thread read on from now on."""
-        self._ahead = ReadAhead(self._source, self._chunk)
+        self.ahead = ReadAhead(self._source, self._chunk)
 
     def close(self) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
+        if self.ahead is not None:
+            self.ahead.close()
 
     def _allocate(self, size: int) -> None:
         self.array = np.empty(size, np.uint8)
@@ -340,8 +340,8 @@ class Window:
         Then ``ended`` tells whether the stream has ended or (``waiting``) only nothing has come yet.
         What stands before ``start`` is overwritten.
         """
-        if self._ahead is not None and not self.ended:
-            return self._next_chunk(self._ahead)
+        if self.ahead is not None and not self.ended:
+            return self._next_chunk(self.ahead)
         held = self.end - self.start
         if max(need, held + 1) > len(self.array):
             old = self.array[self.start : self.end]

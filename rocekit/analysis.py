@@ -18,6 +18,7 @@ import numpy as np
 
 from rocekit.capture import CaptureReader, open_capture
 from rocekit.decode import Counts, Decoder, Pause
+from rocekit.decode_ahead import decoded
 from rocekit.findings import Evidence, Finding, find
 from rocekit.handshake import Handshakes
 from rocekit.mad import Mad, find_mads
@@ -417,22 +418,23 @@ def _read(
     What other frames tell of QP pairs, the tracker learns before it gets the packets of the same batch.
     """
     handshakes = Handshakes()
+
+    def is_over() -> bool:
+        summary.interrupted = summary.interrupted or (told.stop is not None and told.stop())
+        return summary.interrupted
+
     with open_capture(str(path), file=number) as reader:
-        for batch in reader:
+        for batch, packets, others in decoded(reader, decoder, is_over):
             if len(batch):
                 first, last = int(batch.time_ns.min()), int(batch.time_ns.max())
                 summary.first_ns = first if summary.first_ns is None else min(first, summary.first_ns)
                 summary.last_ns = last if summary.last_ns is None else max(last, summary.last_ns)
-            packets = decoder.decode(batch)
             summary.sampler.feed(batch, packets)
-            for first_end, second_end in handshakes.feed(batch, decoder.others):
+            for first_end, second_end in handshakes.feed(batch, others):
                 tracker.learn(first_end, second_end)
             yield packets
             if told.progress is not None:
                 told.progress(reader)
-            if told.stop is not None and told.stop():
-                summary.interrupted = True
-                break
         summary.damage += [(str(path), str(damage)) for damage in reader.damage]
         for frame, comments in reader.comments.items():
             summary.comments[frame_reference(number, frame)] = comments

@@ -29,6 +29,7 @@ from rocekit.frames import (
 from rocekit.pcap import MAGICS, PcapFrames
 
 if TYPE_CHECKING:
+    from rocekit._ahead import ReadAhead
     from rocekit.live import LiveCapture
     from rocekit.pcapng import PcapngFrames
     from rocekit.pcapng_write import PcapngWriter
@@ -118,6 +119,11 @@ class CaptureReader:
 
     def __iter__(self) -> Iterator[FrameBatch]:
         return self._batches
+
+    @property
+    def ahead(self) -> ReadAhead | None:
+        """The thread that reads the file on, where it is large."""
+        return self._window.ahead
 
     def stop(self) -> None:
         """Ends a reader that follows a growing file or a pipe, after what is there now."""

@@ -38,20 +38,22 @@ cdef int64_t _BTH_BYTES
 cdef int64_t _ICRC_BYTES
 cdef int64_t _NO_OPCODE
 cdef int64_t _WORDS
+cdef int64_t _ROWS
+cdef Py_ssize_t _KINDS_OF_HEADERS
 cdef int64_t _HAS_GRH
 cdef int64_t _HAS_AETH
 cdef int64_t _HAS_RETH
 cdef int64_t _HAS_KEY
 
-cdef int64_t _join(int64_t first, int64_t second, int64_t third, int64_t fourth) noexcept
-cdef uint64_t _long(uint64_t high, uint64_t low) noexcept
-cdef bint _is_tag(int64_t ethertype) noexcept
-cdef bint _is_extension(int64_t following) noexcept
+cdef int64_t _join(int64_t first, int64_t second, int64_t third, int64_t fourth) noexcept nogil
+cdef uint64_t _long(uint64_t high, uint64_t low) noexcept nogil
+cdef bint _is_tag(int64_t ethertype) noexcept nogil
+cdef bint _is_extension(int64_t following) noexcept nogil
 
 @cython.locals(total=int64_t)
 cdef bint _is_checksum_right(
     int64_t first, int64_t second, int64_t third, int64_t source, int64_t destination, int64_t options
-) noexcept
+) noexcept nogil
 
 
 @cython.final
@@ -73,6 +75,9 @@ cdef class Dissector:
     cdef const int64_t[::1] _has_of
     cdef const int64_t[::1] _known
     cdef const int64_t[::1] _payloadless
+    cdef const int64_t[::1] _places
+    cdef const int64_t[::1] _lengths
+    cdef const int64_t[::1] _bits
     cdef const int64_t[::1] _syndrome_at
     cdef const int64_t[::1] _va_at
     cdef const int64_t[::1] _rkey_at
@@ -113,42 +118,48 @@ cdef class Dissector:
     cdef public int64_t[::1] dma_length
     cdef public uint32_t[::1] words
 
-    @cython.locals(i=Py_ssize_t, begin=int64_t, ethertype=int64_t)
     cdef void _loop(
         self, const int64_t[::1] offset, const int64_t[::1] caplen, const int64_t[::1] wirelen,
         const int64_t[::1] linktype
     )
 
-    cdef inline int64_t _read(self, int64_t at) noexcept
-    cdef inline int64_t _byte(self, int64_t at) noexcept
+    @cython.locals(i=Py_ssize_t, begin=int64_t, ethertype=int64_t)
+    cdef void _every(
+        self, const int64_t[::1] offset, const int64_t[::1] caplen, const int64_t[::1] wirelen,
+        const int64_t[::1] linktype, Py_ssize_t frames
+    ) noexcept nogil
+
+    cdef inline int64_t _read(self, int64_t at) noexcept nogil
+    cdef inline int64_t _byte(self, int64_t at) noexcept nogil
 
     @cython.locals(place=int64_t, version=int64_t, ethertype=int64_t, tag=int64_t)
-    cdef int64_t _link(self, int64_t begin, int64_t linktype) noexcept
+    cdef int64_t _link(self, int64_t begin, int64_t linktype) noexcept nogil
 
     @cython.locals(start=int64_t, first=int64_t, second=int64_t, third=int64_t, length=int64_t, at=int64_t, ports=int64_t, n=Py_ssize_t, wrong=bint, source=int64_t, destination=int64_t, options=int64_t)
-    cdef void _ipv4(self)
+    cdef void _ipv4(self) noexcept nogil
 
     @cython.locals(total=int64_t, place=int64_t, word=int64_t)
-    cdef int64_t _sum_of_options(self, int64_t length) noexcept
+    cdef int64_t _sum_of_options(self, int64_t length) noexcept nogil
 
     @cython.locals(start=int64_t, at=int64_t, first=int64_t, second=int64_t, following=int64_t, fragment=bint, later=bint, headers=int64_t, extension=int64_t, there=bint, ports=int64_t)
-    cdef void _ipv6(self)
+    cdef void _ipv6(self) noexcept nogil
 
     @cython.locals(start=int64_t, first=int64_t, second=int64_t, bth=int64_t, n=Py_ssize_t, end=int64_t)
-    cdef void _grh(self)
+    cdef void _grh(self) noexcept nogil
 
     @cython.locals(at=int64_t, n=Py_ssize_t)
-    cdef void _ipv6_columns(self, int64_t first, int64_t second) noexcept
+    cdef void _ipv6_columns(self, int64_t first, int64_t second) noexcept nogil
 
     @cython.locals(n=Py_ssize_t, limit=int64_t, bth=int64_t, udp_end=int64_t, end=int64_t, truncated=bint)
-    cdef void _over_udp(self, int64_t at, int64_t sport, int64_t ip_end, bint fragment, int64_t malformed)
+    cdef void _over_udp(self, int64_t at, int64_t sport, int64_t ip_end, bint fragment, int64_t malformed) noexcept nogil
 
     @cython.locals(n=Py_ssize_t, base=Py_ssize_t, opcode=int64_t, row=int64_t, need=int64_t, readable=int64_t, has=int64_t, word=int64_t, room=int64_t, payload=int64_t, whole=bint)
-    cdef void _transport(self, int64_t bth, int64_t end, int64_t limit, bint truncated)
+    cdef void _transport(self, int64_t bth, int64_t end, int64_t limit, bint truncated) noexcept nogil
 
     @cython.locals(at=Py_ssize_t)
-    cdef void _fields(self, Py_ssize_t n, int64_t row, int64_t has, Py_ssize_t base) noexcept
+    cdef void _fields(self, Py_ssize_t n, int64_t row, int64_t has, Py_ssize_t base) noexcept nogil
 
-    cpdef int64_t _cut(self, int64_t row, int64_t readable) except -1
+    @cython.locals(n=Py_ssize_t, has=int64_t, place=int64_t)
+    cdef int64_t _cut(self, int64_t row, int64_t readable) noexcept nogil
 
-    cdef void _mark(self, int64_t code) noexcept
+    cdef void _mark(self, int64_t code) noexcept nogil

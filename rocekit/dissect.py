@@ -27,6 +27,11 @@ from rocekit.packets import (
 )
 from rocekit.rows import COMPILED
 
+try:
+    import cython
+except ImportError:
+    from rocekit import _cython as cython
+
 #: What is known of each frame: where its network layer begins, and its EtherType (0: none, or cut before it).
 FRAME_COLUMNS: Final = {"layer": np.int64, "ethertype": np.int64}
 #: What is known of each RoCE packet; see ``network.Network`` and ``packets.Packets``.
@@ -103,6 +108,8 @@ _BTH_BYTES: Final = wire.BTH.length
 _ICRC_BYTES: Final = wire.ICRC_BYTES
 _NO_OPCODE: Final = 256  #: the row of a packet without one in the tables by opcode
 _WORDS: Final = BLOCK_WORDS
+_ROWS: Final = len(HEADERS_BYTES)
+_KINDS_OF_HEADERS: Final = len(PLACE_WORDS)
 _HAS_GRH: Final = HAS["GRH"]
 _HAS_AETH: Final = HAS["AETH"]
 _HAS_RETH: Final = HAS["RETH"]
@@ -217,6 +224,10 @@ class Dissector:
         self._has_of = _table(HAS_OF)
         self._known = _table(KNOWN)
         self._payloadless = _table(NO_PAYLOAD)
+        # Of each kind of header: in which word it begins, by opcode; its length in bytes; its bit.
+        self._places = _table(np.concatenate([PLACE_WORDS[name] for name in PLACE_WORDS]))
+        self._lengths = _table([wire.HEADERS[name].length for name in PLACE_WORDS])
+        self._bits = _table([HAS[name] for name in PLACE_WORDS])
         self._syndrome_at, self._va_at = _word_of("syndrome"), _word_of("remote_va")
         self._rkey_at, self._length_at = _word_of("rkey"), _word_of("dma_length")
 
@@ -266,7 +277,11 @@ class Dissector:
     # ------------------------------------------------------------------ link and network layer
 
     def _loop(self, offset: Any, caplen: Any, wirelen: Any, linktype: Any) -> None:
-        for i in range(len(offset)):
+        with cython.nogil:
+            self._every(offset, caplen, wirelen, linktype, len(offset))
+
+    def _every(self, offset: Any, caplen: Any, wirelen: Any, linktype: Any, frames: int) -> None:
+        for i in range(frames):
             begin = offset[i]
             self._limit = begin + caplen[i]
             self._wire = begin + max(wirelen[i], caplen[i])
@@ -483,10 +498,10 @@ class Dissector:
     def _cut(self, row: int, readable: int) -> int:
         """Which headers a packet has that ends ``readable`` bytes behind the BTH's first."""
         has: int = self._has_of[row]
-        for name, places in PLACE_WORDS.items():
-            place = int(places[row])
-            if place > 0 and place * 4 + wire.HEADERS[name].length > readable:
-                has &= ~HAS[name]
+        for n in range(_KINDS_OF_HEADERS):
+            place = self._places[n * _ROWS + row]
+            if place > 0 and place * 4 + self._lengths[n] > readable:
+                has &= ~self._bits[n]
         return has
 
     def _mark(self, code: int) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -298,6 +300,26 @@ def test_documents_come_out_as_they_went_in(columns: dict[str, np.ndarray], word
     meta, again = unpack(pack({"words": words}, columns))
     assert meta == {"words": words}
     assert {k: v.tolist() for k, v in again.items()} == {k: v.tolist() for k, v in columns.items()}
+
+
+def test_a_page_is_the_same_without_isal(pcaps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meta, columns = document(*drawn(pcaps / "blast-sr-rnr.pcap"))
+    monkeypatch.setattr("rocekit.report.pack.compressobj", zlib.compressobj)
+    again, numbers = unpack(pack(meta, columns))
+    assert again == json.loads(json.dumps(meta))
+    assert {k: v.tolist() for k, v in numbers.items()} == {k: v.tolist() for k, v in columns.items()}
+
+
+def test_it_does_not_matter_how_many_lanes_are_made_at_a_time(
+    every: dict[str, Drawn], pcaps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocekit.report.lanes._BLOCK", 1)
+    for name, _, lanes in each(every):
+        alone = drawn(pcaps / name)[1]
+        for column in fields(Lanes):
+            if column.name != "marks":
+                one, other = getattr(lanes, column.name), getattr(alone, column.name)
+                assert np.array_equal(one, other), (name, column.name)
 
 
 def test_nothing_of_a_capture_becomes_markup(pcaps: Path) -> None:

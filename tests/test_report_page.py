@@ -15,6 +15,10 @@ from test_report import dead_with_flushed
 
 import rocekit
 from rocekit.cli import rocekit as cli
+from rocekit.report.collect import Collector
+from rocekit.report.document import document
+from rocekit.report.lanes import build_lanes
+from rocekit.report.page import page as built
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -399,3 +403,16 @@ def test_hosts_and_qps_are_chosen_in_the_topology(show: Open) -> None:
     page.keyboard.press("Enter")
     wanted = page.evaluate("rocekit.model.topology.links[0].qps[2].connections[0]")
     assert page.locator("#graph-title").inner_text().startswith(f"Connection {wanted}")
+
+
+def test_a_page_of_what_was_read_until_ctrl_c_says_so(browser: Browser, folder: Path, pcaps: Path) -> None:
+    collector = Collector()
+    analysis = rocekit.analyze(pcaps / "ping-write-clean.pcap", watch=collector, stop=lambda: True)
+    assert analysis.capture.interrupted
+    out = folder / "part.html"
+    out.write_text(built("part", *document(analysis, build_lanes(collector, analysis))))
+    page = browser.new_page()
+    page.goto(out.as_uri())
+    page.wait_for_selector("html[data-ready]")
+    assert page.inner_text("#damage").startswith("Interrupted: this is of the part")
+    page.close()

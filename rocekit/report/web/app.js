@@ -41,6 +41,7 @@ class Page {
       tile("Payload", size(sum("bytes"))),
       tile("ICRC", m.capture.bad_icrc ? number(m.capture.bad_icrc) + " wrong" : m.capture.unchecked_icrc === m.capture.roce_packets ? "not checked" : "valid", m.capture.unchecked_icrc ? number(m.capture.unchecked_icrc) + " unchecked" : "", m.capture.bad_icrc ? "bad" : ""));
     const notices = m.capture.damage.map((d) => `${d.file}: ${d.message}`);
+    if (m.capture.interrupted) notices.unshift("Interrupted: this is of the part of the capture that was read until then.");
     if (m.capture.dropped) notices.push(`The capturing machine says it dropped ${plural(m.capture.dropped, "packet")}.`);
     if (m.capture.malformed_packets) notices.push(`${plural(m.capture.malformed_packets, "packet")} malformed.`);
     if (m.rowCount && m.rows_stand_for > m.rowCount) notices.push(`${number(m.rows_stand_for)} packets are drawn as ${number(m.rowCount)} bars: runs of plain ones share a bar; repeats, losses and marks are all there.`);

@@ -266,6 +266,17 @@ def test_what_cannot_be_written_whole_leaves_what_was_there(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("command", [("annotate",), ("slice", "--redact")], ids=["annotate", "slice"])
+def test_one_file_where_two_are_needed_is_told_which_is_missing(
+    command: tuple[str, ...], capture: Path
+) -> None:
+    before = capture.read_bytes()
+    status, said = rocekit(*command, capture)
+    assert status == 2
+    assert "name the capture to read, and then the file to write" in said
+    assert capture.read_bytes() == before
+
+
 def test_an_interrupted_output_leaves_what_was_there(tmp_path: Path) -> None:
     out = tmp_path / "x.html"
     out.write_text("of yesterday")

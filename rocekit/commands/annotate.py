@@ -10,7 +10,7 @@ from rocekit.commands import FILE, journal_option
 
 
 @click.command()
-@click.argument("files", type=FILE, nargs=-1, required=True, metavar="IN…")
+@click.argument("files", type=FILE, nargs=-1, metavar="IN…")
 @click.argument("out", type=FILE, metavar="OUT.pcapng")
 @journal_option
 def command(files: tuple[Path, ...], out: Path, journal: tuple[Path, ...]) -> None:
@@ -35,6 +35,8 @@ def command(files: tuple[Path, ...], out: Path, journal: tuple[Path, ...]) -> No
     from rocekit.outputs import check_output, one_for_each
     from rocekit.report.units import plural
 
+    if not files:
+        raise click.UsageError(f"{out}: name the capture to read, and then the file to write")
     if any(str(file) == "-" for file in files):
         raise RocekitError(
             "annotate reads its capture twice, which standard input cannot be: save it to a file"

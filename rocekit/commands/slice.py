@@ -12,7 +12,7 @@ _NUMBER = click.IntRange(min=0)
 
 
 @click.command()
-@click.argument("files", type=FILE, nargs=-1, required=True, metavar="IN…")
+@click.argument("files", type=FILE, nargs=-1, metavar="IN…")
 @click.argument("out", type=FILE, metavar="OUT.pcapng")
 @click.option(
     "--connection", "connections", type=_NUMBER, multiple=True, metavar="N", help="This connection."
@@ -89,6 +89,8 @@ def command(
             "say what to cut out: --connection, --transfer, --finding, --from, --to; or of all: "
             "--headers-only, --redact"
         )
+    if not files:
+        raise click.UsageError(f"{out}: name the capture to read, and then the file to write")
     if any(str(file) == "-" for file in files):
         raise RocekitError("slice reads its capture twice, which standard input cannot be: save it to a file")
     outs = [out] if len(files) == 1 else one_for_each(out, files, make=False)

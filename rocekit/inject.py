@@ -220,11 +220,6 @@ def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make
     with _journal(settings.journal) as journal, make(at, journal) as endpoint:
         if endpoint.leaves_machine or at.tcp:  # the meeting's TCP goes wherever the kernel finds a way
             guard.check([target], settings.allow_remote)
-        if (":" in target) != (":" in endpoint.ip):
-            raise ScenarioError(
-                f"{target} and {endpoint.ip} of {endpoint.device} are not of one IP version: "
-                "name this side's other address with --bind, or -x"
-            )
         if isinstance(scenario, OwnMeeting):
             run = scenario.call(endpoint, target, plan, settings.port, settings.qp, settings.timeout_s)
             return _outcome("client", run, None, target)

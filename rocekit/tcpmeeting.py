@@ -153,12 +153,23 @@ def read_message(said: bytes) -> tuple[Place, bytes, int]:
         raise VerbsError("the peer is not `rocekit inject`") from None
 
 
+def check_version(endpoint: Endpoint, host: str) -> None:
+    """Raises VerbsError where the endpoint's address is of the other IP version than the peer's."""
+    if (":" in host) != (":" in endpoint.ip):
+        raise VerbsError(
+            f"{host} and {endpoint.ip} of {endpoint.device} are not of one IP version: "
+            "name this side's other address with --bind, or -x",
+            errno=errno.EAFNOSUPPORT,
+        )
+
+
 def knock(endpoint: Endpoint, host: str, port: int, options: QpOptions, deadline: Deadline) -> Connection:
     """A QP whose TCP connection to a listener is there.
 
     Raises:
         VerbsError: nobody listens.
     """
+    check_version(endpoint, host)
     try:
         made = socket.create_connection((host, port), max(0.01, deadline.left()), (endpoint.ip, 0))
     except OSError as error:

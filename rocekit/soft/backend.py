@@ -43,7 +43,7 @@ from rocekit.soft.shell_memory import MemoryShell
 from rocekit.soft.wire_interface import InterfaceLink
 from rocekit.soft.wire_local import MTU_BYTES, LocalLink
 from rocekit.soft.wire_memory import MemoryWire
-from rocekit.tcpmeeting import port_taken
+from rocekit.tcpmeeting import check_version, port_taken
 
 
 def check_gid(port: int, gid_index: int | None) -> None:
@@ -226,6 +226,7 @@ class SoftEndpoint(Endpoint):
             raise VerbsError(f"MTU {options.path_mtu} (-m) is above the {self.active_mtu} of {self.device}")
 
     def _dial(self, host: str, port: int, options: QpOptions, deadline: Deadline) -> Connection:
+        check_version(self, host)
         self._dialing.clear()
         cm_id = self.soft.cm.create_id()
         for step in ("ADDR_RESOLVED", "ROUTE_RESOLVED"):

@@ -54,6 +54,22 @@ def test_a_server_and_a_client_come_to_a_good_end(forks: Forks, words: tuple[str
     assert (client.returncode, server.returncode) == (0, 0), said
 
 
+def test_both_sides_are_of_one_ip_version(forks: Forks) -> None:
+    """On the wire within this machine a side takes an address that fits the other's."""
+    soft = ("--backend", "soft", "-n", "3", "--timeout", "10")
+    both = forks.start(
+        "inject", "ping-sr", "--both", "--bind", "fd00:7::5", *soft, stdout=PIPE, stderr=STDOUT
+    )
+    said, _ = both.communicate(60)
+    assert "fd00:7::5 → fd00:7::4" in said, said
+    server = forks.start("inject", "rping", "--bind", "fd00:7::8", *soft, stdout=PIPE, stderr=STDOUT)
+    assert server.stdout is not None
+    assert server.stdout.readline().split()[-1] == "fd00:7::8"
+    client = forks.start("inject", "rping", *soft, "fd00:7::8", stdout=PIPE, stderr=STDOUT)
+    assert "fd00:7::9 → fd00:7::8, 3 rounds" in client.communicate(60)[0]
+    assert server.communicate(60)[0].startswith("rping server: fd00:7::8, 3 rounds")
+
+
 def test_what_a_peer_cannot_do_is_a_wrong_command_line(forks: Forks) -> None:
     for words, said in (
         (("rping",), "its other side is there with --backend soft"),

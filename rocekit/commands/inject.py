@@ -404,9 +404,17 @@ def _server_settings(scenario: str, given: dict[str, Any]) -> Settings:
     with soft devices, of which each side makes one.
     """
     if given["backend"] == "soft":
+        from rocekit.soft.wire_local import beside
+
+        device = given["server_dev"] or given["device"]
         return _settings(
             scenario,
-            {**given, "device": given["server_dev"] or given["device"], "gid_index": None, "ip": None},
+            {
+                **given,
+                "device": device,
+                "gid_index": None,
+                "ip": beside(given["ip"]) if device is None else None,
+            },
         )
     from rocekit.devices import devices
 

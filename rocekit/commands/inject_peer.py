@@ -46,6 +46,7 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
         capture=given["capture"],
         faults=faults_of(given),
         seed=given["seed"] or 0,
+        peer=target,
         timeout_s=given["timeout_s"],
         listening=lambda: click.echo(f"listening on {party.ip}", err=True),
     ) as party:

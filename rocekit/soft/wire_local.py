@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import select
 import socket
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from rocekit.errors import VerbsError
@@ -25,6 +26,23 @@ def _name(address: str) -> str:
     return f"\0rocekit-wire/{address}"
 
 
+def beside(address: str | None) -> str | None:
+    """Another address of the same IP version, for the other side; None where any of IPv4 will do.
+
+    Raises:
+        VerbsError: it is no address.
+    """
+    own = _parsed(address) if address is not None else None
+    return str(IPv6Address(int(own) ^ 1)) if own is not None and own.version == 6 else None
+
+
+def _parsed(address: str) -> IPv4Address | IPv6Address:
+    try:
+        return ip_address(address)
+    except ValueError:
+        raise VerbsError(f"{address!r} is no IP address (--bind)", errno=errno.EINVAL) from None
+
+
 class LocalLink:
     """One device's end of the wire.
 
@@ -36,7 +54,7 @@ class LocalLink:
         absent: where something was sent to and nobody was, the last time.
 
     Raises:
-        VerbsError: EADDRINUSE.
+        VerbsError: EADDRINUSE; EINVAL, it is no address.
     """
 
     path_mtu = MTU_BYTES
@@ -44,12 +62,13 @@ class LocalLink:
     mac = "02:00:00:00:00:00"
 
     def __init__(self, address: str | None = None, *, shift: bool = False) -> None:
+        own = _parsed(address) if address is not None else None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self.absent: set[str] = set()
-        wanted = [address] if address is not None else []
-        if address is None or shift:
-            net = "::{:x}" if address is not None and ":" in address else "127.0.0.{}"
+        wanted = [str(own)] if own is not None else []
+        if own is None or shift:
+            net = "::{:x}" if own is not None and own.version == 6 else "127.0.0.{}"
             wanted += [net.format(n) for n in range(1, _ADDRESSES + 1)]
         for candidate in wanted:
             try:

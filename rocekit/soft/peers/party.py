@@ -21,7 +21,7 @@ from rocekit.soft.memory import MR, PD
 from rocekit.soft.qp import Qp
 from rocekit.soft.realtime import Link, Shell
 from rocekit.soft.wire_interface import InterfaceLink
-from rocekit.soft.wire_local import LocalLink
+from rocekit.soft.wire_local import LocalLink, beside
 from rocekit.soft.work import WC, RecvWR, SendWR, Sge
 from rocekit.tcpmeeting import port_taken
 
@@ -44,6 +44,7 @@ class Party:
 
     Args:
         interface: where its wire is; None for the wire within this machine.
+        peer: to whom it is to talk, if that is known, so that its address is of the same IP version.
         timeout_s: how long nothing may happen.
         listening: called when the other side may call.
     """
@@ -56,10 +57,16 @@ class Party:
         capture: str | Path | None = None,
         faults: Iterable[Fault] = (),
         seed: int = 0,
+        peer: str | None = None,
         timeout_s: float = 30.0,
         listening: Callable[[], None] | None = None,
     ) -> None:
-        link: Link = LocalLink(ip) if interface is None else InterfaceLink(interface, ip)
+        link: Link
+        if interface is not None:
+            link = InterfaceLink(interface, ip)
+        else:
+            near = beside(peer) if ip is None else None
+            link = LocalLink(ip or near, shift=near is not None)
         self.resources = contextlib.ExitStack()
         self.resources.callback(link.close)
         sink = None

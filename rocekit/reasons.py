@@ -277,6 +277,8 @@ class Reasons(Ledger):
         passed_ns = self._passed_over_ns(p, busy_ns - self.reaction_ns - BUSY_NS) if quick else 0
         passed_off_ns = self._off_ns(passed_ns, busy_ns, time_ns) if passed_ns else NEVER_NS
         timer_off_ns = self._timer_off_ns(p, busy_ns, time_ns)
+        if p == self.run_psn and timer_off_ns < NEVER_NS:
+            passed_off_ns = NEVER_NS  # what it has just asked for again, it does not ask for once more
         cause, off_ns = told if obeyed is not None else "", refusal_off_ns
         # What ends a wait for the receiver may be the very answer that passes something over.
         ended = cause == "rnr" and obeyed is not None and obeyed.psn < self.acked

@@ -66,6 +66,7 @@ _RETIRE_MS = 50  # batches worth their fixed cost, and nobody sees that a line c
 _TICK_MS = 100
 _BATCH_FRAMES = 32768  # their blocks are the kernel's again before the next batch
 _LAST_S = 3 * _RETIRE_MS / 1000  # after the end, how long a block that is not full takes to be handed over
+_LATE_S = 2.0  # the same where the kernel's timers are late: an emulated machine, one with too much to do
 
 _LEAST_SNAPLEN = 64
 _MOST_SNAPLEN = 262144
@@ -121,6 +122,7 @@ class LiveCapture:
         self.skipped: Mapping[int, int] = MappingProxyType({})
         self._received = self._dropped = 0
         self._stopped = False
+        self._owed = 0  # frames that had arrived when the end came
         index = _interface_index(interface)
         self._socket = _packet_socket(interface)
         try:
@@ -199,7 +201,7 @@ class LiveCapture:
         last_look: float | None = None
         while True:
             # Once the end is near, a look at the clock comes before the look at the ring, not after.
-            over = last_look is not None and time.monotonic() >= last_look
+            over = last_look is not None and self._is_over(last_look)
             ready = self._ready()
             if ready:
                 early = next_at - time.monotonic()
@@ -214,19 +216,29 @@ class LiveCapture:
             elif last_look is not None:
                 time.sleep(_RETIRE_MS / 4000)
             elif self._stopped:
-                last_look = time.monotonic() + _LAST_S
+                last_look = self._end()
             else:
                 events = dict(poll.poll(_TICK_MS))
                 if events.get(self._socket.fileno(), 0) & ~select.POLLIN:
                     failure = self._failure()
                     if failure is not None:
-                        last_look = time.monotonic() + _LAST_S
+                        last_look = self._end()
                 elif not events:
                     self._count()
                     yield empty_batch(self.file)
         self._count()
         if failure is not None:
             raise failure
+
+    def _end(self) -> float:
+        """The end is near: until when to wait for what has arrived."""
+        self._owed = self.received - self.dropped
+        return time.monotonic() + _LAST_S
+
+    def _is_over(self, last_look: float) -> bool:
+        """Whether what had arrived at the end has been handed over, or will not be any more."""
+        late = time.monotonic() - last_look
+        return late >= 0 and (self.frames >= self._owed or late >= _LATE_S)
 
     def _ready(self) -> int:
         """Blocks that the kernel has handed over and that make one batch.

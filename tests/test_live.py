@@ -383,6 +383,22 @@ def test_live_frames_are_those_sent_that_may_be_roce_in_order_and_counted() -> N
 
 
 @pytest.mark.usefixtures("root")
+def test_live_what_had_arrived_at_the_end_comes_however_late_the_kernel_hands_it_over() -> None:
+    told = in_namespace(
+        """
+        import rocekit.live
+        rocekit.live._LAST_S = 0.0
+        capture = LiveCapture("va")
+        send()
+        capture.stop()
+        tell(frames=sum(len(batch) for batch in capture))
+        """,
+        LIVE_FRAMES,
+    )
+    assert told["frames"] == len(WANTED)
+
+
+@pytest.mark.usefixtures("root")
 def test_live_vlan_tags_that_the_kernel_takes_off_are_put_back() -> None:
     kinds = [(0x8100,), (0x88A8,), (0x88A8, 0x8100), (0x8100, 0x8100)]
     tagged = [ethernet(0x0800, ipv4(udp(4791, size)), vlans) for size, vlans in enumerate(kinds * 2)]

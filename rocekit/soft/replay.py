@@ -204,6 +204,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path())
     given = parser.parse_args()
     faults = None if given.fault is None else [fault_from_words(words) for words in given.fault]
+    given.out.mkdir(parents=True, exist_ok=True)
     result, capture = random_run(
         given.seed, given.out, faults=faults, transports=tuple(given.transports.split(","))
     )

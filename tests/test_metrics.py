@@ -40,6 +40,7 @@ def scrape(*options):
     sent = len(parts[0])
     answer = lambda: urllib.request.urlopen(url, timeout=20).read().decode()
     until(lambda: f"rocekit_packets_total {sent}.0" in answer())
+    until(lambda: "connection=" in answer())  # a batch is counted before it is tracked
     scraped = answer()
     traced.send_signal(signal.SIGINT)
     status = traced.wait(30)

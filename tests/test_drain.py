@@ -151,12 +151,13 @@ def test_closing_in_the_middle_lets_the_writer_go_and_leaves_no_process() -> Non
 
 def test_the_reader_ends_with_its_starter() -> None:
     script = """
-import os, sys
+import os, sys, time
 from rocekit._source import RawSource
 source = RawSource("-", follow=False)
 buffer = memoryview(bytearray(1 << 20))
 while not source._draining:
     source.readinto(buffer)
+    time.sleep(0.02)
 print(source._drain._process.pid, flush=True)
 os.kill(os.getpid(), 9)
 """

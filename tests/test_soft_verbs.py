@@ -79,6 +79,22 @@ class Pair:
 # -- states
 
 
+def test_a_qp_that_was_interrupted_while_it_made_a_packet_can_be_destroyed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    pair = Pair()
+    pair.devices[0].post_send(pair.qps[0], pair.write(1), 0)
+    monkeypatch.setattr(Qp, "next_packet", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pair.devices[0].datagrams_to_send(0)
+    monkeypatch.undo()
+    pair.devices[0].destroy_qp(pair.qps[0])
+    assert pair.devices[0].datagrams_to_send(0) == []
+
+
 @pytest.mark.parametrize("transport", ["RC", "UC", "UD"])
 def test_every_transition_that_the_table_has_not_is_refused(transport: str) -> None:
     device = Device("a", ["10.0.0.1"])

@@ -427,8 +427,9 @@ class Device:
             qp.rq.users -= 1
         qp.send_cq.forget(qp.qpn)
         qp.recv_cq.forget(qp.qpn)
-        if qp.qpn in self._waiting:
-            self._waiting.discard(qp.qpn)
+        # Ctrl-C may have come while its next packet was made: then it stands in one of the two only.
+        self._waiting.discard(qp.qpn)
+        if qp in self._ready:
             self._ready.remove(qp)
 
     # -- verbs: work

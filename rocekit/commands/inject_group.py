@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from rocekit.endpoint import EndpointOptions, QpOptions
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
     from rocekit.scenarios.group import GroupPlan
 
 SOFT_HOSTS = 4
+#: The options that a group looks at; what else is given would be left out without a word.
+_TAKEN: Final = frozenset(
+    ["scenario", "device", "ib_port", "gid_index", "size", "iters", "mtu", "qp_timeout", "retry_cnt"]
+    + ["rnr_retry", "cpu_freq", "timeout_s", "hosts", "backend", "capture", "fault", "faults", "seed"]
+    + ["journal", "output"]
+)
 
 
 def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
@@ -21,6 +28,7 @@ def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
 
     if host is not None or given["both"]:
         raise click.UsageError(f"{scenario} has all its hosts here; it takes neither HOST nor --both.")
+    _refuse_others(scenario)
     if given["backend"] == "verbs":
         refuse_for_verbs(given)
         devices = _devices(scenario, given)
@@ -40,6 +48,15 @@ def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
         faults=faults_of(given),
         seed=given["seed"],
     )
+
+
+def _refuse_others(scenario: str) -> None:
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        chosen = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
+        if chosen and name not in _TAKEN:
+            raise click.UsageError(f"{scenario} has one QP for each neighbour and polls: no {parameter.opts[0]}.")
 
 
 def _plan(scenario: str, given: dict[str, Any], hosts: int) -> GroupPlan:

@@ -121,11 +121,18 @@ class GoBack(Reasons):
         return self._was_overtaken(r, i)
 
     def _obeys(self, p: int, time_ns: int) -> bool:
-        """Whether ``p`` comes again after a wait for the receiver, which ended what was under way."""
-        return any(
-            e.kind == "rnr_nak" and e.psn == p and self.last_tx_ns < e.time_ns + self._asked_ns(e) <= time_ns
-            for e in self.refusals
-        )
+        """Whether ``p`` comes again after a wait for the receiver, which ended what was under way.
+
+        The wait is for ``p``, or for a PSN before it that was taken after all.
+        """
+        for e in self.refusals:
+            if e.kind != "rnr_nak" or not (e.psn == p or e.psn < self.acked):
+                continue
+            due_ns = e.time_ns + self._wait_ns(e)
+            react_ns = self.reaction_ns if e.psn < self.acked else 0
+            if self.last_tx_ns < due_ns <= time_ns - react_ns:
+                return True
+        return False
 
     def _new_run(self, r: Rows, i: int, p: int) -> Event:
         before = self.run

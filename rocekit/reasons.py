@@ -10,6 +10,7 @@ one whose time is nearest. Any of them may be none: what the capture shows may h
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,8 +59,11 @@ BUSY_PACKETS: Final = REMEMBERED
 LIKELIER: Final = 2
 #: Another reason that is not this much farther off, give or take what a sender may be busy, is a doubt.
 CLEARLY: Final = 4
+#: What a queue on the way may hold an answer up: a refusal that was due longer ago was lost.
+HELD_UP_NS: Final = 50_000
 #: Refusals remembered that were not obeyed: they may still be on their way.
 REFUSALS: Final = 8
+_NO_REFUSAL: Final = NEVER_NS, NEVER_NS
 _REFUSED_AS: Final = {"nak": "nak", "rnr_nak": "rnr"}
 
 
@@ -272,14 +276,15 @@ class Reasons(Ledger):
         code_known = self.connection.negotiated[self.side].ack_timeout is not None
         busy_ns = max(_busy_since_ns(r, i), self.last_tx_ns) if code_known else time_ns
         quick = code_known or time_ns - max(self.last_tx_ns, self.last_rx_ns) <= IMPLIED_NS
-        obeyed, refusal_off_ns = self._nearest_refusal(p, quick, busy_ns, time_ns)
-        told = "nak" if obeyed is None or obeyed.kind == "nak" else "rnr"
+        nearest = self._nearest_refusals(p, quick, busy_ns, time_ns)
+        refusal_off_ns, _, obeyed = nearest[0] if nearest else (NEVER_NS, 0, None)
+        told = "" if obeyed is None else _REFUSED_AS[obeyed.kind]
         passed_ns = self._passed_over_ns(p, busy_ns - self.reaction_ns - BUSY_NS) if quick else 0
         passed_off_ns = self._off_ns(passed_ns, busy_ns, time_ns) if passed_ns else NEVER_NS
         timer_off_ns = self._timer_off_ns(p, busy_ns, time_ns)
         if p == self.run_psn and timer_off_ns < NEVER_NS:
             passed_off_ns = NEVER_NS  # what it has just asked for again, it does not ask for once more
-        cause, off_ns = told if obeyed is not None else "", refusal_off_ns
+        cause, off_ns = told, refusal_off_ns
         # What ends a wait for the receiver may be the very answer that passes something over.
         ended = cause == "rnr" and obeyed is not None and obeyed.psn < self.acked
         if passed_off_ns < off_ns or (ended and passed_off_ns == off_ns):
@@ -296,22 +301,24 @@ class Reasons(Ledger):
         elif not cause and not 0 < self.shortest_timeout_ns <= quiet_ns:
             self.shortest_timeout_ns = quiet_ns
         since_ns = obeyed.time_ns if obeyed is not None and cause == told else self.last_tx_ns
-        self._goes_back(p, cause, obeyed if cause == told else None, busy_ns, time_ns)
         self.run_cause = cause or "timeout"
+        doubt, doubt_waited_ns = None, 0
+        if code_known:
+            each = [
+                (passed_off_ns, "implied_nak", time_ns - passed_ns),
+                (timer_off_ns, "timeout", quiet_ns),
+            ]
+            each += [(ns, _REFUSED_AS[e.kind], time_ns - e.time_ns) for ns, _, e in nearest]
+            known = {kind for _, kind, _ in each}
+            each += [(NEVER_NS, kind, 0) for kind in self._refused_as(p) if kind not in known]
+            doubt, doubt_waited_ns = self._doubt(off_ns, each)
+        obeyed = obeyed if cause == told else None
+        if code_known and doubt is None:
+            doubt, doubt_waited_ns = self._held_up(p, time_ns, nearest, obeyed)
+        self._goes_back(p, cause, obeyed, busy_ns, time_ns, learn=doubt is None)
         if not code_known:
             self.refusals.clear()
-            return self.run_cause, since_ns, None, 0
-        each = [
-            (passed_off_ns, "implied_nak", time_ns - passed_ns),
-            (timer_off_ns, "timeout", quiet_ns),
-        ]
-        for kind in self._refused_as(p):
-            if obeyed is not None and kind == told:
-                each.append((refusal_off_ns, kind, time_ns - obeyed.time_ns))
-            else:
-                each.append((NEVER_NS, kind, 0))
-        doubt, doubt_waited_ns = self._doubt(off_ns, each)
-        if doubt == "timeout":  # which starts the timer anew when it runs out
+        elif doubt == "timeout":  # which starts the timer anew when it runs out
             self.run_due_ns = min(self.run_due_ns, busy_ns)
         return self.run_cause, since_ns, doubt, doubt_waited_ns
 
@@ -336,15 +343,48 @@ class Reasons(Ledger):
         late = late and (not is_timer or next_ns < NEVER_NS)
         return (other, waited_ns) if late or next_ns <= off_ns * CLEARLY + BUSY_NS else (None, 0)
 
+    def _held_up(
+        self, p: int, time_ns: int, nearest: list[tuple[int, int, Event]], obeyed: Event | None
+    ) -> tuple[str | None, int]:
+        """What else than ``run_cause`` may have been the reason if answers came later than the capture shows,
+        or in another order; and the wait for it.
+        """
+        if obeyed is not None:
+            # What it was told of was taken after all: a READ before it may have been passed over by that.
+            if obeyed.psn < self.acked and self._asked_for_answer(p - RING, p):
+                return "implied_nak", time_ns - obeyed.time_ns
+            return None, 0
+        for off_ns, _, refusal in nearest:
+            if self.run_cause == "timeout":
+                held_up = off_ns <= HELD_UP_NS
+            else:
+                held_up = refusal.psn == p and off_ns < NEVER_NS
+            if held_up:
+                return _REFUSED_AS[refusal.kind], time_ns - refusal.time_ns
+        return None, 0
+
+    def _asked_for_answer(self, first: int, end: int) -> bool:
+        """Whether there is a READ or atomic among PSNs from ``first`` to before ``end``."""
+        at = bisect_right(self.firsts, end - 1) - 1
+        while at >= 0 and self.window[at].last_psn >= first:
+            if self.window[at].operation in NEEDS_ANSWER:
+                return True
+            at -= 1
+        return False
+
     def _refused_as(self, p: int) -> list[str]:
         """How the capture shows PSN ``p``, or one before it, to have been refused lately."""
         kinds = [_REFUSED_AS[e.kind] for e in (*self.refusals, *self.obeyed) if e.psn <= p]
         return list(dict.fromkeys(kinds))
 
-    def _nearest_refusal(self, p: int, quick: bool, busy_ns: int, time_ns: int) -> tuple[Event | None, int]:
-        """The refusal to obey which the requester most likely goes back to ``p``, and how far off it is."""
-        nearest: Event | None = None
-        nearest_ns = soon_ns = NEVER_NS
+    def _nearest_refusals(
+        self, p: int, quick: bool, busy_ns: int, time_ns: int
+    ) -> list[tuple[int, int, Event]]:
+        """The refusals to obey which the requester may go back to ``p``, one of a kind, the likelier first.
+
+        With each, how far it is off, and by how much it leaves less time to react than was needed before.
+        """
+        nearest: dict[str, tuple[int, int, Event]] = {}
         for refusal in self.refusals:
             if refusal.psn > p or not (quick or refusal.psn >= self.acked):
                 continue
@@ -352,14 +392,17 @@ class Reasons(Ledger):
             due_ns = refusal.time_ns + wait_ns
             is_due = time_ns >= due_ns - _early_ns(wait_ns)
             off_ns = self._off_ns(due_ns, busy_ns, time_ns) if is_due else NEVER_NS
-            # Of two that fit, the one that leaves as much time to react as was needed before.
             too_soon_ns = max(due_ns + self.reaction_ns - time_ns, 0)
-            if nearest is None or (off_ns, too_soon_ns) <= (nearest_ns, soon_ns):
-                nearest, nearest_ns, soon_ns = refusal, off_ns, too_soon_ns
-        return nearest, nearest_ns
+            if (off_ns, too_soon_ns) <= nearest.get(refusal.kind, _NO_REFUSAL)[:2]:
+                nearest.pop(refusal.kind, None)
+                nearest[refusal.kind] = off_ns, too_soon_ns, refusal
+        latest_first = list(nearest.values())[::-1]
+        return sorted(latest_first, key=itemgetter(0, 1))
 
-    def _goes_back(self, p: int, cause: str, obeyed: Event | None, busy_ns: int, time_ns: int) -> None:
-        """Note when the timer started anew, and how quick the requester is."""
+    def _goes_back(
+        self, p: int, cause: str, obeyed: Event | None, busy_ns: int, time_ns: int, *, learn: bool
+    ) -> None:
+        """Note when the timer started anew, and how quick the requester is, if that can be learned."""
         self.run_ns, self.run_psn, self.run_high = time_ns, p, self.high
         self.run_due_ns = time_ns if cause == "rnr" else busy_ns
         if obeyed is None:
@@ -367,7 +410,7 @@ class Reasons(Ledger):
         due_ns = obeyed.time_ns + self._wait_ns(obeyed)
         if cause == "nak":
             self.run_due_ns = max(busy_ns, due_ns)
-        if time_ns > due_ns and (not self.reaction_ns or time_ns - due_ns < self.reaction_ns):
+        if learn and time_ns > due_ns and (not self.reaction_ns or time_ns - due_ns < self.reaction_ns):
             self.reaction_ns = time_ns - due_ns
         self.refusals.remove(obeyed)
         self.obeyed = [*self.obeyed[1 - REFUSALS :], obeyed]

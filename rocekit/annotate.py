@@ -15,7 +15,7 @@ from rocekit.handshake import LONGEST_OFFER, parse_offer
 from rocekit.outputs import check_output
 from rocekit.packet_stories import packet_stories
 from rocekit.packet_words import describe
-from rocekit.pcapng_write import PcapngWriter
+from rocekit.pcapng_write import whole_pcapng
 from rocekit.report.units import qpn
 from rocekit.transfers import FRAME_MASK
 
@@ -77,7 +77,7 @@ def _write(stories: PacketStories, file: int, out: str | Path) -> Annotated:
     described = 0
     with (
         open_capture(analysis.capture.files[file], file=file) as reader,
-        PcapngWriter(out, comments=[_words(f) for f in whole]) as writer,
+        whole_pcapng(out, [_words(f) for f in whole]) as writer,
     ):
         for batch in reader:
             own = reader.comments

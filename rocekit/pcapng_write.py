@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 from types import TracebackType
@@ -14,7 +15,7 @@ import numpy as np
 
 from rocekit._walk import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, copy_frames
 from rocekit.frames import SECTION_HEADER, FrameBatch
-from rocekit.outputs import is_stdout, not_written
+from rocekit.outputs import complete, is_stdout, not_written, writing
 from rocekit.pcapng import INTERFACE, INTERFACE_STATISTICS, OPT_COMMENT
 
 _NANOSECONDS = 9  # if_tsresol: 10^-9 s
@@ -217,6 +218,18 @@ class PcapngWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def whole_pcapng(out: str | Path, comments: Sequence[str] = ()) -> Iterator[PcapngWriter]:
+    """A :class:`PcapngWriter` whose file becomes ``out`` when it is complete; else ``out`` stays as it was.
+
+    Raises:
+        CaptureError: it cannot be written.
+    """
+    with writing(out), complete(out) as path, PcapngWriter(path, comments=comments) as writer:
+        writer.name = "standard output" if is_stdout(out) else str(out)
+        yield writer
 
 
 _END = bytes(4)  # opt_endofopt

@@ -25,7 +25,7 @@ from rocekit.network import Network
 from rocekit.outputs import check_output, stem
 from rocekit.packet_stories import CM, IGNORED, PacketStories, packet_stories
 from rocekit.packets import HEADERS_BYTES, ICRC_INVALID
-from rocekit.pcapng_write import PcapngWriter
+from rocekit.pcapng_write import whole_pcapng
 from rocekit.redact import Redactor
 from rocekit.redact_frames import redact_batch
 from rocekit.redact_journal import redact_event
@@ -262,7 +262,7 @@ def _write(
     times = stories.packets.time_ns[selected] + ahead
     first, last = int(times.min()), int(times.max())
     decoder = Decoder()
-    with open_capture(capture.files[file], file=file) as reader, PcapngWriter(out) as writer:
+    with open_capture(capture.files[file], file=file) as reader, whole_pcapng(out) as writer:
         for batch in reader:
             packets, network = decoder.decode(batch), decoder.network
             rows = np.flatnonzero(np.isin(batch.number, wanted))

@@ -244,8 +244,10 @@ def test_a_journal_that_grows_too_large_is_named(tmp_path: Path) -> None:
         ("x.html", ("report", "x.pcap", "-o", "x.html")),
         ("x.png", ("plot", "x.pcap", "-o", "x.png")),
         ("x.csv/packets.csv", ("export", "x.pcap", "--to", "csv", "-o", "x.csv")),
+        ("x.pcapng", ("annotate", "x.pcap", "x.pcapng")),
+        ("x.pcapng", ("slice", "x.pcap", "x.pcapng", "--connection", "0")),
     ],
-    ids=["report", "plot", "export"],
+    ids=["report", "plot", "export", "annotate", "slice"],
 )
 def test_what_cannot_be_written_whole_leaves_what_was_there(
     name: str, arguments: tuple[str, ...], tmp_path: Path, capture: Path

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 SOFT_HOSTS = 4
 #: The options that a group looks at; what else is given would be left out without a word.
-_TAKEN: Final = frozenset(
-    ["scenario", "device", "ib_port", "gid_index", "size", "iters", "mtu", "qp_timeout", "retry_cnt"]
-    + ["rnr_retry", "cpu_freq", "timeout_s", "hosts", "backend", "capture", "fault", "faults", "seed"]
-    + ["journal", "output"]
+_TAKEN: Final = (
+    *("scenario", "device", "ib_port", "gid_index", "size", "iters", "mtu", "hosts", "timeout_s", "backend"),
+    *("qp_timeout", "retry_cnt", "rnr_retry", "cpu_freq"),
+    *("capture", "fault", "faults", "seed", "journal", "output"),
 )
 
 
@@ -56,7 +56,9 @@ def _refuse_others(scenario: str) -> None:
         name = parameter.name or ""
         chosen = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
         if chosen and name not in _TAKEN:
-            raise click.UsageError(f"{scenario} has one QP for each neighbour and polls: no {parameter.opts[0]}.")
+            raise click.UsageError(
+                f"{scenario} has one QP for each neighbour and polls: no {parameter.opts[0]}."
+            )
 
 
 def _plan(scenario: str, given: dict[str, Any], hosts: int) -> GroupPlan:

@@ -97,7 +97,9 @@ class GoBack(Reasons):
         run = self.run
         asks_part = transfer is not None and p > transfer.first_psn and OPERATION[r.opcode[i]] == "READ"
         if run is not None and not asks_part and self._goes_on(run, r, i, p):
-            pass  # what was under way when a refusal came goes on until the requester obeys it
+            # What was under way when a refusal came goes on until the requester obeys it.
+            if run.cause != "rnr" and run.doubt is None and self._obeys(p, time_ns, 0):
+                run = self._in_doubt(run, "rnr")
         elif seen or self._refusal_of(p) is not None:
             run = self._new_run(r, i, p)
             late = self.tentative
@@ -117,22 +119,31 @@ class GoBack(Reasons):
     def _goes_on(self, run: Event, r: Rows, i: int, p: int) -> bool:
         """Whether a repeat under way goes on with this packet, be it out of order."""
         if p > run.last_psn:
-            return not self._obeys(p, r.time_ns[i])
+            # Where it is not known how quick it is, nothing parts what goes on from what an answer set going.
+            return not self._obeys(p, r.time_ns[i], self.reaction_ns or NEVER_NS)
         return self._was_overtaken(r, i)
 
-    def _obeys(self, p: int, time_ns: int) -> bool:
+    def _obeys(self, p: int, time_ns: int, reaction_ns: int) -> bool:
         """Whether ``p`` comes again after a wait for the receiver, which ended what was under way.
 
-        The wait is for ``p``, or for a PSN before it that was taken after all.
+        The wait is for ``p``, or for a PSN before it that was taken after all; then it was an answer
+        that ended it, ``reaction_ns`` ago or longer.
         """
         for e in self.refusals:
             if e.kind != "rnr_nak" or not (e.psn == p or e.psn < self.acked):
                 continue
             due_ns = e.time_ns + self._wait_ns(e)
-            react_ns = self.reaction_ns if e.psn < self.acked else 0
-            if self.last_tx_ns < due_ns <= time_ns - react_ns:
+            if self.last_tx_ns < due_ns <= time_ns - (reaction_ns if e.psn < self.acked else 0):
                 return True
         return False
+
+    def _in_doubt(self, run: Event, doubt: str) -> Event:
+        """What goes on with a run, which from here on may have another reason."""
+        self.runs += 1
+        return Event(
+            "repeat", 0, 0, 0, run.last_psn, 0, cause=run.cause, waited_ns=run.waited_ns, run=self.runs,
+            doubt=doubt,
+        )  # fmt: skip
 
     def _new_run(self, r: Rows, i: int, p: int) -> Event:
         before = self.run

@@ -361,7 +361,9 @@ class Reasons(Ledger):
                 held_up = refusal.psn == p and off_ns < NEVER_NS
             if held_up:
                 return _REFUSED_AS[refusal.kind], time_ns - refusal.time_ns
-        return None, 0
+        # Without a refusal of its own it goes on as before, or answers have overtaken one another.
+        goes_on = self.run_cause in ("nak", "rnr")
+        return ("implied_nak" if goes_on and self._was_just_answered(p) else None), 0
 
     def _asked_for_answer(self, first: int, end: int) -> bool:
         """Whether there is a READ or atomic among PSNs from ``first`` to before ``end``."""

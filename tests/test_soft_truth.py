@@ -91,6 +91,7 @@ HARD: tuple[tuple[int, dict[str, float]], ...] = (
     (20214, {"drop": 0.25}),
     (60020, {"drop": 0.25}),
     (2978501, {"drop": 0.02}),
+    (731199, {"drop": 0.1}),
     (30150, {"delay": 0.1}),
     (30331, {"reorder": 0.1, "drop": 0.05}),
     (40162, {"reorder": 0.1, "drop": 0.05}),
@@ -100,6 +101,8 @@ HARD: tuple[tuple[int, dict[str, float]], ...] = (
     (700878, {"reorder": 0.1, "drop": 0.05}),
     (700051, {"drop": 0.05, "reorder": 0.05, "duplicate": 0.05, "delay": 0.05, "bit-error": 0.02}),
     (710379, {"reorder": 0.1, "drop": 0.05}),
+    (720555, {"drop": 0.05, "reorder": 0.05, "duplicate": 0.05, "delay": 0.05, "bit-error": 0.02}),
+    (731422, {"drop": 0.05, "reorder": 0.05, "duplicate": 0.05, "delay": 0.05, "bit-error": 0.02}),
 )
 
 

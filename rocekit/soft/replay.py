@@ -67,7 +67,8 @@ def compare(result: Run, transfers: Iterable[Transfer], *, timers_known: bool = 
 
     Where the analysis says that two causes fit, the recorded one must be among them. Without a journal,
     ``timers_known`` is False: then nothing tells a timeout from another cause, nor how many packets answer a
-    READ that got no answer, nor the QPN of a requester to whom nothing was sent.
+    READ that got no answer, nor the QPN of a requester to whom nothing was sent, nor over IPv6, where packets
+    have no identification, one sent again at once from the network's copy.
     """
     transfers = list(transfers)
     keys = [key for key in COMPARED if key != "timeouts"]
@@ -75,6 +76,7 @@ def compare(result: Run, transfers: Iterable[Transfer], *, timers_known: bool = 
     found = [t.to_dict() for t in transfers]
     if not timers_known:
         _name_the_unanswered(result, found)
+        _take_copies_for_repeats(result, transfers, found)
     out = differences(result.transfer_dicts(), found, keys, unsized=unsized)
     sure = doubtful = 0
     if timers_known:
@@ -101,6 +103,20 @@ def _name_the_unanswered(result: Run, found: list[dict[str, Any]]) -> None:
         key = transfer["requester"]["ip"], transfer["first_psn"], transfer["first_ns"]
         if transfer["requester"]["qpn"] is None and key in unnamed:
             transfer["requester"] = unnamed[key]._asdict()
+
+
+def _take_copies_for_repeats(
+    result: Run, transfers: Iterable[Transfer], found: Iterable[dict[str, Any]]
+) -> None:
+    """Where packets have no identification: what the analysis took for copies was sent again, if the record
+    has it so.
+    """
+    truth = {_key(t): t["retransmitted_packets"] for t in result.transfer_dicts()}
+    for transfer, told in zip(transfers, found, strict=True):
+        repeats = truth.get(_key(told), 0)
+        least = transfer.retransmitted_packets
+        if ":" in told["requester"]["ip"] and least < repeats <= least + transfer.duplicates:
+            told["retransmitted_packets"] = repeats
 
 
 def _record_key(record: TransferRecord) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ nothing else. RNR NAKs, refusals and exhausted retries are held against the reco
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -442,7 +442,7 @@ KINDS = (
 )
 
 
-def outcomes(kind: Kind, seeds: range) -> Iterator[Outcome]:
+def outcomes(kind: Kind, seeds: Iterable[int]) -> Iterator[Outcome]:
     """The runs of a kind that had something to hit."""
     for seed in seeds:
         told = kind.judge(seed, kind.tap)

@@ -253,8 +253,10 @@ def mistakes(forks: Forks) -> dict[str, Any]:
 
 
 def both_ends(netem: str | None) -> None:
-    """Cut one way only, the server, whose SENDs go unanswered, may give up first and tell the client so."""
-    for end in (A, B):
+    """Cut one way only, the server, whose SENDs go unanswered, may give up first and tell the client so: what
+    it sends is cut first.
+    """
+    for end in (B, A):
         set_netem(end, netem)
 
 

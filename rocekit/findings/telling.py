@@ -211,9 +211,21 @@ class _Teller:
             self.stories.insert(-1, copy)  # the wait goes on
             return
         if story is None or not self._goes_on(story, run):
-            story = self._new(run.first_psn)
+            story = self._waiting_for(run) or self._new(run.first_psn)
         story.go_backs.append(run)
         story.add_transfers(run.transfers)
+
+    def _waiting_for(self, run: GoBack) -> Story | None:
+        """The wait after an RNR NAK that a run ends, though something else came in between: it goes on."""
+        if run.cause != "rnr":
+            return None
+        for story in self.stories[: -_RECENT - 1 : -1]:
+            waits = story.rnrs and story.psn == run.first_psn and not self._over(story, run.time_ns)
+            if waits and not any(g.time_ns > story.rnrs[-1].time_ns for g in story.go_backs):
+                self.stories.remove(story)
+                self.stories.append(story)
+                return story
+        return None
 
     def _over(self, story: Story, time_ns: int) -> bool:
         """Whether the PSN was acknowledged by then."""

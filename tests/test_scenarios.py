@@ -92,7 +92,9 @@ def test_a_scenario_runs_and_every_wr_is_explained(name: str, tmp_path: Path, ip
     analysis = analyzed(tmp_path)
     assert_explained(analysis, expected)
     assert analysis.capture.counts.bad_icrc == 0
-    assert not [f.rule for f in analysis.findings if f.severity in ("warning", "error")]
+    told = {f.rule for f in analysis.findings if f.severity in ("warning", "error")}
+    # Where a server is slow to give its buffers back, three QPs may find none, and ask again.
+    assert told <= ({"rnr"} if name == "srq" else set())
 
 
 @pytest.mark.parametrize("name", TOLD)

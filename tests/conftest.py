@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,18 @@ settings.register_profile("thorough", parent=settings.get_profile("rocekit"), ma
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "rocekit"))
 
 
+_LONG = "ROCEKIT_LAB_EVERYTHING=1 runs it too, which takes many minutes more in the lab"
+
+
 def long_lab() -> None:
     """Skip, unless everything is asked for: what takes many minutes more in an emulated machine."""
     if not os.environ.get("ROCEKIT_LAB_EVERYTHING"):
-        pytest.skip("ROCEKIT_LAB_EVERYTHING=1 runs it too, which takes many minutes more in the lab")
+        pytest.skip(_LONG)
+
+
+def in_a_long_lab(names: Sequence[str]) -> Sequence[object]:
+    """Parameters of a test; where there are none, unless everything is asked for: one that is skipped so."""
+    return names or [pytest.param("none", marks=pytest.mark.skip(reason=_LONG))]
 
 
 def more_lab() -> None:

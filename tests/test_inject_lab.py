@@ -18,7 +18,7 @@ from typing import Any
 
 import inject_inside
 import pytest
-from conftest import more_lab
+from conftest import in_a_long_lab, more_lab
 
 from rocekit import lab
 from rocekit.analysis import Analysis, analyze
@@ -198,7 +198,7 @@ def test_every_request_is_explained(out: Path, name: str) -> None:
     assert analysis.capture.counts.bad_icrc == 0
 
 
-@pytest.mark.parametrize("name", LOSSY)
+@pytest.mark.parametrize("name", in_a_long_lab(LOSSY))
 def test_loss_was_there_and_was_recovered_from(out: Path, facts: dict[str, Any], name: str) -> None:
     """What is reliable was sent again; of what is not, the program missed something."""
     if inject_inside.RUNS[name][0].scenario in UNRELIABLE:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import lab_record_inside as inside
 import pytest
-from conftest import long_lab, more_lab
+from conftest import in_a_long_lab, long_lab, more_lab
 
 from rocekit import lab
 from rocekit.analysis import Analysis, analyze
@@ -209,7 +209,7 @@ def test_transfers_are_explained_when_the_program_ends(out: Path) -> None:
     assert [t.wr.matched_by for t in found.transfers if t.wr] == ["psn"] * 5
 
 
-@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize("name", in_a_long_lab(LOADERS))
 def test_what_loads_libibverbs_at_run_time_is_recorded(out: Path, name: str) -> None:
     truth = TRUTH[name]
     if name not in load_manifest(out):

@@ -253,10 +253,8 @@ def mistakes(forks: Forks) -> dict[str, Any]:
 
 
 def both_ends(netem: str | None) -> None:
-    """Cut one way only, the server, whose SENDs go unanswered, may give up first and tell the client so: what
-    it sends is cut first.
-    """
-    for end in (B, A):
+    """What the client sends first: else it may be left waiting for an answer, with nothing to give up on."""
+    for end in (A, B):
         set_netem(end, netem)
 
 

@@ -115,6 +115,17 @@ def test_a_scenario_survives_a_lost_packet(name: str, tmp_path: Path, ips: tuple
     assert any(c.naks for c in analysis.connections) or again_ns - first_ns >= QUICK_NS
 
 
+def test_a_server_whose_last_acknowledgement_is_lost_gets_it_before_the_client_goes(
+    tmp_path: Path, ips: tuple[str, str]
+) -> None:
+    """The client is done once its own requests are acknowledged; the server's last one was not."""
+    lost = Fault("drop", qpn=1, psn=1, of="ack", sender="server")
+    talk(Plan("invalidate", 3000, 1), tmp_path, server_ip=ips[0], client_ip=ips[1], faults=(lost,), qp=QUICK)
+    analysis = analyzed(tmp_path)
+    assert_explained(analysis, {("SEND", 12): 1, ("WRITE", 3000): 1, ("SEND", 8): 1})
+    assert [t.operation for t in analysis.transfers if t.retransmitted_packets] == ["SEND"]
+
+
 def transmissions(tmp_path: Path) -> list[int]:
     """When the packet was sent that LOST names, each time; nanoseconds."""
     told: dict[str, int] = {}

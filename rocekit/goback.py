@@ -98,7 +98,7 @@ class GoBack(Reasons):
         asks_part = transfer is not None and p > transfer.first_psn and OPERATION[r.opcode[i]] == "READ"
         if run is not None and not asks_part and self._goes_on(run, r, i, p):
             # What was under way when a refusal came goes on until the requester obeys it.
-            if run.cause != "rnr" and run.doubt is None and self._obeys(p, time_ns, 0):
+            if self.refusals and run.cause != "rnr" and run.doubt is None and self._obeys(p, time_ns, 0):
                 run = self._in_doubt(run, "rnr")
         elif seen or self._refusal_of(p) is not None:
             run = self._new_run(r, i, p)
@@ -120,7 +120,7 @@ class GoBack(Reasons):
         """Whether a repeat under way goes on with this packet, be it out of order."""
         if p > run.last_psn:
             # Where it is not known how quick it is, nothing parts what goes on from what an answer set going.
-            return not self._obeys(p, r.time_ns[i], self.reaction_ns or NEVER_NS)
+            return not (self.refusals and self._obeys(p, r.time_ns[i], self.reaction_ns or NEVER_NS))
         return self._was_overtaken(r, i)
 
     def _obeys(self, p: int, time_ns: int, reaction_ns: int) -> bool:

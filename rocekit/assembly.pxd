@@ -2,7 +2,9 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from rocekit.connections cimport Connection
 from rocekit.goback cimport GoBack
+from rocekit.ledger cimport Sink
 from rocekit.rows cimport Rows
 from rocekit.transfers cimport Event, Transfer
 
@@ -21,6 +23,8 @@ cdef class Assembly(GoBack):
     cdef public list held
     cdef public dict ahead
     cdef public int64_t hole_ns
+
+    cpdef _set_up(self, Connection connection, int64_t side, Sink sink, bint reliable)
 
     cpdef _settle(self)
 

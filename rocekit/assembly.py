@@ -46,8 +46,8 @@ class Assembly(GoBack):
         ack_msn: the MSN of the acknowledgement at hand; −1: there is none, or it does not tell.
     """
 
-    def __init__(self, connection: Connection, side: int, sink: Sink, *, reliable: bool) -> None:
-        super().__init__(connection, side, sink, reliable=reliable)
+    def _set_up(self, connection: Connection, side: int, sink: Sink, reliable: bool) -> None:
+        GoBack._set_up(self, connection, side, sink, reliable)
         self.started = False
         self.begin = 0
         self.ack_frame = 0

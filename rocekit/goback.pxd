@@ -2,7 +2,9 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from rocekit.connections cimport Connection
 from rocekit.reasons cimport Reasons
+from rocekit.ledger cimport Sink
 from rocekit.rows cimport Rows
 from rocekit.transfers cimport Event, Transfer
 
@@ -18,6 +20,8 @@ cdef class GoBack(Reasons):
     cdef public Event tentative
     cdef public Event unanswered
     cdef public int64_t runs
+
+    cpdef _set_up(self, Connection connection, int64_t side, Sink sink, bint reliable)
 
     @cython.locals(slot=int64_t, ip_id=int64_t)
     cpdef bint _is_duplicate(self, Rows r, Py_ssize_t i, int64_t p)

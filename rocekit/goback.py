@@ -30,8 +30,8 @@ class GoBack(Reasons):
         tentative: a late packet that may turn out to be the first of a go-back.
     """
 
-    def __init__(self, connection: Connection, side: int, sink: Sink, *, reliable: bool) -> None:
-        super().__init__(connection, side, sink, reliable=reliable)
+    def _set_up(self, connection: Connection, side: int, sink: Sink, reliable: bool) -> None:
+        Reasons._set_up(self, connection, side, sink, reliable)
         self.run: Event | None = None
         self.tentative: Event | None = None
         self.unanswered: Event | None = None

@@ -32,6 +32,8 @@ cdef class Ledger:
     cdef public list firsts
     cdef public list pending
 
+    cpdef _set_up(self, Connection connection, int64_t side, Sink sink, bint reliable)
+
     @cython.locals(at=Py_ssize_t, transfer=Transfer)
     cpdef Transfer _find(self, int64_t p)
 

@@ -72,6 +72,10 @@ class Ledger:
     """
 
     def __init__(self, connection: Connection, side: int, sink: Sink, *, reliable: bool) -> None:
+        self._set_up(connection, side, sink, reliable)
+
+    def _set_up(self, connection: Connection, side: int, sink: Sink, reliable: bool) -> None:
+        """What ``__init__`` does, for those to whom the time that calling a class takes matters."""
         self.connection = connection
         self.side = side
         self.sink = sink

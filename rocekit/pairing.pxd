@@ -88,6 +88,7 @@ cdef class Lobby:
     @cython.locals(first=int64_t, last=int64_t, number=int64_t)
     cpdef requested(self, Flow flow, int64_t psn, int64_t span, int64_t time_ns)
 
+    cpdef bint is_last(self, int64_t order)
     cpdef hold(self, Flow flow, Rows r, Py_ssize_t i)
 
     @cython.locals(mine=list)

@@ -190,6 +190,10 @@ class Lobby:
         self._taken += 1
         self.count += 1
 
+    def is_last(self, order: int) -> bool:
+        """Whether the packet with this number is the last that was kept."""
+        return order == self._taken - 1
+
     def overdue(self, time_ns: int) -> bool:
         if not self.count:
             return False

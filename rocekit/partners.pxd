@@ -14,6 +14,9 @@ cdef tuple OPERATION
 cdef int64_t REQUEST
 cdef int64_t RESPONSE
 cdef int64_t CNP
+cdef int64_t PROBATION
+cdef int64_t HALF
+cdef int64_t MASK
 cdef int64_t _QPN_BITS
 cdef int64_t _ADDRESS_BITS
 cdef int64_t _ECN_CE
@@ -55,6 +58,9 @@ cdef class Partners(Sink):
 
     @cython.locals(connection=Connection)
     cpdef Connection _connect(self, Flow asking, Flow other, object paired_by)
+
+    @cython.locals(order=int64_t, r=Rows, i=Py_ssize_t)
+    cpdef bint _is_first_answer(self, Lobby lobby, Flow asker, Flow answer)
 
     cpdef _add(self, Connection connection)
 

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
+from rocekit.assembly import PROBATION
 from rocekit.connections import Connection, connected
 from rocekit.exchanges import Exchange, qpns
 from rocekit.kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
 from rocekit.ledger import Sink
 from rocekit.pairing import Flow, Lobby, Waiting, seen
+from rocekit.psn import HALF, MASK
 from rocekit.rows import COMPILED, Rows
 from rocekit.told import Pair, Told
 from rocekit.tracking import Requests
@@ -101,7 +103,8 @@ class Partners(Sink):
             connection.cnps += 1
 
     def _requests(self, connection: Connection, side: int) -> Requests:
-        requests = Requests(connection, side, self, reliable=connection.transport != "UC")
+        requests: Requests = Requests.__new__(Requests)
+        requests._set_up(connection, side, self, connection.transport != "UC")
         connection.requests[side] = requests
         psn = connection.negotiated[side].starting_psn
         if psn is not None:
@@ -174,6 +177,8 @@ class Partners(Sink):
             if answer.high >= 0 and answer.first_request_ns < asker.first_request_ns:
                 first = answer
             connection = self._connect(first, answer if first is asker else asker, "psn")
+            if self._is_first_answer(lobby, asker, answer):
+                self._requests(connection, asker.side).start(asker.low & MASK)
         else:
             answer.connection, answer.side = connection, 1 - asker.side
             asker.partner, answer.partner = answer, asker
@@ -182,6 +187,19 @@ class Partners(Sink):
         lobby.remove(asker)
         lobby.remove(answer)
         self._replay(lobby.take(asker, answer))
+
+    def _is_first_answer(self, lobby: Lobby, asker: Flow, answer: Flow) -> bool:
+        """Whether the packet at hand is the first answer of a pair, and fixes the asker's starting PSN.
+
+        The requests that wait for it need not be held for it once more then (see ``Assembly.held``): nothing
+        else of their connection comes before them.
+        """
+        if asker.answers or answer.answers != 1 or not answer.held or len(asker.held) >= PROBATION:
+            return False
+        order, _, r, i = answer.held[-1]
+        if not lobby.is_last(order) or KINDS[r.opcode[i]] != RESPONSE or asker.high - asker.low >= HALF:
+            return False
+        return asker.high + ((r.psn[i] - asker.high + HALF) & MASK) - HALF >= asker.low
 
     def _connect(self, asking: Flow, other: Flow | None, paired_by: str | None) -> Connection:
         """A connection whose ``a`` sends on ``asking``."""

@@ -2,7 +2,8 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from rocekit.ledger cimport Ledger
+from rocekit.connections cimport Connection
+from rocekit.ledger cimport Ledger, Sink
 from rocekit.rows cimport Rows
 from rocekit.transfers cimport Event, Transfer
 
@@ -48,6 +49,8 @@ cdef class Reasons(Ledger):
     cdef public dict _told_first
     cdef public int64_t[::1] _ring
     cdef public int64_t[::1] _answers
+
+    cpdef _set_up(self, Connection connection, int64_t side, Sink sink, bint reliable)
 
     @cython.locals(sent=int64_t)
     cpdef int64_t _sent_psn(self, int64_t slot)

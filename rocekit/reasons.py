@@ -114,8 +114,8 @@ class Reasons(Ledger):
         one before, and how many another.
     """
 
-    def __init__(self, connection: Connection, side: int, sink: Sink, *, reliable: bool) -> None:
-        super().__init__(connection, side, sink, reliable=reliable)
+    def _set_up(self, connection: Connection, side: int, sink: Sink, reliable: bool) -> None:
+        Ledger._set_up(self, connection, side, sink, reliable)
         self.last_tx_ns = 0
         self.last_rx_ns = 0
         self.ack_ns = 0

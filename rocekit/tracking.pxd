@@ -2,7 +2,9 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from rocekit.connections cimport Connection
 from rocekit.assembly cimport Assembly
+from rocekit.ledger cimport Sink
 from rocekit.rows cimport Rows
 from rocekit.transfers cimport Event, Transfer
 
@@ -21,6 +23,8 @@ cdef class Requests(Assembly):
     cdef public list awaiting
     cdef public bint dead
     cdef public Event again
+
+    cpdef _set_up(self, Connection connection, int64_t side, Sink sink, bint reliable)
 
     @cython.locals(operation=str, expected=int64_t, p=int64_t, time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer)
     cpdef respond(self, Rows r, Py_ssize_t i)

@@ -37,8 +37,8 @@ class Requests(Assembly):
         again: the responses under way that were sent again, until one comes that was not.
     """
 
-    def __init__(self, connection: Connection, side: int, sink: Sink, *, reliable: bool) -> None:
-        super().__init__(connection, side, sink, reliable=reliable)
+    def _set_up(self, connection: Connection, side: int, sink: Sink, reliable: bool) -> None:
+        Assembly._set_up(self, connection, side, sink, reliable)
         self.awaiting: list[Transfer] = []
         self.dead = False
         self.again: Event | None = None

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from story import Story, Told, track
 
-from rocekit.connections import Negotiated
+from rocekit.capture import open_capture
+from rocekit.connections import Connection, Negotiated
 from rocekit.decode import Decoder
+from rocekit.generate import OPERATIONS, Traffic, generate
+from rocekit.pairing import Flow, Lobby
+from rocekit.soft.faults import at_random
+from rocekit.soft.program import random_program
+from rocekit.soft.testbed import run
 from rocekit.told import Pair
 from rocekit.tracker import Tracker
+from rocekit.transfers import Transfer
 
 SECOND = {"cd": (("10.0.0.1", 0x21), ("10.0.0.2", 0x22))}
 #: QPN 0x11 on every one of three hosts that make a ring.
@@ -219,3 +227,38 @@ def test_a_journals_path_mtu_tells_how_many_psns_a_read_takes_before_any_respons
         pairs=[Pair("RC", ("10.0.0.1", "10.0.0.2"), (0x11, 0x12), (known, Negotiated()))]
     )
     assert told.transfers == ["a READ 5..8 1000 bytes in 4 packets: unacknowledged"]
+
+
+class Holding(Tracker):
+    """Holds requests until their first answer although that is known to have come."""
+
+    def _is_first_answer(self, lobby: Lobby, asker: Flow, answer: Flow) -> bool:
+        self.first = getattr(self, "first", 0) + super()._is_first_answer(lobby, asker, answer)
+        return False
+
+
+@pytest.mark.parametrize("weather", [{}, {"drop": 0.05}, {"reorder": 0.05}, {"drop": 0.1, "duplicate": 0.03}])
+def test_a_first_answer_that_fixes_the_starting_psn_says_what_holding_the_requests_does(
+    tmp_path: Path, weather: dict[str, float]
+) -> None:
+    paths = [tmp_path / "many.pcap"]
+    traffic = Traffic(packets=4000, pairs=100, operations=OPERATIONS, sizes=(100, 9000, 30_000), loss=0.02)
+    generate(paths[0], traffic)
+    for seed in range(15):
+        paths.append(tmp_path / f"{seed}.pcapng")
+        run(random_program(seed), at_random(weather), seed, capture=paths[-1])
+    first = 0
+    for path in paths:
+        told = []
+        for tracker in (Tracker(), Holding()):
+            decoder = Decoder()
+            with open_capture(path) as reader:
+                for batch in reader:
+                    tracker.feed(decoder.decode(batch))
+            tracker.finish()
+            records: list[Connection | Transfer] = [*tracker.connections, *tracker.transfers]
+            events = [repr(t.events) for t in tracker.transfers]
+            told.append(([r.to_dict() for r in records], events))
+        assert told[0] == told[1], path.name
+        first += getattr(tracker, "first", 0)
+    assert first > 50

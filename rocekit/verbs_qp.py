@@ -214,7 +214,7 @@ class VerbsConnection(Connection):
             retry=options.retry_cnt,
             rnr_retry=options.rnr_retry,
         )
-        response = self._response(deadline)
+        response = self._response(deadline, "CONNECT_RESPONSE", "ESTABLISHED")
         self._to_ready()
         self._cm.establish()
         return response.private_data
@@ -224,9 +224,11 @@ class VerbsConnection(Connection):
         self._to_ready()
         reads = min(self._options.reads, self.endpoint.max_reads)
         self._cm.accept(self.qpn, private_data, reads=reads, rnr_retry=self._options.rnr_retry)
-        self._response(deadline)
+        # A peer that is quick to leave was connected as well: where its DREQ is heard before its RTU, or the
+        # RTU is lost, the kernel tells of the end alone.
+        self._response(deadline, "ESTABLISHED", "DISCONNECTED")
 
-    def _response(self, deadline: Deadline) -> CmEvent:
+    def _response(self, deadline: Deadline, *good: str) -> CmEvent:
         assert self._cm is not None
         while not self._responses:
             self.endpoint.hear(min(0.1, deadline.left()))
@@ -235,7 +237,7 @@ class VerbsConnection(Connection):
                     f"no answer within {deadline.seconds:g} s (--timeout)", errno=errno.ETIMEDOUT
                 )
         response = self._responses.popleft()
-        if response.type in ("CONNECT_RESPONSE", "ESTABLISHED"):
+        if response.type in good:
             return response
         raise cm_error(response, self._cm)
 

@@ -13,6 +13,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,16 @@ from typing import Any
 
 from lab_forks import Forks
 
-from rocekit.endpoint import LOCAL_WRITE, REMOTE_WRITE, EndpointOptions, QpOptions, SendWr, Sge, Ways
+from rocekit.endpoint import (
+    LOCAL_WRITE,
+    REMOTE_WRITE,
+    Deadline,
+    EndpointOptions,
+    QpOptions,
+    SendWr,
+    Sge,
+    Ways,
+)
 from rocekit.errors import RocekitError
 from rocekit.inject import Settings
 from rocekit.inject_both import both, terminated_cleanly
@@ -285,6 +295,34 @@ def interrupted(forks: Forks) -> dict[str, Any]:
     return facts
 
 
+def quick_to_leave() -> dict[str, Any]:
+    """What a server hears of a client that leaves at once, its RTU being lost: the DREQ is all."""
+    tool("tc", "qdisc", "add", "dev", B.interface, "ingress")
+    try:
+        # Behind 20 bytes of IP, 8 of UDP, 12 of BTH and 8 of DETH: the MAD's attribute, behind 16 more.
+        rtu = ("u32", "match", "u16", "0x0014", "0xffff", "at", "64", "action", "drop")
+        tool("tc", "filter", "add", "dev", B.interface, "ingress", "protocol", "ip", "prio", "1", *rtu)
+        sides = [VerbsEndpoint(EndpointOptions(device=end.device)) for end in (A, B)]
+        with sides[0] as client, sides[1] as server, ThreadPoolExecutor(1) as thread:
+            server.listen(18519, backlog=1)
+
+            def serve() -> list[Any]:
+                link = server.request(Deadline(LIMIT_S)).connection(QpOptions())
+                link.accept(b"as you like", Deadline(LIMIT_S))
+                found = [link.disconnected, [news.type for news in server.heard_of]]
+                link.disconnect(Deadline(LIMIT_S))
+                return found
+
+            served = thread.submit(serve)
+            link = client.dial(server.ip, 18519, QpOptions(), Deadline(LIMIT_S))
+            said = link.connect(b"", Deadline(LIMIT_S))
+            link.disconnect(Deadline(LIMIT_S))
+            disconnected, heard = served.result(LIMIT_S)
+            return {"said": said.rstrip(b"\0").decode(), "disconnected": disconnected, "heard": heard}
+    finally:
+        tool("tc", "qdisc", "del", "dev", B.interface, "ingress")
+
+
 def extended() -> dict[str, Any]:
     """Turns at an extended CQ that has so many completions, taken one by one and walked through."""
     facts: dict[str, Any] = {}
@@ -358,6 +396,7 @@ def main(wanted: list[str]) -> int:
             for name, (plan, more) in RUNS.items():
                 timed(facts["runs"], name, partial(run, name, plan, more))
             timed(facts, "failures", failures)
+            timed(facts, "quick to leave", quick_to_leave)
             timed(facts, "extended", extended)
             facts["tcpdump"] = capture.end()
             with tarfile.open(OUT / "journals.tar", "w") as tar:  # one file: the folder is slow

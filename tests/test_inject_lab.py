@@ -274,7 +274,17 @@ def test_several_completions_are_walked_through_in_one_turn(facts: dict[str, Any
     assert after == []
 
 
+def test_a_client_that_leaves_before_its_rtu_is_heard_was_connected(facts: dict[str, Any]) -> None:
+    told = facts["quick to leave"]
+    assert told == {
+        "said": "as you like",
+        "disconnected": True,
+        "heard": ["CONNECT_REQUEST", "DISCONNECTED"],
+    }
+
+
 def test_failures_tells_what_the_device_says_to_each_mistake(facts: dict[str, Any]) -> None:
+    assert "error" not in facts["failures"], facts["failures"]["error"]
     told = {row["name"]: row for row in facts["failures"]["outcome"]["provoked"]}
     seen = {name for name, row in told.items() if row["seen_by"]}
     assert seen >= {

@@ -396,7 +396,6 @@ def main(wanted: list[str]) -> int:
             for name, (plan, more) in RUNS.items():
                 timed(facts["runs"], name, partial(run, name, plan, more))
             timed(facts, "failures", failures)
-            timed(facts, "quick to leave", quick_to_leave)
             timed(facts, "extended", extended)
             facts["tcpdump"] = capture.end()
             with tarfile.open(OUT / "journals.tar", "w") as tar:  # one file: the folder is slow
@@ -406,6 +405,7 @@ def main(wanted: list[str]) -> int:
             timed(facts, "interrupted", partial(interrupted, forks))
             wait_for(lambda: resources() == facts["before"])
             facts["after"], facts["contexts after"] = resources(), contexts()
+            timed(facts, "quick to leave", quick_to_leave)  # its server's context stays: librdmacm keeps it
         finally:
             # What is known so far is worth more than nothing, after minutes in an emulated machine.
             (OUT / "facts.json").write_text(json.dumps(facts, indent=1))

@@ -33,6 +33,16 @@ _FLUSH_S: Final = 0.5
 DEFAULT_MTU: Final = 1024
 """Bytes of payload in a packet where neither the user nor a connection manager chose."""
 
+ANSWERED: Final = frozenset({"CONNECT_RESPONSE", "ESTABLISHED"})
+"""Events that tell the side that asked that its peer accepted."""
+
+ARRIVED: Final = frozenset({"ESTABLISHED", "DISCONNECTED"})
+"""Events that tell the side that accepted that it is connected, or was.
+
+Of a peer that is quick to leave the DREQ may be heard before the RTU, or the RTU be lost: then the CM tells
+of the end alone.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class QpOptions:

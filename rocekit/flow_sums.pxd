@@ -3,7 +3,6 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 
 cdef int64_t _UNKNOWN
-cdef int64_t _LATELY
 cdef int64_t _SRC
 cdef int64_t _DST
 cdef int64_t _QPN

@@ -23,26 +23,24 @@ if TYPE_CHECKING:
 UNKNOWN: Final = -1
 DSCP_BITS: Final = 6
 
-#: What stands in a flow's row, and what it begins with; first what every packet needs. ``kinds`` is the head
-#: of its chain of counts, ``lately`` the count that the last packet went to.
+#: What stands in a flow's row, and what it begins with. ``kinds`` is the head of its chain of counts.
 COLUMNS: Final = {
-    "lately": UNKNOWN,
+    "src": UNKNOWN,
+    "dst": UNKNOWN,
+    "qpn": UNKNOWN,
     "packets": 0,
     "payload": 0,
     "first_ns": UNKNOWN,
     "last_ns": UNKNOWN,
     "first_psn": UNKNOWN,
+    "first_frame": 0,
     "shape": UNKNOWN,
     "size": UNKNOWN,
     "size_frame": 0,
     "kinds": UNKNOWN,
-    "first_frame": 0,
-    "src": UNKNOWN,
-    "dst": UNKNOWN,
-    "qpn": UNKNOWN,
 }
-_LATELY, _PACKETS, _PAYLOAD, _FIRST_NS, _LAST_NS, _FIRST_PSN, _SHAPE, _SIZE = range(8)
-_SIZE_FRAME, _KINDS, _FIRST_FRAME, _SRC, _DST, _QPN = range(8, 14)
+_SRC, _DST, _QPN, _PACKETS, _PAYLOAD, _FIRST_NS, _LAST_NS = range(7)
+_FIRST_PSN, _FIRST_FRAME, _SHAPE, _SIZE, _SIZE_FRAME, _KINDS = range(7, 13)
 _WIDTH: Final = len(COLUMNS)
 _FRAME_BITS: Final = FRAME_BITS
 _DSCP_BITS: Final = DSCP_BITS
@@ -163,15 +161,12 @@ class FlowSums:
 
     def _count(self, at: int, key: int, reference: int) -> None:
         """One more packet of an opcode and DSCP of the flow whose row begins at ``at``."""
-        slot = self._rows[at + _LATELY]
-        if slot < 0 or self._chains[slot + _KEY] != key:
-            slot = self._rows[at + _KINDS]
-            while slot >= 0 and self._chains[slot + _KEY] != key:
-                slot = self._chains[slot + _NEXT]
-            if slot < 0:
-                slot = self._new_count(key, reference, self._rows[at + _KINDS])
-                self._rows[at + _KINDS] = slot
-            self._rows[at + _LATELY] = slot
+        slot = self._rows[at + _KINDS]
+        while slot >= 0 and self._chains[slot + _KEY] != key:
+            slot = self._chains[slot + _NEXT]
+        if slot < 0:
+            slot = self._new_count(key, reference, self._rows[at + _KINDS])
+            self._rows[at + _KINDS] = slot
         self._chains[slot + _COUNT] += 1
         self._fed += 1
 

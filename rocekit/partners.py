@@ -103,8 +103,7 @@ class Partners(Sink):
             connection.cnps += 1
 
     def _requests(self, connection: Connection, side: int) -> Requests:
-        requests: Requests = Requests.__new__(Requests)
-        requests._set_up(connection, side, self, connection.transport != "UC")
+        requests = Requests(connection, side, self, connection.transport != "UC")
         connection.requests[side] = requests
         psn = connection.negotiated[side].starting_psn
         if psn is not None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.build import gid as gid_of
+from rocekit.connecting import ANSWERED, ARRIVED
 from rocekit.endpoint import (
     LOCAL_WRITE,
     REMOTE_WRITE,
@@ -214,7 +215,7 @@ class VerbsConnection(Connection):
             retry=options.retry_cnt,
             rnr_retry=options.rnr_retry,
         )
-        response = self._response(deadline, "CONNECT_RESPONSE", "ESTABLISHED")
+        response = self._response(deadline, ANSWERED)
         self._to_ready()
         self._cm.establish()
         return response.private_data
@@ -224,11 +225,9 @@ class VerbsConnection(Connection):
         self._to_ready()
         reads = min(self._options.reads, self.endpoint.max_reads)
         self._cm.accept(self.qpn, private_data, reads=reads, rnr_retry=self._options.rnr_retry)
-        # A peer that is quick to leave was connected as well: where its DREQ is heard before its RTU, or the
-        # RTU is lost, the kernel tells of the end alone.
-        self._response(deadline, "ESTABLISHED", "DISCONNECTED")
+        self._response(deadline, ARRIVED)
 
-    def _response(self, deadline: Deadline, *good: str) -> CmEvent:
+    def _response(self, deadline: Deadline, good: frozenset[str]) -> CmEvent:
         assert self._cm is not None
         while not self._responses:
             self.endpoint.hear(min(0.1, deadline.left()))

@@ -77,6 +77,34 @@ def test_nobody_listening_is_named(ips: tuple[str, str]) -> None:
         assert "is its server running?" in str(found[0])
 
 
+def test_a_client_that_leaves_before_its_rtu_is_heard_was_connected(ips: tuple[str, str]) -> None:
+    """As with the kernel: test_inject_lab."""
+    with (
+        SoftEndpoint(EndpointOptions(ip=ips[0])) as server,
+        SoftEndpoint(EndpointOptions(ip=ips[1])) as client,
+    ):
+        assert isinstance(server, SoftEndpoint)
+        server.soft.cm.take_rtu = lambda *_: None  # type: ignore[method-assign]  # lost
+        server.listen(18515, backlog=1)
+        served: list[object] = []
+
+        def serve() -> None:
+            connection = server.request(Deadline(20)).connection(QpOptions())
+            connection.accept(b"as you like", Deadline(20))
+            served.append(connection.disconnected)
+            connection.disconnect(Deadline(20))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        connection = client.dial(ips[0], 18515, QpOptions(), Deadline(20))
+        said = connection.connect(b"", Deadline(20))
+        connection.disconnect(Deadline(20))
+        thread.join(20)
+    assert said.rstrip(b"\0") == b"as you like"
+    assert served == [True]
+    assert [news.type for news in server.heard_of] == ["CONNECT_REQUEST", "DISCONNECTED"]
+
+
 def test_an_address_has_one_device_unless_another_will_do(ips: tuple[str, str]) -> None:
     first = LocalLink(ips[0])
     try:

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.connecting import DEFAULT_MTU
+from rocekit.connecting import ANSWERED, ARRIVED, DEFAULT_MTU
 from rocekit.connecting import cm_error as meaning_of
 from rocekit.endpoint import (
     LOCAL_WRITE,
@@ -149,7 +149,7 @@ class SoftConnection(Connection):
         cm_id.timeout = self._options.timeout
         param = self._param(private_data)
         endpoint.soft.cm.connect(cm_id, param, endpoint.shell.now())
-        response = self._await(deadline)
+        response = self._await(deadline, ANSWERED)
         self._to_ready()
         endpoint.soft.cm.accept(cm_id, param, endpoint.shell.now())
         endpoint.shell.pump()
@@ -161,9 +161,9 @@ class SoftConnection(Connection):
         cm_id.param = self._param(private_data)
         self._to_ready()
         endpoint.soft.cm.accept(cm_id, cm_id.param, endpoint.shell.now())
-        self._await(deadline)
+        self._await(deadline, ARRIVED)
 
-    def _await(self, deadline: Deadline) -> CmEvent:
+    def _await(self, deadline: Deadline, good: frozenset[str]) -> CmEvent:
         while self.answer is None:
             self.endpoint.hear(IDLE_S)
             if self.answer is None and deadline.passed():
@@ -172,7 +172,7 @@ class SoftConnection(Connection):
                     f"no answer within {deadline.seconds:g} s (--timeout){absent}", errno=errno.ETIMEDOUT
                 )
         answer, self.answer = self.answer, None
-        if answer.type in ("CONNECT_RESPONSE", "ESTABLISHED"):
+        if answer.type in good:
             return answer
         raise cm_error(answer)
 

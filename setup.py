@@ -16,7 +16,7 @@ from typing import Any
 from setuptools import Extension, setup
 
 ROOT = Path(__file__).resolve().parent
-INTERPOSER = runpy.run_path(str(ROOT / "rocekit" / "_interposer_sources.py"))
+INTERPOSER = runpy.run_path(str(ROOT / "rocekit" / "record" / "interposer_sources.py"))
 MODULES = runpy.run_path(str(ROOT / "rocekit" / "_compiled.py"))["MODULES"]
 
 
@@ -26,7 +26,10 @@ def extensions() -> list[Any]:
         from Cython.Build import cythonize
 
         return cythonize(  # type: ignore[no-any-return]
-            [Extension(f"rocekit.{name}", [f"rocekit/{name}.py"], optional=True) for name in MODULES],
+            [
+                Extension(f"rocekit.{name}", [f"rocekit/{name.replace('.', '/')}.py"], optional=True)
+                for name in MODULES
+            ],
             language_level=3,
             build_dir="build/cython",
             compiler_directives={
@@ -41,10 +44,10 @@ def extensions() -> list[Any]:
 
 def interposer() -> Extension:
     """The library that is put into recorded programs: no Python module, only built like one."""
-    folder = Path("rocekit", "interposer")
+    folder = Path("rocekit", "record", "interposer")
     here = sorted((ROOT / folder).iterdir())
     return Extension(
-        "rocekit._interposer",
+        "rocekit.record._interposer",
         [str(folder / path.name) for path in here if path.suffix == ".c"],
         depends=[str(folder / path.name) for path in here if path.suffix in (".h", ".map")],
         define_macros=[(INTERPOSER["MACRO"], f'"{INTERPOSER["sources_digest"]()}"')],
@@ -58,7 +61,11 @@ def interposer() -> Extension:
 def icrcs() -> Extension:
     """The loop over packets whose ICRCs are verified."""
     return Extension(
-        "rocekit._icrcs", ["rocekit/_icrcs.c"], extra_compile_args=["-O2"], libraries=["dl"], optional=True
+        "rocekit.packets._icrcs",
+        ["rocekit/packets/_icrcs.c"],
+        extra_compile_args=["-O2"],
+        libraries=["dl"],
+        optional=True,
     )
 
 

@@ -4,8 +4,8 @@
     .venv/bin/python benchmarks/causes.py 2000 --first 750000
 
 Each seed's program runs once in every weather, every third time without a journal, and the analysis of its
-capture is held against the endpoints' own record (``rocekit.soft.replay.compare``). A run that differs is
-printed with the command that repeats it.
+capture is held against the endpoints' own record (``rocekit.soft.testbed.replay.compare``). A run that
+differs is printed with the command that repeats it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from rocekit.analysis import analyze
-from rocekit.soft.faults import at_random
-from rocekit.soft.replay import compare, random_run
+from rocekit.soft.testbed.replay import compare, random_run
+from rocekit.soft.wires.faults import at_random
 
 WEATHER: tuple[dict[str, float], ...] = (
     {"drop": 0.02},
@@ -60,7 +60,9 @@ def of_weather(rates: dict[str, float], seeds: range, place: Path) -> tuple[int,
         sure, doubtful = sure + told.sure, doubtful + told.doubtful
         if told.differences:
             faults = " ".join(f"--fault {kind}={rate}" for kind, rate in rates.items())
-            print(f"python -m rocekit.soft.replay {seed} {faults}", *told.differences[:1], sep="\n    ")
+            print(
+                f"python -m rocekit.soft.testbed.replay {seed} {faults}", *told.differences[:1], sep="\n    "
+            )
         for file in place.iterdir():
             file.unlink()
     return len(seeds), differ, sure + doubtful, doubtful

@@ -34,9 +34,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rocekit._walk import PCAP_RECORD, walk_pcap
-from rocekit.generate import Traffic, generate
-from rocekit.pcap import FILE_HEADER, LARGEST_FRAME
+from rocekit.craft.generate import Traffic, generate
+from rocekit.files.pcap import FILE_HEADER, LARGEST_FRAME
+from rocekit.files.walk import PCAP_RECORD, walk_pcap
 
 ROCEKIT = str(Path(sys.executable).parent / "rocekit")
 SETTLE_S = 1.0

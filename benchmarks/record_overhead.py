@@ -95,7 +95,7 @@ def stub() -> None:
 
 def _library_only(memory: Path, rings: int = 1, slots: int = 1 << 20) -> dict[str, str]:
     """What puts the interposer in, with nobody who empties its rings: room for the whole round."""
-    from rocekit.record_build import interposer
+    from rocekit.record.build import interposer
 
     memory.mkdir(parents=True, exist_ok=True)
     return {

@@ -207,7 +207,7 @@ def icrc_rate(_folder: Path, repeats: int) -> list[str]:
     """ICRCs of packets of 1,024 bytes, by processor seconds of this process."""
     import numpy as np
 
-    from rocekit.icrc_columns import icrc_columns
+    from rocekit.packets.icrc_columns import icrc_columns
 
     size, many = 1024, 8192
     rng = np.random.default_rng(0)

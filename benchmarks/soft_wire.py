@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from rocekit.soft.program import Connection, Post, Program
 from rocekit.soft.testbed import run
+from rocekit.soft.testbed.program import Connection, Post, Program
 
 MESSAGE_BYTES = 65536
 

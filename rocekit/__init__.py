@@ -12,7 +12,6 @@ Everything loads when it is first used: ``import rocekit`` itself costs nothing.
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocekit import _compiled
@@ -20,7 +19,7 @@ from rocekit import _compiled
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis, analyze
     from rocekit.errors import CaptureError, JournalError, RocekitError, ScenarioError, VerbsError
-    from rocekit.tracing import Trace, trace
+    from rocekit.live.tracing import Trace, trace
 
 __all__ = [
     "analyze",
@@ -37,11 +36,11 @@ __all__ = [
 _HOMES = {
     "analyze": "rocekit.analysis",
     "Analysis": "rocekit.analysis",
-    "trace": "rocekit.tracing",
-    "Trace": "rocekit.tracing",
+    "trace": "rocekit.live.tracing",
+    "Trace": "rocekit.live.tracing",
 } | dict.fromkeys(__all__[4:], "rocekit.errors")
 
-COMPILED = _compiled.choose(Path(__file__).resolve().parent)
+COMPILED = _compiled.choose(_compiled.PACKAGE)
 
 
 def __getattr__(name: str) -> Any:

@@ -19,28 +19,30 @@ if TYPE_CHECKING:
 
 #: Every packet goes through these, in order of their dependence.
 MODULES: Final = (
-    "_walk",
-    "rows",
-    "numbering",
-    "dissect",
-    "runs",
-    "flow_sums",
-    "silences",
-    "transfers",
-    "connections",
-    "shortlist",
-    "ledger",
-    "reasons",
-    "goback",
-    "assembly",
-    "tracking",
-    "pairing",
-    "partners",
-    "tracker",
+    "files.walk",
+    "packets.rows",
+    "packets.numbering",
+    "packets.dissect",
+    "flows.sums",
+    "flows.silences",
+    "track.transfers",
+    "track.connections",
+    "track.kept",
+    "track.ledger",
+    "track.causes",
+    "track.repeats",
+    "track.assembly",
+    "track.requests",
+    "track.bulk",
+    "track.lobby",
+    "track.pairing",
+    "track.tracker",
 )
 
 #: The loop over packets that verifies their ICRCs: C alone, without a twin in Python.
-ICRCS: Final = "_icrcs"
+ICRCS: Final = "packets._icrcs"
+
+PACKAGE: Final = Path(__file__).resolve().parent
 
 COMPILED, MISSING, OUTDATED, DECLINED = "compiled", "missing", "outdated", "declined"
 
@@ -72,11 +74,16 @@ def _older(folder: Path, name: str, twin: Path, kinds: Sequence[str]) -> bool:
     if not (folder.parent / "pyproject.toml").exists():
         return False
     made = twin.stat().st_mtime
-    return any((folder / f"{name}.{kind}").stat().st_mtime > made for kind in kinds)
+    return any(_path(folder, name, f".{kind}").stat().st_mtime > made for kind in kinds)
+
+
+def _path(folder: Path, name: str, suffix: str) -> Path:
+    """A file of module ``name`` of the package in ``folder``."""
+    return folder.joinpath(*name.split(".")).with_suffix(suffix)
 
 
 def _twin(folder: Path, name: str) -> Path | None:
-    paths = (folder / f"{name}{suffix}" for suffix in EXTENSION_SUFFIXES)
+    paths = (_path(folder, name, suffix) for suffix in EXTENSION_SUFFIXES)
     return next((path for path in paths if path.exists()), None)
 
 
@@ -84,7 +91,7 @@ class _Plain:
     """Finds the modules' sources where Python would find their compiled twins."""
 
     def __init__(self, folder: Path) -> None:
-        self._paths = {f"rocekit.{name}": folder / f"{name}.py" for name in MODULES}
+        self._paths = {f"rocekit.{name}": _path(folder, name, ".py") for name in MODULES}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -16,32 +16,33 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from rocekit.capture import CaptureReader, open_capture
-from rocekit.decode import Counts, Decoder, Pause
-from rocekit.decode_ahead import decoded
+from rocekit.files.frame_names import frame_reference
+from rocekit.files.outputs import stem
+from rocekit.files.reader import CaptureReader, open_capture
 from rocekit.findings import Evidence, Finding, find
-from rocekit.handshake import Handshakes
-from rocekit.mad import Mad, find_mads
-from rocekit.observe import Observer
-from rocekit.outputs import stem
+from rocekit.flows.observer import Observer
 from rocekit.packets import Packets, empty_packets
-from rocekit.tracker import Tracker
-from rocekit.transfers import frame_reference
-from rocekit.turnarounds import Sampler
+from rocekit.packets.ahead import decoded
+from rocekit.packets.decoder import Counts, Decoder, Pause
+from rocekit.packets.mads import find_mads
+from rocekit.points.turnarounds import Sampler
+from rocekit.track.handshake import Handshakes
+from rocekit.track.tracker import Tracker
+from rocekit.wire.mad import Mad
 
 if TYPE_CHECKING:
-    from rocekit.connections import Connection
     from rocekit.correlate import Correlation
-    from rocekit.exchanges import CmRecord
-    from rocekit.explain import Explanation
+    from rocekit.explanation.statistics import Statistics
+    from rocekit.explanation.topology import Topology
+    from rocekit.explanation.transfer import Explanation
     from rocekit.journal import Journal
-    from rocekit.several import Alignment
-    from rocekit.sightings import Sightings
-    from rocekit.stats import Statistics
-    from rocekit.told import Pair
-    from rocekit.topology import Topology
-    from rocekit.transfers import Transfer
-    from rocekit.vantage import Vantages
+    from rocekit.packets.merge import Alignment
+    from rocekit.points.sightings import Sightings
+    from rocekit.points.vantage import Vantages
+    from rocekit.track.cm_exchanges import CmRecord
+    from rocekit.track.connections import Connection
+    from rocekit.track.known_pairs import Pair
+    from rocekit.track.transfers import Transfer
 
 SCHEMA: Final = "rocekit/1"
 JOURNAL_SUFFIX: Final = ".journal.jsonl"
@@ -187,7 +188,7 @@ class Analysis:
         Raises:
             ValueError: this analysis was not made from a capture, or did not keep all transfers.
         """
-        from rocekit.stats import statistics
+        from rocekit.explanation.statistics import statistics
 
         if self.evidence is None:
             raise ValueError("there is no evidence to count")
@@ -197,7 +198,7 @@ class Analysis:
 
     def vantages(self) -> Vantages:
         """Where each capture was taken."""
-        from rocekit.vantage import Vantages
+        from rocekit.points.vantage import Vantages
 
         return Vantages(self.capture.sampler, self.connections, self.journal)
 
@@ -207,7 +208,7 @@ class Analysis:
         Raises:
             ValueError: this analysis was not made from a capture.
         """
-        from rocekit.topology import topology
+        from rocekit.explanation.topology import topology
 
         return topology(self)
 
@@ -217,7 +218,7 @@ class Analysis:
         Raises:
             ValueError: there is no such transfer.
         """
-        from rocekit.explain import explain
+        from rocekit.explanation.transfer import explain
 
         if isinstance(transfer, int):
             every = len(self.transfers) + self.left_out.total()
@@ -297,8 +298,8 @@ def pairs_of(journal: Journal | None) -> list[Pair]:
     """The QP pairs that a journal names."""
     if journal is None:
         return []
-    from rocekit.journal_pairs import journal_pairs
-    from rocekit.workrequests import read_programs
+    from rocekit.correlate.pairs import journal_pairs
+    from rocekit.journal.work_requests import read_programs
 
     return journal_pairs(read_programs(journal))
 
@@ -462,8 +463,8 @@ def _feed_merged(
                 mads[frame_reference(number, int(packets.frame[row]))] = mad
             batches.append(Packets.concat([packets]))
         parts.append(Packets.concat(batches) if batches else empty_packets(decoder.addresses))
-    from rocekit.several import merge
-    from rocekit.sightings import Sightings
+    from rocekit.packets.merge import merge
+    from rocekit.points.sightings import Sightings
 
     merged = merge(parts)
     summary.copies = merged.copies

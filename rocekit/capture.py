@@ -1,38 +1,22 @@
-"""Where frames come from: pcap and pcapng files, pipes, standard input, a live interface.
+"""Frames from pcap and pcapng files, pipes, standard input and live interfaces; and writing them.
 
     with open_capture("x.pcapng") as capture:
         for batch in capture:
             ...
 
-A reader hands on batch after batch, in file order, through one buffer that it uses again. What cannot be
-read is noted in ``damage`` and everything else is delivered; only what is no capture at all, or cannot
-carry RoCE, is a :class:`rocekit.errors.CaptureError`. The formats are in :mod:`rocekit.pcap` and
-:mod:`rocekit.pcapng`, live interfaces in :mod:`rocekit.live`, writing in :mod:`rocekit.pcapng_write`.
+The rooms behind this face are :mod:`rocekit.files` (reading and writing) and :mod:`rocekit.wire.link`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-from rocekit._source import CHUNK, RawSource, Window, open_source
-from rocekit.errors import CaptureError
-from rocekit.frames import (
-    SECTION_HEADER,
-    SUPPORTED_LINKTYPES,
-    Damage,
-    DamageLog,
-    FrameBatch,
-)
-from rocekit.pcap import MAGICS, PcapFrames
+from rocekit.files.frames import SUPPORTED_LINKTYPES, Damage, FrameBatch
+from rocekit.files.reader import CaptureReader, open_capture
 
 if TYPE_CHECKING:
-    from rocekit._ahead import ReadAhead
-    from rocekit.live import LiveCapture
-    from rocekit.pcapng import PcapngFrames
-    from rocekit.pcapng_write import PcapngWriter
+    from rocekit.files.interface import LiveCapture
+    from rocekit.files.pcapng_write import PcapngWriter
 
 __all__ = [
     "CaptureReader",
@@ -44,165 +28,15 @@ __all__ = [
     "open_capture",
 ]
 
-# What other programs write that holds packets too, by its first bytes.
-_OTHERS = {
-    b"\xa1\xb2\xcd\x34": "a pcap file of Kuznetzov's modified format",
-    b"\x34\xcd\xb2\xa1": "a pcap file of Kuznetzov's modified format",
-    b"snoop\0\0\0": "a Solaris snoop file",
-    b"RTSS": "a Microsoft Network Monitor 1 file",
-    b"GMBU": "a Microsoft Network Monitor 2 file",
-    b"TRSNIFF data": "a Sniffer file",
-    b"XCP\0": "a NetXRay file",
-}
-_PACKED = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"PK\x03\x04": "zip", b"\x04\x22\x4d\x18": "lz4"}
-
-
-class CaptureReader:
-    """One capture being read; iterate it once for its batches.
-
-    Made by :func:`open_capture`. While it is iterated:
-
-    - ``name``, ``format`` ("pcap" or "pcapng"), ``size`` in bytes (None: a pipe, a growing file);
-    - ``bytes_read`` of those, before any unpacking, for a progress bar;
-    - ``frames`` so far, also those of link types that are left out (``skipped``: link type to count);
-    - ``comments``: frame number to that frame's comments;
-    - ``dropped``: frames that the capturing side says it dropped; None where it says nothing;
-    - ``damage``: what could not be read, in file order; ``damage.total`` counts what no longer fits the list.
-    """
-
-    def __init__(self, raw: RawSource, window: Window, *, file: int, follow: bool, batch_frames: int) -> None:
-        self.name = raw.name
-        self.file = file
-        self.damage = DamageLog()
-        self._raw = raw
-        self._window = window
-        while window.end - window.start < 12 and (window.more() or not window.ended):
-            pass
-        head = bytes(window.view[window.start : min(window.end, window.start + 16)])
-        arguments = (window, self.name, file, self.damage, batch_frames, follow)
-        self._frames: PcapFrames | PcapngFrames
-        if head[:4] in MAGICS:
-            self.format = "pcap"
-            self._frames = PcapFrames(*arguments)
-        elif head[:4] == SECTION_HEADER.to_bytes(4, "big") and head[8:12] in _ORDERS:
-            from rocekit.pcapng import PcapngFrames
-
-            self.format = "pcapng"
-            self._frames = PcapngFrames(*arguments)
-        else:
-            raise CaptureError(_no_capture(head, window), file=self.name)
-        self._batches = iter(self._frames)
-
-    @property
-    def size(self) -> int | None:
-        return self._raw.size
-
-    @property
-    def bytes_read(self) -> int:
-        return self._raw.bytes_read
-
-    @property
-    def frames(self) -> int:
-        return self._frames.frames
-
-    @property
-    def comments(self) -> Mapping[int, tuple[str, ...]]:
-        return self._frames.comments
-
-    @property
-    def skipped(self) -> Mapping[int, int]:
-        return self._frames.skipped
-
-    @property
-    def dropped(self) -> int | None:
-        return self._frames.dropped
-
-    def __iter__(self) -> Iterator[FrameBatch]:
-        return self._batches
-
-    @property
-    def ahead(self) -> ReadAhead | None:
-        """The thread that reads the file on, where it is large."""
-        return self._window.ahead
-
-    def stop(self) -> None:
-        """Ends a reader that follows a growing file or a pipe, after what is there now."""
-        self._raw.stop()
-
-    def close(self) -> None:
-        self._window.close()
-        self._raw.close()
-
-    def __enter__(self) -> CaptureReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-_ORDERS = (b"\x4d\x3c\x2b\x1a", b"\x1a\x2b\x3c\x4d")
-
-
-def open_capture(
-    source: str | Path | BinaryIO,
-    *,
-    file: int = 0,
-    follow: bool = False,
-    batch_frames: int = 65536,
-    chunk_bytes: int = CHUNK,
-) -> CaptureReader:
-    """Opens a pcap or pcapng capture, also inside gzip or zstd; the first bytes tell, not the name.
-
-    Args:
-        source: a path, ``-`` for standard input, or an open binary file.
-        file: the capture's place among those analysed together; it stands in every batch.
-        follow: the file may still grow: wait at its end, giving empty batches, until ``stop()``.
-        batch_frames: the most frames in a batch.
-        chunk_bytes: bytes read at once.
-
-    Raises:
-        CaptureError: no such file, not a capture, or a link type that cannot carry RoCE.
-        ValueError: ``batch_frames`` or ``chunk_bytes`` too small.
-    """
-    if batch_frames < 1 or chunk_bytes < 64:
-        raise ValueError("batch_frames must be at least 1 and chunk_bytes at least 64")
-    raw, window = None, None
-    try:
-        raw, window = open_source(source, follow=follow, chunk=chunk_bytes)
-        return CaptureReader(raw, window, file=file, follow=follow, batch_frames=batch_frames)
-    except BaseException:
-        if window is not None:
-            window.close()
-        if raw is not None:
-            raw.close()
-        raise
-
-
-def _no_capture(head: bytes, window: Window) -> str:
-    """Why these first bytes are no capture, and what to do."""
-    if not head:
-        return window.problem or "the file is empty"
-    for magic, what in _OTHERS.items():
-        if head.startswith(magic):
-            return f"this is {what}, which rocekit does not read: convert it with `editcap -F pcapng IN OUT`"
-    for magic, what in _PACKED.items():
-        if head.startswith(magic):
-            return f"packed with {what}; rocekit unpacks gzip and zstd only: unpack it first"
-    if window.ended and len(head) < 12:
-        return f"not a capture: its {len(head)} bytes are neither pcap nor pcapng"
-    return "not a capture: it begins neither as pcap nor as pcapng"
-
 
 def __getattr__(name: str) -> Any:
-    # Whoever reads files need not load the room that opens sockets, nor the writer.
+    # Whoever reads files need not load what opens sockets, nor the writer.
     if name == "LiveCapture":
-        from rocekit.live import LiveCapture
+        from rocekit.files.interface import LiveCapture
 
         return LiveCapture
     if name == "PcapngWriter":
-        from rocekit.pcapng_write import PcapngWriter
+        from rocekit.files.pcapng_write import PcapngWriter
 
         return PcapngWriter
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,22 +1,18 @@
-"""Frames to packet columns: one row a RoCE packet, one NumPy column a field of ``wire``.
+"""Frames to packet columns: one row a RoCE packet, one NumPy column a field of the wire.
 
-The dissector goes over the headers once; what most packets are asked for it leaves in columns, the rest of
-the BTH and of what follows it as words, from which :class:`rocekit.packets.Packets` derives columns.
+    from rocekit.capture import open_capture
+    from rocekit.decode import Decoder
+
+    decoder = Decoder()
+    with open_capture("x.pcapng") as capture:
+        for batch in capture:
+            packets = decoder.decode(batch)
+
+The room behind this face is :mod:`rocekit.packets`.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-
-import numpy as np
-
-from rocekit import dissect, link
-from rocekit.dissect import Dissector
-from rocekit.frames import FrameBatch
-from rocekit.icrc_columns import icrc_columns
-from rocekit.link import MALFORMED
-from rocekit.network import Network, pauses
-from rocekit.numbering import Addresses, FlowNumbers
 from rocekit.packets import (
     COLUMNS,
     FIELD_HOMES,
@@ -25,14 +21,13 @@ from rocekit.packets import (
     ICRC_STATES,
     ICRC_UNCHECKED,
     ICRC_VALID,
-    KEPT,
     NO_OPCODE,
-    Column,
     Packets,
     Row,
     empty_packets,
 )
-from rocekit.wire import ICRC_BYTES
+from rocekit.packets.decoder import Counts, Decoder, Pause
+from rocekit.wire.link import MALFORMED
 
 __all__ = [
     "Decoder",
@@ -51,159 +46,3 @@ __all__ = [
     "MALFORMED",
     "NO_OPCODE",
 ]
-
-
-@dataclass(slots=True)
-class Counts:
-    """What a decoder has seen.
-
-    Attributes:
-        frames: all of them; roce_packets: those that became rows.
-        truncated_packets: cut by the snaplen; malformed_packets: with a code in ``malformed``.
-        bad_icrc, unchecked_icrc: verdicts that were not "valid".
-        fragments: first fragments (rows) and later ones of UDP datagrams (no rows).
-        pause_frames: 802.3 PAUSE and PFC.
-        non_roce: frames of neither kind.
-    """
-
-    frames: int = 0
-    roce_packets: int = 0
-    truncated_packets: int = 0
-    malformed_packets: int = 0
-    bad_icrc: int = 0
-    unchecked_icrc: int = 0
-    fragments: int = 0
-    pause_frames: int = 0
-    non_roce: int = 0
-
-    def to_dict(self) -> dict[str, int]:
-        return asdict(self)
-
-
-MAX_PAUSES = 100_000
-"""Pause frames kept one by one; beyond, they are only counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """An 802.3 PAUSE or PFC frame: who asked for silence, of which priorities, for how long.
-
-    Attributes:
-        source: MAC address of the sender.
-        priorities: bit mask of the priorities meant; all eight for 802.3 PAUSE.
-        quanta: the longest pause asked for, in units of 512 bit times; 0 lets the traffic go on.
-    """
-
-    file: int
-    frame: int
-    time_ns: int
-    source: str
-    priorities: int
-    quanta: int
-
-
-_NO_ROWS = np.empty(0, np.int64)
-
-#: Columns that the dissector makes as packets have them, and those of its fields that are columns too.
-_AS_FOUND = tuple(name for name in dissect.COLUMNS if name in KEPT and name not in ("truncated", "fragment"))
-_FIELDS = tuple(name for name in dissect.COLUMNS if name in FIELD_HOMES and name not in KEPT)
-
-
-class Decoder:
-    """Turns batches of frames into packets; addresses and counts go on from batch to batch.
-
-    Args:
-        check_icrc: whether to compute every packet's ICRC; without, all are ``ICRC_UNCHECKED``.
-
-    Attributes:
-        counts: what was seen so far.
-        pauses: the pause frames among it.
-    """
-
-    def __init__(self, *, check_icrc: bool = True) -> None:
-        self.others = _NO_ROWS
-        self.counts = Counts()
-        self.pauses: list[Pause] = []
-        self._check_icrc = check_icrc
-        self._addresses = Addresses()
-        self._dissector = Dissector()
-        self._flows = FlowNumbers()
-
-    @property
-    def network(self) -> Network:
-        """Where the packets of the last batch lie in its frames."""
-        return Network.of(self._dissector)
-
-    @property
-    def addresses(self) -> list[str]:
-        return self._addresses.texts
-
-    def decode(self, batch: FrameBatch) -> Packets:
-        """The RoCE packets of a batch, in its order; a malformed one is a row with a code, never an error."""
-        dissector = self._dissector
-        dissector.run(batch)
-        n, found = dissector.count, dissector.columns
-        counts = self.counts
-        counts.frames += len(batch)
-        counts.roce_packets += n
-        counts.fragments += dissector.later_fragments
-        self.others = _NO_ROWS
-        if n < len(batch):
-            self.others = np.setdiff1d(np.arange(len(batch)), found["index"])
-            paused = self._note_pauses(batch, found["layer"], found["ethertype"])
-            counts.pause_frames += paused
-            counts.non_roce += len(batch) - n - paused - dissector.later_fragments
-        if not n:
-            return empty_packets(self.addresses)
-
-        counts.truncated_packets += dissector.truncated_count
-        counts.malformed_packets += dissector.malformed_count
-        counts.fragments += dissector.fragment_count
-        src = self._addresses.of(found["source_high"], found["source_low"])
-        dst = self._addresses.of(found["destination_high"], found["destination_low"])
-        every = n == len(batch)
-        columns: dict[str, Column] = {name: found[name] for name in _AS_FOUND}
-        columns |= {
-            "frame": batch.number if every else batch.number[found["index"]],
-            "file": np.full(n, batch.file, np.int32),
-            "time_ns": batch.time_ns if every else batch.time_ns[found["index"]],
-            "src": src,
-            "dst": dst,
-            "flow": self._flows.of(src, dst, found["dest_qpn"]),
-            "truncated": found["truncated"].view(np.bool_),
-            "fragment": found["fragment"].view(np.bool_),
-            "limit": np.minimum(found["limit"], found["end"]),
-        }
-        columns["icrc"], columns["icrc_state"] = self._icrcs(batch, found)
-        fields = {name: found[name] for name in _FIELDS}
-        return Packets(columns, found["words"], self.addresses, batch.buffer, found["payload_at"], fields)
-
-    def _icrcs(self, batch: FrameBatch, found: dict[str, Column]) -> tuple[Column, Column]:
-        """Each packet's ICRC, where it is there, and whether it is right."""
-        n = len(found["bth"])
-        icrc, state = np.zeros(n, np.uint32), np.full(n, ICRC_UNCHECKED, np.uint8)
-        rows = np.flatnonzero(found["checkable"]) if self._check_icrc else _NO_ROWS
-        if len(rows):
-            end = found["end"][rows] - ICRC_BYTES
-            sent = link.gather(batch.buffer, end, ICRC_BYTES).view("<u4")[:, 0]
-            computed = icrc_columns(
-                batch.buffer, found["start"][rows], found["bth"][rows], end, found["roce_version"][rows] == 2
-            )
-            icrc[rows] = sent
-            state[rows] = np.where(sent == computed, ICRC_VALID, ICRC_INVALID)
-        self.counts.bad_icrc += int((state == ICRC_INVALID).sum())
-        self.counts.unchecked_icrc += int((state == ICRC_UNCHECKED).sum())
-        return icrc, state
-
-    def _note_pauses(self, batch: FrameBatch, layer: Column, ethertype: Column) -> int:
-        """Keep the pause frames of a batch; gives how many there are."""
-        found = pauses(batch, layer, ethertype)
-        for index, priorities, quanta in found[: MAX_PAUSES - len(self.pauses)].tolist():
-            source = int(batch.offset[index]) + 6
-            mac = batch.buffer[source : source + 6].tobytes().hex(":")
-            self.pauses.append(
-                Pause(
-                    batch.file, int(batch.number[index]), int(batch.time_ns[index]), mac, priorities, quanta
-                )
-            )
-        return len(found)

@@ -1,286 +1,36 @@
-"""Traffic: runs a scenario as server or as client, and says what was measured.
+"""Traffic: a scenario as server or as client, and what was measured.
 
-The scenarios themselves are in :mod:`rocekit.scenarios`; the device they run over is a
-:class:`rocekit.endpoint.Endpoint`.
+    from rocekit.inject import Plan, Settings, call, serve
+
+The rooms behind this face: :mod:`rocekit.scenarios` (the programs), :mod:`rocekit.endpoint` (what they need
+of an RDMA stack), :mod:`rocekit.verbs` and :mod:`rocekit.soft` (who provides it).
 """
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any
-
-from rocekit import guard
-from rocekit.devices import source_address
-from rocekit.endpoint import Deadline, Endpoint, EndpointOptions, QpOptions, SharedReceives, Ways
-from rocekit.errors import RocekitError, ScenarioError
-from rocekit.journal import JournalWriter
-from rocekit.measures import measures
+from rocekit.endpoint import EndpointOptions, QpOptions
 from rocekit.scenarios import SCENARIOS
-from rocekit.scenarios.base import Link, OwnMeeting, Plan, Run, Samples, Scenario, patience_s, queue_options
+from rocekit.scenarios.base import Plan
+from rocekit.scenarios.session import (
+    DEFAULT_PORT,
+    Outcome,
+    Settings,
+    call,
+    make_endpoint,
+    scenario_named,
+    serve,
+)
 
-DEFAULT_PORT = 18515  # perftest's
-ENDED_EARLY = "or the client ended before it was done"
-"""Said of data that is not right, where the server sees no difference."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a side runs, whatever the scenario.
-
-    Attributes:
-        port: where the server listens.
-        timeout_s: how long nothing may happen before it is given up.
-        journal: a file for the verbs events, or None.
-        told: what a server's own options say will happen; most scenarios hear it from the client.
-        allow_remote: other machines' addresses that a client may talk to.
-    """
-
-    endpoint: EndpointOptions = field(default_factory=EndpointOptions)
-    qp: QpOptions = field(default_factory=QpOptions)
-    port: int = DEFAULT_PORT
-    timeout_s: float = 30.0
-    journal: Path | None = None
-    told: Plan | None = None
-    allow_remote: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a side did.
-
-    Attributes:
-        role: "client" or "server".
-        samples: what was measured; None for a server, which measures nothing.
-        ways: how it waited.
-        cpu_percent: of one CPU, that the client's process had while the scenario ran.
-        notes: what the scenario has to say beside the numbers; details: the same for JSON.
-    """
-
-    role: str
-    plan: Plan
-    device: str
-    ip: str
-    peer_ip: str | None
-    path_mtu: int
-    samples: Samples | None = None
-    ways: Ways = field(default_factory=Ways)
-    cpu_percent: float | None = None
-    notes: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        document: dict[str, Any] = {
-            "role": self.role,
-            **{key: value for key, value in asdict(self.plan).items() if key != "path_mtu"},
-            "device": self.device,
-            "ip": self.ip,
-            "peer_ip": self.peer_ip,
-            "path_mtu": self.path_mtu,
-            "cm": self.ways.cm,
-            "cq": self.ways.cq,
-        }
-        if self.samples is not None:
-            document |= measures(self.samples)
-        if self.cpu_percent is not None:
-            document["cpu_percent"] = round(self.cpu_percent, 1)
-        if self.notes:
-            document["notes"] = list(self.notes)
-        return {**document, **self.details}
-
-
-def make_endpoint(options: EndpointOptions, journal: JournalWriter | None) -> Endpoint:
-    """An endpoint on a device of the kernel's.
-
-    Raises:
-        VerbsError: pyverbs, RDMA in the kernel or the device is missing.
-    """
-    from rocekit.verbs import VerbsEndpoint
-
-    return VerbsEndpoint(options, journal)
-
-
-MakeEndpoint = Callable[[EndpointOptions, JournalWriter | None], Endpoint]
-
-
-def scenario_named(name: str) -> Scenario:
-    """Raises :class:`ScenarioError` when there is none of that name."""
-    if name not in SCENARIOS:
-        raise ScenarioError(f"no scenario {name!r}; there is {', '.join(SCENARIOS)}")
-    return SCENARIOS[name]()
-
-
-def endpoint_options(scenario: Scenario, options: EndpointOptions) -> EndpointOptions:
-    """The options with what the scenario needs."""
-    return replace(
-        options,
-        ways=options.ways.filled(scenario.ways),
-        extended=scenario.extended,
-        tcp=options.tcp if scenario.tcp is None else scenario.tcp,
-    )
-
-
-def serve(
-    name: str,
-    settings: Settings,
-    *,
-    ready: Callable[[str], None] | None = None,
-    make: MakeEndpoint = make_endpoint,
-) -> Outcome:
-    """Serve one client of a scenario.
-
-    Args:
-        ready: called with the address when the server listens.
-
-    Raises:
-        RocekitError: what went wrong; everything is taken down.
-    """
-    scenario = scenario_named(name)
-    at = endpoint_options(scenario, settings.endpoint)
-    with _journal(settings.journal) as journal, make(at, journal) as endpoint:
-        endpoint.check_mtu(settings.qp)
-        endpoint.listen(settings.port, backlog=64)
-        if ready is not None:
-            ready(endpoint.ip)
-        if isinstance(scenario, OwnMeeting):
-            run = scenario.serve(endpoint, settings.port, settings.qp, settings.timeout_s)
-            return _outcome("server", run)
-        run = _meet_client(scenario, endpoint, settings)
-        with _how_far(run, counted=scenario.server_sees == "each"):
-            scenario.server(run)
-            run.await_goodbye(patience_s(run.plan, settings.timeout_s))
-            try:
-                scenario.verify(run)
-            except ScenarioError as error:
-                early = f"; {ENDED_EARLY}" if scenario.server_sees == "end" else ""
-                raise ScenarioError(f"{error}{early}") from None
-        return _outcome("server", run)
-
-
-def _meet_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> Run:
-    own = settings.told or Plan(scenario.name, scenario.default_size, scenario.default_iterations)
-    links: list[Link] = []
-    plan: Plan | None = None
-    options = settings.qp
-    shared: SharedReceives | None = None
-    while plan is None or len(links) < plan.qps:
-        deadline = Deadline(settings.timeout_s)
-        request = endpoint.request(deadline)
-        try:
-            told, index, peer = scenario.read_request(request.private_data, own)
-            if told.scenario != scenario.name:
-                raise ScenarioError(f"this server does {scenario.name}, not {told.scenario}")
-            # post_list and cq_mod are the client's own affair and are not told.
-            if plan not in (None, told) or index not in (None, len(links)):
-                raise ScenarioError("this server is busy with another client")
-            scenario.check(told)
-            options = queue_options(scenario, told, settings.qp)
-            endpoint.check_mtu(options)
-            if links and scenario.shared:
-                region = links[0].region
-            else:
-                region = scenario.server_region(endpoint, told)
-            if scenario.shares_receives and shared is None:
-                shared = endpoint.share(scenario.receives(told), scenario.sges)
-                scenario.prepare_shared(told, shared, region)
-            connection = request.connection(replace(options, shared=shared))
-            connection.shown = region
-            link = Link(connection, region, peer)
-            scenario.prepare_server(told, link)
-        except RocekitError as error:
-            request.reject(str(error).encode())
-            if plan is not None:
-                continue  # the client at hand is still welcome
-            raise
-        link.connection.accept(scenario.reply_data(region), deadline)
-        plan = told
-        links.append(link)
-    return Run(endpoint, plan, links, timeout_s=settings.timeout_s, options=options, shared=shared)
-
-
-def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make_endpoint) -> Outcome:
-    """Be the client of a scenario's server.
-
-    Args:
-        host: the server's name or address.
-
-    Raises:
-        RocekitError: what went wrong; everything is taken down.
-    """
-    scenario = scenario_named(plan.scenario)
-    scenario.check(plan)
-    source, target = source_address(host, settings.port)
-    at = endpoint_options(scenario, settings.endpoint)
-    if (at.device, at.gid_index, at.ip) == (None, None, None):
-        at = replace(at, ip=source, any_ip=True)
-    options = queue_options(scenario, plan, settings.qp)
-    with _journal(settings.journal) as journal, make(at, journal) as endpoint:
-        if endpoint.leaves_machine or at.tcp:  # the meeting's TCP goes wherever the kernel finds a way
-            guard.check([target], settings.allow_remote)
-        if isinstance(scenario, OwnMeeting):
-            run = scenario.call(endpoint, target, plan, settings.port, settings.qp, settings.timeout_s)
-            return _outcome("client", run, None, target)
-        links: list[Link] = []
-        for index in range(plan.qps):
-            deadline = Deadline(settings.timeout_s)
-            region = endpoint.register(scenario.client_memory(plan), scenario.access)
-            connection = endpoint.dial(target, settings.port, options, deadline)
-            connection.shown = region
-            link = Link(connection, region)
-            scenario.prepare_client(plan, link)
-            told = connection.connect(scenario.request_data(plan, index, region), deadline)
-            link.peer = scenario.read_reply(told)
-            links.append(link)
-        run = Run(endpoint, plan, links, timeout_s=settings.timeout_s, options=options)
-        with _how_far(run):
-            cpu_ns, started_ns = time.process_time_ns(), time.perf_counter_ns()
-            samples = scenario.client(run)
-            cpu_ns = time.process_time_ns() - cpu_ns
-            cpu_percent = 100 * cpu_ns / max(1, time.perf_counter_ns() - started_ns)
-            run.goodbye()
-        return _outcome("client", run, samples, target, cpu_percent)
-
-
-@contextlib.contextmanager
-def _journal(path: Path | None) -> Iterator[JournalWriter | None]:
-    if path is None:
-        yield None
-        return
-    with JournalWriter(path) as writer:
-        yield writer
-
-
-@contextlib.contextmanager
-def _how_far(run: Run, *, counted: bool = True) -> Iterator[None]:
-    """An error of a running scenario says how far it came, where it is ``counted``."""
-    try:
-        yield
-    except RocekitError as error:
-        far = f", after {run.done} of {run.plan.iterations * run.plan.qps}" if counted else ""
-        raise ScenarioError(f"{run.plan.scenario}{far}: {error}") from error
-
-
-def _outcome(
-    role: str,
-    run: Run,
-    samples: Samples | None = None,
-    peer_ip: str | None = None,
-    cpu_percent: float | None = None,
-) -> Outcome:
-    endpoint = run.endpoint
-    return Outcome(
-        role,
-        run.plan,
-        endpoint.device,
-        endpoint.ip,
-        peer_ip,
-        run.links[0].connection.path_mtu if run.links else 0,
-        samples,
-        endpoint.ways,
-        cpu_percent,
-        tuple(run.notes),
-        {**run.details, **endpoint.counts()},
-    )
+__all__ = [
+    "DEFAULT_PORT",
+    "SCENARIOS",
+    "EndpointOptions",
+    "Outcome",
+    "Plan",
+    "QpOptions",
+    "Settings",
+    "call",
+    "make_endpoint",
+    "scenario_named",
+    "serve",
+]

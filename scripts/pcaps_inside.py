@@ -23,7 +23,7 @@ from typing import Any
 
 import rocekit.commands.inject
 import rocekit.commands.trace
-import rocekit.tracing
+import rocekit.live.tracing
 import rocekit.verbs  # noqa: F401  -- loaded here once, for all forks
 from rocekit.cli import rocekit as command_line
 from rocekit.lab.jobs import TCPDUMP, Job, run_job

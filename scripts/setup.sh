@@ -163,8 +163,8 @@ install_project() {
     fi
     stamp="$VENV/.installed-$extras"
     # What is compiled has its types beside it: a change there, or in the source, means compiling anew.
-    types=(rocekit/*.pxd)
-    state=$(cat pyproject.toml setup.py "${types[@]}" "${types[@]/%pxd/py}" rocekit/*.c 2>/dev/null | sha256sum)
+    mapfile -t types < <(find rocekit -name "*.pxd" | sort)
+    state=$(cat pyproject.toml setup.py "${types[@]}" "${types[@]/%pxd/py}" rocekit/packets/*.c 2>/dev/null | sha256sum)
     if [ "$(cat "$stamp" 2>/dev/null)" != "$state" ] || ! "$VENV/bin/rocekit" --version >/dev/null 2>&1; then
         say "installing rocekit[$extras] in $VENV (its loops are compiled, which takes some minutes)"
         if "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input -q -e ".[$extras]" </dev/null; then

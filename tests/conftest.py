@@ -85,7 +85,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``stub/program.c`` on the stub device, for the recorder; with the interposer built."""
     from recorded import build_stub
 
-    from rocekit.record_build import interposer, look
+    from rocekit.record.build import interposer, look
 
     found = look()
     if found.path is None and not found.can_build:

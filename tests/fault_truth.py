@@ -18,15 +18,15 @@ from rocekit import wire
 from rocekit.analysis import Analysis, analyze
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
+from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.packets import Packets
-from rocekit.pcapng_write import PcapngWriter
-from rocekit.psn import MASK
-from rocekit.soft.faults import Fault, at_random
-from rocekit.soft.prng import Prng
-from rocekit.soft.program import Program, Receive, random_program
-from rocekit.soft.record import TransferTruth
+from rocekit.soft.engine.prng import Prng
+from rocekit.soft.engine.record import TransferTruth
 from rocekit.soft.testbed import Run, run
+from rocekit.soft.testbed.program import Program, Receive, random_program
+from rocekit.soft.wires.faults import Fault, at_random
 from rocekit.wire import OPCODES
+from rocekit.wire.psn import MASK
 
 ANSWERED = frozenset({"READ", "FETCH_ADD", "CMP_SWAP", "FLUSH", "ATOMIC_WRITE"})
 LOSSES = frozenset({"loss", "tail-loss"})

@@ -18,13 +18,13 @@ from click.testing import CliRunner
 from rocekit.cli import rocekit
 from rocekit.commands.inject_group import text
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_WRITE, EndpointOptions, QpOptions, RecvWr, Sge
+from rocekit.endpoint.tcp_words import Place
 from rocekit.errors import RocekitError
 from rocekit.inject import make_endpoint
-from rocekit.inject_group import verbs_group
 from rocekit.lab.jobs import TCPDUMP
 from rocekit.lab.net import BRIDGE, A, ends, set_netem
-from rocekit.places import Place
 from rocekit.scenarios.group import GroupPlan
+from rocekit.scenarios.hosts import verbs_group
 
 OUT = Path(os.environ.get("ROCEKIT_LAB_OUT", "."))
 WORK = Path("/tmp/group-inside")  # the output folder is slow

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rocekit.frames import LINKTYPE_ETHERNET, FrameBatch
-from rocekit.icrc import icrc_bytes
+from rocekit.files.frames import LINKTYPE_ETHERNET, FrameBatch
 from rocekit.wire import BTH, GRH, OPCODES
+from rocekit.wire.icrc import icrc_bytes
 
 MACS = bytes.fromhex("020000000002020000000001")
 

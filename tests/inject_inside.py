@@ -32,15 +32,15 @@ from rocekit.endpoint import (
     Sge,
     Ways,
 )
+from rocekit.endpoint.tcp_words import Place
+from rocekit.endpoint.waiting import CM_WAYS, CQ_WAYS
 from rocekit.errors import RocekitError
 from rocekit.inject import Settings
-from rocekit.inject_both import both, terminated_cleanly
 from rocekit.lab.jobs import TCPDUMP
 from rocekit.lab.net import A, B, set_netem, tool
-from rocekit.places import Place
 from rocekit.scenarios.base import Plan
+from rocekit.scenarios.both import both, terminated_cleanly
 from rocekit.verbs import VerbsEndpoint
-from rocekit.waiting import CM_WAYS, CQ_WAYS
 
 OUT = Path(os.environ.get("ROCEKIT_LAB_OUT", "."))
 WORK = Path("/tmp/inject-inside")  # the output folder is slow

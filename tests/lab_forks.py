@@ -30,8 +30,13 @@ from typing import IO, Any
 
 PRELOADED = (
     *("rocekit.cli", "rocekit.commands.inject", "rocekit.inject", "rocekit.soft.backend", "rocekit.verbs"),
-    *("rocekit.commands.record", "rocekit.record", "rocekit.record_build", "rocekit.record_redact"),
-    *("rocekit.record_capture", "rocekit.record_cm", "rocekit.commands.devices", "rocekit.devices"),
+    *("rocekit.commands.record", "rocekit.record", "rocekit.record.build", "rocekit.journal.redaction"),
+    *(
+        "rocekit.record.capture",
+        "rocekit.record.kernel_cm",
+        "rocekit.commands.devices",
+        "rocekit.machine.devices",
+    ),
 )
 """What the commands of these tests load; what is missing is loaded when it is wanted."""
 _REQUEST_BYTES = 1 << 18

@@ -15,7 +15,7 @@ from lab_forks import Forks, Run
 
 from rocekit.lab import jobs
 from rocekit.lab.jobs import Job
-from rocekit.record_build import interposer
+from rocekit.record.build import interposer
 
 TIMEOUT = "-u 18"
 """perftest's local ACK timeout, 1 s: under emulation a shorter one asks again for what is on its way."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rocekit.journal import Event, Journal, read_journal
-from rocekit.record_build import compiler
+from rocekit.record.build import compiler
 
 STUB = Path(__file__).resolve().parent / "stub"
 FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror")

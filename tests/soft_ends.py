@@ -11,15 +11,15 @@ from story import Shot
 
 from rocekit.analysis import Analysis, analyze
 from rocekit.capture import open_capture
-from rocekit.pcapng_write import PcapngWriter
+from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.soft.device import Device
-from rocekit.soft.faults import Fault
+from rocekit.soft.engine.queues import CQ
+from rocekit.soft.engine.work import RecvWR, SendWR, Sge
 from rocekit.soft.host import Host
-from rocekit.soft.program import Connection
-from rocekit.soft.queues import CQ
 from rocekit.soft.testbed import ADDRESSES, REMOTE_ACCESS, connect
-from rocekit.soft.wire_memory import MemoryWire
-from rocekit.soft.work import RecvWR, SendWR, Sge
+from rocekit.soft.testbed.program import Connection
+from rocekit.soft.wires.faults import Fault
+from rocekit.soft.wires.memory import MemoryWire
 
 A, B = ADDRESSES[4]
 ROOM = 1 << 20

@@ -30,9 +30,9 @@ from rocekit.lab import jobs
 from rocekit.scenarios import SCENARIOS
 from rocekit.scenarios.base import Plan
 from rocekit.soft.backend import soft_backend
-from rocekit.soft.fault_file import fault_from_words
 from rocekit.soft.peers import perftest, pingpong, rping
 from rocekit.soft.peers.party import Party
+from rocekit.soft.wires.fault_file import fault_from_words
 
 SOFT, RXE = {4: "10.9.0.1", 6: "fd00:9::1"}, {4: "10.9.0.2", 6: "fd00:9::2"}
 GID = {4: "1", 6: "2"}

@@ -6,13 +6,13 @@ import threading
 from pathlib import Path
 
 from rocekit import inject
-from rocekit.connecting import QpOptions
 from rocekit.endpoint import EndpointOptions, Ways
+from rocekit.endpoint.connection import QpOptions
 from rocekit.errors import RocekitError
 from rocekit.inject import Outcome, Settings
 from rocekit.scenarios.base import Plan
 from rocekit.soft.backend import soft_backend
-from rocekit.soft.faults import Fault
+from rocekit.soft.wires.faults import Fault
 
 
 def talk(

@@ -39,24 +39,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rocekit import wire
-from rocekit.build import build_frame, build_ip_cm, build_mad
 from rocekit.correlate import Correlation, correlate
+from rocekit.correlate.pairs import journal_pairs
 from rocekit.decode import Decoder
-from rocekit.frames import LINKTYPE_ETHERNET, FrameBatch
+from rocekit.files.frames import LINKTYPE_ETHERNET, FrameBatch
+from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.journal import Event as Entry
 from rocekit.journal import Journal
-from rocekit.journal_pairs import journal_pairs
-from rocekit.pcapng_write import PcapngWriter
-from rocekit.psn import MASK
-from rocekit.told import Pair
-from rocekit.tracker import Tracker
-from rocekit.wire_cm import CM_MESSAGES
-from rocekit.workrequests import read_programs
+from rocekit.journal.work_requests import read_programs
+from rocekit.track.known_pairs import Pair
+from rocekit.track.tracker import Tracker
+from rocekit.wire.build import build_frame, build_ip_cm, build_mad
+from rocekit.wire.cm import CM_MESSAGES
+from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
-    from rocekit.connections import Connection
-    from rocekit.transfers import Event, Transfer
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Event, Transfer
 
 START_NS = 1_700_000_000_000_000_000
 STEP_NS = 1_000

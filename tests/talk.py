@@ -15,13 +15,13 @@ from typing import Any
 from capture_bytes import Frame, pcap
 
 from rocekit import wire
-from rocekit.build import build_frame, build_ip_cm, build_mad
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
 from rocekit.findings import Evidence, Finding, find
-from rocekit.observe import Observer
-from rocekit.told import Pair
-from rocekit.tracker import Tracker
+from rocekit.flows.observer import Observer
+from rocekit.track.known_pairs import Pair
+from rocekit.track.tracker import Tracker
+from rocekit.wire.build import build_frame, build_ip_cm, build_mad
 
 A, B = "10.9.0.1", "10.9.0.2"
 START_NS = 1_700_000_000_000_000_000

@@ -14,10 +14,10 @@ from capture_bytes import Frame, enhanced, interface, pcap, section
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rocekit import _source
-from rocekit._ahead import HEADROOM
 from rocekit.capture import open_capture
 from rocekit.errors import CaptureError
+from rocekit.files import source as _source
+from rocekit.files.read_ahead import HEADROOM
 
 FRAMES = [
     Frame(bytes([n % 251]) * (40 + 7 * n % 900), 1_700_000_000_000_000_000 + n * 1000) for n in range(400)

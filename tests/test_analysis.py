@@ -13,8 +13,8 @@ from story import REMOTE_VA, RKEY, START_NS, Story
 
 import rocekit
 from rocekit.analysis import Table, find_journals
+from rocekit.craft.generate import Traffic, generate
 from rocekit.errors import CaptureError, JournalError
-from rocekit.generate import Traffic, generate
 
 # ---------------------------------------------------------------------- the contract
 

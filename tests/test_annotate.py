@@ -15,9 +15,9 @@ from test_several import both_ends
 
 import rocekit
 from rocekit import cli
-from rocekit.annotate import annotate
 from rocekit.capture import open_capture
-from rocekit.pcapng_write import PcapngWriter
+from rocekit.files.pcapng_write import PcapngWriter
+from rocekit.report.annotate import annotate
 
 LOSS = """
 a RC_SEND_ONLY 5 64

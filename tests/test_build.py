@@ -11,9 +11,10 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt
 from scapy.layers.l2 import Dot1AD, Dot1Q, Ether
 
-from rocekit import wire, wire_cm
-from rocekit.build import build_frame, build_ip_cm, build_mad, build_packet, build_transport, gid
+from rocekit import wire
 from rocekit.layers import BTH, GRH
+from rocekit.wire import cm as wire_cm
+from rocekit.wire.build import build_frame, build_ip_cm, build_mad, build_packet, build_transport, gid
 
 ADDRESSES = st.tuples(st.ip_addresses(v=4).map(str), st.ip_addresses(v=4).map(str))
 

@@ -34,8 +34,8 @@ from hypothesis import strategies as st
 
 from rocekit.capture import CaptureReader, PcapngWriter, open_capture
 from rocekit.errors import CaptureError
-from rocekit.frames import FrameBatch
-from rocekit.pcapng_interface import split_stamp
+from rocekit.files.frames import FrameBatch
+from rocekit.files.pcapng_interface import split_stamp
 
 Row = tuple[int, int, int, int, bytes]
 """Frame number, time, captured length, wire length, bytes."""

@@ -12,8 +12,8 @@ from handmade import Net, batch_of, ethernet, transport
 from rocekit.capture import PcapngWriter
 from rocekit.cli import rocekit
 from rocekit.wire import OPCODE_NAMES as OP
-from rocekit.wire_cm import CM_ATTRIBUTE_IDS, CM_MESSAGES
-from rocekit.wire_cm import MAD as MAD_HEADER
+from rocekit.wire.cm import CM_ATTRIBUTE_IDS, CM_MESSAGES
+from rocekit.wire.cm import MAD as MAD_HEADER
 
 TO, BACK = Net(), Net(src="10.9.0.2", dst="10.9.0.1", tclass=3)
 

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from rocekit import cli, verbs
-from rocekit.devices import Device, Gid, Port
 from rocekit.errors import VerbsError
+from rocekit.machine.devices import Device, Gid, Port
 
 GIDS = (Gid(0, "fe80::ff:fe00:1", "RoCE v1", "va"), Gid(1, "::ffff:10.9.0.1", "RoCE v2", "va"))
 RXE = Device(

@@ -15,13 +15,14 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocekit import cli, inject, inject_both
+from rocekit import cli, inject
 from rocekit.commands.inject_text import compared
 from rocekit.endpoint import Ways
+from rocekit.endpoint.measures import peak_ns
 from rocekit.errors import VerbsError
 from rocekit.inject import Outcome, Settings
-from rocekit.measures import peak_ns
 from rocekit.scenarios import GROUPS, SCENARIOS
+from rocekit.scenarios import both as inject_both
 from rocekit.scenarios.base import Plan, Samples
 
 LATENCY = Samples("latency", (3000, 1000, 2000), total_ns=10_000, moved=192, operations=3)

@@ -16,10 +16,10 @@ import rocekit
 from rocekit import _compiled
 from rocekit._compiled import COMPILED, DECLINED, ICRCS, MISSING, MODULES, OUTDATED, icrcs_state, state
 from rocekit.capture import open_capture
-from rocekit.generate import OPERATIONS, Traffic, generate
-from rocekit.soft.faults import at_random
-from rocekit.soft.program import random_program
+from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.soft.testbed import run
+from rocekit.soft.testbed.program import random_program
+from rocekit.soft.wires.faults import at_random
 
 PACKAGE = Path(rocekit.__file__).resolve().parent
 SEEDS = int(os.environ.get("ROCEKIT_SEEDS", "60"))
@@ -27,7 +27,7 @@ WEATHER: tuple[dict[str, float], ...] = ({}, {"drop": 0.03}, {"drop": 0.15, "dup
 
 #: Prints all that an analysis says of captures, and which tracker said it.
 TELL = """
-import dataclasses, json, sys, rocekit, rocekit.tracker
+import dataclasses, json, sys, rocekit, rocekit.track.tracker
 from rocekit.errors import CaptureError
 def told(events):
     return [[int(v) if isinstance(v, bool) else v for v in dataclasses.astuple(e)] for e in events]
@@ -41,7 +41,7 @@ for path in sys.argv[1:]:
     times = [[t.request_end_ns, t.acked_frame, sorted(t.missing), t.original] for t in a.transfers]
     strays = [told([*c.missed, *c.unfilled, *c.jumps, *c.stray_events]) for c in a.connections]
     print(path, json.dumps([a.to_dict(), events, times, strays], sort_keys=True))
-print(rocekit.tracker.__file__, file=sys.stderr)
+print(rocekit.track.tracker.__file__, file=sys.stderr)
 """
 
 

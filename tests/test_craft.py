@@ -17,18 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rocekit
-from rocekit import cli, wire, wire_cm
+from rocekit import cli, wire
 from rocekit.capture import open_capture
 from rocekit.craft import Wrong, craft
-from rocekit.craft_file import parse_packets, read_packets
-from rocekit.craft_keys import FIELDS, NETWORK, PACKET
+from rocekit.craft.file import parse_packets, read_packets
+from rocekit.craft.keys import FIELDS, NETWORK, PACKET
+from rocekit.craft.pace import Pacer, Rate, parse_rate
 from rocekit.decode import Decoder, Packets, Row
 from rocekit.errors import ScenarioError
-from rocekit.mad import find_mads
-from rocekit.pace import Pacer, Rate, parse_rate
-from rocekit.pcapng_write import PcapngWriter
+from rocekit.files.pcapng_write import PcapngWriter
+from rocekit.packets.mads import find_mads
 from rocekit.soft.device import Device
-from rocekit.soft.work import RecvWR, Sge
+from rocekit.soft.engine.work import RecvWR, Sge
+from rocekit.wire import cm as wire_cm
 
 EVERY = [*wire.OPCODE_NAMES, *(f"CM_{name}" for name in wire_cm.CM_MESSAGES)]
 
@@ -68,7 +69,7 @@ def test_every_opcode_makes_a_valid_packet_without_another_word(op: str, net: di
 
 def test_tshark_reads_what_was_made_as_it_was_meant(tmp_path: Path, tshark: str) -> None:
     path = tmp_path / "every.pcap"
-    from rocekit.frame_file import frame_file
+    from rocekit.files.write import frame_file
     from rocekit.verify import verify
 
     with frame_file(path) as file:

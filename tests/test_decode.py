@@ -24,7 +24,7 @@ from rocekit.decode import (
     Decoder,
     Packets,
 )
-from rocekit.frames import LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2, LINKTYPE_RAW, FrameBatch
+from rocekit.files.frames import LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2, LINKTYPE_RAW, FrameBatch
 from rocekit.wire import BTH, OPCODE_NAMES, OPCODES, Header
 
 SEND = OPCODE_NAMES["RC_SEND_ONLY"]

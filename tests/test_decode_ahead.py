@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from rocekit import _source, analysis
+from rocekit import analysis
 from rocekit.capture import open_capture
+from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.decode import Decoder
-from rocekit.decode_ahead import decoded
 from rocekit.errors import CaptureError
-from rocekit.generate import OPERATIONS, Traffic, generate
+from rocekit.files import source as _source
+from rocekit.packets.ahead import decoded
 
 CAPTURES = sorted(p.name for p in (Path(__file__).parents[1] / "pcaps").glob("*.pcap*"))
 

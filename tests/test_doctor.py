@@ -10,9 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from rocekit.doctor import ABILITIES, CHECKS, EXTRAS, Check, Lab, Machine, Report, examine, has_module, judge
+from rocekit.commands.doctor_checks import (
+    ABILITIES,
+    CHECKS,
+    EXTRAS,
+    Check,
+    Lab,
+    Machine,
+    Report,
+    examine,
+    has_module,
+    judge,
+)
 from rocekit.lab.checks import Check as Piece
-from rocekit.record_build import Found
+from rocekit.record.build import Found
 
 RXE = "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko"
 

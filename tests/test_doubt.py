@@ -11,16 +11,16 @@ from rocekit import wire
 from rocekit.analysis import analyze
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
-from rocekit.explain import explain
-from rocekit.ledger import NEEDS_ANSWER
+from rocekit.explanation.transfer import explain
 from rocekit.packets import Packets
-from rocekit.psn import HALF, MASK
-from rocekit.soft.faults import at_random
-from rocekit.soft.program import random_program
-from rocekit.soft.replay import compare
 from rocekit.soft.testbed import run
-from rocekit.transfers import Event, Transfer
+from rocekit.soft.testbed.program import random_program
+from rocekit.soft.testbed.replay import compare
+from rocekit.soft.wires.faults import at_random
+from rocekit.track.ledger import NEEDS_ANSWER
+from rocekit.track.transfers import Event, Transfer
 from rocekit.wire import OPCODES
+from rocekit.wire.psn import HALF, MASK
 
 WEATHER: tuple[dict[str, float], ...] = (
     {"drop": 0.1},

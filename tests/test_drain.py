@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import rocekit
-from rocekit._drain import RING_BYTES
-from rocekit._source import RawSource
+from rocekit.craft.generate import Traffic, generate
 from rocekit.errors import CaptureError
-from rocekit.generate import Traffic, generate
+from rocekit.files.drain import RING_BYTES
+from rocekit.files.source import RawSource
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = [
@@ -152,7 +152,7 @@ def test_closing_in_the_middle_lets_the_writer_go_and_leaves_no_process() -> Non
 def test_the_reader_ends_with_its_starter() -> None:
     script = """
 import os, sys, time
-from rocekit._source import RawSource
+from rocekit.files.source import RawSource
 source = RawSource("-", follow=False)
 buffer = memoryview(bytearray(1 << 20))
 while not source._draining:

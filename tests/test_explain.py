@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from story import Story
 
-from rocekit.explain import Explanation, explain
+from rocekit.explanation.transfer import Explanation, explain
 
 JOURNAL = """
     A created

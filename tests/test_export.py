@@ -17,15 +17,15 @@ from story import Story
 import rocekit
 from rocekit import cli, wire
 from rocekit.correlate import timing
-from rocekit.packet_stories import CAUSES, ROLES, packet_stories
+from rocekit.explanation.packets import CAUSES, ROLES, packet_stories
+from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.packets import COLUMNS
-from rocekit.pcapng_write import PcapngWriter
 
 pl = pytest.importorskip("polars", reason="no polars (pip install 'rocekit[export]')")
 duckdb = pytest.importorskip("duckdb", reason="no duckdb")
 pd = pytest.importorskip("pandas", reason="no pandas")
 
-from rocekit.export import FORMATS, TABLES, tables  # noqa: E402
+from rocekit.report.export import FORMATS, TABLES, tables  # noqa: E402
 
 LOSS = """
 a RC_SEND_ONLY 5 64

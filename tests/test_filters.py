@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocekit.decode import COLUMNS, Decoder, Packets
-from rocekit.filters import Filter, FilterError
+from rocekit.packets.filters import Filter, FilterError
 from rocekit.wire import OPCODE_NAMES
 
 HIGH = 0xFFFF_8880_0000_1001  # an address whose low bits a float would lose

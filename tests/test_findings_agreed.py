@@ -11,9 +11,9 @@ from test_findings_network import agreed
 from test_findings_repeats import TIMEOUT, only, settled
 
 from rocekit import wire
-from rocekit.connections import Negotiated
 from rocekit.findings import Finding
-from rocekit.told import Pair
+from rocekit.track.connections import Negotiated
+from rocekit.track.known_pairs import Pair
 
 
 def info(findings: list[Finding], rule: str) -> Finding:

@@ -9,9 +9,9 @@ import pytest
 from test_findings_lumina import only
 
 from rocekit.analysis import Analysis, analyze
-from rocekit.soft.faults import Fault
-from rocekit.soft.program import Connection, Post, Program, Receive
 from rocekit.soft.testbed import run
+from rocekit.soft.testbed.program import Connection, Post, Program, Receive
+from rocekit.soft.wires.faults import Fault
 
 US, MS = 1_000, 1_000_000
 

@@ -10,9 +10,9 @@ import pytest
 
 from rocekit.analysis import Analysis, analyze
 from rocekit.findings import Finding
-from rocekit.soft.faults import Fault
-from rocekit.soft.program import Connection, Post, Program, Receive
 from rocekit.soft.testbed import Run, run
+from rocekit.soft.testbed.program import Connection, Post, Program, Receive
+from rocekit.soft.wires.faults import Fault
 
 PACKETS, MTU = 10, 1024
 FIRST = 0xFFFFFB  # the PSN wraps in the middle of the message

@@ -10,11 +10,11 @@ from talk import MS, US, A, B, Talk, evidence_of, named
 from test_findings_repeats import TIMEOUT, only, settled
 
 from rocekit import wire
-from rocekit.build import ethernet
-from rocekit.connections import Negotiated
 from rocekit.decode import Pause
 from rocekit.findings import Finding, find
-from rocekit.told import Pair
+from rocekit.track.connections import Negotiated
+from rocekit.track.known_pairs import Pair
+from rocekit.wire.build import ethernet
 
 
 class TestTrafficClasses:

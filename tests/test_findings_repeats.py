@@ -10,8 +10,8 @@ from talk import MS, US, Talk, named
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
 from rocekit.findings import Evidence, Finding, find
-from rocekit.observe import Observer
-from rocekit.tracker import Tracker
+from rocekit.flows.observer import Observer
+from rocekit.track.tracker import Tracker
 
 TIMEOUT = 67 * MS  # local ACK timeout code 14
 

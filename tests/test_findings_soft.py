@@ -18,14 +18,14 @@ from test_findings_network import pause
 from test_soft_cm import PORT, World
 
 from rocekit.analysis import Analysis, analyze
-from rocekit.build import build_frame
+from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.findings.rules import RULES
-from rocekit.icrc import icrc_bytes
-from rocekit.pcapng_write import PcapngWriter
-from rocekit.soft.congestion import DcqcnParameters
-from rocekit.soft.faults import Fault
-from rocekit.soft.program import Connection
+from rocekit.soft.engine.congestion import DcqcnParameters
+from rocekit.soft.testbed.program import Connection
+from rocekit.soft.wires.faults import Fault
 from rocekit.wire import CNP_OPCODE, ICRC_BYTES
+from rocekit.wire.build import build_frame
+from rocekit.wire.icrc import icrc_bytes
 
 Case = Callable[[Path], Analysis]
 PROVOKE: dict[str, Case] = {}

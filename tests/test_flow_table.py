@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocekit import wire
-from rocekit.arrays import distinct, first_of_each, starts
-from rocekit.build import build_frame
 from rocekit.capture import PcapngWriter, open_capture
-from rocekit.connections import Connection
+from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.decode import Decoder, Row
 from rocekit.findings.survey import Survey
-from rocekit.flow_view import RATE_NS
-from rocekit.generate import OPERATIONS, Traffic, generate
-from rocekit.observe import FlowView, Observer
+from rocekit.flows.observer import FlowView, Observer
+from rocekit.flows.view import RATE_NS
+from rocekit.track.connections import Connection
+from rocekit.wire.arrays import distinct, first_of_each, starts
+from rocekit.wire.build import build_frame
 
 
 def _seen(path: Path, batch_frames: int) -> tuple[Observer, list[Row]]:

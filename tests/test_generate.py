@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from rocekit import analyze
 from rocekit.capture import open_capture
 from rocekit.cli import rocekit as cli
+from rocekit.craft.generate import OPERATIONS, Messages, Traffic, generate, qpn, rounds
+from rocekit.craft.generate_frames import host
 from rocekit.decode import ICRC_VALID, Decoder, Packets
 from rocekit.errors import CaptureError
-from rocekit.generate import OPERATIONS, Messages, Traffic, generate, qpn, rounds
-from rocekit.generate_frames import host
-from rocekit.icrc import icrc
-from rocekit.transfers import Transfer
+from rocekit.track.transfers import Transfer
+from rocekit.wire.icrc import icrc
 
 MIXED = Traffic(
     packets=4000,

@@ -11,12 +11,13 @@ from dataclasses import replace
 import pytest
 from memory_endpoint import Fabric, MemoryEndpoint
 
-from rocekit import guard, inject
+from rocekit import inject
 from rocekit.endpoint import EndpointOptions
 from rocekit.errors import ScenarioError, VerbsError
 from rocekit.inject import Settings
-from rocekit.iproute import ip
 from rocekit.journal import JournalWriter
+from rocekit.machine import guard
+from rocekit.machine.iproute import ip
 from rocekit.scenarios.base import Plan
 
 #: Kept for documentation (RFC 5737, RFC 3849): nobody's.

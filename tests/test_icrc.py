@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocekit import build, icrc, icrc_columns
+from rocekit.packets import icrc_columns
+from rocekit.wire import build, icrc
 
 # A CNP that a ConnectX-4 Lx sent, with ECN set in the IP header; from the Scapy project's tests.
 CONNECTX_CNP = bytes.fromhex(

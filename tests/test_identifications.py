@@ -15,7 +15,7 @@ import pytest
 from story import Story
 
 import rocekit
-from rocekit.generate import OPERATIONS, Traffic, generate
+from rocekit.craft.generate import OPERATIONS, Traffic, generate
 
 Draw = Callable[[Random], Iterator[int]]
 

@@ -17,15 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_endpoint import Fabric, MemoryConnection, MemoryEndpoint
 
-from rocekit import inject, inject_both
+from rocekit import inject
 from rocekit.endpoint import LOCAL_WRITE, EndpointOptions, SendWr
+from rocekit.endpoint.measures import measures, percentile
 from rocekit.errors import RocekitError, ScenarioError, VerbsError
-from rocekit.inject import ENDED_EARLY, Outcome, Settings
+from rocekit.inject import Outcome, Settings
 from rocekit.journal import Journal, JournalWriter, merge, read_journal
-from rocekit.measures import measures, percentile
-from rocekit.rdmacm import ACCEPT_DATA_BYTES, CONNECT_DATA_BYTES
 from rocekit.scenarios import SCENARIOS
+from rocekit.scenarios import both as inject_both
 from rocekit.scenarios.base import Pattern, Plan, Samples, pack_reply, unpack_reply
+from rocekit.scenarios.session import ENDED_EARLY
+from rocekit.verbs.rdmacm import ACCEPT_DATA_BYTES, CONNECT_DATA_BYTES
 
 #: What the stack in memory can carry out; all scenarios run over soft devices in test_soft_backend.py.
 IN_MEMORY = ("ping-sr", "blast-sr", "ping-write", "ping-read", "atomic")

@@ -227,7 +227,7 @@ def test_addresses_of_two_ip_versions_are_named() -> None:
 def test_two_sides_on_one_real_interface_are_told_that_they_do_not_meet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rocekit.iproute.ip", lambda *words: [{"ifname": words[-1], "flags": ["UP"]}])
+    monkeypatch.setattr("rocekit.machine.iproute.ip", lambda *words: [{"ifname": words[-1], "flags": ["UP"]}])
     result = CliRunner().invoke(cli.rocekit, ["inject", "ping-sr", "--both", "-d", "eth9", *SOFT])
     assert result.exit_code == 1
     assert "what one side sends on eth9 leaves this machine" in result.stderr

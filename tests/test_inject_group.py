@@ -15,16 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rocekit
-from rocekit import cli, inject_group
+from rocekit import cli
 from rocekit.endpoint import EndpointOptions
 from rocekit.errors import ScenarioError
-from rocekit.inject_group import GroupOutcome, soft_group
+from rocekit.explanation.topology import topology
 from rocekit.scenarios import GROUPS
+from rocekit.scenarios import hosts as inject_group
 from rocekit.scenarios.group import GroupPlan, GroupScenario, Member, Steps, add
+from rocekit.scenarios.hosts import GroupOutcome, soft_group
 from rocekit.scenarios.mesh import Mesh
 from rocekit.scenarios.ring import Ring
-from rocekit.soft.fault_file import fault_from_words
-from rocekit.topology import topology
+from rocekit.soft.wires.fault_file import fault_from_words
 
 
 def run(name: str, hosts: int, size: int = 1000, iterations: int = 2, **how: Any) -> GroupOutcome:
@@ -242,7 +243,7 @@ def three_devices(monkeypatch: pytest.MonkeyPatch) -> list[list[str | None]]:
         return soft_group(plan, seed=1)
 
     found = [SimpleNamespace(name=f"rxe{i}") for i in range(3)]
-    monkeypatch.setattr("rocekit.devices.devices", lambda: found)
+    monkeypatch.setattr("rocekit.machine.devices.devices", lambda: found)
     monkeypatch.setattr(inject_group, "verbs_group", verbs_group)
     return taken
 

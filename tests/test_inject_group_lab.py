@@ -12,8 +12,8 @@ import pytest
 
 import rocekit
 from rocekit import lab
-from rocekit.inject_group import soft_group
-from rocekit.topology import topology
+from rocekit.explanation.topology import topology
+from rocekit.scenarios.hosts import soft_group
 
 pytestmark = pytest.mark.lab
 

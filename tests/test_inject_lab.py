@@ -24,9 +24,9 @@ from rocekit import lab
 from rocekit.analysis import Analysis, analyze
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
+from rocekit.endpoint.waiting import CM_WAYS, CQ_WAYS
+from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.journal import Event, Journal, merge, read_journal
-from rocekit.pcapng_write import PcapngWriter
-from rocekit.waiting import CM_WAYS, CQ_WAYS
 from rocekit.wire import OPCODES, psns_of
 
 pytestmark = pytest.mark.lab

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rocekit.errors import JournalError
 from rocekit.journal import Event, Journal, JournalWriter, merge, read_journal
-from rocekit.journal_schema import SCHEMA
+from rocekit.journal.schema import SCHEMA
 
 QP = ("rxe0", 17)
 

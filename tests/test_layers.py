@@ -20,7 +20,6 @@ from scapy.packet import Padding, Raw
 from scapy.utils import PcapReader
 
 from rocekit import wire
-from rocekit.build import build_frame, build_ip_cm, build_mad
 from rocekit.layers import (
     AETH,
     BTH,
@@ -33,7 +32,8 @@ from rocekit.layers import (
     ImmDt,
     roce,
 )
-from rocekit.layers_cm import CM_LAYERS, IP_CM, MAD
+from rocekit.wire.build import build_frame, build_ip_cm, build_mad
+from rocekit.wire.scapy_cm import CM_LAYERS, IP_CM, MAD
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,11 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
-from rocekit import wire, wire_cm
-from rocekit.build import build_frame, build_ip_cm, build_mad
+from rocekit import wire
 from rocekit.layers import BTH, DETH, roce
-from rocekit.layers_cm import CM_LAYERS, CM_REQ, CM_SIDR_REQ, IP_CM, MAD
+from rocekit.wire import cm as wire_cm
+from rocekit.wire.build import build_frame, build_ip_cm, build_mad
+from rocekit.wire.scapy_cm import CM_LAYERS, CM_REQ, CM_SIDR_REQ, IP_CM, MAD
 
 
 @pytest.mark.parametrize("qpn", wire.MAD_QPNS)

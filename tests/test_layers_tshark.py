@@ -11,9 +11,10 @@ from layer_cases import NETWORKS, values_for
 from scapy.layers.l2 import Ether
 from scapy.utils import wrpcap
 
-from rocekit import wire, wire_cm
+from rocekit import wire
 from rocekit.layers import BTH, LAYERS, roce
-from rocekit.layers_cm import CM_LAYERS, CM_REJ, CM_REP, CM_REQ, IP_CM, MAD
+from rocekit.wire import cm as wire_cm
+from rocekit.wire.scapy_cm import CM_LAYERS, CM_REJ, CM_REP, CM_REQ, IP_CM, MAD
 
 IGNORED = ("rpcordma", "nvme-rdma", "smb_direct", "iser", "tftp")
 FIELDS = {

@@ -22,8 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocekit.errors import CaptureError
-from rocekit.live import HEADERS, LiveCapture
-from rocekit.live_filter import Instruction, every_frame, pack, roce_filter
+from rocekit.files.interface import HEADERS, LiveCapture
+from rocekit.files.interface_filter import Instruction, every_frame, pack, roce_filter
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -386,8 +386,8 @@ def test_live_frames_are_those_sent_that_may_be_roce_in_order_and_counted() -> N
 def test_live_what_had_arrived_at_the_end_comes_however_late_the_kernel_hands_it_over() -> None:
     told = in_namespace(
         """
-        import rocekit.live
-        rocekit.live._LAST_S = 0.0
+        import rocekit.files.interface
+        rocekit.files.interface._LAST_S = 0.0
         capture = LiveCapture("va")
         send()
         capture.stop()

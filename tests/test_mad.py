@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
-from rocekit.mad import CmMessage, Mad, find_mads, parse_mad
+from rocekit.packets.mads import find_mads
 from rocekit.wire import OPCODE_NAMES
-from rocekit.wire_cm import CM_ATTRIBUTE_IDS, CM_MESSAGES, IP_CM, MAD, MAD_BYTES
+from rocekit.wire.cm import CM_ATTRIBUTE_IDS, CM_MESSAGES, IP_CM, MAD, MAD_BYTES
+from rocekit.wire.mad import CmMessage, Mad, parse_mad
 
 UD_SEND = OPCODE_NAMES["UD_SEND_ONLY"]
 TCP_7471 = 0x0000_0000_0106_0000 | 7471  # annex A11: protocol 6, port 7471

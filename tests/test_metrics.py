@@ -23,7 +23,7 @@ pytest.importorskip("prometheus_client", reason="no prometheus-client (pip insta
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from rocekit.metrics import BUCKETS_S, Histogram, MetricsServer, parse_address
+from rocekit.live.metrics import BUCKETS_S, Histogram, MetricsServer, parse_address
 
 ROOT = Path(__file__).resolve().parent.parent
 DASHBOARD = ROOT / "contrib" / "grafana-rocekit.json"

@@ -10,9 +10,9 @@ import pytest
 from story import Shot, Story, track
 
 from rocekit.capture import open_capture
-from rocekit.explain import explain
-from rocekit.soft.program import random_program
+from rocekit.explanation.transfer import explain
 from rocekit.soft.testbed import run
+from rocekit.soft.testbed.program import random_program
 
 HOLE = """
     a RC_SEND_ONLY   4 64

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from rocekit.errors import JournalError
+from rocekit.files.outputs import complete
 from rocekit.journal import JournalWriter
-from rocekit.outputs import complete
 
 PCAPS = Path(__file__).resolve().parent.parent / "pcaps"
 MAIN = "import sys; sys.argv[0] = 'rocekit'; from rocekit.cli import main; main()"

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from story import Story
 
 import rocekit
-from rocekit.generate import OPERATIONS, Traffic, generate
-from rocekit.packet_stories import CAUSES, REQUEST, RESPONSE, ROLES, PacketStories, packet_stories
-from rocekit.packet_words import describe, ordinal
-from rocekit.psn import MASK
+from rocekit.craft.generate import OPERATIONS, Traffic, generate
+from rocekit.explanation.packet_words import describe, ordinal
+from rocekit.explanation.packets import CAUSES, REQUEST, RESPONSE, ROLES, PacketStories, packet_stories
 from rocekit.report.collect import DUPLICATE, Collector
 from rocekit.report.lanes import build_lanes
-from rocekit.soft.faults import at_random
-from rocekit.soft.prng import Prng
-from rocekit.soft.program import random_program
+from rocekit.soft.engine.prng import Prng
 from rocekit.soft.testbed import run
+from rocekit.soft.testbed.program import random_program
+from rocekit.soft.wires.faults import at_random
+from rocekit.wire.psn import MASK
 
 
 def told(folder: Path, text: str, **how: Any) -> PacketStories:

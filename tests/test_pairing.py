@@ -9,16 +9,16 @@ import pytest
 from story import Story, Told, track
 
 from rocekit.capture import open_capture
-from rocekit.connections import Connection, Negotiated
+from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.decode import Decoder
-from rocekit.generate import OPERATIONS, Traffic, generate
-from rocekit.pairing import Flow, Lobby
-from rocekit.soft.faults import at_random
-from rocekit.soft.program import random_program
 from rocekit.soft.testbed import run
-from rocekit.told import Pair
-from rocekit.tracker import Tracker
-from rocekit.transfers import Transfer
+from rocekit.soft.testbed.program import random_program
+from rocekit.soft.wires.faults import at_random
+from rocekit.track.connections import Connection, Negotiated
+from rocekit.track.known_pairs import Pair
+from rocekit.track.lobby import Flow, Lobby
+from rocekit.track.tracker import Tracker
+from rocekit.track.transfers import Transfer
 
 SECOND = {"cd": (("10.0.0.1", 0x21), ("10.0.0.2", 0x22))}
 #: QPN 0x11 on every one of three hosts that make a ring.

@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT
 
 import rocekit
-from rocekit.topology import topology
+from rocekit.explanation.topology import topology
 from rocekit.verify import verify
 
 PCAPS = ROOT / "pcaps"

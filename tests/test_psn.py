@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocekit import psn
+from rocekit.wire import psn
 
 PSNS = st.integers(0, 2**24 - 1)
 LEADS = st.integers(-(2**23), 2**23 - 1)

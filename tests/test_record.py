@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from recorded import run, sends
 
-from rocekit._interposer_sources import SOURCES
-from rocekit.record_build import FLAGS, compiler, interposer
-from rocekit.workrequests import read_programs
+from rocekit.journal.work_requests import read_programs
+from rocekit.record.build import FLAGS, compiler, interposer
+from rocekit.record.interposer_sources import SOURCES
 
 
 def test_every_operation_is_recorded_with_what_it_was_asked_to_do(program: Path, tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from recorded import record
 
-from rocekit.record_build import HEADERS, InterposerError, cached, fallback, interposer, look
+from rocekit.record.build import HEADERS, InterposerError, cached, fallback, interposer, look
 
 
 def test_what_is_missing_for_the_interposer_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("rocekit.record_build.packaged", lambda: None)
+    monkeypatch.setattr("rocekit.record.build.packaged", lambda: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -25,7 +25,7 @@ def test_what_is_missing_for_the_interposer_is_named(monkeypatch: pytest.MonkeyP
 
 
 def test_missing_headers_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("rocekit.record_build.packaged", lambda: None)
+    monkeypatch.setattr("rocekit.record.build.packaged", lambda: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     fake = tmp_path / "cc"
@@ -40,7 +40,7 @@ def test_missing_headers_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_a_library_in_a_folder_of_somebody_else_is_not_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rocekit.record_build.packaged", lambda: None)
+    monkeypatch.setattr("rocekit.record.build.packaged", lambda: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for path in (cached(), fallback()):
@@ -60,7 +60,7 @@ def test_a_library_of_root_s_in_a_folder_of_somebody_else_is_not_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: None
 ) -> None:
     """Whoever owns the folder can put another library in its place."""
-    monkeypatch.setattr("rocekit.record_build.packaged", lambda: None)
+    monkeypatch.setattr("rocekit.record.build.packaged", lambda: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     fallback().parent.mkdir()
@@ -93,7 +93,7 @@ def test_a_program_that_is_no_longer_root_is_recorded(program: Path, root: None)
 def test_a_cache_that_cannot_be_written_is_done_without(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rocekit.record_build.packaged", lambda: None)
+    monkeypatch.setattr("rocekit.record.build.packaged", lambda: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

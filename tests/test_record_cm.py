@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from rocekit.record_cm import KernelCm, TracingError, parse
+from rocekit.record.kernel_cm import KernelCm, TracingError, parse
 
 
 def test_an_event_of_the_rdma_cm_has_its_addresses_and_its_status() -> None:

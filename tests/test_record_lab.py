@@ -23,8 +23,8 @@ from rocekit import lab
 from rocekit.analysis import Analysis, analyze
 from rocekit.journal import Journal, read_journal
 from rocekit.lab.jobs import load_manifest
-from rocekit.psn import MASK
-from rocekit.record_build import look
+from rocekit.record.build import look
+from rocekit.wire.psn import MASK
 
 pytestmark = pytest.mark.lab
 

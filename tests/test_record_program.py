@@ -16,7 +16,7 @@ from recorded import record, recorder, run
 
 from rocekit.journal import read_journal
 from rocekit.record import Recorder
-from rocekit.record_build import compiler, interposer
+from rocekit.record.build import compiler, interposer
 
 
 def test_output_input_and_status_are_the_program_s(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rocekit import record_ring as ring
-from rocekit._interposer_sources import SOURCES
 from rocekit.errors import JournalError
 from rocekit.journal import JournalWriter, read_journal
-from rocekit.record_build import compiler
-from rocekit.record_collect import HOLD_NS, TAKE_NS, Recording, Rings
+from rocekit.record import ring
+from rocekit.record.build import compiler
+from rocekit.record.collect import HOLD_NS, TAKE_NS, Recording, Rings
+from rocekit.record.interposer_sources import SOURCES
 
 C = r"""
 #include "record.h"
@@ -232,7 +232,7 @@ def test_lines_are_in_order_though_each_time_is_over_after_a_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was taken together is unpacked bit by bit: the last to be unpacked may be the first in time."""
-    monkeypatch.setattr("rocekit.record_collect._PART", 5 * ring.SLOT)
+    monkeypatch.setattr("rocekit.record.collect._PART", 5 * ring.SLOT)
     writers = [Writer(tmp_path / f"{n}.ring", pid=n) for n in (1, 2)]
     journal = tmp_path / "x.journal.jsonl"
     with JournalWriter(journal) as out:

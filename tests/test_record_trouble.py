@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from recorded import record, run, sends
 
-from rocekit import record_ring as ring
 from rocekit.journal import Journal, parse_event
-from rocekit.record_events import Lines
-from rocekit.record_lines import Process
-from rocekit.record_redact import Redaction
-from rocekit.workrequests import read_programs
+from rocekit.journal.redaction import Redaction
+from rocekit.journal.work_requests import read_programs
+from rocekit.record import ring
+from rocekit.record.events import Lines
+from rocekit.record.lines import Process
 
 
 def test_a_killed_program_s_journal_holds_everything_until_then(program: Path, tmp_path: Path) -> None:

@@ -22,10 +22,14 @@ from hypothesis import strategies as st
 import rocekit
 from rocekit import wire
 from rocekit.analysis import Analysis, find_journals
-from rocekit.build import build_frame, build_ip_cm, build_mad
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder, Packets
-from rocekit.frames import (
+from rocekit.edit.redact import Redactor
+from rocekit.edit.redact_frames import redact_batch
+from rocekit.edit.redact_journal import redact_event
+from rocekit.edit.redact_mad import redact_mad, redact_offer
+from rocekit.edit.slice import Choice, Cut, cut, originals
+from rocekit.files.frames import (
     LINKTYPE_ETHERNET,
     LINKTYPE_LINUX_SLL,
     LINKTYPE_LINUX_SLL2,
@@ -33,14 +37,10 @@ from rocekit.frames import (
     FrameBatch,
 )
 from rocekit.journal import Event, read_journal
-from rocekit.journal_schema import SCHEMA
-from rocekit.mad import parse_mad
-from rocekit.network import Network
-from rocekit.redact import Redactor
-from rocekit.redact_frames import redact_batch
-from rocekit.redact_journal import redact_event
-from rocekit.redact_mad import redact_mad, redact_offer
-from rocekit.slicing import Choice, Cut, cut, originals
+from rocekit.journal.schema import SCHEMA
+from rocekit.packets.network import Network
+from rocekit.wire.build import build_frame, build_ip_cm, build_mad
+from rocekit.wire.mad import parse_mad
 
 SECRET = b"for tests only, always the same."
 OPCODES = [o for o in wire.OPCODES.values() if o.transport != "CNP"]
@@ -304,7 +304,7 @@ PINGPONG = b"0000:000021:59dfd7:00000000000000000000ffff0a01103e"
 
 @pytest.mark.parametrize("text", [PERFTEST, PINGPONG])
 def test_of_a_handshake_in_text_the_offer_stays_readable_with_other_keys(text: bytes) -> None:
-    from rocekit.handshake import parse_offer
+    from rocekit.track.handshake import parse_offer
 
     r = redactor()
     new = redact_offer(b"secret! " + text + b" more secrets", r)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import rocekit
 from rocekit import cli, wire
 from rocekit.analysis import Analysis
-from rocekit.build import build_frame, build_packet
 from rocekit.capture import open_capture
-from rocekit.replay import Replay
-from rocekit.rewrite import Changes, Place, rewrite
+from rocekit.edit.replay import Replay
+from rocekit.edit.rewrite import Changes, Place, rewrite
+from rocekit.wire.build import build_frame, build_packet
 
 PCAPS = sorted((Path(__file__).resolve().parent.parent / "pcaps").glob("*.pcap*"))
 #: One name for each thing that these captures have, and its way back.

@@ -11,15 +11,15 @@ import pytest
 from test_compiled import PACKAGE, TELL
 
 from rocekit.capture import open_capture
+from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.decode import Decoder
-from rocekit.generate import OPERATIONS, Traffic, generate
-from rocekit.reasons import _busy_since_ns
-from rocekit.rows import Rows
-from rocekit.soft.faults import at_random
-from rocekit.soft.program import random_program
+from rocekit.packets.rows import Rows
 from rocekit.soft.testbed import run
+from rocekit.soft.testbed.program import random_program
+from rocekit.soft.wires.faults import at_random
+from rocekit.track.causes import _busy_since_ns
 
-ONE_BY_ONE = "import rocekit.runs\nrocekit.runs.Runs.takes = lambda runs, start, end: start\n"
+ONE_BY_ONE = "import rocekit.track.bulk\nrocekit.runs.Runs.takes = lambda runs, start, end: start\n"
 #: Batches so small that packets wait over many of them.
 SMALL = (
     "import functools, rocekit.analysis\n"
@@ -27,7 +27,7 @@ SMALL = (
     "rocekit.analysis.open_capture = small\n"
 )
 #: Packets that wait are taken out of their batches where they are less than one in so many.
-TAKEN_OUT = "import rocekit.partners\nrocekit.partners._FEW = {}\n"
+TAKEN_OUT = "import rocekit.track.pairing\nrocekit.partners._FEW = {}\n"
 WEATHER: tuple[dict[str, float], ...] = (
     {},
     {"drop": 0.03},
@@ -94,13 +94,13 @@ def test_a_packet_by_itself_tells_as_much_of_what_its_sender_did_before(captures
 
 def test_most_packets_of_large_messages_are_taken_together(captures: list[Path]) -> None:
     count = (
-        "import sys, rocekit, rocekit.runs\n"
-        "takes, taken = rocekit.runs.Runs.takes, []\n"
+        "import sys, rocekit, rocekit.track.bulk\n"
+        "takes, taken = rocekit.track.bulk.Runs.takes, []\n"
         "def counted(runs, start, end):\n"
         "    after = takes(runs, start, end)\n"
         "    taken.append(after - start)\n"
         "    return after\n"
-        "rocekit.runs.Runs.takes = counted\n"
+        "rocekit.track.bulk.Runs.takes = counted\n"
         "rocekit.analyze(sys.argv[1])\n"
         "print(sum(taken))\n"
     )

@@ -14,17 +14,17 @@ from soft_pair import talk
 
 from rocekit.analysis import Analysis, analyze
 from rocekit.capture import open_capture
-from rocekit.connecting import QpOptions
 from rocekit.decode import Decoder
 from rocekit.endpoint import Ways
-from rocekit.handshake import parse_offer
+from rocekit.endpoint.connection import QpOptions
+from rocekit.endpoint.tcp import read_message, write_message
+from rocekit.endpoint.tcp_words import Place
+from rocekit.endpoint.waiting import CM_WAYS, CQ_WAYS
 from rocekit.journal import read_journal
-from rocekit.places import Place
 from rocekit.scenarios import SCENARIOS
 from rocekit.scenarios.base import Plan
-from rocekit.soft.faults import Fault
-from rocekit.tcpmeeting import read_message, write_message
-from rocekit.waiting import CM_WAYS, CQ_WAYS
+from rocekit.soft.wires.faults import Fault
+from rocekit.track.handshake import parse_offer
 
 #: What each scenario is told to do, and what its transfers must be: (operation, bytes): how many.
 TOLD: dict[str, tuple[Plan, dict[tuple[str, int], int]]] = {

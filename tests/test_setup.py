@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from rocekit.record_build import compiler, look
+from rocekit.record.build import compiler, look
 
 #: As pip runs setup.py, but without Cython, whose modules take minutes and are tried in test_compiled.py.
 WITHOUT_CYTHON = (
@@ -85,7 +85,7 @@ def test_an_installed_library_is_found_whatever_its_files_times_are(tmp_path: Pa
 
     def packaged() -> str:
         return subprocess.run(
-            [sys.executable, "-c", "from rocekit.record_build import packaged; print(packaged())"],
+            [sys.executable, "-c", "from rocekit.record.build import packaged; print(packaged())"],
             cwd="/",
             env=os.environ | {"PYTHONPATH": str(tmp_path / "built")},
             capture_output=True,

@@ -8,12 +8,12 @@ from struct import unpack_from
 import pytest
 
 from rocekit import Analysis, analyze
-from rocekit.generate import OPERATIONS, Traffic, generate
-from rocekit.ledger import OUTSTANDING, WINDOW
+from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.report.text import SHOWN_TRANSFERS
-from rocekit.soft.faults import at_random
-from rocekit.soft.program import random_program
 from rocekit.soft.testbed import run
+from rocekit.soft.testbed.program import random_program
+from rocekit.soft.wires.faults import at_random
+from rocekit.track.ledger import OUTSTANDING, WINDOW
 
 
 def _same(path: Path) -> tuple[Analysis, Analysis]:

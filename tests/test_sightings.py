@@ -15,11 +15,11 @@ import rocekit
 from rocekit import cli
 from rocekit.analysis import Analysis
 from rocekit.capture import open_capture
+from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.findings import Finding
-from rocekit.pcapng_write import PcapngWriter
-from rocekit.soft.faults import Fault
-from rocekit.soft.program import Connection, Post, Program
 from rocekit.soft.testbed import run
+from rocekit.soft.testbed.program import Connection, Post, Program
+from rocekit.soft.wires.faults import Fault
 
 US, MS = 1_000, 1_000_000
 FLIGHT_NS = 50 * US

@@ -16,10 +16,10 @@ import rocekit
 from rocekit import cli
 from rocekit.analysis import Analysis
 from rocekit.capture import open_capture
+from rocekit.edit.slice import Choice, Cut, cut
+from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK
+from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.journal import read_journal
-from rocekit.pcapng_write import PcapngWriter
-from rocekit.slicing import Choice, Cut, cut
-from rocekit.transfers import FRAME_BITS, FRAME_MASK
 
 TWO = {"cd": (("10.0.0.3", 0x13), ("10.0.0.4", 0x14))}
 ARP = b"\xff" * 6 + b"\x9a\x01\x02\x03\x04\x05\x08\x06" + bytes(46)

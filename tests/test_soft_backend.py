@@ -18,10 +18,10 @@ from rocekit.errors import RocekitError, VerbsError
 from rocekit.inject import Settings
 from rocekit.scenarios.base import Plan
 from rocekit.soft.backend import SoftEndpoint, soft_backend
-from rocekit.soft.faults import Fault
-from rocekit.soft.packet import Datagram
-from rocekit.soft.wire_interface import InterfaceLink
-from rocekit.soft.wire_local import LocalLink
+from rocekit.soft.engine.packet import Datagram
+from rocekit.soft.wires.faults import Fault
+from rocekit.soft.wires.interface import InterfaceLink
+from rocekit.soft.wires.local import LocalLink
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_without_privilege_the_line_that_grants_it_is_told(monkeypatch: pytest.M
     def refuse(*arguments: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr("rocekit.soft.wire_interface.socket.socket", refuse)
+    monkeypatch.setattr("rocekit.soft.wires.interface.socket.socket", refuse)
     with pytest.raises(VerbsError, match=r"setcap cap_net_raw\+ep"):
         InterfaceLink("lo", "127.0.0.1")
 

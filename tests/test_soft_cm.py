@@ -10,11 +10,11 @@ import pytest
 
 from rocekit.errors import VerbsError
 from rocekit.soft import Device, RecvWR, SendWR, Sge
-from rocekit.soft.cm_id import CmEvent, CmId, ConnParam, private_data_limit
+from rocekit.soft.cm.ids import CmEvent, CmId, ConnParam, private_data_limit
 from rocekit.soft.device import Event
-from rocekit.soft.faults import Fault, at_random
-from rocekit.soft.qp import Qp
-from rocekit.soft.wire_memory import MemoryWire
+from rocekit.soft.engine.qp import Qp
+from rocekit.soft.wires.faults import Fault, at_random
+from rocekit.soft.wires.memory import MemoryWire
 from rocekit.wire import CM_EVENTS
 
 PORT = 7471

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from rocekit.errors import ScenarioError
-from rocekit.icrc import icrc
-from rocekit.soft.fault_file import KEYS, fault_from_words, parse_faults, read_faults
-from rocekit.soft.faults import Fault, at_random
-from rocekit.soft.packet import ECN_CE, Route, Unusable, build_transport, mark_ce, parse
-from rocekit.soft.program import Connection, Post, Program, Receive
+from rocekit.soft.engine.packet import ECN_CE, Route, Unusable, build_transport, mark_ce, parse
 from rocekit.soft.testbed import run
+from rocekit.soft.testbed.program import Connection, Post, Program, Receive
+from rocekit.soft.wires.fault_file import KEYS, fault_from_words, parse_faults, read_faults
+from rocekit.soft.wires.faults import Fault, at_random
+from rocekit.wire.icrc import icrc
 
 
 def test_a_file_lists_faults_in_braces_or_in_lines() -> None:

@@ -15,12 +15,12 @@ import pytest
 from lab_forks import Forks
 
 from rocekit.errors import RocekitError
-from rocekit.soft.cm_id import CmEvent
-from rocekit.soft.fault_file import fault_from_words
+from rocekit.soft.cm.ids import CmEvent
 from rocekit.soft.peers import rping
 from rocekit.soft.peers.party import Party
 from rocekit.soft.peers.perftest import TESTS
 from rocekit.soft.realtime import Shell
+from rocekit.soft.wires.fault_file import fault_from_words
 
 BY_TCP = "--no-rdma_cm"
 CONVERSATIONS = [

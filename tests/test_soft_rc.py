@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from rocekit.soft.faults import Fault, at_random
-from rocekit.soft.program import Connection, Post, Program, Receive, random_program
 from rocekit.soft.testbed import Run, run
+from rocekit.soft.testbed.program import Connection, Post, Program, Receive, random_program
+from rocekit.soft.wires.faults import Fault, at_random
 
 MTU = 1024
 

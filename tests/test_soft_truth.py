@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rocekit.analysis import analyze
-from rocekit.soft.congestion import DcqcnParameters
-from rocekit.soft.faults import at_random
-from rocekit.soft.program import Program, random_faults, random_program
-from rocekit.soft.replay import compare, differences, random_run
+from rocekit.soft.engine.congestion import DcqcnParameters
 from rocekit.soft.testbed import run
+from rocekit.soft.testbed.program import Program, random_faults, random_program
+from rocekit.soft.testbed.replay import compare, differences, random_run
+from rocekit.soft.wires.faults import at_random
 
 RUNS = int(os.environ.get("ROCEKIT_SOFT_RUNS", "2000"))
 SEEDS = st.integers(0, 2**32 - 1)
@@ -27,7 +27,7 @@ many = settings(max_examples=max(10, RUNS // 2), deadline=None, suppress_health_
 
 def replay(seed: int, *faults: str, transports: str = "RC") -> str:
     words = "".join(f" --fault {fault}" for fault in faults)
-    return f"python -m rocekit.soft.replay {seed}{words} --transports {transports}"
+    return f"python -m rocekit.soft.testbed.replay {seed}{words} --transports {transports}"
 
 
 @many

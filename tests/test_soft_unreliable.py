@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rocekit.soft import Device, RecvWR, SendWR, Sge
-from rocekit.soft.congestion import Dcqcn, DcqcnParameters
-from rocekit.soft.faults import Fault, at_random
-from rocekit.soft.program import Connection, Post, Program, Receive, random_program
+from rocekit.soft.engine.congestion import Dcqcn, DcqcnParameters
 from rocekit.soft.testbed import QKEY, Run, run
-from rocekit.soft.wire_memory import MemoryWire
+from rocekit.soft.testbed.program import Connection, Post, Program, Receive, random_program
+from rocekit.soft.wires.faults import Fault, at_random
+from rocekit.soft.wires.memory import MemoryWire
 
 
 def program(transport: str, *posts: Post, receives: int = 8, length: int = 8192) -> Program:

@@ -16,10 +16,10 @@ from rocekit import soft
 from rocekit.errors import VerbsError
 from rocekit.soft import Device, PostError, RecvWR, SendWR, Sge
 from rocekit.soft.device import Limits
-from rocekit.soft.prng import Prng
-from rocekit.soft.qp import Qp
-from rocekit.soft.qp_state import STATES, TRANSITIONS
-from rocekit.soft.wire_memory import MemoryWire
+from rocekit.soft.engine.prng import Prng
+from rocekit.soft.engine.qp import Qp
+from rocekit.soft.engine.qp_state import STATES, TRANSITIONS
+from rocekit.soft.wires.memory import MemoryWire
 
 INIT = {"state": "INIT", "access": ["REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC"]}
 RTR = {

@@ -9,8 +9,8 @@ from test_soft_verbs import Pair
 
 from rocekit.errors import VerbsError
 from rocekit.soft import PostError, RecvWR, SendWR
-from rocekit.soft.requester import Requester
-from rocekit.soft.windows import MW, Binding, next_key
+from rocekit.soft.engine.requester import Requester
+from rocekit.soft.engine.windows import MW, Binding, next_key
 
 RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "MW_BIND")
 START, LENGTH = 1024, 512

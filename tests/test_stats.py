@@ -14,8 +14,8 @@ from talk import MS, US, Talk
 from test_findings_repeats import TIMEOUT, settled
 
 from rocekit import analyze, cli
-from rocekit.spread import Spread
-from rocekit.stats import FlowStatistics, Statistics, statistics
+from rocekit.explanation.statistics import FlowStatistics, Statistics, statistics
+from rocekit.flows.spread import Spread
 
 
 def count(talk: Talk) -> Statistics:

@@ -23,9 +23,9 @@ from textual.pilot import Pilot
 from rocekit.capture import open_capture
 from rocekit.cli import rocekit
 from rocekit.errors import CaptureError
-from rocekit.frames import FrameBatch, empty_batch
-from rocekit.top import Opened, Table, Top
-from rocekit.watching import Watch
+from rocekit.files.frames import FrameBatch, empty_batch
+from rocekit.live.top import Opened, Table, Top
+from rocekit.live.watch import Watch
 
 ROOT = Path(__file__).resolve().parent.parent
 PCAPS = ROOT / "pcaps"

@@ -21,8 +21,8 @@ from talk import Talk
 
 import rocekit
 from rocekit import cli
-from rocekit.connections import Connection
-from rocekit.topology import Topology, arrange, topology
+from rocekit.explanation.topology import Topology, arrange, topology
+from rocekit.track.connections import Connection
 
 Way = tuple[int, int, int, int]
 """(host, host, bytes there, bytes back)."""

@@ -21,9 +21,9 @@ from test_analysis import FULL, check_contract
 import rocekit
 from rocekit import cli
 from rocekit.capture import open_capture
-from rocekit.soft.faults import at_random
-from rocekit.soft.program import random_program
 from rocekit.soft.testbed import run
+from rocekit.soft.testbed.program import random_program
+from rocekit.soft.wires.faults import at_random
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -126,7 +126,7 @@ def test_a_trace_of_days_keeps_its_counts_and_not_its_transfers(root: None, tmp_
         tmp_path,
         """
         import threading
-        import rocekit.tracing as tracing
+        import rocekit.live.tracing as tracing
         tracing.FORGET_AFTER = 3
         trace = tracing.Trace("va", transfers=35, plain=2)
         threading.Thread(target=send, kwargs={"pause_s": 0.002}).start()
@@ -412,8 +412,8 @@ def test_the_library_iterates_live(tmp_path: Path) -> None:
         tmp_path,
         """
         import threading, rocekit
-        from rocekit.connections import Connection
-        from rocekit.transfers import Transfer
+        from rocekit.track.connections import Connection
+        from rocekit.track.transfers import Transfer
         trace = rocekit.trace("va", duration_s=20)
         threading.Timer(0.2, send).start()
         seen = []
@@ -487,15 +487,15 @@ def test_what_the_kernel_dropped_is_a_gap_of_the_capture_and_no_loss(tmp_path: P
         tmp_path,
         """
         import threading
-        import rocekit.live
+        import rocekit.files.interface
         from rocekit.capture import open_capture
-        from rocekit.generate import Traffic, generate
-        from rocekit.tracing import Trace
+        from rocekit.craft.generate import Traffic, generate
+        from rocekit.live.tracing import Trace
 
         generate("x.pcap", Traffic(packets=60_000, mtu=256, sizes=(4096,)))
         with open_capture("x.pcap") as reader:
             parts[:] = [[frame for batch in reader for frame in batch.frames()]]
-        rocekit.live._RING_BYTES = (4 << 20,)
+        rocekit.files.interface._RING_BYTES = (4 << 20,)
         trace = Trace("va")
         late = parts[0][50_000:]
         del parts[0][50_000:]

@@ -13,10 +13,10 @@ from story import Shot, Story, Told, track
 
 from rocekit import wire
 from rocekit.capture import open_capture
-from rocekit.soft.faults import at_random
-from rocekit.soft.program import random_program
+from rocekit.files.frame_names import FRAME_MASK
 from rocekit.soft.testbed import run
-from rocekit.transfers import FRAME_MASK
+from rocekit.soft.testbed.program import random_program
+from rocekit.soft.wires.faults import at_random
 
 # ---------------------------------------------------------------------- edges
 

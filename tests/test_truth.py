@@ -19,14 +19,14 @@ import pytest
 from story import Shot, Story
 
 from rocekit.capture import open_capture
+from rocekit.correlate.pairs import journal_pairs
 from rocekit.decode import Decoder
 from rocekit.journal import read_journal
-from rocekit.journal_pairs import journal_pairs
-from rocekit.soft.faults import at_random
-from rocekit.soft.program import random_program
+from rocekit.journal.work_requests import read_programs
 from rocekit.soft.testbed import Run, run
-from rocekit.tracker import Tracker
-from rocekit.workrequests import read_programs
+from rocekit.soft.testbed.program import random_program
+from rocekit.soft.wires.faults import at_random
+from rocekit.track.tracker import Tracker
 
 #: What happens to packets, and how often.
 WEATHER: dict[str, dict[str, float]] = {

@@ -13,10 +13,10 @@ from talk import MS, US, A, B, Talk
 
 import rocekit
 from rocekit.analysis import Analysis
-from rocekit.frames import LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2
-from rocekit.soft.program import Connection, Post, Program
+from rocekit.files.frames import LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2
+from rocekit.points.vantage import Vantage
 from rocekit.soft.testbed import run
-from rocekit.vantage import Vantage
+from rocekit.soft.testbed.program import Connection, Post, Program
 
 #: One way between the soft devices.
 FLIGHT_NS = 50_000

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocekit import rdmacm, verbs
-from rocekit.devices import Device, Gid, Port, choose, devices, source_address
+from rocekit import verbs
 from rocekit.errors import VerbsError
-from rocekit.rdmacm import CmEvent, cm_error, read_sockaddr, sockaddr
+from rocekit.machine.devices import Device, Gid, Port, choose, devices, source_address
+from rocekit.verbs import rdmacm
+from rocekit.verbs.rdmacm import CmEvent, cm_error, read_sockaddr, sockaddr
 
 # pyverbs
 

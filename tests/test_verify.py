@@ -15,15 +15,15 @@ import pytest
 from click.testing import CliRunner
 from handmade import Net, batch_of, ethernet, roce_v1, transport
 
-from rocekit import tshark as asking
 from rocekit.capture import PcapngWriter
 from rocekit.commands.verify import command
 from rocekit.decode import Decoder
 from rocekit.errors import CaptureError
 from rocekit.verify import Comparison, verify
+from rocekit.verify import tshark as asking
 from rocekit.wire import BTH, OPCODE_NAMES, OPCODES, Opcode
-from rocekit.wire_cm import CM_ATTRIBUTE_IDS, CM_MESSAGES, IP_CM
-from rocekit.wire_cm import MAD as MAD_HEADER
+from rocekit.wire.cm import CM_ATTRIBUTE_IDS, CM_MESSAGES, IP_CM
+from rocekit.wire.cm import MAD as MAD_HEADER
 
 pytestmark = pytest.mark.usefixtures("tshark")
 

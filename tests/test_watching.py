@@ -8,9 +8,9 @@ import pytest
 
 import rocekit
 from rocekit.capture import open_capture
-from rocekit.generate import Traffic, generate
-from rocekit.observe import Observer
-from rocekit.watching import JUDGED_AT_ONCE, KEPT, Snapshot, Watch
+from rocekit.craft.generate import Traffic, generate
+from rocekit.flows.observer import Observer
+from rocekit.live.watch import JUDGED_AT_ONCE, KEPT, Snapshot, Watch
 
 PCAPS = sorted((Path(__file__).resolve().parent.parent / "pcaps").glob("*.pcap*"))
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocekit import wire, wire_cm
+from rocekit import wire
+from rocekit.wire import cm as wire_cm
 
 ALL_HEADERS = [*wire.HEADERS.values(), *wire_cm.CM_MESSAGES.values(), wire_cm.MAD, wire_cm.IP_CM]
 

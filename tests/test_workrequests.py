@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from story import Story
 
-from rocekit.workrequests import JournalQp, Programs, WorkRequest, read_programs
+from rocekit.journal.work_requests import JournalQp, Programs, WorkRequest, read_programs
 
 
 def programs(text: str) -> Programs:

@@ -29,11 +29,11 @@ def command(files: tuple[Path, ...], out: Path, journal: tuple[Path, ...]) -> No
       tshark -r annotated.pcapng -T fields -e frame.number -e frame.comment
       rocekit annotate host1.pcap host2.pcap annotated
     """
-    from rocekit.annotate import annotate
     from rocekit.commands.shared import fail_on_damage, load
     from rocekit.errors import RocekitError
-    from rocekit.outputs import check_output, one_for_each
-    from rocekit.report.units import plural
+    from rocekit.files.outputs import check_output, one_for_each
+    from rocekit.report.annotate import annotate
+    from rocekit.wire.words import plural
 
     if not files:
         raise click.UsageError(f"{out}: name the capture to read, and then the file to write")

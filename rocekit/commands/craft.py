@@ -11,8 +11,8 @@ from rocekit.commands import FILE
 from rocekit.commands.frames import rate_option, remote_option, send_frames, show_frames, write_frames
 
 if TYPE_CHECKING:
-    from rocekit.craft_file import Description
-    from rocekit.pace import Rate
+    from rocekit.craft.file import Description
+    from rocekit.craft.pace import Rate
 
 _NAMES = {"qpn": "dest_qpn"}
 
@@ -32,7 +32,7 @@ def _list(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         return
     from rocekit.report.text import columns
     from rocekit.wire import OPCODES
-    from rocekit.wire_cm import CM_MESSAGES
+    from rocekit.wire.cm import CM_MESSAGES
 
     rows = [
         (f"{o.value:#04x}", o.name, " ".join(("BTH", *(h.name for h in o.headers)))) for o in OPCODES.values()
@@ -101,9 +101,9 @@ def command(
     import time
 
     from rocekit.craft import Wrong, craft, destinations, how_many
-    from rocekit.craft_file import read_packets
+    from rocekit.craft.file import read_packets
     from rocekit.errors import ScenarioError
-    from rocekit.outputs import check_output
+    from rocekit.files.outputs import check_output
 
     if (file is None) == (op is None):
         raise click.UsageError("give a FILE of packets, or --op for one; --list names the opcodes")
@@ -143,7 +143,7 @@ def _send(
     allowed: tuple[str, ...],
 ) -> None:
     from rocekit.craft import craft, destinations
-    from rocekit.sender import Sender
+    from rocekit.craft.sender import Sender
 
     _address(packets, common, interface)
     with Sender(interface, destinations(packets, common), allowed) as sender:
@@ -154,8 +154,8 @@ def _send(
 
 def _address(packets: list[dict[str, Any]], common: dict[str, Any], interface: str) -> None:
     """Where packets go that do not say it: to the interface's own address, from there."""
+    from rocekit.craft.sender import check_interface, interface_address
     from rocekit.errors import ScenarioError
-    from rocekit.sender import check_interface, interface_address
 
     check_interface(interface)
     for key in ("src", "dst"):
@@ -171,7 +171,7 @@ def _address(packets: list[dict[str, Any]], common: dict[str, Any], interface: s
 
 def _mac_addresses(packets: list[dict[str, Any]], common: dict[str, Any], mac: str, interface: str) -> None:
     """The MAC addresses of packets that do not say them."""
-    from rocekit.sender import mac_of
+    from rocekit.craft.sender import mac_of
 
     common.setdefault("src_mac", mac)
     if "dst_mac" in common:

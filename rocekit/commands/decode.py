@@ -12,10 +12,10 @@ import click
 from rocekit.commands import FILE, format_option
 
 if TYPE_CHECKING:
-    from rocekit.capture import CaptureReader
-    from rocekit.decode import Packets, Row
-    from rocekit.filters import Filter
-    from rocekit.mad import Mad
+    from rocekit.files.reader import CaptureReader
+    from rocekit.packets import Packets, Row
+    from rocekit.packets.filters import Filter
+    from rocekit.wire.mad import Mad
 
 
 @click.command()
@@ -40,7 +40,7 @@ def command(file: Path, fields: str | None, expression: str | None, count: int |
       rocekit decode x.pcapng --filter 'AETH and syndrome >= 0x20' --format json
       rocekit decode x.pcapng --fields frame,psn,dest_qpn,ecn --count 10
     """
-    from rocekit.capture import open_capture
+    from rocekit.files.reader import open_capture
 
     names = _names(fields)
     chosen = _filter(expression)
@@ -60,7 +60,7 @@ def command(file: Path, fields: str | None, expression: str | None, count: int |
 
 
 def _names(fields: str | None) -> list[str]:
-    from rocekit.decode import COLUMNS
+    from rocekit.packets import COLUMNS
 
     names = [name.strip() for name in (fields or "").split(",") if name.strip()]
     for name in names:
@@ -74,7 +74,7 @@ def _names(fields: str | None) -> list[str]:
 def _filter(expression: str | None) -> Filter | None:
     if expression is None:
         return None
-    from rocekit.filters import Filter, FilterError
+    from rocekit.packets.filters import Filter, FilterError
 
     try:
         return Filter(expression)
@@ -84,7 +84,7 @@ def _filter(expression: str | None) -> Filter | None:
 
 def _packets(capture: CaptureReader, chosen: Filter | None) -> Iterator[tuple[Packets, int]]:
     """Batches of the packets to print, and the time of the capture's first frame."""
-    from rocekit.decode import Decoder
+    from rocekit.packets.decoder import Decoder
 
     decoder = Decoder()
     first_ns = None
@@ -144,7 +144,7 @@ class _Json:
 
 
 def _mads(packets: Packets) -> dict[int, Mad]:
-    from rocekit.mad import find_mads
+    from rocekit.packets.mads import find_mads
 
     return dict(find_mads(packets))
 

@@ -9,7 +9,7 @@ import click
 from rocekit.commands import format_option, print_json
 
 if TYPE_CHECKING:
-    from rocekit.devices import Device
+    from rocekit.machine.devices import Device
 
 
 @click.command()

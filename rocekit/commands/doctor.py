@@ -9,7 +9,7 @@ import click
 from rocekit.commands import format_option, mark, print_json
 
 if TYPE_CHECKING:
-    from rocekit.doctor import Report
+    from rocekit.commands.doctor_checks import Report
 
 
 @click.command()
@@ -25,7 +25,7 @@ def command(output: str) -> None:
       rocekit doctor
       rocekit doctor --format json
     """
-    from rocekit.doctor import examine
+    from rocekit.commands.doctor_checks import examine
 
     report = examine()
     if output == "json":

@@ -48,8 +48,8 @@ def command(
     """
     from rocekit.commands.shared import fail_on_damage, load
     from rocekit.errors import CaptureError, RocekitError
-    from rocekit.export import FORMATS, need_polars, tables, write_table
-    from rocekit.report.units import plural
+    from rocekit.report.export import FORMATS, need_polars, tables, write_table
+    from rocekit.wire.words import plural
 
     need_polars()
     wanted = list(dict.fromkeys(names or _TABLES))

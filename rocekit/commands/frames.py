@@ -12,14 +12,14 @@ import click
 from rocekit.commands import F
 
 if TYPE_CHECKING:
-    from rocekit.pace import Outgoing, Rate
-    from rocekit.sender import Sender
+    from rocekit.craft.pace import Outgoing, Rate
+    from rocekit.craft.sender import Sender
 
 SHOWN = 20
 
 
 def _rate(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Rate | None:
-    from rocekit.pace import parse_rate
+    from rocekit.craft.pace import parse_rate
 
     try:
         return None if value is None else parse_rate(value)
@@ -28,7 +28,7 @@ def _rate(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 
 
 def rate_option(command: F) -> F:
-    """``--rate RATE``, handed over as a :class:`rocekit.pace.Rate` or None."""
+    """``--rate RATE``, handed over as a :class:`rocekit.craft.pace.Rate` or None."""
     return click.option(
         "--rate",
         metavar="RATE",
@@ -57,11 +57,11 @@ def show_frames(frames: Iterator[Outgoing], total: int, there: Iterable[str], no
     import io
     from itertools import islice
 
-    from rocekit.capture import open_capture
     from rocekit.commands.decode import Lines
-    from rocekit.decode import Decoder
-    from rocekit.pcapng_write import PcapngWriter
-    from rocekit.report.units import plural
+    from rocekit.files.pcapng_write import PcapngWriter
+    from rocekit.files.reader import open_capture
+    from rocekit.packets.decoder import Decoder
+    from rocekit.wire.words import plural
 
     shown = list(islice(frames, SHOWN))
     file = io.BytesIO()
@@ -83,8 +83,8 @@ def show_frames(frames: Iterator[Outgoing], total: int, there: Iterable[str], no
 
 def write_frames(frames: Iterable[Outgoing], out: Path, start_ns: int) -> None:
     """Write them to a file, the first at ``start_ns`` since the epoch, and say how many."""
-    from rocekit.frame_file import frame_file
-    from rocekit.report.units import plural, size
+    from rocekit.files.write import frame_file
+    from rocekit.wire.words import plural, size
 
     to_stdout = str(out) == "-"
     if to_stdout and sys.stdout.isatty():
@@ -101,8 +101,8 @@ def send_frames(frames: Iterable[Outgoing], sender: Sender, *, paced: bool) -> N
     """Send them, each at its time or as fast as can be, and say how many."""
     import time
 
-    from rocekit.pace import Pacer
-    from rocekit.report.units import duration, plural, size
+    from rocekit.craft.pace import Pacer
+    from rocekit.wire.words import duration, plural, size
 
     pacer, total, start = Pacer(), 0, time.monotonic_ns()
     for one in frames:

@@ -79,7 +79,7 @@ def command(
       rocekit generate x.pcapng --operation read --operation send --size 64,65536 --loss 0.01
       rocekit generate - --packets 10000000 --snaplen 128 | rocekit analyze -
     """
-    from rocekit.generate import Traffic, generate
+    from rocekit.craft.generate import Traffic, generate
 
     try:
         traffic = Traffic(

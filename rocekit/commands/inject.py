@@ -12,9 +12,9 @@ from rocekit.commands import FILE, format_option, print_json
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from rocekit.inject import MakeEndpoint, Settings
     from rocekit.scenarios.base import Plan, Scenario
     from rocekit.scenarios.group import GroupScenario
+    from rocekit.scenarios.session import MakeEndpoint, Settings
 
 COUNT = click.IntRange(min=1)
 BYTES = click.IntRange(min=0)
@@ -242,9 +242,9 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
     """
     from rocekit.commands.inject_soft import check_files
     from rocekit.commands.inject_text import compared, text
-    from rocekit.inject import call, serve
-    from rocekit.inject_both import both, compare, terminated_cleanly
     from rocekit.scenarios import GROUPS, SCENARIOS
+    from rocekit.scenarios.both import both, compare, terminated_cleanly
+    from rocekit.scenarios.session import call, serve
 
     check_files(given)
     if scenario in GROUPS:
@@ -287,7 +287,7 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
 def _group(scenario: str, host: str | None, output: str, given: dict[str, Any]) -> None:
     """A scenario of n hosts, all of them here."""
     from rocekit.commands import inject_group
-    from rocekit.inject_both import terminated_cleanly
+    from rocekit.scenarios.both import terminated_cleanly
 
     with terminated_cleanly():
         outcome = inject_group.run(scenario, host, given)
@@ -370,7 +370,7 @@ def _plan(scenario: str, given: dict[str, Any]) -> Plan:
 
 def _settings(scenario: str, given: dict[str, Any]) -> Settings:
     from rocekit.endpoint import EndpointOptions, QpOptions, Ways
-    from rocekit.inject import Settings
+    from rocekit.scenarios.session import Settings
 
     return Settings(
         endpoint=EndpointOptions(
@@ -404,7 +404,7 @@ def _server_settings(scenario: str, given: dict[str, Any]) -> Settings:
     with soft devices, of which each side makes one.
     """
     if given["backend"] == "soft":
-        from rocekit.soft.wire_local import beside
+        from rocekit.soft.wires.local import beside
 
         device = given["server_dev"] or given["device"]
         return _settings(
@@ -416,7 +416,7 @@ def _server_settings(scenario: str, given: dict[str, Any]) -> Settings:
                 "ip": beside(given["ip"]) if device is None else None,
             },
         )
-    from rocekit.devices import devices
+    from rocekit.machine.devices import devices
 
     device = str(given["server_dev"] or devices()[-1].name)
     if device == given["device"]:

@@ -9,8 +9,8 @@ from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from rocekit.endpoint import EndpointOptions, QpOptions
-    from rocekit.inject_group import GroupOutcome
     from rocekit.scenarios.group import GroupPlan
+    from rocekit.scenarios.hosts import GroupOutcome
 
 SOFT_HOSTS = 4
 #: The options that a group looks at; what else is given would be left out without a word.
@@ -24,7 +24,7 @@ _TAKEN: Final = (
 def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
     """Run a scenario of n hosts with the options of the command line."""
     from rocekit.commands.inject_soft import check_place, faults_of, refuse_for_verbs
-    from rocekit.inject_group import soft_group, verbs_group
+    from rocekit.scenarios.hosts import soft_group, verbs_group
 
     if host is not None or given["both"]:
         raise click.UsageError(f"{scenario} has all its hosts here; it takes neither HOST nor --both.")
@@ -62,7 +62,7 @@ def _refuse_others(scenario: str) -> None:
 
 
 def _plan(scenario: str, given: dict[str, Any], hosts: int) -> GroupPlan:
-    from rocekit.connecting import DEFAULT_MTU
+    from rocekit.endpoint.connection import DEFAULT_MTU
     from rocekit.scenarios import GROUPS
     from rocekit.scenarios.group import GroupPlan
     from rocekit.scenarios.plan import check_size
@@ -81,9 +81,9 @@ def _qp(given: dict[str, Any]) -> QpOptions:
 
 def _devices(scenario: str, given: dict[str, Any]) -> list[EndpointOptions]:
     """A device for each host: those of -d, or as many as --hosts asks for, or all."""
-    from rocekit.devices import devices
     from rocekit.endpoint import EndpointOptions
     from rocekit.errors import ScenarioError
+    from rocekit.machine.devices import devices
 
     found = [device.name for device in devices()]
     named = given["device"].split(",") if given["device"] else found
@@ -102,7 +102,7 @@ def _devices(scenario: str, given: dict[str, Any]) -> list[EndpointOptions]:
 def text(outcome: GroupOutcome) -> str:
     """What a group did: what it is made of, what each exchange took, and what each link carried."""
     from rocekit.commands.inject_text import table
-    from rocekit.report.units import plural, short_size
+    from rocekit.wire.words import plural, short_size
 
     plan = outcome.plan
     lines = [

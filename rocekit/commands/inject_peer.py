@@ -24,9 +24,9 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
     Raises:
         RocekitError: the other side does not do its part, or its data is wrong.
     """
-    from rocekit import guard
     from rocekit.commands.inject_soft import check_place, faults_of
-    from rocekit.devices import source_address
+    from rocekit.machine import guard
+    from rocekit.machine.devices import source_address
     from rocekit.soft.peers import perftest
     from rocekit.soft.peers.party import Party
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rocekit.soft.faults import Fault
+    from rocekit.soft.wires.faults import Fault
 
 _SOFT_ONLY = ("capture", "fault", "faults", "seed")
 
@@ -33,7 +33,7 @@ def check_place(given: dict[str, Any]) -> None:
     if device is None and given["server_dev"] is not None:
         raise click.UsageError("--server-dev: the client's interface is missing, -d; or leave out both.")
     if given["both"] and device is not None and given["server_dev"] in (None, device):
-        from rocekit.iproute import leads_away
+        from rocekit.machine.iproute import leads_away
 
         if leads_away(device):
             raise VerbsError(
@@ -48,7 +48,7 @@ def faults_of(given: dict[str, Any]) -> list[Fault]:
     Raises:
         ScenarioError: one that is none, or a file that cannot be read.
     """
-    from rocekit.soft.fault_file import fault_from_words, read_faults
+    from rocekit.soft.wires.fault_file import fault_from_words, read_faults
 
     faults = [fault_from_words(words) for words in given["fault"]]
     if given["faults"] is not None:
@@ -62,7 +62,7 @@ def check_files(given: dict[str, Any]) -> None:
     Raises:
         RocekitError: they are the same.
     """
-    from rocekit.outputs import check_apart
+    from rocekit.files.outputs import check_apart
 
     for name in ("capture", "journal"):
         if str(given[name]) == "-":

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rocekit.inject import Outcome
     from rocekit.scenarios.base import Scenario
     from rocekit.scenarios.group import GroupScenario
+    from rocekit.scenarios.session import Outcome
 
 BEFORE = """
     Before: each side opens the device (ibv_open_device), makes a protection domain (ibv_alloc_pd), a CQ

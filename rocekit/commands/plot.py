@@ -12,7 +12,7 @@ from rocekit.commands import FILE, journal_option
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
     from rocekit.report.lanes import Lanes
-    from rocekit.transfers import Transfer
+    from rocekit.track.transfers import Transfer
 
 GRAPHS = ("psn", "rate", "outstanding", "rtt", "congestion", "ladder")
 FORMATS = (".png", ".svg", ".pdf")
@@ -78,7 +78,7 @@ def command(
     """
     from rocekit.commands.shared import capture_time, fail_on_damage, load
     from rocekit.errors import RocekitError, check_number, needs_extra
-    from rocekit.outputs import check_output, complete, writing
+    from rocekit.files.outputs import check_output, complete, writing
 
     if output.suffix.lower() not in FORMATS:
         raise click.UsageError(f"{output}: name a picture that ends in {', '.join(FORMATS)}")

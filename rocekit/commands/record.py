@@ -17,7 +17,7 @@ from rocekit.commands import FILE
 from rocekit.errors import RocekitError
 
 if TYPE_CHECKING:
-    from rocekit.record_collect import Recording
+    from rocekit.record.collect import Recording
 
 JOURNAL_SUFFIX = ".journal.jsonl"
 """As ``rocekit.analysis`` looks for it; that module is too long in coming for a program that waits."""
@@ -79,7 +79,7 @@ def command(
     for option, path in (("--output", output), ("--write", write)):
         if str(path) == "-":
             raise click.UsageError(f"{option}: standard output is the program's; name a file")
-    from rocekit.outputs import check_apart
+    from rocekit.files.outputs import check_apart
 
     check_apart(write, output)
     for path in filter(None, (write, output)):
@@ -87,7 +87,7 @@ def command(
         if program is not None and path.exists() and path.samefile(program):
             raise RocekitError(f"{path}: this is the program; name another file")
     from rocekit.record import ProgramError, Recorder, find_program, holding_signals
-    from rocekit.record_build import interposer
+    from rocekit.record.build import interposer
 
     try:
         find_program(command_line[0])
@@ -97,13 +97,13 @@ def command(
             with holding_signals() as mask:
                 capture = None
                 if interface is not None:
-                    from rocekit.record_capture import PacketCapture
+                    from rocekit.record.capture import PacketCapture
 
                     folder = undo.enter_context(TemporaryDirectory(prefix="rocekit-record-"))
                     capture = PacketCapture(interface, write or Path(folder) / "packets.pcapng")
                 kernel_cm = None
                 if attach_cm:
-                    from rocekit.record_cm import KernelCm
+                    from rocekit.record.kernel_cm import KernelCm
 
                     kernel_cm = KernelCm()
                 result = Recorder(

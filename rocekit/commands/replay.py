@@ -13,10 +13,10 @@ from rocekit.commands import FILE
 from rocekit.commands.frames import rate_option, remote_option, send_frames, show_frames, write_frames
 
 if TYPE_CHECKING:
-    from rocekit.filters import Filter
-    from rocekit.pace import Outgoing, Rate
-    from rocekit.replay import Replay
-    from rocekit.rewrite import Changes
+    from rocekit.craft.pace import Outgoing, Rate
+    from rocekit.edit.replay import Replay
+    from rocekit.edit.rewrite import Changes
+    from rocekit.packets.filters import Filter
 
 Pairs = tuple[tuple[str, str], ...]
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def _speed(ctx: click.Context, parameter: click.Parameter, value: str) -> float 
 
 
 def _chosen(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Filter | None:
-    from rocekit.filters import Filter, FilterError
+    from rocekit.packets.filters import Filter, FilterError
 
     try:
         return None if value is None else Filter(value)
@@ -116,10 +116,10 @@ def command(
       rocekit replay x.pcapng --psn +1000 --speed 2x -w y.pcapng
       rocekit replay x.pcapng --filter 'src == 10.9.0.1' --ip 10.9.0.2=127.0.0.1 --rate 100Mbit --send lo
     """
+    from rocekit.edit.replay import Replay
     from rocekit.errors import CaptureError
-    from rocekit.outputs import check_output
-    from rocekit.replay import Replay
-    from rocekit.report.units import duration, size
+    from rocekit.files.outputs import check_output
+    from rocekit.wire.words import duration, size
 
     if out is not None and interface is not None:
         raise click.UsageError("either -w or --send")
@@ -148,8 +148,8 @@ def command(
 
 
 def _send(replay: Replay, interface: str, allowed: tuple[str, ...], *, own_macs: bool, paced: bool) -> None:
-    from rocekit.pace import Outgoing
-    from rocekit.sender import Sender, mac_of
+    from rocekit.craft.pace import Outgoing
+    from rocekit.craft.sender import Sender, mac_of
 
     with Sender(interface, replay.destinations, allowed) as sender:
         frames = replay.frames()
@@ -194,8 +194,8 @@ def _tell_of_strangers(replay: Replay, changes: Changes) -> None:
 def _changes(
     file: Path, ips: Pairs, macs: Pairs, qpns: Pairs, psns: tuple[str, ...], rkeys: Pairs, va: str | None
 ) -> Changes:
-    from rocekit.replay import peers_of
-    from rocekit.rewrite import Changes
+    from rocekit.edit.replay import peers_of
+    from rocekit.edit.rewrite import Changes
 
     shifts = dict(_shift(text) for text in psns)
     single = any(qpn >= 0 for _, qpn in shifts)

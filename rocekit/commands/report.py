@@ -32,12 +32,12 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
       rocekit report host1.pcap host2.pcap -o report.html
     """
     from rocekit.commands.shared import fail_on_damage, load
-    from rocekit.outputs import check_output, complete, is_stdout, writing
+    from rocekit.files.outputs import check_output, complete, is_stdout, writing
     from rocekit.report.collect import Collector
     from rocekit.report.document import document
     from rocekit.report.lanes import build_lanes
     from rocekit.report.page import page
-    from rocekit.report.units import plural
+    from rocekit.wire.words import plural
 
     check_output(output, [*files, *journal])
     collector = Collector()

@@ -24,7 +24,7 @@ from rocekit.errors import CaptureError, JournalError  # noqa: E402
 
 if TYPE_CHECKING:
     from rocekit.analysis import Progress, Watch
-    from rocekit.capture import CaptureReader
+    from rocekit.files.reader import CaptureReader
 
 _COLOURS: dict[str, dict[str, Any]] = {
     "error": {"fg": "red", "bold": True},

@@ -78,11 +78,11 @@ def command(
       rocekit slice host1.pcap host2.pcap ticket --finding loss --redact
     """
     from rocekit.commands.shared import capture_time, fail_on_damage, load
+    from rocekit.edit.redact import Redactor
+    from rocekit.edit.slice import Choice, cut, journal_beside, originals
     from rocekit.errors import RocekitError
-    from rocekit.outputs import check_output, one_for_each
-    from rocekit.redact import Redactor
-    from rocekit.report.units import plural
-    from rocekit.slicing import Choice, cut, journal_beside, originals
+    from rocekit.files.outputs import check_output, one_for_each
+    from rocekit.wire.words import plural
 
     if not (connections or transfers or findings or begin or end or headers_only or redact):
         raise click.UsageError(

@@ -12,9 +12,9 @@ from rocekit.commands import FILE, format_option, journal_option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocekit.sightings import OneWay
-    from rocekit.spread import Spread
-    from rocekit.stats import FlowStatistics, Statistics
+    from rocekit.explanation.statistics import FlowStatistics, Statistics
+    from rocekit.flows.spread import Spread
+    from rocekit.points.sightings import OneWay
 
 
 @click.command()
@@ -44,7 +44,7 @@ def command(files: tuple[Path, ...], journal: tuple[Path, ...], output: str) -> 
 
 def text(counted: Statistics) -> str:
     """The statistics as aligned lines: each flow, then all of them together, then the CM."""
-    from rocekit.report.units import end, plural
+    from rocekit.wire.words import end, plural
 
     lines: list[str] = []
     for flow in counted.flows:
@@ -80,7 +80,7 @@ def text(counted: Statistics) -> str:
 
 def _bound(way: OneWay) -> str:
     """How far the clocks let the truth be from these times."""
-    from rocekit.report.units import duration
+    from rocekit.wire.words import duration
 
     files = f" (file {way.first} to {way.second})"
     return files if way.bound_ns is None else f"{files} ± {duration(way.bound_ns)}"
@@ -88,7 +88,7 @@ def _bound(way: OneWay) -> str:
 
 def _flow(flow: FlowStatistics) -> list[str]:
     """A flow's counts, those that are zero left out."""
-    from rocekit.report.units import duration
+    from rocekit.wire.words import duration
 
     shown = []
     for name, value in flow.counts.items():
@@ -105,7 +105,7 @@ def _flow(flow: FlowStatistics) -> list[str]:
 
 def _times(times: Mapping[str, Spread], flow: FlowStatistics | None = None) -> list[str]:
     """A table of times, with what was agreed beside it."""
-    from rocekit.report.units import duration
+    from rocekit.wire.words import duration
 
     if not times:
         return []
@@ -129,7 +129,7 @@ def _times(times: Mapping[str, Spread], flow: FlowStatistics | None = None) -> l
 def _agreed(name: str, flow: FlowStatistics | None) -> str:
     if flow is None:
         return ""
-    from rocekit.report.units import duration
+    from rocekit.wire.words import duration
 
     key = {"ack_timeout": "ack_timeout_us", "rnr_wait": "min_rnr_timer_us"}.get(name)
     value = None if key is None else flow.agreed.get(key)

@@ -46,15 +46,15 @@ def command(interface: str, interval: float, promiscuous: bool, snaplen: int | N
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise RocekitError("top draws on a terminal, and this is none; `rocekit trace` writes lines")
     try:
-        from rocekit.top import MIN_COLUMNS, MIN_ROWS, Top
+        from rocekit.live.top import MIN_COLUMNS, MIN_ROWS, Top
     except ModuleNotFoundError as error:
         raise needs_extra("top needs", error.name, "top") from None
     columns, rows = shutil.get_terminal_size()
     if columns < MIN_COLUMNS or rows < MIN_ROWS:
         least = f"{MIN_COLUMNS} columns and {MIN_ROWS} rows"
         raise RocekitError(f"this terminal has {columns} columns and {rows} rows; top needs {least}")
-    from rocekit.live import LiveCapture
-    from rocekit.watching import Watch
+    from rocekit.files.interface import LiveCapture
+    from rocekit.live.watch import Watch
 
     with LiveCapture(interface, promiscuous=promiscuous, snaplen=snaplen) as capture:
         problem = Top(interface, capture, Watch(), interval_s=interval).run()

@@ -14,8 +14,8 @@ import click
 from rocekit.commands import FILE, format_option, interfaces, journal_option
 
 if TYPE_CHECKING:
-    from rocekit.metrics import Metrics, MetricsServer
-    from rocekit.tracing import Trace
+    from rocekit.live.metrics import Metrics, MetricsServer
+    from rocekit.live.tracing import Trace
 
 
 @click.command()
@@ -79,9 +79,9 @@ def command(
     """
     from rocekit.commands.shared import without_garbage
     from rocekit.commands.trace_lines import JsonLines, TextLines
-    from rocekit.outputs import check_output
+    from rocekit.files.outputs import check_output
+    from rocekit.live.tracing import Trace
     from rocekit.report.text import SHOWN_TRANSFERS
-    from rocekit.tracing import Trace
 
     if str(write) == "-":
         raise click.UsageError("--write: standard output has the lines; name a file")
@@ -122,7 +122,7 @@ def _server(address: str | None) -> Iterator[MetricsServer | None]:
     if address is None:
         yield None
         return
-    from rocekit.metrics import MetricsServer
+    from rocekit.live.metrics import MetricsServer
 
     try:
         server = MetricsServer(address)
@@ -133,7 +133,7 @@ def _server(address: str | None) -> Iterator[MetricsServer | None]:
 
 
 def _serve(server: MetricsServer, trace: Trace, own_series: int) -> Metrics:
-    from rocekit.metrics import Metrics
+    from rocekit.live.metrics import Metrics
 
     metrics = Metrics(trace, own_series)
     server.serve(metrics)

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocekit.commands.shared import coloured
-from rocekit.connections import Connection
-from rocekit.exchanges import CmRecord
-from rocekit.explain import event_step
-from rocekit.refused import Refusal
+from rocekit.explanation.transfer import event_step
+from rocekit.live.tracing import Trouble
 from rocekit.report.text import (
     capture_lines,
     connection_lines,
@@ -21,14 +19,16 @@ from rocekit.report.text import (
     place_lines,
     transfer_row,
 )
-from rocekit.report.units import end, qpn
-from rocekit.tracing import Trouble
-from rocekit.transfers import ACKED, SENT, Transfer
+from rocekit.track.cm_exchanges import CmRecord
+from rocekit.track.connections import Connection
+from rocekit.track.transfers import ACKED, SENT, Transfer
+from rocekit.track.untold_naks import Refusal
 from rocekit.wire import syndrome_name
+from rocekit.wire.words import end, qpn
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
-    from rocekit.tracing import Item, Trace
+    from rocekit.live.tracing import Item, Trace
 
 #: How wide a transfer's cells are, and which stand at the right.
 _WIDTHS = (5, 10, 22, 24, 10, 6, 8, 11, 0, 0)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import MAX_LISTED
-from rocekit.findings.words import count, duration, wire_psn
+from rocekit.wire.psn import wire_psn
+from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
-    from rocekit.transfers import Transfer
+    from rocekit.track.transfers import Transfer
 
 
 #: A timer that is early by less than this is on time, for the capture's own sake.
@@ -93,7 +94,7 @@ def price(stories: Sequence[Story]) -> str:
     """The cost in words: ``56 packets sent twice, 118 µs``."""
     packets = sum(s.repeated_packets for s in stories)
     added = sum(s.added_ns for s in stories)
-    words = [f"{count(packets, 'packet')} sent again"] if packets else []
+    words = [f"{plural(packets, 'packet')} sent again"] if packets else []
     if added:
         words.append(f"{duration(added)} lost")
     return ", ".join(words) or "nothing was sent again in this capture"

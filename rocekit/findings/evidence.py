@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.psn import MASK
-from rocekit.transfers import ACKED
+from rocekit.track.transfers import ACKED
 from rocekit.wire import local_ack_timeout_us
+from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
-    from rocekit.connections import Connection
-    from rocekit.decode import Counts, Pause
-    from rocekit.exchanges import CmRecord, Exchange
     from rocekit.findings.stories import Story
     from rocekit.findings.survey import Survey
-    from rocekit.observe import Observer
-    from rocekit.sightings import Sightings
-    from rocekit.transfers import Transfer
+    from rocekit.flows.observer import Observer
+    from rocekit.packets.decoder import Counts, Pause
+    from rocekit.points.sightings import Sightings
+    from rocekit.track.cm_exchanges import CmRecord, Exchange
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
 
 
 #: A path MTU of this size fits an Ethernet MTU of 1500 with all headers.
@@ -92,7 +92,7 @@ class Evidence:
     @cached_property
     def stories(self) -> list[Story]:
         """What made requesters repeat, each told once."""
-        from rocekit.findings.telling import tell
+        from rocekit.findings.stories.tell import tell
 
         return tell(self)
 

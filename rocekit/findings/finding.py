@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.transfers import frame_name
+from rocekit.files.frame_names import frame_name
 
 if TYPE_CHECKING:
-    from rocekit.connections import Connection
     from rocekit.findings.evidence import Evidence
-    from rocekit.transfers import Transfer
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -37,7 +37,7 @@ class Finding:
         title: what happened, in one line.
         connection, transfer: where; None where it concerns none or the capture as a whole. With several
             transfers it is the first that suffered; ``evidence["transfers"]`` has their ids.
-        frames: frame references (see ``transfers.frame_name``), in the order of the story.
+        frames: frame references (see ``frame_names.frame_name``), in the order of the story.
         evidence: numbers, their units in their names.
         advice: the next step.
     """

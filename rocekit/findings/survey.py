@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocekit.connections import Connection
-    from rocekit.observe import Observer
+    from rocekit.flows.observer import Observer
+    from rocekit.track.connections import Connection
 
 Ints = NDArray[np.int64]
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
+from rocekit.files.frame_names import FRAME_BITS
+from rocekit.flows.owners import Way, Ways
 from rocekit.packets import ICRC_INVALID
-from rocekit.senders import Way, Ways
-from rocekit.transfers import FRAME_BITS
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets

@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.explain import explain, operation_name
+from rocekit.explanation.topology import topology
+from rocekit.explanation.transfer import explain, operation_name
+from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.report.happenings import happenings, journal_times, timeout_words
 from rocekit.report.text import place_lines
-from rocekit.report.units import moment
-from rocekit.topology import topology
-from rocekit.transfers import FRAME_BITS, frame_name
+from rocekit.wire.words import moment
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
-    from rocekit.connections import Connection
     from rocekit.findings import Finding
     from rocekit.report.lanes import Lanes
-    from rocekit.transfers import Transfer
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
 
 SCHEMA: Final = "rocekit-report/1"
 #: Rows of packets in a page; beyond, runs of plain packets share one.

@@ -16,18 +16,18 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from rocekit import wire
-from rocekit.psn import MASK
 from rocekit.report.collect import CE, LOST
 from rocekit.report.happenings import HOLES, UNSENT, Happening, happenings, journal_times
 from rocekit.report.lanes import BAD_ICRC, CNP, Lanes
-from rocekit.report.units import duration, end, short_size
+from rocekit.wire.psn import MASK
+from rocekit.wire.words import duration, end, short_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
     from rocekit.analysis import Analysis
-    from rocekit.transfers import Transfer
+    from rocekit.track.transfers import Transfer
 
 #: Okabe and Ito's colours, which people who see few colours tell apart.
 ROUNDS: Final = ("#0072b2", "#e69f00", "#d55e00", "#b5558f")

@@ -12,16 +12,16 @@ from errno import errorcode
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
-from rocekit.explain import event_step
-from rocekit.report.units import duration, plural, size
-from rocekit.transfers import frame_name
-from rocekit.workrequests import SUCCESS
+from rocekit.explanation.transfer import event_step
+from rocekit.files.frame_names import frame_name
+from rocekit.journal.work_requests import SUCCESS
+from rocekit.wire.words import duration, plural, size
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
-    from rocekit.connections import Connection
-    from rocekit.transfers import Event, Transfer
-    from rocekit.workrequests import WorkRequest
+    from rocekit.journal.work_requests import WorkRequest
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Event, Transfer
 
 NAK, RNR, TIMEOUT, REPEAT, HOLE, RESPONSE_HOLE, MISSED, LATE, DUPLICATE, CM, FAILED, JUMP, UNSENT = (
     "nak",

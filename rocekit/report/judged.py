@@ -14,7 +14,7 @@ from rocekit.report.collect import DUPLICATE, LATE, LOST, RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
-    from rocekit.transfers import Event
+    from rocekit.track.transfers import Event
 
 Ints = NDArray[np.int64]
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rocekit import wire
-from rocekit.psn import MASK
+from rocekit.files.frame_names import frame_name
 from rocekit.report.collect import CE, DUPLICATE, LOST, RESPONSE
 from rocekit.report.happenings import FAILED, HOLE, RESPONSE_HOLE, TIMEOUT, happenings, journal_times
 from rocekit.report.lanes import Lanes
-from rocekit.report.units import plural, size
-from rocekit.transfers import frame_name
+from rocekit.wire.psn import MASK
+from rocekit.wire.words import plural, size
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
     from rocekit.report.happenings import Happening
-    from rocekit.transfers import Transfer
+    from rocekit.track.transfers import Transfer
 
 PACKET, NOTE = "packet", "note"
 #: More rungs than this are folded: packets that only count on share one.

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from rocekit.explain import operation_name
+from rocekit.explanation.transfer import operation_name
 from rocekit.report.figures import ACK_COLOUR, NAK_COLOUR, ROUNDS, WAIT_COLOUR
 from rocekit.report.happenings import HOLE
 from rocekit.report.ladder import NOTE, Rung
-from rocekit.report.units import duration, end, plural, size
+from rocekit.wire.words import duration, end, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
 
-    from rocekit.transfers import Transfer
+    from rocekit.track.transfers import Transfer
 
 #: A figure of more rungs than this is no picture any more.
 MOST: Final = 250

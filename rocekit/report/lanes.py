@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.arrays import starts
-from rocekit.psn import HALF, MASK
+from rocekit.flows.owners import senders
 from rocekit.report.collect import (
     ACK,
     ATOMIC,
@@ -31,12 +30,13 @@ from rocekit.report.collect import (
     Collector,
 )
 from rocekit.report.judged import events_by_lane, flag_judged
-from rocekit.senders import senders
+from rocekit.wire.arrays import starts
+from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
-    from rocekit.connections import Connection
-    from rocekit.transfers import Event
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Event
 
 Ints = NDArray[np.int64]
 

@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rocekit.frames import linktype_name
-from rocekit.report.units import duration, end, moment, plural, short_size, size
-from rocekit.transfers import frame_name
+from rocekit.files.frame_names import frame_name
+from rocekit.files.frames import linktype_name
+from rocekit.wire.words import duration, end, moment, plural, short_size, size
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis, CaptureSummary
-    from rocekit.connections import Connection
-    from rocekit.explain import Explanation
+    from rocekit.explanation.transfer import Explanation
     from rocekit.findings import Finding
-    from rocekit.transfers import Transfer
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
 
 Style = Callable[[str, str], str]
 """``style(text, kind)`` with kind ``error``, ``warning``, ``info``, ``good``, ``dim`` or ``title``."""
@@ -186,7 +186,7 @@ def transfer_lines(analysis: Analysis, style: Style, limit: int | None) -> list[
 
 def transfer_row(t: Transfer) -> tuple[str, str, str, str, str, str, str, str, str, str]:
     """The cells of a transfer's line."""
-    from rocekit.psn import MASK
+    from rocekit.wire.psn import MASK
 
     troubles = [
         f"{count:,} {word}"

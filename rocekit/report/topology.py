@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from rocekit.explanation.topology import RING, STAR, TREE
 from rocekit.report.text import Style, columns, plain
-from rocekit.report.units import plural, qpn, short_size
-from rocekit.topology import RING, STAR, TREE
+from rocekit.wire.words import plural, qpn, short_size
 
 if TYPE_CHECKING:
-    from rocekit.topology import Group, Link, QpPair, Topology
+    from rocekit.explanation.topology import Group, Link, QpPair, Topology
 
 #: QP pairs of a link that are listed without being asked for.
 SHOWN_QPS: Final = 4

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE
+from rocekit.endpoint.work import SendWr
 from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario
 from rocekit.scenarios.streaming import stream
-from rocekit.work import SendWr
 
 READ_SLOTS = 16
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rocekit.endpoint.work import SendWr
 from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario
 from rocekit.scenarios.streaming import stream
-from rocekit.work import SendWr
 
 
 class BlastSr(Scenario):

@@ -22,8 +22,8 @@ from rocekit.endpoint import (
     Sge,
     Target,
 )
+from rocekit.endpoint.tcp_words import Place
 from rocekit.errors import VerbsError
-from rocekit.places import Place
 from rocekit.scenarios.plan import Remote
 
 BYTES: Final = 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from rocekit.work import WC_MEANINGS
+from rocekit.endpoint.work import WC_MEANINGS
 
 _RD: Final = "about Reliable Datagram QPs (end-to-end contexts)"
 _NO_RD: Final = "verbs have no such QPs"

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_WRITE, Connection, Endpoint, QpOptions
+from rocekit.endpoint.tcp_words import Place
 from rocekit.errors import ScenarioError, VerbsError
-from rocekit.places import Place
-from rocekit.psn import MASK
 from rocekit.scenarios.base import Link
 from rocekit.scenarios.plan import Pattern, Remote
+from rocekit.wire.psn import MASK
 
 T = TypeVar("T")
 Steps = Generator[Callable[[], bool], None, T]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rocekit.connecting import RefusedPost
 from rocekit.endpoint import (
     Completion,
     Connection,
@@ -23,6 +22,7 @@ from rocekit.endpoint import (
     Target,
     is_receive,
 )
+from rocekit.endpoint.connection import RefusedPost
 from rocekit.errors import VerbsError
 from rocekit.scenarios.plan import Plan, Remote
 

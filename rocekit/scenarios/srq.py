@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rocekit.endpoint import RecvWr, Region, Sge, SharedReceives
-from rocekit.report.units import plural
 from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples
 from rocekit.scenarios.blast_sr import BlastSr
+from rocekit.wire.words import plural
 
 
 class SharedReceiveQueue(BlastSr):

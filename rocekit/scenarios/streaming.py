@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from itertools import chain
 
-from rocekit.measures import peak_ns
+from rocekit.endpoint.measures import peak_ns
+from rocekit.endpoint.work import SendWr
 from rocekit.scenarios.base import Link, Run, Samples
-from rocekit.work import SendWr
 
 
 def stream(

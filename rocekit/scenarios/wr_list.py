@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from rocekit.connecting import RefusedPost
+from rocekit.endpoint.connection import RefusedPost
 from rocekit.errors import ScenarioError
 from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples
 from rocekit.scenarios.blast_sr import BlastSr

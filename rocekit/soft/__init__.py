@@ -5,8 +5,8 @@ truth.
 from __future__ import annotations
 
 from rocekit.soft.device import Device, Event, Limits
-from rocekit.soft.packet import Datagram
-from rocekit.soft.record import Recorder
-from rocekit.soft.work import WC, PostError, RecvWR, SendWR, Sge
+from rocekit.soft.engine.packet import Datagram
+from rocekit.soft.engine.record import Recorder
+from rocekit.soft.engine.work import WC, PostError, RecvWR, SendWR, Sge
 
 __all__ = ["WC", "Datagram", "Device", "Event", "Limits", "PostError", "RecvWR", "Recorder", "SendWR", "Sge"]

@@ -24,20 +24,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rocekit.soft import qp_state
 from rocekit.soft.cm import ConnectionManager
-from rocekit.soft.cm_id import GSI_QPN
-from rocekit.soft.cm_protocol import CmProtocol
-from rocekit.soft.congestion import DcqcnParameters
-from rocekit.soft.counters import Counters
-from rocekit.soft.memory import DM, MR, PD, AddressSpace, Regions
-from rocekit.soft.packet import DEFAULT_PKEY, ECN_CAPABLE, Datagram, Route, Unusable, parse
-from rocekit.soft.prng import Prng
-from rocekit.soft.qp import HALVES, Qp
-from rocekit.soft.queues import CQ, ReceiveQueue
-from rocekit.soft.record import Recorder
-from rocekit.soft.windows import MW, VARIANT_BITS, Binding, Windows, next_key
-from rocekit.soft.work import WC, PostError, RecvWR, SendWR, refuse
+from rocekit.soft.cm.ids import GSI_QPN
+from rocekit.soft.cm.protocol import CmProtocol
+from rocekit.soft.engine import qp_state
+from rocekit.soft.engine.congestion import DcqcnParameters
+from rocekit.soft.engine.counters import Counters
+from rocekit.soft.engine.memory import DM, MR, PD, AddressSpace, Regions
+from rocekit.soft.engine.packet import DEFAULT_PKEY, ECN_CAPABLE, Datagram, Route, Unusable, parse
+from rocekit.soft.engine.prng import Prng
+from rocekit.soft.engine.qp import HALVES, Qp
+from rocekit.soft.engine.queues import CQ, ReceiveQueue
+from rocekit.soft.engine.record import Recorder
+from rocekit.soft.engine.windows import MW, VARIANT_BITS, Binding, Windows, next_key
+from rocekit.soft.engine.work import WC, PostError, RecvWR, SendWR, refuse
 
 _FIRST_QPN: Final = 17  # as rxe's first one
 _PKEY_MEMBERSHIP: Final = 0x8000  # 10.9.1.1: full member

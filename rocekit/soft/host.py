@@ -7,13 +7,13 @@ from typing import IO, Any
 
 from rocekit.errors import VerbsError
 from rocekit.journal import JournalWriter
-from rocekit.journal_schema import SCHEMA
+from rocekit.journal.schema import SCHEMA
 from rocekit.soft.device import Device, Event
-from rocekit.soft.memory import MR, PD
-from rocekit.soft.qp import Qp
-from rocekit.soft.queues import CQ
-from rocekit.soft.wire_memory import MemoryWire
-from rocekit.soft.work import VERBS, WC, RecvWR, SendWR, Sge
+from rocekit.soft.engine.memory import MR, PD
+from rocekit.soft.engine.qp import Qp
+from rocekit.soft.engine.queues import CQ
+from rocekit.soft.engine.work import VERBS, WC, RecvWR, SendWR, Sge
+from rocekit.soft.wires.memory import MemoryWire
 
 _POLL_BATCH = 64
 #: Attributes of a QP that a journal line has under the same name.

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from rocekit.build import ethernet
 from rocekit.soft.device import Device
-from rocekit.soft.faults import Fault, FaultInjector
-from rocekit.soft.packet import Datagram, address_text
-from rocekit.soft.wire_memory import FrameSink
+from rocekit.soft.engine.packet import Datagram, address_text
+from rocekit.soft.wires.faults import Fault, FaultInjector
+from rocekit.soft.wires.memory import FrameSink
+from rocekit.wire.build import ethernet
 
 _IPV4, _IPV6 = 0x0800, 0x86DD
 #: Packets sent in a row before the link is read again: answers are not to wait for a long message's end.

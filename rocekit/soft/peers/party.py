@@ -11,19 +11,19 @@ from types import TracebackType
 from typing import Any
 
 from rocekit.endpoint import Deadline
+from rocekit.endpoint.tcp import port_taken
 from rocekit.errors import ScenarioError, VerbsError
-from rocekit.pcapng_write import PcapngWriter
-from rocekit.soft.backend_qp import cm_error
-from rocekit.soft.cm_id import CmEvent, CmId
+from rocekit.files.pcapng_write import PcapngWriter
+from rocekit.soft.backend.qp import cm_error
+from rocekit.soft.cm.ids import CmEvent, CmId
 from rocekit.soft.device import Device
-from rocekit.soft.faults import Fault
-from rocekit.soft.memory import MR, PD
-from rocekit.soft.qp import Qp
+from rocekit.soft.engine.memory import MR, PD
+from rocekit.soft.engine.qp import Qp
+from rocekit.soft.engine.work import WC, RecvWR, SendWR, Sge
 from rocekit.soft.realtime import Link, Shell
-from rocekit.soft.wire_interface import InterfaceLink
-from rocekit.soft.wire_local import LocalLink, beside
-from rocekit.soft.work import WC, RecvWR, SendWR, Sge
-from rocekit.tcpmeeting import port_taken
+from rocekit.soft.wires.faults import Fault
+from rocekit.soft.wires.interface import InterfaceLink
+from rocekit.soft.wires.local import LocalLink, beside
 
 RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC")
 _IDLE_S = 0.002

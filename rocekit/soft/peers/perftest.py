@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rocekit.endpoint import Deadline
+from rocekit.endpoint.tcp_words import PLACE_BYTES, Place, begins_place, read_place, write_place
 from rocekit.errors import ScenarioError
-from rocekit.places import PLACE_BYTES, Place, begins_place, read_place, write_place
-from rocekit.soft.backend_qp import cm_error
-from rocekit.soft.cm_id import CmId, ConnParam
-from rocekit.soft.packet import GRH_AREA_BYTES
+from rocekit.soft.backend.qp import cm_error
+from rocekit.soft.cm.ids import CmId, ConnParam
+from rocekit.soft.engine.packet import GRH_AREA_BYTES
+from rocekit.soft.engine.qp import Qp
+from rocekit.soft.engine.work import WC, SendWR, Sge
 from rocekit.soft.peers.party import Party
 from rocekit.soft.peers.perftest_talk import (
     NUMBER_BYTES,
@@ -31,8 +33,6 @@ from rocekit.soft.peers.perftest_talk import (
     pack_place,
     preamble,
 )
-from rocekit.soft.qp import Qp
-from rocekit.soft.work import WC, SendWR, Sge
 from rocekit.wire import PATH_MTU_BYTES
 
 PORT: Final = 18515

@@ -12,13 +12,13 @@ import socket
 import struct
 from typing import Final, Protocol
 
-from rocekit.build import gid
 from rocekit.endpoint import Deadline
+from rocekit.endpoint.tcp_words import PLACE_BYTES, Place, read_place, write_place
 from rocekit.errors import ScenarioError
-from rocekit.places import PLACE_BYTES, Place, read_place, write_place
+from rocekit.soft.engine.work import SendWR, Sge
 from rocekit.soft.peers.party import Party
-from rocekit.soft.work import SendWR, Sge
 from rocekit.wire import PATH_MTU_CODES
+from rocekit.wire.build import gid
 
 VERSION: Final = "6.06"
 PREAMBLE: Final = (16, 4, 4, 2)

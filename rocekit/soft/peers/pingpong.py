@@ -10,12 +10,12 @@ import ipaddress
 import socket
 from typing import Final
 
-from rocekit.build import gid
 from rocekit.errors import ScenarioError
-from rocekit.soft.packet import GRH_AREA_BYTES
+from rocekit.soft.engine.packet import GRH_AREA_BYTES
+from rocekit.soft.engine.qp import Qp
+from rocekit.soft.engine.work import SendWR, Sge
 from rocekit.soft.peers.party import Party
-from rocekit.soft.qp import Qp
-from rocekit.soft.work import SendWR, Sge
+from rocekit.wire.build import gid
 
 PORT: Final = 18515
 QKEY: Final = 0x1111_1111

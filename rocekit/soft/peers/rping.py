@@ -12,10 +12,10 @@ import struct
 from typing import Final
 
 from rocekit.errors import ScenarioError
-from rocekit.soft.cm_id import ConnParam
+from rocekit.soft.cm.ids import ConnParam
+from rocekit.soft.engine.qp import Qp
+from rocekit.soft.engine.work import SendWR, Sge
 from rocekit.soft.peers.party import Party
-from rocekit.soft.qp import Qp
-from rocekit.soft.work import SendWR, Sge
 
 PORT: Final = 7174
 _WHERE: Final = struct.Struct(">QII")

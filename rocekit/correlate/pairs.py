@@ -1,0 +1,81 @@
+"""The QP pairs that a journal names, and what its QPs were set to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rocekit.journal.work_requests import JournalQp, Programs
+from rocekit.track.connections import Negotiated
+from rocekit.track.known_pairs import Pair
+
+
+def negotiated(qp: JournalQp, peer: JournalQp | None = None) -> Negotiated:
+    """A QP's attributes as the journal has them."""
+    a = qp.attributes
+    return Negotiated(
+        starting_psn=a.get("sq_psn", None if peer is None else peer.attributes.get("rq_psn")),
+        path_mtu=a.get("path_mtu"),
+        retry_count=a.get("retry_cnt"),
+        rnr_retry_count=a.get("rnr_retry"),
+        ack_timeout=a.get("timeout"),
+        min_rnr_timer=a.get("min_rnr_timer"),
+        initiator_depth=a.get("max_rd_atomic"),
+        responder_resources=a.get("max_dest_rd_atomic"),
+        traffic_class=a.get("traffic_class"),
+    )
+
+
+def journal_pairs(programs: Programs) -> list[Pair]:
+    """The QP pairs that a journal names: one end knows both QPNs, so one end's journal is enough."""
+    paired = ("RC", "UC", "XRC", None)
+    connected = [qp for qp in programs.qps if qp.attributes.get("dest_qpn") and qp.transport in paired]
+    pairs = []
+    done: set[int] = set()
+    for qp in connected:
+        if id(qp) in done:
+            continue
+        peer = _peer(qp, connected)
+        done.update((id(qp), id(peer)))
+        a = qp.attributes
+        other = Negotiated(starting_psn=a.get("rq_psn"), path_mtu=a.get("path_mtu"))
+        pairs.append(
+            Pair(
+                qp.transport or "RC",
+                (a.get("local_ip"), a.get("dest_ip") or gid_ip(a.get("dest_gid"))),
+                (qp.qpn, int(a["dest_qpn"])),
+                (negotiated(qp, peer), negotiated(peer, qp) if peer is not None else other),
+            )
+        )
+    return pairs
+
+
+def gid_ip(gid: str | None) -> str | None:
+    """A GID's textual address; an IPv4-mapped one as IPv4, as packets carry it (A17.4.5)."""
+    if gid is None:
+        return None
+    import ipaddress
+
+    try:
+        address = ipaddress.IPv6Address(gid)
+    except ValueError:
+        return None
+    return str(address.ipv4_mapped or address)
+
+
+def _peer(qp: JournalQp, connected: Sequence[JournalQp]) -> JournalQp | None:
+    """The journal's other end of ``qp``, if it is there once."""
+    found = [
+        other
+        for other in connected
+        if other is not qp
+        and other.qpn == qp.attributes["dest_qpn"]
+        and other.attributes["dest_qpn"] == qp.qpn
+        and may_be(other.attributes.get("local_ip"), qp.attributes.get("dest_ip"))
+        and may_be(qp.attributes.get("local_ip"), other.attributes.get("dest_ip"))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def may_be(a: object, b: object) -> bool:
+    """Whether two of anything may be one: they are, or one of them is not known."""
+    return a is None or b is None or a == b

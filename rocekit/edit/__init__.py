@@ -1,0 +1,1 @@
+"""Captures changed: cut out, made anonymous, rewritten, sent again."""

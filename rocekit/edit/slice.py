@@ -1,0 +1,346 @@
+"""A story cut out of a capture: its packets, what connected its QPs, and its part of the journal.
+
+What is cut out is a capture like any other. It keeps the times, lengths and link types of its frames; only
+frame numbers begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit import wire
+from rocekit.analysis import JOURNAL_SUFFIX
+from rocekit.edit.redact import Redactor
+from rocekit.edit.redact_frames import redact_batch
+from rocekit.edit.redact_journal import redact_event
+from rocekit.edit.slice_journal import slice_journal
+from rocekit.errors import CaptureError, RocekitError, check_number
+from rocekit.explanation.packets import CM, IGNORED, PacketStories, packet_stories
+from rocekit.files.outputs import check_output, stem
+from rocekit.files.pcapng_write import whole_pcapng
+from rocekit.files.reader import open_capture
+from rocekit.journal import JournalWriter
+from rocekit.packets import HEADERS_BYTES, ICRC_INVALID, Packets
+from rocekit.packets.decoder import Decoder
+from rocekit.packets.network import Network
+from rocekit.track.handshake import LONGEST_OFFER, parse_offer
+from rocekit.wire import link
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+    from rocekit.files.frames import FrameBatch
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to cut out; what is given several times is put together, times limit all of it.
+
+    Attributes:
+        connections, transfers: by id; findings: by rule.
+        from_ns, to_ns: times on the capture's clock, both included; None: no limit.
+    """
+
+    connections: tuple[int, ...] = ()
+    transfers: tuple[int, ...] = ()
+    findings: tuple[str, ...] = ()
+    from_ns: int | None = None
+    to_ns: int | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether it limits nothing: then only what is no RoCE is left out."""
+        return not (self.connections or self.transfers or self.findings) and not self.timed
+
+    @property
+    def timed(self) -> bool:
+        return self.from_ns is not None or self.to_ns is not None
+
+
+@dataclass(slots=True)
+class Slice:
+    """What was written of a capture.
+
+    Attributes:
+        path: where to; None where the capture has nothing of the story.
+        frames: how many; sources: their numbers in the capture that they come from.
+        other_frames: TCP exchanges of QP numbers and pause frames among ``frames``.
+        left_out: frames that are no RoCE and not part of the story.
+        wrong_icrcs: frames whose ICRC was wrong, which cannot be seen any more without their payload.
+    """
+
+    path: str | None = None
+    frames: int = 0
+    sources: list[int] = field(default_factory=list)
+    other_frames: int = 0
+    left_out: int = 0
+    wrong_icrcs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What was written.
+
+    Attributes:
+        slices: of each capture.
+        journal: the journal's path, None where there is none; events: how many it has.
+    """
+
+    slices: list[Slice]
+    journal: Path | None = None
+    events: int = 0
+
+
+def journal_beside(out: str | Path) -> Path:
+    """Where the journal of a capture is found by itself: ``x.journal.jsonl`` beside ``x.pcapng``."""
+    return Path(out).parent / f"{stem(out)}{JOURNAL_SUFFIX}"
+
+
+def cut(
+    analysis: Analysis,
+    outs: Sequence[str | Path],
+    choice: Choice,
+    *,
+    headers_only: bool = False,
+    redactor: Redactor | None = None,
+) -> Cut:
+    """Write a part of an analysis' captures, and of its journal beside the first of them.
+
+    Args:
+        analysis: with all its transfers.
+        outs: a pcapng file for each capture; ``"-"`` is standard output, which takes no journal.
+        headers_only: leave out payloads, except the CM's; frames keep the length they had on the wire.
+        redactor: replaces addresses, keys and payload; see ``rocekit.edit.redact``.
+
+    Raises:
+        CaptureError: one of ``outs`` cannot be written, or nothing is left to write.
+        RocekitError: there is no such connection, transfer or finding; one of ``outs`` is a capture itself.
+        ValueError: there are not as many as captures, or one of these is standard input.
+    """
+    files = analysis.capture.files
+    if len(files) != len(outs) or "-" in files:
+        raise ValueError("a capture is sliced by reading it again: give an output for each file")
+    for out in outs:
+        check_output(out, files)
+    stories = packet_stories(analysis)
+    selected = _select(stories, choice)
+    if not selected.any():
+        raise CaptureError("no RoCE packets are in that part of it", file=", ".join(files))
+    slices = [
+        _write(stories, file, selected, out, choice, headers_only, redactor) for file, out in enumerate(outs)
+    ]
+    written = [s.path for s in slices if s.path is not None]
+    if analysis.journal is None or "-" in written:
+        return Cut(slices)
+    whole = _whole(stories, selected)
+    events = slice_journal(stories, selected, everything=choice.everything, whole=whole)
+    if redactor is not None:
+        events = [redact_event(event, redactor) for event in events]
+    journal = journal_beside(written[0])
+    with JournalWriter(journal) as writer:
+        for event in events:
+            writer.write_event(event)
+    return Cut(slices, journal, len(events))
+
+
+def originals(analysis: Analysis) -> Iterable[str]:
+    """The IP addresses that an analysis knows of, so that no redaction uses one of them."""
+    for connection in analysis.connections:
+        yield from (ip for ip in connection.ips if ip is not None)
+    for record in analysis.cm:
+        yield from (record.src, record.dst)
+        yield from (str(v) for v in (record.cm.ip_cm or {}).values() if isinstance(v, str))
+        yield from (v for v in record.cm.fields.values() if isinstance(v, str))
+    if analysis.journal is not None:
+        programs = analysis.journal.programs
+        for qp in programs.qps:
+            yield from qp.addresses
+            yield from (str(v) for k, v in qp.attributes.items() if k in ("local_ip", "dest_ip", "dest_gid"))
+        for event in programs.cm_events:
+            yield from (str(v) for k, v in event.fields.items() if k in ("local_ip", "remote_ip"))
+
+
+# ---------------------------------------------------------------------- which packets
+
+
+def _select(stories: PacketStories, choice: Choice) -> Bools:
+    """Which packets, a value a row."""
+    p = stories.packets
+    selected = np.full(len(p), not (choice.connections or choice.transfers or choice.findings))
+    for number in choice.connections:
+        check_number(number, len(stories.analysis.connections), "connection")
+        selected |= stories.connection == number
+    for number in choice.transfers:
+        check_number(number, len(stories.analysis.transfers), "transfer")
+        selected |= _of_transfer(stories, number)
+    for rule in choice.findings:
+        selected |= _of_finding(stories, rule)
+    if choice.timed:
+        first = choice.from_ns if choice.from_ns is not None else -(1 << 62)
+        last = choice.to_ns if choice.to_ns is not None else 1 << 62
+        selected &= (p.time_ns >= first) & (p.time_ns <= last)
+    if selected.any():
+        used = np.zeros(len(stories.analysis.connections) + 1, np.bool_)
+        used[stories.connection[selected]] = True
+        used[-1] = False
+        selected |= (stories.role == CM) & used[stories.connection]
+    return selected
+
+
+def _of_transfer(stories: PacketStories, number: int) -> Bools:
+    """A transfer's packets, what made it repeat them, and what acknowledged it."""
+    transfer = stories.analysis.transfers[number]
+    mine = stories.transfer == number
+    frames = [transfer.first_frame, transfer.last_frame]
+    frames += [] if transfer.acked_frame is None else [transfer.acked_frame]
+    for event in transfer.events:
+        frames += [event.frame, event.last_frame, event.answer_frame]
+    rows = stories.rows_of([frame for frame in frames if frame])
+    causes = stories.cause_row[mine]
+    mine[rows[rows >= 0]] = True
+    mine[causes[causes >= 0]] = True
+    return mine
+
+
+def _of_finding(stories: PacketStories, rule: str) -> Bools:
+    """What a finding tells of: its connections from its first packet to its last, or its frames alone."""
+    analysis = stories.analysis
+    found = [finding for finding in analysis.findings if finding.rule == rule]
+    if not found:
+        rules = ", ".join(dict.fromkeys(f.rule for f in analysis.findings))
+        have = f"it has {rules}" if rules else "it has none"
+        raise RocekitError(f"no finding {rule} in this capture: {have}")
+    selected = np.zeros(len(stories), np.bool_)
+    for finding in found:
+        rows = stories.rows_of(list(finding.frames))
+        rows = rows[rows >= 0]
+        selected[rows] = True
+        numbers = set(stories.connection[rows].tolist()) - {-1}
+        if finding.connection is not None:
+            numbers.add(finding.connection.id)
+        for number in numbers:
+            selected |= stories.connection == number
+    return selected
+
+
+def _whole(stories: PacketStories, selected: Bools) -> bool:
+    """Whether the connections that are cut out are there from their first packet to their last."""
+    used = np.unique(stories.connection[selected])
+    return bool(selected[np.isin(stories.connection, used[used >= 0])].all())
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def _write(
+    stories: PacketStories,
+    file: int,
+    selected: Bools,
+    out: str | Path,
+    choice: Choice,
+    headers_only: bool,
+    redactor: Redactor | None,
+) -> Slice:
+    """Read a capture again and write what was chosen of it."""
+    capture = stories.analysis.capture
+    numbers = stories.frames_of(file)
+    mine = selected & (numbers > 0)
+    if not mine.any():
+        return Slice()
+    done = Slice(str(out))
+    wanted = numbers[mine]
+    ends = _ends(stories, selected)
+    ignored = numbers[(stories.role == IGNORED) & (numbers > 0)]
+    ahead = capture.alignments[file].offset_ns if capture.several else 0
+    times = stories.packets.time_ns[selected] + ahead
+    first, last = int(times.min()), int(times.max())
+    decoder = Decoder()
+    with open_capture(capture.files[file], file=file) as reader, whole_pcapng(out) as writer:
+        for batch in reader:
+            packets, network = decoder.decode(batch), decoder.network
+            rows = np.flatnonzero(np.isin(batch.number, wanted))
+            others = _offers(batch, decoder.others, ends, choice.everything)
+            others += _pauses(batch, decoder.others, network, first, last)
+            done.other_frames += len(others)
+            done.left_out += len(decoder.others) - len(others)
+            keep = np.union1d(rows, np.array(others, np.int64))
+            if not len(keep):
+                continue
+            done.sources += batch.number[keep].tolist()
+            wrong = np.zeros(len(batch), np.bool_)
+            own = np.searchsorted(batch.number, packets.frame)
+            wrong[own] = packets.icrc_state == ICRC_INVALID
+            caplen = _headers(batch, packets, network, own) if headers_only else batch.caplen
+            lost = np.flatnonzero(wrong[keep]).tolist() if headers_only else []
+            known = reader.comments if redactor is None else {}
+            comments = None
+            if known or lost:
+                comments = [list(known.get(number, ())) for number in batch.number[keep].tolist()]
+                for place in lost:
+                    comments[place].append("the ICRC was wrong before the payload was left out")
+                done.wrong_icrcs += len(lost)
+            if redactor is not None:
+                batch = redact_batch(
+                    batch, packets, network, others, redactor, np.isin(packets.frame, ignored)
+                )
+            writer.write_batch(_take(replace(batch, caplen=caplen), keep), comments)
+        if reader.dropped is not None and choice.everything:
+            writer.write_statistics(reader.frames, reader.dropped)
+        done.frames = writer.frames
+    return done
+
+
+def _take(batch: FrameBatch, rows: Ints) -> FrameBatch:
+    names = ("offset", "caplen", "wirelen", "time_ns", "number", "linktype")
+    return replace(batch, **{name: getattr(batch, name)[rows] for name in names})
+
+
+def _ends(stories: PacketStories, selected: Bools) -> set[tuple[str | None, int | None]]:
+    """The ends of the chosen connections: address and QPN."""
+    used = np.unique(stories.connection[selected])
+    chosen = [stories.analysis.connections[i] for i in used[used >= 0].tolist()]
+    return {(c.ips[side], c.qpns[side]) for c in chosen for side in (0, 1)}
+
+
+def _offers(
+    batch: FrameBatch, others: Ints, ends: set[tuple[str | None, int | None]], every: bool
+) -> list[int]:
+    """The frames in which programs tell each other the QPs of the chosen connections."""
+    found = []
+    for i in others[batch.caplen[others] <= LONGEST_OFFER].tolist():
+        offer = parse_offer(batch.frame(i))
+        if offer is not None and (every or (offer.ip, offer.qpn) in ends):
+            found.append(i)
+    return found
+
+
+def _pauses(batch: FrameBatch, others: Ints, network: Network, first: int, last: int) -> list[int]:
+    """The PAUSE and PFC frames between the first packet and the last."""
+    inside = (batch.time_ns[others] >= first) & (batch.time_ns[others] <= last)
+    pauses: list[int] = others[inside & (network.ethertype[others] == link.ETHERTYPE_MAC_CONTROL)].tolist()
+    return pauses
+
+
+def _headers(batch: FrameBatch, packets: Packets, network: Network, own: Ints) -> Ints:
+    """Captured lengths without payloads: frames of packets end with their last header, MADs stay whole."""
+    caplen = batch.caplen.copy()
+    mads = np.isin(packets.dest_qpn, wire.MAD_QPNS)
+    length = network.bth + HEADERS_BYTES[packets.opcode] - batch.offset[own]
+    caplen[own] = np.where(mads, caplen[own], np.minimum(caplen[own], length))
+    return caplen
+
+
+def describe_choice(choice: Choice) -> Sequence[str]:
+    """What was chosen, for people."""
+    words = [f"connection {n}" for n in choice.connections]
+    words += [f"transfer {n}" for n in choice.transfers]
+    words += [f"finding {rule}" for rule in choice.findings]
+    return words or ["all RoCE packets"]

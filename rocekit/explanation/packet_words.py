@@ -1,0 +1,239 @@
+"""What a packet is in its story, in one line: the words of :mod:`rocekit.explanation.packets`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from rocekit import wire
+from rocekit.explanation import packets as ps
+from rocekit.files.frame_names import FRAME_BITS, frame_name
+from rocekit.wire.link import MALFORMED
+from rocekit.wire.psn import MASK
+from rocekit.wire.words import duration, plural, qpn, size
+
+if TYPE_CHECKING:
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Event, Transfer
+
+_COLUMNS: Final = (
+    *("connection", "sender", "transfer", "psn", "role", "round", "before"),
+    *("duplicate", "cause", "cause_row", "event", "gap"),
+)
+_PACKETS: Final = ("opcode", "syndrome", "malformed", "dest_qpn", "dst", "payload_length")
+_ENDINGS: Final = {1: "st", 2: "nd", 3: "rd"}
+
+
+def describe(
+    stories: ps.PacketStories, rows: Iterable[int] | None = None, *, file: int | None = None
+) -> Iterator[str]:
+    """What each packet is, in one line each; an empty one where nothing is known of it.
+
+    Args:
+        rows: which packets; None: all of them.
+        file: of several captures the one that is told of: frames are named as it numbers them, and where
+            else the packet was seen is said.
+    """
+    words = _Words(stories) if file is None else _WordsOfOne(stories, file)
+    return (words.of(i) for i in (range(len(stories)) if rows is None else rows))
+
+
+def ordinal(n: int) -> str:
+    """``2nd``."""
+    return f"{n}{'th' if n % 100 in (11, 12, 13) else _ENDINGS.get(n % 10, 'th')}"
+
+
+class _Words:
+    """The columns as lists: asked value by value, lists are faster than arrays."""
+
+    def __init__(self, stories: ps.PacketStories) -> None:
+        analysis = stories.analysis
+        self._c: dict[str, list[Any]] = {name: getattr(stories, name).tolist() for name in _COLUMNS}
+        self._p: dict[str, list[Any]] = {name: stories.packets[name].tolist() for name in _PACKETS}
+        self._reference: list[int] = stories.reference.tolist()
+        self._several = analysis.capture.several
+        self._addresses = stories.packets.addresses
+        self._transfers: list[Transfer] = list(analysis.transfers)
+        self._connections: list[Connection] = list(analysis.connections)
+        self._events = stories.events
+        self._cm = stories.cm
+        self._completed: dict[int, list[Transfer]] = {}
+        for transfer in self._transfers:
+            if transfer.acked_frame is not None:
+                self._completed.setdefault(transfer.acked_frame, []).append(transfer)
+        self._names = [_name(t) for t in self._transfers]
+
+    def of(self, i: int) -> str:
+        role = self._c["role"][i]
+        if role == ps.REQUEST or role == ps.RESPONSE:
+            return self._message(i, role == ps.RESPONSE)
+        if role in (ps.ACK, ps.NAK, ps.RNR_NAK):
+            return self._acknowledgement(i, role)
+        if role == ps.DATAGRAM:
+            return self._datagram(i)
+        if role == ps.IGNORED:
+            return MALFORMED.get(self._p["malformed"][i]) or "ICRC wrong: its receiver drops it"
+        if role == ps.CM:
+            return self._management(i)
+        if role == ps.CNP:
+            to = f"{self._addresses[self._p['dst'][i]]} {qpn(self._p['dest_qpn'][i])}"
+            return f"CNP: asks {to} to send slower{self._on(i)}"
+        return ""
+
+    def _on(self, i: int) -> str:
+        connection = self._c["connection"][i]
+        return "" if connection < 0 else f", connection {connection}"
+
+    def _frame(self, row: int) -> str:
+        return f"frame {frame_name(self._reference[row], several=self._several)}"
+
+    def _message(self, i: int, response: bool) -> str:
+        psn, number = self._c["psn"][i], self._c["transfer"][i]
+        if number < 0:
+            raw = "" if psn < 0 else f"PSN {psn & MASK}, "
+            return f"{raw}of no message that the capture shows whole{self._on(i)}"
+        transfer = self._transfers[number]
+        round_, event = self._c["round"][i], self._event(i)
+        head = f"{self._names[number]}, PSN {psn & MASK}"
+        if self._c["duplicate"][i]:
+            before = self._c["before"][i]
+            of = "one before" if before < 0 else self._frame(before)
+            head += f", the same datagram as {of}: doubled by the network"
+        elif round_ > 1:
+            unseen = ", the first was not captured" if round_ == 2 and self._c["before"][i] < 0 else ""
+            head += f" again ({ordinal(round_)}{unseen}), {self._why(i, event)}"
+        elif event is not None and event.kind == "late":
+            head += ", out of order"
+        gap = self._c["gap"][i]
+        if gap >= 0:
+            hole = self._events[gap]
+            head += f", passes over PSN {_span(hole)}"
+        return f"{head}; {self._part(i, transfer, psn, response)}{self._on(i)}"
+
+    def _event(self, i: int) -> Event | None:
+        number = self._c["event"][i]
+        return None if number < 0 else self._events[number]
+
+    def _why(self, i: int, event: Event | None) -> str:
+        cause, row = self._c["cause"][i], self._c["cause_row"][i]
+        if cause == ps.AFTER_TIMEOUT:
+            if event is not None and event.opens and event.waited_ns and event.frame == self._reference[i]:
+                return f"after {duration(event.waited_ns)} without an answer"
+            return "after a timeout"
+        at = "" if row < 0 else f" in {self._frame(row)}"
+        if cause == ps.AFTER_NAK:
+            return f"after NAK{at}"
+        if cause == ps.AFTER_RNR:
+            return f"after RNR NAK{at}"
+        if cause == ps.AFTER_IMPLIED_NAK:
+            return f"its answer was passed over{at}"
+        if cause == ps.ASKED_AGAIN:
+            return f"asked again{at}"
+        return "cause unknown"
+
+    def _part(self, i: int, transfer: Transfer, psn: int, response: bool) -> str:
+        total = transfer.last_psn - transfer.first_psn + 1
+        operation = transfer.operation
+        place = psn - transfer.first_psn + 1
+        if response:
+            if transfer.is_read:
+                return f"READ response {place} of {total}" if transfer.started else "READ response"
+            return f"{operation} answer"
+        if transfer.is_read:
+            if place > 1:
+                return f"READ request, from response {place} on"
+            return f"READ request for {size(transfer.bytes)}"
+        if total == 1 and transfer.started and transfer.ended:
+            return f"{operation} of {size(transfer.bytes)}"
+        if not transfer.started:
+            return f"{operation} packet, the message began before"
+        return f"{operation} packet {place}" + (f" of {total}" if transfer.ended else "")
+
+    def _acknowledgement(self, i: int, role: int) -> str:
+        psn, number, syndrome = self._c["psn"][i], self._c["transfer"][i], self._p["syndrome"][i]
+        at = f"PSN {psn & MASK}" if psn >= 0 else "a PSN"
+        whose = "" if number < 0 else f"; {self._names[number]}"
+        if role == ps.ACK:
+            done = self._completed.get(self._reference[i])
+            if done:
+                first, last = self._names[done[0].id], self._names[done[-1].id]
+                what = first if len(done) == 1 else f"{plural(len(done), 'transfer')}, {first} to {last}"
+                return f"ACK to {at}, completes {what}{self._on(i)}"
+            return f"ACK to {at}{whose}{self._on(i)}"
+        if role == ps.RNR_NAK:
+            wait_ns = wire.RNR_TIMER_US[wire.syndrome_value(syndrome)] * 1000
+            return f"RNR NAK: no receive for {at}, asks to wait {duration(wait_ns)}{whose}{self._on(i)}"
+        if wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
+            return f"NAK PSN sequence error: awaits {at}{whose}{self._on(i)}"
+        return f"{wire.syndrome_name(syndrome).replace('_', ' ')}: refuses {at}{whose}{self._on(i)}"
+
+    def _datagram(self, i: int) -> str:
+        number, psn = self._c["transfer"][i], self._c["psn"][i]
+        if number < 0:
+            return ""
+        head = f"{self._names[number]}, PSN {psn & MASK}"
+        if self._c["duplicate"][i] and self._c["before"][i] >= 0:
+            head += f", the same datagram as {self._frame(self._c['before'][i])}: doubled by the network"
+        return f"{head}; datagram of {size(self._p['payload_length'][i])}{self._on(i)}"
+
+    def _management(self, i: int) -> str:
+        record = self._cm.get(i)
+        if record is None:
+            return ""
+        again = ", again: its answer was late or lost" if record.repeated else ""
+        return f"CM {record.message}{again}{self._on(i)}"
+
+
+class _WordsOfOne(_Words):
+    """The same in one of several captures."""
+
+    def __init__(self, stories: ps.PacketStories, file: int) -> None:
+        super().__init__(stories)
+        seen = stories.analysis.capture.sightings
+        assert seen is not None, "there is one capture"
+        self._file = file
+        self._names_of_files = seen.names
+        self._frames: list[list[int]] = seen.frames.tolist()
+        self._seen_ns: list[list[int]] = seen.seen_ns.tolist()
+        # Which captures show a connection at all: only of these it means something that a packet is missing.
+        shown = np.zeros((len(stories.analysis.connections) + 1, len(seen.names)), np.bool_)
+        np.logical_or.at(shown, stories.connection, seen.frames > 0)
+        shown[-1] = False  # packets of no connection
+        self._shown: list[list[bool]] = shown.tolist()
+
+    def of(self, i: int) -> str:
+        words = super().of(i)
+        return "; ".join([words, *self._elsewhere(i)]) if words else ""
+
+    def _elsewhere(self, i: int) -> Iterator[str]:
+        here = self._seen_ns[i][self._file]
+        for other, name in enumerate(self._names_of_files):
+            frame = self._frames[i][other]
+            if other == self._file:
+                continue
+            if frame:
+                later = self._seen_ns[i][other] - here
+                when = "later" if later >= 0 else "earlier"
+                yield f"frame {frame} of {name}, {duration(abs(later))} {when}"
+            elif self._shown[self._c["connection"][i]][other]:
+                yield f"not seen in {name}"
+
+    def _frame(self, row: int) -> str:
+        own = self._frames[row][self._file]
+        if own:
+            return f"frame {own}"
+        file, number = divmod(self._reference[row], 1 << FRAME_BITS)
+        return f"frame {number} of {self._names_of_files[file]}"
+
+
+def _name(transfer: Transfer) -> str:
+    if transfer.wr is None:
+        return f"transfer {transfer.id}"
+    return f"WR {transfer.wr.wr_id} (transfer {transfer.id})"
+
+
+def _span(event: Event) -> str:
+    first, last = event.psn & MASK, event.last_psn & MASK
+    return f"{first}" if first == last else f"{first}–{last}"

@@ -1,0 +1,199 @@
+"""What each packet is in its story: whose request or answer, which transfer, which time round, and why again.
+
+An analysis knows connections and transfers; this lays what it knows back onto the packets, as columns of
+the same length. Nothing is judged anew: a PSN is unwrapped as the tracker unwrapped it, what came again and
+why stands in the transfers' events.
+
+    stories = packet_stories(analysis)
+    stories.packets.frame[stories.round > 1]
+
+Everything here is per column; only events, which are few, are gone through one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit.explanation.packets_draft import (
+    ACK,
+    AFTER_IMPLIED_NAK,
+    AFTER_NAK,
+    AFTER_RNR,
+    AFTER_TIMEOUT,
+    ASKED_AGAIN,
+    CAUSES,
+    CM,
+    CNP,
+    DATAGRAM,
+    IGNORED,
+    NAK,
+    NO_CAUSE,
+    OTHER,
+    REQUEST,
+    RESPONSE,
+    RNR_NAK,
+    ROLES,
+    Bools,
+    Draft,
+    Finder,
+    Ints,
+    references,
+)
+from rocekit.explanation.packets_places import find_places
+from rocekit.explanation.packets_rounds import tell_rounds
+from rocekit.files.frame_names import FRAME_BITS
+from rocekit.packets import Packets
+from rocekit.packets.merge import merge
+from rocekit.track.transfers import Event
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+    from rocekit.track.cm_exchanges import CmRecord
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
+
+__all__ = [
+    "ACK",
+    "AFTER_IMPLIED_NAK",
+    "AFTER_NAK",
+    "AFTER_RNR",
+    "AFTER_TIMEOUT",
+    "ASKED_AGAIN",
+    "CAUSES",
+    "CM",
+    "CNP",
+    "DATAGRAM",
+    "IGNORED",
+    "NAK",
+    "NO_CAUSE",
+    "OTHER",
+    "REQUEST",
+    "RESPONSE",
+    "RNR_NAK",
+    "ROLES",
+    "Bools",
+    "Ints",
+    "PacketStories",
+    "packet_stories",
+    "tracked_packets",
+]
+
+
+@dataclass(slots=True)
+class PacketStories:
+    """Columns, one value a packet of ``packets``; −1 where there is none.
+
+    Attributes:
+        packets: the packets as the analysis took them: of several captures each packet once, in the order of
+            the aligned clocks.
+        connection: the connection's id.
+        sender: 0 if its ``a`` sent the packet, 1 if its ``b`` did.
+        asker: the side whose requests it is about: a request's own, of an answer the other.
+        transfer: the id of the transfer that holds the packet's PSN.
+        psn: the PSN unwrapped, as transfers have it.
+        role: what it is, an index of ``ROLES``. ``ignored`` is a packet that no receiver heeds: malformed, or
+            its ICRC is wrong.
+        round: 1 for a packet sent the first time, 2 for its first repeat; also 2 where the capture never saw
+            the first. Copies made by the network have their original's. 0 where nothing is sent in rounds.
+        before: the row of the same packet the last time it was sent.
+        duplicate: whether the network doubled it.
+        cause: why it was sent again, an index of ``CAUSES``.
+        cause_row: the row of the NAK, RNR NAK, answer or repeated request that caused it.
+        event: the place in ``events`` of what befell it: a refusal, a repeat, being late or doubled.
+        gap: the place in ``events`` of the hole that this packet showed by passing over it.
+        events: the events of all transfers and connections.
+    """
+
+    packets: Packets
+    connection: NDArray[np.int32]
+    sender: NDArray[np.int8]
+    asker: NDArray[np.int8]
+    transfer: NDArray[np.int32]
+    psn: Ints
+    role: NDArray[np.int8]
+    round: NDArray[np.int32]
+    before: Ints
+    duplicate: Bools
+    cause: NDArray[np.int8]
+    cause_row: Ints
+    event: NDArray[np.int32]
+    gap: NDArray[np.int32]
+    events: list[Event]
+    analysis: Analysis = field(repr=False)
+    cm: dict[int, CmRecord] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.packets)
+
+    @property
+    def reference(self) -> Ints:
+        """Each packet's frame reference (see ``frame_names.frame_name``)."""
+        return references(self.packets)
+
+    def transfer_of(self, row: int) -> Transfer | None:
+        """The transfer that a packet belongs to."""
+        number = int(self.transfer[row])
+        return None if number < 0 else self.analysis.transfers[number]
+
+    def connection_of(self, row: int) -> Connection | None:
+        """The connection that a packet belongs to."""
+        number = int(self.connection[row])
+        return None if number < 0 else self.analysis.connections[number]
+
+    def wr_id(self, row: int) -> int | None:
+        """The wr_id of the work request behind a packet; None without a journal."""
+        transfer = self.transfer_of(row)
+        return None if transfer is None or transfer.wr is None else transfer.wr.wr_id
+
+    def frames_of(self, file: int) -> Ints:
+        """Each packet's frame number in one of the captures; 0 where that one did not show it."""
+        seen = self.analysis.capture.sightings
+        return self.packets.frame if seen is None else seen.frames[:, file]
+
+    def rows_of(self, references: NDArray[np.int64] | list[int]) -> Ints:
+        """The rows of frames (frame references); −1 for a frame that holds no packet."""
+        wanted, seen = np.asarray(references, np.int64), self.analysis.capture.sightings
+        if seen is None:
+            return Finder(self.reference).rows(wanted)
+        row, file = np.nonzero(seen.frames)
+        at = Finder(seen.frames[row, file] + (file << FRAME_BITS)).rows(wanted)
+        return np.where(at >= 0, row[at], -1)
+
+
+def packet_stories(analysis: Analysis, packets: Packets | None = None) -> PacketStories:
+    """What every packet of an analysis is.
+
+    Args:
+        packets: those of the analysis, where they are at hand; else they are read anew.
+
+    Raises:
+        ValueError: the analysis did not keep all transfers, or was not made from captures.
+    """
+    if analysis.left_out.total():
+        raise ValueError("the packets' stories need all transfers: analyse without plain")
+    if analysis.evidence is None:
+        raise ValueError("there are no captures to tell of")
+    d = Draft(analysis, tracked_packets(analysis) if packets is None else packets)
+    find_places(d)
+    tell_rounds(d)
+    asks = np.isin(d.role, (REQUEST, DATAGRAM, CNP))
+    asker = np.where(d.sender < 0, -1, np.where(asks, d.sender, 1 - d.sender)).astype(np.int8)
+    return PacketStories(
+        d.packets, d.connection, d.sender, asker, d.transfer, d.psn, d.role, d.round,
+        d.before, d.duplicate, d.cause, d.cause_row, d.event, d.gap, d.events,
+        d.analysis, d.cm,
+    )  # fmt: skip
+
+
+def tracked_packets(analysis: Analysis) -> Packets:
+    """The packets as the analysis took them: each once, in order, on the aligned clocks."""
+    packets = analysis.packets
+    if not analysis.capture.several:
+        return packets
+    files = range(len(analysis.capture.files))
+    merged = merge([packets.where(packets.file == file) for file in files])
+    return packets.where(merged.order).at(merged.time_ns)

@@ -1,0 +1,101 @@
+"""The columns of the packets' stories while they are made, and the numbers that stand in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit import wire
+from rocekit.files.frame_names import FRAME_BITS
+from rocekit.packets import Packets
+from rocekit.track.transfers import Event
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+    from rocekit.track.cm_exchanges import CmRecord
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+ROLES: Final = ("other", "request", "response", "ack", "nak", "rnr_nak", "datagram", "cnp", "cm", "ignored")
+OTHER, REQUEST, RESPONSE, ACK, NAK, RNR_NAK, DATAGRAM, CNP, CM, IGNORED = range(len(ROLES))
+CAUSES: Final = ("", "nak", "rnr", "timeout", "implied_nak", "asked_again")
+NO_CAUSE, AFTER_NAK, AFTER_RNR, AFTER_TIMEOUT, AFTER_IMPLIED_NAK, ASKED_AGAIN = range(len(CAUSES))
+
+
+def _role_table() -> NDArray[np.int8]:
+    roles = np.full(257, OTHER, np.int8)
+    for value, opcode in wire.OPCODES.items():
+        if opcode.transport == "RD":
+            continue
+        if opcode.transport == "CNP":
+            roles[value] = CNP
+        elif opcode.transport == "UD":
+            roles[value] = DATAGRAM
+        elif opcode.operation == "ACK":
+            roles[value] = ACK
+        else:
+            roles[value] = RESPONSE if opcode.response else REQUEST
+    return roles
+
+
+_ROLE_OF: Final = _role_table()
+_IS_READ: Final = np.array([operation == "READ" for operation in wire.OPERATION] + [False])
+_NAK_ROLE: Final = {wire.NAK: NAK, wire.RNR_NAK: RNR_NAK}
+
+
+def references(packets: Packets) -> Ints:
+    """Each packet's frame reference (see ``frame_names.frame_name``)."""
+    found: Ints = packets.frame + (packets.file.astype(np.int64) << FRAME_BITS)
+    return found
+
+
+class Finder:
+    """From frame references to rows, whatever the order of the rows."""
+
+    def __init__(self, references: Ints) -> None:
+        self._order = np.argsort(references, kind="stable")
+        self._sorted = references[self._order]
+
+    def rows(self, references: Ints) -> Ints:
+        if not len(self._sorted):
+            return np.full(len(references), -1, np.int64)
+        at = np.minimum(np.searchsorted(self._sorted, references), len(self._sorted) - 1)
+        return np.where(self._sorted[at] == references, self._order[at], -1)
+
+
+class Draft:
+    """The columns of ``PacketStories``, made in the order in which each needs the ones before.
+
+    Attributes:
+        is_read: which packets are READ requests.
+        space: the PSN space of each packet, ``2 × connection + side`` of the requester; −1 without one.
+        by_space: rows, those of a PSN space together and in order.
+    """
+
+    def __init__(self, analysis: Analysis, packets: Packets) -> None:
+        n = len(packets)
+        self.analysis = analysis
+        self.packets = packets
+        self.finder = Finder(references(packets))
+        self.connection = np.full(n, -1, np.int32)
+        self.sender = np.full(n, -1, np.int8)
+        self.transfer = np.full(n, -1, np.int32)
+        self.psn = np.full(n, -1, np.int64)
+        self.round = np.zeros(n, np.int32)
+        self.before = np.full(n, -1, np.int64)
+        self.duplicate = np.zeros(n, np.bool_)
+        self.cause = np.zeros(n, np.int8)
+        self.cause_row = np.full(n, -1, np.int64)
+        self.event = np.full(n, -1, np.int32)
+        self.gap = np.full(n, -1, np.int32)
+        self.events: list[Event] = []
+        self.cm: dict[int, CmRecord] = {}
+        self.role = _ROLE_OF[packets.opcode].copy()
+        for kind, role in _NAK_ROLE.items():
+            self.role[(self.role == ACK) & (packets.syndrome >> 5 & 3 == kind)] = role
+        self.is_read = _IS_READ[packets.opcode] & (self.role == REQUEST)
+        self.space = np.full(n, -1, np.int64)
+        self.by_space = np.empty(0, np.int64)

@@ -1,0 +1,175 @@
+"""Where each packet belongs: its connection and sender, its PSN unwrapped, the transfer that holds it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from rocekit import wire
+from rocekit.explanation.packets_draft import (
+    ACK,
+    CM,
+    DATAGRAM,
+    IGNORED,
+    NAK,
+    REQUEST,
+    RESPONSE,
+    RNR_NAK,
+    Draft,
+    Ints,
+)
+from rocekit.flows.owners import Ways, senders
+from rocekit.packets import ICRC_INVALID
+from rocekit.wire.arrays import starts
+from rocekit.wire.psn import HALF, MASK, MODULO
+
+_PSN_SPACE: Final = 44  # bits of an unwrapped PSN, beside the number of its PSN space in one integer
+
+
+def find_places(d: Draft) -> None:
+    """Connections, sides, PSN spaces, PSNs and transfers."""
+    _place(d)
+    _leave_out(d)
+    _management(d)
+    _unwrap(d)
+    _find_transfers(d)
+    _datagrams(d)
+
+
+def _place(d: Draft) -> None:
+    """Give each packet its connection and its sender's side, by addresses and QPNs, and by time."""
+    p = d.packets
+    ways = Ways()
+    ways.feed(p)
+    source = np.where(d.role == DATAGRAM, p.src_qpn, -1)
+    found = senders(p.flow, source, p.time_ns, ways.names(), d.analysis.connections)
+    d.connection[:] = np.where(found < 0, -1, found >> 1)
+    d.sender[:] = np.where(found < 0, -1, found & 1)
+
+
+def _leave_out(d: Draft) -> None:
+    """Packets that no receiver heeds are in no transfer, unless the tracker chose to believe them."""
+    p = d.packets
+    wrong = p.icrc_state == ICRC_INVALID
+    evidence = d.analysis.evidence
+    if evidence is not None and evidence.icrc_ignored and wrong.any():
+        believed = np.array([c.bad_icrc_count == 0 for c in d.analysis.connections] + [False])
+        wrong &= ~believed[d.connection]
+    d.role[(p.malformed != 0) | (p.opcode < 0) | wrong] = IGNORED
+
+
+def _management(d: Draft) -> None:
+    """The CM's messages, and the connections that they made."""
+    d.role[(d.role == DATAGRAM) & np.isin(d.packets.dest_qpn, wire.MAD_QPNS)] = CM
+    records = list(d.analysis.cm)
+    rows = d.finder.rows(np.array([r.frame for r in records], np.int64))
+    for record, row in zip(records, rows.tolist(), strict=True):
+        if row < 0:
+            continue
+        d.cm[row] = record
+        if record.connection is not None:
+            d.connection[row] = record.connection.id
+            d.sender[row] = int(record.connection.ips[0] != record.src)
+
+
+def _unwrap(d: Draft) -> None:
+    """Unwrap PSNs along each PSN space, a requester's: its requests and what answers them."""
+    rows = np.flatnonzero((d.connection >= 0) & np.isin(d.role, (REQUEST, RESPONSE, ACK, NAK, RNR_NAK)))
+    if not len(rows):
+        return
+    asker = np.where(d.role[rows] == REQUEST, d.sender[rows], 1 - d.sender[rows])
+    d.space[rows] = d.connection[rows].astype(np.int64) * 2 + asker
+    rows = d.by_space = rows[np.argsort(d.space[rows], kind="stable")]
+    raw, space = d.packets.psn[rows], d.space[rows]
+    begins = starts(space)
+    step = np.zeros(len(rows), np.int64)
+    step[1:] = ((raw[1:] - raw[:-1] + HALF) & MASK) - HALF
+    step[begins] = 0
+    along = np.cumsum(step)
+    length = np.diff(np.r_[begins, len(rows)])
+    base = np.array([_begin(d, int(space[b]), int(raw[b])) for b in begins.tolist()], np.int64)
+    d.psn[rows] = along + np.repeat(base - along[begins], length)
+    _align(d, rows, begins)
+
+
+def _begin(d: Draft, space: int, raw: int) -> int:
+    """The first PSN of a space, unwrapped as its tracker began."""
+    requests = d.analysis.connections[space >> 1].requests[space & 1]
+    near = raw if requests is None or not requests.started else requests.begin
+    return near + ((raw - near + HALF) & MASK) - HALF
+
+
+def _align(d: Draft, rows: Ints, begins: Ints) -> None:
+    """Where the tracker counts from elsewhere (it began anew), follow it: its transfers tell."""
+    transfers = [t for t in d.analysis.transfers if t.connection.transport != "UD"]
+    if not transfers:
+        return
+    at = d.finder.rows(np.array([t.first_frame for t in transfers], np.int64))
+    told = np.array([t.first_psn for t in transfers], np.int64)
+    space = np.array([t.connection.id * 2 + t.side for t in transfers], np.int64)
+    good = (at >= 0) & (d.space[at] == space)
+    at, told = at[good], told[good]
+    off = (told - d.psn[at] + HALF) // MODULO * MODULO
+    if not off.any():
+        return
+    offset = np.zeros(len(d.packets), np.int64)
+    known = np.zeros(len(d.packets), np.bool_)
+    offset[at], known[at] = off, True
+    offset, known = offset[rows], known[rows]
+    place = np.where(known, np.arange(len(rows)), -1)
+    run = np.repeat(np.arange(len(begins)), np.diff(np.r_[begins, len(rows)]))
+    last = np.maximum.accumulate(place)
+    first = np.full(len(begins), -1, np.int64)
+    hits = np.flatnonzero(known)
+    first[run[hits[::-1]]] = hits[::-1]
+    last = np.where(last >= begins[run], last, first[run])
+    d.psn[rows] += np.where(last >= 0, offset[last], 0)
+
+
+def _find_transfers(d: Draft) -> None:
+    """The transfer that holds each packet's PSN. Where PSNs begin anew, rows and transfers part."""
+    transfers = [t for t in d.analysis.transfers if t.connection.transport != "UD"]
+    if not transfers:
+        return
+    space = np.array([t.connection.id * 2 + t.side for t in transfers], np.int64)
+    first = np.array([t.first_psn for t in transfers], np.int64)
+    last = np.array([t.last_psn for t in transfers], np.int64)
+    number = np.array([t.id for t in transfers], np.int64)
+    seen = d.finder.rows(np.array([t.first_frame for t in transfers], np.int64))
+    order = np.lexsort((number, space))
+    space, first, last, number, seen = (x[order] for x in (space, first, last, number, seen))
+    again = np.zeros(len(space), np.bool_)
+    again[1:] = (space[1:] == space[:-1]) & (first[1:] < first[:-1])
+    life = np.cumsum(again | np.r_[True, space[1:] != space[:-1]])
+    rows = np.flatnonzero(d.space >= 0)
+    # Lives of all spaces in one line: by space, and in it by the row where each begins.
+    opens = np.flatnonzero(np.r_[True, life[1:] != life[:-1]])
+    begun = np.where(again[opens], np.maximum(seen[opens], 0), 0)
+    n = len(d.packets) + 1
+    which = np.searchsorted(space[opens] * n + begun, d.space[rows] * n + rows, "right") - 1
+    own = (which >= 0) & (space[opens[which]] == d.space[rows])
+    rows, which = rows[own], which[own]
+    key = (life - 1 << _PSN_SPACE) + first
+    by_psn = np.argsort(key, kind="stable")
+    at = np.searchsorted(key[by_psn], (which << _PSN_SPACE) + d.psn[rows], "right") - 1
+    held = by_psn[np.maximum(at, 0)]
+    inside = (at >= 0) & (life[held] - 1 == which) & (d.psn[rows] <= last[held])
+    d.transfer[rows[inside]] = number[held[inside]]
+
+
+def _datagrams(d: Draft) -> None:
+    """UD: a packet is a transfer, and known by its frame."""
+    rows = (d.role == DATAGRAM) & (d.connection >= 0)
+    if not rows.any():
+        return
+    d.psn[rows] = d.packets.psn[rows]
+    frames = [
+        (frame, t.id)
+        for t in d.analysis.transfers
+        if t.connection.transport == "UD"
+        for frame in (t.first_frame, *(e.frame for e in t.events))
+    ]
+    told = np.array(frames, np.int64).reshape(-1, 2)
+    at = d.finder.rows(told[:, 0])
+    d.transfer[at[at >= 0]] = told[at >= 0, 1]

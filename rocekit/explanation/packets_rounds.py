@@ -1,0 +1,164 @@
+"""Which time each packet is sent, and why again: the events of transfers laid onto their packets."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from rocekit.explanation.packets_draft import (
+    ACK,
+    AFTER_IMPLIED_NAK,
+    AFTER_NAK,
+    AFTER_RNR,
+    ASKED_AGAIN,
+    CAUSES,
+    DATAGRAM,
+    NAK,
+    REQUEST,
+    RESPONSE,
+    RNR_NAK,
+    Bools,
+    Draft,
+    Ints,
+)
+from rocekit.track.transfers import Event
+
+_OWN: Final = frozenset({"nak", "rnr_nak", "repeat", "response_repeat", "late", "duplicate"})
+_GAPS: Final = frozenset({"hole", "response_hole", "jump"})
+
+
+def tell_rounds(d: Draft) -> None:
+    """Events, rounds and causes; packets have found their places."""
+    _attach_events(d)
+    _count_rounds(d)
+    _find_causes(d)
+
+
+def _attach_events(d: Draft) -> None:
+    """Lay every event onto the packets it is made of."""
+    spaces: list[int] = []
+    for transfer in d.analysis.transfers:
+        for event in transfer.events:
+            d.events.append(event)
+            spaces.append(transfer.connection.id * 2 + transfer.side)
+    for connection in d.analysis.connections:
+        for event in (*connection.stray_events, *connection.jumps):
+            d.events.append(event)
+            spaces.append(connection.id * 2 + event.side)
+    if not d.events:
+        return
+    row = d.finder.rows(np.array([e.frame for e in d.events], np.int64))
+    last = d.finder.rows(np.array([e.last_frame or e.frame for e in d.events], np.int64))
+    spaces_in_order = d.space[d.by_space]
+    for i, (event, at, end) in enumerate(zip(d.events, row.tolist(), last.tolist(), strict=True)):
+        if at < 0:
+            continue
+        if event.kind in _GAPS:
+            d.gap[at] = i
+        elif event.kind in _OWN:
+            d.event[at] = i
+            d.duplicate[at] |= event.kind == "duplicate"
+            if event.count > 1 and end > at:
+                low, high = np.searchsorted(spaces_in_order, (spaces[i], spaces[i] + 1))
+                _spread(d, i, event, d.by_space[low:high], at, end)
+
+
+def _spread(d: Draft, i: int, event: Event, mine: Ints, at: int, end: int) -> None:
+    """An event of several packets, from row ``at`` to row ``end`` of its PSN space's rows."""
+    rows = mine[np.searchsorted(mine, at) : np.searchsorted(mine, end, "right")]
+    role = RESPONSE if event.kind == "response_repeat" else REQUEST
+    psn = d.psn[rows]
+    fits = (d.role[rows] == role) & (psn >= event.psn) & (psn <= event.last_psn)
+    rows = rows[fits & ~d.duplicate[rows]]
+    d.event[rows] = i
+
+
+def _kind_is(d: Draft, *kinds: str) -> Bools:
+    table = np.array([e.kind in kinds for e in d.events] + [False])
+    return table[d.event]
+
+
+def _count_rounds(d: Draft) -> None:
+    """Which time each PSN is sent; a READ request counts by its READ, from wherever it asks anew."""
+    rows = np.flatnonzero(
+        ((d.space >= 0) & np.isin(d.role, (REQUEST, RESPONSE))) | ((d.role == DATAGRAM) & (d.transfer >= 0))
+    )
+    if not len(rows):
+        return
+    psn = d.psn[rows].copy()
+    reads = d.is_read[rows] & (d.transfer[rows] >= 0)
+    if reads.any():
+        firsts = np.array([t.first_psn for t in d.analysis.transfers], np.int64)
+        psn[reads] = firsts[d.transfer[rows[reads]]]
+    space = np.where(d.role[rows] == DATAGRAM, -1 - d.transfer[rows].astype(np.int64), d.space[rows])
+    response = d.role[rows] == RESPONSE
+    order = np.lexsort((rows, psn, response, space))
+    r, key = rows[order], np.stack([space[order], response[order], psn[order]])
+    fresh = np.r_[True, (key[:, 1:] != key[:, :-1]).any(axis=0)]
+    begins = np.flatnonzero(fresh)
+    run = np.cumsum(fresh) - 1
+    d.before[r[1:][~fresh[1:]]] = r[:-1][~fresh[1:]]
+    # An original that comes behind its repeat is the first transmission all the same.
+    late = _kind_is(d, "late")[r] & ~fresh
+    sent = np.cumsum(~(d.duplicate[r] | late))
+    count = sent - np.r_[0, sent][begins][run]
+    # What comes a second time without a first in the capture was lost before it.
+    unseen = _kind_is(d, "repeat", "response_repeat")[r[begins]]
+    d.round[r] = np.where(late, 1, np.maximum(count, 1) + unseen[run])
+
+
+def _find_causes(d: Draft) -> None:
+    """What made a packet come again."""
+    codes = {name: code for code, name in enumerate(CAUSES)}
+    of_event = np.array([codes.get(e.cause or "", 0) for e in d.events] + [0], np.int8)
+    repeats = _kind_is(d, "repeat")
+    d.cause[repeats] = of_event[d.event[repeats]]
+    d.cause[_kind_is(d, "response_repeat")] = ASKED_AGAIN
+    _cause_of_runs(d)
+    _cause_of_responses(d)
+
+
+def _cause_of_runs(d: Draft) -> None:
+    """A go-back's cause: the last refusal, or answer, in front of its first packet."""
+    openings: dict[tuple[int, int], int] = {}
+    for code, roles in (
+        (AFTER_NAK, (NAK,)),
+        (AFTER_RNR, (RNR_NAK,)),
+        (AFTER_IMPLIED_NAK, (ACK, RESPONSE)),
+    ):
+        again = np.flatnonzero((d.cause == code) & (d.space >= 0))
+        if not len(again):
+            continue
+        runs = _runs(d, again)
+        told = np.flatnonzero((d.space >= 0) & np.isin(d.role, roles))
+        n = len(d.packets) + 1
+        key = np.sort(d.space[told] * n + told)
+        for row, run in zip(again.tolist(), runs, strict=True):
+            if run in openings:
+                d.cause_row[row] = openings[run]
+                continue
+            space = int(d.space[row])
+            at = int(np.searchsorted(key, space * n + row)) - 1
+            found = int(key[at] - space * n) if at >= 0 and key[at] >= space * n else -1
+            openings[run] = d.cause_row[row] = found
+
+
+def _runs(d: Draft, rows: Ints) -> list[tuple[int, int]]:
+    """(PSN space, number of the go-back) of each row."""
+    numbers = np.array([e.run for e in d.events] + [0], np.int64)[d.event[rows]]
+    return list(zip(d.space[rows].tolist(), numbers.tolist(), strict=True))
+
+
+def _cause_of_responses(d: Draft) -> None:
+    """A response comes again because its READ was asked again."""
+    again = np.flatnonzero((d.cause == ASKED_AGAIN) & (d.transfer >= 0))
+    if not len(again):
+        return
+    asked = np.flatnonzero((d.role == REQUEST) & (d.transfer >= 0))
+    n = len(d.packets) + 1
+    key = np.sort(d.transfer[asked].astype(np.int64) * n + asked)
+    own = d.transfer[again].astype(np.int64) * n
+    at = np.searchsorted(key, own + again) - 1
+    found = np.where(at >= 0, key[np.maximum(at, 0)] - own, -1)
+    d.cause_row[again] = np.where(found >= 0, found, -1)

@@ -1,0 +1,324 @@
+"""Counts and times of every direction of a connection: what a NIC engineer reads off an analysis.
+
+Counts go by the Open Traffic Generator's names where its RoCE v2 results have them. Times come from transfers
+and from the stories that findings tell; each is given by its count, minimum, median, 99th percentile, maximum
+and mean.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from rocekit import wire
+from rocekit.explanation.host_statistics import CM_NAMES, peers
+from rocekit.findings.evidence import status_of
+from rocekit.findings.rules.congestion import rates_around
+from rocekit.findings.stories import ICRC_BAD, IMPLIED_NAK, LOSS, NEEDLESS, RNR, TAIL_LOSS, Story
+from rocekit.flows.spread import Spread
+from rocekit.track.transfers import ACKED, NAK_PREFIX, SENT
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.flows.observer import FlowView
+    from rocekit.points.sightings import OneWay
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
+
+_STEPS: Final = (("REQ", "REP"), ("REP", "RTU"), ("REQ", "RTU"), ("REQ", "REJ"), ("DREQ", "DREP"))
+_ACK: Final = frozenset(v for v, o in wire.OPCODES.items() if o.operation == "ACK")
+_READ_LIKE: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP", "FLUSH", "ATOMIC_WRITE"})
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStatistics:
+    """One direction of a connection: what ``side`` asked of its peer, and what it sent.
+
+    Attributes:
+        counts: by OTG's names; None where the capture cannot tell.
+        times: ``ack_round_trip`` (last packet of a message to its acknowledgement), ``read_response_time``,
+            ``nak_generation`` (hole to NAK), ``nak_reaction`` (NAK to repeat), ``retransmission_latency``
+            (first sign of a loss to its repeat), ``ack_timeout`` (silence before a repeat), ``rnr_wait``,
+            ``cnp_spacing``, ``message_latency`` (first packet to acknowledgement).
+        agreed: what CM and journals say beside them.
+    """
+
+    connection: Connection
+    side: int
+    counts: Mapping[str, int | float | None]
+    times: Mapping[str, Spread]
+    agreed: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "connection": self.connection.id,
+            "tx": self.connection.end(self.side),
+            "rx": self.connection.end(1 - self.side),
+            **self.counts,
+            "times": {name: spread.to_dict() for name, spread in self.times.items()},
+            "agreed": dict(self.agreed),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Everything counted and timed.
+
+    Attributes:
+        flows: the directions in which something was asked; times: the same times over all of them.
+        cm: CM messages by OTG's names, and how long each step took.
+        peers: counts of every host.
+        one_way: with several captures, what packets took from one capture point to the next.
+    """
+
+    flows: Sequence[FlowStatistics]
+    times: Mapping[str, Spread]
+    cm_counts: Mapping[str, int]
+    cm_steps: Mapping[str, Spread]
+    peers: Sequence[Mapping[str, Any]] = ()
+    one_way: Sequence[OneWay] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "flows": [flow.to_dict() for flow in self.flows],
+            "times": {name: spread.to_dict() for name, spread in self.times.items()},
+            "cm": {
+                **self.cm_counts,
+                "steps": {name: spread.to_dict() for name, spread in self.cm_steps.items()},
+            },
+            "peers": [dict(peer) for peer in self.peers],
+            "one_way": [way.to_dict() for way in self.one_way],
+        }
+
+
+def statistics(evidence: Evidence) -> Statistics:
+    """Count and time what the evidence holds."""
+    stories: dict[tuple[int, int], list[Story]] = {}
+    for story in evidence.stories:
+        stories.setdefault((story.connection.id, story.side), []).append(story)
+    flows: list[FlowStatistics] = []
+    every: dict[str, list[int]] = {}
+    for connection in evidence.connections:
+        for side in (0, 1):
+            transfers = evidence.transfers_of.get((connection.id, side), [])
+            if not transfers:
+                continue
+            own = stories.get((connection.id, side), [])
+            times = _times(evidence, connection, side, transfers, own)
+            for name, values in times.items():
+                every.setdefault(name, []).extend(values)
+            flows.append(
+                FlowStatistics(
+                    connection,
+                    side,
+                    _counts(evidence, connection, side, transfers, own),
+                    _spreads(times),
+                    _agreed(evidence, connection, side),
+                )
+            )
+    cm_counts, steps = _cm(evidence)
+    ways = () if evidence.sightings is None else evidence.sightings.one_way
+    return Statistics(flows, _spreads(every), cm_counts, _spreads(steps), peers(evidence), ways)
+
+
+def _spreads(times: Mapping[str, list[int]]) -> dict[str, Spread]:
+    found = {name: Spread.of(values) for name, values in times.items()}
+    return {name: spread for name, spread in found.items() if spread is not None}
+
+
+def _counts(
+    evidence: Evidence,
+    connection: Connection,
+    side: int,
+    transfers: Sequence[Transfer],
+    stories: Sequence[Story],
+) -> dict[str, int | float | None]:
+    mine = _view(evidence, connection, side)
+    back = _view(evidence, connection, 1 - side)
+    first = min(t.first_ns for t in transfers)
+    last = max(max(t.last_ns, t.acked_ns or 0) for t in transfers)
+    latencies = [t.acked_ns - t.first_ns for t in transfers if t.acked_ns is not None]
+    asked = Counter(e.kind for t in transfers for e in t.events)
+    refused = Counter(
+        e.kind for t in evidence.transfers_of.get((connection.id, 1 - side), ()) for e in t.events
+    )
+    naks, rnrs = asked["nak"], asked["rnr_nak"]
+    sequence = sum(
+        e.kind == "nak" and wire.syndrome_value(e.syndrome or 0) == wire.NAK_SEQUENCE_ERROR
+        for t in transfers
+        if t.naks
+        for e in t.events
+    )
+    done = sum(t.bytes for t in transfers if t.status in (ACKED, SENT))
+    rates = None
+    if mine is not None and back is not None and back.cnps:
+        rates = rates_around(mine, [time for time, _ in back.cnps])
+    return {
+        "data_frames_tx": _data_frames(mine),
+        "data_frames_retransmitted": sum(t.retransmitted_packets for t in transfers),
+        "frame_sequence_error": sequence,
+        "frame_delta": _lost(stories),
+        "tx_bytes": None if mine is None else mine.payload,
+        "data_tx_rate_bps": _rate(mine),
+        "message_bytes": done,
+        "message_rate_bps": None if last <= first else done * 8e9 / (last - first),
+        "message_tx": len(transfers),
+        "message_complete_rx": sum(t.status in (ACKED, SENT) for t in transfers),
+        "message_fail": sum(t.status.startswith(NAK_PREFIX) or _failed(t) for t in transfers),
+        "flow_completion_time_ns": last - first,
+        "min_latency_ns": min(latencies, default=None),
+        "avg_latency_ns": sum(latencies) // len(latencies) if latencies else None,
+        "max_latency_ns": max(latencies, default=None),
+        "ecn_ce_rx": 0 if mine is None else mine.marked_count,
+        "cnp_tx": 0 if mine is None else mine.cnp_count,
+        "cnp_rx": 0 if back is None else back.cnp_count,
+        "rate_before_cnps_bps": None if rates is None else rates[0],
+        "rate_during_cnps_bps": None if rates is None else rates[1],
+        "ack_tx": _acks(mine, refused["nak"] + refused["rnr_nak"]),
+        "ack_rx": _acks(back, naks + rnrs),
+        "nak_tx": refused["nak"],
+        "nak_rx": naks,
+        "rnr_nak_rx": rnrs,
+        "outstanding_packets_max": _outstanding(transfers),
+        "first_timestamp_ns": first,
+        "last_timestamp_ns": last,
+    }
+
+
+def _view(evidence: Evidence, connection: Connection, side: int) -> FlowView | None:
+    return None if evidence.observer is None else evidence.observer.flow(connection, side)
+
+
+def _failed(transfer: Transfer) -> bool:
+    return status_of(transfer) not in (None, "SUCCESS")
+
+
+def _lost(stories: Sequence[Story]) -> int:
+    """Packets of the messages that are known to have been lost on the way, corrupted ones included."""
+    return sum(s.lost for s in stories if s.rule in (LOSS, TAIL_LOSS, ICRC_BAD))
+
+
+def _rate(view: FlowView | None) -> float | None:
+    """Payload bits per second, repeats included, from a flow's first packet to its last."""
+    if view is None or view.last_ns <= view.first_ns:
+        return None
+    return view.payload * 8e9 / (view.last_ns - view.first_ns)
+
+
+def _data_frames(view: FlowView | None) -> int | None:
+    """Packets that belong to messages: requests and responses, no acknowledgements and no CNPs."""
+    if view is None:
+        return None
+    return sum(n for v, n in view.opcodes.items() if v not in _ACK and v != wire.CNP_OPCODE)
+
+
+def _acks(view: FlowView | None, refusals: int) -> int | None:
+    if view is None:
+        return None
+    return max(0, sum(n for v, n in view.opcodes.items() if v in _ACK) - refusals)
+
+
+def _outstanding(transfers: Sequence[Transfer]) -> int:
+    """The most packets of whole messages that were sent and not acknowledged yet."""
+    marks = sorted(
+        [(t.acked_ns, 0, -t.packets) for t in transfers if t.acked_ns is not None]
+        + [(t.first_ns, 1, t.packets) for t in transfers if t.acked_ns is not None]
+    )
+    most = now = 0
+    for _, _, change in marks:
+        now += change
+        most = max(most, now)
+    return most
+
+
+def _times(
+    evidence: Evidence,
+    connection: Connection,
+    side: int,
+    transfers: Sequence[Transfer],
+    stories: Sequence[Story],
+) -> dict[str, list[int]]:
+    times: dict[str, list[int]] = {
+        "message_latency": [t.acked_ns - t.first_ns for t in transfers if t.acked_ns is not None],
+        # A repeat's acknowledgement cannot be told from the first one's (Karn): only what went plainly
+        # counts.
+        "ack_round_trip": [
+            t.acked_ns - t.request_end_ns
+            for t in transfers
+            if t.acked_ns is not None and not t.events and t.operation not in _READ_LIKE
+        ],
+        "read_response_time": [
+            t.acked_ns - t.first_ns
+            for t in transfers
+            if t.acked_ns is not None and not t.events and t.is_read
+        ],
+        "nak_generation": [],
+        "nak_reaction": [],
+        "retransmission_latency": [],
+        "ack_timeout": [],
+        "rnr_wait": [],
+        "cnp_spacing": [],
+    }
+    for story in stories:
+        _time_story(story, times)
+    back = _view(evidence, connection, 1 - side)
+    if back is not None:
+        times["cnp_spacing"] = [b - a for (a, _), (b, _) in pairwise(back.cnps)]
+    return times
+
+
+def _time_story(story: Story, times: dict[str, list[int]]) -> None:
+    repeats = story.repeats
+    if story.rule == RNR:
+        for nak in story.rnrs:
+            after = [g.time_ns for g in repeats if g.time_ns >= nak.time_ns and g.first_psn <= story.psn]
+            if after:
+                times["rnr_wait"].append(min(after) - nak.time_ns)
+        return
+    if story.naks and story.hole is not None and story.naks[0].time_ns >= story.hole.time_ns:
+        times["nak_generation"].append(story.naks[0].time_ns - story.hole.time_ns)
+    if not repeats:
+        return
+    if story.naks and repeats[0].cause == "nak":
+        times["nak_reaction"].append(repeats[0].time_ns - story.naks[0].time_ns)
+    if story.rule in (LOSS, IMPLIED_NAK):
+        times["retransmission_latency"].append(max(0, repeats[0].time_ns - story.time_ns))
+    if story.rule != NEEDLESS:
+        times["ack_timeout"] += [g.waited_ns for g in repeats if g.cause == "timeout"]
+
+
+def _agreed(evidence: Evidence, connection: Connection, side: int) -> dict[str, Any]:
+    """What the times are to be held against."""
+    negotiated = connection.negotiated[side]
+    timeout_ns = evidence.timeout_ns(connection, side)
+    timer = evidence.attribute(connection, 1 - side, "min_rnr_timer")
+    found = {
+        "path_mtu": connection.path_mtu,
+        "ack_timeout_us": None if timeout_ns is None else timeout_ns / 1000,
+        "min_rnr_timer_us": None if timer is None else wire.RNR_TIMER_US[int(timer)],
+        "retry_count": negotiated.retry_count,
+        "rnr_retry_count": negotiated.rnr_retry_count,
+        "initiator_depth": negotiated.initiator_depth,
+        "responder_resources": connection.negotiated[1 - side].responder_resources,
+        "dscp": None if negotiated.traffic_class is None else negotiated.traffic_class >> 2,
+        "service_level": negotiated.service_level,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _cm(evidence: Evidence) -> tuple[dict[str, int], dict[str, list[int]]]:
+    """CM messages counted, and the time between them."""
+    counted = Counter(r.message for r in evidence.cm_records)
+    counts = {name: counted[message] for message, name in CM_NAMES.items() if counted[message]}
+    steps: dict[str, list[int]] = {}
+    for exchange in evidence.exchanges:
+        first: dict[str, int] = {}
+        for record in exchange.records:
+            first.setdefault(record.message, record.time_ns)
+        for begin, end in _STEPS:
+            if begin in first and end in first and first[end] >= first[begin]:
+                steps.setdefault(f"{begin}_to_{end}", []).append(first[end] - first[begin])
+    return counts, steps

@@ -1,0 +1,336 @@
+"""Which hosts talk to whom, over which QPs, and what shape that makes: ring, mesh, star, tree, pair.
+
+A host is an address. A link is two hosts with at least one connection between them; its bytes are the payload
+seen on the wire, what was sent again included, in the direction in which it went. Hosts that reach each other
+over links make a group, and every group has a shape of its own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+    from rocekit.track.connections import Connection
+
+PAIR, RING, MESH, STAR, TREE, LOOPBACK, OTHER = (
+    *("pair", "ring", "mesh", "star", "tree", "loopback", "other"),
+)
+
+#: A link whose bytes one way are so many times those the other way carries data that way only: what comes
+#: back is credits and small control messages.
+ONE_WAY: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class QpPair:
+    """Two QPs of a link's hosts that talk to each other.
+
+    Attributes:
+        a_qpn, b_qpn: their QPNs at the link's ``a`` and ``b``; None where nothing reveals one.
+        transport: ``RC``, ``UC``, ``UD``, …
+        bytes, packets: seen from ``a`` to ``b``, and from ``b`` to ``a``.
+        connections: the ids of its connections, several where QPNs were used again.
+    """
+
+    a_qpn: int | None
+    b_qpn: int | None
+    transport: str
+    bytes: tuple[int, int]
+    packets: tuple[int, int]
+    connections: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "a_qpn": self.a_qpn,
+            "b_qpn": self.b_qpn,
+            "transport": self.transport,
+            **_ways("bytes", self.bytes),
+            **_ways("packets", self.packets),
+            "connections": list(self.connections),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Two hosts that talk.
+
+    Attributes:
+        a, b: their addresses, the lower one first; the same twice where a host talks to itself.
+        load: its bytes against the mean link's: 1.0 where all links carry alike, 0.0 where nothing does.
+    """
+
+    a: str
+    b: str
+    qps: tuple[QpPair, ...]
+    load: float = 0.0
+
+    @property
+    def bytes(self) -> tuple[int, int]:
+        """Payload from ``a`` to ``b``, and from ``b`` to ``a``."""
+        return sum(q.bytes[0] for q in self.qps), sum(q.bytes[1] for q in self.qps)
+
+    @property
+    def packets(self) -> tuple[int, int]:
+        return sum(q.packets[0] for q in self.qps), sum(q.packets[1] for q in self.qps)
+
+    @property
+    def imbalance(self) -> float:
+        """Between its two directions: 0.0 where both carry alike, 1.0 where all goes one way."""
+        there, back = self.bytes
+        return abs(there - back) / (there + back) if there + back else 0.0
+
+    @property
+    def to(self) -> str | None:
+        """The host to which the data goes, None where it goes both ways, or nowhere."""
+        there, back = self.bytes
+        if there > ONE_WAY * back:
+            return self.b
+        return self.a if back > ONE_WAY * there else None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "a": self.a,
+            "b": self.b,
+            **_ways("bytes", self.bytes),
+            **_ways("packets", self.packets),
+            "load": round(self.load, 4),
+            "imbalance": round(self.imbalance, 4),
+            "one_way_to": self.to,
+            "qps": [q.to_dict() for q in self.qps],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Hosts that reach each other over links.
+
+    Attributes:
+        shape: ``pair``, ``ring``, ``mesh``, ``star``, ``tree``, ``loopback`` or ``other``.
+        hosts: a ring's in its order, a star's hub first, others by address.
+        one_way: whether a ring's data goes round in the order of ``hosts`` only.
+        passes: (from, through, to) where data comes from one neighbour of a star's hub and goes to the
+            other: what a capture made at one host of a ring shows.
+    """
+
+    shape: str
+    hosts: tuple[str, ...]
+    one_way: bool = False
+    passes: tuple[str, str, str] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "hosts": list(self.hosts),
+            "one_way": self.one_way,
+            "passes": None if self.passes is None else list(self.passes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Who talks to whom.
+
+    Attributes:
+        links: by their hosts' addresses.
+        groups: the largest first.
+    """
+
+    links: tuple[Link, ...]
+    groups: tuple[Group, ...]
+
+    @property
+    def shape(self) -> str | None:
+        """The shape of the only group; ``other`` where there are several, None where there is none."""
+        return self.groups[0].shape if len(self.groups) == 1 else OTHER if self.groups else None
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Every host, by group."""
+        return tuple(host for group in self.groups for host in group.hosts)
+
+    @property
+    def qps(self) -> int:
+        """QPs at all hosts, those whose QPN nothing reveals left out."""
+        return sum(map(len, self.qps_of.values()))
+
+    @property
+    def qps_of(self) -> Mapping[str, frozenset[int]]:
+        """The QPNs known at each host."""
+        found: dict[str, set[int]] = {host: set() for host in self.hosts}
+        for link in self.links:
+            found[link.a].update(q.a_qpn for q in link.qps if q.a_qpn is not None)
+            found[link.b].update(q.b_qpn for q in link.qps if q.b_qpn is not None)
+        return {host: frozenset(qpns) for host, qpns in found.items()}
+
+    @property
+    def imbalance(self) -> float:
+        """The busiest link's bytes against the mean link's; 0.0 where nothing was carried."""
+        return max((link.load for link in self.links), default=0.0)
+
+    def sent(self, src: str, dst: str) -> int:
+        """Payload bytes from one host to another."""
+        for link in self.links:
+            if (link.a, link.b) == (src, dst):
+                return link.bytes[0] if src != dst else sum(link.bytes)
+            if (link.b, link.a) == (src, dst):
+                return link.bytes[1]
+        return 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that ``rocekit topology --format json`` prints."""
+        qps = self.qps_of
+        return {
+            "shape": self.shape,
+            "groups": [group.to_dict() for group in self.groups],
+            "hosts": [
+                {
+                    "ip": host,
+                    "qps": sorted(qps[host]),
+                    "bytes_sent": sum(self.sent(host, peer) for peer in self.hosts),
+                    "bytes_received": sum(self.sent(peer, host) for peer in self.hosts),
+                }
+                for host in self.hosts
+            ],
+            "links": [link.to_dict() for link in self.links],
+            "imbalance": round(self.imbalance, 4),
+        }
+
+
+def topology(analysis: Analysis) -> Topology:
+    """Who talks to whom in an analysed capture.
+
+    Raises:
+        ValueError: the analysis was not made from a capture.
+    """
+    evidence = analysis.evidence
+    if evidence is None or evidence.observer is None:
+        raise ValueError("there is no evidence to draw from")
+    flows = evidence.observer.flows
+    seen = {key: (flow.payload, flow.packets) for key, flow in flows.items()}
+    return arrange(analysis.connections, seen)
+
+
+def arrange(
+    connections: Iterable[Connection], seen: Mapping[tuple[str, str, int], tuple[int, int]]
+) -> Topology:
+    """Connections laid out as links and groups, in no matter which order they come.
+
+    Args:
+        seen: (payload bytes, packets) by (source address, destination address, destination QPN).
+    """
+    pairs: dict[tuple[str, str], dict[tuple[Any, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+    for connection in connections:
+        ips, qpns = list(connection.ips), list(connection.qpns)
+        if ips[0] is None or ips[1] is None:
+            continue
+        if _place(ips[0], qpns[0]) > _place(ips[1], qpns[1]):
+            ips.reverse()
+            qpns.reverse()
+        pairs[ips[0], ips[1]][qpns[0], qpns[1], connection.transport].append(connection.id)
+    links = []
+    for (a, b), found in sorted(pairs.items(), key=lambda item: (_place(item[0][0]), _place(item[0][1]))):
+        qps = []
+        for a_qpn, b_qpn, transport in sorted(found, key=lambda q: (_number(q[0]), _number(q[1]), q[2])):
+            there = seen.get((a, b, b_qpn), (0, 0))
+            back = seen.get((b, a, a_qpn), (0, 0))
+            ids = tuple(sorted(found[a_qpn, b_qpn, transport]))
+            ways = ((there[0], back[0]), (there[1], back[1]))
+            qps.append(QpPair(a_qpn, b_qpn, transport, *ways, ids))
+        links.append(Link(a, b, tuple(qps)))
+    mean = fmean(sum(link.bytes) for link in links) if links else 0
+    loaded = tuple(Link(k.a, k.b, k.qps, sum(k.bytes) / mean if mean else 0.0) for k in links)
+    return Topology(loaded, _groups(loaded))
+
+
+def _groups(links: Collection[Link]) -> tuple[Group, ...]:
+    """The groups of hosts that links join, the largest first."""
+    neighbours: dict[str, set[str]] = defaultdict(set)
+    for link in links:
+        neighbours[link.a].add(link.b)
+        neighbours[link.b].add(link.a)
+    goes = {frozenset((link.a, link.b)): link.to for link in links}
+    groups, left = [], set(neighbours)
+    while left:
+        member = {min(left, key=_place)}
+        edge = set(member)
+        while edge:
+            edge = {peer for host in edge for peer in neighbours[host]} - member
+            member |= edge
+        left -= member
+        groups.append(_shape({host: neighbours[host] - {host} for host in member}, goes))
+    return tuple(sorted(groups, key=lambda g: (-len(g.hosts), _place(min(g.hosts, key=_place)))))
+
+
+def _shape(neighbours: Mapping[str, Collection[str]], goes: Mapping[frozenset[str], str | None]) -> Group:
+    """The shape of hosts that all reach each other.
+
+    Three hosts that all talk to each other are a mesh of three and a ring of three at once: a ring is what
+    it is called when the data goes round one way.
+    """
+    hosts = tuple(sorted(neighbours, key=_place))
+    n = len(hosts)
+    degrees = {host: len(peers) for host, peers in neighbours.items()}
+    edges = sum(degrees.values()) // 2
+    if n == 1:
+        return Group(LOOPBACK, hosts)
+    if n == 2:
+        return Group(PAIR, hosts)
+    if set(degrees.values()) == {2}:
+        order, one_way = _round(hosts, neighbours, goes)
+        return Group(MESH, hosts) if n == 3 and not one_way else Group(RING, order, one_way)
+    if edges == n * (n - 1) // 2:
+        return Group(MESH, hosts)
+    if edges == n - 1:
+        hub = max(hosts, key=degrees.__getitem__)
+        if degrees[hub] == n - 1:
+            leaves = tuple(host for host in hosts if host != hub)
+            return Group(STAR, (hub, *leaves), passes=_passes(hub, leaves, goes))
+        return Group(TREE, hosts)
+    return Group(OTHER, hosts)
+
+
+def _round(
+    hosts: tuple[str, ...],
+    neighbours: Mapping[str, Collection[str]],
+    goes: Mapping[frozenset[str], str | None],
+) -> tuple[tuple[str, ...], bool]:
+    """A ring's hosts from the lowest address on, the way its data goes; whether it goes one way only."""
+    order = [hosts[0], min(neighbours[hosts[0]], key=_place)]
+    while len(order) < len(hosts):
+        order.append(next(peer for peer in neighbours[order[-1]] if peer != order[-2]))
+    after = [*order[1:], order[0]]
+    targets = [goes[frozenset(step)] for step in zip(order, after, strict=True)]
+    if targets == order:
+        return (order[0], *reversed(order[1:])), True
+    return tuple(order), targets == after
+
+
+def _passes(
+    hub: str, leaves: tuple[str, ...], goes: Mapping[frozenset[str], str | None]
+) -> tuple[str, str, str] | None:
+    """The way of data that passes a hub between its two neighbours."""
+    if len(leaves) != 2:
+        return None
+    into = [leaf for leaf in leaves if goes[frozenset((leaf, hub))] == hub]
+    out = [leaf for leaf in leaves if goes[frozenset((leaf, hub))] == leaf]
+    return (into[0], hub, out[0]) if into and out else None
+
+
+def _place(ip: str, qpn: int | None = None) -> tuple[int, int, int]:
+    """Addresses in the order of their numbers, IPv4 first."""
+    address = ipaddress.ip_address(ip)
+    return address.version, int(address), _number(qpn)
+
+
+def _number(qpn: int | None) -> int:
+    return -1 if qpn is None else qpn
+
+
+def _ways(name: str, values: tuple[int, int]) -> dict[str, int]:
+    return {f"{name}_a_to_b": values[0], f"{name}_b_to_a": values[1]}

@@ -1,0 +1,354 @@
+"""One transfer's story: every step of it with its time, and a verdict.
+
+An explanation reads the transfer, its work request and completion, and the events that befell it; it decides
+nothing that ``tracking`` or ``correlate`` has not found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rocekit import wire
+from rocekit.correlate import Timing, timing
+from rocekit.files.frame_names import frame_name
+from rocekit.track.transfers import ACKED, INCOMPLETE, NAK_PREFIX, SENT
+from rocekit.wire.psn import MASK
+from rocekit.wire.words import duration, end, plural, size
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+    from rocekit.findings import Finding
+    from rocekit.track.transfers import Event, Transfer
+
+_LONG_OPERATION = {"WRITE": "RDMA WRITE", "READ": "RDMA READ", "ATOMIC_WRITE": "ATOMIC WRITE"}
+_CAUSES = {
+    "nak": "after the NAK",
+    "rnr": "after the RNR wait",
+    "timeout": "no answer came",
+    "implied_nak": "responses were missing",
+}
+
+_DOUBTS = {
+    "nak": "after the NAK",
+    "rnr": "after the RNR wait",
+    "timeout": "a timeout",
+    "implied_nak": "for missing responses",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A moment of the story: its time on the capture's clock, what it concerns, and what happened."""
+
+    time_ns: int
+    what: str
+    detail: str
+    trouble: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A transfer with its work request, its steps, its time split up, and its verdict."""
+
+    transfer: Transfer
+    title: str
+    steps: tuple[Step, ...]
+    timing: Timing
+    verdict: str
+    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    several: bool
+
+    @property
+    def origin_ns(self) -> int:
+        """The story's zero: the WR posted, or else the first packet."""
+        return self.steps[0].time_ns if self.steps else self.transfer.first_ns
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the transfer with ``timing``, ``steps``, ``verdict``, ``notes``, ``findings``."""
+        return {
+            **self.transfer.to_dict(several=self.several),
+            "timing": self.timing.to_dict(),
+            "steps": [
+                {"time_ns": s.time_ns, "what": s.what, "detail": s.detail, "trouble": s.trouble}
+                for s in self.steps
+            ],
+            "verdict": self.verdict,
+            "notes": list(self.notes),
+            "findings": [f.to_dict(several=self.several) for f in self.findings],
+        }
+
+    def __str__(self) -> str:
+        from rocekit.report.text import story
+
+        return story(self)
+
+
+def operation_name(transfer: Transfer) -> str:
+    """The operation as people write it, with what it carries."""
+    name = _LONG_OPERATION.get(transfer.operation, transfer.operation.replace("_", " "))
+    if transfer.immediate is not None:
+        name += f" with immediate {transfer.immediate:#x}"
+    if transfer.invalidate_rkey is not None:
+        name += f" with invalidate {transfer.invalidate_rkey:#x}"
+    return name
+
+
+def explain(transfer: Transfer, analysis: Analysis | None = None) -> Explanation:
+    """Tell a transfer's story; ``analysis`` adds the journal's clocks and the findings."""
+    several = analysis is not None and analysis.capture.several
+    journal = None if analysis is None else analysis.journal
+    clocks = {} if journal is None else journal.clocks
+    time = timing(transfer, clocks)
+    steps = sorted(_steps(transfer, time, several), key=lambda step: step.time_ns)
+    findings = () if analysis is None else tuple(f for f in analysis.findings if f.transfer is transfer)
+    return Explanation(
+        transfer,
+        _title(transfer, time),
+        tuple(steps),
+        time,
+        verdict(transfer, time),
+        tuple(_notes(transfer, analysis)),
+        findings,
+        several,
+    )
+
+
+def _title(transfer: Transfer, time: Timing) -> str:
+    took = time.total_ns if time.total_ns is not None else time.wire_ns
+    outcome = {
+        ACKED: f"completed in {duration(took)}",
+        SENT: "sent",
+        INCOMPLETE: "seen in part",
+    }.get(transfer.status, transfer.status)
+    if transfer.status.startswith(NAK_PREFIX):
+        outcome = f"refused: {transfer.status.removeprefix(NAK_PREFIX).replace('_', ' ')}"
+    if transfer.wc is not None and transfer.wc.status != "SUCCESS":
+        outcome = f"failed with {transfer.wc.status} after {duration(took)}"
+    return (
+        f"Transfer {transfer.id} · {operation_name(transfer)} {size(transfer.bytes)} · "
+        f"{end(transfer.requester)} → {end(transfer.responder)} · {outcome}"
+    )
+
+
+def _steps(transfer: Transfer, time: Timing, several: bool) -> list[Step]:
+    steps: list[Step] = []
+    wr, wc = transfer.wr, transfer.wc
+    if wr is not None and time.software_ns is not None:
+        steps.append(Step(transfer.first_ns - time.software_ns, f"WR {wr.wr_id} posted", _wr_words(transfer)))
+    steps.append(_first(transfer, several))
+    steps += [event_step(transfer, event, several) for event in transfer.events]
+    if transfer.is_read:
+        steps += _responses(transfer, several)
+    elif transfer.last_psn > transfer.first_psn and transfer.status != INCOMPLETE:
+        last = transfer.request_end_ns
+        again = any(e.kind == "repeat" and e.last_ns >= last for e in transfer.events)
+        if last > transfer.first_ns and not again:
+            steps.append(Step(last, f"PSN {_psn(transfer.last_psn)} last packet", ""))
+    acked = _acknowledged(transfer, several)
+    if acked is not None:
+        steps.append(acked)
+    if wc is not None and time.completion_ns is not None:
+        after = "the last acknowledgement" if transfer.acked_ns is not None else "the last packet"
+        at = (transfer.acked_ns if transfer.acked_ns is not None else transfer.last_ns) + time.completion_ns
+        vendor = wc.event.get("vendor_err")
+        error = f", vendor error {vendor:#x}" if vendor else ""
+        steps.append(
+            Step(
+                at,
+                f"WC {wc.wr_id} {wc.status}",
+                f"{duration(time.completion_ns)} after {after}{error}",
+                wc.status != "SUCCESS",
+            )
+        )
+    return steps
+
+
+def _wr_words(transfer: Transfer) -> str:
+    wr = transfer.wr
+    assert wr is not None
+    words = [wr.opcode]
+    sges = wr.event.get("sges")
+    if sges is not None:
+        words.append(plural(len(sges), "SGE"))
+    if wr.event.get("rkey") is not None:
+        words.append(f"rkey {wr.event.get('rkey'):#x}")
+    if wr.event.get("remote_va") is not None:
+        words.append(f"remote {wr.event.get('remote_va'):#x}")
+    if not wr.signaled:
+        words.append("unsignaled")
+    return ", ".join(words)
+
+
+def _psn(p: int) -> int:
+    return p & MASK
+
+
+def _range(event: Event) -> str:
+    first, last = _psn(event.psn), _psn(event.last_psn)
+    return f"PSN {first}" if first == last else f"PSN {first}–{last}"
+
+
+def _frame(reference: int, several: bool) -> str:
+    return f"frame {frame_name(reference, several=several)}"
+
+
+def _first(transfer: Transfer, several: bool) -> Step:
+    if not transfer.started:
+        what, detail = f"PSN {_psn(transfer.first_psn)} first seen", "the message began before"
+    elif transfer.is_read:
+        count = transfer.last_psn - transfer.first_psn + 1
+        what = f"PSN {_psn(transfer.first_psn)} READ request"
+        detail = f"{plural(count, 'response packet')} expected"
+    else:
+        count = transfer.last_psn - transfer.first_psn + 1
+        what = f"PSN {_psn(transfer.first_psn)} {'first' if count > 1 else 'only'} packet"
+        detail = plural(count, "packet") if count > 1 else size(transfer.bytes)
+    return Step(transfer.first_ns, what, f"{_frame(transfer.first_frame, several)}, {detail}")
+
+
+def event_step(transfer: Transfer, event: Event, several: bool = False) -> Step:
+    """What an event did to a transfer, in words."""
+    frame = _frame(event.frame, several)
+    where = _range(event)
+    kind = event.kind
+    if kind == "nak":
+        syndrome = event.syndrome or 0
+        if wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
+            return Step(event.time_ns, where, f"did not arrive: NAK PSN sequence error, {frame}", True)
+        return Step(event.time_ns, where, f"refused: {wire.syndrome_name(syndrome)}, {frame}", True)
+    if kind == "rnr_nak":
+        wait = wire.RNR_TIMER_US[wire.syndrome_value(event.syndrome or 0)]
+        words = f"no receive was posted: RNR NAK asks to wait {wait / 1000:g} ms, {frame}"
+        return Step(event.time_ns, where, words, True)
+    if kind == "repeat":
+        return _repeat(transfer, event, where, several)
+    if kind == "response_repeat":
+        words = f"the responder sent {plural(event.count, 'response')} again, {frame}"
+        return Step(event.time_ns, f"{where} again", words, True)
+    if kind == "hole":
+        words = f"passed over at {frame}: lost before the capture point, late, or not captured"
+        return Step(event.time_ns, where, words, True)
+    if kind == "response_hole":
+        return Step(event.time_ns, where, f"{plural(event.count, 'response')} passed over at {frame}", True)
+    if kind == "late":
+        return Step(event.time_ns, where, f"arrived out of order, {frame}", True)
+    if kind == "duplicate":
+        return Step(event.time_ns, where, f"the same datagram again, {frame}: doubled by the network")
+    return Step(event.time_ns, where, f"{kind}, {frame}", True)
+
+
+def _repeat(transfer: Transfer, event: Event, where: str, several: bool) -> Step:
+    words = []
+    if transfer.is_read:
+        words.append("asked again")
+    else:
+        words.append(f"{plural(event.count, 'packet')}, {size(event.bytes)} sent again")
+    if event.cause == "timeout":
+        words.append(f"{duration(event.waited_ns)} without an answer" if event.opens else _CAUSES["timeout"])
+    elif event.cause == "rnr":
+        words.append(f"{duration(event.waited_ns)} after the RNR NAK" if event.opens else _CAUSES["rnr"])
+    else:
+        words.append(_CAUSES.get(event.cause or "", event.cause or "cause unknown"))
+    if event.doubt is not None:
+        words.append(_doubt(event))
+    if event.after_ack:
+        words.append("though the capture had already shown their acknowledgement")
+    if event.first_sight:
+        words.append(f"{event.first_sight} of them never seen before")
+    first, last = frame_name(event.frame, several=several), frame_name(event.last_frame, several=several)
+    words.append(f"frame {first}" if first == last else f"frames {first}–{last}")
+    return Step(event.time_ns, f"{where} again", ", ".join(words), True)
+
+
+def _doubt(event: Event) -> str:
+    """What else may have been the reason of a repeat."""
+    if event.doubt == event.cause:
+        other = "or the repeat before it went on"
+    else:
+        other = f"or {_DOUBTS[event.doubt or '']}"
+    if event.opens and event.doubt_waited_ns:
+        other += f": the wait of {duration(event.doubt_waited_ns)} fits as well"
+    return other
+
+
+def _responses(transfer: Transfer, several: bool) -> list[Step]:
+    if transfer.packets == 0 or transfer.last_ns <= transfer.first_ns:
+        return []
+    detail = plural(transfer.packets, "response")
+    if transfer.status != ACKED:
+        return [Step(transfer.last_ns, "last response seen", detail)]
+    detail = f"{_frame(transfer.last_frame, several)}, {detail}, {size(transfer.bytes)}"
+    return [Step(transfer.last_ns, f"PSN {_psn(transfer.last_psn)} last response", detail)]
+
+
+def _acknowledged(transfer: Transfer, several: bool) -> Step | None:
+    if transfer.acked_ns is None or transfer.acked_frame is None or transfer.is_read:
+        return None
+    frame = _frame(transfer.acked_frame, several)
+    if transfer.operation in ("FETCH_ADD", "CMP_SWAP"):
+        before = "" if transfer.original is None else f", value before {transfer.original:#x}"
+        return Step(transfer.acked_ns, f"PSN {_psn(transfer.first_psn)} answered", f"{frame}{before}")
+    return Step(transfer.acked_ns, f"ACK to PSN {_psn(transfer.last_psn)}", frame)
+
+
+def _notes(transfer: Transfer, analysis: Analysis | None) -> list[str]:
+    notes = []
+    wr = transfer.wr
+    if analysis is not None and analysis.journal is not None:
+        if wr is None:
+            notes.append("no work request of the journal matches this transfer")
+        else:
+            how = "PSN arithmetic" if wr.matched_by == "psn" else "order and length"
+            notes.append(f"work request matched by {how}")
+            if wr.wc is None and wr.implied_by is not None:
+                notes.append(f"unsignaled; WC {wr.implied_by.wr_id} implies that it is done")
+            elif wr.wc is None:
+                notes.append("no completion for it was polled")
+            clock = analysis.journal.clocks.get(wr.qp.host)
+            if clock is not None and clock.offset_ns:
+                bounds = [b for b in (clock.low_ns, clock.high_ns) if b is not None]
+                said = ", ".join(duration(b) for b in bounds)
+                ahead = duration(clock.offset_ns)
+                notes.append(f"the clock of {clock.host} is taken as {ahead} ahead of the capture's ({said})")
+    if transfer.recv_wc is not None:
+        received = transfer.recv_wc
+        notes.append(f"received by RECV WR {received.wr_id}, WC {received.status}")
+    if transfer.missing:
+        notes.append(f"the capture never showed {plural(len(transfer.missing), 'packet')} of it")
+    if transfer.maybe_several and transfer.is_read:
+        notes.append(
+            "it may be fewer packets and another message: with a larger path MTU something else would fit "
+            "into what the capture missed, and no MSN tells"
+        )
+    elif transfer.maybe_several:
+        notes.append(
+            "it may be more than one message: the end of one and the beginning of another would fit into "
+            "what the capture missed, and no MSN tells"
+        )
+    return notes
+
+
+def verdict(transfer: Transfer, time: Timing) -> str:
+    """Where the time went, or what became of it, in one line."""
+    parts = []
+    if time.software_ns is not None:
+        parts.append(f"software {duration(time.software_ns)}")
+    wire_words = f"wire {duration(time.wire_ns)}"
+    if time.recovery_ns:
+        wire_words += f" ({duration(time.recovery_ns)} of it recovering {_recovered(transfer)})"
+    parts.append(wire_words)
+    if time.completion_ns is not None:
+        parts.append(f"completion {duration(time.completion_ns)}")
+    return " · ".join(parts)
+
+
+def _recovered(transfer: Transfer) -> str:
+    causes = [e.cause for e in transfer.events if e.kind == "repeat"]
+    runs = len({e.run for e in transfer.events if e.kind == "repeat"})
+    if all(c == "rnr" for c in causes):
+        return plural(runs, "RNR wait")
+    if all(c == "timeout" for c in causes):
+        return plural(runs, "timeout")
+    return plural(runs, "loss", "losses")

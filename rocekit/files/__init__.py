@@ -1,0 +1,1 @@
+"""Frames from files, pipes and interfaces, batch by batch; and writing them."""

@@ -1,0 +1,20 @@
+"""Frame references: which frame of which file, in one number, and how it is written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Frame references of several captures in one number: the file's place above, the frame's number below.
+FRAME_BITS: Final = 40
+FRAME_MASK: Final = (1 << FRAME_BITS) - 1
+
+
+def frame_reference(file: int, number: int) -> int:
+    """One integer for frame ``number`` of the capture at place ``file``."""
+    return file << FRAME_BITS | number
+
+
+def frame_name(reference: int, *, several: bool = False) -> int | str:
+    """A frame as the JSON names it: its number, or ``"i:n"`` with several captures."""
+    number = reference & FRAME_MASK
+    return f"{reference >> FRAME_BITS}:{number}" if several else number

@@ -1,0 +1,95 @@
+"""What a pcapng interface says of its packets: their link type, and how to read their times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit.files.frames import SUPPORTED_LINKTYPES
+
+_NS = 1_000_000_000
+_SECONDS_END = (1 << 63) // _NS  # seconds from the epoch that fit 63 bits of nanoseconds
+_FAR_S = 1 << 40  # seconds beyond any use
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """An interface description block.
+
+    Args:
+        linktype: folded LINKTYPE number.
+        snaplen: most bytes captured of a frame; 0 for no limit.
+        resolution: the ``if_tsresol`` byte: 10^-n seconds, or 2^-n with the highest bit set.
+        offset_s: seconds to add to every time.
+        name: the interface's name, where it was written.
+    """
+
+    linktype: int
+    snaplen: int
+    resolution: int = 6
+    offset_s: int = 0
+    name: str | None = None
+
+
+class InterfaceTables:
+    """What the interfaces of a section say, as columns to look packets up in."""
+
+    def __init__(self, interfaces: list[Interface]) -> None:
+        self.linktype = np.array([one.linktype for one in interfaces], np.uint16)
+        self.all_supported = all(one.linktype in SUPPORTED_LINKTYPES for one in interfaces)
+        self._resolution = np.array([one.resolution for one in interfaces], np.uint8)
+        offsets = [max(-_FAR_S, min(_FAR_S, one.offset_s)) for one in interfaces]
+        self._offset_s = np.array(offsets, np.int64)
+        self._plain = None
+        if (
+            not any(offsets)
+            and len({one.resolution for one in interfaces}) == 1
+            and interfaces[0].resolution <= 9
+        ):
+            self._plain = 10 ** (9 - interfaces[0].resolution)
+
+    def time_ns(
+        self, interface: NDArray[np.int64], stamp: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.int64], int]:
+        """Nanoseconds since the epoch of each packet, and how many were too far from it."""
+        if not len(stamp):
+            return np.zeros(0, np.int64), 0
+        if self._plain is not None and int(stamp.max()) <= (2**63 - 1) // self._plain:
+            return stamp.astype(np.int64) * self._plain, 0
+        seconds = np.zeros(len(stamp), np.uint64)
+        nanos = np.zeros(len(stamp), np.uint64)
+        resolutions = self._resolution[interface]
+        for resolution in np.unique(resolutions).tolist():
+            which = resolutions == resolution
+            seconds[which], nanos[which] = split_stamp(stamp[which], resolution)
+        since = np.minimum(seconds, np.uint64(_FAR_S)).astype(np.int64) + self._offset_s[interface]
+        outside = int(np.count_nonzero((since >= _SECONDS_END) | (since < -_SECONDS_END)))
+        since = np.clip(since, -_SECONDS_END, _SECONDS_END - 1)
+        return since * _NS + nanos.astype(np.int64), outside
+
+
+def split_stamp(stamp: NDArray[np.uint64], resolution: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Whole seconds, and nanoseconds within them (rounded down), of 64-bit times of an ``if_tsresol``.
+
+    Source: draft-ietf-opsawg-pcapng, if_tsresol: the lower seven bits are a negative power of 10, or of 2
+    when the highest bit is set.
+    """
+    power = resolution & 0x7F
+    none = np.zeros_like(stamp)
+    if resolution & 0x80:
+        rest = stamp & np.uint64((1 << power) - 1) if power < 64 else stamp
+        seconds = stamp >> np.uint64(power) if power < 64 else none
+        # 34 bits of fraction are finer than a nanosecond, and times 10^9 they fit 64 bits.
+        cut = max(0, power - 34)
+        rest = rest >> np.uint64(cut) if cut < 64 else none
+        return seconds, rest * np.uint64(_NS) >> np.uint64(power - cut)
+    if power > 19:
+        rest, seconds = stamp, none
+    else:
+        unit = np.uint64(10**power)
+        seconds, rest = stamp // unit, stamp % unit
+    if power <= 9:
+        return seconds, rest * np.uint64(10 ** (9 - power))
+    return seconds, rest // np.uint64(10 ** (power - 9)) if power <= 28 else none

@@ -1,0 +1,259 @@
+"""Writes pcapng with nanosecond times and packet comments (draft-ietf-opsawg-pcapng), for any tool."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from struct import Struct
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from rocekit.files.frames import SECTION_HEADER, FrameBatch
+from rocekit.files.outputs import complete, is_stdout, not_written, writing
+from rocekit.files.pcapng import INTERFACE, INTERFACE_STATISTICS, OPT_COMMENT
+from rocekit.files.walk import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, copy_frames
+
+_NANOSECONDS = 9  # if_tsresol: 10^-9 s
+_BUFFER = 1 << 20
+
+_EPB = Struct("<IIIIIII")
+_U32 = Struct("<I")
+
+
+class PcapngWriter:
+    """Writes frames to a pcapng file: one section, an interface for each link type that is met.
+
+    Args:
+        path_or_file: a path, ``-`` for standard output, or a file open for writing bytes (not closed here).
+        linktype: LINKTYPE of frames given to :meth:`write`.
+        snaplen: what the interface says was its limit, bytes.
+        interface_name: what the interface says it was called.
+        comments: on the capture as a whole.
+
+    Raises:
+        CaptureError: the file cannot be written (also from every method).
+        BrokenPipeError: the reader of standard output is gone.
+    """
+
+    def __init__(
+        self,
+        path_or_file: str | Path | BinaryIO,
+        linktype: int = 1,
+        *,
+        snaplen: int = 262144,
+        interface_name: str | None = None,
+        comments: Sequence[str] = (),
+    ) -> None:
+        self._snaplen = snaplen
+        self._interface_name = interface_name
+        self._own = isinstance(path_or_file, str | Path) and not is_stdout(path_or_file)
+        self._file: Any = path_or_file
+        self.name = str(getattr(path_or_file, "name", "capture"))
+        if is_stdout(path_or_file):
+            self.name, self._file = "standard output", sys.stdout.buffer
+        elif isinstance(path_or_file, str | Path):
+            self.name = str(path_or_file)
+            try:
+                self._file = Path(path_or_file).open("wb", buffering=_BUFFER)  # noqa: SIM115
+            except OSError as error:
+                raise not_written(error, self.name) from None
+        self._interfaces: dict[int, int] = {}
+        self._linktype = linktype
+        self.frames = 0
+        """Frames written so far."""
+        options = _option(4, _application().encode())  # shb_userappl
+        options += b"".join(_option(OPT_COMMENT, _text(comment)) for comment in comments)
+        self._block(SECTION_HEADER, Struct("<IHHq").pack(0x1A2B3C4D, 1, 0, -1) + options + _END)
+        self._interface(linktype)
+
+    def write(
+        self, frame: bytes, time_ns: int, *, wirelen: int | None = None, comment: str | None = None
+    ) -> None:
+        """Writes one frame, captured at ``time_ns`` since the epoch, of ``wirelen`` bytes on the wire."""
+        if not 0 <= time_ns < 1 << 64:
+            raise ValueError(f"time_ns must fit 64 bits without a sign, not {time_ns}")
+        size = len(frame)
+        body = Struct("<IIIII").pack(
+            self._interface(self._linktype),
+            time_ns >> 32,
+            time_ns & 0xFFFFFFFF,
+            size,
+            size if wirelen is None else wirelen,
+        )
+        body += frame + bytes(-size % 4)
+        if comment is not None:
+            body += _comments([comment])
+        self._block(ENHANCED_PACKET, body)
+        self.frames += 1
+
+    def write_batch(self, batch: FrameBatch, comments: Sequence[Sequence[str]] | None = None) -> None:
+        """Writes every frame of a batch, in order. Times before the epoch, which pcapng has not, become 0.
+
+        Args:
+            comments: those of each frame.
+        """
+        count = len(batch)
+        if not count:
+            return
+        padded = batch.caplen + 3 & ~3
+        total = padded + ENHANCED_PACKET_LEAST
+        options: list[bytes] = []
+        if comments is not None:
+            options = [_comments(texts) for texts in comments]
+            sizes = np.array([len(option) for option in options], np.int64)
+            total = total + sizes
+        after = np.cumsum(total)
+        place = after - total
+        kinds = {kind: self._interface(kind) for kind in np.unique(batch.linktype).tolist()}
+        interface = np.zeros(count, np.int64)
+        for kind, number in kinds.items():
+            interface[batch.linktype == kind] = number
+        stamp = np.maximum(batch.time_ns, 0)
+        head = np.empty((count, 7), "<u4")
+        columns = (
+            ENHANCED_PACKET,
+            total,
+            interface,
+            stamp >> 32,
+            stamp & 0xFFFFFFFF,
+            batch.caplen,
+            batch.wirelen,
+        )
+        for index, column in enumerate(columns):
+            head[:, index] = column
+        out = np.zeros(int(after[-1]), np.uint8)
+        # Blocks are multiples of four bytes, so that every header word stands at a word of the output.
+        words = out.view("<u4")
+        words[(place // 4)[:, None] + np.arange(7)] = head
+        words[after // 4 - 1] = total
+        copy_frames(
+            batch.buffer.data,
+            batch.offset.tolist(),
+            batch.caplen.tolist(),
+            out.data,
+            (place + _EPB.size).tolist(),
+        )
+        if options:
+            copy_frames(
+                memoryview(b"".join(options)),
+                (np.cumsum(sizes) - sizes).tolist(),
+                sizes.tolist(),
+                out.data,
+                (place + _EPB.size + padded).tolist(),
+            )
+        self._put(out.data)
+        self.frames += count
+
+    def write_statistics(self, received: int, dropped: int) -> None:
+        """Writes what the kernel counted until now: frames its filter let through, and frames it had to drop.
+
+        May be called again; readers take the last one.
+        """
+        stamp = time.time_ns()
+        options = _option(4, Struct("<Q").pack(received)) + _option(
+            7, Struct("<Q").pack(dropped)
+        )  # ifrecv, osdrop
+        self._block(
+            INTERFACE_STATISTICS, Struct("<III").pack(0, stamp >> 32, stamp & 0xFFFFFFFF) + options + _END
+        )
+
+    def flush(self) -> None:
+        """Hands on what is kept in memory, for whoever reads the file while it grows."""
+        try:
+            self._file.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise not_written(error, self.name) from None
+
+    def close(self) -> None:
+        """Flushes, and closes the file when it was opened here."""
+        if getattr(self._file, "closed", False):
+            return
+        try:
+            self._file.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise not_written(error, self.name) from None
+        finally:
+            if self._own:
+                try:
+                    self._file.close()
+                except OSError:
+                    pass  # the flush said it already
+
+    def _interface(self, linktype: int) -> int:
+        """The number of the interface of a link type, described in the file when it is new."""
+        number = self._interfaces.get(linktype)
+        if number is None:
+            number = self._interfaces[linktype] = len(self._interfaces)
+            options = _option(9, bytes([_NANOSECONDS]))
+            if self._interface_name is not None:
+                options = _option(2, self._interface_name.encode()) + options
+            self._block(INTERFACE, Struct("<HHI").pack(linktype, 0, self._snaplen) + options + _END)
+        return number
+
+    def _block(self, kind: int, body: bytes) -> None:
+        length = _U32.pack(len(body) + 12)
+        self._put(_U32.pack(kind) + length + body + length)
+
+    def _put(self, data: bytes | memoryview) -> None:
+        try:
+            self._file.write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise not_written(error, self.name) from None
+
+    def __enter__(self) -> PcapngWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def whole_pcapng(out: str | Path, comments: Sequence[str] = ()) -> Iterator[PcapngWriter]:
+    """A :class:`PcapngWriter` whose file becomes ``out`` when it is complete; else ``out`` stays as it was.
+
+    Raises:
+        CaptureError: it cannot be written.
+    """
+    with writing(out), complete(out) as path, PcapngWriter(path, comments=comments) as writer:
+        writer.name = "standard output" if is_stdout(out) else str(out)
+        yield writer
+
+
+_END = bytes(4)  # opt_endofopt
+
+
+def _option(code: int, value: bytes) -> bytes:
+    return Struct("<HH").pack(code, len(value)) + value + bytes(-len(value) % 4)
+
+
+def _comments(texts: Sequence[str]) -> bytes:
+    """The options of a packet with these comments; none without any."""
+    return b"".join(_option(OPT_COMMENT, _text(text)) for text in texts) + _END if texts else b""
+
+
+def _text(comment: str) -> bytes:
+    """A comment's bytes, as many as an option holds."""
+    text = comment.encode(errors="replace")
+    return text if len(text) <= 0xFFFF else text[:0xFFFF].decode(errors="ignore").encode()
+
+
+def _application() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"rocekit {version('rocekit')}"
+    except PackageNotFoundError:
+        return "rocekit"

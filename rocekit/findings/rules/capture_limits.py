@@ -1,0 +1,161 @@
+"""``capture-gap``, ``capture-truncated``, ``malformed``: what the capture itself lacks, and what it cannot
+tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
+from rocekit.track.transfers import INCOMPLETE
+from rocekit.wire.link import MALFORMED
+from rocekit.wire.words import plural, psn_range
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
+
+
+def _look_gap(evidence: Evidence) -> Iterator[Finding]:
+    troubled = (t.connection for t in evidence.transfers if t.responses_missing or t.status == INCOMPLETE)
+    missing = (c for c in evidence.connections if c.missed or c.unfilled)
+    for connection in evidence.among(troubled, missing):
+        transfers = [t for side in (0, 1) for t in evidence.transfers_of.get((connection.id, side), ())]
+        missed = list(connection.missed)
+        responses = [t for t in transfers if t.responses_missing and t.status != "unacknowledged"]
+        headless = [t for t in transfers if t.status == INCOMPLETE and not t.started]
+        if connection.transport == "UC" and connection.unfilled:
+            if evidence.misses_packets:
+                missed += connection.unfilled
+            else:
+                headless = []  # nothing proves that these are the capture's doing: see the rule loss
+        if missed or responses or headless:
+            yield _gap(evidence, connection, missed, responses, headless)
+    if not any(c.missed for c in evidence.connections) and evidence.dropped:
+        yield GAP.finding(
+            f"The capturing machine says it lost {plural(evidence.dropped, 'packet')}, though none is missed "
+            "here",
+            evidence={"dropped": evidence.dropped},
+        )
+
+
+def _gap(
+    evidence: Evidence,
+    connection: Connection,
+    missed: list[Any],
+    responses: list[Transfer],
+    headless: list[Transfer],
+) -> Finding:
+    packets = sum(e.count for e in missed) + sum(len(t.responses_missing) for t in responses)
+    if packets:
+        title = f"The capture misses {plural(packets, 'packet')} of {connection.way(0)}"
+        if len(missed) == 1 and not responses:
+            title += f" ({psn_range(missed[0].psn, missed[0].last_psn)})"
+        title += ": they were acknowledged" if connection.transport not in ("UC", "UD") else ""
+    else:
+        firsts = [evidence.transfers_of[connection.id, t.side][0] for t in headless]
+        why = "began before the capture did" if firsts == headless else "without their first packet"
+        title = f"{plural(len(headless), 'message')} of {connection.way(0)} {why}"
+    found: dict[str, Any] = {
+        "packets_missed": packets,
+        "psns": [[e.psn & 0xFFFFFF, e.last_psn & 0xFFFFFF] for e in missed[:MAX_LISTED]],
+        "messages_without_first_packet": len(headless),
+    }
+    if evidence.dropped is not None:
+        found["dropped"] = evidence.dropped
+    return GAP.finding(
+        title,
+        connection=connection,
+        transfer=next(iter([*responses, *headless]), None),
+        frames=[*(e.frame for e in missed), *(t.first_frame for t in [*responses, *headless])],
+        evidence=found,
+    )
+
+
+def _look_truncated(evidence: Evidence) -> Iterator[Finding]:
+    counts = evidence.counts
+    if counts.truncated_packets:
+        yield TRUNCATED.finding(
+            f"{counts.truncated_packets:,} of {counts.roce_packets:,} packets were cut by the snaplen: "
+            "their ICRCs and payloads cannot be checked",
+            evidence={
+                "truncated_packets": counts.truncated_packets,
+                "unchecked_icrc": counts.unchecked_icrc,
+                "roce_packets": counts.roce_packets,
+            },
+        )
+    if evidence.damage:
+        file, words = evidence.damage[0]
+        yield TRUNCATED.finding(
+            f"{file} is damaged in {plural(len(evidence.damage), 'place')}: {words}",
+            evidence={
+                "damage": [f"{f}: {w}" for f, w in evidence.damage[:MAX_LISTED]],
+                "count": len(evidence.damage),
+            },
+            advice="What could be read is analysed. If the capture was copied while it was written, copy "
+            "it again; stop tcpdump with Ctrl-C and let it finish.",
+        )
+
+
+def _look_malformed(evidence: Evidence) -> Iterator[Finding]:
+    corrupted = set()
+    if evidence.observer is not None and not evidence.icrc_ignored:
+        corrupted = {b.frame for b in evidence.observer.bad if b.icrc_wrong}
+    cut = {code for code, words in MALFORMED.items() if "snaplen" in words or "captured" in words}
+    odd = [(frame, code) for frame, code in evidence.malformed if frame not in corrupted and code not in cut]
+    if not odd:
+        return
+    kinds: dict[str, int] = {}
+    for _, code in odd:
+        words = MALFORMED.get(code, f"code {code}")
+        kinds[words] = kinds.get(words, 0) + 1
+    worst = max(kinds, key=lambda k: kinds[k])
+    yield MALFORMED_RULE.finding(
+        f"{plural(len(odd), 'malformed packet')}: {worst}",
+        frames=[frame for frame, _ in odd],
+        evidence={"count": len(odd), "kinds": kinds},
+    )
+
+
+GAP = Rule(
+    "capture-gap",
+    INFO,
+    "the capture missed packets",
+    "The capture missed packets that were on the wire: the peer acknowledged them. This is no loss on the "
+    "wire, and nothing in the network is wrong because of it.",
+    "An acknowledgement that covers PSNs which were never seen; READ responses missing that nobody asked "
+    "for again; a message without its first packet.",
+    "loss: there a NAK or a repeat follows. On UC nothing proves either; with other gaps in the same "
+    "capture it counts as one.",
+    "Capture with a larger buffer (`tcpdump -B 65536`), a smaller snaplen (`-s 128`), or the filter `udp "
+    "port 4791`; write to memory or a quick disk. On hardware RDMA the packets pass the kernel by: mirror a "
+    "switch port, or use the NIC's sniffer.",
+    _look_gap,
+)
+TRUNCATED = Rule(
+    "capture-truncated",
+    INFO,
+    "packets cut by the snaplen, or a damaged file",
+    "The capture holds less of the packets than was on the wire, or the file itself is damaged. Headers and "
+    "timing can be judged; ICRCs, and payloads such as the CM's, cannot.",
+    "The file's own lengths: captured shorter than sent; blocks or records that end early.",
+    "A packet that is too short on the wire is malformed, not truncated.",
+    "Where corruption is in question, capture whole packets (`tcpdump -s 0`, "
+    "`rocekit trace --snaplen 65535`).",
+    _look_truncated,
+)
+MALFORMED_RULE = Rule(
+    "malformed",
+    WARNING,
+    "packets that break the format though their ICRC fits",
+    "Packets to UDP port 4791 (or with EtherType 0x8915) that break the format though their ICRC fits, or "
+    "that are no RoCE at all.",
+    "Lengths, versions, opcodes or pads that contradict one another.",
+    "icrc-bad: corrupted packets are malformed too, and counted there.",
+    "See the packets with `rocekit decode FILE --filter malformed`. Other programs may use port 4791; else "
+    "it is a sender's fault.",
+    _look_malformed,
+)
+RULES = (GAP, TRUNCATED, MALFORMED_RULE)

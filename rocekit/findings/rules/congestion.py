@@ -1,0 +1,135 @@
+"""``ecn-unanswered`` and ``cnp-storm``: congestion notification that does not work (IBA Vol. 1, A17.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
+from rocekit.wire.words import duration, plural
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.flows.observer import FlowView
+    from rocekit.track.connections import Connection
+
+#: A receiver has this long to notify the sender of a mark before the capture may end.
+_ANSWER_NS: Final = 1_000_000
+#: CNPs for one QP closer together than NICs are set to by default (mlx5: min_time_between_cnps, 4 µs).
+_CLOSE_NS: Final = 4_000
+#: CNPs to see before one may speak of a storm.
+_STORM: Final = 10
+#: How long before the first CNP, and in how many first CNPs, the rate is compared.
+_BEFORE_NS: Final = 10_000_000
+#: A sender that still has this share of its rate has not slowed down.
+_SLOWED: Final = 0.9
+
+
+def _look_unanswered(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.observer is None:
+        return
+    for connection in evidence.survey.sending("marked", 1):
+        for side in (0, 1):
+            view = evidence.observer.flow(connection, side)
+            back = evidence.observer.flow(connection, 1 - side)
+            if view is None or back is None or not view.marked_count:
+                continue
+            if back.cnp_count or back.notified or evidence.last_ns - view.marked[0][0] < _ANSWER_NS:
+                continue
+            span = view.marked[-1][0] - view.marked[0][0]
+            yield UNANSWERED.finding(
+                f"{plural(view.marked_count, 'packet')} on {connection.way(side)} came marked CE, and "
+                f"{connection.named(1 - side)} sent no CNP",
+                connection=connection,
+                frames=[frame for _, frame in view.marked],
+                evidence={
+                    "marked_packets": view.marked_count,
+                    "packets": view.packets,
+                    "cnps": 0,
+                    "marked_span_ns": span,
+                },
+            )
+
+
+def _look_storm(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.observer is None:
+        return
+    for connection in evidence.survey.sending("cnps", _STORM):
+        for side in (0, 1):
+            view = evidence.observer.flow(connection, side)
+            back = evidence.observer.flow(connection, 1 - side)
+            if view is not None and back is not None and len(back.cnps) >= _STORM:
+                yield from _storm(evidence, connection, side, view, back)
+
+
+def _storm(
+    evidence: Evidence, connection: Connection, side: int, view: FlowView, back: FlowView
+) -> Iterator[Finding]:
+    times = [time for time, _ in back.cnps]
+    gaps = sorted(b - a for a, b in pairwise(times))
+    close = sum(gap < _CLOSE_NS for gap in gaps)
+    rates = rates_around(view, times)
+    kept_rate = rates is not None and rates[1] >= _SLOWED * rates[0]
+    if not kept_rate and close * 2 < len(gaps):
+        return
+    found: dict[str, Any] = {
+        "cnps": back.cnp_count,
+        "spacing_min_ns": gaps[0],
+        "spacing_median_ns": gaps[len(gaps) // 2],
+        "closer_than_4_us": close,
+        "marked_packets": view.marked_count,
+    }
+    if rates is not None:
+        found |= {"rate_before_bps": round(rates[0]), "rate_after_bps": round(rates[1])}
+    why = f"{duration(gaps[len(gaps) // 2])} apart"
+    if kept_rate and rates is not None:
+        why += f", and its rate went from {rates[0] / 1e9:.3g} to {rates[1] / 1e9:.3g} Gb/s"
+    yield STORM.finding(
+        f"{connection.named(side)} got {plural(back.cnp_count, 'CNP')} {why}",
+        connection=connection,
+        frames=[frame for _, frame in back.cnps][:MAX_LISTED],
+        evidence=found,
+        advice=STORM.what_to_do
+        if kept_rate
+        else "The receiver sends CNPs closer together than NICs do by default: raise its minimum time "
+        "between CNPs (mlx5: /sys/class/net/IFACE/ecn/roce_np/min_time_between_cnps) or find out who else "
+        "sends them.",
+    )
+
+
+def rates_around(view: FlowView, cnps: list[int]) -> tuple[float, float] | None:
+    """The sender's rate before the first CNP and in the later half of them."""
+    before = view.rate_between(max(view.first_ns, cnps[0] - _BEFORE_NS), cnps[0])
+    after = view.rate_between(cnps[len(cnps) // 2], cnps[-1])
+    return None if not before or after is None else (before, after)
+
+
+UNANSWERED = Rule(
+    "ecn-unanswered",
+    WARNING,
+    "packets were marked, and no CNP came",
+    "Switches marked packets of this connection (CE in the IP header: congestion), but its receiver sent no "
+    "CNP, so the sender cannot know that it should slow down; queues fill until packets are dropped or the "
+    "fabric pauses.",
+    "CE on data packets and no CNP (opcode 0x81) to the sender's QP.",
+    "A capture of one direction does not see CNPs; then nothing is said. Soft RoCE never sends CNPs.",
+    "Switch congestion notification on at the receiver (mlx5: /sys/class/net/IFACE/ecn/roce_np/enable/PRIO) "
+    "for the priority that these packets ride, and check that CNPs are not dropped: "
+    "np_ecn_marked_roce_packets and np_cnp_sent at the receiver, rp_cnp_handled at the sender.",
+    _look_unanswered,
+)
+STORM = Rule(
+    "cnp-storm",
+    WARNING,
+    "CNPs keep coming and the rate does not fall, or they come too close together",
+    "CNPs keep coming to a sender that does not slow down, or they come closer together than NICs are set "
+    "to send them.",
+    "The spacing of CNPs for one QP, and the sender's rate before the first and during the later ones.",
+    "CNPs to which the sender's rate falls are congestion control at work, however many there are.",
+    "See that the sender reacts: rate control enabled for that priority (mlx5: "
+    "/sys/class/net/IFACE/ecn/roce_rp/enable/PRIO), rp_cnp_handled against rp_cnp_ignored. If it does "
+    "react, look for the congested port: an incast, or a marking threshold (ECN Kmin) set too low.",
+    _look_storm,
+)
+RULES = (UNANSWERED, STORM)

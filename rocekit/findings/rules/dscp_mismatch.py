@@ -1,0 +1,130 @@
+"""``dscp-mismatch``: the packets of one connection ride different traffic classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rocekit.findings.finding import INFO, WARNING, Finding, Rule
+from rocekit.flows.observer import REQUEST, RESPONSE
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.track.connections import Connection
+
+
+def _look(evidence: Evidence) -> Iterator[Finding]:
+    agreed = (
+        c
+        for c in evidence.connections
+        if any(told.traffic_class is not None or told.service_level is not None for told in c.negotiated)
+    )
+    for connection in evidence.among(agreed, evidence.survey.several_classes()):
+        classes = _classes(evidence, connection)
+        if len({dscp for _, _, dscp in classes}) > 1:
+            yield _finding(connection, classes)
+        yield from _other_than_agreed(evidence, connection, classes)
+
+
+_Classes = dict[tuple[int, str, int], tuple[int, int]]
+
+
+def _classes(evidence: Evidence, connection: Connection) -> _Classes:
+    """(side, kind, DSCP) to (packets, first frame); CNPs have a class of their own on purpose."""
+    found: _Classes = {}
+    for side in (0, 1):
+        view = None if evidence.observer is None else evidence.observer.flow(connection, side)
+        for kind in (REQUEST, RESPONSE):
+            for dscp, seen in (view.dscps.get(kind, {}) if view is not None else {}).items():
+                found[side, kind, dscp] = seen
+    return found
+
+
+def _other_than_agreed(evidence: Evidence, connection: Connection, classes: _Classes) -> Iterator[Finding]:
+    """What was sent in another class than the REQ, or the journal, says: so far it harms nobody."""
+    found: dict[str, Any] = {}
+    frames: list[int] = []
+    words = []
+    for side in (0, 1):
+        agreed = connection.negotiated[side]
+        name = "ab"[side]
+        sent = {dscp: frame for (s, _, dscp), (_, frame) in classes.items() if s == side}
+        if agreed.traffic_class is not None and sent and agreed.traffic_class >> 2 not in sent:
+            told = agreed.traffic_class >> 2
+            found |= {f"agreed_dscp_{name}": told, f"dscp_{name}": sorted(sent)}
+            words.append(f"{connection.named(side)} sends with DSCP {_list(sent)}, not {told}")
+            frames += sent.values()
+        view = None if evidence.observer is None else evidence.observer.flow(connection, side)
+        tagged = view.priorities if view is not None else set()
+        if agreed.service_level is not None and tagged and agreed.service_level not in tagged:
+            found |= {
+                f"agreed_service_level_{name}": agreed.service_level,
+                f"priority_{name}": sorted(tagged),
+            }
+            words.append(
+                f"{connection.named(side)} sends with VLAN priority {_list(tagged)}, not service level "
+                f"{agreed.service_level}"
+            )
+    if words:
+        yield RULE.finding(
+            f"Another class than agreed on: {'; '.join(words)}",
+            connection=connection,
+            frames=[*evidence.agreements(connection), *sorted(frames)],
+            evidence=found | {"differs": "from what was agreed"},
+            severity=INFO,
+            advice="Either a default of the host's device sets it (`cma_roce_tos`, the NIC's traffic class), "
+            "or something on the way rewrites it before the capture point. It matters where the fabric's "
+            "lossless class goes by it.",
+        )
+
+
+def _list(values: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(values)))
+
+
+def _finding(connection: Connection, classes: _Classes) -> Finding:
+    by_side = {side: sorted({d for s, _, d in classes if s == side}) for side in (0, 1)}
+    sides = " and ".join(
+        f"{connection.named(side)} sends with DSCP {', '.join(map(str, dscps))}"
+        for side, dscps in by_side.items()
+        if dscps
+    )
+    within = any(len(dscps) > 1 for dscps in by_side.values())
+    found: dict[str, Any] = {
+        "classes": [
+            {"from": connection.end(side), "kind": kind, "dscp": dscp, "packets": n, "frame": frame}
+            for (side, kind, dscp), (n, frame) in sorted(classes.items())
+        ],
+        "differs": "within a direction" if within else "by direction",
+    }
+    advice = RULE.what_to_do
+    if within:
+        advice += (
+            " A DSCP that changes within one direction is rewritten on the way, or set anew by the program "
+            "(rdma_set_option RDMA_OPTION_ID_TOS, traffic_class in the address handle)."
+        )
+    return RULE.finding(
+        f"One connection rides several classes: {sides}",
+        connection=connection,
+        frames=sorted(frame for _, frame in classes.values()),
+        evidence=found,
+        advice=advice,
+    )
+
+
+RULE = Rule(
+    "dscp-mismatch",
+    WARNING,
+    "one connection rides several traffic classes",
+    "The two directions of a connection, or its data and its acknowledgements, carry different DSCPs. If "
+    "only one of them is in the lossless class, the other can be dropped or held up: acknowledgements lost, "
+    "READ data in the lossy class. Info where the class is merely not the one that was agreed on.",
+    "The DSCP of the IP header by direction and kind of packet, beside the traffic class and service level "
+    "of the REQ or the journal.",
+    "CNPs ride their own class as a rule and are not counted. Different DSCPs may map to one priority in "
+    "every switch; the VLAN priorities show it where there are tags.",
+    "Set the same traffic class at both ends: `cma_roce_tos -d DEV -t TOS` for rdma_cm, the traffic class "
+    "of the address handle else (perftest: --tclass; NCCL_IB_TC; UCX_IB_TRAFFIC_CLASS), and trust DSCP at "
+    "both NICs (`mlnx_qos -i IFACE --trust dscp`).",
+    _look,
+)

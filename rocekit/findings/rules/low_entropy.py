@@ -1,0 +1,52 @@
+"""``low-entropy``: many QPs share one UDP source port and so one path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from rocekit.findings.finding import INFO, MAX_LISTED, Finding, Rule
+from rocekit.wire.words import plural
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+
+#: Fewer QPs than this between two hosts may well share a port by chance or on purpose.
+_QPS: Final = 4
+#: QPs to one port from which on it is worth a word.
+_QPS_PER_PORT: Final = 4
+
+
+def _look(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.observer is None:
+        return
+    for src, dst, frames, ports in evidence.observer.table.requesters():
+        qps = len(frames)
+        if qps < _QPS or qps < _QPS_PER_PORT * len(ports):
+            continue
+        yield RULE.finding(
+            f"{plural(qps, 'QP')} from {src} to {dst} share {plural(len(ports), 'UDP source port')}",
+            frames=frames,
+            evidence={
+                "src": src,
+                "dst": dst,
+                "qps": qps,
+                "udp_source_ports": sorted(ports)[:MAX_LISTED],
+                "port_count": len(ports),
+            },
+        )
+
+
+RULE = Rule(
+    "low-entropy",
+    INFO,
+    "many QPs share one UDP source port and so one path",
+    "Switches spread flows over equal paths by a hash in which the UDP source port is the only thing that "
+    "differs between the QPs of two hosts. QPs that share a port share a path, and its congestion, while "
+    "others may be idle.",
+    "The number of UDP source ports against the number of QPs between two hosts.",
+    "One path only, or a few QPs: then it does not matter.",
+    "Let the source port follow from the QPs: drivers derive it from a flow label (rdma_set_option, "
+    "ibv_modify_qp_udp_sport, NCCL_IB_QPS_PER_CONNECTION with NCCL_IB_SPLIT_DATA_ON_QPS) or from both QPNs.",
+    _look,
+)

@@ -1,0 +1,109 @@
+"""Path MTUs of a connection: agreed on, and as its packets show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rocekit import wire
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Mtus:
+    """Path MTUs in bytes.
+
+    Attributes:
+        agreed: by the CM or the journals, of each side's QP; None where nothing says.
+        sent: by side, the payloads of packets that do not end their message.
+        frames: the first frame with each.
+    """
+
+    agreed: tuple[int | None, int | None]
+    sent: tuple[tuple[int, ...], tuple[int, ...]]
+    frames: tuple[int, ...]
+
+    def expected_of(self, side: int) -> int | None:
+        """What the peer of ``side`` takes: what it was told, else what it sends itself."""
+        there = self.agreed[1 - side]
+        own = [size for size in self.sent[1 - side] if size in wire.PATH_MTU_CODES]
+        return own[0] if own else there
+
+    @property
+    def differ(self) -> bool:
+        """Whether the two ends are known to disagree."""
+        a, b = self.agreed
+        if a is not None and b is not None and a != b:
+            return True
+        first, second = set(self.sent[0]), set(self.sent[1])
+        return bool(first and second and first != second)
+
+    @property
+    def smaller(self) -> bool:
+        """Whether all full packets are alike and of another size than was agreed on."""
+        used = {*self.sent[0], *self.sent[1]}
+        agreed = {m for m in self.agreed if m is not None}
+        return len(used) == len(agreed) == 1 and used != agreed and used <= set(wire.PATH_MTU_CODES)
+
+    def words(self) -> str:
+        told = [f"{'ab'[s]} is set to {m:,}" for s, m in enumerate(self.agreed) if m is not None]
+        seen = [
+            f"{'ab'[s]} sends {', '.join(f'{n:,}' for n in sizes)}"
+            for s, sizes in enumerate(self.sent)
+            if sizes
+        ]
+        return "; ".join([*told, *seen])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "path_mtu_a": self.agreed[0],
+            "path_mtu_b": self.agreed[1],
+            "full_packets_a_bytes": list(self.sent[0]),
+            "full_packets_b_bytes": list(self.sent[1]),
+        }
+
+
+def mtus(evidence: Evidence, connection: Connection) -> Mtus:
+    """The path MTUs of a connection's two ends."""
+    sent: list[tuple[int, ...]] = [(), ()]
+    frames: list[int] = []
+    for side in (0, 1):
+        view = None if evidence.observer is None else evidence.observer.flow(connection, side)
+        if view is not None:
+            sent[side] = tuple(sorted(view.full_sizes))
+            frames += view.full_sizes.values()
+    agreed = tuple(evidence.attribute(connection, side, "path_mtu") for side in (0, 1))
+    if agreed == (None, None):
+        agreed = tuple(connection.negotiated[side].path_mtu for side in (0, 1))
+    return Mtus((agreed[0], agreed[1]), (sent[0], sent[1]), tuple(sorted(frames)))
+
+
+def agrees_on_mtu(evidence: Evidence, connection: Connection) -> bool:
+    """Whether anything may say which path MTU a connection was to have."""
+    if evidence.journal is not None:
+        return True
+    return any(told.path_mtu is not None for told in connection.negotiated)
+
+
+def is_invalid_request(event: Event) -> bool:
+    """Whether an event is a NAK “invalid request”."""
+    return event.kind == "nak" and wire.syndrome_value(event.syndrome or 0) == wire.NAK_INVALID_REQUEST
+
+
+def refused_for_size(evidence: Evidence, connection: Connection, side: int) -> bool:
+    """Whether requests of ``side`` were refused as invalid and are not of the peer's path MTU."""
+    sent_by = evidence.transfers_of.get((connection.id, side), ())
+    refused = [t for t in sent_by if any(is_invalid_request(e) for e in t.events)]
+    if not refused:
+        return False
+    sizes = mtus(evidence, connection)
+    sent, expected = sizes.sent[side], sizes.expected_of(side)
+    if not sent or not any(t.last_psn > t.first_psn or not t.ended for t in refused):
+        return False
+    return (expected is not None and set(sent) != {expected}) or any(
+        s not in wire.PATH_MTU_CODES for s in sent
+    )

@@ -1,0 +1,97 @@
+"""``reordering``: packets arrived out of order and cost a go-back-N."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rocekit.findings.costs import all_frames, costs, main_transfer, price
+from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
+from rocekit.wire.psn import wire_psn
+from rocekit.wire.words import duration, plural
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories import Story
+
+
+def _look(evidence: Evidence) -> Iterator[Finding]:
+    yield from _unreliable(evidence)
+    for stories in evidence.told(RULE.name):
+        connection, side = stories[0].connection, stories[0].side
+        costly = [s for s in stories if s.naks or s.repeats]
+        if len(stories) == 1:
+            what = f"PSN {wire_psn(stories[0].psn)} arrived out of order"
+        else:
+            what = f"{plural(len(stories), 'packet')} arrived out of order"
+        late_by = max(_late_by(s) for s in stories)
+        delay = f" ({duration(late_by)} late)" if late_by else ""
+        yield RULE.finding(
+            f"{what}{delay} on {connection.way(side)}: {price(stories)}",
+            connection=connection,
+            transfer=main_transfer(stories),
+            frames=all_frames(stories),
+            evidence=costs(stories) | {"late_max_ns": late_by, "with_go_back": len(costly)},
+            severity=WARNING if costly else INFO,
+        )
+
+
+def _unreliable(evidence: Evidence) -> Iterator[Finding]:
+    """Holes of UC that were filled after all: its responder has dropped the message by then (9.8.2.2.3)."""
+    for connection in evidence.connections:
+        if connection.transport != "UC":
+            continue
+        open_ = [(e.psn, e.last_psn) for e in connection.unfilled]
+        late = [
+            (event, transfer)
+            for side in (0, 1)
+            for transfer in evidence.transfers_of.get((connection.id, side), ())
+            for event in transfer.events
+            if event.kind == "hole" and not any(a <= event.last_psn and event.psn <= b for a, b in open_)
+        ]
+        if not late:
+            continue
+        transfer = late[0][1]
+        messages = list(dict.fromkeys(t for _, t in late))
+        arrived = sum(t.recv_wc is not None for t in messages)
+        packets = sum(e.count for e, _ in late)
+        yield RULE.finding(
+            f"{plural(packets, 'packet')} of UC arrived out of order on {connection.way(transfer.side)}: a "
+            f"responder drops such a message, here {plural(len(messages), 'message')}",
+            connection=connection,
+            transfer=transfer,
+            frames=[e.frame for e, _ in late],
+            evidence={
+                "count": len(late),
+                "psns": [wire_psn(e.psn) for e, _ in late[:MAX_LISTED]],
+                "transfers": [t.id for t in messages[:MAX_LISTED]],
+                "receives_completed_nevertheless": arrived,
+            },
+            severity=WARNING if arrived < len(messages) else INFO,
+        )
+
+
+def _late_by(story: Story) -> int:
+    """How long after the packet behind it the late one came; 0 where the capture does not show it."""
+    if story.hole is None:
+        return 0
+    came = [e.time_ns for e in story.late] + [g.time_ns for g in story.go_backs if g.cause == "late"]
+    return max((t - story.hole.time_ns for t in came), default=0)
+
+
+RULE = Rule(
+    "reordering",
+    WARNING,
+    "packets arrived out of order and cost a go-back-N",
+    "Packets overtook one another on the way. An RC responder takes a gap for a loss: it refused what came "
+    "early, and the requester sent everything from there on again. (Info where it cost nothing.) A UC "
+    "responder drops the message.",
+    "A NAK for a PSN that arrives shortly after, before any repeat; then the repeat brings it a second time.",
+    "loss (the packet does not come before the repeat). A capture before the point that reorders cannot "
+    "tell the two apart; take one at the responder.",
+    "Find what spreads one QP's packets over several paths or queues: packet spraying or adaptive routing "
+    "without a NIC that takes out-of-order packets, LAG hashing that changes, several receive queues, or a "
+    "change of the UDP source port within the flow. Let a flow keep one path, or switch the NIC's "
+    "out-of-order support on.",
+    _look,
+)

@@ -1,0 +1,148 @@
+"""``retry-exceeded`` and ``peer-silent``: repeats that nothing ever answered."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rocekit.findings.costs import against_timeout, all_frames, costs, timer_words, touched
+from rocekit.findings.evidence import status_of
+from rocekit.findings.finding import ERROR, Finding, Rule
+from rocekit.findings.stories.places import places
+from rocekit.track.transfers import NAK_PREFIX
+from rocekit.wire.psn import wire_psn
+from rocekit.wire.words import duration, plural
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories import Story
+
+
+def _look_exceeded(evidence: Evidence) -> Iterator[Finding]:
+    for stories in evidence.told(EXCEEDED.name):
+        yield _finding(EXCEEDED, evidence, stories, "stopped answering")
+
+
+def _look_silent(evidence: Evidence) -> Iterator[Finding]:
+    for stories in evidence.told(SILENT.name):
+        yield _finding(SILENT, evidence, stories, "never answered")
+
+
+def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) -> Finding:
+    story = stories[-1]
+    connection, side = story.connection, story.side
+    repeats = story.repeats
+    intervals = [b.time_ns - a.time_ns for a, b in itertools.pairwise(repeats)]
+    span = repeats[-1].time_ns - repeats[0].time_ns + repeats[0].waited_ns
+    found: dict[str, Any] = costs(stories) | {
+        "transmissions": story.transmissions,
+        "first_repeat_after_ns": repeats[0].waited_ns,
+        "intervals_ns": intervals[:16],
+        "silent_for_ns": evidence.last_ns - repeats[-1].events[-1].last_ns,
+        "trying_for_ns": span,
+        "gave_up": story.gave_up,
+        "unanswered_transfers": sum(t.status != "acked" for t in touched(stories)),
+    }
+    placed, told = places(evidence, stories)
+    found |= placed
+    found |= against_timeout(evidence.timeout_ns(connection, side), [repeats[0].waited_ns, *intervals])
+    agreed = connection.negotiated[side].retry_count
+    differs = agreed is not None and story.gave_up and story.transmissions - 1 != agreed
+    if agreed is not None:
+        found |= {"retries": story.transmissions - 1, "retry_count": agreed, "retries_differ": differs}
+    failed = _failed_before(evidence, story)
+    if failed is not None:
+        found["peer_failed_by"] = failed
+    found |= _addressing(evidence, story)
+    if story.bad_frames:
+        found["corrupted_frames"] = len(story.bad_frames)
+    statuses = {status_of(t) for t in story.transfers}
+    ended = "WC 12, RETRY_EXC_ERR" if "RETRY_EXC_ERR" in statuses else "then silence"
+    advice = rule.what_to_do
+    if "roce_version" in found:
+        advice = (
+            "These are RoCE v1 packets (EtherType 0x8915), which no router passes on: use a RoCE v2 GID. "
+            + advice
+        )
+    if "link_local" in found:
+        advice = (
+            "A link-local address (fe80::) is used, which reaches this link only: choose another GID. "
+            + advice
+        )
+    advice += timer_words(found)
+    if failed is not None:
+        advice = (
+            f"Its own requests to {connection.named(side)} had failed ({failed}), which puts a QP into "
+            "error: it answers nothing any more. Look at that finding first. " + advice
+        )
+    agreed_on = f" ({plural(agreed, 'retry', 'retries')} agreed on)" if differs and agreed is not None else ""
+    return rule.finding(
+        f"{connection.named(1 - side)} {what}: PSN {wire_psn(story.psn)} was sent "
+        f"{plural(story.transmissions, 'time')}{agreed_on} in {duration(span)}, {ended}{told}",
+        connection=connection,
+        transfer=story.transfer,
+        frames=all_frames(stories),
+        evidence=found,
+        advice=advice,
+    )
+
+
+def _failed_before(evidence: Evidence, story: Story) -> str | None:
+    """Why the peer's QP was in error when it was asked in vain: what became of its own requests."""
+    connection, side = story.connection, 1 - story.side
+    for other in evidence.stories:
+        if other.connection is connection and other.side == side and other.gave_up:
+            last = max([e.time_ns for e in other.rnrs] + [g.time_ns for g in other.repeats], default=0)
+            if last < story.repeats[-1].time_ns:
+                return other.rule
+    for transfer in evidence.transfers_of.get((connection.id, side), ()):
+        if transfer.status.startswith(NAK_PREFIX):
+            return transfer.status
+    return None
+
+
+def _addressing(evidence: Evidence, story: Story) -> dict[str, Any]:
+    """What in the addresses may be why nobody answers."""
+    view = None if evidence.observer is None else evidence.observer.flow(story.connection, story.side)
+    found: dict[str, Any] = {}
+    if view is not None and 1 in view.roce_versions:
+        found["roce_version"] = 1
+    if any(ip is not None and ip.startswith("fe80:") for ip in story.connection.ips):
+        found["link_local"] = True
+    return found
+
+
+EXCEEDED = Rule(
+    "retry-exceeded",
+    ERROR,
+    "the requester gave up",
+    "The requester sent the same PSN again and again, nothing came back any more, and it gave up: its QP "
+    "goes to error with WC 12 (RETRY_EXC_ERR), and what was posted behind is flushed (WC 5).",
+    "n transmissions of one PSN at the timeout's interval, the last of them unanswered, then silence; the "
+    "peer had answered before.",
+    "peer-silent (the peer never answered at all). A capture that ends during the repeats does not show "
+    "whether the requester gave up. A one-sided capture shows no answers either, but then the PSNs go on.",
+    "Ask why the peer stopped: its process or host died, its QP went to error (look at its own completions "
+    "and async events), the link or route changed, or packets of this size or class are dropped. A capture "
+    "at the peer says whether the repeats arrive there; if they do and it stays silent, its QP is gone or "
+    "its ICRC check fails.",
+    _look_exceeded,
+)
+
+SILENT = Rule(
+    "peer-silent",
+    ERROR,
+    "the peer never answered: unreachable, a wrong address, or traffic dropped",
+    "The peer never answered: unreachable, a wrong address or GID, a QP that does not exist, or traffic "
+    "dropped on the way.",
+    "Requests repeated at the timeout's interval and nothing back at all, then WC 12 (RETRY_EXC_ERR); RoCE "
+    "v1 (EtherType 0x8915) or link-local addresses where RoCE v2 over routed addresses was meant.",
+    "retry-exceeded (the peer answered earlier). A capture that sees one direction only: then the PSNs go "
+    "on, and nothing is repeated.",
+    "Check in this order: the GID index on both sides (`rocekit devices`; a RoCE v2 GID with the right "
+    "address), routes and neighbour entries for that address, firewalls that drop UDP 4791, the same RoCE "
+    "version on both ends, and that the peer's QP is in RTR with these QPNs. A capture at the peer shows "
+    "whether the requests arrive.",
+    _look_silent,
+)

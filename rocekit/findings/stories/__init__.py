@@ -1,0 +1,188 @@
+"""One story per cause: what made a requester send again, from the first sign to the end of the repeats.
+
+A story holds the events that belong together; ``telling`` puts them together, ``causes`` names the rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rocekit import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Event, Transfer
+
+LOSS: Final = "loss"
+TAIL_LOSS: Final = "tail-loss"
+ACK_LOSS: Final = "ack-loss"
+IMPLIED_NAK: Final = "implied-nak"
+REORDERING: Final = "reordering"
+RNR: Final = "rnr"
+RETRY_EXCEEDED: Final = "retry-exceeded"
+PEER_SILENT: Final = "peer-silent"
+ICRC_BAD: Final = "icrc-bad"
+DEAD_QP: Final = "dead-qp"
+MTU_MISMATCH: Final = "mtu-mismatch"
+NEEDLESS: Final = "needless-repeat"
+DUPLICATE: Final = "duplicate"
+PAUSE_STALL: Final = "pause-stall"
+
+
+@dataclass(slots=True)
+class GoBack:
+    """One run of repeats; its events lie on one or more transfers."""
+
+    cause: str
+    events: list[Event]
+    transfers: list[Transfer]
+
+    @property
+    def opener(self) -> Event:
+        return self.events[0]
+
+    @property
+    def time_ns(self) -> int:
+        return self.events[0].time_ns
+
+    @property
+    def frame(self) -> int:
+        return self.events[0].frame
+
+    @property
+    def first_psn(self) -> int:
+        return self.events[0].psn
+
+    @property
+    def last_psn(self) -> int:
+        return max(e.last_psn for e in self.events)
+
+    @property
+    def packets(self) -> int:
+        return sum(e.count for e in self.events)
+
+    @property
+    def bytes(self) -> int:
+        return sum(e.bytes for e in self.events)
+
+    @property
+    def first_sight(self) -> int:
+        return sum(e.first_sight for e in self.events)
+
+    @property
+    def waited_ns(self) -> int:
+        return self.opener.waited_ns
+
+    @property
+    def after_ack(self) -> bool:
+        return self.opener.after_ack
+
+
+@dataclass(slots=True, eq=False)
+class Story:
+    """What one cause did to one direction of a connection.
+
+    Attributes:
+        side: the requester's.
+        psn: the PSN (unwrapped) that was lost, refused or repeated first.
+        rule: the finding's rule.
+        certain: False where the packets allow another explanation.
+        lost: how many packets the capture shows to have been lost, at least 1 for the losses.
+        bad_frames: corrupted packets that are the cause.
+        gave_up: whether the requester stopped trying.
+        received: whether the responder's journal has the message received before the repeat; None where it
+            does not tell.
+        paused: when the whole class of its requests was silent, where that explains it.
+        unseen: the wait before a transfer whose first transmission the capture does not show.
+    """
+
+    connection: Connection
+    side: int
+    psn: int
+    naks: list[Event] = field(default_factory=list)
+    rnrs: list[Event] = field(default_factory=list)
+    go_backs: list[GoBack] = field(default_factory=list)
+    hole: Event | None = None
+    late: list[Event] = field(default_factory=list)
+    transfers: list[Transfer] = field(default_factory=list)
+    rule: str = ""
+    certain: bool = True
+    lost: int = 1
+    bad_frames: list[int] = field(default_factory=list)
+    gave_up: bool = False
+    unseen: Event | None = None
+    received: bool | None = None
+    paused: tuple[int, int] | None = None
+
+    @property
+    def time_ns(self) -> int:
+        """When the first sign of it was seen."""
+        return min(e.time_ns for e in self._events())
+
+    @property
+    def frames(self) -> list[int]:
+        """The frames that tell it, in order: hole, NAKs, what came late, the first packet of each repeat and
+        its answer.
+        """
+        marks = [(e.time_ns, e.frame) for e in self._events()]
+        marks += [(g.time_ns, g.opener.answer_frame) for g in self.go_backs if g.opener.answer_frame]
+        return [*self.bad_frames, *dict.fromkeys(frame for _, frame in sorted(marks))]
+
+    def _events(self) -> list[Event]:
+        own = [*self.naks, *self.rnrs, *self.late, *(g.opener for g in self.go_backs)]
+        return [e for e in (self.hole, self.unseen) if e is not None] + own
+
+    @property
+    def repeats(self) -> list[GoBack]:
+        """The go-backs, without what only came late."""
+        return [g for g in self.go_backs if g.cause != "late"]
+
+    @property
+    def repeated_packets(self) -> int:
+        return sum(g.packets for g in self.repeats)
+
+    @property
+    def repeated_bytes(self) -> int:
+        return sum(g.bytes for g in self.repeats)
+
+    @property
+    def transmissions(self) -> int:
+        """How often the PSN was sent, the first time included."""
+        return 1 + sum(g.first_psn <= self.psn <= g.last_psn for g in self.repeats)
+
+    @property
+    def added_ns(self) -> int:
+        """Time lost: from the first sign (the hole, else the silence, else the NAK) to the last repeat's
+        begin.
+        """
+        repeats = self.repeats
+        if self.unseen is not None:
+            return self.unseen.waited_ns
+        if not repeats:
+            return 0
+        first = repeats[0]
+        start = self.time_ns
+        if not self.naks and not self.rnrs:
+            start = min(start, first.time_ns - first.waited_ns)
+        return max(0, repeats[-1].time_ns - start)
+
+    def add_transfers(self, transfers: Iterable[Transfer | None]) -> None:
+        for transfer in transfers:
+            if transfer is not None and transfer not in self.transfers:
+                self.transfers.append(transfer)
+
+    @property
+    def transfer(self) -> Transfer | None:
+        """The transfer that holds the PSN, else the first one touched."""
+        for transfer in self.transfers:
+            if transfer.first_psn <= self.psn <= transfer.last_psn:
+                return transfer
+        return self.transfers[0] if self.transfers else None
+
+
+def is_sequence_nak(event: Event) -> bool:
+    """Whether a ``nak`` event asks for a PSN again rather than ending everything."""
+    return wire.syndrome_value(event.syndrome or 0) == wire.NAK_SEQUENCE_ERROR

@@ -1,0 +1,64 @@
+"""Losses that packets alone cannot show: lost before the capture point, and seen only when sent again.
+
+The journal says when it was posted. If nothing else kept the send queue busy and its first packet is seen one
+local ACK timeout later, then what is seen is the repeat.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocekit.findings.stories import TAIL_LOSS, Story
+from rocekit.findings.stories.causes import loss_places
+from rocekit.track.transfers import Event
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.track.transfers import Transfer
+
+#: The wait in local ACK timeouts where the direction is known to lose packets before the capture point. The
+#: specification allows four; a wait this long is as likely the host's.
+_RANGE: Final = (0.95, 1.6)
+#: Elsewhere only a timer that is kept exactly is taken for one, give or take the way to the device.
+_EXACT: Final = (0.99, 1.02)
+_SLACK_NS: Final = 2_000
+
+
+def unseen_losses(evidence: Evidence, known: list[Story]) -> list[Story]:
+    """The losses at the end of a burst of which the capture shows only the repeat."""
+    found: list[Story] = []
+    if evidence.journal is None:
+        return found
+    lossy, _ = loss_places([s for s in known if s.rule])
+    told = {(s.connection.id, s.side, t.id) for s in known for t in s.transfers}
+    for (number, side), transfers in evidence.transfers_of.items():
+        connection = evidence.connections_by_id[number]
+        timeout_ns = evidence.timeout_ns(connection, side)
+        if timeout_ns is None or connection.transport != "RC":
+            continue
+        early, late = _RANGE if lossy[connection.ips[side], connection.ips[1 - side]] else _EXACT
+        busy_ns = 0
+        for transfer in sorted(transfers, key=lambda t: t.first_psn):
+            posted_ns = evidence.posted_ns(transfer)
+            wait = None if posted_ns is None else transfer.first_ns - max(posted_ns, busy_ns)
+            on_time = wait is not None and early * timeout_ns <= wait <= late * timeout_ns + _SLACK_NS
+            if wait is not None and on_time and (number, side, transfer.id) not in told:
+                found.append(
+                        Story(
+                            connection, side, transfer.first_psn, transfers=[transfer], rule=TAIL_LOSS,
+                            unseen=_wait(transfer, wait),
+                        )
+                    )  # fmt: skip
+            busy_ns = max(busy_ns, transfer.last_ns, transfer.acked_ns or 0)
+    return found
+
+
+def _wait(transfer: Transfer, waited_ns: int) -> Event:
+    return Event(
+        "unseen",
+        transfer.first_ns,
+        transfer.first_frame,
+        transfer.first_psn,
+        transfer.last_psn,
+        waited_ns=waited_ns,
+    )

@@ -1,0 +1,1 @@
+"""What is added up of each one-way flow of packets."""

@@ -1,0 +1,143 @@
+"""What whole columns tell beside the tracker: corrupted packets, and what each one-way flow looks like.
+
+The tracker follows messages; a question that needs no order of messages (which classes a flow rides, where
+congestion was marked, which ICRCs were wrong, how large full packets are) is answered here with NumPy, a
+batch at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit import wire
+from rocekit.files.frame_names import FRAME_BITS
+from rocekit.flows.silences import Silences
+from rocekit.flows.table import FlowTable
+from rocekit.flows.view import CNP, REQUEST, RESPONSE, FlowView
+from rocekit.packets import ICRC_INVALID
+
+if TYPE_CHECKING:
+    from rocekit.packets import Packets
+    from rocekit.track.connections import Connection
+
+__all__ = ["BadPacket", "FlowView", "Observer", "REQUEST", "RESPONSE", "CNP"]
+
+Ints = NDArray[np.int64]
+
+#: Corrupted packets kept one by one; beyond, they are only counted.
+MAX_KEPT: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class BadPacket:
+    """A packet with a wrong ICRC, or malformed. What it says may itself be damaged.
+
+    Attributes:
+        frame: frame reference.
+        malformed: 0, or a code of ``decode.MALFORMED``.
+        icrc_wrong: whether the ICRC does not fit.
+    """
+
+    frame: int
+    time_ns: int
+    src: str
+    dst: str
+    dest_qpn: int
+    psn: int
+    opcode: int
+    malformed: int
+    icrc_wrong: bool
+
+
+class Observer:
+    """Collects from batches of packets what findings need and the tracker does not keep.
+
+    Attributes:
+        first_ns, last_ns: of all RoCE packets.
+        bad: packets with wrong ICRCs or malformed, in the capture's order; bad_count: how many there were.
+        flows: by (source address, destination address, destination QPN). Management datagrams are left out.
+        silences: when a host sent nothing of a class.
+        table: the same flows as columns; ``number`` says which row is whose.
+        heard: the last time that any packet went from one address to another.
+    """
+
+    def __init__(self) -> None:
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+        self.bad: list[BadPacket] = []
+        self.bad_count = 0
+        self.silences = Silences()
+        self.table = FlowTable()
+        self._numbers: dict[tuple[str, str, int], int] | None = None
+        self._views: dict[int, FlowView] = {}
+        self._heard: dict[tuple[str, str], int] | None = None
+
+    @property
+    def flows(self) -> dict[tuple[str, str, int], FlowView]:
+        return self.table.views()
+
+    @property
+    def heard(self) -> dict[tuple[str, str], int]:
+        if self._heard is None:
+            self._heard = self.table.heard()
+        return self._heard
+
+    def number(self, src: str | None, dst: str | None, qpn: int | None) -> int | None:
+        """The row in ``table`` of what ``src`` sends to a QP at ``dst``; None where nothing was seen."""
+        if self._numbers is None:
+            self._numbers = self.table.numbers()
+        return self._numbers.get((src, dst, qpn))  # type: ignore[arg-type]
+
+    def flow(self, connection: Connection, side: int) -> FlowView | None:
+        """What ``side`` of a connection sends; None where nothing was seen or its peer's QPN is not known."""
+        ips = connection.ips
+        number = self.number(ips[side], ips[1 - side], connection.qpns[1 - side])
+        if number is None:
+            return None
+        view = self._views.get(number)
+        if view is None:
+            view = self._views[number] = self.table.view(number)
+        return view
+
+    def feed(self, packets: Packets) -> None:
+        """Take a batch of packets, later than all before."""
+        if not len(packets):
+            return
+        first, last = int(packets.time_ns.min()), int(packets.time_ns.max())
+        self.first_ns = first if self.first_ns is None else min(first, self.first_ns)
+        self.last_ns = last if self.last_ns is None else max(last, self.last_ns)
+        wrong = (packets.icrc_state == ICRC_INVALID) | (packets.malformed != 0)
+        if wrong.any():
+            self._note_bad(packets, np.flatnonzero(wrong))
+        self._note_flows(packets, wrong)
+
+    def _note_bad(self, packets: Packets, rows: Ints) -> None:
+        self.bad_count += len(rows)
+        for i in rows[: max(0, MAX_KEPT - len(self.bad))].tolist():
+            self.bad.append(
+                BadPacket(
+                    int(packets.file[i]) << FRAME_BITS | int(packets.frame[i]),
+                    int(packets.time_ns[i]),
+                    packets.addresses[int(packets.src[i])],
+                    packets.addresses[int(packets.dst[i])],
+                    int(packets.dest_qpn[i]),
+                    int(packets.psn[i]),
+                    int(packets.opcode[i]),
+                    int(packets.malformed[i]),
+                    bool(packets.icrc_state[i] == ICRC_INVALID),
+                )
+            )
+
+    def _note_flows(self, packets: Packets, wrong: NDArray[np.bool_]) -> None:
+        usable = (packets.opcode >= 0) & (packets.dest_qpn > max(wire.MAD_QPNS))
+        if int(wrong.sum()) * 2 < len(packets):  # else ICRCs mean nothing here: see the rule icrc-bad
+            usable &= ~wrong
+        if usable.any():
+            self._numbers = self._heard = None
+            self._views.clear()
+            self.table.feed(packets, usable)
+            self.silences.feed(packets, usable)

@@ -1,0 +1,236 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
+"""What is added up of each one-way flow, packet by packet, in one pass over a batch.
+
+A flow has a row of numbers in one table, and a chain of counts: one for each (opcode, DSCP) that it carried.
+What seldom has several values (UDP ports, sizes of full packets) stands in the row as long as there is one,
+and in a set or dict of Python's from the second on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit import wire
+from rocekit.files.frame_names import FRAME_BITS
+from rocekit.packets.rows import COMPILED, column
+
+if TYPE_CHECKING:
+    from rocekit.packets import Packets
+
+UNKNOWN: Final = -1
+DSCP_BITS: Final = 6
+
+#: What stands in a flow's row, and what it begins with. ``kinds`` is the head of its chain of counts.
+COLUMNS: Final = {
+    "src": UNKNOWN,
+    "dst": UNKNOWN,
+    "qpn": UNKNOWN,
+    "packets": 0,
+    "payload": 0,
+    "first_ns": UNKNOWN,
+    "last_ns": UNKNOWN,
+    "first_psn": UNKNOWN,
+    "first_frame": 0,
+    "shape": UNKNOWN,
+    "size": UNKNOWN,
+    "size_frame": 0,
+    "kinds": UNKNOWN,
+}
+_SRC, _DST, _QPN, _PACKETS, _PAYLOAD, _FIRST_NS, _LAST_NS = range(7)
+_FIRST_PSN, _FIRST_FRAME, _SHAPE, _SIZE, _SIZE_FRAME, _KINDS = range(7, 13)
+_WIDTH: Final = len(COLUMNS)
+_FRAME_BITS: Final = FRAME_BITS
+_DSCP_BITS: Final = DSCP_BITS
+_UNKNOWN: Final = UNKNOWN
+
+# A count in a chain: of which (opcode, DSCP), how many, which packet and frame was the first, the next count.
+_KEY, _COUNT, _FIRST, _FRAME, _NEXT, _SLOT = range(6)
+
+
+def _asks(value: int) -> bool:
+    """Whether this is a request of a connection."""
+    opcode = wire.OPCODES.get(value)
+    return opcode is not None and opcode.transport not in ("UD", "RD", "CNP") and not opcode.response
+
+
+def _is_full(value: int) -> bool:
+    """Whether a packet with this opcode is as large as the path MTU: it does not end its message."""
+    opcode = wire.OPCODES.get(value)
+    return opcode is not None and opcode.position in (wire.FIRST, wire.MIDDLE)
+
+
+def _table(rows: int, beginning: list[int]) -> Any:
+    table = np.tile(np.array(beginning, np.int64), rows)
+    return table if COMPILED else table.tolist()
+
+
+class FlowSums:
+    """The rows and chains of all flows, by the decoder's numbers.
+
+    Attributes:
+        shapes: of flows that had several: their UDP ports, VLAN priorities and RoCE versions, in one number.
+        sizes: of flows that had several: payloads of packets that do not end their message (the smallest and
+            the largest so far, and what was either before), and the frames that had them first.
+    """
+
+    def __init__(self) -> None:
+        self.shapes: dict[int, set[int]] = {}
+        self.sizes: dict[int, dict[int, int]] = {}
+        self._flows = self._slots = self._room = self._fed = 0
+        self._rows: Any = _table(0, [0])
+        self._chains: Any = _table(0, [0])
+        self._asks, self._full = (column([f(v) for v in range(256)]) for f in (_asks, _is_full))
+
+    def add(self, packets: Packets, keep: NDArray[np.bool_]) -> None:
+        """Take the packets of a batch that are to be kept; later than all before."""
+        most = int(packets.flow.max()) + 1
+        if most > self._flows:
+            self._rows = self._grown(self._rows, most - self._flows, list(COLUMNS.values()))
+            self._flows = len(self._rows) // _WIDTH
+        self._loop(
+            column(keep, np.uint8),
+            column(packets.flow),
+            column(packets.src),
+            column(packets.dst),
+            column(packets.dest_qpn),
+            column(packets.opcode),
+            column(packets.tclass, np.uint8),
+            column(packets.payload_length, np.int32),
+            column(packets.time_ns),
+            column(packets.frame),
+            column(packets.file, np.int32),
+            column(packets.psn),
+            column(packets.udp_sport, np.uint16),
+            column(packets.vlan, np.int32),
+            column(packets.priority, np.uint8),
+            column(packets.roce_version, np.uint8),
+        )
+
+    @staticmethod
+    def _grown(table: Any, more: int, beginning: list[int]) -> Any:
+        """A table with room for at least so many rows more, and at least for as many again."""
+        fresh = _table(max(more, len(table) // len(beginning), 64), beginning)
+        return np.concatenate([table, fresh]) if COMPILED else table + fresh
+
+    def _loop(
+        self,
+        keep: Any,
+        flow: Any,
+        src: Any,
+        dst: Any,
+        qpn: Any,
+        opcode: Any,
+        tclass: Any,
+        payload: Any,
+        time_ns: Any,
+        frame: Any,
+        file: Any,
+        psn: Any,
+        sport: Any,
+        vlan: Any,
+        priority: Any,
+        version: Any,
+    ) -> None:
+        for i in range(len(keep)):
+            if not keep[i]:
+                continue
+            number, code, at = flow[i], opcode[i], flow[i] * _WIDTH
+            # Wide before they are shifted: compiled, what is narrow would be a C int.
+            capture, port = file[i], sport[i]
+            reference = capture << _FRAME_BITS | frame[i]
+            if self._rows[at + _PACKETS] == 0:
+                self._rows[at + _SRC], self._rows[at + _DST], self._rows[at + _QPN] = src[i], dst[i], qpn[i]
+            self._rows[at + _PACKETS] += 1
+            self._rows[at + _PAYLOAD] += payload[i]
+            if self._rows[at + _FIRST_NS] == _UNKNOWN or time_ns[i] < self._rows[at + _FIRST_NS]:
+                self._rows[at + _FIRST_NS] = time_ns[i]
+            if time_ns[i] > self._rows[at + _LAST_NS]:
+                self._rows[at + _LAST_NS] = time_ns[i]
+            if self._asks[code] and self._rows[at + _FIRST_PSN] == _UNKNOWN:
+                self._rows[at + _FIRST_PSN], self._rows[at + _FIRST_FRAME] = psn[i], reference
+            tag = priority[i] + 1 if vlan[i] >= 0 else 0
+            shape = port << 16 | tag << 8 | version[i]
+            if self._rows[at + _SHAPE] != shape:
+                self._note_shape(number, shape)
+            if self._full[code] and self._rows[at + _SIZE] != payload[i]:
+                self._note_size(number, payload[i], reference)
+            self._count(at, code << _DSCP_BITS | tclass[i] >> 2, reference)
+
+    def _count(self, at: int, key: int, reference: int) -> None:
+        """One more packet of an opcode and DSCP of the flow whose row begins at ``at``."""
+        slot = self._rows[at + _KINDS]
+        while slot >= 0 and self._chains[slot + _KEY] != key:
+            slot = self._chains[slot + _NEXT]
+        if slot < 0:
+            slot = self._new_count(key, reference, self._rows[at + _KINDS])
+            self._rows[at + _KINDS] = slot
+        self._chains[slot + _COUNT] += 1
+        self._fed += 1
+
+    def _new_count(self, key: int, reference: int, following: int) -> int:
+        if self._slots == self._room:
+            self._chains = self._grown(self._chains, 1, [0] * _SLOT)
+            self._room = len(self._chains) // _SLOT
+        slot = self._slots * _SLOT
+        self._chains[slot + _KEY], self._chains[slot + _COUNT] = key, 0
+        self._chains[slot + _FIRST], self._chains[slot + _FRAME] = self._fed, reference
+        self._chains[slot + _NEXT] = following
+        self._slots += 1
+        return slot
+
+    def _note_shape(self, number: int, shape: int) -> None:
+        before = self._rows[number * _WIDTH + _SHAPE]
+        self._rows[number * _WIDTH + _SHAPE] = shape
+        if before != _UNKNOWN:
+            self.shapes.setdefault(number, {before}).add(shape)
+
+    def _note_size(self, number: int, size: int, reference: int) -> None:
+        at = number * _WIDTH
+        before = self._rows[at + _SIZE]
+        self._rows[at + _SIZE] = size
+        if before == _UNKNOWN:
+            self._rows[at + _SIZE_FRAME] = reference
+            return
+        seen = self.sizes.get(number)
+        if seen is None:
+            seen = self.sizes[number] = {before: self._rows[at + _SIZE_FRAME]}
+        if size < min(seen) or size > max(seen):
+            seen[size] = reference
+
+    # ------------------------------------------------------------------ what was added up
+
+    def column(self, name: str) -> NDArray[np.int64]:
+        """One of ``COLUMNS``, by flow number."""
+        values: NDArray[np.int64] = np.asarray(self._rows, np.int64).reshape(-1, _WIDTH)
+        return values[:, list(COLUMNS).index(name)]
+
+    def row(self, number: int) -> dict[str, int]:
+        """All of ``COLUMNS`` of one flow."""
+        begin = number * _WIDTH
+        return dict(zip(COLUMNS, [int(self._rows[begin + i]) for i in range(_WIDTH)], strict=True))
+
+    def kinds(self, number: int) -> list[tuple[int, int, int, int]]:
+        """What a flow carried, in order of the first: (opcode, DSCP, how many, frame of the first)."""
+        found = []
+        slot = int(self._rows[number * _WIDTH + _KINDS])
+        while slot >= 0:
+            key, count, first, frame, slot = (int(self._chains[slot + i]) for i in range(_SLOT))
+            found.append((first, key >> DSCP_BITS, key & (1 << DSCP_BITS) - 1, count, frame))
+        return [(opcode, dscp, count, frame) for _, opcode, dscp, count, frame in sorted(found)]
+
+    def every_kind(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """What all flows carried, each once: flows' numbers, opcodes and DSCPs."""
+        chains = np.asarray(self._chains, np.int64).reshape(-1, _SLOT)
+        heads = self.column("kinds")
+        flow, slot = np.flatnonzero(heads >= 0), heads[heads >= 0]
+        flows, keys = [flow[:0]], [flow[:0]]
+        while len(slot):
+            flows.append(flow)
+            keys.append(chains[slot // _SLOT, _KEY])
+            slot = chains[slot // _SLOT, _NEXT]
+            flow, slot = flow[slot >= 0], slot[slot >= 0]
+        key = np.concatenate(keys)
+        return np.concatenate(flows), key >> DSCP_BITS, key & (1 << DSCP_BITS) - 1

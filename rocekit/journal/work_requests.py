@@ -1,0 +1,319 @@
+"""Work requests and their completions out of a journal: what each QP was asked and told.
+
+A send queue completes in order (IBA Vol. 1, 10.8.3.1), so a completion of a signaled work request also says
+that the unsignaled ones before it are done, and an error completion flushes what follows (10.3.1).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rocekit.journal import Event, Journal
+    from rocekit.track.transfers import Transfer
+
+#: ``ibv_wr_opcode`` names to the operations of transfers.
+OPERATIONS: Final = {
+    "SEND": "SEND",
+    "SEND_WITH_IMM": "SEND",
+    "SEND_WITH_INV": "SEND",
+    "RDMA_WRITE": "WRITE",
+    "RDMA_WRITE_WITH_IMM": "WRITE",
+    "RDMA_READ": "READ",
+    "ATOMIC_FETCH_AND_ADD": "FETCH_ADD",
+    "ATOMIC_CMP_AND_SWP": "CMP_SWAP",
+    "FLUSH": "FLUSH",
+    "ATOMIC_WRITE": "ATOMIC_WRITE",
+}
+ATOMICS: Final = frozenset({"FETCH_ADD", "CMP_SWAP"})
+LOCAL_OPCODES: Final = frozenset({"LOCAL_INV", "BIND_MW"})
+RECEIVE_OPCODES: Final = frozenset({"RECV", "RECV_RDMA_WITH_IMM"})
+FLUSHED: Final = "WR_FLUSH_ERR"
+SUCCESS: Final = "SUCCESS"
+
+
+@dataclass(slots=True, eq=False)
+class WorkCompletion:
+    """A WC as the program polled it."""
+
+    event: Event
+
+    def __repr__(self) -> str:
+        return f"<WC {self.wr_id}: {self.status}>"
+
+    @property
+    def status(self) -> str:
+        return str(self.event.fields["status"])
+
+    @property
+    def wr_id(self) -> int:
+        return int(self.event.fields["wr_id"])
+
+    @property
+    def polled_ns(self) -> int:
+        return self.event.time_ns
+
+    def to_dict(self) -> dict[str, Any]:
+        """``{"wr_id", "status", "polled_ns", …}`` with what the journal has."""
+        fields = {k: v for k, v in self.event.fields.items() if k not in ("wr_id", "status")}
+        return {"wr_id": self.wr_id, "status": self.status, "polled_ns": self.polled_ns, **fields}
+
+
+@dataclass(slots=True, eq=False)
+class WorkRequest:
+    """A WR as the program posted it.
+
+    Attributes:
+        wc: its own completion, None for an unsignaled one or where none was polled.
+        implied_by: the later completion that says this unsignaled WR is done.
+        transfer: what it became on the wire.
+        matched_by: ``psn`` (its PSNs follow by arithmetic), ``order`` (operation, length and order agree), or
+        None.
+        first_psn: the unwrapped PSN that arithmetic gives it.
+    """
+
+    event: Event
+    qp: JournalQp
+    index: int
+    wc: WorkCompletion | None = None
+    implied_by: WorkCompletion | None = None
+    transfer: Transfer | None = None
+    matched_by: str | None = None
+    first_psn: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<WR {self.wr_id}: {self.opcode} {self.length:,} bytes, {self.qp}>"
+
+    @property
+    def wr_id(self) -> int:
+        return int(self.event.fields["wr_id"])
+
+    @property
+    def posted_ns(self) -> int:
+        return self.event.time_ns
+
+    @property
+    def opcode(self) -> str:
+        return str(self.event.fields.get("opcode", "RECV"))
+
+    @property
+    def operation(self) -> str:
+        return OPERATIONS.get(self.opcode, self.opcode)
+
+    @property
+    def length(self) -> int:
+        length = self.event.fields.get("length")
+        if length is None:
+            length = sum(sge["length"] for sge in self.event.fields.get("sges", ()))
+        return int(length)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the post itself failed: the WR never reached the queue."""
+        return bool(self.event.fields.get("errno"))
+
+    @property
+    def local(self) -> bool:
+        """Whether it is the device's own business, and no packet comes of it."""
+        return self.opcode in LOCAL_OPCODES
+
+    @property
+    def told_psn(self) -> int | None:
+        """Its first PSN, where the journal has it."""
+        told = self.event.fields.get("psn")
+        return None if told is None else int(told)
+
+    @property
+    def signaled(self) -> bool:
+        return bool(self.event.fields.get("signaled", True))
+
+    @property
+    def completion(self) -> WorkCompletion | None:
+        """The completion that tells of it: its own, or the one that implies it."""
+        return self.wc or self.implied_by
+
+    def to_dict(self) -> dict[str, Any]:
+        """``{"wr_id", "opcode", "length", "posted_ns", "matched_by", …}`` with what the journal has."""
+        skip = ("wr_id", "opcode", "length")
+        fields = {k: v for k, v in self.event.fields.items() if k not in skip}
+        return {
+            "wr_id": self.wr_id,
+            "opcode": self.opcode,
+            "length": self.length,
+            "posted_ns": self.posted_ns,
+            "matched_by": self.matched_by,
+            **fields,
+        }
+
+
+@dataclass(slots=True, eq=False)
+class JournalQp:
+    """A QP's life as the journal tells it.
+
+    Attributes:
+        addresses: its device's, where the journal tells them.
+        lossy_ns: from when on records of its process are missing, None while none is. What was posted and
+            polled can then be told apart by wr_id only, and only by one that no other work request has.
+    """
+
+    host: str
+    device: str
+    qpn: int
+    transport: str | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+    sends: list[WorkRequest] = field(default_factory=list)
+    receives: list[WorkRequest] = field(default_factory=list)
+    receive_completions: list[WorkCompletion] = field(default_factory=list)
+    stray_completions: list[WorkCompletion] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    addresses: tuple[str, ...] = ()
+    lossy_ns: int | None = None
+    _open_sends: deque[WorkRequest] = field(default_factory=deque)
+    _open_receives: dict[int, deque[WorkRequest]] = field(default_factory=dict)
+    _named: dict[int, WorkRequest | None] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<JournalQp {self}: {self.transport}>"
+
+    def __str__(self) -> str:
+        return f"{self.device} QP {self.qpn:#x} on {self.host}"
+
+    def complete(self, event: Event) -> None:
+        """Give a polled completion to its work request."""
+        wc = WorkCompletion(event)
+        if self.lossy_ns is not None:
+            self._complete_unmistakably(wc)
+            return
+        opcode = event.fields.get("opcode")
+        if opcode in RECEIVE_OPCODES or (opcode is None and not self._awaits(wc.wr_id)):
+            self._complete_receive(wc)
+        else:
+            self._complete_send(wc)
+
+    def _complete_unmistakably(self, wc: WorkCompletion) -> None:
+        """Where records are missing, the oldest request with this id may be one that nobody wrote down."""
+        wr = self._named.get(wc.wr_id)
+        if wr is not None and wr.wc is None:
+            wr.wc = wc
+        else:
+            self.stray_completions.append(wc)
+
+    def _post(self, wr: WorkRequest) -> None:
+        """Know it by its name, unless another has the same."""
+        self._named[wr.wr_id] = None if wr.wr_id in self._named else wr
+
+    def _awaits(self, wr_id: int) -> bool:
+        """Whether a send with this id waits, for error completions, whose opcode means nothing (11.4.2.1)."""
+        return any(wr.wr_id == wr_id for wr in self._open_sends)
+
+    def _complete_send(self, wc: WorkCompletion) -> None:
+        if not self._awaits(wc.wr_id):
+            if wc.wr_id in self._open_receives:
+                self._complete_receive(wc)
+            else:
+                self.stray_completions.append(wc)
+            return
+        while self._open_sends:
+            wr = self._open_sends.popleft()
+            if wr.wr_id == wc.wr_id and (wr.signaled or wc.status != SUCCESS or not self._awaits(wc.wr_id)):
+                wr.wc = wc
+                return
+            wr.implied_by = wc
+
+    def _complete_receive(self, wc: WorkCompletion) -> None:
+        self.receive_completions.append(wc)
+        waiting = self._open_receives.get(wc.wr_id)
+        if waiting:
+            wr = waiting.popleft()
+            wr.wc = wc
+            if not waiting:
+                del self._open_receives[wc.wr_id]
+
+
+@dataclass(slots=True)
+class Programs:
+    """Every QP of a journal, and what belongs to none.
+
+    Attributes:
+        qps: in order of first mention.
+        cm_events: rdma_cm events; regions: memory registrations.
+    """
+
+    qps: list[JournalQp] = field(default_factory=list)
+    cm_events: list[Event] = field(default_factory=list)
+    regions: list[Event] = field(default_factory=list)
+    asynchronous: list[Event] = field(default_factory=list)
+
+    @property
+    def work_requests(self) -> list[WorkRequest]:
+        """All sends of all QPs, in order of posting."""
+        return sorted((wr for qp in self.qps for wr in qp.sends), key=lambda wr: wr.posted_ns)
+
+
+def read_programs(journal: Journal) -> Programs:
+    """Put a journal's events together by QP."""
+    programs = Programs()
+    current: dict[tuple[str, str, int], JournalQp] = {}
+    lossy = _losses(journal)
+    addresses: dict[tuple[str, str], tuple[str, ...]] = {}
+    for event in journal:
+        name = event.event
+        if name == "cm_event":
+            programs.cm_events.append(event)
+        elif name == "mr_registered":
+            programs.regions.append(event)
+        elif name == "async_event":
+            programs.asynchronous.append(event)
+        elif name == "device_opened":
+            addresses[event.host, str(event["device"])] = tuple(event.get("gids", ()))
+        if event.qp is None:
+            continue
+        key = (event.host, *event.qp)
+        qp = current.get(key)
+        if qp is None or name == "qp_created":
+            qp = current[key] = JournalQp(event.host, *event.qp)
+            qp.addresses = addresses.get((event.host, qp.device), ())
+            programs.qps.append(qp)
+        since = lossy.get((event.host, event.pid)) if lossy else None
+        if since is not None and event.time_ns >= since and qp.lossy_ns is None:
+            qp.lossy_ns = since
+        _apply(qp, event)
+    return programs
+
+
+def _losses(journal: Journal) -> dict[tuple[str, int], int]:
+    """Since when records of a process (host, pid) are missing."""
+    since: dict[tuple[str, int], int] = {}
+    for event in journal.of("records_lost"):
+        key = (event.host, event.pid)
+        began = int(event.get("since_ns", event.time_ns))
+        since[key] = min(since.get(key, began), began)
+    return since
+
+
+def _apply(qp: JournalQp, event: Event) -> None:
+    name = event.event
+    if name == "qp_created":
+        qp.transport = event.get("transport")
+        qp.attributes.update(event.fields)
+    elif name == "qp_modified":
+        qp.attributes.update(event.fields)
+        qp.events.append(event)
+    elif name == "wr_posted":
+        wr = WorkRequest(event, qp, len(qp.sends))
+        qp.sends.append(wr)
+        if not wr.refused:
+            qp._open_sends.append(wr)
+            qp._post(wr)
+    elif name == "recv_posted":
+        wr = WorkRequest(event, qp, len(qp.receives))
+        qp.receives.append(wr)
+        if not wr.refused:
+            qp._open_receives.setdefault(wr.wr_id, deque()).append(wr)
+            qp._post(wr)
+    elif name == "wc_polled":
+        qp.complete(event)
+    else:
+        qp.events.append(event)

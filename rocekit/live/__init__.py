@@ -1,0 +1,1 @@
+"""A live interface: traced line by line, as a table, as metrics."""

@@ -1,0 +1,303 @@
+"""Prometheus metrics of a trace: of all it sees, and of each connection.
+
+Counters are read where the tracker keeps them, when somebody scrapes; what no counter keeps (messages, their
+times, why requesters went back) is added up as the trace tells of it. Names and units are those that
+Prometheus advises: base units, ``_total`` for what only grows.
+
+Every connection costs a dozen series, so that only the first ones have their own. All later ones together are
+the connection ``other``: sums over connections stay right, and no series ever falls.
+
+Only scraping needs the library prometheus-client, the extra ``rocekit[metrics]``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from rocekit.errors import RocekitError, needs_extra
+from rocekit.live.tracing import Trace, Trouble
+from rocekit.track.cm_exchanges import CmRecord
+from rocekit.track.transfers import ACKED, Transfer
+from rocekit.wire.words import end
+
+if TYPE_CHECKING:
+    from rocekit.track.connections import Connection
+
+#: Connections that have series of their own, unless told otherwise.
+OWN_SERIES: Final = 200
+OTHER: Final = "other"
+#: Upper bounds of the times' buckets, seconds: from a switch's delay to the longest timeouts.
+BUCKETS_S: Final = (
+    *(2e-6, 5e-6, 10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6),
+    *(1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
+)
+_BOUNDS_NS: Final = tuple(round(bound * 1e9) for bound in BUCKETS_S)
+_LABELS: Final = ("connection", "transport", "a", "b")
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Times by bucket; ``counts`` has one more than there are bounds."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS_NS) + 1))
+    sum_ns: int = 0
+
+    def observe(self, ns: int) -> None:
+        self.counts[bisect_left(_BOUNDS_NS, ns)] += 1
+        self.sum_ns += ns
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative, as Prometheus wants them: (upper bound in seconds, count)."""
+        total, found = 0, []
+        for bound, count in zip((*map(str, BUCKETS_S), "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((bound, float(total)))
+        return found
+
+
+@dataclass(slots=True)
+class _Messages:
+    """What a connection's ended transfers add up to."""
+
+    bytes: int = 0
+    transfers: Counter[str] = field(default_factory=Counter)
+
+
+#: Counters that the tracker keeps of a connection: attribute, metric, what it counts.
+_KEPT: Final[tuple[tuple[str, str, str], ...]] = (
+    ("packets", "packets", "RoCE packets, both directions"),
+    ("retransmitted_packets", "retransmitted_packets", "Packets sent again, by either side"),
+    ("naks", "naks", "NAKs, without RNR NAKs"),
+    ("rnr_naks", "rnr_naks", "RNR NAKs: no receive was posted"),
+    ("cnps", "cnps", "Congestion notification packets"),
+    ("ce_marked", "ce_marked_packets", "Packets that a switch marked with ECN CE"),
+    ("duplicates", "duplicate_packets", "Packets that the network doubled"),
+)
+
+
+class Metrics:
+    """The metrics of a trace; feed it with the trace's items, and register it for scraping.
+
+    Args:
+        trace: what is counted.
+        own_series: how many connections have series of their own.
+    """
+
+    def __init__(self, trace: Trace, own_series: int = OWN_SERIES) -> None:
+        self._trace = trace
+        self._own = own_series
+        self._messages: dict[int, _Messages] = defaultdict(_Messages)
+        self._transfers: Counter[tuple[str, str]] = Counter()
+        self._bytes: Counter[str] = Counter()
+        self._gobacks: Counter[str] = Counter(nak=0, rnr=0, timeout=0, implied_nak=0)
+        self._cm: Counter[str] = Counter()
+        self._durations: dict[str, Histogram] = defaultdict(Histogram)
+        self._round_trips = Histogram()
+
+    # ------------------------------------------------------------------ counting
+
+    def item(self, item: object) -> None:
+        """Take what the trace has just told."""
+        if isinstance(item, Transfer):
+            self._ended(item)
+        elif isinstance(item, Trouble):
+            event = item.event
+            if event.kind == "repeat" and event.opens:
+                self._gobacks[event.cause or "unknown"] += 1
+        elif isinstance(item, CmRecord):
+            self._cm[item.message] += 1
+
+    def _ended(self, transfer: Transfer) -> None:
+        operation, status = transfer.operation, transfer.status
+        own = self._messages[min(transfer.connection.id, self._own)]
+        own.bytes += transfer.bytes
+        own.transfers[status] += 1
+        self._transfers[operation, status] += 1
+        self._bytes[operation] += transfer.bytes
+        self._durations[operation].observe(transfer.duration_ns)
+        if status == ACKED and transfer.acked_ns is not None and not transfer.is_read:
+            self._round_trips.observe(max(0, transfer.acked_ns - transfer.last_ns))
+
+    # ------------------------------------------------------------------ scraping
+
+    def collect(self) -> Iterator[Any]:
+        """The metric families now (prometheus_client's collector interface)."""
+        yield from self._of_all()
+        yield from self._of_connections()
+
+    def _of_all(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        trace, counts = self._trace, self._trace.counts
+        for name, help_text, value in (
+            ("frames_received", "Frames that the kernel handed over or dropped", trace.received),
+            (
+                "frames_dropped",
+                "Frames that the kernel dropped because the trace was too slow",
+                trace.dropped,
+            ),
+            ("packets", "RoCE packets", counts.roce_packets),
+            ("icrc_errors", "Packets with a wrong ICRC", counts.bad_icrc),
+            ("malformed_packets", "Packets that break the format", counts.malformed_packets),
+            ("pause_frames", "802.3 PAUSE and PFC frames", counts.pause_frames),
+        ):
+            yield CounterMetricFamily(f"rocekit_{name}", help_text, value=value)
+        transfers = CounterMetricFamily(
+            "rocekit_transfers", "Messages that have ended", labels=("operation", "status")
+        )
+        for labels, count in sorted(self._transfers.copy().items()):
+            transfers.add_metric(labels, count)
+        yield transfers
+        yield _counter(
+            "message_bytes", "Payload of ended messages, repeats left out", "operation", self._bytes
+        )
+        yield _counter("gobacks", "Times that a requester went back and sent again", "cause", self._gobacks)
+        yield _counter("cm_messages", "Messages of the connection manager", "message", self._cm)
+        durations = HistogramMetricFamily(
+            "rocekit_transfer_duration_seconds",
+            "From a message's first packet to its last acknowledgement",
+            labels=("operation",),
+        )
+        for operation, histogram in sorted(self._durations.copy().items()):
+            durations.add_metric((operation,), histogram.buckets(), histogram.sum_ns / 1e9)
+        yield durations
+        yield HistogramMetricFamily(
+            "rocekit_ack_round_trip_seconds",
+            "From a message's last packet to its acknowledgement, at the place of the capture",
+            buckets=self._round_trips.buckets(),
+            sum_value=self._round_trips.sum_ns / 1e9,
+        )
+        yield GaugeMetricFamily(
+            "rocekit_connections", "Connections seen so far", value=len(trace.connections)
+        )
+
+    def _of_connections(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        connections = list(self._trace.connections)
+        own, others = connections[: self._own], connections[self._own :]
+        groups = [(_labels(c), c.id, [c]) for c in own]
+        if others:
+            groups.append(((OTHER, OTHER, OTHER, OTHER), self._own, others))
+
+        def family(
+            kind: Any, name: str, help_text: str, value: Callable[[Sequence[Connection]], float]
+        ) -> Any:
+            made = kind(f"rocekit_connection_{name}", help_text, labels=_LABELS)
+            for labels, _, members in groups:
+                made.add_metric(labels, value(members))
+            return made
+
+        for attribute, name, help_text in _KEPT:
+            yield family(CounterMetricFamily, name, help_text, _sum_of(attribute))
+        yield family(
+            GaugeMetricFamily, "outstanding_packets", "PSNs asked for and not acknowledged", _outstanding
+        )
+        yield family(
+            GaugeMetricFamily, "last_packet_timestamp_seconds", "When its last packet was seen", _last_s
+        )
+        size = CounterMetricFamily(
+            "rocekit_connection_message_bytes", "Payload of ended messages, repeats left out", labels=_LABELS
+        )
+        ended = CounterMetricFamily(
+            "rocekit_connection_transfers", "Messages that have ended", labels=(*_LABELS, "status")
+        )
+        for labels, number, _ in groups:
+            messages = self._messages.get(number, _Messages())
+            size.add_metric(labels, messages.bytes)
+            for status, count in sorted(messages.transfers.copy().items()):
+                ended.add_metric((*labels, status), count)
+        yield size
+        yield ended
+
+
+def _labels(connection: Connection) -> tuple[str, str, str, str]:
+    return str(connection.id), connection.transport, end(connection.end(0)), end(connection.end(1))
+
+
+def _sum_of(attribute: str) -> Callable[[Sequence[Connection]], float]:
+    return lambda members: sum(getattr(connection, attribute) for connection in members)
+
+
+def _outstanding(members: Sequence[Connection]) -> int:
+    requests = [r for connection in members for r in connection.requests if r is not None and r.reliable]
+    return sum(max(0, r.high - r.acked) for r in requests)
+
+
+def _last_s(members: Sequence[Connection]) -> float:
+    return max((connection.last_ns or 0) for connection in members) / 1e9
+
+
+def _counter(name: str, help_text: str, label: str, values: Counter[str]) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    made = CounterMetricFamily(f"rocekit_{name}", help_text, labels=(label,))
+    for key, value in sorted(values.copy().items()):
+        made.add_metric((key,), value)
+    return made
+
+
+# ---------------------------------------------------------------------- the server
+
+
+class MetricsServer:
+    """Answers scrapes over HTTP until it is closed; a context manager. What is scraped comes with `serve`.
+
+    Args:
+        address: ``:9464``, ``127.0.0.1:9464``, ``[::1]:9464`` or a port; without a host, every address.
+
+    Attributes:
+        port: the one that it listens on, also where port 0 left the choice to the system.
+
+    Raises:
+        RocekitError: no prometheus-client, no such address, or its port is taken.
+        ValueError: not an address.
+    """
+
+    def __init__(self, address: str) -> None:
+        host, port = parse_address(address)
+        try:
+            from prometheus_client import CollectorRegistry, start_http_server
+        except ImportError:
+            raise needs_extra("metrics need", "prometheus-client", "metrics") from None
+        self._registry = CollectorRegistry()
+        try:
+            self._server, self._thread = start_http_server(port, addr=host, registry=self._registry)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise RocekitError(
+                f"no metrics at {address}: {reason}; name another, such as --metrics :{port + 1}"
+            ) from None
+        self.port: int = self._server.server_port
+
+    def serve(self, metrics: Metrics) -> None:
+        """From now on answer with these."""
+        self._registry.register(metrics)
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> MetricsServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of ``:9464``, ``host:9464``, ``[::1]:9464`` or ``9464``.
+
+    Raises:
+        ValueError: not an address.
+    """
+    host, _, port = address.rpartition(":")
+    if not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise ValueError(f"{address!r} is no address: say :9464 or 127.0.0.1:9464")
+    return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)

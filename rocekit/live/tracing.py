@@ -1,0 +1,256 @@
+"""Live: the same stages as for a file, fed with what an interface carries, telling of transfers as they end.
+
+for item in rocekit.trace("eth0"):
+    print(item)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from rocekit.analysis import Analysis, CaptureSummary, conclude, pairs_of
+from rocekit.errors import CaptureError, JournalError, RocekitError
+from rocekit.files.interface import LiveCapture, is_local
+from rocekit.files.pcapng_write import PcapngWriter
+from rocekit.flows.observer import Observer
+from rocekit.packets.decoder import Decoder
+from rocekit.track.tracker import Tracker
+from rocekit.track.untold_naks import Refusal, Refusals
+
+if TYPE_CHECKING:
+    from rocekit.journal import Journal
+    from rocekit.packets.decoder import Counts
+    from rocekit.track.cm_exchanges import CmRecord
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Event, Transfer
+
+
+WHOLE_FRAMES = 65535
+"""A snaplen that cuts nothing."""
+Item: TypeAlias = "Connection | CmRecord | Transfer | Trouble | Refusal"
+"""What a trace tells of."""
+FORGET_AFTER = 200_000
+"""Transfers that a trace keeps at most, and a batch more, when it was told that few are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that has just gone wrong with a transfer that goes on."""
+
+    transfer: Transfer
+    event: Event
+
+
+#: Addresses of which it is asked whether they are this host's.
+_MOST_ASKED = 1024
+#: Kinds of events worth a word while the transfer goes on.
+_TOLD = frozenset({"nak", "rnr_nak", "repeat"})
+
+
+class Trace:
+    """What an interface carries from now on, as connections, CM messages, transfers and troubles.
+
+    Iterate, or take :meth:`batches`; a transfer comes when it ends. What changes a transfer after that (its
+    acknowledgement was lost, its requester asks again) shows in ``analysis``, which is there when the
+    iteration has ended.
+
+    Args:
+        interface: its name.
+        duration_s, transfers: when to stop by itself.
+        write: a pcapng file that gets every frame.
+        promiscuous: also frames for other stations.
+        snaplen: bytes to keep of each frame, ``WHOLE_FRAMES`` for all. None: all where they are written, else
+            the headers and what connection managers say; the ICRCs of longer packets are then not checked.
+        journals: journals of the programs, read when the trace ends (their QP pairs also when it begins).
+        plain: how many of the transfers to which nothing happened to keep for the end, as in ``analyze``.
+            What befell others is then forgotten after ``FORGET_AFTER`` transfers: a trace may run for days.
+
+    Attributes:
+        analysis: everything, once the iteration has ended.
+        forgets: whether ``plain`` was given.
+
+    Raises:
+        CaptureError: no such interface, no privilege, or the interface went away; what was traced until then
+            has been handed out and is in ``analysis``.
+        JournalError: a journal cannot be read when the trace has ended; ``analysis`` is there without it.
+    """
+
+    def __init__(
+        self,
+        interface: str,
+        *,
+        duration_s: float | None = None,
+        transfers: int | None = None,
+        write: str | Path | None = None,
+        promiscuous: bool = False,
+        snaplen: int | None = None,
+        journals: Iterable[str | Path] = (),
+        plain: int | None = None,
+    ) -> None:
+        self.analysis: Analysis | None = None
+        self._interface = interface
+        self._duration_ns = None if duration_s is None else int(duration_s * 1e9)
+        self._most = transfers
+        self._journals = list(journals)
+        self._items: list[Item] = []
+        self._refusals = Refusals()
+        self._ended = 0
+        self.forgets = plain is not None
+        self._forgotten = 0
+        if snaplen is None and write is not None:
+            snaplen = WHOLE_FRAMES
+        self._capture = LiveCapture(interface, promiscuous=promiscuous, snaplen=snaplen)
+        self._writer = None
+        if write is not None:
+            try:
+                self._writer = PcapngWriter(write, self._capture.linktype, interface_name=interface)
+            except BaseException:
+                self._capture.close()
+                raise
+        self._decoder = Decoder()
+        self._observer = Observer()
+        self._tracker = Tracker(
+            pairs=pairs_of(self._read_journals(missing_ok=True)),
+            on_end=self._end,
+            on_change=self._change,
+            on_connection=self._items.append,
+            on_cm=self._items.append,
+            plain=None if self._journals else plain,
+        )
+        self._summary = CaptureSummary(
+            files=[interface], counts=self._decoder.counts, pauses=self._decoder.pauses
+        )
+
+    def _end(self, transfer: Transfer) -> None:
+        self._ended += 1
+        self._items.append(transfer)
+
+    def _change(self, transfer: Transfer, event: Event | None) -> None:
+        if event is None or event.kind not in _TOLD or event.count != 1:
+            return
+        if event.syndrome is None or self._refusals.is_new(event.frame):
+            self._items.append(Trouble(transfer, event))
+
+    @property
+    def dropped(self) -> int:
+        """Frames the kernel dropped because we were too slow."""
+        return self._capture.dropped
+
+    @property
+    def received(self) -> int:
+        """Frames the kernel handed over or dropped."""
+        return self._capture.received
+
+    @property
+    def connections(self) -> Sequence[Connection]:
+        """Those known so far, with their counters."""
+        return self._tracker.connections
+
+    @property
+    def counts(self) -> Counts:
+        """What was decoded so far."""
+        return self._decoder.counts
+
+    def stop(self) -> None:
+        """End the trace; the iteration finishes with what has come."""
+        self._capture.stop()
+
+    def __iter__(self) -> Iterator[Item]:
+        for items in self.batches():
+            yield from items
+
+    def batches(self) -> Iterator[list[Item]]:
+        """What comes, as lists of what came together: whoever prints it writes once for each."""
+        started = time.monotonic_ns()
+        problem: RocekitError | None = None
+        try:
+            for batch in self._capture:
+                if len(batch):
+                    if self._writer is not None:
+                        self._writer.write_batch(batch)
+                    if self._summary.first_ns is None:
+                        self._summary.first_ns = int(batch.time_ns[0])
+                    self._summary.last_ns = int(batch.time_ns[-1])
+                    packets = self._decoder.decode(batch)
+                    self._summary.sampler.feed(batch, packets)
+                    self._observer.feed(packets)
+                    self._tracker.feed(packets)
+                    self._items.extend(self._refusals.untold(packets))
+                elif self._writer is not None:
+                    self._writer.flush()
+                if self._items:
+                    yield self._told()
+                if self.forgets and self._ended - self._forgotten >= FORGET_AFTER:
+                    self._tracker.forget()
+                    self._forgotten = self._ended
+                if self._is_over(started):
+                    self._capture.stop()
+        except CaptureError as error:
+            problem = error
+        finally:
+            try:
+                self.finish()
+            except JournalError as error:
+                problem = problem or error
+        if self._items:  # what went wrong is said last
+            yield self._told()
+        if problem is not None:
+            raise problem
+
+    def _told(self) -> list[Item]:
+        """What has not been told yet."""
+        # The tracker holds on to the list's append: the list stays the same one.
+        items = self._items.copy()
+        self._items.clear()
+        return items
+
+    def _is_over(self, started_ns: int) -> bool:
+        lasted = time.monotonic_ns() - started_ns
+        if self._duration_ns is not None and lasted >= self._duration_ns:
+            return True
+        return self._most is not None and self._ended >= self._most
+
+    def finish(self) -> None:
+        """Close the capture and the file, and conclude; called by the iteration's end, and harmless again."""
+        if self.analysis is not None:
+            return
+        self._summary.dropped = self._capture.dropped
+        self._tracker.finish()
+        if self._writer is not None:
+            self._writer.write_statistics(self._capture.received, self._capture.dropped)
+            self._writer.close()
+        self._capture.close()
+        journal, unread = None, None
+        try:
+            journal = self._read_journals()
+        except JournalError as error:
+            unread = error
+        sampler = self._summary.sampler
+        sampler.local = frozenset(
+            address for address in sampler.addresses[:_MOST_ASKED] if is_local(address, self._interface)
+        )
+        self.analysis = conclude(self._tracker, self._observer, self._summary, journal)
+        if unread is not None:
+            raise unread
+
+    def _read_journals(self, *, missing_ok: bool = False) -> Journal | None:
+        if not self._journals:
+            return None
+        from rocekit.journal import merge, read_journal
+
+        journals = []
+        for path in self._journals:
+            try:
+                journals.append(read_journal(path))
+            except JournalError:
+                if not missing_ok:
+                    raise
+        return merge(journals) if journals else None
+
+
+#: ``rocekit.trace("eth0")`` reads as what it does.
+trace = Trace

@@ -1,0 +1,260 @@
+"""The connections of a live interface as they are now: rates, troubles, findings, in bounded memory.
+
+A `Watch` is fed with frame batches and gives a `Snapshot` when asked: it has no clock, no thread and no
+screen. Where a trace keeps every transfer, this keeps counters of each connection, and what befell lately.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from rocekit.explanation.transfer import event_step
+from rocekit.findings import SEVERITIES, Evidence, Finding, find
+from rocekit.packets.decoder import Decoder
+from rocekit.track.tracker import Tracker
+from rocekit.track.transfers import ACKED
+from rocekit.wire.words import end
+
+if TYPE_CHECKING:
+    from rocekit.files.frames import FrameBatch
+    from rocekit.packets import Packets
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Event, Transfer
+
+#: Troubled transfers that each connection's findings rest on, and events that it tells of: the latest.
+KEPT: Final = 50
+#: Spans of rates that the opened connection's graph goes back.
+HISTORY: Final = 240
+#: Connections whose findings are looked for again in one snapshot, those first that wait longest: what comes
+#: meanwhile waits in the capture's ring.
+JUDGED_AT_ONCE: Final = 50
+
+
+class Line(NamedTuple):
+    """One connection now; a tuple, since thousands are made every second.
+
+    Attributes:
+        a, b: its ends, as ``10.9.0.1 QP 0x11``.
+        bits_per_s: payload, both directions, repeats included; packets_per_s: both directions.
+        outstanding: PSNs asked for and not acknowledged, both sides.
+        round_trip_ns: the last message's last packet to its acknowledgement; None while there is none.
+        repeated, naks, rnr_naks, cnps, ce_marked, transfers: since the watch began; repeated_per_s: now.
+        rules: findings, the worst first; severity: of the worst, or None.
+    """
+
+    id: int
+    transport: str
+    a: str
+    b: str
+    bits_per_s: float
+    packets_per_s: float
+    outstanding: int
+    round_trip_ns: int | None
+    repeated: int
+    repeated_per_s: float
+    naks: int
+    rnr_naks: int
+    cnps: int
+    ce_marked: int
+    transfers: int
+    rules: tuple[str, ...]
+    severity: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything at one moment.
+
+    ``time_ns`` is that of the last packet; rates are over the time since the snapshot before.
+    """
+
+    time_ns: int
+    lines: tuple[Line, ...]
+    packets: int
+    packets_per_s: float
+    bits_per_s: float
+
+
+@dataclass(slots=True)
+class _Past:
+    """What is remembered of a connection between snapshots.
+
+    Attributes:
+        ends: addresses and QPNs as they were when ``names`` and ``flows`` were made of them: a QPN may become
+            known later.
+        names: transport and both ends in words; flows: where its payload is counted.
+        rules, severity: of ``findings``.
+    """
+
+    packets: int = 0
+    payload: int = 0
+    repeated: int = 0
+    round_trip_ns: int | None = None
+    ends: tuple[object, ...] = ()
+    names: tuple[str, str, str] = ("", "", "")
+    flows: tuple[int, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    rules: tuple[str, ...] = ()
+    severity: str | None = None
+    troubled: deque[Transfer] | None = None
+    told: deque[tuple[Transfer, Event]] | None = None
+
+
+class Watch:
+    """Takes the batches of one capture in order; see the module."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder()
+        self._past: dict[int, _Past] = {}
+        self._unjudged: dict[int, Connection] = {}  # by id: in trouble since they were last judged
+        self._payload = np.zeros(0, np.int64)  # by flow
+        self._flows: dict[tuple[str | None, str | None, int | None], int] = {}
+        self._tracker = Tracker(plain=0, on_end=self._ended, on_change=self._changed)
+        self._packets = 0
+        self._last_ns = 0
+        self._packets_before = 0
+        self._opened: int | None = None
+        self.history: deque[Line] = deque(maxlen=HISTORY)
+
+    # ------------------------------------------------------------------ packets
+
+    def feed(self, batch: FrameBatch) -> None:
+        packets = self._decoder.decode(batch)
+        if not len(packets):
+            return
+        self._packets += len(packets)
+        self._last_ns = max(self._last_ns, int(packets.time_ns.max()))
+        self._meter(packets)
+        self._tracker.feed(packets)
+
+    def _meter(self, packets: Packets) -> None:
+        """Add up payload by flow."""
+        flow, known = packets.flow, len(self._payload)
+        more = int(flow.max()) + 1 - known
+        if more > 0:
+            self._payload = np.append(self._payload, np.zeros(more, np.int64))
+            rows = np.flatnonzero(flow >= known)
+            columns = (column[rows].tolist() for column in (packets.src, packets.dst, packets.dest_qpn, flow))
+            for src, dst, qpn, number in zip(*columns, strict=True):
+                self._flows[packets.addresses[src], packets.addresses[dst], qpn] = number
+        sums = np.bincount(flow, packets.payload_length, len(self._payload))
+        self._payload += sums.astype(np.int64)
+
+    def _know(self, connection: Connection, past: _Past, ends: tuple[object, ...]) -> None:
+        """Note how a connection is called and which flows are its own.
+
+        Of UD that is whatever goes to these two QPs, whoever sent it.
+        """
+        ips, qpns = connection.ips, connection.qpns
+        ways = ((ips[side], ips[1 - side], qpns[1 - side]) for side in (0, 1))
+        past.ends, past.flows = ends, tuple(self._flows[way] for way in ways if way in self._flows)
+        past.names = (connection.transport, end(connection.end(0)), end(connection.end(1)))
+
+    def _ended(self, transfer: Transfer) -> None:
+        if transfer.acked_ns is not None and transfer.status == ACKED:
+            self._of(transfer.connection).round_trip_ns = transfer.acked_ns - transfer.last_ns
+
+    def _changed(self, transfer: Transfer, event: Event | None) -> None:
+        past = self._of(transfer.connection)
+        self._unjudged.setdefault(transfer.connection.id, transfer.connection)
+        if past.troubled is None or past.told is None:
+            past.troubled, past.told = deque(maxlen=KEPT), deque(maxlen=KEPT)
+        if not past.troubled or past.troubled[-1] is not transfer:
+            past.troubled.append(transfer)
+        if event is not None and not (past.told and past.told[-1][1] is event):
+            past.told.append((transfer, event))
+
+    def _of(self, connection: Connection) -> _Past:
+        past = self._past.get(connection.id)
+        if past is None:
+            past = self._past[connection.id] = _Past()
+        return past
+
+    # ------------------------------------------------------------------ what is seen
+
+    def open(self, connection: int | None) -> None:
+        """From now on remember this connection's lines in ``history``."""
+        self._opened = connection
+        self.history.clear()
+
+    def snapshot(self, elapsed_s: float) -> Snapshot:
+        """Everything now; rates are over ``elapsed_s``, the time since the last snapshot."""
+        rate = 1 / elapsed_s if elapsed_s > 0 else 0.0
+        lines = []
+        grown = 0
+        counted = self._payload.tolist()
+        for number in list(self._unjudged)[:JUDGED_AT_ONCE]:
+            self._judge(self._unjudged.pop(number), self._past[number])
+        for connection in self._tracker.connections:
+            past = self._past.get(connection.id) or self._of(connection)
+            ends = (*connection.ips, *connection.qpns)
+            if ends != past.ends or len(past.flows) < 2:
+                self._know(connection, past, ends)
+            payload = 0
+            for flow in past.flows:
+                payload += counted[flow]
+            line = self._line(connection, past, payload, rate)
+            grown += payload - past.payload
+            past.payload, past.packets = payload, connection.packets
+            past.repeated = connection.retransmitted_packets
+            lines.append(line)
+            if connection.id == self._opened:
+                self.history.append(line)
+        # Transfers with trouble would be kept for a summary at the end, and there is none.
+        self._tracker.forget()
+        packets_per_s = (self._packets - self._packets_before) * rate
+        self._packets_before = self._packets
+        return Snapshot(self._last_ns, tuple(lines), self._packets, packets_per_s, grown * 8 * rate)
+
+    def _line(self, connection: Connection, past: _Past, payload: int, rate: float) -> Line:
+        outstanding = 0
+        for r in connection.requests:
+            if r is not None and r.reliable and r.high > r.acked:
+                outstanding += r.high - r.acked
+        repeated = connection.retransmitted_packets
+        return Line(
+            connection.id,
+            *past.names,
+            (payload - past.payload) * 8 * rate,
+            (connection.packets - past.packets) * rate,
+            outstanding,
+            past.round_trip_ns,
+            repeated,
+            (repeated - past.repeated) * rate,
+            connection.naks,
+            connection.rnr_naks,
+            connection.cnps,
+            connection.ce_marked,
+            connection.transfers,
+            past.rules,
+            past.severity,
+        )
+
+    def _judge(self, connection: Connection, past: _Past) -> None:
+        """What the rules say of the connection's latest troubles; those on the whole capture have no say."""
+        evidence = Evidence(
+            connections=[connection],
+            transfers=sorted(past.troubled or (), key=lambda t: t.id),
+            exchanges=[e for e in self._tracker.cm.exchanges if e.connection is connection],
+            counts=self._decoder.counts,
+        )
+        found = [finding for finding in find(evidence) if finding.connection is connection]
+        past.findings = tuple(sorted(found, key=lambda f: SEVERITIES.index(f.severity)))
+        past.rules = tuple(dict.fromkeys(finding.rule for finding in past.findings))
+        past.severity = past.findings[0].severity if past.findings else None
+
+    def findings(self, connection: int) -> tuple[Finding, ...]:
+        """The findings of a connection, as of the last snapshot."""
+        past = self._past.get(connection)
+        return () if past is None else past.findings
+
+    def told(self, connection: int) -> list[tuple[int, str]]:
+        """What befell a connection lately: (time, words), the latest last."""
+        past = self._past.get(connection)
+        told = () if past is None or past.told is None else past.told
+        steps = [event_step(transfer, event) for transfer, event in told]
+        return [(step.time_ns, f"{step.what}: {step.detail}") for step in steps]

@@ -1,0 +1,1 @@
+"""What this machine is and may do: devices, addresses, and whom we may send to."""

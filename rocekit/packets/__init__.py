@@ -1,0 +1,330 @@
+"""Packet columns: what a decoded batch is, and which columns there are.
+
+The BTH and what follows it are kept as big-endian words, a row a packet; a field's column is shifted and
+masked out of them when it is first asked for, so that what nobody looks at costs nothing. Which header stands
+where depends on the opcode and is looked up in tables derived from ``wire.OPCODES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit.wire import BTH, GRH, HEADERS, OPCODES, Field, Header
+from rocekit.wire.arrays import distinct
+from rocekit.wire.link import MALFORMED
+
+ICRC_VALID: Final = 0
+ICRC_INVALID: Final = 1
+ICRC_UNCHECKED: Final = 2
+ICRC_STATES: Final = ("valid", "invalid", "unchecked")
+NO_OPCODE: Final = -1  #: the column ``opcode`` of a packet cut before its BTH ended
+
+Column = NDArray[Any]
+Row = dict[str, int | str | bool | None]
+
+BLOCK_WORDS: Final = max(o.headers_length for o in OPCODES.values()) // 4
+#: The bit in the column ``has`` that says whether a packet carries the header.
+HAS: Final = MappingProxyType({name: 1 << i for i, name in enumerate(HEADERS)})
+
+# Tables by opcode; the 257th row (also index −1) is that of a packet without one.
+HEADERS_BYTES = np.full(257, BTH.length, np.int64)
+HAS_OF = np.full(257, HAS["BTH"], np.uint16)
+KNOWN = np.zeros(257, np.bool_)
+NO_PAYLOAD = np.zeros(257, np.bool_)
+# In words from the BTH's first; −1 where the opcode has not the header.
+PLACE_WORDS = {name: np.full(257, -1, np.int8) for name in HEADERS}
+HAS_OF[256] = 0
+
+
+def _fill_tables() -> None:
+    for value, opcode in OPCODES.items():
+        KNOWN[value], NO_PAYLOAD[value] = True, not opcode.payload
+        HEADERS_BYTES[value] = opcode.headers_length
+        place = BTH.length
+        for header in opcode.headers:
+            PLACE_WORDS[header.name][value] = place // 4
+            HAS_OF[value] |= HAS[header.name]
+            place += header.length
+
+
+_fill_tables()
+
+
+def _meaningful(field: Field) -> bool:
+    return not field.reserved and not field.is_bytes
+
+
+def _homes() -> dict[str, list[tuple[Header, Field]]]:
+    homes: dict[str, list[tuple[Header, Field]]] = {}
+    for header in HEADERS.values():
+        for field in header.fields:
+            if header is not GRH and _meaningful(field):
+                homes.setdefault(field.name, []).append((header, field))
+    return homes
+
+
+#: Each field of the transport headers and the headers it stands in: ``rkey`` stands in RETH and AtomicETH.
+FIELD_HOMES: Final = MappingProxyType(_homes())
+
+#: Columns that are kept for every packet, and how.
+KEPT: Final = MappingProxyType(
+    {
+        "frame": np.int64,
+        "file": np.int32,
+        "time_ns": np.int64,
+        "ip_version": np.uint8,
+        "roce_version": np.uint8,
+        "src": np.int64,
+        "dst": np.int64,
+        "flow": np.int64,
+        "udp_sport": np.uint16,
+        "tclass": np.uint8,
+        "hop_limit": np.uint8,
+        "flow_label": np.int32,
+        "ip_id": np.uint16,
+        "vlan": np.int32,
+        "priority": np.uint8,
+        "opcode": np.int64,
+        "has": np.uint16,
+        "payload_length": np.int32,
+        "icrc": np.uint32,
+        "icrc_state": np.uint8,
+        "truncated": np.bool_,
+        "malformed": np.uint8,
+        "fragment": np.bool_,
+    }
+)
+#: Every column by name, in the order in which a packet is printed.
+COLUMNS: Final = tuple(dict.fromkeys([*KEPT, "dscp", "ecn", *FIELD_HOMES]))
+
+
+class Packets:
+    """RoCE packets as columns of one length.
+
+    ``packets.psn`` and ``packets["psn"]`` are NumPy arrays with one value a packet. Every field of the
+    transport headers in ``wire`` is a column (int64; uint64 where the field has 64 bits), 0 where a packet
+    has not the header; ``has`` tells which headers it has, by the bits of ``HAS``. ``opcode`` is −1 where the
+    capture ends before the BTH does. Besides:
+
+    - ``frame`` (number in its file), ``file``, ``time_ns``;
+    - ``src``, ``dst``: indices into ``addresses``; ``ip_version`` 4 or 6 (a RoCE v1 GRH is 6),
+      ``roce_version`` 1 or 2;
+    - ``flow``: a number for each (source, destination, destination QPN); 0 where the capture ends before it;
+    - ``udp_sport`` (0 for RoCE v1), ``tclass`` and its parts ``dscp`` and ``ecn``, ``hop_limit``,
+      ``flow_label``, ``ip_id`` (IPv4's identification, else 0);
+    - ``vlan`` (−1: untagged), ``priority``: the innermost tag's;
+    - ``payload_length``: bytes without pad and ICRC, from the lengths in the headers, also of a truncated
+      packet (0 without an opcode);
+    - ``icrc`` and ``icrc_state`` (``ICRC_VALID``, ``ICRC_INVALID``, ``ICRC_UNCHECKED``);
+    - ``truncated``: cut by the snaplen; ``fragment``: the first fragment of a datagram;
+    - ``malformed``: 0, or a code of ``MALFORMED``.
+
+    Attributes:
+        addresses: textual IP addresses; shared by all batches of one ``Decoder``, it grows.
+    """
+
+    __slots__ = ("_buffer", "_columns", "_lazy", "_payload_at", "_words", "addresses")
+
+    def __init__(
+        self,
+        columns: dict[str, Column],
+        words: NDArray[np.uint32],
+        addresses: list[str],
+        buffer: NDArray[np.uint8] | None,
+        payload_at: NDArray[np.int64],
+        derived: dict[str, Column] | None = None,
+    ) -> None:
+        self._columns = columns
+        self._words = words
+        self._lazy: dict[str, Column] = {} if derived is None else derived
+        self.addresses = addresses
+        self._buffer = buffer
+        self._payload_at = payload_at
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def __getattr__(self, name: str) -> Column:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"packets have no column {name!r}") from None
+
+    def __getitem__(self, name: str) -> Column:
+        """The column ``name``. KeyError when there is none."""
+        column = self._columns.get(name)
+        if column is None:
+            column = self._lazy.get(name)
+        if column is None:
+            column = self._lazy[name] = self._derive(name)
+        return column
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *COLUMNS})
+
+    def __repr__(self) -> str:
+        return f"<Packets: {len(self)} packets, {len(COLUMNS)} columns>"
+
+    def _derive(self, name: str) -> Column:
+        if name == "dscp":
+            return self._columns["tclass"] >> 2
+        if name == "ecn":
+            return self._columns["tclass"] & 3
+        homes = FIELD_HOMES[name]
+        if homes[0][0] is BTH:
+            return _shift(self._words, 0, homes[0][1])
+        values = np.zeros(len(self), np.uint64 if homes[0][1].bits > 32 else np.int64)
+        for header, field in homes:
+            rows = np.flatnonzero(self._columns["has"] & HAS[header.name])
+            if not len(rows):
+                continue
+            places = PLACE_WORDS[header.name][self._columns["opcode"][rows]]
+            for place in distinct(places).tolist():
+                here = rows if (places == place).all() else rows[places == place]
+                values[here] = _shift(self._words[here], place, field)
+        return values
+
+    def where(self, rows: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Packets:
+        """The packets that a mask, an array of indices or a slice chooses."""
+        return Packets(
+            {name: column[rows] for name, column in self._columns.items()},
+            self._words[rows],
+            self.addresses,
+            self._buffer,
+            self._payload_at[rows],
+            {name: column[rows] for name, column in self._lazy.items()},
+        )
+
+    @classmethod
+    def concat(cls, parts: Sequence[Packets]) -> Packets:
+        """One batch of several, of the same ``Decoder``. The payloads' bytes are not kept.
+
+        Raises:
+            ValueError: the parts are of different decoders, so their address indices mean different things.
+        """
+        if not parts:
+            return empty_packets()
+        if any(part.addresses is not parts[0].addresses for part in parts):
+            raise ValueError("packets of different decoders cannot be put together")
+        return cls(
+            {name: np.concatenate([part._columns[name] for part in parts]) for name in KEPT},
+            np.concatenate([part._words for part in parts]),
+            parts[0].addresses,
+            None,
+            np.concatenate([part._payload_at for part in parts]),
+        )
+
+    def at(self, time_ns: NDArray[np.int64]) -> Packets:
+        """The same packets at other times."""
+        return Packets(
+            self._columns | {"time_ns": time_ns},
+            self._words,
+            self.addresses,
+            self._buffer,
+            self._payload_at,
+            self._lazy,
+        )
+
+    @property
+    def has_payload(self) -> bool:
+        """Whether the payloads' bytes are at hand (see :meth:`payload`)."""
+        return self._buffer is not None
+
+    def payload(self, i: int) -> bytes:
+        """The captured payload bytes of packet ``i``, without pad and ICRC.
+
+        Fewer than ``payload_length`` when the packet is cut. They stand in the reader's buffer: ask before
+        the next batch of frames is read.
+
+        Raises:
+            ValueError: the packets were put together by :meth:`concat`, which keeps columns only.
+        """
+        if self._buffer is None:
+            raise ValueError("payload bytes are kept only with the batch they came in")
+        start = int(self._payload_at[i])
+        stop = min(start + int(self.payload_length[i]), int(self._columns["limit"][i]))
+        return self._buffer[start:stop].tobytes() if 0 <= start < stop else b""
+
+    def row(self, i: int) -> Row:
+        """Packet ``i`` as a dict: see :meth:`rows`."""
+        i = range(len(self))[i]
+        return next(self.where(slice(i, i + 1)).rows())
+
+    def rows(self) -> Iterator[Row]:
+        """Each packet as a dict for people and JSON: addresses and codes as text, the headers it has."""
+        kept = zip(*(self._columns[name].tolist() for name in KEPT), strict=True)
+        lists: dict[str, list[Any]] = {}
+        names_of: dict[int, tuple[str, ...]] = {}
+        for i, values in enumerate(kept):
+            column = dict(zip(KEPT, values, strict=True))
+            opcode, tagged = column["opcode"], column["vlan"] >= 0
+            known = OPCODES.get(opcode)
+            row: Row = {
+                "frame": column["frame"],
+                "file": column["file"],
+                "time_ns": column["time_ns"],
+                "src": self.addresses[column["src"]],
+                "dst": self.addresses[column["dst"]],
+                "ip_version": column["ip_version"],
+                "roce_version": column["roce_version"],
+                "udp_sport": column["udp_sport"] if column["roce_version"] == 2 else None,
+                "tclass": column["tclass"],
+                "dscp": column["tclass"] >> 2,
+                "ecn": column["tclass"] & 3,
+                "hop_limit": column["hop_limit"],
+                "ip_id": column["ip_id"] if column["ip_version"] == 4 else None,
+                "flow_label": column["flow_label"] if column["ip_version"] == 6 else None,
+                "vlan": column["vlan"] if tagged else None,
+                "priority": column["priority"] if tagged else None,
+                "opcode": known.name if known else (None if opcode == NO_OPCODE else opcode),
+            }
+            names = names_of.get(column["has"])
+            if names is None:
+                names = names_of[column["has"]] = _fields_of(column["has"])
+                lists.update((name, self[name].tolist()) for name in names if name not in lists)
+            for name in names:
+                row[name] = lists[name][i]
+            unchecked = column["icrc_state"] == ICRC_UNCHECKED
+            row["payload_length"] = column["payload_length"]
+            row["icrc"] = None if unchecked else column["icrc"]
+            row["icrc_state"] = ICRC_STATES[column["icrc_state"]]
+            row["truncated"] = column["truncated"]
+            row["fragment"] = column["fragment"]
+            row["malformed"] = MALFORMED.get(column["malformed"])
+            yield row
+
+
+def _fields_of(has: int) -> tuple[str, ...]:
+    """The fields of the headers in ``has``, without the opcode, in the order of the headers."""
+    return tuple(
+        name
+        for name, homes in FIELD_HOMES.items()
+        if name != "opcode" and any(has & HAS[header.name] for header, _ in homes)
+    )
+
+
+def _shift(words: NDArray[np.uint32], place: int, field: Field) -> Column:
+    """A field's column out of words, its header beginning at word ``place``."""
+    at, bit = divmod(field.offset, 32)
+    at += place
+    if field.bits == 64:
+        return words[:, at].astype(np.uint64) << np.uint64(32) | words[:, at + 1]
+    if field.bits == 32:
+        return words[:, at].astype(np.int64)
+    # No field of these headers crosses a word without being 64 bits wide.
+    return (words[:, at] >> (32 - bit - field.bits) & ((1 << field.bits) - 1)).astype(np.int64)
+
+
+def empty_packets(addresses: list[str] | None = None) -> Packets:
+    """No packets, with all columns."""
+    columns: dict[str, Column] = {name: np.empty(0, kind) for name, kind in KEPT.items()}
+    columns["limit"] = np.empty(0, np.int64)
+    none = np.empty((0, BLOCK_WORDS), np.uint32)
+    return Packets(columns, none, [] if addresses is None else addresses, None, np.empty(0, np.int64))

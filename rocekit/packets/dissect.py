@@ -1,0 +1,511 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""From frames to the RoCE packets inside them: link header, IP, UDP, BTH and what follows it, in one pass.
+
+A packet's end comes from the lengths in its headers and never from the frame's, for short Ethernet frames are
+padded and some captures keep the frame check sequence behind them. Every reading of a word stops at the end
+of the buffer, whatever a header claims: that, and that rows are written in order, is why the compiled loop
+may go without checks of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from rocekit import wire
+from rocekit.files.frames import LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2, FrameBatch
+from rocekit.packets import (
+    BLOCK_WORDS,
+    FIELD_HOMES,
+    HAS,
+    HAS_OF,
+    HEADERS_BYTES,
+    KNOWN,
+    NO_PAYLOAD,
+    PLACE_WORDS,
+)
+from rocekit.packets.rows import COMPILED
+from rocekit.wire import link
+
+try:
+    import cython
+except ImportError:
+    from rocekit import _cython as cython
+
+#: What is known of each frame: where its network layer begins, and its EtherType (0: none, or cut before it).
+FRAME_COLUMNS: Final = {"layer": np.int64, "ethertype": np.int64}
+#: What is known of each RoCE packet; see ``network.Network`` and ``packets.Packets``.
+COLUMNS: Final = {
+    "index": np.int64,
+    "start": np.int64,
+    "bth": np.int64,
+    "end": np.int64,
+    "limit": np.int64,
+    "truncated": np.uint8,
+    "ip_version": np.uint8,
+    "roce_version": np.uint8,
+    "tclass": np.uint8,
+    "hop_limit": np.uint8,
+    "flow_label": np.int32,
+    "ip_id": np.uint16,
+    "udp_sport": np.uint16,
+    "vlan": np.int32,
+    "priority": np.uint8,
+    "source_high": np.uint64,
+    "source_low": np.uint64,
+    "destination_high": np.uint64,
+    "destination_low": np.uint64,
+    "fragment": np.uint8,
+    "malformed": np.uint8,
+    "checkable": np.uint8,
+    "opcode": np.int64,
+    "has": np.uint16,
+    "payload_length": np.int32,
+    "payload_at": np.int64,
+    "dest_qpn": np.int64,
+    "psn": np.int64,
+    "syndrome": np.int64,
+    "remote_va": np.uint64,
+    "rkey": np.int64,
+    "dma_length": np.int64,
+}
+
+_COLUMNS: Final = {**FRAME_COLUMNS, **COLUMNS}
+_NO_BYTES: Final = b""
+
+_IPV4: Final = link.ETHERTYPE_IPV4
+_IPV6: Final = link.ETHERTYPE_IPV6
+_ROCE_V1: Final = wire.ROCE_V1_ETHERTYPE
+_TAG, _OUTER_TAG, _OLD_TAG = link.VLAN_ETHERTYPES
+_ETHERNET: Final = LINKTYPE_ETHERNET
+_SLL: Final = LINKTYPE_LINUX_SLL
+_SLL2: Final = LINKTYPE_LINUX_SLL2
+
+_IPV4_BYTES: Final = 20
+_IPV6_BYTES: Final = 40
+_UDP: Final = 17
+_UDP_BYTES: Final = link.UDP_BYTES
+_PORT: Final = wire.ROCE_UDP_PORT
+# RFC 8200, 4: hop-by-hop, routing, fragment and destination options headers.
+_HOP_BY_HOP, _ROUTING, _FRAGMENT, _OPTIONS = 0, 43, 44, 60
+_MOST_EXTENSIONS: Final = 64
+_GRH_BYTES: Final = wire.GRH.length
+_GRH_NEXT_BTH: Final = 0x1B  # A16.3: what follows the GRH is an InfiniBand transport header
+_MAPPED: Final = link.MAPPED
+
+_CUT: Final = link.CUT
+_SHORT: Final = link.SHORT
+_IP_LENGTH: Final = link.IP_LENGTH
+_UDP_LENGTH: Final = link.UDP_LENGTH
+_PAD: Final = link.PAD
+_UNKNOWN_OPCODE: Final = link.UNKNOWN_OPCODE
+_PAYLOAD: Final = link.PAYLOAD
+_CHECKSUM: Final = link.CHECKSUM
+_VERSION: Final = link.VERSION
+_GRH_VERSION: Final = link.GRH_VERSION
+
+_BTH_BYTES: Final = wire.BTH.length
+_ICRC_BYTES: Final = wire.ICRC_BYTES
+_NO_OPCODE: Final = 256  #: the row of a packet without one in the tables by opcode
+_WORDS: Final = BLOCK_WORDS
+_ROWS: Final = len(HEADERS_BYTES)
+_KINDS_OF_HEADERS: Final = len(PLACE_WORDS)
+_HAS_GRH: Final = HAS["GRH"]
+_HAS_AETH: Final = HAS["AETH"]
+_HAS_RETH: Final = HAS["RETH"]
+_HAS_KEY: Final = HAS["RETH"] | HAS["AtomicETH"]
+
+
+def _table(values: Any) -> Any:
+    table: Any = np.ascontiguousarray(values, np.int64)
+    return table if COMPILED else table.tolist()
+
+
+def _word_of(name: str) -> Any:
+    """By opcode: in which word of the block a field begins; −1 where the opcode has it not."""
+    words = np.full(len(HEADERS_BYTES), -1, np.int64)
+    for header, field in FIELD_HOMES[name]:
+        place = PLACE_WORDS[header.name].astype(np.int64)
+        words = np.where(place >= 0, place + field.offset // 32, words)
+    return _table(words)
+
+
+def _join(first: int, second: int, third: int, fourth: int) -> int:
+    return first << 24 | second << 16 | third << 8 | fourth
+
+
+def _long(high: int, low: int) -> int:
+    return high << 32 | low
+
+
+def _is_tag(ethertype: int) -> bool:
+    return ethertype in (_TAG, _OUTER_TAG, _OLD_TAG)
+
+
+def _is_extension(following: int) -> bool:
+    return following in (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _OPTIONS)
+
+
+def _is_checksum_right(
+    first: int, second: int, third: int, source: int, destination: int, options: int
+) -> bool:
+    """Whether the 16-bit words of an IPv4 header add up (RFC 791, 3.1), its options among them."""
+    total = options + (first >> 16) + (first & 0xFFFF) + (second >> 16) + (second & 0xFFFF)
+    total += (third >> 16) + (third & 0xFFFF) + (source >> 16) + (source & 0xFFFF)
+    total += (destination >> 16) + (destination & 0xFFFF)
+    total = (total & 0xFFFF) + (total >> 16)
+    total = (total & 0xFFFF) + (total >> 16)
+    return total == 0xFFFF
+
+
+class Dissector:
+    """Takes batches of frames apart; what a batch holds is in the columns after ``run``.
+
+    Attributes:
+        columns: by name, an array with a value for each RoCE packet (see ``COLUMNS``); ``words`` has the BTH
+            and the headers that follow it as words, a row a packet, zeros behind them.
+        layer, ethertype: a value for each frame: where its network layer begins, and its EtherType (0: none,
+            or cut before it).
+        count: RoCE packets.
+        later_fragments: of UDP datagrams, without the ports: whether they are RoCE cannot be said.
+        truncated_count, malformed_count, fragment_count: packets with a value in those columns.
+    """
+
+    # What a batch gets anew: its columns while they are filled, and the frame being looked at.
+    _buffer: Any
+    layer: Any
+    ethertype: Any
+    index: Any
+    start: Any
+    bth: Any
+    end: Any
+    limit: Any
+    truncated: Any
+    ip_version: Any
+    roce_version: Any
+    tclass: Any
+    hop_limit: Any
+    flow_label: Any
+    ip_id: Any
+    udp_sport: Any
+    vlan: Any
+    priority: Any
+    source_high: Any
+    source_low: Any
+    destination_high: Any
+    destination_low: Any
+    fragment: Any
+    malformed: Any
+    checkable: Any
+    opcode: Any
+    has: Any
+    payload_length: Any
+    payload_at: Any
+    dest_qpn: Any
+    psn: Any
+    syndrome: Any
+    remote_va: Any
+    rkey: Any
+    dma_length: Any
+    words: Any
+    _size: int
+    _start: int
+    _limit: int
+    _wire: int
+    _vlan: int
+    _priority: int
+
+    def __init__(self) -> None:
+        self.columns: dict[str, Any] = {}
+        self.count = 0
+        self.later_fragments = 0
+        self.truncated_count = self.malformed_count = self.fragment_count = 0
+        self._need = _table(HEADERS_BYTES)
+        self._has_of = _table(HAS_OF)
+        self._known = _table(KNOWN)
+        self._payloadless = _table(NO_PAYLOAD)
+        # Of each kind of header: in which word it begins, by opcode; its length in bytes; its bit.
+        self._places = _table(np.concatenate([PLACE_WORDS[name] for name in PLACE_WORDS]))
+        self._lengths = _table([wire.HEADERS[name].length for name in PLACE_WORDS])
+        self._bits = _table([HAS[name] for name in PLACE_WORDS])
+        self._syndrome_at, self._va_at = _word_of("syndrome"), _word_of("remote_va")
+        self._rkey_at, self._length_at = _word_of("rkey"), _word_of("dma_length")
+
+    def run(self, batch: FrameBatch) -> None:
+        """Take a batch of frames. Never raises for what is in them."""
+        frames = len(batch)
+        self._begin(frames)
+        if frames:
+            buffer = batch.buffer.data if COMPILED else bytes(batch.buffer)
+            self._buffer, self._size = buffer, len(buffer)
+            self._loop(
+                _table(batch.offset), _table(batch.caplen), _table(batch.wirelen), _table(batch.linktype)
+            )
+        self._end(frames)
+        self._buffer = _NO_BYTES
+
+    def _begin(self, frames: int) -> None:
+        """Room for the columns of so many frames."""
+        self.count = self.later_fragments = 0
+        self.truncated_count = self.malformed_count = self.fragment_count = 0
+        self.columns = {}
+        for name, kind in _COLUMNS.items():
+            column: Any = np.empty(frames, kind) if COMPILED else [0] * frames
+            self.columns[name] = column
+            setattr(self, name, column)
+        room = frames * _WORDS
+        words: Any = np.zeros(room, np.uint32) if COMPILED else list(bytes(room))
+        self.columns["words"] = self.words = words
+
+    def _end(self, frames: int) -> None:
+        """The columns as arrays, as long as there are packets."""
+        n = self.count
+        for name, kind in _COLUMNS.items():
+            length = frames if name in FRAME_COLUMNS else n
+            self.columns[name] = np.asarray(self.columns[name][:length], kind)
+        self.columns["words"] = np.asarray(self.columns["words"][: n * _WORDS], np.uint32).reshape(n, _WORDS)
+
+    def _read(self, at: int) -> int:
+        """The big-endian word at a place of the buffer; what lies behind its end reads as zeros."""
+        if at + 4 <= self._size:
+            return _join(self._buffer[at], self._buffer[at + 1], self._buffer[at + 2], self._buffer[at + 3])
+        return _join(self._byte(at), self._byte(at + 1), self._byte(at + 2), 0)
+
+    def _byte(self, at: int) -> int:
+        return self._buffer[at] if at < self._size else 0
+
+    # ------------------------------------------------------------------ link and network layer
+
+    def _loop(self, offset: Any, caplen: Any, wirelen: Any, linktype: Any) -> None:
+        with cython.nogil:
+            self._every(offset, caplen, wirelen, linktype, len(offset))
+
+    def _every(self, offset: Any, caplen: Any, wirelen: Any, linktype: Any, frames: int) -> None:
+        for i in range(frames):
+            begin = offset[i]
+            self._limit = begin + caplen[i]
+            self._wire = begin + max(wirelen[i], caplen[i])
+            self._vlan, self._priority = -1, 0
+            ethertype = self._link(begin, linktype[i])
+            self.layer[i], self.ethertype[i] = self._start, ethertype
+            self.index[self.count] = i
+            if ethertype == _IPV4:
+                self._ipv4()
+            elif ethertype == _IPV6:
+                self._ipv6()
+            elif ethertype == _ROCE_V1:
+                self._grh()
+
+    def _link(self, begin: int, linktype: int) -> int:
+        """Find where the network layer begins; gives the EtherType."""
+        if linktype == _ETHERNET:
+            place, self._start = begin + 12, begin + 14
+        elif linktype == _SLL:
+            place, self._start = begin + 14, begin + 16
+        elif linktype == _SLL2:
+            place, self._start = begin, begin + 20
+        else:  # raw IP says its version itself
+            self._start = begin
+            version = self._read(begin) >> 28 if begin < self._limit else 0
+            return _IPV4 if version == 4 else _IPV6 if version == 6 else 0
+        ethertype = self._read(place) >> 16 if place + 2 <= self._limit else 0
+        while _is_tag(ethertype):
+            tag = self._read(self._start)
+            self._vlan, self._priority = tag >> 16 & 0xFFF, tag >> 29
+            ethertype = tag & 0xFFFF if self._start + 4 <= self._limit else 0
+            self._start += 4
+        return ethertype
+
+    def _ipv4(self) -> None:
+        start = self._start
+        first = self._read(start)
+        third = self._read(start + 8)
+        length = first >> 22 & 0x3C
+        if first >> 28 != 4 or length < _IPV4_BYTES or third >> 16 & 0xFF != _UDP:
+            return
+        if start + _IPV4_BYTES > self._limit:
+            return
+        second = self._read(start + 4)
+        if second & 0x1FFF:
+            self.later_fragments += 1
+            return
+        at = start + length
+        ports = self._read(at)
+        if ports & 0xFFFF != _PORT or at + 4 > self._limit:
+            return
+        n = self.count
+        self.ip_version[n] = 4
+        self.tclass[n], self.hop_limit[n] = first >> 16 & 0xFF, third >> 24
+        self.flow_label[n], self.ip_id[n] = 0, second >> 16
+        self.source_high[n] = self.destination_high[n] = 0
+        source, destination = self._read(start + 12), self._read(start + 16)
+        self.source_low[n], self.destination_low[n] = _MAPPED << 32 | source, _MAPPED << 32 | destination
+        # A checksum of zero is taken for "the interface will fill it in".
+        wrong = third & 0xFFFF != 0 and at <= self._limit
+        if wrong:
+            options = self._sum_of_options(length) if length > _IPV4_BYTES else 0
+            wrong = not _is_checksum_right(first, second, third, source, destination, options)
+        self._over_udp(
+            at,
+            ports >> 16,
+            start + (first & 0xFFFF),
+            second & 0x3FFF != 0,
+            _CHECKSUM if wrong else 0,
+        )
+
+    def _sum_of_options(self, length: int) -> int:
+        """The 16-bit words of an IPv4 header of ``length`` bytes behind its fixed part, added up."""
+        total = 0
+        for place in range(self._start + _IPV4_BYTES, self._start + length, 4):
+            word = self._read(place)
+            total += (word >> 16) + (word & 0xFFFF)
+        return total
+
+    def _ipv6(self) -> None:
+        start = self._start
+        at = start + _IPV6_BYTES
+        first, second = self._read(start), self._read(start + 4)
+        if first >> 28 != 6 or at > self._limit:
+            return
+        following = second >> 8 & 0xFF
+        fragment = later = False
+        headers = 0
+        while _is_extension(following) and not later and headers < _MOST_EXTENSIONS:
+            headers += 1
+            extension = self._read(at)
+            there = at + 8 <= self._limit
+            if following == _FRAGMENT:
+                if there:
+                    fragment = fragment or extension & 0xFFF9 != 0  # an offset, or more to come
+                    later = later or extension & 0xFFF8 != 0
+                at += 8
+            else:
+                at += ((extension >> 16 & 0xFF) + 1) * 8
+            following = extension >> 24 if there else -1
+        if following != _UDP:
+            return
+        if later:
+            self.later_fragments += 1
+            return
+        ports = self._read(at)
+        if ports & 0xFFFF != _PORT or at + 4 > self._limit:
+            return
+        self._ipv6_columns(first, second)
+        self._over_udp(at, ports >> 16, start + _IPV6_BYTES + (second >> 16), fragment, 0)
+
+    def _grh(self) -> None:
+        start = self._start
+        first, second = self._read(start), self._read(start + 4)
+        bth = start + _GRH_BYTES
+        if second >> 8 & 0xFF != _GRH_NEXT_BTH or bth > self._limit:
+            return
+        self._ipv6_columns(first, second)
+        n = self.count
+        end = bth + (second >> 16)
+        self.malformed[n] = _GRH_VERSION if first >> 28 != 6 else _IP_LENGTH if end > self._wire else 0
+        end = min(end, self._wire)
+        self.roce_version[n], self.udp_sport[n], self.fragment[n] = 1, 0, 0
+        self._transport(bth, end, self._limit, end > self._limit)
+
+    def _ipv6_columns(self, first: int, second: int) -> None:
+        at = self._start
+        n = self.count
+        self.ip_version[n] = 6
+        self.tclass[n], self.hop_limit[n] = first >> 20 & 0xFF, second & 0xFF
+        self.flow_label[n], self.ip_id[n] = first & 0xFFFFF, 0
+        self.source_high[n] = _long(self._read(at + 8), self._read(at + 12))
+        self.source_low[n] = _long(self._read(at + 16), self._read(at + 20))
+        self.destination_high[n] = _long(self._read(at + 24), self._read(at + 28))
+        self.destination_low[n] = _long(self._read(at + 32), self._read(at + 36))
+
+    def _over_udp(self, at: int, sport: int, ip_end: int, fragment: bool, malformed: int) -> None:
+        """A packet behind a UDP header. It ends where IP and UDP agree, or else at the nearer of the two."""
+        n, limit = self.count, self._limit
+        bth = at + _UDP_BYTES
+        udp_end = at + (self._read(at + 4) >> 16)
+        if udp_end != ip_end and not fragment:
+            malformed = _UDP_LENGTH
+        if ip_end > self._wire or ip_end < bth:
+            malformed = _IP_LENGTH
+        ip_end = min(ip_end, self._wire)
+        # A first fragment's datagram ends in a later fragment: its own IP length says nothing about it.
+        end = udp_end if fragment else min(ip_end, udp_end)
+        truncated = ip_end > limit
+        if bth > limit:  # cut before the UDP length: the frame is all that is known
+            malformed, end, truncated = _CUT, self._wire, True
+        if fragment:
+            # What stands behind a fragment in its frame is Ethernet's padding and no part of the datagram.
+            limit = min(limit, ip_end)
+        self.roce_version[n], self.udp_sport[n] = 2, sport
+        self.fragment[n], self.malformed[n] = fragment, malformed
+        self._transport(bth, end, limit, truncated)
+
+    # ------------------------------------------------------------------ transport
+
+    def _transport(self, bth: int, end: int, limit: int, truncated: bool) -> None:
+        """The BTH and what follows it; the row is complete then."""
+        n = self.count
+        base = n * _WORDS
+        self.bth[n], self.end[n], self.limit[n], self.truncated[n] = bth, end, limit, truncated
+        self.start[n], self.vlan[n], self.priority[n] = self._start, self._vlan, self._priority
+        opcode = self._read(bth) >> 24
+        row = opcode
+        need = self._need[row]
+        readable = min(limit, end - _ICRC_BYTES) - bth
+        has = self._has_of[row]
+        if readable < need:
+            if readable < _BTH_BYTES:
+                opcode, row, need = -1, _NO_OPCODE, _BTH_BYTES
+            has = self._cut(row, readable)
+            self._mark(_CUT if truncated and limit < end else _SHORT)
+        for word in range(need >> 2):
+            if 4 * word + 4 <= readable:
+                self.words[base + word] = self._read(bth + 4 * word)
+        if opcode >= 0 and not self._known[row]:
+            self._mark(_UNKNOWN_OPCODE)
+        if self.words[base] >> 16 & 0xF:
+            self._mark(_VERSION)
+        if self.roce_version[n] == 1:
+            has |= _HAS_GRH
+        room = end - bth - need - _ICRC_BYTES
+        payload = 0 if opcode < 0 else room - (self.words[base] >> 20 & 3)
+        if payload < 0 <= room:
+            self._mark(_PAD)
+        if room > 0 and self._payloadless[row]:
+            self._mark(_PAYLOAD)
+        self.opcode[n], self.has[n] = opcode, has
+        self.payload_length[n], self.payload_at[n] = max(payload, 0), bth + need
+        self.dest_qpn[n], self.psn[n] = self.words[base + 1] & 0xFFFFFF, self.words[base + 2] & 0xFFFFFF
+        self._fields(n, row, has, base)
+        whole = not truncated and not self.fragment[n] and end - bth >= _BTH_BYTES + _ICRC_BYTES
+        self.checkable[n] = whole
+        self.truncated_count += truncated
+        self.fragment_count += self.fragment[n]
+        self.malformed_count += self.malformed[n] != 0
+        self.count = n + 1
+
+    def _fields(self, n: int, row: int, has: int, base: int) -> None:
+        """Those fields of the headers behind the BTH that tracking needs of every packet."""
+        self.syndrome[n] = self.words[base + self._syndrome_at[row]] >> 24 if has & _HAS_AETH else 0
+        self.remote_va[n] = self.rkey[n] = self.dma_length[n] = 0
+        if has & _HAS_KEY:
+            at = base + self._va_at[row]
+            self.remote_va[n] = _long(self.words[at], self.words[at + 1])
+            self.rkey[n] = self.words[base + self._rkey_at[row]]
+        if has & _HAS_RETH:
+            self.dma_length[n] = self.words[base + self._length_at[row]]
+
+    def _cut(self, row: int, readable: int) -> int:
+        """Which headers a packet has that ends ``readable`` bytes behind the BTH's first."""
+        has: int = self._has_of[row]
+        for n in range(_KINDS_OF_HEADERS):
+            place = self._places[n * _ROWS + row]
+            if place > 0 and place * 4 + self._lengths[n] > readable:
+                has &= ~self._bits[n]
+        return has
+
+    def _mark(self, code: int) -> None:
+        """The first thing wrong with a packet is the one named."""
+        if self.malformed[self.count] == 0:
+            self.malformed[self.count] = code

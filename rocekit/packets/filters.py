@@ -1,0 +1,282 @@
+"""Expressions that choose packets: ``psn >= 100 and opcode == RC_SEND_ONLY and src == 10.9.0.1``.
+
+Names are the columns of :class:`rocekit.packets.Packets`; the syntax is Python's (``and or not``, comparisons
+also in chains, ``in (…)``, arithmetic and bit operators), with Wireshark's ``&& || !`` understood. Opcodes
+stand by name, addresses as they are written or as a network after ``in``; a header's name alone asks whether
+the packet has it. A comparison with a field that a packet has not is false. Expressions work on whole columns
+at once.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import ipaddress
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, Packets
+from rocekit.wire import OPCODE_NAMES
+from rocekit.wire.link import MALFORMED
+
+Mask = NDArray[np.bool_]
+
+_ADDRESSES: Final = ("src", "dst")
+#: Words that a column's numbers go by.
+_VOCABULARY: Final = MappingProxyType(
+    {
+        "opcode": dict(OPCODE_NAMES),
+        "icrc_state": {word: code for code, word in enumerate(ICRC_STATES)},
+        "malformed": {word: code for code, word in MALFORMED.items()},
+    }
+)
+_COMPARE: Final[dict[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_ARITHMETIC: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}
+_MOST_CHARACTERS: Final = 10_000
+_WORD_BITS: Final = 64
+
+#: Strings, which stay; addresses and networks, which get quotes; Wireshark's operators.
+_TOKENS: Final = re.compile(
+    r"""(?P<string>"[^"]*"|'[^']*')"""
+    r"""|(?P<address>(?<![\w.:])(?:\d+\.\d+\.\d+\.\d+|[0-9a-fA-F]*:[0-9a-fA-F:.]*)(?:/\d+)?)"""
+    r"""|(?P<operator>&&|\|\||!(?!=))"""
+)
+_OPERATORS: Final = {"&&": " and ", "||": " or ", "!": " not "}
+
+
+class FilterError(ValueError):
+    """An expression that cannot be understood; the message says where and what would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A part of the expression over a batch.
+
+    Attributes:
+        value: a number, a word, a tuple of these, or a column.
+        present: which packets have what it was made from; None for all.
+        column: the column's name, where it is one and nothing else.
+    """
+
+    value: Any
+    present: Mask | None = None
+    column: str | None = None
+
+
+class Filter:
+    """A compiled expression; called with packets it gives a mask with one bool a packet.
+
+    Raises:
+        FilterError: the text is no such expression, or a name in it is no field.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        if len(text) > _MOST_CHARACTERS:
+            raise FilterError("the expression is too long")
+        try:
+            tree = ast.parse(_TOKENS.sub(_pythonic, text).strip(), mode="eval").body
+            # What is wrong with an expression shows on no packets as well as on many.
+            self._tree = tree
+            with np.errstate(all="ignore"):
+                self(Packets.concat([]))
+        except SyntaxError as error:
+            raise FilterError(f"{text!r} is not an expression: {error.msg}") from None
+        except (RecursionError, MemoryError):
+            raise FilterError("the expression is nested too deeply") from None
+        except ValueError as error:
+            raise error if isinstance(error, FilterError) else FilterError(str(error)) from None
+
+    def __call__(self, packets: Packets) -> Mask:
+        with np.errstate(all="ignore"):
+            return _truth(_evaluate(self._tree, packets), len(packets))
+
+
+def _pythonic(match: re.Match[str]) -> str:
+    if match["operator"]:
+        return _OPERATORS[match["operator"]]
+    if match["address"]:
+        return repr(match["address"])
+    return match[0]
+
+
+def fields_help() -> str:
+    """The names that an expression may use, in one line."""
+    return f"fields: {', '.join(COLUMNS)}; headers: {', '.join(HAS)}"
+
+
+def _evaluate(node: ast.expr, packets: Packets) -> _Operand:
+    match node:
+        case ast.Constant(value=bool() | int() | str() as value):
+            return _Operand(value)
+        case ast.Name(id=name):
+            return _name(name, packets)
+        case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
+            return _Operand(tuple(_evaluate(element, packets).value for element in elements))
+        case ast.BoolOp(op=op, values=values):
+            masks = [_truth(_evaluate(value, packets), len(packets)) for value in values]
+            join = np.logical_and if isinstance(op, ast.And) else np.logical_or
+            return _Operand(join.reduce(masks))
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            return _Operand(~_truth(_evaluate(inner, packets), len(packets)))
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as number)):
+            return _Operand(-number)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            return _arithmetic(op, _evaluate(left, packets), _evaluate(right, packets))
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
+            mask = np.ones(len(packets), np.bool_)
+            first = _evaluate(left, packets)
+            for compare, comparator in zip(ops, comparators, strict=True):
+                second = _evaluate(comparator, packets)
+                mask &= _compare(compare, first, second, packets)
+                first = second
+            return _Operand(mask)
+    raise FilterError(f"{ast.unparse(node)!r} is not something that a filter can hold")
+
+
+def _name(name: str, packets: Packets) -> _Operand:
+    if name in COLUMNS:
+        values = packets[name]
+        if values.dtype != np.uint64 and values.dtype != np.bool_:
+            values = values.astype(np.int64, copy=False)
+        present = None
+        if name in FIELD_HOMES:
+            bits = sum(HAS[header.name] for header, _ in FIELD_HOMES[name])
+            present = packets.has & np.uint16(bits) != 0
+        return _Operand(values, present, name)
+    if name in HAS:
+        return _Operand(packets.has & np.uint16(HAS[name]) != 0)
+    if any(name in words for words in _VOCABULARY.values()):
+        return _Operand(name)
+    near = difflib.get_close_matches(name, [*COLUMNS, *HAS, *OPCODE_NAMES], n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise FilterError(f"there is no field {name!r}; {hint}{fields_help()}")
+
+
+def _truth(operand: _Operand, n: int) -> Mask:
+    value = operand.value
+    if isinstance(value, str | tuple):
+        raise FilterError(f"{value!r} stands alone; compare a field with it")
+    mask = np.broadcast_to(np.asarray(value) != 0, (n,))
+    return mask if operand.present is None else mask & operand.present
+
+
+def _both(first: _Operand, second: _Operand) -> Mask | None:
+    if first.present is None or second.present is None:
+        return second.present if first.present is None else first.present
+    return first.present & second.present
+
+
+def _arithmetic(op: ast.operator, first: _Operand, second: _Operand) -> _Operand:
+    for operand in (first, second):
+        if isinstance(operand.value, str | tuple) or operand.column in _ADDRESSES:
+            raise FilterError(f"{operand.column or operand.value!r} is no number to calculate with")
+    a, b = first.value, second.value
+    if isinstance(b, int) and isinstance(op, ast.LShift | ast.RShift) and not 0 <= b < _WORD_BITS:
+        raise FilterError(f"a shift by {b} bits leaves nothing")
+    if isinstance(b, int) and b == 0 and isinstance(op, ast.FloorDiv | ast.Mod):
+        raise FilterError("division by zero")
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        a, b = _same_kind(a, b), _same_kind(b, a)
+    try:
+        value = _ARITHMETIC[type(op)](a, b)
+    except (OverflowError, TypeError) as error:
+        raise FilterError(f"cannot calculate: {error}") from None
+    if isinstance(value, int) and value.bit_length() > _WORD_BITS:
+        raise FilterError("a number is too large for any field")
+    return _Operand(value, _both(first, second))
+
+
+def _same_kind(value: Any, other: Any) -> Any:
+    """``value`` unsigned where ``other`` is: NumPy would make floats of the two and lose low bits."""
+    if isinstance(other, np.ndarray) and other.dtype == np.uint64 and isinstance(value, np.ndarray):
+        return value.astype(np.uint64, copy=False)
+    return value
+
+
+def _compare(op: ast.cmpop, first: _Operand, second: _Operand, packets: Packets) -> Mask:
+    present = _both(first, second)
+    if isinstance(op, ast.In | ast.NotIn):
+        mask = _membership(first, second, packets)
+        if isinstance(op, ast.NotIn):
+            mask = ~mask
+    elif type(op) in _COMPARE:
+        if isinstance(first.value, tuple) or isinstance(second.value, tuple):
+            raise FilterError("a list of values goes with 'in'")
+        ordering = not isinstance(op, ast.Eq | ast.NotEq)
+        if ordering and (isinstance(first.value, str) or isinstance(second.value, str)):
+            raise FilterError("words and addresses are equal or not, and come in no order")
+        a, b = _number(first, second, packets), _number(second, first, packets)
+        mask = np.broadcast_to(_COMPARE[type(op)](_same_kind(a, b), _same_kind(b, a)), (len(packets),))
+    else:
+        raise FilterError("'is' does not belong in a filter; use ==")
+    return mask if present is None else mask & present
+
+
+def _membership(first: _Operand, second: _Operand, packets: Packets) -> Mask:
+    if first.column in _ADDRESSES:
+        members = second.value if isinstance(second.value, tuple) else (second.value,)
+        networks = [_network(member) for member in members]
+        inside = [
+            any(ipaddress.ip_address(text) in network for network in networks) for text in packets.addresses
+        ]
+        return np.array([*inside, False], np.bool_)[first.value]
+    if not isinstance(second.value, tuple):
+        raise FilterError("'in' takes a list in parentheses, or a network for src and dst")
+    mask = np.zeros(len(packets), np.bool_)
+    for member in second.value:
+        mask |= np.broadcast_to(first.value == _number(_Operand(member), first, packets), (len(packets),))
+    return mask
+
+
+def _network(member: object) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(str(member), strict=False)
+    except ValueError:
+        raise FilterError(f"{member!r} is no IP address or network") from None
+
+
+def _number(operand: _Operand, beside: _Operand, packets: Packets) -> Any:
+    """The operand's number; a word means what it does for the column beside it."""
+    word = operand.value
+    if beside.column in _ADDRESSES and isinstance(word, int | str):
+        try:
+            text = str(ipaddress.ip_address(word if isinstance(word, str) else ""))
+        except ValueError:
+            raise FilterError(f"{word!r} is no IP address; a network goes with 'in'") from None
+        return packets.addresses.index(text) if text in packets.addresses else -1
+    if not isinstance(word, str):
+        return word
+    words = _VOCABULARY.get(beside.column or "")
+    if words is None:
+        raise FilterError(f"{beside.column or 'this'} is not compared with words such as {word!r}")
+    if word not in words:
+        near = difflib.get_close_matches(word, words, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; one of {', '.join(words)}"
+        raise FilterError(f"{word!r} is no {beside.column}{hint}")
+    return words[word]

@@ -1,0 +1,1 @@
+"""Where captures were taken, and what each of them saw."""

@@ -1,0 +1,264 @@
+"""How soon what a host does passes by after what caused it: the samples from which a place is inferred.
+
+The first packets of each capture are kept as columns, put to their connections, and paired: a request and its
+acknowledgement, a NAK and its go-back, an answer and the next request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit import wire
+from rocekit.files.frames import LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2
+from rocekit.wire.arrays import first_of_each, stable_order
+
+if TYPE_CHECKING:
+    from rocekit.files.frames import FrameBatch
+    from rocekit.packets import Packets
+    from rocekit.track.connections import Connection
+
+Ints = NDArray[np.int64]
+
+#: Kinds of turnaround, the surest first.
+ANSWER, RESPONSE, GO_BACK, PROGRAM, REACTION = "answer", "response", "go_back", "program", "reaction"
+KINDS: Final = (ANSWER, RESPONSE, GO_BACK, PROGRAM, REACTION)
+#: How many of a kind there must be before their shortest means anything.
+_LEAST: Final = {ANSWER: 4, RESPONSE: 4, GO_BACK: 3, PROGRAM: 4, REACTION: 16}
+
+#: Packets of each capture that are looked at.
+SAMPLE: Final = 1 << 16
+#: A turnaround whose median is within this of its shortest is the way's or the hardware's, not a program's.
+_STEADY: Final = 1.25
+
+_OUTGOING: Final = 4  # of LINKTYPE_LINUX_SLL's and SLL2's packet type
+_TYPE_AT: Final = {LINKTYPE_LINUX_SLL: 1, LINKTYPE_LINUX_SLL2: 10}
+
+_NONE, _REQUEST, _ANSWERED, _RESPONDED, _REFUSED = range(5)
+
+
+def _roles() -> Ints:
+    roles = np.full(257, _NONE, np.int64)
+    for value, opcode in wire.OPCODES.items():
+        if opcode.transport == "RC":
+            roles[value] = _RESPONDED if opcode.response else _REQUEST
+            if opcode.operation == "ACK":
+                roles[value] = _ANSWERED
+    return roles
+
+
+_ROLES: Final = _roles()
+_SYNDROME_KINDS: Final = np.array([wire.syndrome_kind(s) for s in range(256)])
+_IS_SEQUENCE_NAK: Final = np.array(
+    [
+        wire.syndrome_kind(s) == wire.NAK and wire.syndrome_value(s) == wire.NAK_SEQUENCE_ERROR
+        for s in range(256)
+    ]
+)
+_ACK: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].operation == "ACK" for v in range(257)])
+_COLUMNS: Final = ("time_ns", "flow", "src", "dst", "dest_qpn", "opcode", "psn", "syndrome", "hop_limit")
+
+
+@dataclass(slots=True)
+class _Sample:
+    """The first packets of a capture, as columns."""
+
+    parts: list[dict[str, Ints]] = field(default_factory=list)
+    count: int = 0
+
+
+class Sampler:
+    """Keeps the first packets of each capture.
+
+    Attributes:
+        local: addresses of the capturing host, where they are known.
+    """
+
+    def __init__(self, local: Iterable[str] = ()) -> None:
+        self.local = frozenset(local)
+        self.addresses: list[str] = []
+        self._samples: dict[int, _Sample] = {}
+
+    @property
+    def files(self) -> list[int]:
+        return sorted(self._samples)
+
+    def feed(self, batch: FrameBatch, packets: Packets) -> None:
+        """Take a batch of frames and the packets in it."""
+        sample = self._samples.setdefault(batch.file, _Sample())
+        room = SAMPLE - sample.count
+        n = min(room, len(packets))
+        if n <= 0:
+            return
+        self.addresses = packets.addresses
+        part: dict[str, Ints] = {name: packets[name][:n].astype(np.int64) for name in _COLUMNS}
+        part["outgoing"] = np.full(n, -1, np.int64)
+        kind = int(batch.linktype[0])
+        if kind in _TYPE_AT and (batch.linktype == kind).all():
+            rows = np.searchsorted(batch.number, packets.frame[:n])
+            at = batch.offset[rows] + _TYPE_AT[kind]
+            part["outgoing"] = (batch.buffer[at] == _OUTGOING).astype(np.int64)
+        sample.parts.append(part)
+        sample.count += n
+
+    def columns(self, file: int) -> dict[str, Ints]:
+        """What was kept of a capture."""
+        parts = self._samples[file].parts
+        names = (*_COLUMNS, "outgoing") if parts else ()
+        return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """How soon a host's doings pass by after what caused them.
+
+    Attributes:
+        kind: what was timed; count: how often.
+        steady: whether the times hardly differ from the shortest.
+    """
+
+    kind: str
+    count: int
+    min_ns: int
+    median_ns: int
+
+    @property
+    def steady(self) -> bool:
+        return self.median_ns <= _STEADY * self.min_ns
+
+    @classmethod
+    def of(cls, kind: str, gaps: Ints) -> Floor | None:
+        if len(gaps) < _LEAST[kind]:
+            return None
+        ordered = np.sort(gaps)
+        return cls(kind, len(gaps), int(ordered[0]), int(ordered[(len(ordered) - 1) // 2]))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "count": self.count, "min_ns": self.min_ns, "median_ns": self.median_ns}
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Turnarounds: of which connection's which side, of which kind (its place in ``KINDS``), how long.
+
+    ``period``: the time from the request before to the one that is taken for a reaction.
+    """
+
+    pair: Ints
+    side: Ints
+    kind: Ints
+    gap: Ints
+    period: Ints
+
+    def where(self, mask: NDArray[np.bool_] | Ints | slice) -> Turns:
+        return Turns(*(getattr(self, name)[mask] for name in self.__slots__))
+
+
+def turnarounds(columns: Mapping[str, Ints], pair: Ints, side: Ints) -> Turns:
+    """All turnarounds in a sample whose packets ``place`` has put to their connections."""
+    none = np.empty(0, np.int64)
+    if not len(pair):
+        return Turns(none, none, none, none, none)
+    role = _ROLES[columns["opcode"]]
+    acks = _ACK[columns["opcode"]]
+    role[acks & (_SYNDROME_KINDS[columns["syndrome"]] != wire.ACK)] = _NONE
+    role[acks & _IS_SEQUENCE_NAK[columns["syndrome"]]] = _REFUSED
+    rows = np.flatnonzero((pair >= 0) & (role != _NONE))
+    if not len(rows):
+        return Turns(none, none, none, none, none)
+    pair, side, role = pair[rows], side[rows], role[rows]
+    time, psn = columns["time_ns"][rows], columns["psn"][rows]
+    parts = [*_answers(pair, side, role, time, psn), _reactions(pair, side, role, time, psn)]
+    joined = [np.concatenate([getattr(p, name) for p in parts]) for name in Turns.__slots__]
+    return Turns(*joined)
+
+
+def place(
+    columns: Mapping[str, Ints], addresses: Mapping[str, int], connections: Sequence[Connection]
+) -> tuple[Ints, Ints]:
+    """Each packet's connection (its index, −1 for none) and the side that sent it."""
+    if not columns:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    owner: dict[int, int] = {}
+    for number, connection in enumerate(connections):
+        here, there = connection.ips
+        if here is None or there is None or here not in addresses or there not in addresses:
+            continue
+        a, b = addresses[here], addresses[there]
+        qpn_a, qpn_b = connection.qpns
+        if qpn_b is not None:
+            owner[(a << 44) | (b << 24) | qpn_b] = number << 1
+        if qpn_a is not None:
+            owner[(b << 44) | (a << 24) | qpn_a] = number << 1 | 1
+    flow = columns["flow"]
+    _, first = first_of_each(flow)
+    src, dst, qpn = (columns[name][first] for name in ("src", "dst", "dest_qpn"))
+    owners = np.full(int(flow.max()) + 1, -2, np.int64)
+    owners[flow[first]] = [owner.get(key, -2) for key in (src << 44 | dst << 24 | qpn).tolist()]
+    found = owners[flow]
+    return found >> 1, found & 1
+
+
+def _answers(pair: Ints, side: Ints, role: Ints, time: Ints, psn: Ints) -> list[Turns]:
+    """Requests and their answers, NAKs and their go-backs: neighbours among what has one PSN.
+
+    What was sent more than once is left out, for its answer may be to either (Karn).
+    """
+    asker = np.where(role == _REQUEST, side, 1 - side)
+    key = (pair << 1 | asker) << 24 | psn
+    order = np.argsort(key, kind="stable")
+    key, asker, role, time = key[order], asker[order], role[order], time[order]
+    same = key[1:] == key[:-1]
+    asked_once = np.ones(len(key), np.bool_)
+    asked_once[1:] = ~same | (role[:-1] != _REQUEST)
+    pair = pair[order]
+
+    def taken(mask: NDArray[np.bool_], kind: int, by: Ints) -> Turns:
+        at = np.flatnonzero(mask)
+        gap = time[at + 1] - time[at]
+        return Turns(pair[at], by[at], np.full(len(at), kind), gap, np.zeros(len(at), np.int64))
+
+    asked = same & (role[:-1] == _REQUEST) & asked_once[:-1]
+    went_back = same & (role[:-1] == _REFUSED) & (role[1:] == _REQUEST)
+    return [
+        taken(asked & (role[1:] == _ANSWERED), KINDS.index(ANSWER), 1 - asker),
+        taken(asked & (role[1:] == _RESPONDED), KINDS.index(RESPONSE), 1 - asker),
+        taken(went_back, KINDS.index(GO_BACK), asker),
+    ]
+
+
+def _reactions(pair: Ints, side: Ints, role: Ints, time: Ints, psn: Ints) -> Turns:
+    """Answers that leave nothing outstanding, and the request that follows: a neighbour in its connection."""
+    order = stable_order(pair)
+    pair, side, role, time, psn = (column[order] for column in (pair, side, role, time, psn))
+    same = (pair[1:] == pair[:-1]) & (side[1:] != side[:-1])
+    good = (role == _ANSWERED) | (role == _RESPONDED)
+    waited = same & good[:-1] & (role[1:] == _REQUEST)
+    # The answer's neighbour before must be the request that it answers, and no other be under way.
+    at = np.flatnonzero(waited[1:] & same[:-1] & (role[:-2] == _REQUEST) & (psn[:-2] == psn[1:-1])) + 1
+    at = at[psn[at + 1] == (psn[at] + 1 & 0xFFFFFF)]
+    return Turns(
+        pair[at + 1],
+        side[at + 1],
+        np.full(len(at), KINDS.index(REACTION)),
+        time[at + 1] - time[at],
+        time[at + 1] - time[at - 1],
+    )
+
+
+def is_paced(turns: Turns) -> bool:
+    """Whether the requester keeps its own time rather than waiting for answers."""
+    if len(turns.gap) < _LEAST[REACTION]:
+        return False
+    period, gap = (_middle_half(times) for times in (turns.period, turns.gap))
+    return period * 2 < gap
+
+
+def _middle_half(times: Ints) -> int:
+    """Between which two times the middle half of them lies: how far these are apart."""
+    ordered = np.sort(times)
+    return int(ordered[len(ordered) * 3 // 4] - ordered[len(ordered) // 4])

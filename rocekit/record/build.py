@@ -1,0 +1,220 @@
+"""The interposer's library: where it is, and building it where it is not.
+
+A wheel built on a machine with a C compiler and rdma-core's headers has it. Elsewhere it is compiled when it
+is first needed, into the user's cache, by whatever compiler this machine has; without one, what is missing is
+said.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rocekit.errors import RocekitError
+from rocekit.record.interposer_sources import MARK, SOURCES, sources_digest
+
+HEADERS: Final = {
+    "infiniband/verbs.h": "libibverbs-dev",
+    "rdma/rdma_cma.h": "librdmacm-dev",
+}
+"""What it includes beside the C library's, and the Debian packages they come in."""
+FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,now,-z,relro")
+_LIMIT_S: Final = 120
+
+
+class InterposerError(RocekitError):
+    """There is no interposer here, and it cannot be built."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where the library is, or why there is none: what is missing, and the packages it comes in."""
+
+    path: Path | None
+    obstacle: str | None = None
+    packages: tuple[str, ...] = ()
+    can_build: bool = field(default=False)
+
+
+def digest() -> str:
+    """What the sources and the flags add up to: a library built from others is not used."""
+    return hashlib.sha256(" ".join((sources_digest(), *FLAGS)).encode()).hexdigest()[:16]
+
+
+def cache_folder() -> Path:
+    """Where built libraries are kept, by the XDG base directory specification."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "rocekit"
+
+
+def packaged() -> Path | None:
+    """The library that came with the package, unless it was built from other sources than those beside it.
+
+    What it was built from stands in it: times of files tell nothing of what pip has unpacked.
+    """
+    wanted = f"{MARK}{sources_digest()}".encode()
+    for path in sorted(SOURCES.parent.glob("_interposer*.so")):
+        if wanted in path.read_bytes():
+            return path
+    return None
+
+
+def cached() -> Path:
+    """Where the library is or will be that these sources make on this machine."""
+    return cache_folder() / f"interposer-{digest()}-{platform.machine()}.so"
+
+
+def fallback() -> Path:
+    """Where the library goes when the cache cannot be written, as in a container: good for this boot.
+
+    Also where root has one that programs of others can load.
+    """
+    return Path(tempfile.gettempdir()) / f"rocekit-{os.geteuid()}" / cached().name
+
+
+def _trusted(path: Path) -> bool:
+    """Whether it is there, and nobody else's, as is its folder: a program will run what is in it."""
+    try:
+        found, folder = path.lstat(), path.parent.stat()
+    except OSError:
+        return False
+    owners = {found.st_uid, folder.st_uid}
+    return stat.S_ISREG(found.st_mode) and owners <= {0, os.geteuid()} and not folder.st_mode & stat.S_IWOTH
+
+
+def _for_everybody(path: Path) -> Path:
+    """The library where a program can load it that root starts and that is somebody else by then: setpriv.
+
+    Root's own cache is hidden from others as a rule. Where no copy can be put, it is the path itself.
+    """
+    if os.geteuid() != 0 or _open_to_all(path):
+        return path
+    copy = fallback()
+    try:
+        if not _trusted(copy):
+            _own_folder(copy.parent)
+            with tempfile.TemporaryDirectory(dir=copy.parent, prefix="copy-") as folder:
+                made = Path(folder) / copy.name
+                shutil.copyfile(path, made)
+                made.chmod(0o755)
+                made.rename(copy)
+        copy.parent.chmod(0o755)
+        may_run = not os.statvfs(copy).f_flag & os.ST_NOEXEC
+    except OSError:
+        return path
+    return copy if may_run and _open_to_all(copy) else path
+
+
+def _open_to_all(path: Path) -> bool:
+    """Whether everybody may read a file, by the modes of it and of the folders above."""
+    return bool(path.stat().st_mode & stat.S_IROTH) and all(
+        folder.stat().st_mode & stat.S_IXOTH for folder in path.absolute().parents
+    )
+
+
+def _own_folder(path: Path) -> None:
+    """Make a folder, or see that it is ours."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "belongs to somebody else", str(path))
+
+
+def compiler() -> str | None:
+    """The C compiler: $CC's, or the first of cc, gcc and clang that there is."""
+    chosen = os.environ.get("CC")
+    names = [shlex.split(chosen)[0]] if chosen and chosen.strip() else ["cc", "gcc", "clang"]
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def look() -> Found:
+    """Where the library is, without building it."""
+    if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
+        return Found(None, "recording programs needs Linux and glibc")
+    for path in (packaged(), cached(), fallback()):
+        if path is not None and _trusted(path):
+            return Found(path)
+    cc = compiler()
+    if cc is None:
+        return Found(None, "no C compiler", ("gcc", "libc6-dev", *HEADERS.values()))
+    missing = [header for header in HEADERS if not _has_header(cc, header)]
+    if missing:
+        return Found(None, f"no {' and no '.join(missing)}", tuple(HEADERS[header] for header in missing))
+    return Found(None, None, (), can_build=True)
+
+
+def _has_header(cc: str, header: str) -> bool:
+    try:
+        done = subprocess.run(
+            [cc, "-E", "-xc", "-o", os.devnull, "-"],
+            input=f"#include <{header}>\n".encode(),
+            capture_output=True,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
+
+
+def interposer() -> Path:
+    """The library's path; built first where it has to be.
+
+    Raises:
+        InterposerError: it is not here and cannot be built; what is missing.
+    """
+    found = look()
+    if found.path is not None:
+        return _for_everybody(found.path)
+    if not found.can_build:
+        fix = (
+            f": apt-get install --no-install-recommends {' '.join(found.packages)}" if found.packages else ""
+        )
+        raise InterposerError(f"the interposer is not built, and {found.obstacle}{fix}")
+    obstacles = []
+    for path in (cached(), fallback()):
+        try:
+            _own_folder(path.parent)
+            build(path)
+        except OSError as error:
+            obstacles.append(f"{error.filename or path.parent}: {error.strerror or error}")
+        else:
+            return _for_everybody(path)
+    raise InterposerError(
+        f"the interposer cannot be put anywhere ({'; '.join(obstacles)}): "
+        "set XDG_CACHE_HOME to a folder of your own"
+    )
+
+
+def build(path: Path) -> None:
+    """Compile the interposer to ``path``, all at once or not at all.
+
+    Raises:
+        InterposerError: the compiler refused, with its first words.
+        OSError: the folder cannot be written.
+    """
+    cc = compiler()
+    if cc is None:
+        raise InterposerError("no C compiler")
+    extra = shlex.split(os.environ.get("CC", ""))[1:]
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as folder:
+        made = Path(folder) / path.name
+        command = [cc, *extra, *FLAGS, f"-Wl,--version-script={SOURCES / 'exports.map'}", "-o", str(made)]
+        command += [*map(str, sorted(SOURCES.glob("*.c"))), "-ldl", "-lpthread"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise InterposerError(f"{cc} did not come to an end in {_LIMIT_S} s") from None
+        if done.returncode:
+            said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
+            raise InterposerError(f"{cc} could not build the interposer: {said}")
+        made.rename(path)

@@ -1,0 +1,124 @@
+"""A capture again, with each packet's story as its comment, for Wireshark and tshark to show."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rocekit.errors import CaptureError
+from rocekit.explanation.packet_words import describe
+from rocekit.explanation.packets import packet_stories
+from rocekit.files.frame_names import FRAME_MASK
+from rocekit.files.outputs import check_output
+from rocekit.files.pcapng_write import whole_pcapng
+from rocekit.files.reader import open_capture
+from rocekit.track.handshake import LONGEST_OFFER, parse_offer
+from rocekit.wire.words import qpn
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
+    from rocekit.explanation.packets import Ints, PacketStories
+    from rocekit.files.frames import FrameBatch
+    from rocekit.findings import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Annotated:
+    """What was written.
+
+    Attributes:
+        path: where to.
+        frames: all of them; described: those that are part of a story.
+        findings: frames that a finding names.
+        left_out: frames of link types that cannot be read, and so not be written again.
+    """
+
+    path: str
+    frames: int
+    described: int
+    findings: int
+    left_out: int
+
+
+def annotate(analysis: Analysis, *outs: str | Path) -> list[Annotated]:
+    """Write an analysis' captures with comments: those they had, packets' stories, findings that name them.
+
+    Args:
+        analysis: with all its transfers.
+        outs: a pcapng file for each capture; ``"-"`` is standard output.
+
+    Raises:
+        CaptureError: one of ``outs`` cannot be written, or there is nothing to say.
+        RocekitError: one of them is a capture itself.
+        ValueError: there are not as many as captures, or one of these is standard input.
+    """
+    files = analysis.capture.files
+    if len(files) != len(outs) or "-" in files:
+        raise ValueError("a capture is annotated by reading it again: give an output for each file")
+    for out in outs:
+        check_output(out, files)
+    if not analysis.capture.counts.roce_packets:
+        raise CaptureError("no RoCE packets in it, so there is nothing to annotate", file=", ".join(files))
+    stories = packet_stories(analysis)
+    return [_write(stories, file, out) for file, out in enumerate(outs)]
+
+
+def _write(stories: PacketStories, file: int, out: str | Path) -> Annotated:
+    analysis = stories.analysis
+    numbers = stories.frames_of(file)
+    rows = np.argsort(numbers, kind="stable")
+    rows = rows[np.searchsorted(numbers[rows], 1) :]
+    words = describe(stories, rows.tolist(), file=file if analysis.capture.several else None)
+    found, whole = _findings(stories, numbers)
+    described = 0
+    with (
+        open_capture(analysis.capture.files[file], file=file) as reader,
+        whole_pcapng(out, [_words(f) for f in whole]) as writer,
+    ):
+        for batch in reader:
+            own = reader.comments
+            comments: list[list[str]] = []
+            is_packet = np.isin(batch.number, numbers).tolist()
+            for i, (number, known) in enumerate(zip(batch.number.tolist(), is_packet, strict=True)):
+                texts = list(own.get(number, ()))
+                story = next(words) if known else _exchange(batch, i)
+                if story:
+                    described += 1
+                    texts.append(story)
+                if number in found:
+                    texts += [_words(finding) for finding in found[number]]
+                comments.append(texts)
+            writer.write_batch(batch, comments)
+        if reader.dropped is not None:
+            writer.write_statistics(reader.frames, reader.dropped)
+        return Annotated(str(out), writer.frames, described, len(found), reader.frames - writer.frames)
+
+
+def _findings(stories: PacketStories, numbers: Ints) -> tuple[dict[int, list[Finding]], list[Finding]]:
+    """The findings by frame number in a capture, and those that name no frame at all."""
+    findings = stories.analysis.findings
+    by_frame: dict[int, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if not stories.analysis.capture.several:
+            frames = [frame & FRAME_MASK for frame in finding.frames]
+        else:
+            rows = stories.rows_of(list(finding.frames))
+            frames = np.unique(numbers[rows[rows >= 0]]).tolist()
+        for frame in frames:
+            if frame:
+                by_frame[frame].append(finding)
+    return dict(by_frame), [finding for finding in findings if not finding.frames]
+
+
+def _exchange(batch: FrameBatch, i: int) -> str:
+    """What a frame that is no RoCE packet says of a QP: the exchange of perftest and its like."""
+    offer = parse_offer(batch.frame(i)) if batch.caplen[i] <= LONGEST_OFFER else None
+    return "" if offer is None else f"{offer.ip} names its {qpn(offer.qpn)}, which begins at PSN {offer.psn}"
+
+
+def _words(finding: Finding) -> str:
+    return f"{finding.severity}: {finding.rule}: {finding.title}"

@@ -1,0 +1,356 @@
+"""Packets, connections, transfers and findings as tables for polars, pandas, DuckDB and spreadsheets.
+
+The columns are those of the JSON and of ``Packets``, one value each: numbers as numbers of their size, what
+is unknown or does not stand in a packet as null. Units stand in the names; times are whole nanoseconds, for a
+float loses them. This module needs polars, the extra ``rocekit[export]``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import numpy as np
+
+from rocekit import wire
+from rocekit.correlate import timing
+from rocekit.errors import RocekitError, needs_extra
+from rocekit.explanation.packets import CAUSES, ROLES, PacketStories, packet_stories
+from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK
+from rocekit.files.outputs import complete
+from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, ICRC_UNCHECKED
+from rocekit.wire.link import MALFORMED
+from rocekit.wire.psn import MASK
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from rocekit.analysis import Analysis
+    from rocekit.findings import Finding
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
+
+TABLES: Final = ("packets", "connections", "transfers", "findings")
+#: Formats and the ends of their files' names.
+FORMATS: Final = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
+
+#: Columns under other names than ``Packets`` has, which has no unit in them.
+_RENAMED: Final = {"payload_length": "payload_bytes", "dma_length": "dma_bytes"}
+#: Columns that only the program itself can read.
+_INNER: Final = frozenset({"has", "flow"})
+_BITS: Final = {name: homes[0][1].bits for name, homes in FIELD_HOMES.items()}
+
+
+def need_polars() -> Any:
+    """The module polars.
+
+    Raises:
+        RocekitError: it is not installed.
+    """
+    try:
+        import polars
+    except ImportError:
+        raise needs_extra("export needs", "polars", "export") from None
+    return polars
+
+
+def tables(analysis: Analysis, names: Iterable[str] = TABLES) -> dict[str, pl.DataFrame]:
+    """The tables of an analysis that kept all its transfers.
+
+    Raises:
+        RocekitError: polars is not installed.
+        ValueError: a name that is none of ``TABLES``; an analysis without all its transfers.
+    """
+    need_polars()
+    makers: dict[str, Callable[[Analysis], pl.DataFrame]] = {
+        "packets": lambda a: packets_table(packet_stories(a)),
+        "connections": connections_table,
+        "transfers": transfers_table,
+        "findings": findings_table,
+    }
+    unknown = [name for name in names if name not in makers]
+    if unknown:
+        raise ValueError(f"no table {', '.join(unknown)}: there are {', '.join(TABLES)}")
+    return {name: makers[name](analysis) for name in names}
+
+
+def write_table(table: pl.DataFrame, out: Path | BinaryIO, kind: str) -> None:
+    """Write a table as one of ``FORMATS``. In CSV, which has none, a list is JSON text.
+
+    Raises:
+        RocekitError: it cannot be written.
+        BrokenPipeError: whoever read it is gone.
+    """
+    pl = need_polars()
+    name = out if isinstance(out, Path) else "standard output"
+    try:
+        if isinstance(out, Path):
+            with complete(out) as path:
+                _write(pl, table, path, kind)
+        else:
+            # polars would say in words of its own that a pipe's reader is gone.
+            whole = BytesIO()
+            _write(pl, table, whole, kind)
+            out.write(whole.getbuffer())
+            out.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RocekitError(f"{name}: cannot be written: {error.strerror or error}") from None
+    except pl.exceptions.PolarsError as error:
+        # What a full disk did is told by some formats in words of their own.
+        raise RocekitError(f"{name}: cannot be written; is the disk full? ({error})") from None
+
+
+def _write(pl: Any, table: pl.DataFrame, out: Path | BinaryIO, kind: str) -> None:
+    if kind == "parquet":
+        table.write_parquet(out)
+    elif kind == "arrow":
+        table.write_ipc(out)
+    elif kind == "jsonl":
+        table.write_ndjson(out)
+    else:
+        lists = [name for name, dtype in table.schema.items() if dtype.is_nested()]
+        table.with_columns(
+            pl.col(name).map_elements(lambda v: json.dumps(v.to_list()), return_dtype=pl.String)
+            for name in lists
+        ).write_csv(out)
+
+
+# ---------------------------------------------------------------------- packets
+
+
+def packets_table(stories: PacketStories) -> pl.DataFrame:
+    """A row a packet: what it is in its story, then its fields."""
+    pl = need_polars()
+    p = stories.packets
+    n = len(p)
+    texts = np.array([*p.addresses, ""], object)
+    cause = stories.cause_row
+    columns: dict[str, Any] = {
+        "file": p.file,
+        "frame": p.frame,
+        "time_ns": p.time_ns,
+        "src": _names(pl, texts, p.src),
+        "dst": _names(pl, texts, p.dst),
+        "connection": _nullable(pl, stories.connection, stories.connection >= 0, pl.UInt32),
+        "sender": _names(pl, np.array(["a", "b", None], object), stories.sender),
+        "transfer": _nullable(pl, stories.transfer, stories.transfer >= 0, pl.UInt32),
+        "role": _names(pl, np.array(ROLES, object), stories.role),
+        "unwrapped_psn": _nullable(pl, stories.psn, stories.psn >= 0, pl.Int64),
+        "round": _nullable(pl, stories.round, stories.round > 0, pl.UInt32),
+        "duplicate": stories.duplicate,
+        "cause": _names(pl, np.array([None, *CAUSES[1:]], object), stories.cause),
+        "cause_file": _nullable(pl, p.file[cause] if n else cause, cause >= 0, pl.Int32),
+        "cause_frame": _nullable(pl, p.frame[cause] if n else cause, cause >= 0, pl.Int64),
+    }
+    for name in COLUMNS:
+        if name not in columns and name not in _INNER:
+            columns[_RENAMED.get(name, name)] = _field(pl, stories, name)
+    return pl.DataFrame(columns)
+
+
+def _field(pl: Any, stories: PacketStories, name: str) -> Any:
+    """A column of ``Packets``, null where the packet has it not."""
+    p = stories.packets
+    values = p[name]
+    if name == "opcode":
+        known = np.array(
+            [wire.OPCODES[v].name if v in wire.OPCODES else None for v in range(256)] + [None], object
+        )
+        return _names(pl, known, values)
+    if name == "icrc_state":
+        return _names(pl, np.array(ICRC_STATES, object), values)
+    if name == "malformed":
+        words = np.array([MALFORMED.get(code) for code in range(max(MALFORMED) + 1)], object)
+        return _names(pl, words, values)
+    if name == "icrc":
+        return _nullable(pl, values, p.icrc_state != ICRC_UNCHECKED, pl.UInt32)
+    if name in ("vlan", "priority"):
+        return _nullable(pl, values, p.vlan >= 0, pl.UInt16)
+    if name == "udp_sport":
+        return _nullable(pl, values, p.roce_version == 2, pl.UInt16)
+    if name == "ip_id":
+        return _nullable(pl, values, p.ip_version == 4, pl.UInt16)
+    if name == "flow_label":
+        return _nullable(pl, values, p.ip_version == 6, pl.UInt32)
+    if name in FIELD_HOMES:
+        bits = sum(HAS[header.name] for header, _ in FIELD_HOMES[name])
+        width = next(w for w in (8, 16, 32, 64) if w >= _BITS[name])
+        kind = pl.Boolean if _BITS[name] == 1 else getattr(pl, f"UInt{width}")
+        return _nullable(pl, values, p.has & bits != 0, kind)
+    return values
+
+
+def _names(pl: Any, names: np.ndarray, codes: np.ndarray) -> Any:
+    """A column of few different texts, by their numbers; −1 is the last of ``names``."""
+    return pl.Series(names[codes].tolist() if len(codes) else [], dtype=pl.String).cast(pl.Categorical)
+
+
+def _nullable(pl: Any, values: np.ndarray, there: np.ndarray, dtype: Any) -> Any:
+    """A column with nulls where ``there`` is false."""
+    series = pl.Series(values=np.where(there, values, 0))
+    return series.cast(dtype).set(pl.Series(~there), None)
+
+
+# ---------------------------------------------------------------------- records
+
+
+def connections_table(analysis: Analysis) -> pl.DataFrame:
+    """A row a connection."""
+    return _table(_CONNECTION, analysis.connections)
+
+
+def transfers_table(analysis: Analysis) -> pl.DataFrame:
+    """A row a transfer, with its work request and completion, and its time split up."""
+    clocks = {} if analysis.journal is None else analysis.journal.clocks
+    times = {transfer.id: timing(transfer, clocks) for transfer in analysis.transfers}
+    table = _table(_TRANSFER, analysis.transfers)
+    pl = need_polars()
+    return table.with_columns(
+        pl.Series(name, [getattr(times[t.id], name) for t in analysis.transfers], dtype=pl.Int64)
+        for name in _TIMES
+    )
+
+
+def findings_table(analysis: Analysis) -> pl.DataFrame:
+    """A row a finding; its evidence as JSON text."""
+    several = analysis.capture.several
+    return _table(
+        {
+            **_FINDING,
+            "evidence": ("String", lambda f: json.dumps(f.to_dict(several=several)["evidence"])),
+            "advice": ("String", lambda f: f.advice),
+        },
+        analysis.findings,
+    )
+
+
+_Columns = dict[str, tuple[str, Callable[[Any], Any]]]
+_TIMES: Final = ("software_ns", "sending_ns", "wire_ns", "recovery_ns", "completion_ns", "total_ns")
+
+
+def _table(columns: _Columns, records: Sequence[Any]) -> pl.DataFrame:
+    """Records as columns of the named types of polars; ``List(X)`` is a list of them."""
+    pl = need_polars()
+
+    def dtype(name: str) -> Any:
+        inner = name.removeprefix("List(").removesuffix(")")
+        return pl.List(getattr(pl, inner)) if inner != name else getattr(pl, name)
+
+    return pl.DataFrame(
+        {
+            name: pl.Series([value(record) for record in records], dtype=dtype(kind))
+            for name, (kind, value) in columns.items()
+        }
+    )
+
+
+def _attribute(name: str) -> Callable[[Any], Any]:
+    return lambda record: getattr(record, name)
+
+
+def _end(side: str, key: str) -> Callable[[Any], Any]:
+    return lambda record: getattr(record, side)[key]
+
+
+def _wr(name: str) -> Callable[[Transfer], Any]:
+    return lambda t: None if t.wr is None else getattr(t.wr, name)
+
+
+def _wc(name: str) -> Callable[[Transfer], Any]:
+    return lambda t: None if t.wc is None else getattr(t.wc, name)
+
+
+def _connection_end(side: int, what: str) -> Callable[[Connection], Any]:
+    return lambda c: c.end(side)[what]
+
+
+def _number(frame: int) -> int:
+    return frame & FRAME_MASK
+
+
+def _frame(name: str, *, file: bool = False) -> Callable[[Transfer], int | None]:
+    def value(t: Transfer) -> int | None:
+        frame = getattr(t, name)
+        return None if frame is None else frame >> FRAME_BITS if file else _number(frame)
+
+    return value
+
+
+_CONNECTION: Final[_Columns] = {
+    "id": ("UInt32", _attribute("id")),
+    "transport": ("String", _attribute("transport")),
+    "a_ip": ("String", _connection_end(0, "ip")),
+    "a_qpn": ("UInt32", _connection_end(0, "qpn")),
+    "b_ip": ("String", _connection_end(1, "ip")),
+    "b_qpn": ("UInt32", _connection_end(1, "qpn")),
+    "paired_by": ("String", _attribute("paired_by")),
+    "path_mtu_bytes": ("UInt32", _attribute("path_mtu")),
+    "first_ns": ("Int64", _attribute("first_ns")),
+    "last_ns": ("Int64", _attribute("last_ns")),
+    **{
+        name: ("UInt64", _attribute(name))
+        for name in (
+            *("packets", "bytes", "transfers", "retransmitted_packets", "naks", "rnr_naks"),
+            *("cnps", "ce_marked", "duplicates"),
+        )
+    },
+    "bad_icrc_packets": ("UInt64", _attribute("bad_icrc_count")),
+}
+_TRANSFER: Final[_Columns] = {
+    "id": ("UInt32", _attribute("id")),
+    "connection": ("UInt32", lambda t: t.connection.id),
+    "transport": ("String", lambda t: t.connection.transport),
+    "requester_ip": ("String", _end("requester", "ip")),
+    "requester_qpn": ("UInt32", _end("requester", "qpn")),
+    "responder_ip": ("String", _end("responder", "ip")),
+    "responder_qpn": ("UInt32", _end("responder", "qpn")),
+    "operation": ("String", _attribute("operation")),
+    "status": ("String", _attribute("status")),
+    "bytes": ("UInt64", _attribute("bytes")),
+    "packets": ("UInt32", _attribute("packets")),
+    "first_psn": ("UInt32", lambda t: t.first_psn & MASK),
+    "last_psn": ("UInt32", lambda t: t.last_psn & MASK),
+    "immediate": ("UInt32", _attribute("immediate")),
+    "invalidate_rkey": ("UInt32", _attribute("invalidate_rkey")),
+    "remote_va": ("UInt64", _attribute("remote_va")),
+    "rkey": ("UInt32", _attribute("rkey")),
+    "first_ns": ("Int64", _attribute("first_ns")),
+    "last_ns": ("Int64", _attribute("last_ns")),
+    "acked_ns": ("Int64", _attribute("acked_ns")),
+    **{
+        name: ("UInt32", _attribute(name))
+        for name in ("retransmitted_packets", "naks", "rnr_naks", "timeouts", "duplicates")
+    },
+    "missing_packets": ("UInt32", lambda t: len(t.missing) + len(t.responses_missing)),
+    "wr_id": ("UInt64", _wr("wr_id")),
+    "wr_opcode": ("String", _wr("opcode")),
+    "wr_posted_ns": ("Int64", _wr("posted_ns")),
+    "wr_matched_by": ("String", _wr("matched_by")),
+    "wc_status": ("String", _wc("status")),
+    "wc_polled_ns": ("Int64", _wc("polled_ns")),
+    "first_file": ("UInt32", _frame("first_frame", file=True)),
+    "first_frame": ("Int64", _frame("first_frame")),
+    "last_file": ("UInt32", _frame("last_frame", file=True)),
+    "last_frame": ("Int64", _frame("last_frame")),
+    "acked_frame": ("Int64", _frame("acked_frame")),
+}
+
+
+def _frames(f: Finding) -> list[int]:
+    return [_number(frame) for frame in f.frames]
+
+
+_FINDING: Final[_Columns] = {
+    "rule": ("String", _attribute("rule")),
+    "severity": ("String", _attribute("severity")),
+    "title": ("String", _attribute("title")),
+    "connection": ("UInt32", lambda f: None if f.connection is None else f.connection.id),
+    "transfer": ("UInt32", lambda f: None if f.transfer is None else f.transfer.id),
+    "files": ("List(UInt32)", lambda f: [frame >> FRAME_BITS for frame in f.frames]),
+    "frames": ("List(Int64)", _frames),
+}

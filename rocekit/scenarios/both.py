@@ -1,0 +1,159 @@
+"""Both sides of a scenario on this machine, the server in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from rocekit.endpoint.waiting import CM_WAYS, CQ_WAYS, Ways
+from rocekit.errors import RocekitError, ScenarioError
+from rocekit.journal import JournalWriter, merge, read_journal
+from rocekit.scenarios.base import Plan
+from rocekit.scenarios.session import (
+    ENDED_EARLY,
+    MakeEndpoint,
+    Outcome,
+    Settings,
+    call,
+    make_endpoint,
+    scenario_named,
+    serve,
+)
+
+_GRACE_S = 5.0
+
+
+def both(plan: Plan, server: Settings, client: Settings, *, make: MakeEndpoint = make_endpoint) -> Outcome:
+    """Server and client on this machine, the server in a process of its own.
+
+    When both name the same journal, it gets the events of both.
+
+    Raises:
+        RocekitError: what went wrong on either side.
+    """
+    scenario_named(plan.scenario).check(plan)
+    shared = client.journal if client.journal == server.journal else None
+    if shared is not None:
+        server = replace(server, journal=shared.with_name(shared.name + ".server"))
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve_apart, args=(plan.scenario, server, theirs, make))
+    process.start()
+    theirs.close()
+    try:
+        said = _hear(ours, process, client.timeout_s)
+        try:
+            outcome = call(said["ip"], plan, client, make=make)
+        except RocekitError as error:
+            # The server may know better why: it saw the same end from the other side.
+            raise _better(error, ours) from None
+        _hear(ours, process, client.timeout_s)
+        return outcome
+    finally:
+        process.join(_GRACE_S)
+        if process.is_alive():
+            process.terminate()
+            process.join(_GRACE_S)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        ours.close()
+        if shared is not None and server.journal is not None:
+            _join_journals(shared, server.journal)
+
+
+def compare(
+    plan: Plan, server: Settings, client: Settings, *, make: MakeEndpoint = make_endpoint
+) -> list[Outcome]:
+    """A ping-pong in each of the nine ways of waiting, both sides the same way.
+
+    Raises:
+        RocekitError: what went wrong in one of them, or the scenario measures no round trip.
+    """
+    outcomes = []
+    for cm in CM_WAYS:
+        for cq in CQ_WAYS:
+            sides = [
+                replace(side, endpoint=replace(side.endpoint, ways=Ways(cm, cq))) for side in (server, client)
+            ]
+            outcome = both(plan, *sides, make=make)
+            if outcome.samples is None or outcome.samples.kind != "latency":
+                raise ScenarioError(f"{plan.scenario} measures no round trip to compare")
+            outcomes.append(outcome)
+    return outcomes
+
+
+def _serve_apart(
+    name: str, settings: Settings, pipe: multiprocessing.connection.Connection, make: MakeEndpoint
+) -> None:
+    # Ctrl-C reaches both processes; the parent tells this one to end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with terminated_cleanly():
+        try:
+            serve(name, settings, ready=lambda ip: pipe.send({"ip": ip}), make=make)
+            pipe.send({})
+        except RocekitError as error:
+            pipe.send({"error": str(error)})
+        except BrokenPipeError:
+            pass
+
+
+def _hear(
+    pipe: multiprocessing.connection.Connection,
+    process: multiprocessing.process.BaseProcess,
+    timeout_s: float,
+) -> dict[str, str]:
+    if not pipe.poll(timeout_s + _GRACE_S):
+        raise ScenarioError("the server's process says nothing")
+    try:
+        said: dict[str, str] = pipe.recv()
+    except EOFError:
+        process.join(_GRACE_S)
+        raise ScenarioError(f"the server's process ended with status {process.exitcode}") from None
+    if "error" in said:
+        raise ScenarioError(f"server: {said['error']}")
+    return said
+
+
+def _better(error: RocekitError, pipe: multiprocessing.connection.Connection) -> RocekitError:
+    with contextlib.suppress(EOFError, OSError):
+        if pipe.poll(_GRACE_S):
+            said = pipe.recv()
+            ended = ("disconnected", ENDED_EARLY)  # what it saw is what became of the client's error
+            if "error" in said and not any(words in said["error"] for words in ended):
+                return ScenarioError(f"server: {said['error']}")
+    return error
+
+
+def _join_journals(journal: Path, other: Path) -> None:
+    """Put the events of both files into the first, by time, and remove the second."""
+    found = []
+    for path in (journal, other):
+        with contextlib.suppress(RocekitError):
+            found.append(read_journal(path))
+    whole = merge(found)
+    with JournalWriter(journal) as writer:
+        for event in whole:
+            writer.write_event(event)
+    other.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def terminated_cleanly() -> Iterator[None]:
+    """SIGTERM ends the program as an exception does: all is taken down, and journals are written out."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,33 @@
+"""A thread that reads connection events while the program does something else."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from rocekit.soft.cm.ids import CmEvent
+
+
+class EventThread:
+    """Hands events to ``heard``, in a thread, in order.
+
+    The device itself stays with the program's thread: what crosses over is a finished event.
+    """
+
+    def __init__(self, heard: Callable[[CmEvent], None]) -> None:
+        self._heard = heard
+        self._events: queue.SimpleQueue[CmEvent | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="cm events", daemon=True)
+        self._thread.start()
+
+    def put(self, event: CmEvent) -> None:
+        self._events.put(event)
+
+    def stop(self) -> None:
+        self._events.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (event := self._events.get()) is not None:
+            self._heard(event)

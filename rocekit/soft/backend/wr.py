@@ -1,0 +1,60 @@
+"""Work requests and completions between the words of ``rocekit.endpoint`` and those of a soft device."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from rocekit.endpoint import Completion, RecvWr, SendWr
+from rocekit.soft.engine.work import WC, PostError, SendWR, Sge
+
+
+def sges_of(wr: SendWr | RecvWr) -> tuple[Sge, ...]:
+    return tuple(Sge(s.addr, s.length, s.region.lkey) for s in wr.sges)
+
+
+def send_wr(wr: SendWr) -> SendWR:
+    inline = None
+    if wr.inline:
+        inline = b"".join(s.region.read(s.offset, s.length) for s in wr.sges)
+    return SendWR(
+        wr.wr_id,
+        wr.opcode,
+        sges_of(wr),
+        inline,
+        wr.signaled,
+        wr.solicited,
+        wr.fenced,
+        wr.remote_va or 0,
+        wr.rkey or 0,
+        wr.imm or 0,
+        wr.invalidate_rkey or 0,
+        wr.compare or 0,
+        wr.swap_add or 0,
+        dest_ip=None if wr.to is None else wr.to.ip,
+        dest_qpn=0 if wr.to is None else wr.to.qpn,
+        qkey=0 if wr.to is None else wr.to.qkey,
+    )
+
+
+def completion(wc: WC) -> Completion:
+    done = wc.status == "SUCCESS"
+    return Completion(
+        wc.qpn,
+        wc.wr_id,
+        wc.status,
+        wc.opcode if done else None,
+        wc.byte_len if done else None,
+        wc.vendor_err,
+        wc.imm,
+        wc.src_qpn,
+        wc.timestamp,
+    )
+
+
+def refused(post: Callable[[], None]) -> tuple[int, int]:
+    try:
+        post()
+    except PostError as error:
+        return error.bad_wr, error.errno or errno.EINVAL
+    return 0, 0

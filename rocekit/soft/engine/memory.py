@@ -1,0 +1,241 @@
+"""Memory as a device sees it: the program's address space, protection domains, memory regions, device memory
+(10.6).
+
+An endpoint has an address space of its own, not the process's: addresses are handed out by
+:meth:`AddressSpace.alloc` and are the same in every run. A region gives access to a range of it under an
+L_Key and an R_Key.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from rocekit.soft.engine.work import Sge, refuse
+
+ACCESS: Final = frozenset(
+    {
+        *("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "MW_BIND"),
+        *("FLUSH_GLOBAL", "FLUSH_PERSISTENT"),
+    }
+)
+#: Rights that change memory need LOCAL_WRITE beside them (11.2.8.2).
+NEED_LOCAL_WRITE: Final = frozenset({"REMOTE_WRITE", "REMOTE_ATOMIC"})
+PAGE_BYTES: Final = 4096
+
+
+class AddressSpace:
+    """Buffers at virtual addresses, page aligned, with a page between them that belongs to nobody."""
+
+    def __init__(self, first: int = 0x7F00_0000_0000) -> None:
+        self._next = first
+        self._starts: list[int] = []
+        self._buffers: list[bytearray] = []
+
+    def alloc(self, size: int, content: bytes = b"") -> int:
+        """The address of ``size`` new bytes, ``content`` and then zeros."""
+        if size < 1 or size < len(content):
+            raise ValueError(f"a buffer has at least one byte and room for its content, not {size}")
+        address = self._next
+        self._next += (size + 2 * PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
+        self._starts.append(address)
+        buffer = bytearray(size)
+        buffer[: len(content)] = content
+        self._buffers.append(buffer)
+        return address
+
+    def view(self, address: int, length: int) -> memoryview:
+        """The bytes themselves.
+
+        Raises:
+            ValueError: no one buffer has them all.
+        """
+        i = bisect_right(self._starts, address) - 1
+        if i >= 0:
+            offset = address - self._starts[i]
+            if offset + length <= len(self._buffers[i]):
+                return memoryview(self._buffers[i])[offset : offset + length]
+        raise ValueError(f"no buffer has {length} bytes at {address:#x}")
+
+    def read(self, address: int, length: int) -> bytes:
+        return bytes(self.view(address, length))
+
+    def write(self, address: int, data: bytes) -> None:
+        self.view(address, len(data))[:] = data
+
+
+@dataclass(eq=False, slots=True)
+class PD:
+    """A protection domain: QPs and regions of different domains do not know each other (10.2.3)."""
+
+    handle: int
+    users: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class MR:
+    """A memory region (10.6.3).
+
+    Attributes:
+        valid: False after its R_Key was invalidated or the region deregistered.
+    """
+
+    pd: PD
+    addr: int
+    length: int
+    lkey: int
+    rkey: int
+    access: frozenset[str]
+    view: memoryview
+    valid: bool = True
+
+    def covers(self, addr: int, length: int) -> bool:
+        return self.valid and self.addr <= addr and addr + length <= self.addr + self.length
+
+    def slice(self, addr: int, length: int) -> memoryview:
+        start = addr - self.addr
+        return self.view[start : start + length]
+
+
+@dataclass(eq=False, slots=True)
+class DM:
+    """Memory on the device itself (``ibv_dm``): reached by copying, or as a region whose addresses begin at
+    0.
+    """
+
+    data: bytearray
+    regions: int = 0
+
+    def copy_to(self, offset: int, data: bytes) -> None:
+        """``ibv_memcpy_to_dm``."""
+        self._check(offset, len(data))
+        self.data[offset : offset + len(data)] = data
+
+    def copy_from(self, offset: int, length: int) -> bytes:
+        """``ibv_memcpy_from_dm``."""
+        self._check(offset, length)
+        return bytes(self.data[offset : offset + length])
+
+    def _check(self, offset: int, length: int) -> None:
+        if offset < 0 or offset + length > len(self.data):
+            raise refuse(
+                errno.EINVAL,
+                f"{length} bytes at {offset} reach past the {len(self.data)} bytes of device memory",
+            )
+
+
+class LocalProtectionError(Exception):
+    """An SGE that its L_Key does not allow: it ends as the status ``LOC_PROT_ERR`` (11.6.2)."""
+
+
+class Scatter:
+    """The bytes of a scatter-gather list as one run."""
+
+    __slots__ = ("_parts", "length")
+
+    def __init__(self, parts: list[memoryview]) -> None:
+        self._parts = parts
+        self.length = sum(map(len, parts))
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Put ``data`` at ``offset``; it must fit."""
+        if len(self._parts) == 1:
+            self._parts[0][offset : offset + len(data)] = data
+            return
+        done = 0
+        for part in self._parts:
+            if offset < len(part):
+                take = min(len(part) - offset, len(data) - done)
+                part[offset : offset + take] = data[done : done + take]
+                done += take
+                if done == len(data):
+                    return
+                offset = 0
+            else:
+                offset -= len(part)
+
+    def gather(self) -> bytes:
+        return b"".join(self._parts)
+
+
+@dataclass(eq=False)
+class Regions:
+    """A device's regions by key. The low byte of a key is its variant, the rest an index, as in rxe."""
+
+    limit: int = 1 << 16
+    _by_lkey: dict[int, MR] = field(default_factory=dict)
+    _by_rkey: dict[int, MR] = field(default_factory=dict)
+    _next: int = 1
+
+    def __len__(self) -> int:
+        return len(self._by_lkey)
+
+    def register(
+        self, pd: PD, addr: int, length: int, access: Iterable[str], view: memoryview, variant: int
+    ) -> MR:
+        """A region over ``view``, whose first byte stands at ``addr``.
+
+        Raises:
+            VerbsError: EINVAL for unknown rights or remote writing without local writing, ENOMEM when full.
+        """
+        rights = frozenset(access)
+        unknown = rights - ACCESS
+        if unknown:
+            raise refuse(errno.EINVAL, f"no access right {', '.join(sorted(unknown))}")
+        if rights & NEED_LOCAL_WRITE and "LOCAL_WRITE" not in rights:
+            raise refuse(errno.EINVAL, "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE")
+        if len(self) >= self.limit:
+            raise refuse(errno.ENOMEM, f"all {self.limit} memory regions are in use")
+        key = self.new_key(variant)
+        mr = MR(pd, addr, length, key, key, rights, view)
+        self._by_lkey[key] = self._by_rkey[key] = mr
+        pd.users += 1
+        return mr
+
+    def new_key(self, variant: int) -> int:
+        """A key that nothing has; ``variant`` is its low byte."""
+        key = self._next << 8 | variant & 0xFF
+        self._next += 1
+        return key
+
+    def deregister(self, mr: MR) -> None:
+        mr.valid = False
+        self._by_rkey.pop(mr.rkey, None)
+        if self._by_lkey.pop(mr.lkey, None) is not None:
+            mr.pd.users -= 1
+
+    def invalidate(self, pd: PD, rkey: int) -> bool:
+        """Take an R_Key away (10.6.5); whether there was one to take. The L_Key goes with it, as for rxe."""
+        mr = self._by_rkey.get(rkey)
+        if mr is None or mr.pd is not pd or not mr.valid:
+            return False
+        mr.valid = False
+        return True
+
+    def scatter(self, pd: PD, sges: Iterable[Sge], *, write: bool) -> Scatter:
+        """The memory of a scatter-gather list.
+
+        Raises:
+            LocalProtectionError: a key of nobody's or of another domain, out of bounds, or without the right.
+        """
+        parts = []
+        for addr, length, lkey in sges:
+            if length == 0:  # a zero-length element is not checked (11.4.1.1)
+                continue
+            mr = self._by_lkey.get(lkey)
+            if mr is None or mr.pd is not pd or not mr.covers(addr, length):
+                raise LocalProtectionError
+            if write and "LOCAL_WRITE" not in mr.access:
+                raise LocalProtectionError
+            parts.append(mr.slice(addr, length))
+        return Scatter(parts)
+
+    def remote(self, pd: PD, rkey: int, addr: int, length: int, right: str) -> MR | None:
+        """The region that lets a peer do this, or None (9.7.4.1.5, 10.6.3.3)."""
+        mr = self._by_rkey.get(rkey)
+        if mr is None or mr.pd is not pd or right not in mr.access or not mr.covers(addr, length):
+            return None
+        return mr

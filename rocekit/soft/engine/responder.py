@@ -1,0 +1,407 @@
+"""The responder of an RC queue pair: what it executes, what it answers, and what it refuses (9.7.4, 9.7.5.1,
+9.9.3).
+
+``epsn`` is the expected PSN, unwrapped. A request below it is a duplicate and never executed twice, one above
+it proves a loss. What is answered waits in an :class:`AnswerQueue`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rocekit.soft.engine.answers import Answer, AnswerQueue
+from rocekit.soft.engine.memory import MR, LocalProtectionError, Scatter
+from rocekit.soft.engine.packet import Packet
+from rocekit.soft.engine.requester import HOST_ORDER
+from rocekit.soft.engine.work import ATOMIC_BYTES, WC, RecvWR
+from rocekit.wire import (
+    ACK,
+    CREDITS,
+    FIRST,
+    IETH,
+    IMMDT,
+    LAST,
+    MIDDLE,
+    NAK,
+    NAK_INVALID_REQUEST,
+    NAK_REMOTE_ACCESS,
+    NAK_REMOTE_OPERATIONAL,
+    NAK_SEQUENCE_ERROR,
+    NO_CREDITS,
+    RNR_NAK,
+    make_syndrome,
+    psns_of,
+)
+from rocekit.wire import psn as serial
+
+if TYPE_CHECKING:
+    from rocekit.soft.engine.qp import Qp
+
+_RIGHTS: Final = {
+    "WRITE": "REMOTE_WRITE",
+    "READ": "REMOTE_READ",
+    "FETCH_ADD": "REMOTE_ATOMIC",
+    "CMP_SWAP": "REMOTE_ATOMIC",
+    "ATOMIC_WRITE": "REMOTE_WRITE",
+}
+#: A19.4: the right that a FLUSH of each placement type needs.
+_PLACEMENT_RIGHTS: Final = {1: "FLUSH_GLOBAL", 2: "FLUSH_PERSISTENT"}
+_U64: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What the responder keeps of a READ or atomic, in case that it comes again (9.7.5.1.3)."""
+
+    operation: str
+    first_psn: int
+    last_psn: int
+    original: int
+    msn: int
+
+
+@dataclass(slots=True)
+class Message:
+    """A SEND or WRITE of which not all packets have come."""
+
+    operation: str
+    length: int = 0
+    done: int = 0
+    target: MR | None = None
+    address: int = 0
+    receive: RecvWR | None = None
+    scatter: Scatter | None = None
+
+
+class Refused(Exception):
+    """A request that is answered with a NAK: its code, and the status of the receive request that it ends."""
+
+    def __init__(self, code: int, status: str | None = None) -> None:
+        self.code = code
+        self.status = status
+
+
+class NotReady(Exception):
+    """No receive request is posted: RNR NAK."""
+
+
+class Responder:
+    """The receiving half of an RC queue pair."""
+
+    def __init__(self, qp: Qp) -> None:
+        self.qp = qp
+        self.answers = AnswerQueue(qp)
+        self.begin(0)
+
+    def begin(self, rq_psn: int) -> None:
+        """Start afresh: RESET, or INIT to RTR with the first PSN."""
+        self.epsn = rq_psn
+        self.msn = 0
+        self.message: Message | None = None
+        self.nak_out = False  # at most one NAK until the gap closes (9.7.5.1.1)
+        self.answers.clear()
+        self.resources: deque[Resource] = deque(maxlen=max(1, self.qp.max_dest_rd_atomic))
+        self.out_of_credit = False
+        self.spare: RecvWR | None = None  # taken by a message that was lost (UC)
+
+    # -- what is said
+
+    def next_packet(self, now: int) -> bytes | None:
+        """The transport bytes of the next response, or None."""
+        return self.answers.next_packet(now)
+
+    def urgent(self) -> bool:
+        """Whether what is sent next carries no data, so that a rate limit does not hold it up."""
+        return self.answers.urgent
+
+    def _acknowledge(self, psn: int) -> None:
+        self.answers.acknowledge(psn, make_syndrome(ACK, self._credits()), self.msn)
+
+    def _credits(self) -> int:
+        """The credit code: what is posted, rounded down to what can be said (9.7.7.2)."""
+        qp = self.qp
+        if not qp.flow_control or qp.rq.shared:
+            return NO_CREDITS
+        posted = len(qp.rq)
+        self.out_of_credit = posted == 0
+        return max(code for code, count in enumerate(CREDITS) if count <= posted)
+
+    def receive_posted(self) -> None:
+        """Tell a requester that ran out of credit that it may go on (9.7.7.2.4)."""
+        if self.out_of_credit and not self.nak_out:
+            self._acknowledge(self.epsn - 1)
+
+    def _nak(self, code: int, psn: int) -> None:
+        self.qp.device.counters.count("naks_sent")
+        self.answers.append(Answer("ACK", psn, psn, make_syndrome(NAK, code), self.msn))
+
+    # -- receiving
+
+    def receive(self, packet: Packet, now: int) -> None:
+        """A request."""
+        counters = self.qp.device.counters
+        psn = serial.unwrap(packet.psn, self.epsn)
+        if psn < self.epsn:
+            counters.count("duplicate_request")
+            self._repeat(packet, psn)
+            return
+        if psn > self.epsn:
+            if self.nak_out:
+                counters.count("drop_out_of_sequence")
+                return
+            counters.count("out_of_seq_request")
+            self.nak_out = True
+            self._nak(NAK_SEQUENCE_ERROR, self.epsn)
+            return
+        try:
+            self._execute(packet, now)
+        except NotReady:
+            # Silence until this PSN comes again: the packets behind it were sent before the NAK was known.
+            counters.count("send_rnr_err")
+            self.nak_out = True
+            syndrome = make_syndrome(RNR_NAK, self.qp.min_rnr_timer)
+            self.answers.append(Answer("ACK", psn, psn, syndrome, self.msn))
+        except Refused as refused:
+            self._refuse(refused, psn, now)
+        else:
+            self.nak_out = False
+
+    def _refuse(self, refused: Refused, psn: int, now: int) -> None:
+        """NAK, and the queue pair is in error (9.9.3, table "Responder Error Behavior")."""
+        self._nak(refused.code, psn)
+        message, self.message = self.message, None
+        if message is not None and message.receive is not None:
+            status = refused.status or "WR_FLUSH_ERR"
+            self.qp.complete_receive(WC(message.receive.wr_id, self.qp.qpn, status, "RECV"))
+        if refused.code == NAK_REMOTE_ACCESS:
+            self.qp.device.tell("QP_ACCESS_ERR", self.qp)
+        elif refused.code == NAK_INVALID_REQUEST:
+            self.qp.device.tell("QP_REQ_ERR", self.qp)
+        else:
+            self.qp.device.tell("QP_FATAL", self.qp)
+        self.qp.fail(now)
+
+    def _execute(self, packet: Packet, now: int) -> None:
+        """Do what the expected request asks, or raise."""
+        op = packet.op
+        self._check_order(packet)
+        if op.operation in ("SEND", "WRITE"):
+            if len(packet.payload) > self.qp.path_mtu or (
+                op.position in (FIRST, MIDDLE) and len(packet.payload) != self.qp.path_mtu
+            ):
+                raise Refused(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
+            if op.operation == "SEND":
+                self._take_send(packet)
+            else:
+                self._take_write(packet)
+            psn = self.epsn
+            self.epsn += 1
+            if op.ends:
+                self._end_message(packet)
+            if packet.ackreq:
+                self._acknowledge(psn)
+        else:
+            self._take_answered(packet)
+
+    def _check_order(self, packet: Packet) -> None:
+        """A message's packets follow each other and nothing comes between them (9.7.4.1.2)."""
+        message = self.message
+        op = packet.op
+        if op.starts:
+            if message is not None:
+                raise Refused(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
+        elif message is None or message.operation != op.operation:
+            raise Refused(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
+        elif op.position == LAST and not packet.payload:
+            raise Refused(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
+
+    def _take_send(self, packet: Packet) -> None:
+        message = self.message
+        if packet.op.starts:
+            wr = self._take_receive()
+            message = self.message = Message("SEND", receive=wr)
+            try:
+                message.scatter = self.qp.device.regions.scatter(self.qp.rq.pd, wr.sges, write=True)
+            except LocalProtectionError:
+                raise Refused(NAK_REMOTE_OPERATIONAL, "LOC_PROT_ERR") from None
+        assert message is not None
+        assert message.scatter is not None
+        if message.done + len(packet.payload) > message.scatter.length:
+            raise Refused(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
+        if packet.payload:
+            message.scatter.write(message.done, packet.payload)
+            message.done += len(packet.payload)
+
+    def _take_write(self, packet: Packet) -> None:
+        message = self.message
+        if packet.op.starts:
+            message = Message("WRITE", length=packet.dma_length, address=packet.remote_va)
+            message.target = self._remote(packet, "WRITE", packet.dma_length)
+        assert message is not None
+        size = len(packet.payload)
+        left = message.length - message.done
+        # The RETH's length is what the payload must add up to (9.7.4.1.6).
+        if size > left or (packet.op.ends and size != left):
+            raise Refused(NAK_INVALID_REQUEST)
+        if IMMDT in packet.op.headers:
+            message.receive = self._take_receive()
+        self.message = message
+        if size and message.target is not None:
+            message.target.slice(message.address + message.done, size)[:] = packet.payload
+            message.done += size
+
+    def _take_receive(self) -> RecvWR:
+        wr, self.spare = self.spare or self.qp.rq.take(), None
+        if wr is None:
+            raise NotReady
+        return wr
+
+    def _remote(self, packet: Packet, operation: str, length: int) -> MR | None:
+        """The region that a request is for; None when it is for no bytes, whose key is not checked
+        (9.7.4.1.5).
+        """
+        right = _RIGHTS[operation]
+        if right not in self.qp.access:
+            raise Refused(NAK_INVALID_REQUEST)
+        if length == 0:
+            return None
+        mr = self.qp.device.remote(self.qp, packet.rkey, packet.remote_va, length, right)
+        if mr is None:
+            raise Refused(NAK_REMOTE_ACCESS)
+        return mr
+
+    def _end_message(self, packet: Packet) -> None:
+        qp = self.qp
+        message = self.message
+        assert message is not None
+        has_immediate = IMMDT in packet.op.headers
+        invalidated = None
+        if IETH in packet.op.headers:
+            invalidated = packet.invalidate_rkey
+            if not qp.device.invalidate(qp, invalidated):
+                raise Refused(NAK_REMOTE_ACCESS, "REM_INV_REQ_ERR")
+        self.message = None
+        self.msn += 1
+        if message.receive is not None:
+            qp.device.counters.count("rdma_recvs")
+            qp.complete_receive(
+                WC(
+                    message.receive.wr_id,
+                    qp.qpn,
+                    "SUCCESS",
+                    "RECV" if message.operation == "SEND" else "RECV_RDMA_WITH_IMM",
+                    message.done,
+                    packet.immediate if has_immediate else None,
+                    invalidated,
+                    solicited=bool(packet.solicited),
+                )
+            )
+
+    # -- READs, atomics, FLUSH, ATOMIC WRITE
+
+    def _take_answered(self, packet: Packet) -> None:
+        operation = packet.op.operation
+        if self.answers.due >= self.qp.max_dest_rd_atomic:
+            raise Refused(NAK_INVALID_REQUEST)  # more at once than agreed on (9.7.4.1.4)
+        psn = self.epsn
+        last = psn
+        original = 0
+        source: memoryview | None = None
+        if operation == "READ":
+            last = psn + psns_of(packet.dma_length, self.qp.path_mtu) - 1
+            source = self._read_source(packet)
+        elif operation == "FLUSH":
+            self._flush_memory(packet)
+        elif operation == "ATOMIC_WRITE":
+            if packet.dma_length != ATOMIC_BYTES or len(packet.payload) != ATOMIC_BYTES:
+                raise Refused(NAK_INVALID_REQUEST)
+            self._eight_bytes(packet, operation)[:] = packet.payload
+        else:
+            original = self._atomic(packet, operation)
+        self.epsn = last + 1
+        self.msn += 1  # of a READ too: it is complete for the responder when it is accepted (9.7.7.1)
+        self.resources.append(Resource(operation, psn, last, original, self.msn))
+        self._answer(operation, psn, last, original, self.msn, source, fresh=True)
+
+    def _answer(
+        self,
+        operation: str,
+        psn: int,
+        last: int,
+        original: int,
+        msn: int,
+        source: memoryview | None,
+        *,
+        fresh: bool,
+    ) -> None:
+        # FLUSH and ATOMIC WRITE are answered with an empty READ response (A19.4).
+        kind = "ATOMIC_ACK" if operation in ("FETCH_ADD", "CMP_SWAP") else "READ_RESPONSE"
+        syndrome = make_syndrome(ACK, self._credits())
+        self.answers.append(Answer(kind, psn, last, syndrome, msn, source, original, fresh=fresh))
+
+    def _read_source(self, packet: Packet) -> memoryview | None:
+        mr = self._remote(packet, "READ", packet.dma_length)
+        return None if mr is None else mr.slice(packet.remote_va, packet.dma_length)
+
+    def _flush_memory(self, packet: Packet) -> None:
+        """Memory here is visible and as persistent as it gets: a FLUSH only has to be allowed."""
+        for bit, right in _PLACEMENT_RIGHTS.items():
+            if packet.placement_type & bit:
+                if right not in self.qp.access:
+                    raise Refused(NAK_INVALID_REQUEST)
+                length = 1 if packet.selectivity else packet.dma_length
+                device = self.qp.device
+                if length and not device.remote(self.qp, packet.rkey, packet.remote_va, length, right):
+                    raise Refused(NAK_REMOTE_ACCESS)
+
+    def _eight_bytes(self, packet: Packet, operation: str) -> memoryview:
+        mr = self._remote(packet, operation, ATOMIC_BYTES)
+        if mr is None or packet.remote_va % ATOMIC_BYTES:
+            raise Refused(NAK_INVALID_REQUEST)  # 9.4.5.1: naturally aligned
+        return mr.slice(packet.remote_va, ATOMIC_BYTES)
+
+    def _atomic(self, packet: Packet, operation: str) -> int:
+        """What stood there before."""
+        memory = self._eight_bytes(packet, operation)
+        original = int.from_bytes(memory, HOST_ORDER)
+        if operation == "FETCH_ADD":
+            memory[:] = (original + packet.swap_add & _U64).to_bytes(ATOMIC_BYTES, HOST_ORDER)
+        elif original == packet.compare:
+            memory[:] = packet.swap_add.to_bytes(ATOMIC_BYTES, HOST_ORDER)
+        return original
+
+    # -- duplicates
+
+    def _repeat(self, packet: Packet, psn: int) -> None:
+        """A request that was executed before (9.7.5.1.3): answered again, never executed again."""
+        operation = packet.op.operation
+        if operation in ("SEND", "WRITE"):
+            # Acknowledged with the newest PSN that is complete; while a NAK is out that says more than an
+            # acknowledgement of the packet itself.
+            self._acknowledge(self.epsn - 1)
+            return
+        resource = next((r for r in self.resources if r.first_psn <= psn <= r.last_psn), None)
+        if resource is None or resource.operation != operation:
+            self.qp.device.counters.count("drop_unanswerable_duplicate")
+            return
+        source: memoryview | None = None
+        last = psn
+        if operation == "READ":
+            # A READ is read again, perhaps only the part that was lost.
+            last = psn + psns_of(packet.dma_length, self.qp.path_mtu) - 1
+            try:
+                source = self._read_source(packet)
+            except Refused:
+                last = -1
+            if last != resource.last_psn:
+                self.qp.device.counters.count("drop_unanswerable_duplicate")
+                return
+        self._answer(operation, psn, last, resource.original, resource.msn, source, fresh=False)
+
+    def abort(self) -> RecvWR | None:
+        """Give up the message under way; the receive request it had taken."""
+        message, self.message = self.message, None
+        spare, self.spare = self.spare, None
+        return spare if message is None else message.receive or spare

@@ -1,0 +1,145 @@
+"""Unreliable datagrams: a message is a packet, to any queue pair, which a Q_Key protects (9.8.3, 10.2.5)."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final
+
+from rocekit.soft.engine.memory import LocalProtectionError
+from rocekit.soft.engine.packet import GRH_AREA_BYTES, Packet, Route, build_transport, grh_area
+from rocekit.soft.engine.record import Endpoint, RequestFlow
+from rocekit.soft.engine.uc import UnreliableSender
+from rocekit.soft.engine.work import WC, PostError, RecvWR, SendWR
+from rocekit.wire import IMMDT, ONLY
+from rocekit.wire.psn import MASK
+
+if TYPE_CHECKING:
+    from rocekit.soft.engine.qp import Qp
+
+#: A Q_Key with this bit in a request stands for the queue pair's own (10.2.5).
+CONTROLLED_QKEY: Final = 0x8000_0000
+
+
+class UdSender(UnreliableSender):
+    """The sending half of a UD queue pair. Each request names its destination."""
+
+    def __init__(self, qp: Qp) -> None:
+        super().__init__(qp)
+        self._routes: dict[tuple[str, int], Route] = {}
+        self._flows: dict[tuple[str, int], RequestFlow] = {}
+
+    def begin(self, sq_psn: int) -> None:
+        super().begin(sq_psn)
+        self._routes, self._flows = {}, {}
+
+    def post(self, wr: SendWR) -> None:
+        if not wr.dest_ip:
+            raise PostError(errno.EINVAL, "a UD request needs an address handle: dest_ip")
+        super().post(wr)
+
+    def next_packet(self, now: int) -> bytes | None:
+        qp = self.qp
+        wqe = self._begin_oldest(now)
+        if wqe is None:
+            return None
+        if wqe.length > qp.path_mtu:
+            self._failed("LOC_LEN_ERR", now)
+            return None
+        wr = wqe.wr
+        where = (wr.dest_ip or "", wr.dest_qpn)
+        route = self._routes.get(where)
+        if route is None:
+            try:
+                route = qp.device.route(qp.local_ip, where[0], qp.qpn, wr.dest_qpn, qp.tclass)
+            except ValueError:  # no address, or one of the other IP version
+                self._failed("LOC_QP_OP_ERR", now)
+                return None
+            self._routes[where] = route
+        qp.route = route
+        fields = {"immediate": wr.imm} if wqe.verb.immediate else {}
+        data = build_transport(
+            wqe.opcodes[ONLY],
+            wqe.data,
+            dest_qpn=wr.dest_qpn,
+            psn=self.psn & MASK,
+            solicited=wr.solicited,
+            qkey=qp.qkey if wr.qkey & CONTROLLED_QKEY else wr.qkey,
+            src_qpn=qp.qpn,
+            **fields,
+        )
+        recorder = qp.device.recorder
+        if recorder is not None and qp.qpn > 1:  # QP1's MADs are not transfers
+            flow = self._flows.get(where)
+            if flow is None:
+                flow = recorder.request_flow(qp.local, Endpoint(*where), self.psn, qp.path_mtu)
+                self._flows[where] = flow
+            wqe.record = qp.record_transfer(wqe, flow, Endpoint(*where))
+            flow.sent(wqe.record, self.psn, 1, now, None)
+        self.psn += 1
+        self._sent(wqe, now)
+        return data
+
+
+class UdReceiver:
+    """The receiving half of a UD queue pair."""
+
+    def __init__(self, qp: Qp) -> None:
+        self.qp = qp
+
+    def begin(self, rq_psn: int) -> None:
+        """Datagrams have no order to expect."""
+
+    def next_packet(self, now: int) -> bytes | None:
+        return None
+
+    def receive(self, packet: Packet, now: int) -> None:
+        """A datagram: into the receive buffer, behind 40 bytes of its network header (11.4.2.1)."""
+        qp = self.qp
+        counters = qp.device.counters
+        if packet.qkey != qp.qkey:
+            counters.count("drop_qkey")
+            return
+        if len(packet.payload) > qp.path_mtu:
+            counters.count("drop_too_long")
+            return
+        wr = qp.rq.take()
+        if wr is None:
+            counters.count("drop_no_receive")
+            return
+        try:
+            scatter = qp.device.regions.scatter(qp.rq.pd, wr.sges, write=True)
+        except LocalProtectionError:
+            qp.complete_receive(WC(wr.wr_id, qp.qpn, "LOC_PROT_ERR", "RECV"))
+            return
+        length = GRH_AREA_BYTES + len(packet.payload)
+        if length > scatter.length:
+            counters.count("drop_too_long")
+            qp.rq.queue.appendleft(wr)
+            return
+        scatter.write(0, grh_area(packet.network))
+        if packet.payload:
+            scatter.write(GRH_AREA_BYTES, packet.payload)
+        counters.count("rdma_recvs")
+        qp.complete_receive(
+            WC(
+                wr.wr_id,
+                qp.qpn,
+                "SUCCESS",
+                "RECV",
+                length,
+                packet.immediate if IMMDT in packet.op.headers else None,
+                src_qpn=packet.src_qpn,
+                src_ip=packet.source,
+                grh=True,
+                solicited=bool(packet.solicited),
+            )
+        )
+
+    def receive_posted(self) -> None:
+        """Nobody waits for credits."""
+
+    def urgent(self) -> bool:
+        return False
+
+    def abort(self) -> RecvWR | None:
+        return None

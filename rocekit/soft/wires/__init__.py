@@ -1,0 +1,1 @@
+"""What soft devices send over: an interface, one machine's processes, memory; and faults on the way."""

@@ -1,0 +1,191 @@
+"""A wire in memory, with a time of its own: no privileges, no waiting, and the same run for the same seed.
+
+Devices hang on one switch. Each sends a datagram at a time at the wire's rate; a datagram arrives the wire's
+delay after its last bit left. Faults hit it in between. A capture shows, as ``tap`` says, everything as it
+was *sent* (before faults: what both ends did), everything as it was *delivered*, or what one device (by name)
+sent and received.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from rocekit.soft.device import Device, Event
+from rocekit.soft.engine.packet import Datagram, address_text
+from rocekit.soft.wires.faults import Fault, FaultInjector
+from rocekit.wire.build import ethernet
+
+_IPV4, _IPV6 = 0x0800, 0x86DD
+_FRAME_OVERHEAD: Final = 14 + 4 + 8 + 12  # Ethernet header, FCS, preamble, gap between frames
+#: 2026-01-01 00:00 UTC: where virtual time begins.
+EPOCH_NS: Final = 1_767_225_600_000_000_000
+_DELIVER, _FREE, _TIMER, _CALL = range(4)
+
+
+class FrameSink(Protocol):
+    """Where a capture goes; ``pcapng_write.PcapngWriter`` is one."""
+
+    def write(self, frame: bytes, time_ns: int) -> None: ...
+
+
+class Port:
+    """A device's place on the wire.
+
+    Attributes:
+        on_activity: called, if set, after something happened to the device, with its new events.
+    """
+
+    __slots__ = ("device", "free_at", "mac", "on_activity", "wake")
+
+    def __init__(self, device: Device, mac: str) -> None:
+        self.device = device
+        self.mac = mac
+        self.free_at = 0
+        self.wake: int | None = None
+        self.on_activity: Callable[[list[Event]], None] | None = None
+
+
+class MemoryWire:
+    """The wire and its clock.
+
+    Args:
+        rate_bps: bits per second of each device's link.
+        delay_ns: from the last bit sent to the delivery.
+        tap: ``sent``, ``delivered`` or a device's name.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        faults: Iterable[Fault] = (),
+        capture: FrameSink | None = None,
+        tap: str = "sent",
+        rate_bps: int = 10_000_000_000,
+        delay_ns: int = 1_000,
+        start_ns: int = EPOCH_NS,
+    ) -> None:
+        self.now = start_ns
+        self.faults = FaultInjector(faults, seed)
+        self.ports: list[Port] = []
+        self.packets = 0
+        self._capture = capture
+        self._tap = tap
+        self._rate = rate_bps
+        self._delay = delay_ns
+        self._heap: list[tuple[int, int, int, object, bytes]] = []
+        self._order = 0
+        self._by_address: dict[str, Port] = {}
+        self._headers: dict[tuple[str, str], bytes] = {}
+
+    def attach(self, device: Device) -> Port:
+        """Plug a device in.
+
+        Raises:
+            ValueError: another one has its name or one of its addresses.
+        """
+        if any(p.device.name == device.name for p in self.ports):
+            raise ValueError(f"there is a {device.name} on the wire already")
+        port = Port(device, f"02:00:00:00:00:{len(self.ports) + 1:02x}")
+        for address in device.addresses:
+            if address in self._by_address:
+                raise ValueError(f"{address} is taken by {self._by_address[address].device.name}")
+            self._by_address[address] = port
+        self.ports.append(port)
+        return port
+
+    def at(self, time_ns: int, call: Callable[[], None]) -> None:
+        """Call at that time, or at once if it is past."""
+        self._push(max(time_ns, self.now), _CALL, call, b"")
+
+    def kick(self, port: Port) -> None:
+        """A program used the device's verbs: see whether it has something to send now."""
+        self._serve(port)
+
+    def run(self, until_ns: int | None = None, stop: Callable[[], bool] | None = None) -> bool:
+        """Let time pass until nothing is left to do, ``until_ns``, or ``stop()``.
+
+        Returns:
+            whether nothing is left to do.
+        """
+        heap = self._heap
+        while heap:
+            if until_ns is not None and heap[0][0] > until_ns:
+                self.now = max(self.now, until_ns)
+                return False
+            self.now, _, kind, subject, data = heapq.heappop(heap)
+            if kind == _CALL:
+                subject()  # type: ignore[operator]
+            else:
+                assert isinstance(subject, Port)
+                self._happen(kind, subject, data)
+            if stop is not None and stop():
+                return False
+        return True
+
+    def _happen(self, kind: int, port: Port, data: bytes) -> None:
+        if kind == _DELIVER:
+            if self._capture is not None and self._tap in ("delivered", port.device.name):
+                self._write(data, port)
+            port.device.receive(data, self.now)
+        elif kind == _TIMER:
+            if port.wake == self.now:
+                port.wake = None
+            port.device.handle_timer(self.now)
+        self._serve(port)
+
+    def _serve(self, port: Port) -> None:
+        """Send what can be sent, and note when the device wants to be woken."""
+        device = port.device
+        if port.free_at <= self.now:
+            for datagram in device.datagrams_to_send(self.now, 1):
+                self._send(port, datagram)
+        due = device.next_timer()
+        if due is not None and (port.wake is None or due < port.wake):
+            port.wake = max(due, self.now)
+            self._push(port.wake, _TIMER, port, b"")
+        if port.on_activity is not None:
+            port.on_activity(device.events())
+
+    def _send(self, port: Port, datagram: Datagram) -> None:
+        self.packets += 1
+        took = (len(datagram.data) + _FRAME_OVERHEAD) * 8 * 1_000_000_000 // self._rate
+        port.free_at = self.now + took
+        self._push(port.free_at, _FREE, port, b"")
+        target = self._by_address.get(datagram.destination)
+        if self._capture is not None and self._tap in ("sent", port.device.name):
+            self._write(datagram.data, target, port)
+        if target is None:
+            port.device.counters.count("drop_loopback")
+            return
+        arrives = port.free_at + self._delay
+        if not self.faults:
+            self._push(arrives, _DELIVER, target, datagram.data)
+            return
+        for delivery in self.faults.apply(datagram, port.device, [p.device for p in self.ports]):
+            self._push(arrives + delivery.delay_ns, _DELIVER, target, delivery.data)
+
+    def _write(self, data: bytes, target: Port | None, source: Port | None = None) -> None:
+        ends = (source.mac if source else "", target.mac if target else "")
+        if not source:  # a delivered datagram: its sender stands in its IP header
+            ends = (self._sender_mac(data), ends[1])
+        key = (ends[0], ends[1] + str(data[0] >> 4))
+        header = self._headers.get(key)
+        if header is None:
+            kind = _IPV4 if data[0] >> 4 == 4 else _IPV6
+            header = self._headers[key] = ethernet(
+                kind, src_mac=ends[0] or "02:00:00:00:00:00", dst_mac=ends[1] or "ff:ff:ff:ff:ff:ff"
+            )
+        assert self._capture is not None
+        self._capture.write(header + data, self.now)
+
+    def _sender_mac(self, data: bytes) -> str:
+        source = address_text(data[12:16] if data[0] >> 4 == 4 else data[8:24])
+        port = self._by_address.get(source)
+        return port.mac if port else ""
+
+    def _push(self, time_ns: int, kind: int, subject: object, data: bytes) -> None:
+        self._order += 1
+        heapq.heappush(self._heap, (time_ns, self._order, kind, subject, data))

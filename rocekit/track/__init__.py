@@ -1,0 +1,1 @@
+"""Packet columns to connections and transfers."""

@@ -1,0 +1,171 @@
+"""CM exchanges: which messages belong together, and what they say of the connection (IBA Vol. 1, 12.9).
+
+A REQ's ``local_comm_id`` comes back as the REP's ``remote_comm_id``; together they name both QPNs, starting
+PSNs and limits. The starting PSN in a message is the one at which its *receiver* shall begin to send (12.6.5,
+12.6.8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rocekit.files.frame_names import frame_name
+from rocekit.track.connections import Negotiated
+
+if TYPE_CHECKING:
+    from rocekit.track.connections import Connection
+    from rocekit.wire.mad import CmMessage, Mad
+
+_TRANSPORTS: Final = {0: "RC", 1: "UC", 2: "RD", 3: "XRC"}
+
+
+@dataclass(slots=True, eq=False)
+class CmRecord:
+    """One CM message seen.
+
+    Attributes:
+        connection: the connection it belongs to, once that is known.
+        exchange: the exchange it belongs to, None where its REQ was not seen.
+        repeated: the same message was seen before: its answer was late or lost.
+    """
+
+    frame: int
+    time_ns: int
+    message: str
+    src: str
+    dst: str
+    transaction_id: int
+    cm: CmMessage
+    exchange: Exchange | None = None
+    repeated: bool = False
+
+    def __repr__(self) -> str:
+        return f"<CmRecord {self.src} → {self.dst}: {self.message}>"
+
+    @property
+    def connection(self) -> Connection | None:
+        return None if self.exchange is None else self.exchange.connection
+
+    def to_dict(self, *, several: bool = False) -> dict[str, Any]:
+        """The message as the JSON contract has it."""
+        connection = self.connection
+        own = self.cm.to_dict()
+        own.pop("message", None)
+        return {
+            "frame": frame_name(self.frame, several=several),
+            "time_ns": self.time_ns,
+            "message": self.message,
+            "src": {"ip": self.src},
+            "dst": {"ip": self.dst},
+            "transaction_id": self.transaction_id,
+            "connection": None if connection is None else connection.id,
+            "repeated": self.repeated,
+            **own,
+        }
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """A REQ and what followed it. ``src`` asked, ``dst`` was asked."""
+
+    src: str
+    dst: str
+    request: CmRecord
+    records: list[CmRecord]
+    reply: CmRecord | None = None
+    connection: Connection | None = None
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.src} → {self.dst}: {', '.join(r.message for r in self.records)}>"
+
+    def last(self, message: str) -> CmRecord | None:
+        return next((r for r in reversed(self.records) if r.message == message), None)
+
+    @property
+    def transport(self) -> str:
+        return _TRANSPORTS.get(self.request.cm.number("transport_service_type") or 0, "RC")
+
+    def negotiated(self) -> list[Negotiated]:
+        """What the exchange says of its two sides: the asking one first.
+
+        The REQ's retry counts and timeout are meant for both ends; the REP's RNR retry count replaces the
+        REQ's for the side that asked (12.6.8).
+        """
+        req, rep = self.request.cm, None if self.reply is None else self.reply.cm
+        timeout = req.number("primary_local_ack_timeout")
+        asked = Negotiated(
+            starting_psn=None if rep is None else rep.number("starting_psn"),
+            path_mtu=req.path_mtu,
+            retry_count=req.number("retry_count"),
+            rnr_retry_count=None if rep is None else rep.number("rnr_retry_count"),
+            ack_timeout=timeout,
+            responder_resources=req.number("responder_resources"),
+            initiator_depth=req.number("initiator_depth"),
+            traffic_class=req.number("primary_traffic_class"),
+            service_level=req.number("primary_sl"),
+        )
+        answered = Negotiated(
+            starting_psn=req.number("starting_psn"),
+            path_mtu=req.path_mtu,
+            retry_count=req.number("retry_count"),
+            rnr_retry_count=req.number("rnr_retry_count"),
+            ack_timeout=timeout,
+            responder_resources=None if rep is None else rep.number("responder_resources"),
+            initiator_depth=None if rep is None else rep.number("initiator_depth"),
+            traffic_class=req.number("primary_traffic_class"),
+            service_level=req.number("primary_sl"),
+        )
+        return [asked, answered]
+
+
+class Exchanges:
+    """All CM messages of a capture, put together."""
+
+    def __init__(self) -> None:
+        self.records: list[CmRecord] = []
+        self.exchanges: list[Exchange] = []
+        self._by_ids: dict[tuple[str, str, int], Exchange] = {}
+        self._seen: set[tuple[str, str, str, int, int | None]] = set()
+
+    def take(self, mad: Mad, frame: int, time_ns: int, src: str, dst: str) -> CmRecord | None:
+        """Record a MAD; None when it is no CM message."""
+        cm = mad.cm
+        if cm is None:
+            return None
+        record = CmRecord(frame, time_ns, cm.message, src, dst, mad.transaction_id, cm)
+        local, remote = cm.number("local_comm_id"), cm.number("remote_comm_id")
+        identity = (src, dst, cm.message, mad.transaction_id, local)
+        record.repeated = identity in self._seen
+        self._seen.add(identity)
+        self.records.append(record)
+        if cm.message == "REQ":
+            self._request(record, local)
+        elif local is not None or remote is not None:
+            exchange = self._by_ids.get((dst, src, remote or 0)) or self._by_ids.get((src, dst, local or 0))
+            if exchange is not None:
+                record.exchange = exchange
+                exchange.records.append(record)
+                if cm.message == "REP":
+                    exchange.reply = exchange.reply or record
+                    if local is not None:
+                        self._by_ids[src, dst, local] = exchange
+        return record
+
+    def _request(self, record: CmRecord, local: int | None) -> None:
+        key = (record.src, record.dst, local or 0)
+        known = self._by_ids.get(key)
+        if record.repeated and known is not None:
+            record.exchange = known
+            known.records.append(record)
+            return
+        exchange = Exchange(record.src, record.dst, record, [record])
+        record.exchange = exchange
+        self.exchanges.append(exchange)
+        self._by_ids[key] = exchange
+
+
+def qpns(exchange: Exchange) -> tuple[int | None, int | None]:
+    """The QPNs of the asking and the answering side."""
+    rep = exchange.reply
+    return exchange.request.cm.number("local_qpn"), None if rep is None else rep.cm.number("local_qpn")

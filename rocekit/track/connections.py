@@ -1,0 +1,168 @@
+"""Connections: QP pairs, and how two one-way flows are known to belong together.
+
+A RoCE packet names the QP it goes to, never the one it comes from (UD's DETH aside), so a capture shows
+one-way *flows*:
+(source address, destination address, destination QPN). Two flows make a connection. What says so is, in this
+order:
+
+* ``cm``: the REQ and REP of the connection manager name both QPNs (IBA Vol. 1, 12.6);
+* ``journal``: the programs' own record names them;
+* ``psn``: one flow's acknowledgements answer the PSNs that the other one asks with.
+
+QPNs are compared together with addresses: every host counts its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from rocekit import wire
+from rocekit.track.transfers import Event
+from rocekit.wire.words import end as end_name
+
+if TYPE_CHECKING:
+    from rocekit.track.requests import Requests
+
+MAX_KEPT = 1000
+"""Frames and events of one kind kept per connection; beyond, they are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Negotiated:
+    """What the CM exchange, the journal or a handshake says of one side; None where it does not.
+
+    Attributes:
+        rkey, remote_va: of the memory that this side offers.
+    """
+
+    starting_psn: int | None = None
+    path_mtu: int | None = None
+    retry_count: int | None = None
+    rnr_retry_count: int | None = None
+    ack_timeout: int | None = None
+    responder_resources: int | None = None
+    initiator_depth: int | None = None
+    min_rnr_timer: int | None = None
+    traffic_class: int | None = None
+    service_level: int | None = None
+    rkey: int | None = None
+    remote_va: int | None = None
+
+    def overruled_by(self, other: Negotiated) -> Negotiated:
+        """The same, with whatever ``other`` knows in its place."""
+        known = {f.name: getattr(other, f.name) for f in fields(other) if getattr(other, f.name) is not None}
+        return replace(self, **known)
+
+
+_NOTHING_TOLD: Final = Negotiated()
+
+
+@dataclass(eq=False)
+class Connection:
+    """A QP pair, both directions; for UD, two QPs that send to each other.
+
+    Attributes:
+        ips: addresses of ``a`` and ``b``; qpns: their QPNs, None where nothing reveals one.
+        paired_by: ``cm``, ``journal``, ``psn``, or None where only one direction is known.
+        path_mtu: bytes, as the packets show it, else as negotiated; None while unknown.
+        mtu_observed: the payloads of full packets, each with a frame; largest_payload: of those that end a
+        message, which may be shorter.
+        requests: the tracking state of the requests of ``a`` and of ``b``.
+        missed: acknowledged PSNs that the capture never showed.
+        unfilled: PSNs passed over that nothing acknowledged: lost on the wire, or missed by the capture.
+        jumps: leaps of the PSN; stray_events: what happened to PSNs of no known transfer.
+    """
+
+    id: int
+    transport: str
+    ips: list[str | None]
+    qpns: list[int | None]
+    paired_by: str | None = None
+    path_mtu: int | None = None
+    packets: int = 0
+    bytes: int = 0
+    transfers: int = 0
+    retransmitted_packets: int = 0
+    naks: int = 0
+    rnr_naks: int = 0
+    cnps: int = 0
+    ce_marked: int = 0
+    duplicates: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    requests: list[Requests | None] = field(default_factory=lambda: [None, None])
+    negotiated: list[Negotiated] = field(default_factory=lambda: [_NOTHING_TOLD, _NOTHING_TOLD])
+    mtu_observed: dict[int, int] = field(default_factory=dict)
+    largest_payload: int = 0
+    missed: list[Event] = field(default_factory=list)
+    unfilled: list[Event] = field(default_factory=list)
+    jumps: list[Event] = field(default_factory=list)
+    stray_events: list[Event] = field(default_factory=list)
+    bad_icrc: list[int] = field(default_factory=list)
+    bad_icrc_count: int = 0
+    closed_frame: int | None = None
+
+    def __repr__(self) -> str:
+        ends = f"{self.named(0)} ⇄ {self.named(1)}"
+        return f"<Connection {self.id}: {self.transport} {ends}, transfers={self.transfers}>"
+
+    def end(self, side: int) -> dict[str, Any]:
+        """One end: ``{"ip", "qpn"}``."""
+        return {"ip": self.ips[side], "qpn": self.qpns[side]}
+
+    def named(self, side: int) -> str:
+        """One end in words: ``10.9.0.1 QP 0x11``."""
+        return end_name(self.end(side))
+
+    def way(self, side: int) -> str:
+        """A direction in words: ``10.9.0.1 QP 0x11 → 10.9.0.2 QP 0x12``, from ``side``."""
+        return f"{self.named(side)} → {self.named(1 - side)}"
+
+    def observe_mtu(self, payload: int, frame: int) -> None:
+        """Learn the path MTU from a packet that does not end its message: it is full (9.7.2)."""
+        if payload not in self.mtu_observed and len(self.mtu_observed) < MAX_KEPT:
+            first = not any(n in wire.PATH_MTU_CODES for n in self.mtu_observed)
+            self.mtu_observed[payload] = frame
+            if payload in wire.PATH_MTU_CODES and first:
+                self.path_mtu = payload
+
+    def note_bad_icrc(self, frame: int) -> None:
+        self.bad_icrc_count += 1
+        if len(self.bad_icrc) < MAX_KEPT:
+            self.bad_icrc.append(frame)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The connection as the JSON contract has it."""
+        return {
+            "id": self.id,
+            "transport": self.transport,
+            "a": self.end(0),
+            "b": self.end(1),
+            "paired_by": self.paired_by,
+            "path_mtu": self.path_mtu,
+            "packets": self.packets,
+            "bytes": self.bytes,
+            "transfers": self.transfers,
+            "retransmitted_packets": self.retransmitted_packets,
+            "naks": self.naks,
+            "rnr_naks": self.rnr_naks,
+            "cnps": self.cnps,
+            "ce_marked": self.ce_marked,
+        }
+
+
+def connected(
+    id: int, transport: str, ips: list[str | None], qpns: list[int | None], paired_by: str | None
+) -> Connection:
+    """``Connection(…)`` without the time its many arguments take."""
+    connection: Connection = Connection.__new__(Connection)
+    connection.id, connection.transport, connection.ips, connection.qpns = id, transport, ips, qpns
+    connection.paired_by = paired_by
+    # What begins otherwise than as nothing; the rest stands in the class.
+    connection.requests = [None, None]
+    connection.negotiated = [_NOTHING_TOLD, _NOTHING_TOLD]
+    connection.mtu_observed = {}
+    connection.missed, connection.unfilled, connection.jumps = [], [], []
+    connection.stray_events, connection.bad_icrc = [], []
+    return connection

@@ -1,0 +1,82 @@
+"""UD messages: one packet each, acknowledged by nobody (IBA Vol. 1, 9.8.3).
+
+The DETH names the sending QP, so two QPs that send to each other are known at once. A PSN that comes again
+was doubled by the network, for nothing makes a UD requester repeat itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from rocekit.packets.rows import Rows
+from rocekit.track.ledger import Sink
+from rocekit.track.transfers import SENT, Event, Transfer
+from rocekit.wire import IMMDT, OPCODES
+
+if TYPE_CHECKING:
+    from rocekit.track.connections import Connection
+
+#: Messages among which a PSN that comes again is a duplicate.
+REMEMBERED: Final = 4096
+_QPN_BITS: Final = 24
+_IMMEDIATE: Final = frozenset(v for v, o in OPCODES.items() if IMMDT in o.headers)
+
+
+class Datagrams:
+    """The UD packets of a capture.
+
+    Args:
+        sink: takes the transfers.
+        connect: makes a connection for a packet's two QPs; the sender is ``a``.
+    """
+
+    def __init__(self, sink: Sink, connect: Callable[[Rows, int], Connection]) -> None:
+        self._sink = sink
+        self._connect = connect
+        self._ends: dict[tuple[int, int], tuple[Connection, int]] = {}
+        self._seen: dict[tuple[int, int], Transfer] = {}
+        self._order: deque[tuple[int, int]] = deque()
+
+    @staticmethod
+    def _key(r: Rows, i: int) -> tuple[int, int]:
+        return r.src[i] << _QPN_BITS | r.src_qpn[i], r.dst[i] << _QPN_BITS | r.dest_qpn[i]
+
+    def knows(self, r: Rows, i: int) -> bool:
+        """Whether the two QPs of packet ``i`` have been seen."""
+        return self._key(r, i) in self._ends
+
+    def take(self, r: Rows, i: int) -> Connection:
+        """Take packet ``i``; gives its connection."""
+        key = self._key(r, i)
+        known = self._ends.get(key)
+        if known is None:
+            known = self._ends[key] = (self._connect(r, i), 0)
+            self._ends[key[1], key[0]] = (known[0], 1)
+        connection, side = known
+        time_ns, frame, psn, length = r.time_ns[i], r.frame[i], r.psn[i], r.payload_length[i]
+        identity = (connection.id << 1 | side, psn)
+        before = self._seen.get(identity)
+        if before is not None and before.bytes == length:
+            before.duplicates += 1
+            connection.duplicates += 1
+            before.events.append(
+                Event("duplicate", time_ns, frame, psn, psn, last_ns=time_ns, last_frame=frame)
+            )
+            return connection
+        transfer = Transfer(
+            self._sink.next_id(), connection, side, "SEND", psn, psn, time_ns, time_ns, frame, frame,
+            bytes=length, packets=1, status=SENT, request_end_ns=time_ns, ended=True,
+        )  # fmt: skip
+        if r.opcode[i] in _IMMEDIATE:
+            transfer.immediate = r.immediate[i]
+        self._seen[identity] = transfer
+        self._order.append(identity)
+        if len(self._order) > REMEMBERED:
+            forgotten = self._seen.pop(self._order.popleft(), None)
+            if forgotten is not None:
+                self._sink.settled([forgotten])
+        self._sink.began(transfer)
+        self._sink.ended(transfer)
+        return connection

@@ -1,0 +1,34 @@
+# The types of shortlist.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.track.connections cimport Connection
+from rocekit.track.transfers cimport Transfer
+
+cdef str ACKED
+cdef str SENT
+cdef str UNACKNOWLEDGED
+
+
+cdef class Shortlist:
+    cdef public dict _left_out
+    cdef public Py_ssize_t _slowest
+    cdef public list _slow
+    cdef public list _slow_unanswered
+    cdef public dict _kept
+    cdef public dict _standing
+
+    cpdef add(self, Transfer transfer)
+
+    @cython.locals(transfer=Transfer)
+    cpdef settle(self, object transfers)
+
+    @cython.locals(transfer=Transfer)
+    cpdef give_up(self, object transfers)
+
+    @cython.locals(
+        slow=list, unanswered=bint, standing=Transfer, connection=Connection, last_ns=int64_t, kind=int64_t, key=int64_t, duration_ns=int64_t
+    )
+    cpdef _drop(self, Transfer transfer)
+
+    cpdef forget(self)

@@ -1,0 +1,112 @@
+"""What a summary keeps of a capture's transfers: those that tell something, and a few for the rest.
+
+In a large capture most transfers are plain: nothing befell them. Where nobody will ask for each, they are
+counted and dropped as soon as nothing can change them. In each direction of each connection the largest stay,
+so that what rules ask of all transfers (was any acknowledged? how large was the largest?) is answered alike.
+A capture of one direction shows no acknowledgement: there the same holds for what stayed unacknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from heapq import heappush, heappushpop
+from typing import TYPE_CHECKING, Final
+
+from rocekit.track.transfers import ACKED, SENT, UNACKNOWLEDGED
+
+if TYPE_CHECKING:
+    from rocekit.track.transfers import Transfer
+
+#: Operations for which a responder keeps resources (9.4.3, 9.4.5).
+_LIMITED: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP"})
+
+
+class Shortlist:
+    """Takes every transfer and gives back those that were kept.
+
+    Args:
+        slowest: how many of the plain transfers to keep, the slowest of all connections.
+    """
+
+    def __init__(self, slowest: int) -> None:
+        self._left_out: dict[str, int] = {}
+        self._slowest = slowest
+        self._slow: list[tuple[int, int, Transfer]] = []
+        self._slow_unanswered: list[tuple[int, int, Transfer]] = []
+        self._kept: dict[int, Transfer] = {}
+        self._standing: dict[int, Transfer] = {}
+
+    def add(self, transfer: Transfer) -> None:
+        self._kept[transfer.id] = transfer
+
+    def settle(self, transfers: Iterable[Transfer]) -> None:
+        """Nothing will change these transfers any more."""
+        for transfer in transfers:
+            if transfer.events or transfer.status not in (ACKED, SENT):
+                continue
+            if transfer.operation in _LIMITED and _is_counted(transfer):
+                continue
+            if self._kept.pop(transfer.id, None) is not None:
+                self._drop(transfer)
+
+    def give_up(self, transfers: Iterable[Transfer]) -> None:
+        """These transfers have ended unanswered."""
+        for transfer in transfers:
+            if not transfer.events and transfer.status == UNACKNOWLEDGED and transfer.id in self._kept:
+                del self._kept[transfer.id]
+                self._drop(transfer)
+
+    def _drop(self, transfer: Transfer) -> None:
+        connection, last_ns = transfer.connection, transfer.last_ns
+        connection.bytes += transfer.bytes
+        self._left_out[transfer.status] = self._left_out.get(transfer.status, 0) + 1
+        kind = 2 * (transfer.operation == "READ") + (transfer.last_psn > transfer.first_psn)
+        unanswered = transfer.status == UNACKNOWLEDGED
+        key = connection.id << 4 | unanswered << 3 | transfer.side << 2 | kind
+        standing = self._standing.get(key)
+        if standing is None or standing.bytes < transfer.bytes:
+            self._standing[key] = transfer
+        if transfer.acked_ns is not None:
+            last_ns = max(last_ns, transfer.acked_ns)
+        duration_ns = last_ns - transfer.first_ns
+        slow = self._slow_unanswered if unanswered else self._slow
+        if len(slow) < self._slowest:
+            heappush(slow, (duration_ns, -transfer.id, transfer))
+        elif slow and slow[0][0] <= duration_ns:
+            heappushpop(slow, (duration_ns, -transfer.id, transfer))
+
+    def forget(self) -> None:
+        """Count and drop everything that was kept so far, for one who follows a port for days."""
+        for transfer in self._kept.values():
+            self._drop(transfer)
+        self._kept.clear()
+        self._standing.clear()
+        self._slow.clear()
+        self._slow_unanswered.clear()
+
+    @property
+    def left_out(self) -> Counter[str]:
+        """How many were dropped, by status; final after :meth:`finish`."""
+        return +Counter(self._left_out)
+
+    def finish(self) -> list[Transfer]:
+        """The transfers that were kept, in order of their ids; none will change any more."""
+        self.settle(list(self._kept.values()))
+        for transfer in self._kept.values():
+            transfer.connection.bytes += transfer.bytes
+        slow = (entry[2] for entry in (*self._slow, *self._slow_unanswered))
+        plain = {t.id: t for t in (*self._standing.values(), *slow)}
+        for transfer in plain.values():
+            self._left_out[transfer.status] -= 1
+        return sorted((*self._kept.values(), *plain.values()), key=lambda t: t.id)
+
+
+def _is_counted(transfer: Transfer) -> bool:
+    """Whether a rule counts how many of these are outstanding at one time: their number was agreed on."""
+    if transfer.operation not in _LIMITED:
+        return False
+    negotiated, side = transfer.connection.negotiated, transfer.side
+    return (
+        negotiated[side].initiator_depth is not None or negotiated[1 - side].responder_resources is not None
+    )

@@ -1,0 +1,102 @@
+# The types of pairing.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.track.connections cimport Connection
+from rocekit.packets.rows cimport Rows
+from rocekit.track.requests cimport Requests
+
+cdef int64_t HALF
+cdef int64_t MASK
+cdef int64_t NEAR
+cdef int64_t BEFORE
+cdef int64_t CROWD
+cdef int64_t VOTES
+cdef int64_t ALIKE
+cdef int64_t ACK
+cdef tuple OPERATION
+cdef tuple SYNDROME_KIND
+cdef int64_t _NEAR_BITS
+cdef int64_t LOBBY_PACKETS
+cdef int64_t FLOW_PACKETS
+cdef int64_t MOST_PACKETS
+cdef int64_t LOBBY_NS
+
+
+cdef class Lobby
+
+
+cdef class Flow:
+    cdef public int64_t src
+    cdef public int64_t dst
+    cdef public int64_t qpn
+    cdef public str transport
+    cdef public int64_t sport
+    cdef public int64_t low
+    cdef public int64_t high
+    cdef public int64_t answers
+    cdef public dict votes
+    cdef public Connection connection
+    cdef public int64_t side
+    cdef public int64_t first_request_ns
+    cdef public list held
+    cdef public int64_t held_ns
+    cdef public Lobby lobby
+    cdef public int64_t first_bucket
+    cdef public int64_t last_bucket
+    cdef public int64_t number
+    cdef public Flow partner
+
+    @cython.locals(p=int64_t)
+    cpdef requested(self, int64_t psn, int64_t span, int64_t time_ns)
+
+    @cython.locals(connection=Connection, requests=Requests, r=Rows, i=Py_ssize_t)
+    cpdef _widen(self)
+
+    @cython.locals(p=int64_t)
+    cpdef bint could_have_asked(self, int64_t psn, bint nak)
+
+    @cython.locals(p=int64_t)
+    cpdef bint is_near(self, int64_t psn, int64_t near)
+
+
+@cython.locals(flow=Flow)
+cpdef Flow seen(int64_t src, int64_t dst, int64_t qpn, str transport, int64_t sport)
+
+
+cdef class Lobby:
+    cdef public dict flows
+    cdef public Py_ssize_t count
+    cdef public int64_t _taken
+    cdef public dict _waiting
+    cdef public Flow _oldest
+    cdef public dict _buckets
+    cdef public dict _tracked
+
+    cpdef add(self, Flow flow)
+    cpdef remove(self, Flow flow)
+
+    @cython.locals(first=int64_t, last=int64_t, number=int64_t)
+    cpdef _forget(self, Flow flow)
+
+    @cython.locals(found=list, f=Flow)
+    cpdef list askers(self, Flow answer, int64_t psn)
+
+    @cython.locals(psn=int64_t, nak=bint, near=int64_t, nearby=int64_t, fitting=list, flow=Flow)
+    cpdef Flow partner(self, Flow answer, Rows r, Py_ssize_t i)
+
+    @cython.locals(first=int64_t, last=int64_t, number=int64_t)
+    cpdef requested(self, Flow flow, int64_t psn, int64_t span, int64_t time_ns)
+
+    cpdef bint is_last(self, int64_t order)
+    cpdef hold(self, Flow flow, Rows r, Py_ssize_t i)
+
+    @cython.locals(mine=list)
+    cpdef list take(self, Flow flow, Flow other=*)
+
+    @cython.locals(oldest=Flow)
+    cpdef bint overdue(self, int64_t time_ns)
+
+
+@cython.locals(flow=Flow, answer=Flow)
+cdef bint _faces(Flow flow, Flow answer)

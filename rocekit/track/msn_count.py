@@ -1,0 +1,122 @@
+"""How many messages ended where the capture has a hole, as the responder's MSN tells.
+
+A responder counts the requests that it completed, and every acknowledgement carries the count (IBA Vol. 1,
+9.7.7.1). Between two acknowledgements it grew by the messages that the capture shows to end there and by
+those that ended unseen: then what looks like one message with a hole is two or more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocekit.track.causes import RING
+from rocekit.wire import ENDS, OPERATION
+from rocekit.wire.psn import MASK
+
+if TYPE_CHECKING:
+    from rocekit.track.assembly import Assembly
+    from rocekit.track.transfers import Transfer
+
+
+def ended_unseen(requests: Assembly, building: Transfer, to: int) -> int | None:
+    """How many messages ended among the PSNs behind the last seen packet of ``building``, in front of ``to``.
+
+    Args:
+        to: the next packet that was seen, else one past the PSN that the acknowledgement at hand names.
+
+    Returns:
+        None where the acknowledgements do not tell.
+    """
+    hole = building.last_psn + 1
+    before = _counted_before(requests, hole)
+    if requests.ack_msn < 0 or before is None:
+        return None
+    since, msn = before
+    behind = _ends_behind(requests, to)
+    in_front = _ends_in_front(requests, building, since)
+    if behind is None or in_front is None:
+        return None
+    seen = behind + in_front
+    unseen = ((requests.ack_msn - msn) & MASK) - seen
+    # An end and a beginning take two packets, and what goes on behind the hole began in it.
+    most = to - hole - (to in requests.ahead)
+    if not 0 <= unseen <= most or unseen + seen == 0:  # not a count, or none that has been seen to grow
+        return None
+    return unseen
+
+
+def begun_within(requests: Assembly, read: Transfer, to: int) -> int | None:
+    """How many messages stand between the first PSN of a READ and PSN ``to``, itself included.
+
+    A READ is counted when it is accepted (9.7.7.1), so that the answer need not have been seen.
+
+    Returns:
+        None where the acknowledgements do not tell.
+    """
+    before = _counted_before(requests, read.first_psn)
+    if requests.ack_msn < 0 or before is None:
+        return None
+    since, msn = before
+    behind = _ends_behind(requests, to)
+    in_front = _ends_in_front(requests, read, since)
+    if behind is None or in_front is None:
+        return None
+    messages = ((requests.ack_msn - msn) & MASK) - behind - in_front
+    return messages if 1 <= messages <= to - read.first_psn else None
+
+
+def _counted_before(requests: Assembly, hole: int) -> tuple[int, int] | None:
+    """The last acknowledgement in front of a hole: one past its PSN, and its MSN."""
+    since, msn = -1, -1
+    for slot in range(RING):
+        upto = requests._told_upto(slot)
+        if since < upto <= hole and requests._told_msn(slot) >= 0:
+            since, msn = upto, requests._told_msn(slot)
+    if since >= 0:
+        return since, msn
+    starting_psn = requests.connection.negotiated[requests.side].starting_psn
+    if starting_psn == requests.begin:  # from the first request on, which is the first that is counted
+        return requests.begin, 0
+    return None
+
+
+def _ends_behind(requests: Assembly, to: int) -> int | None:
+    """How many messages end from PSN ``to`` on, as far as was acknowledged; None: there is another hole."""
+    ends, p = 0, to
+    while p < requests.acked:
+        row = requests.ahead.get(p)
+        if row is None:
+            return None
+        r, i = row
+        opcode = r.opcode[i]
+        span = requests._span(r, i) if OPERATION[opcode] == "READ" else 1
+        if span == 0 or p + span > requests.acked:
+            return None
+        ends += ENDS[opcode]
+        p += span
+    return ends
+
+
+def _ends_in_front(requests: Assembly, building: Transfer, since: int) -> int | None:
+    """How many messages end from PSN ``since`` on in front of ``building``; None: not all is known."""
+    if _is_unsure(building, since):
+        return None
+    ends, p = 0, building.first_psn
+    for transfer in reversed(requests.window):
+        if transfer is building:
+            continue
+        if p <= since:
+            break
+        if transfer.last_psn + 1 != p or not transfer.ended or _is_unsure(transfer, since):
+            return None
+        ends += 1
+        p = transfer.first_psn
+    return ends if p <= since else None
+
+
+def _is_unsure(transfer: Transfer, since: int) -> bool:
+    """Whether an end may hide in a hole of this message, or behind a READ whose size is a guess."""
+    if transfer.is_read and transfer.maybe_several:
+        return True
+    missing = transfer.missing
+    return any(since <= p < transfer.last_psn and p + 1 in missing for p in missing)

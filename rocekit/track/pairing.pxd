@@ -1,0 +1,74 @@
+# The types of partners.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.track.connections cimport Connection, connected
+from rocekit.track.ledger cimport Sink
+from rocekit.track.lobby cimport Flow, Lobby, seen
+from rocekit.packets.rows cimport Rows
+from rocekit.track.requests cimport Requests
+
+cdef tuple KINDS
+cdef tuple TRANSPORT
+cdef tuple OPERATION
+cdef int64_t REQUEST
+cdef int64_t RESPONSE
+cdef int64_t CNP
+cdef int64_t PROBATION
+cdef int64_t HALF
+cdef int64_t MASK
+cdef int64_t _QPN_BITS
+cdef int64_t _ADDRESS_BITS
+cdef int64_t _ECN_CE
+
+cpdef int64_t flow_key(Rows r, Py_ssize_t i)
+
+
+cdef class Partners(Sink):
+    cdef public list connections
+    cdef public int64_t stray_cnps
+    cdef public object _told
+    cdef public object _on_connection
+    cdef public dict _flows
+    cdef public list _by_number
+    cdef public dict _lobbies
+    cdef public list _addresses
+    cdef public int64_t _touched
+
+    cpdef _part(self, Flow flow)
+
+    @cython.locals(number=int64_t, flow=Flow)
+    cpdef Flow _flow(self, Rows r, Py_ssize_t i)
+
+    @cython.locals(time_ns=int64_t)
+    cpdef _count(self, Connection connection, Rows r, Py_ssize_t i)
+
+    @cython.locals(side=int64_t, requests=Requests)
+    cpdef _dispatch(self, Flow flow, Connection connection, Rows r, Py_ssize_t i, int64_t kind)
+
+    cpdef Requests _requests(self, Connection connection, int64_t side)
+
+    cpdef Lobby _lobby(self, Flow flow)
+
+    @cython.locals(lobby=Lobby, partner=Flow, length=int64_t)
+    cpdef _wait(self, Flow flow, Rows r, Py_ssize_t i, int64_t kind)
+
+    @cython.locals(connection=Connection, first=Flow)
+    cpdef _pair_by_psn(self, Lobby lobby, Flow asker, Flow answer)
+
+    @cython.locals(connection=Connection)
+    cpdef Connection _connect(self, Flow asking, Flow other, object paired_by)
+
+    @cython.locals(order=int64_t, r=Rows, i=Py_ssize_t)
+    cpdef bint _is_first_answer(self, Lobby lobby, Flow asker, Flow answer)
+
+    cpdef _add(self, Connection connection)
+
+    @cython.locals(flow=Flow)
+    cpdef Flow _new_flow(self, Rows r, Py_ssize_t i)
+
+    @cython.locals(r=Rows, i=Py_ssize_t, touched=int64_t)
+    cpdef _fetch(self, list waited)
+
+    @cython.locals(flow=Flow, r=Rows, i=Py_ssize_t)
+    cpdef _replay(self, list waited)

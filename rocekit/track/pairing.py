@@ -1,0 +1,356 @@
+"""Which connection each flow belongs to, and its packets handed there.
+
+A flow is paired by what was told of it (a journal, a handshake), by the CM's messages, or by its PSNs (see
+``pairing``); what none of these tells of is tracked alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from rocekit import wire
+from rocekit.packets.rows import COMPILED, Rows
+from rocekit.track.assembly import PROBATION
+from rocekit.track.cm_exchanges import Exchange, qpns
+from rocekit.track.connections import Connection, connected
+from rocekit.track.known_pairs import Pair, Told
+from rocekit.track.ledger import Sink
+from rocekit.track.lobby import Flow, Lobby, Waiting, seen
+from rocekit.track.requests import Requests
+from rocekit.wire import OPERATION
+from rocekit.wire.kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
+from rocekit.wire.psn import HALF, MASK
+
+if TYPE_CHECKING:
+    from rocekit.track.handshake import Offer
+
+_QPN_BITS: Final = 24
+_ADDRESS_BITS: Final = 20
+_ECN_CE: Final = 3  # RFC 3168
+_FEW: Final = 4  # of a batch: one packet in so many
+_LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
+
+
+def flow_key(r: Rows, i: int) -> int:
+    """(Source, destination, destination QPN) of packet ``i`` in one number."""
+    return (r.src[i] << _ADDRESS_BITS | r.dst[i]) << _QPN_BITS | r.dest_qpn[i]
+
+
+class Partners(Sink):
+    """Connections out of flows.
+
+    Args:
+        pairs: QP pairs that a journal names.
+        on_connection: called with every connection as it is known.
+
+    Attributes:
+        connections: in order of their ids.
+        stray_cnps: CNPs to QPs of which nothing else is known.
+    """
+
+    def __init__(self, pairs: Iterable[Pair], on_connection: Callable[[Connection], None] | None) -> None:
+        self.connections: list[Connection] = []
+        self.stray_cnps = 0
+        self._told = Told(pairs)
+        self._on_connection = on_connection
+        self._flows: dict[int, Flow] = {}
+        self._by_number: list[Flow | None] = []
+        self._lobbies: dict[tuple[int, int], Lobby] = {}
+        self._addresses: list[str] = []
+        self._touched = 0
+
+    def _part(self, flow: Flow) -> None:
+        """A flow and its partner are about to be taken apart: what goes on by itself on them must end."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ packets to their connections
+
+    def _flow(self, r: Rows, i: int) -> Flow:
+        """The flow of packet ``i``."""
+        number = r.flow[i]
+        flow = self._by_number[number] if number < len(self._by_number) else None
+        if flow is None:
+            key = flow_key(r, i)
+            flow = self._flows.get(key)
+            if flow is None:
+                flow = self._flows[key] = self._new_flow(r, i)
+            flow.number = number
+            if number >= len(self._by_number):
+                self._by_number += [None] * (2 * number + 1 - len(self._by_number))
+            self._by_number[number] = flow
+        return flow
+
+    def _count(self, connection: Connection, r: Rows, i: int) -> None:
+        connection.packets += 1
+        if r.ecn[i] == _ECN_CE:
+            connection.ce_marked += 1
+        time_ns = r.time_ns[i]
+        if connection.first_ns is None:
+            connection.first_ns = time_ns
+        connection.last_ns = time_ns
+
+    def _dispatch(self, flow: Flow, connection: Connection, r: Rows, i: int, kind: int) -> None:
+        self._count(connection, r, i)
+        side = flow.side
+        if kind == REQUEST:
+            requests = connection.requests[side] or self._requests(connection, side)
+            requests.request(r, i)
+        elif kind == RESPONSE:
+            requests = connection.requests[1 - side] or self._requests(connection, 1 - side)
+            requests.respond(r, i)
+        else:
+            connection.cnps += 1
+
+    def _requests(self, connection: Connection, side: int) -> Requests:
+        requests = Requests(connection, side, self, connection.transport != "UC")
+        connection.requests[side] = requests
+        psn = connection.negotiated[side].starting_psn
+        if psn is not None:
+            requests.start(psn)
+        return requests
+
+    @staticmethod
+    def _end(connection: Connection) -> None:
+        for requests in connection.requests:
+            if requests is not None:
+                requests.finalise()
+
+    # ------------------------------------------------------------------ by PSN
+
+    def _new_flow(self, r: Rows, i: int) -> Flow:
+        flow = seen(r.src[i], r.dst[i], r.dest_qpn[i], TRANSPORT[r.opcode[i]], r.udp_sport[i])
+        told = self._told.pair_of(self._addresses[flow.src], self._addresses[flow.dst], flow.qpn)
+        if told is not None:
+            self._pair_as_told(flow, *told)
+        else:
+            self._lobby(flow).add(flow)
+        return flow
+
+    def _lobby(self, flow: Flow) -> Lobby:
+        lobby = flow.lobby
+        if lobby is None:
+            key = (min(flow.src, flow.dst), max(flow.src, flow.dst))
+            lobby = flow.lobby = self._lobbies.setdefault(key, Lobby())
+        return lobby
+
+    def _wait(self, flow: Flow, r: Rows, i: int, kind: int) -> None:
+        """Keep a packet of a flow whose other half is not known, and look whether it tells."""
+        lobby = self._lobby(flow)
+        if flow.transport == "CNP" and kind != CNP:
+            flow.transport = TRANSPORT[r.opcode[i]]
+        if kind == REQUEST:
+            length = r.dma_length[i] if OPERATION[r.opcode[i]] == "READ" else 0
+            lobby.requested(flow, r.psn[i], wire.psns_of(length, _LEAST_MTU) if length else 1, r.time_ns[i])
+        lobby.hold(flow, r, i)
+        if flow.transport == "UC":
+            self._let_go(lobby, flow)
+        elif kind == RESPONSE:
+            partner = lobby.partner(flow, r, i)
+            if partner is not None:
+                self._pair_by_psn(lobby, partner, flow)
+                return
+        if lobby.overdue(r.time_ns[i]):
+            self._empty(lobby)
+
+    def _keep_few(self, packets: int) -> None:
+        """Keep those packets that still wait, where they are few, and not the batches that they came in."""
+        waiting = sum(lobby.count for lobby in self._lobbies.values())
+        if not waiting or waiting * _FEW > packets:
+            return
+        for lobby in self._lobbies.values():
+            batches: dict[Rows, list[tuple[int, int, Flow]]] = {}
+            for flow in lobby.waiting():
+                for n, (_, _, r, i) in enumerate(flow.held):
+                    if r.place is None:
+                        batches.setdefault(r, []).append((i, n, flow))
+            for r, held in batches.items():
+                few = r.only([i for i, _, _ in held])
+                for k, (_, n, flow) in enumerate(held):
+                    flow.held[n] = (flow.held[n][0], flow, few, k)
+
+    def _pair_by_psn(self, lobby: Lobby, asker: Flow, answer: Flow) -> None:
+        connection = asker.connection
+        if connection is None:
+            first = asker
+            if answer.high >= 0 and answer.first_request_ns < asker.first_request_ns:
+                first = answer
+            connection = self._connect(first, answer if first is asker else asker, "psn")
+            if self._is_first_answer(lobby, asker, answer):
+                self._requests(connection, asker.side).start(asker.low & MASK)
+        else:
+            answer.connection, answer.side = connection, 1 - asker.side
+            asker.partner, answer.partner = answer, asker
+            connection.qpns[asker.side] = answer.qpn
+            connection.paired_by = "psn"
+        lobby.remove(asker)
+        lobby.remove(answer)
+        self._replay(lobby.take(asker, answer))
+
+    def _is_first_answer(self, lobby: Lobby, asker: Flow, answer: Flow) -> bool:
+        """Whether the packet at hand is the first answer of a pair, and fixes the asker's starting PSN.
+
+        The requests that wait for it need not be held for it once more then (see ``Assembly.held``): nothing
+        else of their connection comes before them.
+        """
+        if asker.answers or answer.answers != 1 or not answer.held or len(asker.held) >= PROBATION:
+            return False
+        order, _, r, i = answer.held[-1]
+        if not lobby.is_last(order) or KINDS[r.opcode[i]] != RESPONSE or asker.high - asker.low >= HALF:
+            return False
+        return asker.high + ((r.psn[i] - asker.high + HALF) & MASK) - HALF >= asker.low
+
+    def _connect(self, asking: Flow, other: Flow | None, paired_by: str | None) -> Connection:
+        """A connection whose ``a`` sends on ``asking``."""
+        connection = connected(
+            len(self.connections),
+            asking.transport,
+            [self._addresses[asking.src], self._addresses[asking.dst]],
+            [None if other is None else other.qpn, asking.qpn],
+            paired_by,
+        )
+        asking.connection, asking.side = connection, 0
+        if other is not None:
+            other.connection, other.side = connection, 1
+            asking.partner, other.partner = other, asking
+        self._add(connection)
+        return connection
+
+    def _connect_datagrams(self, r: Rows, i: int) -> Connection:
+        ips: list[str | None] = [self._addresses[r.src[i]], self._addresses[r.dst[i]]]
+        connection = Connection(len(self.connections), "UD", ips, [r.src_qpn[i], r.dest_qpn[i]])
+        self._add(connection)
+        return connection
+
+    def _add(self, connection: Connection) -> None:
+        self.connections.append(connection)
+        if self._on_connection is not None:
+            self._on_connection(connection)
+
+    def _fetch(self, waited: list[Waiting]) -> None:
+        """Touch what packets that waited have: many cache lines are waited for once, not each by itself."""
+        touched = 0
+        for _, _, r, i in waited:
+            touched ^= r.psn[i] ^ r.opcode[i] ^ r.payload_length[i] ^ r.time_ns[i] ^ r.frame[i]
+            touched ^= r.ip_id[i] ^ r.ecn[i] ^ r.dma_length[i] ^ r.rkey[i] ^ r.syndrome[i] ^ r.msn[i]
+        self._touched = touched
+
+    def _replay(self, waited: list[Waiting]) -> None:
+        if COMPILED:
+            self._fetch(waited)
+        for _, flow, r, i in waited:
+            assert flow.connection is not None
+            self._dispatch(flow, flow.connection, r, i, KINDS[r.opcode[i]])
+
+    def _let_go(self, lobby: Lobby, flow: Flow) -> None:
+        """Track a flow alone; its other half may still be found."""
+        if flow.transport == "CNP":  # nothing but CNPs, to a QP of which nothing else is known
+            self.stray_cnps += len(lobby.take(flow))
+            lobby.remove(flow)
+            return
+        if flow.high < 0 and flow.answers:  # answers only: the requester is the one they go to
+            self._connect_answers(flow)
+        else:
+            self._connect(flow, None, None)
+        if flow.transport == "UC" or flow.high < 0:
+            lobby.remove(flow)
+        else:
+            lobby.let_go(flow)
+        self._replay(lobby.take(flow))
+
+    def _connect_answers(self, flow: Flow) -> Connection:
+        connection = Connection(
+            len(self.connections),
+            flow.transport,
+            [self._addresses[flow.dst], self._addresses[flow.src]],
+            [flow.qpn, None],
+        )
+        flow.connection, flow.side = connection, 1
+        self._add(connection)
+        return connection
+
+    def _empty(self, lobby: Lobby) -> None:
+        """Decide by what is known, and let the rest go."""
+        for answer in [f for f in lobby.flows if f.answers and f.connection is None]:
+            if answer.connection is None:
+                asker = lobby.elect(answer)
+                if asker is not None:
+                    self._pair_by_psn(lobby, asker, answer)
+        for flow in [f for f in lobby.flows if f.connection is None]:
+            self._let_go(lobby, flow)
+
+    def _replace(self, key: int, flow: Flow | None) -> None:
+        """Another flow, or none, stands for (source, destination, QPN) from now on."""
+        old = self._flows.pop(key, None)
+        if flow is not None:
+            self._flows[key] = flow
+        if old is not None and old.number >= 0:
+            self._part(old)
+            self._by_number[old.number] = None
+            if old.partner is not None:
+                old.partner.partner = None
+            old.partner, old.number = None, -1
+
+    # ------------------------------------------------------------------ what was told
+
+    def learn(self, first: Offer, second: Offer) -> None:
+        """Two programs have told each other their QPs: from now on these are a pair, and begin anew."""
+        self._told.learn(first, second)
+        for here, there in ((first, second), (second, first)):
+            if here.ip in self._addresses and there.ip in self._addresses:
+                numbers = self._addresses.index(here.ip), self._addresses.index(there.ip)
+                key = (numbers[0] << _ADDRESS_BITS | numbers[1]) << _QPN_BITS | there.qpn
+                old = self._flows.get(key)
+                if old is not None and old.connection is not None and old.connection.paired_by != "cm":
+                    self._end(old.connection)
+                    self._replace(key, None)
+
+    def _pair_as_told(self, flow: Flow, pair: Pair, side: int) -> None:
+        src, dst = self._addresses[flow.src], self._addresses[flow.dst]
+        ips: list[str | None] = [src, dst] if side == 0 else [dst, src]
+        connection = Connection(len(self.connections), flow.transport, ips, list(pair.qpns), pair.source)
+        connection.negotiated = list(pair.negotiated)
+        connection.path_mtu = pair.negotiated[0].path_mtu or pair.negotiated[1].path_mtu
+        flow.connection, flow.side = connection, side
+        back = Flow(
+            flow.dst, flow.src, pair.qpns[side], flow.transport, 0, connection=connection, side=1 - side
+        )
+        flow.partner, back.partner = back, flow
+        self._replace((flow.dst << _ADDRESS_BITS | flow.src) << _QPN_BITS | pair.qpns[side], back)
+        self._add(connection)
+
+    def _pair_by_cm(self, exchange: Exchange, a: int, b: int) -> None:
+        """A REP answered a REQ: ``a`` asked, ``b`` was asked (address numbers)."""
+        a_qpn, b_qpn = qpns(exchange)
+        if a_qpn is None or b_qpn is None:
+            return
+        connection = Connection(
+            len(self.connections),
+            exchange.transport,
+            [self._addresses[a], self._addresses[b]],
+            [a_qpn, b_qpn],
+            "cm",
+            path_mtu=exchange.request.cm.path_mtu,
+            negotiated=self._told.agreed(exchange, (a_qpn, b_qpn)),
+        )
+        exchange.connection = connection
+        self._add(connection)
+        waiting = []
+        both = []
+        for side, (src, dst, qpn) in enumerate(((a, b, b_qpn), (b, a, a_qpn))):
+            key = (src << _ADDRESS_BITS | dst) << _QPN_BITS | qpn
+            old = self._flows.get(key)
+            if old is not None and old.connection is None:
+                self._lobby(old).remove(old)
+                old.connection, old.side = connection, side
+                waiting.append(old)
+                both.append(old)
+                continue
+            if old is not None and old.connection is not None:
+                self._end(old.connection)  # the QPN lives anew
+            both.append(Flow(src, dst, qpn, exchange.transport, 0, connection=connection, side=side))
+            self._replace(key, both[-1])
+        both[0].partner, both[1].partner = both[1], both[0]
+        if waiting:
+            other = waiting[1] if len(waiting) > 1 else None
+            self._replay(self._lobby(waiting[0]).take(waiting[0], other))

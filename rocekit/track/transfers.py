@@ -1,0 +1,234 @@
+"""What the packets of a connection add up to: transfers, and what happened to each of them on the way.
+
+A transfer is one message from its first packet to its last acknowledgement: what one work request becomes on
+the wire. ``tracking`` fills these records; everything behind reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from rocekit.files.frame_names import frame_name
+from rocekit.wire.words import end as end_name
+
+if TYPE_CHECKING:
+    from rocekit.journal.work_requests import WorkCompletion, WorkRequest
+    from rocekit.track.connections import Connection
+
+ACKED: Final = "acked"
+UNACKNOWLEDGED: Final = "unacknowledged"
+INCOMPLETE: Final = "incomplete"
+SENT: Final = "sent"
+NAK_PREFIX: Final = "nak:"
+
+#: What most transfers miss: one set for all, frozen, for there are many transfers.
+NOTHING: Final = cast("set[int]", frozenset())
+
+
+@dataclass
+class Event:
+    """Something that happened to a transfer besides its plain course.
+
+    ``kind`` is one of
+
+    * ``nak``, ``rnr_nak``: the responder refused at ``psn``; ``syndrome`` says how.
+    * ``repeat``: the requester sent ``psn`` … ``last_psn`` again; ``cause`` is ``nak``, ``rnr``, ``timeout``
+      or ``implied_nak``, and ``doubt`` another of them that fits the time nearly as well, after
+      ``doubt_waited_ns``; ``waited_ns`` is
+      the silence before it, ``after_ack`` says that the capture had already shown their acknowledgement;
+      ``first_sight`` counts packets among them that the capture had not shown before; ``run`` numbers the
+      go-back, which may pass over several transfers and ``opens`` in the first of them. In the one that
+      opens, ``sent_psn`` is the highest PSN sent before, ``answer_psn`` what the first acknowledgement (or
+      NAK) after it named (None while there is none), in ``answer_frame``, and ``reached_psn`` how far the
+      repeat had come by then; ``mid_message`` says that only packets of a message whose last one was not
+      sent yet were unacknowledged, so that no acknowledgement may have been due.
+    * ``response_repeat``: the responder sent these responses again.
+    * ``hole``: PSNs passed over at this frame: lost before the capture point, late, or missed by the capture.
+    * ``response_hole``: the same among a READ's responses.
+    * ``late``: packets that filled a hole without anything being sent again: reordered.
+    * ``duplicate``: the same datagram seen twice.
+    * ``missed``: acknowledged PSNs that the capture never showed.
+
+    ``side`` is the requester's, filled in where no transfer holds the event. Times are ns since the epoch,
+    frames frame references, PSNs unwrapped.
+    """
+
+    kind: str
+    time_ns: int
+    frame: int
+    psn: int
+    last_psn: int
+    count: int = 1
+    bytes: int = 0
+    last_ns: int = 0
+    last_frame: int = 0
+    cause: str | None = None
+    syndrome: int | None = None
+    waited_ns: int = 0
+    first_sight: int = 0
+    after_ack: bool = False
+    run: int = 0
+    opens: bool = False
+    sent_psn: int = -1
+    answer_psn: int | None = None
+    answer_frame: int = 0
+    reached_psn: int = -1
+    mid_message: bool = False
+    side: int = 0
+    doubt: str | None = None
+    doubt_waited_ns: int = 0
+
+
+@dataclass(eq=False)
+class Transfer:
+    """One message. PSNs are unwrapped here and 24 bits in ``to_dict``; times are ns since the epoch.
+
+    Attributes:
+        side: the requester's side of its connection: 0 for ``a``, 1 for ``b``.
+        bytes: payload of the message, without pad and repeats.
+        packets: the message's own packets, once each.
+        request_end_ns: when the requester's last packet was seen (a READ's request); ``last_ns`` is the
+        message's.
+        missing: PSNs of the message that the capture never showed; responses_missing: of a READ's responses.
+        started, ended: whether its first and last packet are known.
+        maybe_several: whether it may be more than one message: the end of one and the beginning of another
+        may be among the packets that the capture never showed.
+    """
+
+    id: int
+    connection: Connection
+    side: int
+    operation: str
+    first_psn: int
+    last_psn: int
+    first_ns: int
+    last_ns: int
+    first_frame: int
+    last_frame: int
+    bytes: int = 0
+    packets: int = 0
+    status: str = UNACKNOWLEDGED
+    immediate: int | None = None
+    invalidate_rkey: int | None = None
+    remote_va: int | None = None
+    rkey: int | None = None
+    length: int | None = None
+    swap_add: int | None = None
+    compare: int | None = None
+    original: int | None = None
+    acked_ns: int | None = None
+    acked_frame: int | None = None
+    request_end_ns: int = 0
+    retransmitted_packets: int = 0
+    naks: int = 0
+    rnr_naks: int = 0
+    timeouts: int = 0
+    started: bool = True
+    ended: bool = False
+    maybe_several: bool = False
+    missing: set[int] = NOTHING
+    responses_missing: set[int] = NOTHING
+    response_next: int = 0
+    events: list[Event] = field(default_factory=list)
+    duplicates: int = 0
+    wr: WorkRequest | None = None
+    wc: WorkCompletion | None = None
+    recv_wr: WorkRequest | None = None
+    recv_wc: WorkCompletion | None = None
+
+    def miss(self, psns: Iterable[int]) -> None:
+        """Note packets of the message that the capture has not shown."""
+        if not self.missing:
+            self.missing = set()
+        self.missing.update(psns)
+
+    def miss_responses(self, psns: Iterable[int]) -> None:
+        """Note responses that the capture has not shown yet."""
+        if not self.responses_missing:
+            self.responses_missing = set()
+        self.responses_missing.update(psns)
+
+    def met(self, kind: str) -> bool:
+        """Whether an event of this kind befell it."""
+        return any(event.kind == kind for event in self.events)
+
+    def __repr__(self) -> str:
+        ends = f"{end_name(self.requester)} → {end_name(self.responder)}"
+        return f"<Transfer {self.id}: {self.operation} {self.bytes:,} bytes, {ends}, {self.status}>"
+
+    @property
+    def requester(self) -> dict[str, Any]:
+        """The requesting end: ``{"ip", "qpn"}``."""
+        return self.connection.end(self.side)
+
+    @property
+    def responder(self) -> dict[str, Any]:
+        """The responding end: ``{"ip", "qpn"}``."""
+        return self.connection.end(1 - self.side)
+
+    @property
+    def is_read(self) -> bool:
+        return self.operation == "READ"
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing but its plain course happened to it."""
+        return not self.events and self.status in (ACKED, SENT)
+
+    @property
+    def duration_ns(self) -> int:
+        """From the first packet to the last acknowledgement, or to the last packet where none came."""
+        return max(self.last_ns, self.acked_ns or 0) - self.first_ns
+
+    def to_dict(self, *, several: bool = False) -> dict[str, Any]:
+        """The transfer as the JSON contract has it."""
+        from rocekit.wire.psn import MASK
+
+        return {
+            "id": self.id,
+            "connection": self.connection.id,
+            "requester": self.requester,
+            "operation": self.operation,
+            "immediate": self.immediate,
+            "invalidate_rkey": self.invalidate_rkey,
+            "bytes": self.bytes,
+            "packets": self.packets,
+            "first_psn": self.first_psn & MASK,
+            "last_psn": self.last_psn & MASK,
+            "remote_va": self.remote_va,
+            "rkey": self.rkey,
+            "first_ns": self.first_ns,
+            "last_ns": self.last_ns,
+            "acked_ns": self.acked_ns,
+            "status": self.status,
+            "retransmitted_packets": self.retransmitted_packets,
+            "naks": self.naks,
+            "rnr_naks": self.rnr_naks,
+            "timeouts": self.timeouts,
+            "maybe_several": self.maybe_several,
+            "wr": None if self.wr is None else self.wr.to_dict(),
+            "wc": None if self.wc is None else self.wc.to_dict(),
+            "frames": [
+                frame_name(self.first_frame, several=several),
+                frame_name(self.last_frame, several=several),
+            ],
+        }
+
+
+def begun(
+    id: int, connection: Connection, side: int, operation: str, psn: int, time_ns: int, frame: int
+) -> Transfer:
+    """A transfer that begins with a packet: ``Transfer(…)`` without the time its many arguments take."""
+    transfer: Transfer = Transfer.__new__(Transfer)
+    transfer.id, transfer.connection, transfer.side, transfer.operation = id, connection, side, operation
+    transfer.first_psn = transfer.last_psn = psn
+    transfer.first_ns = transfer.last_ns = transfer.request_end_ns = time_ns
+    transfer.first_frame = transfer.last_frame = frame
+    # What begins otherwise than as nothing; the rest stands in the class.
+    transfer.status = UNACKNOWLEDGED
+    transfer.started = True
+    transfer.missing = transfer.responses_missing = NOTHING
+    transfer.events = []
+    return transfer

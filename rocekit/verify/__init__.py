@@ -1,0 +1,288 @@
+"""A second opinion: what tshark reads in the same frames, field by field.
+
+tshark is not asked what it does not know or does not look at:
+
+- whether an ICRC is valid: it shows the four bytes and does not compute them;
+- payload, pad and ICRC of a packet that the snaplen cut;
+- the headers behind the BTH of a CNP, and of RD and XRC opcodes, which it takes for others; of FLUSH and
+  ATOMIC WRITE, which it learned in version 4.4. Where it differs there, the difference is counted under that
+  reason;
+- the CM messages MRA, LAP, APR, SIDR_REQ and SIDR_REP, which it does not dissect;
+- anything across packets (retransmission, pairing, reassembly), of which it has no notion for RoCE.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rocekit.errors import CaptureError
+from rocekit.files.frames import DamageLog
+from rocekit.files.reader import open_capture
+from rocekit.packets import Row
+from rocekit.packets.decoder import Decoder
+from rocekit.packets.mads import find_mads
+from rocekit.verify.tshark import (
+    BTH,
+    CM,
+    EXTENDED,
+    FRAME,
+    GRH,
+    ICRC,
+    IPV4,
+    IPV6,
+    MAD,
+    UDP,
+    Answers,
+    Lines,
+    Question,
+    Value,
+    find_tshark,
+    number,
+)
+from rocekit.wire import (
+    ACK,
+    CNP_OPCODE,
+    MAD_QPNS,
+    NAK,
+    OPCODE_NAMES,
+    OPCODES,
+    RNR_NAK,
+    ROCE_UDP_PORT,
+    syndrome_kind,
+    syndrome_value,
+)
+from rocekit.wire.cm import MAD_BYTES
+from rocekit.wire.link import IP_LENGTH, MALFORMED, SHORT, UDP_LENGTH, UNKNOWN_OPCODE
+from rocekit.wire.mad import Mad
+
+MOST_LISTED: Final = 1000  #: disagreements kept one by one; the rest is only counted
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A value that the two read differently; None: absent."""
+
+    frame: int
+    field: str
+    ours: Value
+    theirs: Value
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "frame": self.frame,
+            "field": self.field,
+            "ours": _plain(self.ours),
+            "theirs": _plain(self.theirs),
+        }
+
+    def __str__(self) -> str:
+        return f"frame {self.frame}  {self.field}  ours {_words(self.ours)}  tshark {_words(self.theirs)}"
+
+
+def _plain(value: Value) -> int | str | None:
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _words(value: Value) -> str:
+    if value is None:
+        return "absent"
+    return f"{value} ({value:#x})" if isinstance(value, int) and value > 9 else str(_plain(value))
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What came of a comparison.
+
+    Attributes:
+        file, tshark: the capture, and tshark's version.
+        frames, packets: how many frames both read; how many of them are RoCE to at least one.
+        values: how many values were compared.
+        total: how many of them differ without a known reason; ``disagreements``: the first of those.
+        explained: why tshark differs, where that is known, and in how many values.
+        left_out: fields that this tshark does not know and was not asked for.
+        problem: what tshark complained of, if it did; damage: what of the capture we could not read.
+    """
+
+    file: str
+    tshark: str
+    frames: int = 0
+    packets: int = 0
+    values: int = 0
+    total: int = 0
+    disagreements: list[Disagreement] = field(default_factory=list)
+    explained: Counter[str] = field(default_factory=Counter)
+    left_out: frozenset[str] = frozenset()
+    problem: str | None = None
+    damage: DamageLog = field(default_factory=DamageLog)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing differs that has no known reason."""
+        return self.total == 0
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "file": self.file,
+            "tshark": self.tshark,
+            "frames": self.frames,
+            "packets": self.packets,
+            "values": self.values,
+            "disagreements": self.total,
+            "explained": dict(self.explained),
+            "listed": [d.to_dict() for d in self.disagreements],
+            "left_out": sorted(self.left_out),
+            "problem": self.problem,
+            "damage": [str(damage) for damage in self.damage],
+        }
+
+    def note(self, row: Row, name: str, ours: Value, theirs: Value, reason: str | None) -> None:
+        if reason is not None:
+            self.explained[reason] += 1
+            return
+        self.total += 1
+        if len(self.disagreements) < MOST_LISTED:
+            self.disagreements.append(Disagreement(_int(row["frame"]), name, ours, theirs))
+
+
+def verify(file: str | Path) -> Comparison:
+    """Compare our reading of a capture with tshark's.
+
+    Raises:
+        CaptureError: the capture cannot be read at all, by us or by tshark; or there is no tshark.
+    """
+    if str(file) == "-":
+        raise CaptureError("verify reads its file twice; give a file and not standard input")
+    with open_capture(file) as capture:
+        path, version = find_tshark()
+        comparison = Comparison(str(file), version)
+        decoder = Decoder()
+        with Lines(path, str(file)) as lines:
+            comparison.left_out = lines.left_out
+            for batch in capture:
+                packets = decoder.decode(batch)
+                mads = dict(find_mads(packets)) if len(packets) else {}
+                rows = {row["frame"]: (row, mads.get(i)) for i, row in enumerate(packets.rows())}
+                for at, frame in enumerate(batch.number.tolist()):
+                    theirs = lines.of(frame)
+                    if theirs is None:
+                        continue
+                    comparison.frames += 1
+                    if frame in rows:
+                        _compare(comparison, *rows[frame], theirs, batch.frame(at))
+                    elif theirs("infiniband.bth.opcode"):
+                        _stranger(comparison, frame, theirs)
+            lines.finish()
+        comparison.problem, comparison.damage = lines.problem, capture.damage
+        if lines.problem is not None and not lines.frames and capture.frames:
+            raise CaptureError(f"tshark cannot read it: {lines.problem}", file=file)
+        if capture.frames != lines.frames:
+            reason = "the capture is damaged" if capture.damage or lines.problem else None
+            comparison.note({"frame": capture.frames}, "frames", capture.frames, lines.frames, reason)
+    return comparison
+
+
+def _stranger(comparison: Comparison, frame: int, theirs: Answers) -> None:
+    """A frame that only tshark takes for RoCE."""
+    comparison.packets += 1
+    comparison.values += 1
+    reason = None
+    if theirs("udp.dstport") != str(ROCE_UDP_PORT) and theirs("udp.srcport") == str(ROCE_UDP_PORT):
+        reason = "tshark takes UDP source port 4791 for RoCE too"
+    opcode = theirs("infiniband.bth.opcode").split(",")[0]
+    comparison.note({"frame": frame}, "opcode", None, number(opcode), reason)
+
+
+def _compare(comparison: Comparison, row: Row, mad: Mad | None, theirs: Answers, frame: bytes) -> None:
+    comparison.packets += 1
+    for question, ours in _asked(row, mad):
+        text = theirs(question.field)
+        if question.field in comparison.left_out or (ours is None and not text):
+            continue
+        comparison.values += 1
+        value: Value = None
+        if text:
+            occurrences = text.split(",")
+            try:
+                value = question.read(occurrences[-1] if question.last else occurrences[0])
+            except ValueError:
+                value = text
+        if value != ours:
+            reason = _reason(row, question, value, theirs, frame)
+            comparison.note(row, question.name, ours, value, reason)
+
+
+def _asked(row: Row, mad: Mad | None) -> Iterator[tuple[Question, Value]]:
+    """The questions about a packet, each with our own answer."""
+    ours: dict[str, Value] = dict(row)
+    name = row["opcode"]
+    ours["opcode"] = OPCODE_NAMES[name] if isinstance(name, str) else name
+    syndrome = row.get("syndrome")
+    if isinstance(syndrome, int):
+        kind, value = syndrome_kind(syndrome), syndrome_value(syndrome)
+        ours["syndrome_kind"] = kind
+        ours[{ACK: "syndrome_credits", RNR_NAK: "syndrome_timer", NAK: "syndrome_code"}.get(kind, "")] = value
+    over_ip = (*(IPV4 if row["ip_version"] == 4 else IPV6), *UDP)
+    network = GRH if row["roce_version"] == 1 else over_ip
+    for question in (*FRAME, *network, *BTH, *EXTENDED, *ICRC):
+        yield question, ours.get(question.name)
+    if mad is None or row["truncated"]:
+        return
+    for question in MAD:
+        yield question, mad.fields.get(question.name)
+    if mad.cm is not None:
+        fields: dict[str, Value] = dict(mad.cm.fields)
+        ip = mad.cm.ip_cm
+        if ip is not None:
+            fields |= {name: ip[name] for name in ("source_port", "destination_port")}
+            fields |= {
+                f"{end}_ipv{ip['ip_version']}": ip[f"{end}_address"] for end in ("source", "destination")
+            }
+            fields["ip_cm_private_data"] = mad.cm.private_data
+        for question in CM.get(mad.cm.message, ()):
+            yield question, fields.get(question.name)
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _reason(row: Row, question: Question, value: Value, theirs: Answers, frame: bytes) -> str | None:
+    """Why tshark may differ in this value, or None."""
+    name = row["opcode"]
+    opcode = OPCODES.get(OPCODE_NAMES.get(name, -1)) if isinstance(name, str) else None
+    if question in ICRC:
+        if row["truncated"]:
+            return "a packet cut by the snaplen has no ICRC; tshark shows the last bytes there are"
+        if row["fragment"]:
+            return "a first fragment has no ICRC; tshark shows its last bytes"
+        if row["malformed"] == MALFORMED[UNKNOWN_OPCODE] and value is None:
+            return "tshark shows no ICRC behind an opcode that it does not know"
+        if opcode is not None and not opcode.payload and row["payload_length"] and value is None:
+            return "tshark shows no ICRC behind a payload where it expects none"
+        if row.get("dest_qpn") in MAD_QPNS and value is None and _int(row["payload_length"]) < MAD_BYTES:
+            return "tshark looks for a whole MAD in whatever goes to QP 0 or 1, and for no ICRC behind less"
+        if row["roce_version"] == 1 and value == int.from_bytes(frame[-4:], "little"):
+            return "tshark takes the end of a RoCE v1 packet from the frame and not from the GRH"
+    if opcode is not None and (question in EXTENDED or question in ICRC):
+        if opcode.value == CNP_OPCODE:
+            return "tshark does not know CNP"
+        if opcode.operation in ("FLUSH", "ATOMIC_WRITE"):
+            return "tshark knows FLUSH and ATOMIC WRITE from 4.4 on"
+    # A short one of those it drops together with its BTH.
+    behind = question in EXTENDED or question in ICRC or not theirs("infiniband.bth.opcode")
+    if opcode is not None and opcode.transport in ("RD", "XRC") and behind:
+        return f"tshark takes {opcode.transport} opcodes for others"
+    if value is None or row.get(question.name) is None:
+        if row["malformed"] in _LENGTHS:
+            return "lengths that contradict each other: the two stop reading at different places"
+        if value is None and "IPv6" in theirs("_ws.malformed"):
+            return "tshark stops at a damaged IPv6 option, which is stepped over here"
+    return None
+
+
+#: What is malformed about lengths.
+_LENGTHS: Final = frozenset(MALFORMED[code] for code in (SHORT, IP_LENGTH, UDP_LENGTH))

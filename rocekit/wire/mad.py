@@ -1,0 +1,244 @@
+"""Management datagrams, and the communication manager's messages inside them (IBA Vol. 1, 12.6 and 13.4).
+
+Layouts come from ``wire_cm``. Input that ends early gives the fields that are whole; nothing here raises for
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from rocekit.wire import PATH_MTU_BYTES, Header
+from rocekit.wire.cm import (
+    CM_ANSWERED,
+    CM_ATTRIBUTES,
+    CM_CLASS_VERSION,
+    CM_TRANSPORTS,
+    IP_CM,
+    IP_PROTOCOLS,
+    MAD,
+    MGMT_CLASS_CM,
+    MGMT_CLASSES,
+    REJ_REASONS,
+    SIDR_STATUSES,
+    ip_service,
+)
+
+if TYPE_CHECKING:
+    pass
+
+Value = int | str | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CmMessage:
+    """A message of the communication manager.
+
+    Attributes:
+        message: ``REQ``, ``MRA``, ``REJ``, ``REP``, ``RTU``, ``DREQ``, ``DREP``, ``SIDR_REQ``, ``SIDR_REP``,
+            ``LAP`` or ``APR``.
+        fields: by the names of ``wire_cm``; GIDs as textual IP addresses (IPv4-mapped ones as IPv4), runs of
+            bytes as bytes. ``private_data`` is the consumer's own: without the IP addressing in front of it,
+            where ``ip_cm`` stands. ``additional_info`` is cut to the length that the message gives.
+        ip_cm: the RDMA IP CM service's addressing in a REQ or SIDR_REQ (annex A11): ``protocol``,
+            ``source_port``, ``destination_port``, ``source_address``, ``destination_address``,
+            ``ip_version``, ``major_version``, ``minor_version``; None for service IDs that are not IP ones.
+        truncated: whether the input ended before the message did, so that fields may be missing.
+    """
+
+    message: str
+    fields: Mapping[str, Value]
+    ip_cm: Mapping[str, int | str] | None = None
+    truncated: bool = False
+
+    def number(self, name: str) -> int | None:
+        """A numeric field, or None when the message has it not or is cut before it."""
+        value = self.fields.get(name)
+        return value if isinstance(value, int) else None
+
+    @property
+    def private_data(self) -> bytes:
+        value = self.fields.get("private_data", b"")
+        return value if isinstance(value, bytes) else b""
+
+    @property
+    def reason(self) -> str | None:
+        """Why a REJ refuses, or what a SIDR_REP answers, in words; None for other messages."""
+        if self.message == "REJ" and (code := self.number("reason")) is not None:
+            return REJ_REASONS.get(code, f"reserved reason {code}")
+        if self.message == "SIDR_REP" and (code := self.number("sidr_status")) is not None:
+            return SIDR_STATUSES.get(code, f"reserved status {code}")
+        return None
+
+    @property
+    def path_mtu(self) -> int | None:
+        """The path MTU in bytes that a REQ asks for."""
+        code = self.number("path_mtu_code")
+        return None if code is None else PATH_MTU_BYTES.get(code)
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON: bytes as hexadecimal without their trailing zeros, codes also in words."""
+        out: dict[str, object] = {"message": self.message}
+        out.update((name, _plain(value)) for name, value in self.fields.items())
+        if self.ip_cm is not None:
+            out["ip_cm"] = dict(self.ip_cm)
+        if self.path_mtu is not None:
+            out["path_mtu"] = self.path_mtu
+        if self.reason is not None:
+            out["reason_text"] = self.reason
+        if self.truncated:
+            out["truncated"] = True
+        return out
+
+    def summary(self) -> str:
+        """The message in one line, for people."""
+        parts = [f"CM {self.message}"]
+        if self.ip_cm is not None:
+            ip = self.ip_cm
+            parts.append(f"{ip['source_address']}:{ip['source_port']} →")
+            parts.append(f"{ip['destination_address']}:{ip['destination_port']}")
+        for name, word, form in _SUMMARY:
+            value = self.number(name)
+            if value is not None:
+                parts.append(f"{word} {value:{form}}")
+        if self.path_mtu is not None:
+            parts.append(f"MTU {self.path_mtu}")
+        transport = self.number("transport_service_type")
+        if transport is not None:
+            parts.append(CM_TRANSPORTS[transport])
+        answered = self.number("message_rejected")
+        if answered is not None:
+            parts.append(f"to {CM_ANSWERED.get(answered, answered)}")
+        if self.reason is not None:
+            parts.append(f"“{self.reason}”")
+        data = self.private_data.rstrip(b"\0")
+        if data:
+            parts.append(f"private data {data[:16].hex()}{'…' if len(data) > 16 else ''}")
+        return " ".join(parts)
+
+
+_SUMMARY: Final = (
+    ("local_qpn", "QPN", "#x"),
+    ("remote_qpn", "remote QPN", "#x"),
+    ("starting_psn", "PSN", "d"),
+    ("responder_resources", "responder resources", "d"),
+    ("initiator_depth", "initiator depth", "d"),
+    ("retry_count", "retries", "d"),
+    ("rnr_retry_count", "RNR retries", "d"),
+    ("reason", "reason", "d"),
+    ("sidr_status", "status", "d"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mad:
+    """A management datagram.
+
+    Attributes:
+        fields: the common header's, by the names of ``wire_cm.MAD``.
+        cm: the message of a communication-management MAD, else None.
+    """
+
+    fields: Mapping[str, int]
+    cm: CmMessage | None
+
+    @property
+    def mgmt_class(self) -> str:
+        """The management class by name."""
+        code = self.fields["mgmt_class"]
+        return MGMT_CLASSES.get(code, f"class {code:#04x}")
+
+    @property
+    def transaction_id(self) -> int:
+        return self.fields["transaction_id"]
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {**self.fields, "cm": None if self.cm is None else self.cm.to_dict()}
+
+    def summary(self) -> str:
+        """The datagram in one line, for people."""
+        if self.cm is not None:
+            return self.cm.summary()
+        method, attribute = self.fields["method"], self.fields["attribute_id"]
+        return f"MAD {self.mgmt_class} method {method:#x} attribute {attribute:#06x}"
+
+
+def parse_mad(payload: bytes | memoryview) -> Mad | None:
+    """The MAD that begins ``payload`` (what follows the DETH of a packet to QP 0 or 1).
+
+    Returns:
+        None when the payload is shorter than the common header (24 bytes) or of an unknown base version.
+    """
+    data = bytes(payload)
+    if len(data) < MAD.length:
+        return None
+    fields = {name: value for name, value in MAD.unpack(data).items() if isinstance(value, int)}
+    if fields["base_version"] != 1:  # 13.4.2
+        return None
+    layout = CM_ATTRIBUTES.get(fields["attribute_id"])
+    is_cm = fields["mgmt_class"] == MGMT_CLASS_CM and fields["class_version"] == CM_CLASS_VERSION
+    cm = parse_cm(layout, data[MAD.length :]) if is_cm and layout is not None else None
+    return Mad(MappingProxyType(fields), cm)
+
+
+def parse_cm(layout: Header, data: bytes) -> CmMessage:
+    """A CM message of ``layout`` (one of ``wire_cm.CM_MESSAGES``) from the bytes behind the MAD header."""
+    fields = _partly(layout, data)
+    ip_cm = None
+    service = fields.get("service_id")
+    protocol_port = ip_service(service) if isinstance(service, int) else None
+    private = fields.get("private_data")
+    if protocol_port is not None and isinstance(private, bytes):
+        ip_cm = _ip_cm(protocol_port, private)
+        if ip_cm is not None:
+            fields["private_data"] = private[IP_CM.length :]
+    for name in ("rejected_info_length", "additional_info_length"):
+        length, info = fields.get(name), fields.get("additional_info")
+        if isinstance(length, int) and isinstance(info, bytes):
+            fields["additional_info"] = info[:length]
+    return CmMessage(layout.name, MappingProxyType(fields), ip_cm, len(data) < layout.length)
+
+
+def _ip_cm(protocol_port: tuple[int, int], private: bytes) -> Mapping[str, int | str] | None:
+    if len(private) < IP_CM.length:
+        return None
+    raw = IP_CM.unpack(private)
+    if raw["ip_version"] not in (4, 6):
+        return None
+    protocol, port = protocol_port
+    ip_cm: dict[str, int | str] = {"protocol": IP_PROTOCOLS.get(protocol, f"protocol {protocol}")}
+    for name, value in raw.items():
+        # A11.3: an IPv4 address stands in the last four of its sixteen bytes.
+        ip_cm[name] = _address(value, raw["ip_version"] == 4) if isinstance(value, bytes) else value
+    ip_cm["destination_port"] = port
+    return MappingProxyType(ip_cm)
+
+
+def _partly(layout: Header, data: bytes) -> dict[str, Value]:
+    """The fields that are whole in ``data``; of a run of bytes that is cut, what is there."""
+    have = len(data) * 8
+    fields: dict[str, Value] = {}
+    for name, value in layout.unpack(data.ljust(layout.length, b"\0")).items():
+        field = layout.by_name[name]
+        if field.offset + field.bits <= have:
+            fields[name] = _address(value) if isinstance(value, bytes) and field.bits == 128 else value
+        elif isinstance(value, bytes) and field.bits != 128 and field.offset < have:
+            fields[name] = value[: (have - field.offset) // 8]
+    return fields
+
+
+def _address(value: bytes, ipv4: bool = False) -> str:
+    from rocekit.wire.link import address_text
+
+    low = int.from_bytes(value[8:], "big")
+    if ipv4:
+        low |= 0xFFFF << 32
+    return address_text(int.from_bytes(value[:8], "big"), low)
+
+
+def _plain(value: Value) -> int | str:
+    return value.rstrip(b"\0").hex() if isinstance(value, bytes) else value

@@ -1,0 +1,38 @@
+"""Packet sequence numbers: 24-bit serial numbers that wrap (IBA Vol. 1, 9.2.8 and 9.7.1).
+
+Inside the analysis PSNs are *unwrapped*: plain integers that keep growing, whose low 24 bits are the PSN on
+the wire.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rocekit.wire import PSN_BITS
+
+MODULO: Final = 1 << PSN_BITS
+MASK: Final = MODULO - 1
+HALF: Final = MODULO >> 1
+
+
+def add(psn: int, count: int) -> int:
+    """The PSN ``count`` places after ``psn`` (before it, if negative)."""
+    return (psn + count) & MASK
+
+
+def diff(a: int, b: int) -> int:
+    """How far ``a`` lies ahead of ``b``: −2^23 … 2^23 − 1.
+
+    Half of the space counts as behind: the region of duplicates (9.7.1).
+    """
+    return ((a - b + HALF) & MASK) - HALF
+
+
+def unwrap(psn: int, near: int) -> int:
+    """The unwrapped PSN closest to ``near`` whose low 24 bits are ``psn``."""
+    return near + diff(psn, near & MASK)
+
+
+def wire_psn(psn: int) -> int:
+    """The 24 bits of an unwrapped PSN that travel."""
+    return psn & MASK

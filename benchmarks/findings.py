@@ -3,9 +3,9 @@
     .venv/bin/python benchmarks/findings.py 1000
     .venv/bin/python benchmarks/findings.py 1000 --write
 
-Every kind of fault (tests/fault_truth.py) is done to as many programs as said, each drawn from its seed and
-run with and without the fault; the endpoints' own record says what must be named. ``--write`` puts the tables
-into benchmarks/README.md. The same number gives the same tables.
+Every kind of fault (tests/tools/fault_truth.py) is done to as many programs as said, each drawn from its
+seed and run with and without the fault; the endpoints' own record says what must be named. ``--write`` puts
+the tables into benchmarks/README.md. The same number gives the same tables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests"))
+sys.path.insert(0, str(HERE.parent / "tests" / "tools"))
 
 from fault_truth import KINDS, outcomes  # noqa: E402
 

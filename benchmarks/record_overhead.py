@@ -1,7 +1,7 @@
 """What recording costs: `python benchmarks/record_overhead.py [stub|share|counted|lab]`.
 
 stub: nanoseconds that a posted work request and its polled completion take more, on a device that does
-nothing (tests/stub), where nothing hides them. Rounds with and without in turn.
+nothing (tests/tools/stub), where nothing hides them. Rounds with and without in turn.
 
 share: how much of a processor the recorder's own process takes while a program on that device posts and polls
 so many times a second, by the scheduler's account.
@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "tools"))
 
 STUB_ROUNDS = 11
 SHARE_RATES = (0, 300, 3000, 30000)

@@ -118,7 +118,7 @@ def _messages(scenario: str, size: int, iterations: int, qps: int) -> tuple[tupl
         "srq": (("SEND", size, count),),
         "cq-ex": (("SEND", size, 2 * count),),
         "device-memory": (("WRITE", size, count - qps), ("READ", size, count)),
-        # What comes of each mistake is told by tests/test_failures.py.
+        # What comes of each mistake is told by tests/scenarios/test_failures.py.
         "failures": (),
     }[scenario]
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-ROOT = Path(__file__).resolve().parent.parent
+from places import ROOT
 
 # No deadlines: the machines that run this are slow at times. A failure prints the blob that repeats it.
 settings.register_profile("rocekit", deadline=None, print_blob=True)
@@ -27,26 +25,6 @@ settings.register_profile(
 )
 settings.register_profile("thorough", parent=settings.get_profile("rocekit"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "rocekit"))
-
-
-_LONG = "ROCEKIT_LAB_EVERYTHING=1 runs it too, which takes many minutes more in the lab"
-
-
-def long_lab() -> None:
-    """Skip, unless everything is asked for: what takes many minutes more in an emulated machine."""
-    if not os.environ.get("ROCEKIT_LAB_EVERYTHING"):
-        pytest.skip(_LONG)
-
-
-def in_a_long_lab(names: Sequence[str]) -> Sequence[object]:
-    """Parameters of a test; where there are none, unless everything is asked for: one that is skipped so."""
-    return names or [pytest.param("none", marks=pytest.mark.skip(reason=_LONG))]
-
-
-def more_lab() -> None:
-    """Skip, unless more is asked for: what would take the tests past what a change should have to wait."""
-    if not (os.environ.get("ROCEKIT_LAB_MORE") or os.environ.get("ROCEKIT_LAB_EVERYTHING")):
-        pytest.skip("ROCEKIT_LAB_MORE=1 runs it too, some minutes in the lab (ROCEKIT_LAB_EVERYTHING=1: all)")
 
 
 @pytest.fixture(scope="session")

@@ -127,6 +127,11 @@ def test_times_beyond_all_reason_are_told_alike(built: None, tmp_path: Path) -> 
     _same(paths)
 
 
+def twin(folder: Path, name: str, suffix: str) -> Path:
+    """Where a module's file stands."""
+    return folder.joinpath(*name.split(".")).with_suffix(suffix)
+
+
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with all modules and their compiled twins, the twins newer."""
@@ -135,7 +140,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     for name in MODULES:
         for suffix, at in ((".py", 100), (".pxd", 100), (EXTENSION_SUFFIXES[0], 200)):
-            path = folder / f"{name}{suffix}"
+            path = twin(folder, name, suffix)
+            path.parent.mkdir(exist_ok=True)
             path.touch()
             os.utime(path, (at, at))
     return folder
@@ -143,7 +149,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_twins_are_used_all_together_or_not_at_all(package: Path) -> None:
     assert state(package) == COMPILED
-    (package / f"{MODULES[3]}{EXTENSION_SUFFIXES[0]}").unlink()
+    twin(package, MODULES[3], EXTENSION_SUFFIXES[0]).unlink()
     assert state(package) == MISSING
 
 
@@ -151,12 +157,12 @@ def test_twins_are_used_all_together_or_not_at_all(package: Path) -> None:
 def test_an_edited_source_puts_the_twins_out_of_use(package: Path, kind: str) -> None:
     (package.parent / "pyproject.toml").touch()
     assert state(package) == COMPILED
-    os.utime(package / f"{MODULES[-1]}.{kind}", (300, 300))
+    os.utime(twin(package, MODULES[-1], f".{kind}"), (300, 300))
     assert state(package) == OUTDATED
 
 
 def test_an_installed_package_is_not_judged_by_its_times(package: Path) -> None:
-    os.utime(package / f"{MODULES[0]}.py", (300, 300))
+    os.utime(twin(package, MODULES[0], ".py"), (300, 300))
     assert state(package) == COMPILED
 
 
@@ -170,7 +176,7 @@ def test_the_environment_declines(package: Path, monkeypatch: pytest.MonkeyPatch
         finder = sys.meta_path[0]
         spec = finder.find_spec(f"rocekit.{MODULES[0]}", None)
         assert spec is not None
-        assert spec.origin == str(package / f"{MODULES[0]}.py")
+        assert spec.origin == str(twin(package, MODULES[0], ".py"))
         assert finder.find_spec("rocekit.wire", None) is None
     finally:
         sys.meta_path[:] = before
@@ -178,11 +184,11 @@ def test_the_environment_declines(package: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_loop_over_icrcs_is_judged_alone(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert icrcs_state(package) == MISSING
-    twin, source = package / f"{ICRCS}{EXTENSION_SUFFIXES[0]}", package / f"{ICRCS}.c"
-    twin.touch()
+    built, source = twin(package, ICRCS, EXTENSION_SUFFIXES[0]), twin(package, ICRCS, ".c")
+    built.touch()
     source.touch()
     (package.parent / "pyproject.toml").touch()
-    os.utime(twin, (200, 200))
+    os.utime(built, (200, 200))
     os.utime(source, (100, 100))
     assert (icrcs_state(package), state(package)) == (COMPILED, COMPILED)
     os.utime(source, (300, 300))
@@ -193,4 +199,4 @@ def test_the_loop_over_icrcs_is_judged_alone(package: Path, monkeypatch: pytest.
 
 def test_every_module_that_is_compiled_has_its_types_beside_it() -> None:
     for name in MODULES:
-        assert (PACKAGE / f"{name}.pxd").is_file(), name
+        assert twin(PACKAGE, name, ".pxd").is_file(), name

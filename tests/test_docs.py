@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 
 import rocekit
 
-ROOT = Path(__file__).resolve().parent.parent
 MADE: dict[Path, str] = runpy.run_path(str(ROOT / "scripts" / "make-docs"))["made"]()
 PCAPS = sorted((ROOT / "pcaps").glob("*.pcap*"))
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from places import PCAPS
 
 import rocekit
 from rocekit.report.text import story
 
-PCAPS = Path(__file__).resolve().parent.parent / "pcaps"
 NAMES = sorted(path.name for path in PCAPS.glob("*.pcap"))
 HEADERS_FROM, HEADERS_TO = 42, 100  # of an Ethernet frame over IPv4: BTH and what follows
 

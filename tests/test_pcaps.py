@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from places import PCAPS
 
 import rocekit
 from rocekit.explanation.topology import topology
 from rocekit.verify import verify
 
-PCAPS = ROOT / "pcaps"
 CAPTURES: dict[str, dict[str, Any]] = {
     Path(entry["file"]).stem: entry for entry in json.loads((PCAPS / "manifest.json").read_text())["captures"]
 }

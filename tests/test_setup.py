@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from places import ROOT
 
 from rocekit.record.build import compiler, look
 
@@ -41,8 +41,8 @@ def build(folder: Path, cc: str) -> list[str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert (folder / "built/rocekit/interposer/ring.c").exists(), "the sources go along"
-    return [path.name for path in (folder / "built/rocekit").glob("*.so")]
+    assert (folder / "built/rocekit/record/interposer/ring.c").exists(), "the sources go along"
+    return [path.name for path in (folder / "built/rocekit").rglob("*.so")]
 
 
 def test_without_a_compiler_the_package_is_built_without_its_libraries(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_with_both_the_libraries_are_in_the_package(tmp_path: Path) -> None:
     assert loop.startswith("_icrcs")
     assert library.startswith("_interposer")
     names = subprocess.run(
-        ["nm", "-D", "--defined-only", str(tmp_path / "built/rocekit" / library)],
+        ["nm", "-D", "--defined-only", str(tmp_path / "built/rocekit/record" / library)],
         capture_output=True,
         text=True,
         check=True,
@@ -80,7 +80,7 @@ def test_an_installed_library_is_found_whatever_its_files_times_are(tmp_path: Pa
     if found.path is None and not found.can_build:
         pytest.skip(f"{found.obstacle} (apt-get install {' '.join(found.packages)})")
     library = next(name for name in build(tmp_path, compiler() or "cc") if name.startswith("_interposer"))
-    for source in (tmp_path / "built/rocekit/interposer").iterdir():
+    for source in (tmp_path / "built/rocekit/record/interposer").iterdir():
         os.utime(source, (4e9, 4e9))
 
     def packaged() -> str:
@@ -93,6 +93,6 @@ def test_an_installed_library_is_found_whatever_its_files_times_are(tmp_path: Pa
             check=True,
         ).stdout.strip()
 
-    assert packaged() == str(tmp_path / "built/rocekit" / library)
-    (tmp_path / "built/rocekit/interposer/ring.c").write_text("/* not what it was */")
+    assert packaged() == str(tmp_path / "built/rocekit/record" / library)
+    (tmp_path / "built/rocekit/record/interposer/ring.c").write_text("/* not what it was */")
     assert packaged() == "None"

@@ -4,12 +4,13 @@ const number = (value) => value.toLocaleString("en-US");
 const plural = (count, one, many) => number(count) + " " + (count === 1 ? one : many ?? one + "s");
 const fixed = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
+// As wire/words.py has it: four digits, and none behind the point where the value has none.
 function duration(ns) {
   const size = Math.abs(ns);
-  if (size < 1e4) return fixed(ns / 1e3, 3) + " µs";
-  if (size < 1e7) return fixed(ns / 1e3, 1) + " µs";
-  if (size < 1e10) return fixed(ns / 1e6, 2) + " ms";
-  return fixed(ns / 1e9, 2) + " s";
+  const units = [["ns", 1], ["µs", 1e3], ["ms", 1e6], ["s", 1e9]];
+  const [unit, factor] = units.find(([, f]) => Math.round(size / f * 10) / 10 < 1000) ?? units[3];
+  const value = ns / factor, whole = ns % factor === 0 || size >= 1000 * factor;
+  return fixed(value, whole ? 0 : Math.abs(value) < 10 ? 3 : Math.abs(value) < 100 ? 2 : 1) + " " + unit;
 }
 
 function size(count) {

@@ -1,0 +1,199 @@
+"""Counts and times of flows, held to conversations whose every nanosecond is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from capture_bytes import pcap
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from talk import MS, TIMEOUT, US, Talk, settled
+
+from rocekit import analyze, cli
+from rocekit.explanation.statistics import FlowStatistics, Statistics, statistics
+from rocekit.flows.spread import Spread
+
+
+def count(talk: Talk) -> Statistics:
+    return statistics(talk.evidence())
+
+
+def flow(talk: Talk, requester: str = "10.9.0.1") -> FlowStatistics:
+    found = [f for f in count(talk).flows if f.connection.ips[f.side] == requester]
+    assert len(found) == 1
+    return found[0]
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=300))
+def test_a_spread_is_made_of_values_that_were_measured(times: list[int]) -> None:
+    spread = Spread.of(times)
+    assert spread is not None
+    assert spread.count == len(times)
+    assert spread.min_ns <= spread.median_ns <= spread.p99_ns <= spread.max_ns
+    assert {spread.min_ns, spread.median_ns, spread.p99_ns, spread.max_ns} <= set(times)
+    # Half of them are no larger than the median, and 99 in a hundred no larger than the 99th percentile.
+    assert sum(t <= spread.median_ns for t in times) * 2 >= len(times)
+    assert sum(t <= spread.p99_ns for t in times) * 100 >= 99 * len(times)
+
+
+def test_nothing_has_no_spread() -> None:
+    assert Spread.of([]) is None
+
+
+def test_a_plain_message() -> None:
+    t = Talk()
+    t.send(100, 4)
+    t.wait(9 * US)
+    t.ack(103)
+    found = flow(t)
+    assert found.counts["data_frames_tx"] == 4
+    assert found.counts["tx_bytes"] == 4096
+    assert found.counts["message_tx"] == found.counts["message_complete_rx"] == 1
+    assert found.counts["ack_rx"] == 1
+    assert found.counts["outstanding_packets_max"] == 4
+    assert found.times["ack_round_trip"].median_ns == 10 * US
+    assert found.times["message_latency"].median_ns == 13 * US
+
+
+def test_a_read() -> None:
+    t = settled(Talk(), 99)
+    t.read(100, 3)
+    t.wait(49 * US)
+    t.responses(100, 3)
+    assert flow(t).times["read_response_time"].max_ns == 52 * US
+
+
+def test_a_loss_gives_nak_generation_reaction_and_the_repeats_latency() -> None:
+    t = settled(Talk(), 99)
+    t.send(100, 4, lost={101})
+    t.wait(4 * US)
+    t.nak(101)
+    t.wait(19 * US)
+    t.send(100, 4, only=[101, 102, 103])
+    t.ack(103)
+    found = flow(t)
+    assert found.times["nak_generation"].median_ns == 6 * US  # from PSN 102, which showed the hole
+    assert found.times["nak_reaction"].median_ns == 20 * US
+    assert found.times["retransmission_latency"].median_ns == 26 * US
+    assert found.counts["frame_sequence_error"] == found.counts["nak_rx"] == 1
+    assert found.counts["data_frames_retransmitted"] == 3
+    # Its acknowledgement may be the repeat's: no round trip is taken from it.
+    assert found.times["ack_round_trip"].count == 1
+
+
+def test_an_rnr_wait_beside_what_was_advertised() -> None:
+    t = settled(Talk(), 99)
+    t.send(100)
+    t.rnr(100, 12)
+    t.wait(700 * US)
+    t.send(100)
+    t.ack(100)
+    assert flow(t).times["rnr_wait"].median_ns == 701 * US
+
+
+def test_a_timeout_beside_what_was_configured() -> None:
+    t = Talk()
+    t.connect(primary_local_ack_timeout=14)
+    t.send(0, 2)
+    t.wait(TIMEOUT)
+    t.send(0, 2, only=[0])
+    t.ack(0)
+    t.send(0, 2, only=[1])
+    t.ack(1)
+    found = flow(t)
+    assert found.times["ack_timeout"].median_ns == TIMEOUT + US
+    assert found.agreed["ack_timeout_us"] == pytest.approx(67_108.864)
+
+
+def test_cnps_are_timed_at_the_one_they_slow_down() -> None:
+    t = settled(Talk(), 99)
+    t.send(100, ecn=3)
+    for _ in range(3):
+        t.wait(9 * US)
+        t.packet("CNP", 0, by="b", becn=1)
+    t.ack(100)
+    found = flow(t)
+    assert found.counts["cnp_rx"] == 3
+    assert found.counts["ecn_ce_rx"] == 1
+    assert found.times["cnp_spacing"].median_ns == 10 * US
+
+
+def test_the_rate_before_cnps_and_while_they_come() -> None:
+    t = settled(Talk(), 99)
+    psn = 100
+    for millisecond in range(20):
+        for _ in range(10 if millisecond < 10 else 5):
+            t.send(psn, ecn=3 if millisecond >= 10 else 2)
+            t.ack(psn)
+            psn += 1
+            t.wait(98 * US if millisecond < 10 else 198 * US)
+        if millisecond >= 10:
+            t.packet("CNP", 0, by="b", becn=1)
+    found = flow(t).counts
+    assert found["rate_before_cnps_bps"] == pytest.approx(10 * 1024 * 8e3, rel=0.1)
+    assert found["rate_during_cnps_bps"] == pytest.approx(5 * 1024 * 8e3, rel=0.1)
+
+
+def test_lost_frames_are_the_frame_delta() -> None:
+    t = settled(Talk(), 99)
+    t.send(100, 8, lost={102, 103})
+    t.nak(102)
+    t.send(100, 8, only=range(102, 108))
+    t.ack(107)
+    assert flow(t).counts["frame_delta"] == 2
+
+
+def test_hosts_with_their_qps_and_cm_messages() -> None:
+    t = Talk()
+    t.connect()
+    t.send(0)
+    t.ack(0)
+    t.cm("DREQ", by="b", local_comm_id=2, remote_comm_id=1, remote_qpn=0x11)
+    t.cm("DREP", local_comm_id=1, remote_comm_id=2)
+    a, b = count(t).peers
+    assert (a["ip"], a["qp_configured"], a["qp_up"], a["qp_down"]) == ("10.9.0.1", 1, 0, 1)
+    assert (a["connect_request_tx"], a["connect_reply_rx"], a["connect_ready_tx"]) == (1, 1, 1)
+    assert (b["disconnect_request_tx"], b["disconnect_reply_rx"], b["connect_request_tx"]) == (1, 1, 0)
+
+
+def test_a_qp_that_still_works_is_up() -> None:
+    t = settled(Talk(), 99)
+    assert [(p["qp_up"], p["qp_down"]) for p in count(t).peers] == [(1, 0), (1, 0)]
+
+
+def test_the_steps_of_a_handshake() -> None:
+    t = Talk()
+    t.request()
+    t.wait(2 * MS)
+    t.reply()
+    t.cm("RTU", local_comm_id=1, remote_comm_id=2)
+    found = count(t)
+    assert found.cm_counts == {"connect_request": 1, "connect_reply": 1, "connect_ready": 1}
+    assert found.cm_steps["REQ_to_REP"].median_ns == 2 * MS + US
+    assert found.cm_steps["REP_to_RTU"].median_ns == US
+
+
+def test_the_command_prints_both_ways(tmp_path: Path) -> None:
+    t = settled(Talk(), 99)
+    t.send(100, 4, lost={101})
+    t.nak(101)
+    t.send(100, 4, only=[101, 102, 103])
+    t.ack(103)
+    file = tmp_path / "x.pcap"
+    file.write_bytes(pcap(t.frames, unit="ns"))
+    result = CliRunner().invoke(cli.rocekit, ["stats", str(file)])
+    assert result.exit_code == 0
+    assert "nak_reaction" in result.output
+    assert "data_frames_retransmitted 3" in result.output
+    document = json.loads(CliRunner().invoke(cli.rocekit, ["stats", str(file), "--format", "json"]).output)
+    assert document == analyze(file).statistics().to_dict()
+    assert document["flows"][0]["times"]["nak_reaction"]["count"] == 1
+
+
+def test_a_capture_without_transfers_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "x.pcap"
+    file.write_bytes(pcap([]))
+    assert CliRunner().invoke(cli.rocekit, ["stats", str(file)]).output.strip() == "No transfers."

@@ -1,0 +1,460 @@
+"""Traffic classes, congestion, pauses, path MTUs, dead QPs and the depth of READs."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from capture_bytes import Frame
+from talk import MS, TIMEOUT, US, A, Talk, agreed, evidence_of, named, only, settled
+
+from rocekit import wire
+from rocekit.decode import Pause
+from rocekit.findings import Finding, find
+from rocekit.track.connections import Negotiated
+from rocekit.wire.build import ethernet
+
+
+class TestTrafficClasses:
+    def test_by_direction(self) -> None:
+        t = Talk()
+        t.common["dscp"] = 26
+        data = t.send(100)
+        t.common["dscp"] = 0
+        ack = t.ack(100)
+        found = only(t.findings(), "dscp-mismatch")
+        assert found.evidence["differs"] == "by direction"
+        assert found.frames == (data[100], ack)
+
+    def test_within_a_direction(self) -> None:
+        t = Talk()
+        t.common["dscp"] = 26
+        for psn in (100, 101):
+            t.send(psn)
+            t.ack(psn)
+        t.send(102, dscp=0)
+        t.ack(102)
+        assert only(t.findings(), "dscp-mismatch").evidence["differs"] == "within a direction"
+
+    def test_a_cnp_has_its_own_class(self) -> None:
+        t = Talk()
+        t.common["dscp"] = 26
+        t.send(100, ecn=3)
+        t.ack(100)
+        t.packet("CNP", 0, by="b", dscp=48, becn=1)
+        t.wait(5 * MS)
+        t.send(101)
+        t.ack(101)
+        assert t.findings() == []
+
+    def test_ecn_is_no_class(self) -> None:
+        t = Talk()
+        t.send(100, ecn=2)
+        t.ack(100, msn=1)
+        assert t.findings() == []
+
+
+class TestEntropy:
+    @staticmethod
+    def qps(ports: list[int]) -> list[Finding]:
+        frames, now = [], None
+        for i, port in enumerate(ports):
+            t = Talk(qa=0x100 + i, qb=0x200 + i)
+            t.now = now or t.now
+            t.common["sport"] = port
+            t.send(1000 * i)
+            t.ack(1000 * i)
+            frames += t.frames
+            now = t.now
+        return find(evidence_of(frames))
+
+    def test_many_qps_share_a_port(self) -> None:
+        findings = self.qps([0xC000] * 8)
+        assert [(f.rule, f.severity) for f in findings] == [("low-entropy", "info")]
+        assert findings[0].evidence["qps"] == 8
+        assert findings[0].evidence["port_count"] == 1
+
+    def test_a_port_each_is_nothing(self) -> None:
+        assert self.qps([0xC000 + i for i in range(8)]) == []
+
+    def test_two_qps_on_one_port_are_nothing(self) -> None:
+        assert self.qps([0xC000, 0xC000]) == []
+
+
+class TestCongestion:
+    def test_marks_without_cnp(self) -> None:
+        t = settled(Talk(), 99)
+        marked = t.send(100, 4, ecn=3)
+        t.ack(103)
+        t.wait(5 * MS)
+        t.send(104)
+        t.ack(104)
+        found = only(t.findings(), "ecn-unanswered")
+        assert found.evidence["marked_packets"] == 4
+        assert found.frames == tuple(marked.values())
+
+    def test_an_answered_mark_is_nothing(self) -> None:
+        t = settled(Talk(), 99)
+        t.send(100, 4, ecn=3)
+        t.ack(103)
+        t.packet("CNP", 0, by="b", becn=1)
+        t.wait(5 * MS)
+        t.send(104)
+        t.ack(104)
+        assert t.findings() == []
+
+    def test_a_mark_at_the_very_end_is_nothing(self) -> None:
+        t = settled(Talk(), 99)
+        t.send(100, 4, ecn=3)
+        t.ack(103)
+        assert t.findings() == []
+
+    def test_capable_but_unmarked_is_nothing(self) -> None:
+        t = settled(Talk(), 99)
+        t.send(100, 4, ecn=2)
+        t.ack(103)
+        t.wait(5 * MS)
+        t.send(104, ecn=2)
+        t.ack(104)
+        assert t.findings() == []
+
+    @staticmethod
+    def notified(pause_after_ns: int) -> list[Finding]:
+        """20 ms at full rate, then 30 CNPs one a millisecond, behind which the sender pauses."""
+        t = settled(Talk(), 99)
+        psn = 100
+        for millisecond in range(50):
+            for _ in range(10):
+                t.send(psn, ecn=3 if millisecond >= 20 else 2)
+                t.ack(psn)
+                psn += 1
+                t.wait(98 * US if millisecond < 20 else 98 * US + pause_after_ns)
+            if millisecond >= 20:
+                t.packet("CNP", 0, by="b", becn=1)
+        return t.findings()
+
+    def test_a_storm_that_changes_nothing(self) -> None:
+        found = only(self.notified(0), "cnp-storm")
+        assert found.evidence["cnps"] == 30
+        assert found.evidence["rate_after_bps"] == pytest.approx(found.evidence["rate_before_bps"], rel=0.1)
+
+    def test_a_sender_that_slows_down_is_nothing(self) -> None:
+        assert named(self.notified(400 * US)) == []
+
+    def test_cnps_closer_together_than_nics_send_them(self) -> None:
+        t = settled(Talk(), 99)
+        t.send(100, 4, ecn=3)
+        for _ in range(20):
+            t.packet("CNP", 0, by="b", becn=1)
+        t.ack(103)
+        assert only(t.findings(), "cnp-storm").evidence["spacing_median_ns"] == US
+
+
+def pause(quanta: int, *, priorities: int | None = None) -> bytes:
+    """A PFC frame, or 802.3 PAUSE without priorities."""
+    head = ethernet(0x8808, src_mac="02:00:00:00:00:aa", dst_mac="01:80:c2:00:00:01")
+    if priorities is None:
+        return head + struct.pack("!HH", 0x0001, quanta) + bytes(42)
+    times = [quanta if priorities >> i & 1 else 0 for i in range(8)]
+    return head + struct.pack("!HH8H", 0x0101, priorities, *times) + bytes(26)
+
+
+class TestPauses:
+    def test_pfc_of_one_priority(self) -> None:
+        t = settled(Talk(), 99)
+        first = t.raw(pause(0xFFFF, priorities=0x08))
+        t.wait(100 * US)
+        t.raw(pause(0, priorities=0x08))
+        t.send(100)
+        t.ack(100)
+        found = only(t.findings(), "pause-stall")
+        assert found.evidence["priorities"] == [3]
+        assert found.evidence["source"] == "02:00:00:00:00:aa"
+        assert found.evidence["release_frames"] == 1
+        assert found.frames == (first,)
+
+    def test_pause_of_all(self) -> None:
+        t = settled(Talk(), 99)
+        t.raw(pause(0x1000))
+        assert only(t.findings(), "pause-stall").evidence["priorities"] is None
+
+    def test_a_release_alone_is_nothing(self) -> None:
+        t = settled(Talk(), 99)
+        t.raw(pause(0))
+        assert t.findings() == []
+
+    def test_other_mac_control_frames_are_nothing(self) -> None:
+        t = settled(Talk(), 99)
+        t.raw(ethernet(0x8808) + struct.pack("!H", 0x0002) + bytes(44))
+        assert t.findings() == []
+
+    def test_a_cut_pause_frame_is_read_as_far_as_it_goes(self) -> None:
+        t = settled(Talk(), 99)
+        t.raw(pause(0xFFFF, priorities=0x08)[:17])
+        evidence = t.evidence()
+        assert [type(p) for p in evidence.pauses] == [Pause]
+        assert named(find(evidence)) == []
+
+
+class TestPausesWithoutFrames:
+    """Two QPs in one class, a third in another; the capture has no pause frame."""
+
+    @staticmethod
+    def talk(*, others_go_on: bool = True, second_waits: bool = True, lost: bool = False) -> list[Finding]:
+        one, two, other = Talk(qa=0x11, qb=0x12), Talk(qa=0x21, qb=0x22), Talk(qa=0x31, qb=0x32)
+        frames: list[Frame] = []
+        one.common["dscp"] = two.common["dscp"] = 26
+        start = one.now
+        silence = 100 * MS
+
+        def at(t: Talk, ns: int) -> Talk:
+            t.now = start + ns
+            return t
+
+        first = {id(t): 1000 * n for n, t in enumerate((one, two, other), 1)}
+        for t in (one, two, other):
+            settled(at(t, 0), first[id(t)] - 1)
+        for t in (one, two) if second_waits else (one,):
+            psn = first[id(t)]
+            at(t, MS).send(psn, 2, only=[psn])  # a message in the middle of which the class stops
+            at(t, MS + silence).send(psn, 2)
+            if lost:  # the first packet, and the second one shows it
+                t.nak(psn)
+                t.send(psn, 2)
+            t.ack(psn + 1)
+        for t in (other, two)[: 2 - second_waits] if others_go_on else ():
+            for k in range(110):
+                at(t, k * MS).send(first[id(t)] + k)
+                t.ack(first[id(t)] + k)
+        for t in (one, two, other):
+            frames += t.frames
+        return find(evidence_of(sorted(frames, key=lambda f: f.time_ns)))
+
+    def test_a_class_that_stops_as_a_whole(self) -> None:
+        found = only(self.talk(), "pause-stall")
+        assert found.evidence["host"] == A
+        assert len(found.evidence["connections"]) == 2
+        assert found.evidence["silence_ns"] == pytest.approx(100 * MS, rel=0.02)
+        assert found.evidence["repeated_packets"] == 2
+
+    def test_a_host_that_stops_as_a_whole_is_none(self) -> None:
+        assert "pause-stall" not in named(self.talk(others_go_on=False))
+
+    def test_one_connection_alone_is_none(self) -> None:
+        assert "pause-stall" not in named(self.talk(second_waits=False))
+
+    def test_losses_behind_the_silence_are_none(self) -> None:
+        assert "pause-stall" not in named(self.talk(lost=True))
+
+
+class TestPathMtu:
+    def test_full_packets_of_another_size_are_refused(self) -> None:
+        """A sends 1024, B 4096: each refuses the other's."""
+        t = Talk()
+        t.mtu = 4096
+        t.send(5, 3, by="b")
+        t.ack(7, by="a")
+        t.mtu = 1024
+        t.send(100, 4)
+        t.nak(100, wire.NAK_INVALID_REQUEST)
+        found = only(t.findings(), "mtu-mismatch")
+        assert found.severity == "error"
+        assert found.evidence["full_packets_a_bytes"] == [4096]  # it is the one that asked first
+        assert found.evidence["full_packets_b_bytes"] == [1024]
+
+    def test_other_than_the_request_said(self) -> None:
+        t = Talk(mtu=4096)
+        t.connect()
+        t.mtu = 1024
+        t.send(0, 4)
+        t.nak(0, wire.NAK_INVALID_REQUEST)
+        assert only(t.findings(), "mtu-mismatch").evidence["path_mtu_b"] == 4096
+
+    def test_smaller_than_agreed_and_accepted_is_nothing(self) -> None:
+        t = Talk(mtu=4096)
+        t.connect()
+        t.mtu = 1024
+        t.send(0, 4)
+        t.ack(3)
+        assert named(t.findings()) == []
+
+    def test_an_invalid_request_of_one_packet_is_no_matter_of_size(self) -> None:
+        t = Talk()
+        t.connect()
+        t.send(0, 4)
+        t.ack(3)
+        t.send(4)
+        t.nak(4, wire.NAK_INVALID_REQUEST)
+        only(t.findings(), "invalid-request")
+
+    def test_large_packets_vanish_and_small_ones_pass(self) -> None:
+        t = Talk(mtu=4096)
+        t.connect(retry_count=3)
+        t.packet("RC_SEND_ONLY", 0, bytes(64), ackreq=1)
+        t.ack(0)
+        for _ in range(4):
+            t.send(1, 4)
+            t.wait(TIMEOUT)
+        t.packet("RC_SEND_ONLY", 0, bytes(64), by="b", ackreq=1)
+        t.ack(0, by="a")
+        found = only(t.findings(), "mtu-mismatch")
+        assert found.evidence["vanishing_bytes"] == 4096
+        assert found.evidence["passing_bytes"] == 64
+
+    def test_packets_that_had_passed_before_are_not_too_large(self) -> None:
+        t = Talk(mtu=4096)
+        t.connect(retry_count=3)
+        t.send(0, 4)
+        t.ack(3)
+        for _ in range(4):
+            t.send(4, 4)
+            t.wait(TIMEOUT)
+        t.packet("RC_SEND_ONLY", 0, bytes(64), by="b", ackreq=1)
+        t.ack(0, by="a")
+        only(t.findings(), "retry-exceeded")
+
+
+class TestDeadQp:
+    def test_another_starting_psn_than_agreed(self) -> None:
+        """The responder, which waits for PSN 0, refuses what comes with 500."""
+        t = Talk()
+        t.connect(retry_count=3)
+        for _ in range(4):
+            t.send(500)
+            t.nak(0)
+            t.wait(TIMEOUT)
+        found = only(t.findings(), "dead-qp")
+        assert found.evidence["first_psn"] == 500
+        assert found.evidence["expected_psn"] == 0
+        assert found.evidence["off_by"] == 500
+
+    def test_a_starting_psn_behind_the_agreed_one_is_taken_for_a_duplicate(self) -> None:
+        t = Talk()
+        t.request()
+        t.reply(starting_psn=500)
+        t.cm("RTU", local_comm_id=1, remote_comm_id=2)
+        for _ in range(4):
+            t.send(490)
+            t.wait(TIMEOUT)
+        found = only(t.findings(), "dead-qp")
+        assert found.evidence["off_by"] == -10
+
+    def test_the_first_packets_that_only_the_capture_missed(self) -> None:
+        t = Talk()
+        t.connect()
+        t.send(0, 4, lost={0, 1})
+        t.ack(3)
+        assert named(t.findings()) == []
+
+    def test_a_first_packet_that_was_lost_and_came_later(self) -> None:
+        t = Talk()
+        t.connect()
+        t.send(1)
+        t.nak(0)
+        t.send(0)
+        t.send(1)
+        t.rnr(0)
+        assert "dead-qp" not in named(t.findings())
+
+    def test_repeats_after_the_disconnect(self) -> None:
+        t = Talk()
+        t.connect(retry_count=3)
+        t.send(0)
+        t.ack(0)
+        t.cm("DREQ", by="b", local_comm_id=2, remote_comm_id=1, remote_qpn=0x11)
+        t.cm("DREP", local_comm_id=1, remote_comm_id=2)
+        for _ in range(4):
+            t.send(1)
+            t.wait(TIMEOUT)
+        found = only(t.findings(), "dead-qp")
+        assert found.evidence["reason"] == "closed"
+
+    def test_new_requests_long_after_a_fatal_nak(self) -> None:
+        t = settled(Talk(), 99)
+        t.write(100)
+        t.nak(100, wire.NAK_REMOTE_ACCESS)
+        t.wait(10 * MS)
+        t.write(101)
+        t.write(102)
+        assert sorted(named(t.findings())) == ["dead-qp", "remote-access-error"]
+
+    def test_what_was_on_its_way_is_none(self) -> None:
+        t = settled(Talk(), 99)
+        t.write(100)
+        t.write(101)
+        t.nak(100, wire.NAK_REMOTE_ACCESS)
+        t.write(102)
+        assert named(t.findings()) == ["remote-access-error"]
+
+
+class TestReadDepth:
+    def outstanding(self, n: int, **request: int) -> list[Finding]:
+        t = Talk()
+        t.connect(**request)
+        for i in range(n):
+            t.read(2 * i, 2)
+        for i in range(n):
+            t.responses(2 * i, 2)
+        return t.findings()
+
+    def test_more_than_agreed(self) -> None:
+        found = only(self.outstanding(6), "read-depth")
+        assert found.evidence["outstanding"] == 6
+        assert found.evidence["limit"] == 4
+
+    def test_as_many_as_agreed_is_nothing(self) -> None:
+        assert self.outstanding(4) == []
+
+    def test_one_after_the_other_is_nothing(self) -> None:
+        t = Talk()
+        t.connect(initiator_depth=1)
+        for i in range(6):
+            t.read(2 * i, 2)
+            t.responses(2 * i, 2)
+        assert t.findings() == []
+
+    def test_without_agreement_nothing_is_said(self) -> None:
+        t = Talk()
+        for i in range(100):
+            t.read(2 * i, 2)
+        for i in range(100):
+            t.responses(2 * i, 2)
+        assert t.findings() == []
+
+    def test_atomics_count_too(self) -> None:
+        t = Talk()
+        t.connect(initiator_depth=2)
+        for i in range(3):
+            t.atomic(i)
+        for i in range(3):
+            t.atomic_answer(i)
+        assert only(t.findings(), "read-depth").evidence["outstanding"] == 3
+
+
+class TestSilence:
+    def test_roce_v1_is_named(self) -> None:
+        t = Talk()
+        t.common["roce_version"] = 1
+        for _ in range(4):
+            t.send(100, identification=0)
+            t.wait(TIMEOUT)
+        found = only(t.findings(), "peer-silent")
+        assert found.evidence["roce_version"] == 1
+        assert found.advice.startswith("These are RoCE v1 packets")
+
+    def test_link_local_addresses_are_named(self) -> None:
+        t = Talk(a="fe80::1", b="fe80::2")
+        for _ in range(4):
+            t.send(100)
+            t.wait(TIMEOUT)
+        assert only(t.findings(), "peer-silent").evidence["link_local"] is True
+
+
+def test_journals_say_what_both_ends_were_set_to() -> None:
+    """A's and B's programs set different starting PSNs: B never answers."""
+    t = Talk()
+    for _ in range(4):
+        t.send(500)
+        t.wait(TIMEOUT)
+    findings = t.findings(pairs=agreed(Negotiated(starting_psn=500, retry_count=3)))
+    assert named(findings) == ["peer-silent"]

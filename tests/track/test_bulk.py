@@ -1,0 +1,109 @@
+"""Taking packets together that go on with a message changes nothing but the time it takes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_compiled import PACKAGE, TELL
+
+from rocekit.capture import open_capture
+from rocekit.craft.generate import OPERATIONS, Traffic, generate
+from rocekit.decode import Decoder
+from rocekit.packets.rows import Rows
+from rocekit.soft.testbed import run
+from rocekit.soft.testbed.program import random_program
+from rocekit.soft.wires.faults import at_random
+from rocekit.track.causes import _busy_since_ns
+
+ONE_BY_ONE = "import rocekit.track.bulk\nrocekit.track.bulk.Runs.takes = lambda runs, start, end: start\n"
+#: Batches so small that packets wait over many of them.
+SMALL = (
+    "import functools, rocekit.analysis\n"
+    "small = functools.partial(rocekit.analysis.open_capture, batch_frames=24)\n"
+    "rocekit.analysis.open_capture = small\n"
+)
+#: Packets that wait are taken out of their batches where they are less than one in so many.
+TAKEN_OUT = "import rocekit.track.pairing\nrocekit.track.pairing._FEW = {}\n"
+WEATHER: tuple[dict[str, float], ...] = (
+    {},
+    {"drop": 0.03},
+    {"drop": 0.1, "duplicate": 0.03},
+    {"reorder": 0.05},
+)
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Random programs over soft endpoints in all weathers, and many QPs at once with losses and marks."""
+    folder = tmp_path_factory.mktemp("captures")
+    paths = []
+    for seed in range(24):
+        path = folder / f"{seed}.pcapng"
+        run(random_program(seed), at_random(WEATHER[seed % len(WEATHER)]), seed, capture=path)
+        paths.append(path)
+    many = folder / "many.pcap"
+    sizes = (100, 9000, 30_000)
+    generate(many, Traffic(packets=6000, operations=OPERATIONS, sizes=sizes, loss=0.02, ecn=0.05))
+    return [*paths, many]
+
+
+def told(script: str, captures: list[Path]) -> str:
+    environment = os.environ | {"ROCEKIT_COMPILED": "0", "PYTHONPATH": str(PACKAGE.parent)}
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, captures)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    ).stdout
+
+
+def test_one_by_one_or_together_the_analysis_is_the_same(captures: list[Path]) -> None:
+    together, one_by_one = told(TELL, captures), told(ONE_BY_ONE + TELL, captures)
+    assert len(together.splitlines()) == len(captures)
+    for a, b in zip(together.splitlines(), one_by_one.splitlines(), strict=True):
+        assert a == b
+
+
+def test_packets_that_wait_are_the_same_by_themselves_as_in_their_batches(captures: list[Path]) -> None:
+    by_themselves = told(SMALL + TAKEN_OUT.format(0) + TELL, captures)
+    in_their_batches = told(SMALL + TAKEN_OUT.format(1 << 40) + TELL, captures)
+    assert len(by_themselves.splitlines()) == len(captures)
+    for a, b in zip(by_themselves.splitlines(), in_their_batches.splitlines(), strict=True):
+        assert a == b
+
+
+def test_a_packet_by_itself_tells_as_much_of_what_its_sender_did_before(captures: list[Path]) -> None:
+    decoder, tail = Decoder(), ((), ())
+    with open_capture(captures[-1], batch_frames=500) as reader:
+        for packets in map(decoder.decode, reader):
+            if not len(packets):
+                continue
+            rows = Rows(packets, tail)
+            tail = rows.tail()
+            few = rows.only(list(range(0, len(packets), 7)))
+            since = [_busy_since_ns(rows, i) for i in range(0, len(packets), 7)]
+            assert [_busy_since_ns(few, k) for k in range(len(few))] == since
+            assert since != list(few.time_ns)  # they have been sending for longer
+
+
+def test_most_packets_of_large_messages_are_taken_together(captures: list[Path]) -> None:
+    count = (
+        "import sys, rocekit, rocekit.track.bulk\n"
+        "takes, taken = rocekit.track.bulk.Runs.takes, []\n"
+        "def counted(runs, start, end):\n"
+        "    after = takes(runs, start, end)\n"
+        "    taken.append(after - start)\n"
+        "    return after\n"
+        "rocekit.track.bulk.Runs.takes = counted\n"
+        "rocekit.analyze(sys.argv[1])\n"
+        "print(sum(taken))\n"
+    )
+    path = captures[0].with_name("large.pcap")
+    packets = generate(path, Traffic(packets=5000, pairs=4)).packets
+    assert int(told(count, [path])) > 0.7 * packets

@@ -12,9 +12,10 @@ import pytest
 from story import REMOTE_VA, RKEY, START_NS, Story
 
 import rocekit
-from rocekit.analysis import Table, find_journals
+from rocekit.analysis import find_journals
 from rocekit.craft.generate import Traffic, generate
 from rocekit.errors import CaptureError, JournalError
+from rocekit.explanation.results import Table
 
 # ---------------------------------------------------------------------- the contract
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from places import PCAPS
 
 import rocekit
-from rocekit.report.text import story
+from rocekit.explanation.transfer import story
 
 NAMES = sorted(path.name for path in PCAPS.glob("*.pcap"))
 HEADERS_FROM, HEADERS_TO = 42, 100  # of an Ethernet frame over IPv4: BTH and what follows

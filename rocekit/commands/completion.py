@@ -26,11 +26,9 @@ def command(shell: str | None) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from rocekit.cli import rocekit
-
     name = shell or Path(os.environ.get("SHELL", "")).name
     if name not in SHELLS:
         raise click.UsageError(f"cannot tell your shell; name one of {', '.join(SHELLS)}")
     writer = get_completion_class(name)
     assert writer is not None
-    click.echo(writer(rocekit, {}, "rocekit", "_ROCEKIT_COMPLETE").source())
+    click.echo(writer(click.get_current_context().find_root().command, {}, "rocekit", "_ROCEKIT_COMPLETE").source())

@@ -30,9 +30,9 @@ def _pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ..
 def _list(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
-    from rocekit.report.text import columns
     from rocekit.wire import OPCODES
     from rocekit.wire.cm import CM_MESSAGES
+    from rocekit.wire.layout import columns
 
     rows = [
         (f"{o.value:#04x}", o.name, " ".join(("BTH", *(h.name for h in o.headers)))) for o in OPCODES.values()

@@ -50,7 +50,7 @@ def command(
     """
     from rocekit.commands.shared import coloured, emit, fail_on_damage, load
     from rocekit.errors import RocekitError, check_number
-    from rocekit.report.text import story
+    from rocekit.explanation.transfer import story
 
     analysis = load(files, journal)
     chosen = list(range(len(analysis.transfers))) if every else list(numbers)

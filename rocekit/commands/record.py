@@ -184,7 +184,8 @@ def explain(capture: Path, result: Recording, kept: Path | None) -> None:
     """The transfers of the packets and the journal, on standard error: standard output is the program's."""
     from rocekit.analysis import analyze
     from rocekit.commands.shared import coloured
-    from rocekit.report.text import story, summary
+    from rocekit.explanation.transfer import story
+    from rocekit.report.text import summary
 
     analysis = analyze(capture, journals=[result.journal])
     click.echo(summary(analysis, style=coloured), err=True)

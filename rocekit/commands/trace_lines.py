@@ -10,15 +10,9 @@ import click
 
 from rocekit.commands.shared import coloured
 from rocekit.explanation.transfer import event_step
+from rocekit.findings.text import finding_lines
 from rocekit.live.tracing import Trouble
-from rocekit.report.text import (
-    capture_lines,
-    connection_lines,
-    finding_lines,
-    journal_lines,
-    place_lines,
-    transfer_row,
-)
+from rocekit.report.text import capture_lines, connection_lines, journal_lines, place_lines, transfer_row
 from rocekit.track.cm_exchanges import CmRecord
 from rocekit.track.connections import Connection
 from rocekit.track.transfers import ACKED, SENT, Transfer

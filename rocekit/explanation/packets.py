@@ -51,7 +51,7 @@ from rocekit.packets.merge import merge
 from rocekit.track.transfers import Event
 
 if TYPE_CHECKING:
-    from rocekit.analysis import Analysis
+    from rocekit.explanation.results import Results
     from rocekit.track.cm_exchanges import CmRecord
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
@@ -123,7 +123,7 @@ class PacketStories:
     event: NDArray[np.int32]
     gap: NDArray[np.int32]
     events: list[Event]
-    analysis: Analysis = field(repr=False)
+    analysis: Results = field(repr=False)
     cm: dict[int, CmRecord] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -164,7 +164,7 @@ class PacketStories:
         return np.where(at >= 0, row[at], -1)
 
 
-def packet_stories(analysis: Analysis, packets: Packets | None = None) -> PacketStories:
+def packet_stories(analysis: Results, packets: Packets | None = None) -> PacketStories:
     """What every packet of an analysis is.
 
     Args:
@@ -189,7 +189,7 @@ def packet_stories(analysis: Analysis, packets: Packets | None = None) -> Packet
     )  # fmt: skip
 
 
-def tracked_packets(analysis: Analysis) -> Packets:
+def tracked_packets(analysis: Results) -> Packets:
     """The packets as the analysis took them: each once, in order, on the aligned clocks."""
     packets = analysis.packets
     if not analysis.capture.several:

@@ -13,7 +13,7 @@ from rocekit.packets import Packets
 from rocekit.track.transfers import Event
 
 if TYPE_CHECKING:
-    from rocekit.analysis import Analysis
+    from rocekit.explanation.results import Results
     from rocekit.track.cm_exchanges import CmRecord
 
 Ints = NDArray[np.int64]
@@ -75,7 +75,7 @@ class Draft:
         by_space: rows, those of a PSN space together and in order.
     """
 
-    def __init__(self, analysis: Analysis, packets: Packets) -> None:
+    def __init__(self, analysis: Results, packets: Packets) -> None:
         n = len(packets)
         self.analysis = analysis
         self.packets = packets

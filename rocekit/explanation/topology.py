@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rocekit.analysis import Analysis
+    from rocekit.explanation.results import Results
     from rocekit.track.connections import Connection
 
 PAIR, RING, MESH, STAR, TREE, LOOPBACK, OTHER = (
@@ -202,7 +202,7 @@ class Topology:
         }
 
 
-def topology(analysis: Analysis) -> Topology:
+def topology(analysis: Results) -> Topology:
     """Who talks to whom in an analysed capture.
 
     Raises:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 from rocekit import wire
 from rocekit.correlate import Timing, timing
 from rocekit.files.frame_names import frame_name
+from rocekit.findings.text import finding
 from rocekit.track.transfers import ACKED, INCOMPLETE, NAK_PREFIX, SENT
+from rocekit.wire.layout import Style, columns, plain
 from rocekit.wire.psn import MASK
 from rocekit.wire.words import duration, end, plural, size
 
 if TYPE_CHECKING:
-    from rocekit.analysis import Analysis
+    from rocekit.explanation.results import Results
     from rocekit.findings import Finding
     from rocekit.track.transfers import Event, Transfer
 
@@ -80,9 +82,25 @@ class Explanation:
         }
 
     def __str__(self) -> str:
-        from rocekit.report.text import story
-
         return story(self)
+
+
+def story(explanation: Explanation, *, style: Style = plain) -> str:
+    """A transfer's story, its times relative to its beginning."""
+    origin = explanation.origin_ns
+    rows = []
+    for step in explanation.steps:
+        offset = duration(step.time_ns - origin)
+        rows.append((f"+{offset}", step.what, step.detail))
+    lines = [style(explanation.title, "title")]
+    aligned = columns(rows, right=frozenset({0}))
+    for line, step in zip(aligned, explanation.steps, strict=True):
+        lines.append(style(line, "warning") if step.trouble else line)
+    lines.append(f"  {explanation.verdict}")
+    lines += [style(f"  {note}", "dim") for note in explanation.notes]
+    for f in explanation.findings:
+        lines += finding(f, style, several=explanation.several)
+    return "\n".join(lines)
 
 
 def operation_name(transfer: Transfer) -> str:
@@ -95,7 +113,7 @@ def operation_name(transfer: Transfer) -> str:
     return name
 
 
-def explain(transfer: Transfer, analysis: Analysis | None = None) -> Explanation:
+def explain(transfer: Transfer, analysis: Results | None = None) -> Explanation:
     """Tell a transfer's story; ``analysis`` adds the journal's clocks and the findings."""
     several = analysis is not None and analysis.capture.several
     journal = None if analysis is None else analysis.journal
@@ -293,7 +311,7 @@ def _acknowledged(transfer: Transfer, several: bool) -> Step | None:
     return Step(transfer.acked_ns, f"ACK to PSN {_psn(transfer.last_psn)}", frame)
 
 
-def _notes(transfer: Transfer, analysis: Analysis | None) -> list[str]:
+def _notes(transfer: Transfer, analysis: Results | None) -> list[str]:
     notes = []
     wr = transfer.wr
     if analysis is not None and analysis.journal is not None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from rocekit.analysis import Analysis, CaptureSummary, conclude, pairs_of
+from rocekit.analysis import Analysis, conclude, pairs_of
 from rocekit.errors import CaptureError, JournalError, RocekitError
+from rocekit.explanation.results import CaptureSummary
 from rocekit.files.interface import LiveCapture, is_local
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.flows.observer import Observer

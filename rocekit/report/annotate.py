@@ -20,8 +20,8 @@ from rocekit.track.handshake import LONGEST_OFFER, parse_offer
 from rocekit.wire.words import qpn
 
 if TYPE_CHECKING:
-    from rocekit.analysis import Analysis
     from rocekit.explanation.packets import Ints, PacketStories
+    from rocekit.explanation.results import Results
     from rocekit.files.frames import FrameBatch
     from rocekit.findings import Finding
 
@@ -44,7 +44,7 @@ class Annotated:
     left_out: int
 
 
-def annotate(analysis: Analysis, *outs: str | Path) -> list[Annotated]:
+def annotate(analysis: Results, *outs: str | Path) -> list[Annotated]:
     """Write an analysis' captures with comments: those they had, packets' stories, findings that name them.
 
     Args:

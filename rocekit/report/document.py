@@ -20,7 +20,7 @@ from rocekit.report.text import place_lines
 from rocekit.wire.words import moment
 
 if TYPE_CHECKING:
-    from rocekit.analysis import Analysis
+    from rocekit.explanation.results import Results
     from rocekit.findings import Finding
     from rocekit.report.lanes import Lanes
     from rocekit.track.connections import Connection
@@ -38,7 +38,7 @@ Meta = dict[str, Any]
 Columns = dict[str, NDArray[Any]]
 
 
-def document(analysis: Analysis, lanes: Lanes) -> tuple[Meta, Columns]:
+def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
     """Everything that the page shows."""
     origin = analysis.capture.first_ns or 0
     shown = lanes.thinned(MAX_ROWS)
@@ -110,7 +110,7 @@ def _connection(connection: Connection) -> Meta:
     }
 
 
-def _transfers(analysis: Analysis, origin: int) -> tuple[Meta, Columns]:
+def _transfers(analysis: Results, origin: int) -> tuple[Meta, Columns]:
     every = analysis.transfers
     names: dict[str, list[str]] = {"operations": [], "statuses": [], "completions": []}
     places: dict[str, dict[str, int]] = {kind: {} for kind in names}
@@ -163,7 +163,7 @@ def _operation(transfer: Transfer) -> str:
     return transfer.operation + suffix
 
 
-def _happenings(analysis: Analysis, origin: int) -> tuple[Meta, Columns]:
+def _happenings(analysis: Results, origin: int) -> tuple[Meta, Columns]:
     found = happenings(analysis)
     kinds = sorted({h.kind for h in found})
     place = {kind: n for n, kind in enumerate(kinds)}
@@ -182,7 +182,7 @@ def _happenings(analysis: Analysis, origin: int) -> tuple[Meta, Columns]:
     return {"kinds": kinds, "words": words}, {f"h_{k}": np.array(v, np.int64) for k, v in lists.items()}
 
 
-def _stories(analysis: Analysis, origin: int) -> Meta:
+def _stories(analysis: Results, origin: int) -> Meta:
     """The troubled transfers' stories first, then others as far as there is room."""
     troubled = [t for t in analysis.transfers if not t.clean]
     plain = [t for t in analysis.transfers if t.clean]
@@ -190,7 +190,7 @@ def _stories(analysis: Analysis, origin: int) -> Meta:
     return {str(t.id): _story(t, analysis, origin) for t in chosen}
 
 
-def _story(transfer: Transfer, analysis: Analysis, origin: int) -> Meta:
+def _story(transfer: Transfer, analysis: Results, origin: int) -> Meta:
     told = explain(transfer, analysis)
     return {
         "title": f"{operation_name(transfer)}",
@@ -200,7 +200,7 @@ def _story(transfer: Transfer, analysis: Analysis, origin: int) -> Meta:
     }
 
 
-def _findings(analysis: Analysis, lanes: Lanes, origin: int) -> list[Meta]:
+def _findings(analysis: Results, lanes: Lanes, origin: int) -> list[Meta]:
     places = Places(lanes, analysis.findings)
     several = analysis.capture.several
     return [

@@ -28,7 +28,7 @@ from rocekit.wire.psn import MASK
 if TYPE_CHECKING:
     import polars as pl
 
-    from rocekit.analysis import Analysis
+    from rocekit.explanation.results import Results
     from rocekit.findings import Finding
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
@@ -57,7 +57,7 @@ def need_polars() -> Any:
     return polars
 
 
-def tables(analysis: Analysis, names: Iterable[str] = TABLES) -> dict[str, pl.DataFrame]:
+def tables(analysis: Results, names: Iterable[str] = TABLES) -> dict[str, pl.DataFrame]:
     """The tables of an analysis that kept all its transfers.
 
     Raises:
@@ -65,7 +65,7 @@ def tables(analysis: Analysis, names: Iterable[str] = TABLES) -> dict[str, pl.Da
         ValueError: a name that is none of ``TABLES``; an analysis without all its transfers.
     """
     need_polars()
-    makers: dict[str, Callable[[Analysis], pl.DataFrame]] = {
+    makers: dict[str, Callable[[Results], pl.DataFrame]] = {
         "packets": lambda a: packets_table(packet_stories(a)),
         "connections": connections_table,
         "transfers": transfers_table,
@@ -199,12 +199,12 @@ def _nullable(pl: Any, values: np.ndarray, there: np.ndarray, dtype: Any) -> Any
 # ---------------------------------------------------------------------- records
 
 
-def connections_table(analysis: Analysis) -> pl.DataFrame:
+def connections_table(analysis: Results) -> pl.DataFrame:
     """A row a connection."""
     return _table(_CONNECTION, analysis.connections)
 
 
-def transfers_table(analysis: Analysis) -> pl.DataFrame:
+def transfers_table(analysis: Results) -> pl.DataFrame:
     """A row a transfer, with its work request and completion, and its time split up."""
     clocks = {} if analysis.journal is None else analysis.journal.clocks
     times = {transfer.id: timing(transfer, clocks) for transfer in analysis.transfers}
@@ -216,7 +216,7 @@ def transfers_table(analysis: Analysis) -> pl.DataFrame:
     )
 
 
-def findings_table(analysis: Analysis) -> pl.DataFrame:
+def findings_table(analysis: Results) -> pl.DataFrame:
     """A row a finding; its evidence as JSON text."""
     several = analysis.capture.several
     return _table(

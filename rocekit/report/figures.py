@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from rocekit.analysis import Analysis
+    from rocekit.explanation.results import Results
     from rocekit.track.transfers import Transfer
 
 #: Okabe and Ito's colours, which people who see few colours tell apart.
@@ -71,7 +71,7 @@ class Scene:
             (ns since the epoch).
     """
 
-    analysis: Analysis
+    analysis: Results
     lanes: Lanes
     number: int
     begin: int
@@ -378,7 +378,7 @@ GRAPHS: Final[dict[str, tuple[Callable[[Scene, Axes], None], float]]] = {
 }
 
 
-def span(analysis: Analysis, lane: Lanes, number: int) -> tuple[int, int]:
+def span(analysis: Results, lane: Lanes, number: int) -> tuple[int, int]:
     """From a lane's first packet to its last, and on to where work requests without packets ended."""
     events = happenings(analysis, [analysis.connections[number // 2]])
     unsent = [h for h in events if h.kind == UNSENT and h.lane == number]

@@ -18,7 +18,7 @@ from rocekit.journal.work_requests import SUCCESS
 from rocekit.wire.words import duration, plural, size
 
 if TYPE_CHECKING:
-    from rocekit.analysis import Analysis
+    from rocekit.explanation.results import Results
     from rocekit.journal.work_requests import WorkRequest
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Event, Transfer
@@ -80,7 +80,7 @@ class Happening:
     detail: str
 
 
-def happenings(analysis: Analysis, connections: Iterable[Connection] | None = None) -> list[Happening]:
+def happenings(analysis: Results, connections: Iterable[Connection] | None = None) -> list[Happening]:
     """Everything that befell the connections (all of them unless given), by time."""
     chosen = None if connections is None else {c.id for c in connections}
     several = analysis.capture.several
@@ -168,7 +168,7 @@ def _jumps(connection: Connection, several: bool) -> Iterator[Happening]:
         )
 
 
-def _failure(transfer: Transfer, analysis: Analysis) -> Happening:
+def _failure(transfer: Transfer, analysis: Results) -> Happening:
     wc = transfer.wc
     assert wc is not None
     time_ns = journal_times(transfer, analysis)[1] or transfer.last_ns
@@ -187,7 +187,7 @@ def _failure(transfer: Transfer, analysis: Analysis) -> Happening:
     )
 
 
-def _messages(analysis: Analysis, chosen: set[int] | None) -> Iterator[Happening]:
+def _messages(analysis: Results, chosen: set[int] | None) -> Iterator[Happening]:
     several = analysis.capture.several
     for record in analysis.cm:
         connection = record.connection
@@ -211,7 +211,7 @@ def _messages(analysis: Analysis, chosen: set[int] | None) -> Iterator[Happening
             )
 
 
-def _unsent(analysis: Analysis, chosen: set[int] | None) -> Iterator[Happening]:
+def _unsent(analysis: Results, chosen: set[int] | None) -> Iterator[Happening]:
     """Work requests of which no packet was seen, and which nothing says were carried out.
 
     An unsignaled one in front of any completion was carried out: errors always complete (10.3.1).
@@ -235,7 +235,7 @@ def _unsent(analysis: Analysis, chosen: set[int] | None) -> Iterator[Happening]:
                 yield _without_packets(wr, lane, psn if wr.first_psn is None else wr.first_psn, analysis)
 
 
-def _without_packets(wr: WorkRequest, lane: int, psn: int, analysis: Analysis) -> Happening:
+def _without_packets(wr: WorkRequest, lane: int, psn: int, analysis: Results) -> Happening:
     posted, polled = _journal_times(wr, analysis)
     if wr.refused:
         code = abs(int(wr.event.fields["errno"]))
@@ -250,14 +250,14 @@ def _without_packets(wr: WorkRequest, lane: int, psn: int, analysis: Analysis) -
     return Happening(UNSENT, lane, at, posted, at, 0, psn, psn, None, what, detail)
 
 
-def journal_times(transfer: Transfer, analysis: Analysis) -> tuple[int | None, int | None]:
+def journal_times(transfer: Transfer, analysis: Results) -> tuple[int | None, int | None]:
     """When its WR was posted and its WC polled, on the capture's clock; None without."""
     if transfer.wr is None or analysis.journal is None:
         return None, None
     return _journal_times(transfer.wr, analysis)
 
 
-def _journal_times(wr: WorkRequest, analysis: Analysis) -> tuple[int, int | None]:
+def _journal_times(wr: WorkRequest, analysis: Results) -> tuple[int, int | None]:
     clock = None if analysis.journal is None else analysis.journal.clocks.get(wr.qp.host)
     offset = 0 if clock is None else clock.offset_ns
     return wr.posted_ns - offset, None if wr.wc is None else wr.wc.polled_ns - offset

@@ -13,13 +13,13 @@ from rocekit import wire
 from rocekit.report.collect import DUPLICATE, LATE, LOST, RESPONSE
 
 if TYPE_CHECKING:
-    from rocekit.analysis import Analysis
+    from rocekit.explanation.results import Results
     from rocekit.track.transfers import Event
 
 Ints = NDArray[np.int64]
 
 
-def events_by_lane(analysis: Analysis) -> dict[int, list[Event]]:
+def events_by_lane(analysis: Results) -> dict[int, list[Event]]:
     """Every event, by its lane's number."""
     found: dict[int, list[Event]] = defaultdict(list)
     for transfer in analysis.transfers:

@@ -16,7 +16,7 @@ from rocekit.wire.psn import MASK
 from rocekit.wire.words import plural, size
 
 if TYPE_CHECKING:
-    from rocekit.analysis import Analysis
+    from rocekit.explanation.results import Results
     from rocekit.report.happenings import Happening
     from rocekit.track.transfers import Transfer
 
@@ -66,7 +66,7 @@ class Rung:
         return words
 
 
-def ladder(analysis: Analysis, lanes: Lanes, transfer: Transfer) -> list[Rung]:
+def ladder(analysis: Results, lanes: Lanes, transfer: Transfer) -> list[Rung]:
     """The rungs of a transfer, by time.
 
     Args:
@@ -93,7 +93,7 @@ def _belongs(lanes: Lanes, row: int, transfer: Transfer) -> bool:
     return psn + int(lanes.span[row]) > transfer.first_psn and psn <= transfer.last_psn
 
 
-def _packet(analysis: Analysis, lanes: Lanes, row: int) -> Rung:
+def _packet(analysis: Results, lanes: Lanes, row: int) -> Rung:
     opcode, flags = wire.OPCODES[int(lanes.opcode[row])], int(lanes.flags[row])
     psn, syndrome = int(lanes.psn[row]), int(lanes.syndrome[row])
     answer = opcode.operation == "ACK"

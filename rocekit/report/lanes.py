@@ -34,7 +34,7 @@ from rocekit.wire.arrays import starts
 from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
-    from rocekit.analysis import Analysis
+    from rocekit.explanation.results import Results
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Event
 
@@ -166,7 +166,7 @@ class Lanes:
         )
 
 
-def build_lanes(collector: Collector, analysis: Analysis) -> Lanes:
+def build_lanes(collector: Collector, analysis: Results) -> Lanes:
     """The packets that ``collector`` kept during ``analysis``, by lane."""
     c = collector.columns()
     count = 2 * len(analysis.connections)
@@ -223,7 +223,7 @@ _BLOCK: Final = 1 << 15
 
 
 def _columns(
-    c: dict[str, NDArray[Any]], order: Ints, lane: Ints, marks: Marks, count: int, analysis: Analysis
+    c: dict[str, NDArray[Any]], order: Ints, lane: Ints, marks: Marks, count: int, analysis: Results
 ) -> Lanes:
     """All lanes' columns, made for some lanes at a time."""
     n = len(order)

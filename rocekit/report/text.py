@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rocekit.files.frame_names import frame_name
 from rocekit.files.frames import linktype_name
+from rocekit.findings.text import finding_lines
+from rocekit.wire.layout import Style, columns, plain
 from rocekit.wire.words import duration, end, moment, plural, short_size, size
 
 if TYPE_CHECKING:
-    from rocekit.analysis import Analysis, CaptureSummary
-    from rocekit.explanation.transfer import Explanation
-    from rocekit.findings import Finding
+    from rocekit.explanation.results import CaptureSummary, Results
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
-
-Style = Callable[[str, str], str]
-"""``style(text, kind)`` with kind ``error``, ``warning``, ``info``, ``good``, ``dim`` or ``title``."""
 
 SHOWN_TRANSFERS = 20
 SHOWN_CONNECTIONS = 100
@@ -27,27 +23,7 @@ _SHOWN_PLACES = 3
 _PAIRED = {"cm": "CM exchange", "journal": "journal", "psn": "PSNs", "handshake": "handshake"}
 
 
-def plain(text: str, kind: str) -> str:
-    """No colour at all."""
-    return text
-
-
-def columns(
-    rows: Iterable[Sequence[str]], *, right: frozenset[int] = frozenset(), indent: str = "  "
-) -> list[str]:
-    """Rows of cells as aligned lines; columns in ``right`` align to the right, the last one is not padded."""
-    rows = [list(row) for row in rows]
-    if not rows:
-        return []
-    widths = [max(len(row[c]) for row in rows if c < len(row)) for c in range(max(map(len, rows)))]
-    out = []
-    for row in rows:
-        cells = [cell.rjust(widths[c]) if c in right else cell.ljust(widths[c]) for c, cell in enumerate(row)]
-        out.append(indent + "  ".join(cells).rstrip())
-    return out
-
-
-def summary(analysis: Analysis, *, style: Style = plain, transfers: int | None = SHOWN_TRANSFERS) -> str:
+def summary(analysis: Results, *, style: Style = plain, transfers: int | None = SHOWN_TRANSFERS) -> str:
     """An analysis in text: the capture, connections, transfers, findings.
 
     Args:
@@ -114,7 +90,7 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
     return lines
 
 
-def place_lines(analysis: Analysis) -> list[str]:
+def place_lines(analysis: Results) -> list[str]:
     """Where each capture was taken: of each two hosts what can be told, each once."""
     lines = []
     for file, vantages in analysis.vantages().of_files().items():
@@ -170,7 +146,7 @@ def _weight(c: Connection) -> tuple[int, int]:
     return c.retransmitted_packets + c.naks + c.rnr_naks + c.bad_icrc_count, c.packets
 
 
-def transfer_lines(analysis: Analysis, style: Style, limit: int | None) -> list[str]:
+def transfer_lines(analysis: Results, style: Style, limit: int | None) -> list[str]:
     transfers = list(analysis.transfers)
     states = Counter(t.status for t in transfers) + analysis.left_out
     title = plural(states.total(), "transfer")
@@ -217,7 +193,7 @@ def transfer_row(t: Transfer) -> tuple[str, str, str, str, str, str, str, str, s
     )
 
 
-def journal_lines(analysis: Analysis, style: Style) -> list[str]:
+def journal_lines(analysis: Results, style: Style) -> list[str]:
     journal = analysis.journal
     assert journal is not None
     requests = journal.work_requests
@@ -243,46 +219,3 @@ def journal_lines(analysis: Analysis, style: Style) -> list[str]:
     if len(analysis.journal_problems) > 5:
         lines.append(style(f"  … and {len(analysis.journal_problems) - 5} more lines not used", "warning"))
     return lines
-
-
-def finding_lines(findings: Sequence[Finding], style: Style = plain, *, several: bool = False) -> list[str]:
-    if not findings:
-        return [style("No findings: nothing was lost, repeated or refused.", "good")]
-    lines = [style(plural(len(findings), "finding"), "title")]
-    for f in findings:
-        lines += finding(f, style, several=several)
-    return lines
-
-
-def finding(f: Finding, style: Style = plain, *, several: bool = False) -> list[str]:
-    """One finding: what, where, what to do."""
-    place = [] if f.connection is None else [f"connection {f.connection.id}"]
-    if f.transfer is not None:
-        place.append(f"transfer {f.transfer.id}")
-    if f.frames:
-        names = [str(frame_name(r, several=several)) for r in f.frames[:6]]
-        more = f" … {len(f.frames)} in all" if len(f.frames) > 6 else ""
-        place.append(f"frame{'s' if len(f.frames) > 1 else ''} {', '.join(names)}{more}")
-    return [
-        f"  {style(f.severity.ljust(7), f.severity)} {style(f.rule, 'title')}: {f.title}",
-        *([f"          {', '.join(place)}"] if place else []),
-        *([f"          → {f.advice}"] if f.advice else []),
-    ]
-
-
-def story(explanation: Explanation, *, style: Style = plain) -> str:
-    """A transfer's story, its times relative to its beginning."""
-    origin = explanation.origin_ns
-    rows = []
-    for step in explanation.steps:
-        offset = duration(step.time_ns - origin)
-        rows.append((f"+{offset}", step.what, step.detail))
-    lines = [style(explanation.title, "title")]
-    aligned = columns(rows, right=frozenset({0}))
-    for line, step in zip(aligned, explanation.steps, strict=True):
-        lines.append(style(line, "warning") if step.trouble else line)
-    lines.append(f"  {explanation.verdict}")
-    lines += [style(f"  {note}", "dim") for note in explanation.notes]
-    for f in explanation.findings:
-        lines += finding(f, style, several=explanation.several)
-    return "\n".join(lines)

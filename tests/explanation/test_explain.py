@@ -81,10 +81,7 @@ def test_the_title_says_what_went_where_and_how_it_ended(tmp_path: Path) -> None
 
 def test_the_last_line_splits_the_time(tmp_path: Path) -> None:
     told = tell(Story(LOSS), folder=tmp_path)
-    assert (
-        told.verdict
-        == "software 6 µs · wire 136 µs (102 µs of it recovering 1 loss) · completion 10 µs"
-    )
+    assert told.verdict == "software 6 µs · wire 136 µs (102 µs of it recovering 1 loss) · completion 10 µs"
 
 
 def test_the_text_is_the_title_a_line_a_step_and_the_verdict(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_findings_come_first_with_their_cost_and_lead_to_their_place(show: Open)
     assert order == ["findings", "connections", "graph", "transfer", "transfers"]
     second = page.locator("#finding-1")
     assert "tail-loss" in second.inner_text()
-    assert "329.53 ms lost" in second.locator(".cost").inner_text()
+    assert "329.5 ms lost" in second.locator(".cost").inner_text()
     whole = view(page)
     second.get_by_role("link", name="Show in the graph").click()
     settled(page)
@@ -244,7 +244,7 @@ def test_keys_move_zoom_and_go_from_event_to_event(show: Open) -> None:
     assert press("-") == pytest.approx(whole)
     press("n")
     said = page.get_by_role("status").inner_text()
-    assert re.match(r"Event 1 of \d+: 0\.000 µs CM REQ", said)
+    assert re.match(r"Event 1 of \d+: 0 ns CM REQ", said)
     press("n")
     assert page.get_by_role("status").inner_text().startswith("Event 2 of")
     press("p")
@@ -275,7 +275,7 @@ def test_transfers_are_sorted_filtered_and_chosen(show: Open, pcaps: Path) -> No
     assert rows.count() == 20
     section.get_by_role("button", name="Took").click()
     took = rows.first.locator("td").nth(9).inner_text()
-    assert took == "227.33 ms"
+    assert took == "227.3 ms"
     assert section.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
     section.get_by_role("checkbox").check()
     assert rows.count() == 9

@@ -1,0 +1,164 @@
+"""The record of what captures and journals add up to, as everything behind the findings reads it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+
+from rocekit.files.reader import open_capture
+from rocekit.packets import Packets
+from rocekit.packets.decoder import Counts, Decoder, Pause
+from rocekit.points.turnarounds import Sampler
+
+if TYPE_CHECKING:
+    from rocekit.correlate import Correlation
+    from rocekit.findings import Evidence, Finding
+    from rocekit.packets.merge import Alignment
+    from rocekit.points.sightings import Sightings
+    from rocekit.points.vantage import Vantages
+    from rocekit.track.cm_exchanges import CmRecord
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
+
+T = TypeVar("T")
+
+
+class Table(list[T], Generic[T]):
+    """A list of records that filters by their attributes and converts to dicts and NumPy."""
+
+    def where(self, **wanted: Any) -> Table[T]:
+        """The records whose attributes have these values; a value may be a function that says yes or no."""
+        return Table(
+            record
+            for record in self
+            if all(
+                value(getattr(record, name)) if callable(value) else getattr(record, name) == value
+                for name, value in wanted.items()
+            )
+        )
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """As in the JSON."""
+        return [record.to_dict() for record in self]  # type: ignore[attr-defined]
+
+    def to_numpy(self, *names: str) -> np.ndarray:
+        """A structured array of numeric attributes; a missing value is −1.
+
+        Raises:
+            AttributeError: a name that the records have not.
+        """
+        columns = [[_number(getattr(record, name)) for record in self] for name in names]
+        table = np.empty(len(self), [(name, np.int64) for name in names])
+        for name, column in zip(names, columns, strict=True):
+            table[name] = column
+        return table
+
+
+def _number(value: Any) -> int:
+    return -1 if value is None else int(value)
+
+
+@dataclass(slots=True)
+class CaptureSummary:
+    """What was read: the JSON's ``capture``.
+
+    Attributes:
+        damage: (file, words) of what could not be read.
+        comments: packet comments by frame reference.
+        copies: packets that several files hold, counted once.
+        dropped: packets that the capturing machine says it lost, None where it does not say.
+        pauses: 802.3 PAUSE and PFC frames.
+        skipped: frames left out because their link type cannot carry RoCE, by link type.
+        interrupted: whether reading was ended before the captures' end.
+    """
+
+    files: list[str] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    first_ns: int | None = None
+    last_ns: int | None = None
+    damage: list[tuple[str, str]] = field(default_factory=list)
+    comments: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    copies: int = 0
+    dropped: int | None = None
+    alignments: list[Alignment] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)
+    sampler: Sampler = field(default_factory=Sampler, repr=False)
+    sightings: Sightings | None = field(default=None, repr=False)
+    skipped: dict[int, int] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @property
+    def several(self) -> bool:
+        return len(self.files) > 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """The capture as the JSON contract has it."""
+        counts = self.counts
+        return {
+            "files": self.files,
+            "frames": counts.frames,
+            "roce_packets": counts.roce_packets - self.copies,
+            "first_ns": self.first_ns,
+            "last_ns": self.last_ns,
+            "truncated_packets": counts.truncated_packets,
+            "malformed_packets": counts.malformed_packets,
+            "bad_icrc": counts.bad_icrc,
+            "unchecked_icrc": counts.unchecked_icrc,
+            "fragments": counts.fragments,
+            "pause_frames": counts.pause_frames,
+            "copies": self.copies,
+            "dropped": self.dropped,
+            "skipped_frames": sum(self.skipped.values()),
+            "interrupted": self.interrupted,
+            "damage": [{"file": file, "message": message} for file, message in self.damage],
+        }
+
+
+@dataclass(slots=True)
+class Results:
+    """What captures and journals add up to: a record that is explained, written and drawn.
+
+    Attributes:
+        connections, transfers, cm, findings: tables (see ``Table``).
+        journal: the correlation with the journals, None without any.
+        journal_problems: journal lines that could not be used.
+        evidence: what the findings were drawn from.
+        left_out: transfers that ``analyze(plain=…)`` did not keep, by status.
+        paths: the captures, to read them again.
+    """
+
+    capture: CaptureSummary
+    connections: Table[Connection]
+    transfers: Table[Transfer]
+    cm: Table[CmRecord]
+    findings: Table[Finding]
+    journal: Correlation | None = None
+    journal_problems: list[str] = field(default_factory=list)
+    evidence: Evidence | None = field(default=None, repr=False)
+    left_out: Counter[str] = field(default_factory=Counter)
+    paths: tuple[str, ...] = ()
+
+    @property
+    def packets(self) -> Packets:
+        """Every RoCE packet as columns; read anew from the files, so that an analysis itself stays small.
+
+        Raises:
+            ValueError: standard input was analysed, which cannot be read again.
+        """
+        if "-" in self.paths:
+            raise ValueError("standard input cannot be read again: analyse a file to get at its packets")
+        decoder = Decoder()
+        parts = []
+        for number, path in enumerate(self.paths):
+            with open_capture(path, file=number) as reader:
+                parts += [decoder.decode(batch) for batch in reader]
+        return Packets.concat([part for part in parts if len(part)])
+
+    def vantages(self) -> Vantages:
+        """Where each capture was taken."""
+        from rocekit.points.vantage import Vantages
+
+        return Vantages(self.capture.sampler, self.connections, self.journal)

@@ -17,7 +17,9 @@ from rocekit.explanation.results import CaptureSummary, Results, Table
 from rocekit.files.frame_names import frame_reference
 from rocekit.files.outputs import stem
 from rocekit.files.reader import CaptureReader, open_capture
-from rocekit.findings import Evidence, find
+from rocekit.findings import Evidence
+from rocekit.findings.rules import find
+from rocekit.findings.stories.tell import tell
 from rocekit.flows.observer import Observer
 from rocekit.packets import Packets, empty_packets
 from rocekit.packets.ahead import decoded
@@ -230,6 +232,7 @@ def conclude(
         transfers=tracker.transfers,
         exchanges=tracker.cm.exchanges,
         counts=summary.counts,
+        tell=tell,
         damage=summary.damage,
         malformed=tracker.malformed,
         bad_icrc=tracker.bad_icrc,

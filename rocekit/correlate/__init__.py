@@ -65,7 +65,8 @@ class Correlation:
     Attributes:
         bound: the connection and side that each QP of the journal is.
         clocks: by host.
-        cm_events: the programs' CM events, beside the messages that caused them.
+        cm_events: the programs' CM events, with the messages that caused them.
+        carried: the transfer of each matched work request.
         journal: what all this comes from.
     """
 
@@ -73,6 +74,7 @@ class Correlation:
     bound: dict[int, tuple[Connection, int]] = field(default_factory=dict)
     clocks: dict[str, Clock] = field(default_factory=dict)
     cm_events: list[PlacedEvent] = field(default_factory=list)
+    carried: dict[WorkRequest, Transfer] = field(default_factory=dict, repr=False)
     journal: Journal | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -85,7 +87,11 @@ class Correlation:
     @property
     def unmatched(self) -> list[WorkRequest]:
         """WRs without a transfer: never sent, not captured, or refused when posted."""
-        return [wr for wr in self.work_requests if wr.transfer is None and not wr.local]
+        return [wr for wr in self.work_requests if wr not in self.carried and not wr.local]
+
+    def transfer_of(self, wr: WorkRequest) -> Transfer | None:
+        """What a work request became on the wire."""
+        return self.carried.get(wr)
 
     def place(self, qp: JournalQp) -> tuple[Connection, int] | None:
         """The connection and side that a QP is."""
@@ -96,7 +102,7 @@ class Correlation:
         requests = self.work_requests
         return {
             "work_requests": len(requests),
-            "matched": sum(wr.transfer is not None for wr in requests),
+            "matched": sum(wr in self.carried for wr in requests),
             "clocks": [clock.to_dict() for clock in self.clocks.values()],
             "unmatched": [
                 {"qp": {"device": wr.qp.device, "qpn": wr.qp.qpn}, "wr": wr.to_dict(), "wc": _wc_dict(wr)}
@@ -130,7 +136,7 @@ def correlate(
             candidates = _datagrams_of(qp, place, connections, sent)
         else:
             candidates = sent.get((place[0].id, place[1]), [])
-        _match(qp, place, sorted(candidates, key=lambda t: (t.first_psn, t.id)))
+        _match(correlation, qp, place, sorted(candidates, key=lambda t: (t.first_psn, t.id)))
     for qp in correlation.programs.qps:
         place = correlation.place(qp)
         if place is not None:
@@ -195,15 +201,17 @@ def _distance(connection: Connection, first: int, last: int) -> int:
 # ---------------------------------------------------------------------- sends
 
 
-def _match(qp: JournalQp, place: tuple[Connection, int], transfers: list[Transfer]) -> None:
+def _match(
+    correlation: Correlation, qp: JournalQp, place: tuple[Connection, int], transfers: list[Transfer]
+) -> None:
     wrs = [wr for wr in qp.sends if not wr.refused and not wr.local]
     if qp.lossy_ns is not None:
         # Neither arithmetic nor order holds over a gap in the journal; what the recorder counted does.
         wrs = [wr for wr in wrs if wr.told_psn is not None or wr.posted_ns < qp.lossy_ns]
     if not wrs or not transfers:
         return
-    if not _match_by_psn(qp, place, wrs, transfers) and qp.lossy_ns is None:
-        _match_by_order(wrs, transfers)
+    if not _match_by_psn(correlation, qp, place, wrs, transfers) and qp.lossy_ns is None:
+        _match_by_order(correlation, wrs, transfers)
 
 
 def _agree(wr: WorkRequest, transfer: Transfer) -> bool:
@@ -216,7 +224,11 @@ def _agree(wr: WorkRequest, transfer: Transfer) -> bool:
 
 
 def _match_by_psn(
-    qp: JournalQp, place: tuple[Connection, int], wrs: list[WorkRequest], transfers: list[Transfer]
+    correlation: Correlation,
+    qp: JournalQp,
+    place: tuple[Connection, int],
+    wrs: list[WorkRequest],
+    transfers: list[Transfer],
 ) -> bool:
     """Give every WR its PSNs, and the transfer that has them. False when they do not fit."""
     connection, side = place
@@ -252,11 +264,11 @@ def _match_by_psn(
     for wr, first, transfer in plan:
         wr.first_psn = first
         if transfer is not None:
-            _join(wr, transfer, "psn")
+            _join(correlation, wr, transfer, "psn")
     return True
 
 
-def _match_by_order(wrs: list[WorkRequest], transfers: list[Transfer]) -> None:
+def _match_by_order(correlation: Correlation, wrs: list[WorkRequest], transfers: list[Transfer]) -> None:
     """Slide the two sequences over each other until operations and lengths agree wherever they overlap.
 
     An overlap that leaves out some of the shorter sequence (the capture and the journal began and ended at
@@ -277,7 +289,7 @@ def _match_by_order(wrs: list[WorkRequest], transfers: list[Transfer]) -> None:
         if best is None or score > best:
             best, chosen, shift = score, overlap, candidate
     for k in chosen:
-        _join(wrs[k + shift], transfers[k], "order")
+        _join(correlation, wrs[k + shift], transfers[k], "order")
 
 
 def _shifts(wrs: list[WorkRequest], transfers: list[Transfer]) -> list[int]:
@@ -286,8 +298,8 @@ def _shifts(wrs: list[WorkRequest], transfers: list[Transfer]) -> list[int]:
     return [shift for shift in near if -len(transfers) < shift < len(wrs)]
 
 
-def _join(wr: WorkRequest, transfer: Transfer, how: str) -> None:
-    wr.transfer = transfer
+def _join(correlation: Correlation, wr: WorkRequest, transfer: Transfer, how: str) -> None:
+    correlation.carried[wr] = transfer
     wr.matched_by = how
     transfer.wr = wr
     transfer.wc = wr.wc
@@ -334,7 +346,7 @@ def _clocks(correlation: Correlation, received: Sequence[Transfer]) -> dict[str,
     high: dict[str, int] = {}
     hosts: dict[str, None] = {}
     for wr in correlation.work_requests:
-        transfer = wr.transfer
+        transfer = correlation.transfer_of(wr)
         if transfer is None:
             continue
         host = wr.qp.host

@@ -16,7 +16,8 @@ from rocekit.wire.words import duration, plural, qpn, size
 
 if TYPE_CHECKING:
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Event, Transfer
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
 
 _COLUMNS: Final = (
     *("connection", "sender", "transfer", "psn", "role", "round", "before"),

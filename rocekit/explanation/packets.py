@@ -48,7 +48,7 @@ from rocekit.explanation.packets_rounds import tell_rounds
 from rocekit.files.frame_names import FRAME_BITS
 from rocekit.packets import Packets
 from rocekit.packets.merge import merge
-from rocekit.track.transfers import Event
+from rocekit.track.events import Event
 
 if TYPE_CHECKING:
     from rocekit.explanation.results import Results

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS
 from rocekit.packets import Packets
-from rocekit.track.transfers import Event
+from rocekit.track.events import Event
 
 if TYPE_CHECKING:
     from rocekit.explanation.results import Results

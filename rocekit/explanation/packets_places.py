@@ -95,7 +95,7 @@ def _unwrap(d: Draft) -> None:
 
 def _begin(d: Draft, space: int, raw: int) -> int:
     """The first PSN of a space, unwrapped as its tracker began."""
-    requests = d.analysis.connections[space >> 1].requests[space & 1]
+    requests = d.analysis.connections[space >> 1].progress[space & 1]
     near = raw if requests is None or not requests.started else requests.begin
     return near + ((raw - near + HALF) & MASK) - HALF
 

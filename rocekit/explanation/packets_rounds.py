@@ -22,7 +22,7 @@ from rocekit.explanation.packets_draft import (
     Draft,
     Ints,
 )
-from rocekit.track.transfers import Event
+from rocekit.track.events import Event
 
 _OWN: Final = frozenset({"nak", "rnr_nak", "repeat", "response_repeat", "late", "duplicate"})
 _GAPS: Final = frozenset({"hole", "response_hole", "jump"})

@@ -21,7 +21,8 @@ from rocekit.wire.words import duration, end, plural, size
 if TYPE_CHECKING:
     from rocekit.explanation.results import Results
     from rocekit.findings import Finding
-    from rocekit.track.transfers import Event, Transfer
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
 
 _LONG_OPERATION = {"WRITE": "RDMA WRITE", "READ": "RDMA READ", "ATOMIC_WRITE": "ATOMIC WRITE"}
 _CAUSES = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -42,12 +42,14 @@ class Evidence:
         journal: the correlation with the journals; None without any. several: whether several captures were
         read. observer: what whole columns tell; without it some rules see nothing. dropped: packets that the
         capturing machine says it lost. sightings: which of several captures saw each packet.
+        tell: puts the stories together (``stories.tell``), once, when the first rule asks.
     """
 
     connections: Sequence[Connection]
     transfers: Sequence[Transfer]
     exchanges: Sequence[Exchange]
     counts: Counts
+    tell: Callable[[Evidence], list[Story]]
     damage: Sequence[tuple[str, str]] = ()
     malformed: Sequence[tuple[int, int]] = ()
     bad_icrc: Sequence[int] = ()
@@ -59,6 +61,11 @@ class Evidence:
     dropped: int | None = None
     pauses: Sequence[Pause] = ()
     sightings: Sightings | None = None
+
+    @cached_property
+    def stories(self) -> list[Story]:
+        """What made requesters repeat, each once."""
+        return self.tell(self)
 
     @cached_property
     def last_ns(self) -> int:
@@ -88,13 +95,6 @@ class Evidence:
         for transfer in self.transfers:
             found[transfer.connection.id, transfer.side].append(transfer)
         return found
-
-    @cached_property
-    def stories(self) -> list[Story]:
-        """What made requesters repeat, each told once."""
-        from rocekit.findings.stories.tell import tell
-
-        return tell(self)
 
     def told(self, rule: str) -> list[list[Story]]:
         """The stories of a rule, those of one direction of a connection together."""
@@ -183,7 +183,7 @@ class Evidence:
         expected, first = self.expected_psn(connection, side), self.first_psn(connection, side)
         if expected is None or first is None or first == expected & MASK:
             return False
-        requests = connection.requests[side]
+        requests = connection.progress[side]
         if (
             requests is not None
             and requests.acked & MASK == expected & MASK

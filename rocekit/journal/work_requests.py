@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rocekit.journal import Event, Journal
-    from rocekit.track.transfers import Transfer
 
 #: ``ibv_wr_opcode`` names to the operations of transfers.
 OPERATIONS: Final = {
@@ -68,7 +67,6 @@ class WorkRequest:
     Attributes:
         wc: its own completion, None for an unsignaled one or where none was polled.
         implied_by: the later completion that says this unsignaled WR is done.
-        transfer: what it became on the wire.
         matched_by: ``psn`` (its PSNs follow by arithmetic), ``order`` (operation, length and order agree), or
         None.
         first_psn: the unwrapped PSN that arithmetic gives it.
@@ -79,7 +77,6 @@ class WorkRequest:
     index: int
     wc: WorkCompletion | None = None
     implied_by: WorkCompletion | None = None
-    transfer: Transfer | None = None
     matched_by: str | None = None
     first_psn: int | None = None
 

@@ -224,7 +224,7 @@ def _sum_of(attribute: str) -> Callable[[Sequence[Connection]], float]:
 
 
 def _outstanding(members: Sequence[Connection]) -> int:
-    requests = [r for connection in members for r in connection.requests if r is not None and r.reliable]
+    requests = [r for connection in members for r in connection.progress if r is not None and r.reliable]
     return sum(max(0, r.high - r.acked) for r in requests)
 
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from rocekit.packets.decoder import Counts
     from rocekit.track.cm_exchanges import CmRecord
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Event, Transfer
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
 
 
 WHOLE_FRAMES = 65535

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from rocekit.explanation.transfer import event_step
-from rocekit.findings import SEVERITIES, Evidence, Finding, find
+from rocekit.findings import SEVERITIES, Evidence, Finding
+from rocekit.findings.rules import find
+from rocekit.findings.stories.tell import tell
 from rocekit.packets.decoder import Decoder
 from rocekit.track.tracker import Tracker
 from rocekit.track.transfers import ACKED
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from rocekit.files.frames import FrameBatch
     from rocekit.packets import Packets
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Event, Transfer
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
 
 #: Troubled transfers that each connection's findings rest on, and events that it tells of: the latest.
 KEPT: Final = 50
@@ -212,7 +215,7 @@ class Watch:
 
     def _line(self, connection: Connection, past: _Past, payload: int, rate: float) -> Line:
         outstanding = 0
-        for r in connection.requests:
+        for r in connection.progress:
             if r is not None and r.reliable and r.high > r.acked:
                 outstanding += r.high - r.acked
         repeated = connection.retransmitted_packets
@@ -241,6 +244,7 @@ class Watch:
             transfers=sorted(past.troubled or (), key=lambda t: t.id),
             exchanges=[e for e in self._tracker.cm.exchanges if e.connection is connection],
             counts=self._decoder.counts,
+            tell=tell,
         )
         found = [finding for finding in find(evidence) if finding.connection is connection]
         past.findings = tuple(sorted(found, key=lambda f: SEVERITIES.index(f.severity)))

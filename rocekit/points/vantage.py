@@ -320,7 +320,7 @@ class _Table:
 
 def _asking(connection: Connection) -> tuple[int, ...]:
     """The sides that asked for anything."""
-    return tuple(s for s, side in enumerate(connection.requests) if side is not None and side.started)
+    return tuple(s for s, side in enumerate(connection.progress) if side is not None and side.started)
 
 
 def _hosts(connection: Connection) -> tuple[str, str]:
@@ -333,7 +333,7 @@ def _program_turns(
     """From posting to polling, less what passed at the capture in between: the way there and back."""
     found: dict[tuple[int, int], list[int]] = {}
     for wr in journal.work_requests:
-        transfer = wr.transfer
+        transfer = journal.transfer_of(wr)
         if transfer is None or wr.wc is None or transfer.acked_ns is None or transfer.events:
             continue
         if wr.wc.status == "SUCCESS" and transfer.connection.transport == "RC":

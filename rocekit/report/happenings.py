@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from rocekit.explanation.results import Results
     from rocekit.journal.work_requests import WorkRequest
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Event, Transfer
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
 
 NAK, RNR, TIMEOUT, REPEAT, HOLE, RESPONSE_HOLE, MISSED, LATE, DUPLICATE, CM, FAILED, JUMP, UNSENT = (
     "nak",
@@ -226,11 +227,12 @@ def _unsent(analysis: Results, chosen: set[int] | None) -> Iterator[Happening]:
         if place is None or (chosen is not None and place[0].id not in chosen):
             continue
         lane = 2 * place[0].id + place[1]
-        sent = [wr.transfer for wr in qp.sends if wr.transfer is not None]
+        sent = [t for wr in qp.sends if (t := journal.transfer_of(wr)) is not None]
         psn = sent[0].first_psn if sent else qp.attributes.get("sq_psn") or 0
         for wr in qp.sends:
-            if wr.transfer is not None:
-                psn = wr.transfer.last_psn + 1
+            transfer = journal.transfer_of(wr)
+            if transfer is not None:
+                psn = transfer.last_psn + 1
             elif not wr.local and (wr.completion is None or (wr.wc is not None and wr.wc.status != SUCCESS)):
                 yield _without_packets(wr, lane, psn if wr.first_psn is None else wr.first_psn, analysis)
 

@@ -14,7 +14,7 @@ from rocekit.report.collect import DUPLICATE, LATE, LOST, RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.explanation.results import Results
-    from rocekit.track.transfers import Event
+    from rocekit.track.events import Event
 
 Ints = NDArray[np.int64]
 

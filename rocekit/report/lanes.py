@@ -36,7 +36,7 @@ from rocekit.wire.psn import HALF, MASK
 if TYPE_CHECKING:
     from rocekit.explanation.results import Results
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Event
+    from rocekit.track.events import Event
 
 Ints = NDArray[np.int64]
 
@@ -351,7 +351,7 @@ def _unwrap(
             mtu[number] = connection.path_mtu
         if start == first[number + 1]:
             continue
-        requests = connection.requests[side]
+        requests = connection.progress[side]
         value = int(raw[start])
         if requests is not None and requests.started:
             value = requests.begin + ((value - requests.begin + HALF) & MASK) - HALF

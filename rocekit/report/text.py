@@ -197,7 +197,7 @@ def journal_lines(analysis: Results, style: Style) -> list[str]:
     journal = analysis.journal
     assert journal is not None
     requests = journal.work_requests
-    matched = [wr for wr in requests if wr.transfer is not None]
+    matched = [wr for wr in requests if journal.transfer_of(wr) is not None]
     by_psn = sum(wr.matched_by == "psn" for wr in matched)
     told = sum(event.record is not None for event in journal.cm_events)
     lines = [

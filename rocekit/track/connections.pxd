@@ -3,6 +3,9 @@ cimport cython
 from libc.stdint cimport int64_t
 
 
+cdef int64_t _LEAST_MTU
+
+
 cdef class Connection:
     cdef public int64_t id
     cdef public str transport
@@ -21,7 +24,7 @@ cdef class Connection:
     cdef public int64_t duplicates
     cdef public object first_ns
     cdef public object last_ns
-    cdef public list requests
+    cdef public list progress
     cdef public list negotiated
     cdef public dict mtu_observed
     cdef public int64_t largest_payload
@@ -32,6 +35,8 @@ cdef class Connection:
     cdef public list bad_icrc
     cdef public int64_t bad_icrc_count
     cdef public object closed_frame
+
+    cpdef int64_t psns_of_read(self, int64_t length)
 
 
 @cython.locals(connection=Connection)

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
-from rocekit.track.transfers import Event
+from rocekit.track.events import Event
 from rocekit.wire.words import end as end_name
 
 if TYPE_CHECKING:
-    from rocekit.track.requests import Requests
+    from rocekit.track.progress import Progress
 
 MAX_KEPT = 1000
 """Frames and events of one kind kept per connection; beyond, they are only counted."""
@@ -55,7 +55,8 @@ class Negotiated:
         return replace(self, **known)
 
 
-_NOTHING_TOLD: Final = Negotiated()
+_NOTHING_KNOWN: Final = Negotiated()
+_LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
 
 
 @dataclass(eq=False)
@@ -68,7 +69,7 @@ class Connection:
         path_mtu: bytes, as the packets show it, else as negotiated; None while unknown.
         mtu_observed: the payloads of full packets, each with a frame; largest_payload: of those that end a
         message, which may be shorter.
-        requests: the tracking state of the requests of ``a`` and of ``b``.
+        progress: how far the requests of ``a`` and of ``b`` have come, None where none was seen.
         missed: acknowledged PSNs that the capture never showed.
         unfilled: PSNs passed over that nothing acknowledged: lost on the wire, or missed by the capture.
         jumps: leaps of the PSN; stray_events: what happened to PSNs of no known transfer.
@@ -91,8 +92,8 @@ class Connection:
     duplicates: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
-    requests: list[Requests | None] = field(default_factory=lambda: [None, None])
-    negotiated: list[Negotiated] = field(default_factory=lambda: [_NOTHING_TOLD, _NOTHING_TOLD])
+    progress: list[Progress | None] = field(default_factory=lambda: [None, None])
+    negotiated: list[Negotiated] = field(default_factory=lambda: [_NOTHING_KNOWN, _NOTHING_KNOWN])
     mtu_observed: dict[int, int] = field(default_factory=dict)
     largest_payload: int = 0
     missed: list[Event] = field(default_factory=list)
@@ -127,6 +128,15 @@ class Connection:
             if payload in wire.PATH_MTU_CODES and first:
                 self.path_mtu = payload
 
+    def psns_of_read(self, length: int) -> int:
+        """PSNs that a READ of ``length`` bytes takes, as many as it has responses; 0: not known."""
+        if length <= _LEAST_MTU:
+            return 1
+        # What the CM agreed on is a limit: a program may set a smaller path MTU on its QP.
+        if self.path_mtu and (self.mtu_observed or self.paired_by != "cm"):
+            return -(-length // self.path_mtu)
+        return 0
+
     def note_bad_icrc(self, frame: int) -> None:
         self.bad_icrc_count += 1
         if len(self.bad_icrc) < MAX_KEPT:
@@ -160,8 +170,8 @@ def connected(
     connection.id, connection.transport, connection.ips, connection.qpns = id, transport, ips, qpns
     connection.paired_by = paired_by
     # What begins otherwise than as nothing; the rest stands in the class.
-    connection.requests = [None, None]
-    connection.negotiated = [_NOTHING_TOLD, _NOTHING_TOLD]
+    connection.progress = [None, None]
+    connection.negotiated = [_NOTHING_KNOWN, _NOTHING_KNOWN]
     connection.mtu_observed = {}
     connection.missed, connection.unfilled, connection.jumps = [], [], []
     connection.stray_events, connection.bad_icrc = [], []

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rocekit.packets.rows import Rows
+from rocekit.track.events import Event
 from rocekit.track.ledger import Sink
-from rocekit.track.transfers import SENT, Event, Transfer
+from rocekit.track.transfers import SENT, Transfer
 from rocekit.wire import IMMDT, OPCODES
 
 if TYPE_CHECKING:

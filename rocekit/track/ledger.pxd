@@ -2,9 +2,11 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from rocekit.track.connections cimport Connection
 from rocekit.packets.rows cimport Rows
-from rocekit.track.transfers cimport Event, Transfer, begun
+from rocekit.track.connections cimport Connection
+from rocekit.track.events cimport Event
+from rocekit.track.progress cimport Progress
+from rocekit.track.transfers cimport Transfer, begun
 
 
 cdef class Sink:
@@ -21,33 +23,33 @@ cdef class Ledger:
     cdef public Connection connection
     cdef public int64_t side
     cdef public Sink sink
-    cdef public bint reliable
-    cdef public int64_t expected
-    cdef public int64_t high
-    cdef public int64_t acked
-    cdef public Transfer open_read
-    cdef public Transfer building
-    cdef public list unacked
+    cdef public Progress progress
     cdef public list window
     cdef public list firsts
+    cdef public Transfer building
+    cdef public Transfer open_read
     cdef public list pending
 
-    cpdef _set_up(self, Connection connection, int64_t side, Sink sink, bint reliable)
-
     @cython.locals(at=Py_ssize_t, transfer=Transfer)
-    cpdef Transfer _find(self, int64_t p)
+    cpdef Transfer find(self, int64_t p)
+
+    cpdef bint has_answered_between(self, int64_t first, int64_t end)
+    cpdef bint is_full(self)
+    cpdef list drop_oldest(self)
 
     @cython.locals(time_ns=int64_t, frame=int64_t, opcode=int64_t, transfer=Transfer)
-    cpdef Transfer _open(self, Rows r, Py_ssize_t i, int64_t p, str operation)
-
-    cpdef _give_up(self, int64_t p)
+    cpdef Transfer open(self, Rows r, Py_ssize_t i, int64_t p, str operation)
 
     @cython.locals(time_ns=int64_t, frame=int64_t)
-    cpdef _touch(self, Transfer transfer, Rows r, Py_ssize_t i)
+    cpdef touch(self, Transfer transfer, Rows r, Py_ssize_t i)
 
-    cpdef _extend(self, Transfer transfer, int64_t time_ns, int64_t frame)
+    cpdef extend(self, Transfer transfer, int64_t time_ns, int64_t frame)
 
-    cpdef Event _attribute(self, Event event)
+    cpdef Event attribute(self, Event event)
 
     @cython.locals(last=Event)
-    cpdef Event _give(self, Transfer transfer, Event event)
+    cpdef Event give(self, Transfer transfer, Event event)
+
+    cpdef give_pending(self)
+    cpdef stray(self, Event event)
+    cpdef clear(self)

@@ -1,7 +1,7 @@
-"""The ledger of one side's requests: which transfer holds a PSN, and what befell it there.
+"""The ledger of one side's requests: which transfer holds a PSN, and what happened to it there.
 
-Everything works on unwrapped PSNs. What happens to a PSN (sent again, refused, late) is an ``Event`` on the
-transfer that holds it; an event for a PSN that no transfer holds yet waits until one does.
+All PSNs are unwrapped. What happens to a PSN (sent again, NAK, late) is an ``Event`` on the transfer that
+holds it. An event for a PSN that no transfer holds yet waits until one does.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
-from rocekit.track.transfers import Event, Transfer, begun
+from rocekit.track.events import Event
+from rocekit.track.transfers import Transfer, begun
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
     from rocekit.track.connections import Connection
+    from rocekit.track.progress import Progress
 
 #: Finished transfers kept so that late repeats find theirs.
 WINDOW: Final = 1024
-#: More PSNs than a requester has outstanding: 64 MB at the largest path MTU, which is 400 Gb/s for over a
-#: millisecond. What lies farther back was answered, whether the capture shows it or not.
-OUTSTANDING: Final = 1 << 14
 
 ATOMICS: Final = frozenset({"FETCH_ADD", "CMP_SWAP"})
-#: Operations that an answer of their own completes, and no acknowledgement of a later PSN.
+#: Operations that a response of their own completes, and no ACK of a later PSN.
 NEEDS_ANSWER: Final = ATOMICS | {"READ", "FLUSH", "ATOMIC_WRITE"}
 _HAS_RETH: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.RETH in o.headers)
 
@@ -39,7 +38,7 @@ class Sink:
         raise NotImplementedError
 
     def changed(self, transfer: Transfer) -> None:
-        """An event befell it."""
+        """An event happened to it."""
         raise NotImplementedError
 
     def ended(self, transfer: Transfer) -> None:
@@ -47,50 +46,44 @@ class Sink:
         raise NotImplementedError
 
     def settled(self, transfers: list[Transfer]) -> None:
-        """They lie too far back for a repeat to change them."""
+        """They are so old that no repeat changes them."""
         raise NotImplementedError
 
     def forgets(self) -> bool:
-        """Whether transfers that tell nothing more are dropped, so that they must not be held on to."""
+        """Whether plain transfers are counted and dropped, so that nobody may keep them."""
         return False
 
     def given_up(self, transfers: list[Transfer]) -> None:
-        """They have ended unanswered, and no answer that is to come is to them."""
+        """They ended without a response, and no response to come is theirs."""
         raise NotImplementedError
 
 
 class Ledger:
     """The transfers of one side of a connection, by PSN.
 
+    Args:
+        side: 0 for ``a``, 1 for ``b``.
+        sink: hears of transfers as they begin and change.
+
     Attributes:
-        expected: every PSN below is assembled into a transfer, or given up as never shown by the capture.
-        high: one past the highest PSN seen.
-        acked: every PSN below is acknowledged.
+        window: the last transfers, by PSN; firsts: their first PSNs.
+        building: the message whose last packet was not seen yet.
         open_read: a READ whose number of PSNs is not known yet.
-        building: the message whose last packet has not come.
-        unacked: transfers in order that nothing acknowledged.
+        pending: events of PSNs that no transfer holds yet.
     """
 
-    def __init__(self, connection: Connection, side: int, sink: Sink, reliable: bool) -> None:
-        self._set_up(connection, side, sink, reliable)
-
-    def _set_up(self, connection: Connection, side: int, sink: Sink, reliable: bool) -> None:
-        """What each class of the chain begins with; compiled, calling it takes a fraction of ``__init__``."""
+    def __init__(self, connection: Connection, side: int, sink: Sink, progress: Progress) -> None:
         self.connection = connection
         self.side = side
         self.sink = sink
-        self.reliable = reliable
-        self.expected = 0
-        self.high = 0
-        self.acked = 0
-        self.open_read: Transfer | None = None
-        self.building: Transfer | None = None
-        self.unacked: list[Transfer] = []
+        self.progress = progress
         self.window: list[Transfer] = []
         self.firsts: list[int] = []
+        self.building: Transfer | None = None
+        self.open_read: Transfer | None = None
         self.pending: list[Event] = []
 
-    def _find(self, p: int) -> Transfer | None:
+    def find(self, p: int) -> Transfer | None:
         """The transfer that holds PSN ``p``."""
         at = bisect_right(self.firsts, p) - 1
         if at < 0:
@@ -98,7 +91,27 @@ class Ledger:
         transfer = self.window[at]
         return transfer if p <= transfer.last_psn else None
 
-    def _open(self, r: Rows, i: int, p: int, operation: str) -> Transfer:
+    def has_answered_between(self, first: int, end: int) -> bool:
+        """Whether a request that needs a response of its own has a PSN from ``first`` to before ``end``."""
+        at = bisect_right(self.firsts, end - 1) - 1
+        while at >= 0 and self.window[at].last_psn >= first:
+            if self.window[at].operation in NEEDS_ANSWER:
+                return True
+            at -= 1
+        return False
+
+    def is_full(self) -> bool:
+        """Whether the oldest transfers must leave before the next one begins."""
+        return len(self.window) >= 2 * WINDOW
+
+    def drop_oldest(self) -> list[Transfer]:
+        """Forget the oldest transfers, and give them."""
+        settled = self.window[:WINDOW]
+        del self.window[:WINDOW], self.firsts[:WINDOW]
+        return settled
+
+    def open(self, r: Rows, i: int, p: int, operation: str) -> Transfer:
+        """Begin a transfer at PSN ``p`` with the packet at row ``i``."""
         time_ns, frame, opcode = r.time_ns[i], r.frame[i], r.opcode[i]
         transfer = begun(self.sink.next_id(), self.connection, self.side, operation, p, time_ns, frame)
         if opcode in _HAS_RETH or operation in ATOMICS:
@@ -107,50 +120,42 @@ class Ledger:
                 transfer.length = r.dma_length[i]
         self.window.append(transfer)
         self.firsts.append(p)
-        if len(self.window) > 2 * WINDOW:
-            settled = self.window[:WINDOW]
-            del self.window[:WINDOW], self.firsts[:WINDOW]
-            self._give_up(p)
-            self.sink.settled(settled)
         self.sink.began(transfer)
-        if self.reliable:
-            self.unacked.append(transfer)
         return transfer
 
-    def _give_up(self, p: int) -> None:
-        """Wait no longer for answers to what lies far before PSN ``p``."""
-        raise NotImplementedError
-
-    def _touch(self, transfer: Transfer, r: Rows, i: int) -> None:
+    def touch(self, transfer: Transfer, r: Rows, i: int) -> None:
+        """The packet at row ``i`` is one of the transfer's requests."""
         time_ns, frame = r.time_ns[i], r.frame[i]
         if time_ns < transfer.first_ns:
             transfer.first_ns, transfer.first_frame = time_ns, frame
         if time_ns > transfer.request_end_ns:
             transfer.request_end_ns = time_ns
-        self._extend(transfer, time_ns, frame)
+        self.extend(transfer, time_ns, frame)
 
-    def _extend(self, transfer: Transfer, time_ns: int, frame: int) -> None:
+    def extend(self, transfer: Transfer, time_ns: int, frame: int) -> None:
+        """The transfer lasts until this packet at least."""
         if time_ns >= transfer.last_ns:
             transfer.last_ns = time_ns
             if transfer.acked_ns is None or time_ns >= transfer.acked_ns:
                 transfer.last_frame = frame
 
-    def _attribute(self, event: Event) -> Event:
+    def attribute(self, event: Event) -> Event:
         """Put an event on the transfer that holds its PSN, or keep it until there is one."""
-        transfer = self._find(event.psn)
+        transfer = self.find(event.psn)
         if transfer is None:
             self.pending.append(event)
             return event
-        return self._give(transfer, event)
+        return self.give(transfer, event)
 
-    def _give(self, transfer: Transfer, event: Event) -> Event:
+    def give(self, transfer: Transfer, event: Event) -> Event:
+        """Put an event on a transfer; gives the event that now says so, which may be an earlier one."""
         kind = event.kind
         events = transfer.events
         if kind == "repeat":
             transfer.retransmitted_packets += event.count
             transfer.timeouts += event.opens and event.cause == "timeout"
             self.connection.retransmitted_packets += event.count
-            self._extend(transfer, event.last_ns, event.last_frame)
+            self.extend(transfer, event.last_ns, event.last_frame)
             transfer.request_end_ns = max(transfer.request_end_ns, event.last_ns)
             last = events[-1] if events else None
             if (
@@ -178,14 +183,25 @@ class Ledger:
         self.sink.changed(transfer)
         return event
 
-    def _give_pending(self) -> None:
+    def give_pending(self) -> None:
+        """Put the events that waited on their transfers; PSNs that are over and have none go astray."""
         pending, self.pending = self.pending, []
         for event in pending:
-            transfer = self._find(event.psn)
+            transfer = self.find(event.psn)
             if transfer is not None:
-                self._give(transfer, event)
-            elif event.psn >= self.expected:
+                self.give(transfer, event)
+            elif event.psn >= self.progress.expected:
                 self.pending.append(event)
             else:
-                event.side = self.side
-                self.connection.stray_events.append(event)
+                self.stray(event)
+
+    def stray(self, event: Event) -> None:
+        """An event of no transfer stays with the connection."""
+        event.side = self.side
+        self.connection.stray_events.append(event)
+
+    def clear(self) -> None:
+        """The PSNs begin anew: nothing before counts."""
+        self.window, self.firsts = [], []
+        self.pending.clear()
+        self.open_read = None

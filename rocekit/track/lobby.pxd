@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from rocekit.track.connections cimport Connection
 from rocekit.packets.rows cimport Rows
-from rocekit.track.requests cimport Requests
+from rocekit.track.progress cimport Progress
 
 cdef int64_t HALF
 cdef int64_t MASK
@@ -50,7 +50,7 @@ cdef class Flow:
     @cython.locals(p=int64_t)
     cpdef requested(self, int64_t psn, int64_t span, int64_t time_ns)
 
-    @cython.locals(connection=Connection, requests=Requests, r=Rows, i=Py_ssize_t)
+    @cython.locals(connection=Connection, progress=Progress, r=Rows, i=Py_ssize_t)
     cpdef _widen(self)
 
     @cython.locals(p=int64_t)

@@ -94,13 +94,13 @@ class Flow:
         connection = self.connection
         if connection is None:
             return
-        requests = connection.requests[self.side]
-        if requests is None:
+        progress = connection.progress[self.side]
+        if progress is None:
             return
-        if requests.started:
-            self.low, self.high = requests.begin, max(requests.high, requests.expected)
+        if progress.started:
+            self.low, self.high = progress.begin, max(progress.high, progress.expected)
             return
-        for r, i in requests.held:
+        for r, i in progress.held:
             self.requested(r.psn[i], 1, r.time_ns[i])
 
     def could_have_asked(self, psn: int, nak: bool) -> bool:

@@ -33,6 +33,7 @@ cdef class Partners(Sink):
     cdef public list _by_number
     cdef public dict _lobbies
     cdef public list _addresses
+    cdef public list _sides
     cdef public int64_t _touched
 
     cpdef _part(self, Flow flow)

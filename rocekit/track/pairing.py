@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
 from rocekit.packets.rows import COMPILED, Rows
-from rocekit.track.assembly import PROBATION
 from rocekit.track.cm_exchanges import Exchange, qpns
 from rocekit.track.connections import Connection, connected
 from rocekit.track.known_pairs import Pair, Told
 from rocekit.track.ledger import Sink
 from rocekit.track.lobby import Flow, Lobby, Waiting, seen
-from rocekit.track.requests import Requests
+from rocekit.track.requests import PROBATION, Requests
 from rocekit.wire import OPERATION
 from rocekit.wire.kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
 from rocekit.wire.psn import HALF, MASK
@@ -58,6 +57,7 @@ class Partners(Sink):
         self._by_number: list[Flow | None] = []
         self._lobbies: dict[tuple[int, int], Lobby] = {}
         self._addresses: list[str] = []
+        self._sides: list[Requests | None] = []  # of connection n: a at 2n, b at 2n + 1
         self._touched = 0
 
     def _part(self, flow: Flow) -> None:
@@ -94,25 +94,26 @@ class Partners(Sink):
         self._count(connection, r, i)
         side = flow.side
         if kind == REQUEST:
-            requests = connection.requests[side] or self._requests(connection, side)
+            requests = self._sides[2 * connection.id + side] or self._requests(connection, side)
             requests.request(r, i)
         elif kind == RESPONSE:
-            requests = connection.requests[1 - side] or self._requests(connection, 1 - side)
+            requests = self._sides[2 * connection.id + 1 - side] or self._requests(connection, 1 - side)
             requests.respond(r, i)
         else:
             connection.cnps += 1
 
     def _requests(self, connection: Connection, side: int) -> Requests:
         requests = Requests(connection, side, self, connection.transport != "UC")
-        connection.requests[side] = requests
+        self._sides[2 * connection.id + side] = requests
+        connection.progress[side] = requests.progress
         psn = connection.negotiated[side].starting_psn
         if psn is not None:
             requests.start(psn)
         return requests
 
-    @staticmethod
-    def _end(connection: Connection) -> None:
-        for requests in connection.requests:
+    def _end(self, connection: Connection) -> None:
+        """Nothing more comes on a connection: close what is open."""
+        for requests in self._sides[2 * connection.id : 2 * connection.id + 2]:
             if requests is not None:
                 requests.finalise()
 
@@ -224,6 +225,7 @@ class Partners(Sink):
 
     def _add(self, connection: Connection) -> None:
         self.connections.append(connection)
+        self._sides += [None, None]
         if self._on_connection is not None:
             self._on_connection(connection)
 

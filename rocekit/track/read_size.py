@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocekit import wire
-from rocekit.track.msn_count import begun_within
 
 if TYPE_CHECKING:
-    from rocekit.track.assembly import Assembly
     from rocekit.track.connections import Connection
+    from rocekit.track.msn_count import MsnCount
     from rocekit.track.transfers import Transfer
 
 
@@ -30,13 +29,13 @@ def mtu_for(length: int, span: int) -> int:
     return next((m for m in wire.PATH_MTU_CODES if wire.psns_of(length, m) == span), 0)
 
 
-def size_before(requests: Assembly, read: Transfer, to: int) -> Size:
+def size_before(connection: Connection, counts: MsnCount, read: Transfer, to: int) -> Size:
     """The size of a READ, judged by the next request that the capture shows, at PSN ``to``."""
     room = to - read.first_psn
-    fit = {span for span in _spans(requests.connection, read.length or 0) if span <= room}
+    fit = {span for span in _spans(connection, read.length or 0) if span <= room}
     if len(fit) > 1:
         # Of messages that take a PSN each at least, the responder counts how many there are.
-        messages = begun_within(requests, read, to)
+        messages = counts.begun_within(read, to)
         if messages is None:
             return Size(room, False) if room in fit else Size(0, False)
         fit = {span for span in fit if (span == room) == (messages == 1) and span + messages - 1 <= room}

@@ -1,39 +1,34 @@
-# The types of goback.py where it is compiled; see setup.py.
+# The types of repeats.py where it is compiled; see setup.py.
 cimport cython
 from libc.stdint cimport int64_t
 
-from rocekit.track.connections cimport Connection
-from rocekit.track.causes cimport Reasons
-from rocekit.track.ledger cimport Sink
 from rocekit.packets.rows cimport Rows
-from rocekit.track.transfers cimport Event, Transfer
+from rocekit.track.causes cimport Causes
+from rocekit.track.events cimport Event
+from rocekit.track.ledger cimport Ledger
+from rocekit.track.progress cimport Progress
+from rocekit.track.recent cimport Recent
+from rocekit.track.transfers cimport Transfer
 
-cdef int64_t RING
-cdef int64_t FOLLOWED
-cdef int64_t ID_MASK
-cdef int64_t NEAR_IDS
-cdef int64_t _SLOT
 
-
-cdef class GoBack(Reasons):
+cdef class Repeats:
+    cdef public Ledger ledger
+    cdef public Progress progress
+    cdef public Recent recent
+    cdef public Causes causes
     cdef public Event run
     cdef public Event tentative
     cdef public Event unanswered
     cdef public int64_t runs
 
-    cpdef _set_up(self, Connection connection, int64_t side, Sink sink, bint reliable)
+    cpdef over(self)
+    cpdef note(self, str kind, Rows r, Py_ssize_t i, int64_t p)
 
-    @cython.locals(slot=int64_t, ip_id=int64_t)
-    cpdef bint _is_duplicate(self, Rows r, Py_ssize_t i, int64_t p)
+    @cython.locals(ip_id=int64_t)
+    cpdef bint is_duplicate(self, Rows r, Py_ssize_t i, int64_t p)
 
-    @cython.locals(slot=int64_t, ip_id=int64_t, lead=int64_t)
-    cpdef bint _was_overtaken(self, Rows r, Py_ssize_t i)
-
-    cpdef bint _counts_ids(self)
-
-    @cython.locals(slot=int64_t)
-    cpdef bint _is_late(self, Rows r, Py_ssize_t i, int64_t p, bint seen)
-
-    cpdef _repeated(self, Rows r, Py_ssize_t i, int64_t p, bint seen, Transfer transfer)
+    cpdef take(self, Rows r, Py_ssize_t i, int64_t p, bint seen, Transfer transfer)
 
     cpdef _add_repeat(self, Event run, Rows r, Py_ssize_t i, int64_t p, bint seen)
+
+    cpdef answer(self, Event opening, int64_t p, int64_t frame)

@@ -21,12 +21,13 @@ from rocekit.track.bulk import Runs
 from rocekit.track.cm_exchanges import CmRecord, Exchanges
 from rocekit.track.connections import Connection
 from rocekit.track.datagrams import Datagrams
+from rocekit.track.events import Event
 from rocekit.track.kept import Shortlist
 from rocekit.track.known_pairs import Pair
 from rocekit.track.lobby import Flow
 from rocekit.track.pairing import Partners, flow_key
 from rocekit.track.suspect_icrcs import Suspect, Suspects
-from rocekit.track.transfers import Event, Transfer
+from rocekit.track.transfers import Transfer
 from rocekit.wire.kinds import CNP, DATAGRAM, KINDS, REQUEST, RESPONSE
 from rocekit.wire.mad import Mad, parse_mad
 
@@ -199,10 +200,10 @@ class Tracker(Partners):
         number, connection = flow.number, flow.connection
         if number < 0 or connection is None:
             return
-        requests = connection.requests[flow.side]
+        requests = self._sides[2 * connection.id + flow.side]
         if requests is not None:
             room = requests.room(self._runs.opcode(number))
-            self._runs.expect(number, requests.expected, connection.path_mtu or 0, room)
+            self._runs.expect(number, requests.progress.expected, connection.path_mtu or 0, room)
 
     def _settle(self, flow: Flow) -> None:
         """Hand over what went on with the messages of a flow and its partner, in the order of the capture."""
@@ -252,9 +253,9 @@ class Tracker(Partners):
             flow = self._by_number[number]
             if flow is None or flow.connection is None:
                 continue
-            requests = flow.connection.requests[flow.side]
-            if requests is not None and requests.building is not None:
-                touched ^= requests.building.last_ns
+            requests = self._sides[2 * flow.connection.id + flow.side]
+            if requests is not None and requests.ledger.building is not None:
+                touched ^= requests.ledger.building.last_ns
         self._touched = touched
 
     def _last(self, flow: Flow) -> int:
@@ -267,7 +268,7 @@ class Tracker(Partners):
         runs, connection = self._runs, flow.connection
         assert connection is not None
         r = runs.rows
-        requests = connection.requests[flow.side]
+        requests = self._sides[2 * connection.id + flow.side]
         assert r is not None
         assert requests is not None
         count = runs.count(flow.number)

@@ -16,6 +16,7 @@ from rocekit.wire.words import end as end_name
 if TYPE_CHECKING:
     from rocekit.journal.work_requests import WorkCompletion, WorkRequest
     from rocekit.track.connections import Connection
+    from rocekit.track.events import Event
 
 ACKED: Final = "acked"
 UNACKNOWLEDGED: Final = "unacknowledged"
@@ -25,60 +26,6 @@ NAK_PREFIX: Final = "nak:"
 
 #: What most transfers miss: one set for all, frozen, for there are many transfers.
 NOTHING: Final = cast("set[int]", frozenset())
-
-
-@dataclass
-class Event:
-    """Something that happened to a transfer besides its plain course.
-
-    ``kind`` is one of
-
-    * ``nak``, ``rnr_nak``: the responder refused at ``psn``; ``syndrome`` says how.
-    * ``repeat``: the requester sent ``psn`` … ``last_psn`` again; ``cause`` is ``nak``, ``rnr``, ``timeout``
-      or ``implied_nak``, and ``doubt`` another of them that fits the time nearly as well, after
-      ``doubt_waited_ns``; ``waited_ns`` is
-      the silence before it, ``after_ack`` says that the capture had already shown their acknowledgement;
-      ``first_sight`` counts packets among them that the capture had not shown before; ``run`` numbers the
-      go-back, which may pass over several transfers and ``opens`` in the first of them. In the one that
-      opens, ``sent_psn`` is the highest PSN sent before, ``answer_psn`` what the first acknowledgement (or
-      NAK) after it named (None while there is none), in ``answer_frame``, and ``reached_psn`` how far the
-      repeat had come by then; ``mid_message`` says that only packets of a message whose last one was not
-      sent yet were unacknowledged, so that no acknowledgement may have been due.
-    * ``response_repeat``: the responder sent these responses again.
-    * ``hole``: PSNs passed over at this frame: lost before the capture point, late, or missed by the capture.
-    * ``response_hole``: the same among a READ's responses.
-    * ``late``: packets that filled a hole without anything being sent again: reordered.
-    * ``duplicate``: the same datagram seen twice.
-    * ``missed``: acknowledged PSNs that the capture never showed.
-
-    ``side`` is the requester's, filled in where no transfer holds the event. Times are ns since the epoch,
-    frames frame references, PSNs unwrapped.
-    """
-
-    kind: str
-    time_ns: int
-    frame: int
-    psn: int
-    last_psn: int
-    count: int = 1
-    bytes: int = 0
-    last_ns: int = 0
-    last_frame: int = 0
-    cause: str | None = None
-    syndrome: int | None = None
-    waited_ns: int = 0
-    first_sight: int = 0
-    after_ack: bool = False
-    run: int = 0
-    opens: bool = False
-    sent_psn: int = -1
-    answer_psn: int | None = None
-    answer_frame: int = 0
-    reached_psn: int = -1
-    mid_message: bool = False
-    side: int = 0
-    doubt: str | None = None
-    doubt_waited_ns: int = 0
 
 
 @dataclass(eq=False)

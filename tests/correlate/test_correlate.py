@@ -19,7 +19,8 @@ def matches(told: Told, correlation: Correlation) -> list[str]:
     """A line a WR: ``7 psn SEND 5..6``, or ``7 -`` without a transfer."""
     lines = []
     for wr in correlation.work_requests:
-        words = "-" if wr.transfer is None else f"{wr.matched_by} {told.line(wr.transfer).split()[1:3]}"
+        transfer = correlation.transfer_of(wr)
+        words = "-" if transfer is None else f"{wr.matched_by} {told.line(transfer).split()[1:3]}"
         lines.append(
             f"{wr.wr_id} {words}".replace("'", "").replace("[", "").replace("]", "").replace(",", "")
         )

@@ -10,7 +10,8 @@ from talk import MS, TIMEOUT, US, A, Talk, agreed, evidence_of, named, only, set
 
 from rocekit import wire
 from rocekit.decode import Pause
-from rocekit.findings import Finding, find
+from rocekit.findings import Finding
+from rocekit.findings.rules import find
 from rocekit.track.connections import Negotiated
 from rocekit.wire.build import ethernet
 

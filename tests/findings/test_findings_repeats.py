@@ -9,7 +9,9 @@ from talk import MS, TIMEOUT, US, Talk, named, only, settled
 
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
-from rocekit.findings import Evidence, find
+from rocekit.findings import Evidence
+from rocekit.findings.rules import find
+from rocekit.findings.stories.tell import tell
 from rocekit.flows.observer import Observer
 from rocekit.track.tracker import Tracker
 
@@ -483,6 +485,7 @@ def _read(file: Path) -> Evidence:
         tracker.transfers,
         tracker.cm.exchanges,
         decoder.counts,
+        tell,
         malformed=tracker.malformed,
         bad_icrc=tracker.bad_icrc,
         icrc_ignored=tracker.icrc_ignored,

@@ -79,10 +79,11 @@ def test_every_request_of_a_mistake_is_explained(analysis: Analysis) -> None:
     assert analysis.journal is not None
     for request in analysis.journal.work_requests:
         assert request.completion is not None
-        if request.transfer is None:
+        transfer = analysis.journal.transfer_of(request)
+        if transfer is None:
             assert request.completion.status in ("LOC_PROT_ERR", "LOC_QP_OP_ERR", "WR_FLUSH_ERR")
         else:
-            assert analysis.explain(request.transfer).verdict
+            assert analysis.explain(transfer).verdict
 
 
 def test_the_findings_name_each_kind_of_refusal(analysis: Analysis) -> None:

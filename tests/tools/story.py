@@ -56,7 +56,8 @@ from rocekit.wire.psn import MASK
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Event, Transfer
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
 
 START_NS = 1_700_000_000_000_000_000
 STEP_NS = 1_000

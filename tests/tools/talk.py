@@ -17,7 +17,9 @@ from capture_bytes import Frame, pcap
 from rocekit import wire
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
-from rocekit.findings import Evidence, Finding, find
+from rocekit.findings import Evidence, Finding
+from rocekit.findings.rules import find
+from rocekit.findings.stories.tell import tell
 from rocekit.flows.observer import Observer
 from rocekit.track.connections import Negotiated
 from rocekit.track.known_pairs import Pair
@@ -255,6 +257,7 @@ def evidence_of(
         transfers=tracker.transfers,
         exchanges=tracker.cm.exchanges,
         counts=decoder.counts,
+        tell=tell,
         malformed=tracker.malformed,
         bad_icrc=tracker.bad_icrc,
         icrc_ignored=tracker.icrc_ignored,

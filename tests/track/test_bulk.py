@@ -17,7 +17,7 @@ from rocekit.packets.rows import Rows
 from rocekit.soft.testbed import run
 from rocekit.soft.testbed.program import random_program
 from rocekit.soft.wires.faults import at_random
-from rocekit.track.causes import _busy_since_ns
+from rocekit.track.causes import busy_since_ns as _busy_since_ns
 
 ONE_BY_ONE = "import rocekit.track.bulk\nrocekit.track.bulk.Runs.takes = lambda runs, start, end: start\n"
 #: Batches so small that packets wait over many of them.

@@ -17,8 +17,9 @@ from rocekit.soft.testbed import run
 from rocekit.soft.testbed.program import random_program
 from rocekit.soft.testbed.replay import compare
 from rocekit.soft.wires.faults import at_random
+from rocekit.track.events import Event
 from rocekit.track.ledger import NEEDS_ANSWER
-from rocekit.track.transfers import Event, Transfer
+from rocekit.track.transfers import Transfer
 from rocekit.wire import OPCODES
 from rocekit.wire.psn import HALF, MASK
 

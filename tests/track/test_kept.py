@@ -13,7 +13,8 @@ from rocekit.report.text import SHOWN_TRANSFERS
 from rocekit.soft.testbed import run
 from rocekit.soft.testbed.program import random_program
 from rocekit.soft.wires.faults import at_random
-from rocekit.track.ledger import OUTSTANDING, WINDOW
+from rocekit.track.ledger import WINDOW
+from rocekit.track.outcomes import OUTSTANDING
 
 
 def _same(path: Path) -> tuple[Analysis, Analysis]:

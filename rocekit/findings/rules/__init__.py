@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from rocekit.findings.finding import SEVERITIES
 from rocekit.findings.rules import (
     ack_loss,
     capture_limits,
@@ -27,6 +28,10 @@ from rocekit.findings.rules import (
     silence,
     tail_loss,
 )
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.findings.finding import Finding
 
 RULES: Final = MappingProxyType(
     {
@@ -56,3 +61,9 @@ RULES: Final = MappingProxyType(
         )
     }
 )
+
+
+def find(evidence: Evidence) -> list[Finding]:
+    """All findings, the worst first, and among equals in order of their first frames."""
+    found = [finding for rule in RULES.values() for finding in rule.look(evidence)]
+    return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), f.frames[:1] or (1 << 62,)))

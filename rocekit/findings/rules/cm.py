@@ -126,7 +126,7 @@ def _replies(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
     if not replies or exchange.last("RTU") or exchange.last("REJ") or exchange.last("DREQ"):
         return
     connection = exchange.connection
-    used = connection is not None and connection.requests[0] is not None and connection.requests[0].started
+    used = connection is not None and connection.progress[0] is not None and connection.progress[0].started
     sent = connection is not None and any(
         t.side == 0 for t in evidence.transfers_of.get((connection.id, 0), ())
     )

@@ -14,7 +14,8 @@ from rocekit.wire.words import plural
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Event, Transfer
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
 
 #: What was on its way when the QP died is no mistake; what follows this much later is.
 _IN_FLIGHT_NS: Final = 1_000_000

@@ -12,7 +12,8 @@ from rocekit.wire.words import plural
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Event, Transfer
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:

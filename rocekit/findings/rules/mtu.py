@@ -10,7 +10,7 @@ from rocekit import wire
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Event
+    from rocekit.track.events import Event
 
 
 @dataclass(frozen=True, slots=True)

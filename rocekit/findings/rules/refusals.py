@@ -15,7 +15,8 @@ from rocekit.wire.psn import wire_psn
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Event, Transfer
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
 
 _FLUSHED = "WR_FLUSH_ERR"
 

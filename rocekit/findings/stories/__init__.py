@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Event, Transfer
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
 
 LOSS: Final = "loss"
 TAIL_LOSS: Final = "tail-loss"

@@ -45,7 +45,8 @@ from rocekit.track.transfers import ACKED
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Event, Transfer
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
 
 #: Operations whose answer carries data: what a lost answer costs, an acknowledgement cannot make good.
 ANSWERED: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP", "FLUSH", "ATOMIC_WRITE"})
@@ -89,7 +90,7 @@ def name_cause(evidence: Evidence, story: Story) -> bool:
 
 def _is_open(story: Story) -> bool:
     """Whether the capture never shows the PSN acknowledged."""
-    requests = story.connection.requests[story.side]
+    requests = story.connection.progress[story.side]
     transfer = story.transfer
     if requests is None or requests.acked > story.psn:
         return False
@@ -242,7 +243,7 @@ def _decide_mid_message(evidence: Evidence, story: Story, *, lossy: bool) -> Non
 
 def is_spoken(evidence: Evidence, connection: Connection, side: int) -> bool:
     """Whether ``side`` ever heard anything from its peer on this connection."""
-    mine, theirs = connection.requests[side], connection.requests[1 - side]
+    mine, theirs = connection.progress[side], connection.progress[1 - side]
     if theirs is not None and theirs.started:
         return True
     if mine is None or mine.acked > mine.begin or connection.naks or connection.rnr_naks:

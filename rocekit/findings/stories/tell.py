@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from rocekit.findings.evidence import Evidence
     from rocekit.track.connections import Connection
-    from rocekit.track.transfers import Event, Transfer
+    from rocekit.track.events import Event
+    from rocekit.track.transfers import Transfer
 
 
 def tell(evidence: Evidence) -> list[Story]:

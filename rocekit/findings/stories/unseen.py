@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import TAIL_LOSS, Story
 from rocekit.findings.stories.causes import loss_places
-from rocekit.track.transfers import Event
+from rocekit.track.events import Event
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence

@@ -1,0 +1,58 @@
+"""What happens to a transfer besides its plain course: NAKs, repeats, holes, duplicates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Event:
+    """Something out of the ordinary that happened to a transfer.
+
+    ``kind`` is one of
+
+    * ``nak``, ``rnr_nak``: the responder sent a NAK or RNR NAK for ``psn``, with ``syndrome``.
+    * ``repeat``: the requester sent ``psn`` … ``last_psn`` again; ``cause`` is ``nak``, ``rnr``, ``timeout``
+      or ``implied_nak``, and ``doubt`` is another of them that fits the time nearly as well, with a wait of
+      ``doubt_waited_ns``; ``waited_ns`` is the silence before it; ``after_ack`` says that the capture had
+      already shown their acknowledgement; ``first_sight`` counts packets among them that were not in the
+      capture before. ``run`` numbers the go-back, which may cover several transfers and ``opens`` in the
+      first of them. In the one that opens, ``sent_psn`` is the highest PSN sent before; ``answer_psn`` is the
+      PSN of the first ACK or NAK after it (None: there is none yet), ``answer_frame`` its frame, and
+      ``reached_psn`` the highest PSN repeated by then; ``mid_message`` says that only packets of a message
+      whose last one was not sent yet were unacknowledged, so that no ACK may have been due.
+    * ``response_repeat``: the responder sent these responses again.
+    * ``hole``: PSNs skipped at this frame: lost before the capture point, late, or missed by the capture.
+    * ``response_hole``: the same among a READ's responses.
+    * ``late``: packets that filled a hole without anything being sent again: reordered.
+    * ``duplicate``: the same datagram seen twice.
+    * ``missed``: acknowledged PSNs that are not in the capture.
+
+    ``side`` is the requester's side, set where no transfer holds the event. Times are ns since the epoch,
+    frames are frame references, PSNs are unwrapped.
+    """
+
+    kind: str
+    time_ns: int
+    frame: int
+    psn: int
+    last_psn: int
+    count: int = 1
+    bytes: int = 0
+    last_ns: int = 0
+    last_frame: int = 0
+    cause: str | None = None
+    syndrome: int | None = None
+    waited_ns: int = 0
+    first_sight: int = 0
+    after_ack: bool = False
+    run: int = 0
+    opens: bool = False
+    sent_psn: int = -1
+    answer_psn: int | None = None
+    answer_frame: int = 0
+    reached_psn: int = -1
+    mid_message: bool = False
+    side: int = 0
+    doubt: str | None = None
+    doubt_waited_ns: int = 0

@@ -1,0 +1,120 @@
+"""When a transfer is over: acknowledged, answered, or given up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocekit.track.ledger import NEEDS_ANSWER
+from rocekit.track.transfers import ACKED, INCOMPLETE, UNACKNOWLEDGED, Transfer
+
+if TYPE_CHECKING:
+    from rocekit.packets.rows import Rows
+    from rocekit.track.ledger import Ledger
+    from rocekit.track.progress import Progress
+    from rocekit.track.recent import Recent
+
+#: More PSNs than a requester has outstanding: 64 MB at the largest path MTU, which is 400 Gb/s for over a
+#: millisecond. What lies farther back was answered, whether or not the capture shows it.
+OUTSTANDING: Final = 1 << 14
+
+
+class Outcomes:
+    """The transfers of one side that are not over yet.
+
+    Attributes:
+        unacked: transfers that no ACK covers, in order.
+        awaiting: READs and atomics that an ACK covers, but whose responses are not in the capture yet.
+    """
+
+    def __init__(self, ledger: Ledger, progress: Progress, recent: Recent) -> None:
+        self.ledger = ledger
+        self.progress = progress
+        self.recent = recent
+        self.unacked: list[Transfer] = []
+        self.awaiting: list[Transfer] = []
+
+    def begin(self, r: Rows, i: int, p: int, operation: str) -> Transfer:
+        """A transfer begins at PSN ``p`` with the packet at row ``i``."""
+        if self.ledger.is_full():
+            settled = self.ledger.drop_oldest()
+            self._give_up(p)
+            self.ledger.sink.settled(settled)
+        transfer = self.ledger.open(r, i, p, operation)
+        if self.progress.reliable:
+            self.unacked.append(transfer)
+        return transfer
+
+    def settle(self) -> None:
+        """Close the transfers that the last ACK covers."""
+        closed = 0
+        for transfer in self.unacked:
+            if not transfer.ended or transfer.last_psn >= self.progress.acked:
+                break
+            closed += 1
+            if transfer.status != UNACKNOWLEDGED:
+                continue
+            if transfer.operation in NEEDS_ANSWER:
+                self.awaiting.append(transfer)
+            else:
+                self.acknowledge(transfer, self.progress.acked_ns, self.progress.acked_frame)
+        if closed:
+            del self.unacked[:closed]
+
+    def acknowledge(self, transfer: Transfer, time_ns: int, frame: int) -> None:
+        """The response in ``frame`` completes the transfer."""
+        transfer.status = ACKED if transfer.started else INCOMPLETE
+        transfer.acked_ns = time_ns
+        transfer.acked_frame = frame
+        if time_ns >= transfer.last_ns:
+            transfer.last_frame = frame
+        self.ledger.sink.ended(transfer)
+
+    def drop(self, transfer: Transfer) -> None:
+        """The transfer waits for nothing any more."""
+        if self.unacked and self.unacked[0] is transfer:
+            del self.unacked[0]
+        elif transfer in self.awaiting:
+            self.awaiting.remove(transfer)
+        elif transfer in self.unacked:
+            self.unacked.remove(transfer)
+
+    def _give_up(self, p: int) -> None:
+        """Wait no longer for responses to what lies far before PSN ``p``, where the capture has none at all.
+
+        The requester has gone on, so it was answered; a capture of one direction does not show it.
+        """
+        if self.recent.last_rx_ns or not self.ledger.sink.forgets():
+            return
+        first = self.ledger.firsts[0]
+        if first > p - OUTSTANDING:
+            first = p - OUTSTANDING
+        given_up: list[Transfer] = []
+        for transfer in self.unacked:
+            if transfer.last_psn >= first:
+                break
+            given_up.append(transfer)
+        del self.unacked[: len(given_up)]
+        for transfer in given_up:
+            self._end_unanswered(transfer)
+        self.ledger.sink.given_up([t for t in given_up if t.first_psn != self.progress.begin])
+
+    def _end_unanswered(self, transfer: Transfer) -> None:
+        if not transfer.started or not transfer.ended:
+            transfer.status = INCOMPLETE
+        self.ledger.sink.ended(transfer)
+
+    def finish(self) -> None:
+        """The capture ends here: nothing that is open gets a response."""
+        for transfer in (*self.awaiting, *self.unacked):
+            if transfer.status != UNACKNOWLEDGED:
+                self.ledger.sink.ended(transfer)
+                continue
+            if transfer.is_read and transfer.response_next > transfer.first_psn:
+                if transfer.response_next > transfer.last_psn and transfer.started:
+                    # The requester never asked again: it had what the capture missed.
+                    self.acknowledge(transfer, transfer.last_ns, transfer.last_frame)
+                    continue
+                transfer.status = INCOMPLETE
+            self._end_unanswered(transfer)
+        self.awaiting.clear()
+        self.unacked.clear()

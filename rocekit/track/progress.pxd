@@ -1,0 +1,17 @@
+# The types of progress.py where it is compiled; see setup.py.
+from libc.stdint cimport int64_t
+
+
+cdef class Progress:
+    cdef public bint reliable
+    cdef public bint started
+    cdef public int64_t begin
+    cdef public int64_t expected
+    cdef public int64_t high
+    cdef public int64_t acked
+    cdef public int64_t acked_ns
+    cdef public int64_t acked_frame
+    cdef public int64_t msn
+    cdef public list held
+
+    cpdef start(self, int64_t psn)

@@ -1,0 +1,42 @@
+"""How far the requests of one side of a connection have come, by PSN."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocekit.packets.rows import Rows
+
+
+class Progress:
+    """The PSNs that one side's requests have reached; all PSNs are unwrapped.
+
+    Args:
+        reliable: False for UC, which nobody acknowledges.
+
+    Attributes:
+        started: whether the starting PSN is known; until then requests wait in ``held``.
+        begin: the starting PSN.
+        expected: every PSN below is part of a transfer, or given up as not in the capture.
+        high: one past the highest PSN seen. ``expected == high`` is the plain course, else there are holes.
+        acked: every PSN below is acknowledged, by the ACK in ``acked_frame`` at ``acked_ns``.
+        msn: the MSN of the ACK or NAK at hand; −1: there is none, or it does not count.
+        held: requests kept until the starting PSN is known: the batch and the row.
+    """
+
+    def __init__(self, reliable: bool) -> None:
+        self.reliable = reliable
+        self.started = False
+        self.begin = 0
+        self.expected = 0
+        self.high = 0
+        self.acked = 0
+        self.acked_ns = 0
+        self.acked_frame = 0
+        self.msn = -1
+        self.held: list[tuple[Rows, int]] = []
+
+    def start(self, psn: int) -> None:
+        """Everything begins at ``psn``."""
+        self.started = True
+        self.begin = self.expected = self.high = self.acked = psn

@@ -1,0 +1,74 @@
+# The types of recent.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.packets.rows cimport Rows
+
+cdef int64_t FOLLOWED
+cdef int64_t ID_MASK
+cdef int64_t NEAR_IDS
+cdef int64_t _SLOT
+cdef int64_t _COLUMNS
+cdef int64_t _SENT
+cdef int64_t _SENT_NS
+cdef int64_t _COVERED
+cdef int64_t _COVERED_NS
+cdef int64_t _ID_BITS
+cdef int64_t _MSN_BITS
+cdef int64_t _MSN_MASK
+
+@cython.locals(slot=int64_t, word=int64_t)
+cpdef bint is_shared(int64_t[::1] words, int64_t step, int64_t ip_id, int64_t p)
+
+
+cdef class Recent:
+    cdef public int64_t last_tx_ns
+    cdef public int64_t last_rx_ns
+    cdef public int64_t back_ns
+    cdef public int64_t ids_followed
+    cdef public int64_t ids_broke
+    cdef public int64_t _last_id
+    cdef public dict _first_said
+    cdef public int64_t[::1] _ring
+    cdef public int64_t[::1] _responses
+
+    @cython.locals(at=int64_t, ip_id=int64_t, step=int64_t)
+    cpdef sent(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(word=int64_t)
+    cpdef int64_t sent_psn(self, int64_t p)
+
+    @cython.locals(word=int64_t)
+    cpdef int64_t sent_id(self, int64_t p)
+
+    @cython.locals(time_ns=int64_t)
+    cpdef int64_t sent_ns(self, int64_t p)
+
+    cpdef int64_t last_sent_ns(self, int64_t p)
+    cpdef bint is_shared_id(self, int64_t ip_id, int64_t p)
+    cpdef bint counts_ids(self)
+
+    @cython.locals(slot=int64_t, ip_id=int64_t, lead=int64_t)
+    cpdef bint was_overtaken(self, Rows r, Py_ssize_t i)
+
+    cpdef bint is_late(self, Rows r, Py_ssize_t i, int64_t p, bint seen)
+
+    @cython.locals(at=int64_t, slot=int64_t)
+    cpdef covered(self, int64_t upto, int64_t time_ns, int64_t msn)
+
+    cpdef _said_again(self, int64_t slot)
+
+    @cython.locals(word=int64_t)
+    cpdef int64_t covered_upto(self, int64_t p)
+
+    @cython.locals(word=int64_t)
+    cpdef int64_t covered_msn(self, int64_t p)
+
+    @cython.locals(time_ns=int64_t)
+    cpdef int64_t covered_ns(self, int64_t p)
+
+    @cython.locals(slot=Py_ssize_t, latest_ns=int64_t, covered_ns=int64_t)
+    cpdef int64_t latest_response_ns(self, int64_t p, int64_t until_ns)
+
+    cpdef responded(self, int64_t p, int64_t ip_id)
+    cpdef bint is_the_response(self, int64_t p, int64_t ip_id)

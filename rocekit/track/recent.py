@@ -1,0 +1,194 @@
+"""What one side sent lately, and how it was answered: the last packet and the last response of each PSN.
+
+The PSN's low bits choose a slot, so that what lies ``RING`` PSNs back is overwritten.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rocekit.packets.rows import Rows
+
+#: Packets remembered of each direction: when they came, and with which IPv4 identification.
+RING: Final = 64
+_SLOT: Final = RING - 1
+# Of each PSN, side by side so that they are fetched at once: what was sent (the PSN above the IPv4
+# identification) and when; what a response covered (one past its PSNs, above the MSN and one) and when.
+_SENT, _SENT_NS, _COVERED, _COVERED_NS, _COLUMNS = range(5)
+_ID_BITS: Final = 16
+_MSN_BITS: Final = 25
+_MSN_MASK: Final = (1 << _MSN_BITS) - 1
+_NOTHING_SENT: Final = -1 << _ID_BITS
+_BLANK: Final = array("q", [_NOTHING_SENT, 0, -1 << _MSN_BITS, 0]) * RING
+#: The same of READ responses, for the responder's side: the PSN above the IPv4 identification.
+_NO_RESPONSES: Final = array("q", [_NOTHING_SENT]) * RING
+#: A time that never comes.
+NEVER_NS: Final = 1 << 62
+#: How far apart the identifications may be of packets that a host sent shortly after each other, if it counts
+#: them; it may count packets to others in between.
+NEAR_IDS: Final = 1024
+ID_MASK: Final = 0xFFFF
+#: So many identifications must have followed one another before a sender is taken to count them. Of random
+#: ones 1 in 64 does: three of the first six do so by accident once in ten thousand flows, later ever less.
+FOLLOWED: Final = 3
+
+
+def is_shared(words: Any, step: int, ip_id: int, p: int) -> bool:
+    """Whether a PSN other than ``p`` stands with this IPv4 identification in every ``step``-th word."""
+    shared = False
+    for slot in range(_SLOT + 1):
+        word = words[slot * step]
+        if word & ID_MASK == ip_id and word >= 0 and word >> _ID_BITS != p:
+            shared = True
+            break
+    return shared
+
+
+class Recent:
+    """The last packets of one side and the responses to them.
+
+    Attributes:
+        last_tx_ns: the last request's time; last_rx_ns: the last response's, 0 before the first.
+        back_ns: when the requester last went back; set by who judges that.
+        ids_followed, ids_broke: how many requests had an identification shortly above the one before, and
+        how many had another.
+    """
+
+    def __init__(self) -> None:
+        self.last_tx_ns = 0
+        self.last_rx_ns = 0
+        self.back_ns = 0
+        self.ids_followed = 0
+        self.ids_broke = 0
+        self._last_id = -1
+        self._first_said: dict[int, tuple[int, int]] = {}  # by slot: the PSN, and when that was first said
+        self._ring: Any = _BLANK[:]
+        self._responses: Any = None
+
+    # ------------------------------------------------------------------ requests
+
+    def sent(self, r: Rows, i: int, p: int) -> None:
+        """The request at row ``i`` has PSN ``p``."""
+        ip_id = r.ip_id[i]
+        if self._last_id >= 0:
+            step = (ip_id - self._last_id) & ID_MASK
+            if step >= NEAR_IDS:
+                self.ids_broke += 1
+            elif step > 0:  # a copy says nothing
+                self.ids_followed += 1
+        self._last_id = ip_id
+        at = (p & _SLOT) * _COLUMNS
+        self._ring[at + _SENT] = p << _ID_BITS | ip_id
+        self._ring[at + _SENT_NS] = self.last_tx_ns = r.time_ns[i]
+
+    def sent_psn(self, p: int) -> int:
+        """The PSN last sent in the slot of ``p``; −1: none."""
+        word: int = self._ring[(p & _SLOT) * _COLUMNS + _SENT]
+        return word >> _ID_BITS
+
+    def sent_id(self, p: int) -> int:
+        """The IPv4 identification of the packet last sent in the slot of ``p``."""
+        word: int = self._ring[(p & _SLOT) * _COLUMNS + _SENT]
+        return word & ID_MASK
+
+    def sent_ns(self, p: int) -> int:
+        """When the packet in the slot of ``p`` was sent."""
+        time_ns: int = self._ring[(p & _SLOT) * _COLUMNS + _SENT_NS]
+        return time_ns
+
+    def last_sent_ns(self, p: int) -> int:
+        """When PSN ``p`` was last sent, as far back as is remembered."""
+        return self.sent_ns(p) if self.sent_psn(p) == p else self.last_tx_ns
+
+    def is_shared_id(self, ip_id: int, p: int) -> bool:
+        """Whether other PSNs had this identification too: then it does not tell packets apart."""
+        return is_shared(self._ring, _COLUMNS, ip_id, p)
+
+    def counts_ids(self) -> bool:
+        """Whether the identifications of the sender's packets are a count, as they have come so far."""
+        return self.ids_followed >= FOLLOWED and self.ids_followed >= self.ids_broke
+
+    def was_overtaken(self, r: Rows, i: int) -> bool:
+        """Whether a packet that was sent after the one at row ``i`` came before it.
+
+        Its IPv4 identification says so: many senders count the packets to an address, or of the host. Of
+        senders that do not, identifications say nothing.
+        """
+        ip_id = r.ip_id[i]
+        if ip_id and self.counts_ids():
+            for slot in range(_SLOT + 1):
+                lead = (self.sent_id(slot) - ip_id) & ID_MASK
+                if 0 < lead < NEAR_IDS and self.sent_psn(slot) >= 0:
+                    return True
+        return False
+
+    def is_late(self, r: Rows, i: int, p: int, seen: bool) -> bool:
+        """Whether the network delayed the packet at row ``i``, so that it repeats none that came before."""
+        if not self.was_overtaken(r, i):
+            return False
+        if not seen or self.sent_psn(p) != p:
+            return not seen
+        return (r.ip_id[i] - self.sent_id(p)) & ID_MASK > ID_MASK >> 1
+
+    # ------------------------------------------------------------------ responses
+
+    def covered(self, upto: int, time_ns: int, msn: int) -> None:
+        """A response came that skips every READ and atomic below ``upto`` that has no response.
+
+        ``msn``: how many requests the responder had completed, which are those below ``upto``; −1: not known.
+        """
+        slot = upto & _SLOT
+        if self.covered_upto(slot) == upto:
+            self._said_again(slot)
+        at = slot * _COLUMNS
+        self._ring[at + _COVERED] = upto << _MSN_BITS | msn + 1
+        self._ring[at + _COVERED_NS] = self.last_rx_ns = time_ns
+
+    def _said_again(self, slot: int) -> None:
+        """A response says what one before said: remember when the first since the last go-back came."""
+        upto, first_ns = self._first_said.get(slot, (-1, 0))
+        if upto != self.covered_upto(slot) or first_ns <= self.back_ns:
+            self._first_said[slot] = self.covered_upto(slot), self.covered_ns(slot)
+
+    def covered_upto(self, p: int) -> int:
+        """One past the PSNs that a response in the slot of ``p`` covered; −1: none."""
+        word: int = self._ring[(p & _SLOT) * _COLUMNS + _COVERED]
+        return word >> _MSN_BITS
+
+    def covered_msn(self, p: int) -> int:
+        """How many requests the responder had completed, as that response counts; −1: not known."""
+        word: int = self._ring[(p & _SLOT) * _COLUMNS + _COVERED]
+        return (word & _MSN_MASK) - 1
+
+    def covered_ns(self, p: int) -> int:
+        """When that response came."""
+        time_ns: int = self._ring[(p & _SLOT) * _COLUMNS + _COVERED_NS]
+        return time_ns
+
+    def latest_response_ns(self, p: int, until_ns: int) -> int:
+        """When the last response before ``until_ns`` came that covers more than PSN ``p``."""
+        latest_ns = 0
+        for slot in range(_SLOT + 1):
+            if self.covered_upto(slot) <= p:
+                continue
+            covered_ns = self.covered_ns(slot)
+            if covered_ns >= until_ns and slot in self._first_said:
+                upto, first_ns = self._first_said[slot]
+                covered_ns = first_ns if upto == self.covered_upto(slot) else covered_ns
+            if latest_ns < covered_ns < until_ns:
+                latest_ns = covered_ns
+        return latest_ns
+
+    def responded(self, p: int, ip_id: int) -> None:
+        """A READ response with PSN ``p`` came."""
+        if self._responses is None:
+            self._responses = _NO_RESPONSES[:]
+        self._responses[p & _SLOT] = p << _ID_BITS | ip_id
+
+    def is_the_response(self, p: int, ip_id: int) -> bool:
+        """Whether the last READ response in its slot had this PSN and identification, and it alone."""
+        if self._responses is None or self._responses[p & _SLOT] != p << _ID_BITS | ip_id:
+            return False
+        return not is_shared(self._responses, 1, ip_id, p)

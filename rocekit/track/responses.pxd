@@ -1,0 +1,47 @@
+# The types of responses.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.packets.rows cimport Rows
+from rocekit.track.assembly cimport Assembly
+from rocekit.track.causes cimport Causes
+from rocekit.track.connections cimport Connection
+from rocekit.track.events cimport Event
+from rocekit.track.ledger cimport Ledger
+from rocekit.track.outcomes cimport Outcomes
+from rocekit.track.progress cimport Progress
+from rocekit.track.recent cimport Recent
+from rocekit.track.repeats cimport Repeats
+from rocekit.track.transfers cimport Transfer
+
+cdef int64_t ACK
+cdef tuple OPERATION
+cdef tuple SYNDROME_KIND
+cdef tuple STARTS
+cdef tuple ENDS
+
+
+cdef class Responses:
+    cdef public Connection connection
+    cdef public Ledger ledger
+    cdef public Progress progress
+    cdef public Recent recent
+    cdef public Causes causes
+    cdef public Repeats repeats
+    cdef public Outcomes outcomes
+    cdef public Assembly assembly
+    cdef public Event again
+
+    @cython.locals(time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer)
+    cpdef take(self, Rows r, Py_ssize_t i, int64_t p, str operation)
+
+    cpdef _acknowledge(self, int64_t upto, int64_t time_ns, int64_t frame)
+
+    @cython.locals(last=Event, event=Event, time_ns=int64_t, frame=int64_t)
+    cpdef _response_again(self, Transfer transfer, Rows r, Py_ssize_t i, int64_t p, bint first_sight=*)
+
+    @cython.locals(opcode=int64_t, transfer=Transfer, time_ns=int64_t, frame=int64_t, expected=int64_t)
+    cpdef _read_response(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(ip_id=int64_t)
+    cpdef bint _response_duplicate(self, Rows r, Py_ssize_t i, int64_t p)

@@ -1,0 +1,234 @@
+"""Responses and what they complete: ACKs, NAKs, READ responses, atomics' (IBA Vol. 1, 9.7.5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocekit import wire
+from rocekit.track.events import Event
+from rocekit.track.ledger import ATOMICS, NEEDS_ANSWER
+from rocekit.track.transfers import ACKED, NAK_PREFIX, UNACKNOWLEDGED, Transfer
+from rocekit.wire import ACK, ENDS, OPERATION, STARTS, SYNDROME_KIND
+
+if TYPE_CHECKING:
+    from rocekit.packets.rows import Rows
+    from rocekit.track.assembly import Assembly
+    from rocekit.track.causes import Causes
+    from rocekit.track.ledger import Ledger
+    from rocekit.track.outcomes import Outcomes
+    from rocekit.track.progress import Progress
+    from rocekit.track.recent import Recent
+    from rocekit.track.repeats import Repeats
+
+
+class Responses:
+    """The responses to one side's requests.
+
+    Attributes:
+        again: the responses under way that were sent again, until one comes that was not.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        progress: Progress,
+        recent: Recent,
+        causes: Causes,
+        repeats: Repeats,
+        outcomes: Outcomes,
+        assembly: Assembly,
+    ) -> None:
+        self.connection = ledger.connection
+        self.ledger = ledger
+        self.progress = progress
+        self.recent = recent
+        self.causes = causes
+        self.repeats = repeats
+        self.outcomes = outcomes
+        self.assembly = assembly
+        self.again: Event | None = None
+
+    def take(self, r: Rows, i: int, p: int, operation: str) -> None:
+        """Take the response at row ``i``, with PSN ``p``: an ACK or NAK, a READ response, an atomic's."""
+        time_ns, frame = r.time_ns[i], r.frame[i]
+        if self.repeats.unanswered is not None:
+            self.repeats.answer(self.repeats.unanswered, p, frame)
+        if operation == "ACK":
+            syndrome = r.syndrome[i]
+            kind = SYNDROME_KIND[syndrome]
+            self.progress.msn = r.msn[i]
+            if kind == ACK:  # not the answer of a READ or atomic, even where it names its PSN
+                self.recent.covered(p + 1, time_ns, self.progress.msn)
+                self._acknowledge(p + 1, time_ns, frame)
+            else:
+                self.recent.covered(p, time_ns, self.progress.msn)
+                self._acknowledge(p, time_ns, frame)
+                self._refused(p, syndrome, kind, time_ns, frame)
+            self.progress.msn = -1
+        elif operation == "READ_RESPONSE":
+            self.recent.covered(p, time_ns, -1)
+            self._read_response(r, i, p)
+        elif operation == "ATOMIC_ACK":
+            self.recent.covered(p, time_ns, -1)
+            if self.assembly.ahead and p >= self.progress.expected:
+                self._answered_ahead(p, time_ns, frame)
+            transfer = self.ledger.find(p)
+            self._acknowledge(p, time_ns, frame)
+            if transfer is not None and transfer.operation in ATOMICS:
+                self._answered(transfer, r, i)
+                transfer.original = r.original[i]
+
+    def _acknowledge(self, upto: int, time_ns: int, frame: int) -> None:
+        if upto <= self.progress.acked:
+            return
+        self.progress.acked = upto
+        self.progress.acked_ns = time_ns
+        self.progress.acked_frame = frame
+        if self.assembly.ahead and self.progress.expected < upto:
+            self.assembly.skip(upto)
+        self.outcomes.settle()
+
+    def _answered(self, transfer: Transfer, r: Rows, i: int) -> None:
+        """An atomic's, FLUSH's or ATOMIC WRITE's answer."""
+        if transfer.status == ACKED:
+            self._response_again(transfer, r, i, transfer.first_psn)
+            return
+        self.outcomes.drop(transfer)
+        self.outcomes.acknowledge(transfer, r.time_ns[i], r.frame[i])
+        if self.progress.acked <= transfer.last_psn:
+            self._acknowledge(transfer.last_psn + 1, r.time_ns[i], r.frame[i])
+
+    def _response_again(
+        self, transfer: Transfer, r: Rows, i: int, p: int, *, first_sight: bool = False
+    ) -> None:
+        time_ns, frame = r.time_ns[i], r.frame[i]
+        event = Event(
+            "response_repeat", time_ns, frame, p, p, 1, r.payload_length[i], time_ns, frame,
+            first_sight=int(first_sight),
+        )  # fmt: skip
+        transfer.retransmitted_packets += 1
+        self.connection.retransmitted_packets += 1
+        self.ledger.extend(transfer, time_ns, frame)
+        last = self.again
+        if last is not None and p == last.last_psn + 1 and transfer.events and transfer.events[-1] is last:
+            last.last_psn, last.last_ns, last.last_frame = p, time_ns, frame
+            last.count += 1
+            last.bytes += event.bytes
+            last.first_sight += event.first_sight
+        else:
+            self.again = event
+            transfer.events.append(event)
+        self.ledger.sink.changed(transfer)
+
+    def _read_response(self, r: Rows, i: int, p: int) -> None:
+        opcode = r.opcode[i]
+        if self.ledger.open_read is not None:
+            self.assembly.size_by_response(self.ledger.open_read, r, i, p)
+        if self.assembly.ahead and p >= self.progress.expected:
+            self._answered_ahead(p, r.time_ns[i], r.frame[i])
+        transfer = self.ledger.find(p) or self._orphan_before(p, opcode)
+        if transfer is None or transfer.operation not in NEEDS_ANSWER:
+            if transfer is None and p >= self.progress.expected and not self.assembly.ahead:
+                transfer = self._orphan(r, i, p)
+            else:
+                return
+        time_ns, frame = r.time_ns[i], r.frame[i]
+        self._acknowledge(transfer.first_psn, time_ns, frame)
+        if not transfer.is_read:
+            self._answered(transfer, r, i)
+            return
+        if ENDS[opcode]:
+            if r.payload_length[i] > self.connection.largest_payload:
+                self.connection.largest_payload = r.payload_length[i]
+        elif r.payload_length[i] != self.connection.path_mtu:
+            self.connection.observe_mtu(r.payload_length[i], frame)
+        expected = transfer.response_next
+        if p < expected and p not in transfer.responses_missing:
+            if self._response_duplicate(r, i, p):
+                self.ledger.give(
+                    transfer, Event("duplicate", time_ns, frame, p, p, last_ns=time_ns, last_frame=frame)
+                )
+            else:
+                self._response_again(transfer, r, i, p)
+            return
+        self.recent.responded(p, r.ip_id[i])
+        self.ledger.extend(transfer, time_ns, frame)
+        if p > expected:
+            transfer.miss_responses(range(expected, p))
+            transfer.events.append(
+                Event("response_hole", time_ns, frame, expected, p - 1, p - expected, last_frame=frame)
+            )
+            transfer.response_next = p + 1
+            self.again = None
+        elif p == expected:
+            transfer.response_next = p + 1
+            self.again = None
+        else:
+            transfer.responses_missing.remove(p)
+            if transfer.met("repeat"):
+                self._response_again(transfer, r, i, p, first_sight=True)
+            else:
+                self.again = None
+        if not transfer.started:
+            transfer.packets += 1
+            transfer.bytes += r.payload_length[i]
+            transfer.last_psn = max(transfer.last_psn, p)
+            self.progress.expected = max(self.progress.expected, p + 1)
+            self.progress.high = max(self.progress.high, self.progress.expected)
+            transfer.ended = ENDS[opcode]
+        if transfer.response_next > transfer.last_psn and not transfer.responses_missing and transfer.ended:
+            self.outcomes.drop(transfer)
+            self.outcomes.acknowledge(transfer, time_ns, frame)
+            self._acknowledge(transfer.last_psn + 1, time_ns, frame)
+
+    def _response_duplicate(self, r: Rows, i: int, p: int) -> bool:
+        """Whether the network doubled a response: an unprovoked copy of one just seen."""
+        ip_id = r.ip_id[i]
+        return ip_id != 0 and self.recent.is_the_response(p, ip_id)
+
+    def _answered_ahead(self, p: int, time_ns: int, frame: int) -> None:
+        """An answer to a READ or atomic behind a hole: all before it arrived, the capture only missed it.
+
+        A responder executes requests in order (9.5), so that an answer acknowledges what lies before it.
+        """
+        asked = max((q for q in self.assembly.ahead if q <= p), default=-1)
+        if asked >= 0 and OPERATION[self.assembly.opcode_ahead(asked)] in NEEDS_ANSWER:
+            self._acknowledge(asked, time_ns, frame)
+
+    def _orphan_before(self, p: int, opcode: int) -> Transfer | None:
+        """The READ without a request that this response goes on."""
+        last = self.ledger.window[-1] if self.ledger.window else None
+        if last is None or last.started or last.ended or not last.is_read or STARTS[opcode]:
+            return None
+        return last if p > last.last_psn else None
+
+    def _orphan(self, r: Rows, i: int, p: int) -> Transfer:
+        """A READ whose request the capture did not show."""
+        transfer = self.outcomes.begin(r, i, p, "READ")
+        transfer.started = False
+        transfer.remote_va = transfer.rkey = transfer.length = None
+        transfer.response_next = p
+        self.progress.expected = self.progress.high = p
+        return transfer
+
+    def _refused(self, p: int, syndrome: int, kind: int, time_ns: int, frame: int) -> None:
+        """A NAK or RNR NAK for PSN ``p``."""
+        name = "rnr_nak" if kind == wire.RNR_NAK else "nak"
+        event = Event(name, time_ns, frame, p, p, last_ns=time_ns, last_frame=frame, syndrome=syndrome)
+        if name == "rnr_nak":
+            self.connection.rnr_naks += 1
+        else:
+            self.connection.naks += 1
+        self.ledger.attribute(event)
+        value = wire.syndrome_value(syndrome)
+        if kind == wire.RNR_NAK or value == wire.NAK_SEQUENCE_ERROR:
+            self.causes.refuse(event)
+            return
+        transfer = self.ledger.find(p)
+        if transfer is not None and transfer.status == UNACKNOWLEDGED:
+            self.outcomes.drop(transfer)
+            transfer.status = NAK_PREFIX + wire.NAK_CODES.get(value, f"reserved_{value}")
+            transfer.acked_frame = frame
+            self.ledger.extend(transfer, transfer.last_ns, frame)
+            transfer.last_frame = frame
+            self.ledger.sink.ended(transfer)

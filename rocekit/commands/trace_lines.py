@@ -15,8 +15,8 @@ from rocekit.live.tracing import Trouble
 from rocekit.report.text import capture_lines, connection_lines, journal_lines, place_lines, transfer_row
 from rocekit.track.cm_exchanges import CmRecord
 from rocekit.track.connections import Connection
+from rocekit.track.orphan_naks import OrphanNak
 from rocekit.track.transfers import ACKED, SENT, Transfer
-from rocekit.track.untold_naks import Refusal
 from rocekit.wire import syndrome_name
 from rocekit.wire.words import end, qpn
 
@@ -60,7 +60,7 @@ class TextLines:
             step = event_step(item.transfer, item.event)
             words = f"transfer {item.transfer.id}  {step.what}  {step.detail}"
             return f"{self._at(item.event.time_ns)}  {coloured(words, 'warning')}"
-        assert isinstance(item, Refusal)
+        assert isinstance(item, OrphanNak)
         words = (
             f"{item.src} → {item.dst} {qpn(item.dest_qpn)}  {syndrome_name(item.syndrome)} for PSN "
             f"{item.psn}, of which nothing was seen yet, frame {item.frame}"

@@ -19,8 +19,8 @@ from rocekit.files.interface import LiveCapture, is_local
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.flows.observer import Observer
 from rocekit.packets.decoder import Decoder
+from rocekit.track.orphan_naks import OrphanNak, OrphanNaks
 from rocekit.track.tracker import Tracker
-from rocekit.track.untold_naks import Refusal, Refusals
 
 if TYPE_CHECKING:
     from rocekit.journal import Journal
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 WHOLE_FRAMES = 65535
 """A snaplen that cuts nothing."""
-Item: TypeAlias = "Connection | CmRecord | Transfer | Trouble | Refusal"
+Item: TypeAlias = "Connection | CmRecord | Transfer | Trouble | OrphanNak"
 """What a trace tells of."""
 FORGET_AFTER = 200_000
 """Transfers that a trace keeps at most, and a batch more, when it was told that few are asked for."""
@@ -99,7 +99,7 @@ class Trace:
         self._most = transfers
         self._journals = list(journals)
         self._items: list[Item] = []
-        self._refusals = Refusals()
+        self._orphan_naks = OrphanNaks()
         self._ended = 0
         self.forgets = plain is not None
         self._forgotten = 0
@@ -134,7 +134,7 @@ class Trace:
     def _change(self, transfer: Transfer, event: Event | None) -> None:
         if event is None or event.kind not in _TOLD or event.count != 1:
             return
-        if event.syndrome is None or self._refusals.is_new(event.frame):
+        if event.syndrome is None or self._orphan_naks.is_new(event.frame):
             self._items.append(Trouble(transfer, event))
 
     @property
@@ -181,7 +181,7 @@ class Trace:
                     self._summary.sampler.feed(batch, packets)
                     self._observer.feed(packets)
                     self._tracker.feed(packets)
-                    self._items.extend(self._refusals.untold(packets))
+                    self._items.extend(self._orphan_naks.new_in(packets))
                 elif self._writer is not None:
                     self._writer.flush()
                 if self._items:

@@ -127,7 +127,7 @@ class Assembly:
             self.ledger.give_pending()
 
     def room(self, opcode: int) -> int:
-        """How many full packets of this opcode simply go on with the message being built (see ``runs``)."""
+        """How many full packets of this opcode go on with the message being built (see ``bulk``)."""
         transfer = self.ledger.building
         if (
             transfer is None
@@ -145,14 +145,14 @@ class Assembly:
         return transfer.first_psn + (length + mtu - 1) // mtu - self.progress.expected if mtu > 0 else 0
 
     def _past_end(self, transfer: Transfer, p: int) -> bool:
-        """Whether a WRITE's announced length ends before PSN ``p`` (its last packet fell into a hole)."""
+        """Whether a WRITE's announced length ends before PSN ``p``: its last packet is in a hole."""
         mtu = self.connection.path_mtu
         if transfer.length is None or not mtu:
             return False
         return p > transfer.first_psn and (p - transfer.first_psn) * mtu >= transfer.length
 
     def _finish(self, transfer: Transfer) -> None:
-        """The message's requests are all there."""
+        """All requests of the message are there."""
         if transfer.operation == "WRITE" and transfer.started and transfer.length is not None:
             transfer.bytes = transfer.length
         if transfer.missing and transfer.started:
@@ -166,7 +166,7 @@ class Assembly:
             self.outcomes.settle()
 
     def _close(self, transfer: Transfer) -> None:
-        """The message's end fell into a hole that will not close."""
+        """The message's end is in a hole that will not close."""
         self.ledger.building = None
         mtu = self.connection.path_mtu
         if transfer.started and transfer.operation == "WRITE" and transfer.length is not None and mtu:
@@ -185,6 +185,7 @@ class Assembly:
         self.ledger.sink.ended(transfer)
 
     def drain(self) -> None:
+        """Take the packets behind a hole that has closed."""
         while self.ahead:
             row = self.ahead.pop(self.progress.expected, None)
             if row is None or self.ledger.open_read is not None:
@@ -194,7 +195,7 @@ class Assembly:
             self.assemble(*row, self.progress.expected)
 
     def skip(self, upto: int) -> None:
-        """Give up the holes below ``upto``: the capture never showed them."""
+        """Give up the holes below ``upto``: they are not in the capture."""
         while self.progress.expected < upto:
             self.drain()
             self._guess_read()  # of the READ open before, or of one that was kept behind a hole
@@ -202,7 +203,7 @@ class Assembly:
             self.drain()
             if self.progress.expected >= upto:
                 return
-            # Requests inside the PSNs of what was a READ belong nowhere: only a garbled capture has them.
+            # Requests inside the PSNs of a READ belong nowhere: only a damaged capture has them.
             for p in [p for p in self.ahead if p < self.progress.expected]:
                 del self.ahead[p]
             to = min(self.ahead) if self.ahead else upto
@@ -242,8 +243,8 @@ class Assembly:
     def _hides_an_end(self, building: Transfer, to: int) -> bool:
         """Whether a message ended, unseen, between the last packet of ``building`` and PSN ``to``.
 
-        Two packets may be the last of one message and the first of another: the responder's count of messages
-        tells (see ``msn_count``). Where it does not, it is noted that it may be so.
+        Two missed packets may be the last of one message and the first of another. The responder's count of
+        messages decides (see ``msn_count``); where it does not, the transfer notes that it may be several.
         """
         missed = to - building.last_psn - 1
         if building.length is not None or (missed < 2 and to in self.ahead):
@@ -258,7 +259,7 @@ class Assembly:
         return MsnCount(self.ledger, self.progress, self.recent, self.ahead)
 
     def _part(self, building: Transfer) -> None:
-        """The message ended in a hole, and another one began there."""
+        """The message ended in a hole, and another one started there."""
         building.missing = {p for p in building.missing if p < building.last_psn} or NOTHING
         building.maybe_several = False
         self._close(building)
@@ -268,7 +269,7 @@ class Assembly:
         return r.opcode[i]
 
     def _guess_read(self) -> None:
-        """Size the open READ by where the next request stands, where no answer tells its path MTU."""
+        """Size the open READ by the next request's PSN, where no response shows the path MTU."""
         while self.ledger.open_read is not None and self.ahead:
             transfer = self.ledger.open_read
             span, sure = size_before(self.connection, self._counts(), transfer, min(self.ahead))
@@ -293,22 +294,22 @@ class Assembly:
     def size_by_response(self, open_read: Transfer, r: Rows, i: int, p: int) -> None:
         """Learn from a response how many PSNs the open READ takes.
 
-        A response that does not end its message is full, and tells the path MTU; one that does tells it by
-        its place behind the request that it answers, which may be a later one than the open READ.
+        A response that does not end its message is full, and shows the path MTU. One that does shows it by
+        its distance from its request, which may be a later one than the open READ.
         """
         asked, length, operation = open_read.first_psn, open_read.length or 0, "READ"
         for q, (rows, k) in self.ahead.items():
             if asked < q <= p and OPERATION[rows.opcode[k]] in NEEDS_ANSWER:
                 asked, length, operation = q, rows.dma_length[k], OPERATION[rows.opcode[k]]
-        if operation != "READ":  # a FLUSH, which is answered like one
+        if operation != "READ":  # a FLUSH, whose response looks like a READ's
             return
         if ENDS[r.opcode[i]]:
-            if p == asked:  # one response: the path MTU is no smaller than the message
+            if p == asked:  # one response: the path MTU is at least the message's length
                 if (open_read.length or 0) <= length:
                     self.size_read(1)
                 return
             mtu = mtu_for(length, p - asked + 1)
-            # What ends here may be the answer of a request that the capture missed.
+            # This may be the response to a request that the capture missed.
             if r.payload_length[i] != length - (p - asked) * mtu:
                 return
         else:

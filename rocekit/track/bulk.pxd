@@ -19,7 +19,7 @@ cdef tuple _MIDDLE
 
 
 @cython.final
-cdef class Runs:
+cdef class Chains:
     cdef public int64_t[::1] _state
     cdef public int64_t _flows
     cdef public int64_t[::1] after

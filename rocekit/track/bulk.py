@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""Packets that simply go on with a message, taken together.
+"""Packets in the middle of a message, taken together.
 
-Most packets of large messages are in the middle of theirs, full, and follow the one before. After each packet
-that is looked at by itself, the tracker notes here which one would go on like that; as long as what comes is
-just that, it is only chained to the one before it. The chain is handed over to the state machine at the next
-packet of the connection that is anything else, so that nobody sees the difference.
+Most packets of large messages are in the middle, full, and follow the one before. After each packet that it
+handles by itself, the tracker notes here which packet would go on like that. As long as just that one comes,
+it is only chained to the one before. The state machine gets the chain at the next other packet of the
+connection, so that the result is the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
 
 _ECN_CE: Final = 3  # RFC 3168: such packets are counted one by one
-# What is noted for each flow: the packet that would go on, how many such may come; the chain.
+# For each flow: the packet that would go on, how many such may come, and the chain.
 _PSN, _OPCODE, _PAYLOAD, _ROOM, _COUNT, _FIRST, _LAST, _WIDTH = range(8)
 _NOTHING: Final = -1
 
@@ -36,7 +36,7 @@ def _middle(value: int) -> int:
     )
 
 
-#: By opcode: the one in the middle of such a message.
+#: By opcode: the MIDDLE opcode of such a message.
 _MIDDLE: Final = tuple(_middle(v) for v in range(256))
 
 
@@ -44,13 +44,13 @@ def _column(size: int, value: int) -> Any:
     return np.full(size, value, np.int64) if COMPILED else [value] * size
 
 
-class Runs:
+class Chains:
     """The chains of all flows within a batch of packets.
 
     Attributes:
         after: by row: the next one of its chain.
         rows: the batch.
-        open: numbers of flows that have begun a chain in this batch.
+        open: numbers of flows that have a chain in this batch.
     """
 
     def __init__(self) -> None:
@@ -73,9 +73,9 @@ class Runs:
             self._state, self._flows = grown, 2 * flows
 
     def takes(self, start: int, end: int) -> int:
-        """Chain rows from ``start`` on that go on as noted; gives the first that does not, ``end`` at most.
+        """Chain the rows from ``start`` on that go on as noted; gives the first that does not, or ``end``.
 
-        Flows and rows are those that ``begin`` made room for: compiled, that is not checked again.
+        Flows and rows are those that ``begin`` made room for; compiled code does not check that again.
         """
         r = self.rows
         assert r is not None
@@ -113,7 +113,7 @@ class Runs:
         return self._state[flow * _WIDTH + _COUNT]
 
     def clear(self, flow: int) -> None:
-        """A flow's chain was handed over; what may go on stays noted."""
+        """A flow's chain was taken; what may go on stays noted."""
         self._state[flow * _WIDTH + _LAST] = _NOTHING
 
     def request(self, flow: int, opcode: int) -> None:
@@ -121,11 +121,11 @@ class Runs:
         self._state[flow * _WIDTH + _OPCODE] = _MIDDLE[opcode]
 
     def opcode(self, flow: int) -> int:
-        """What would go on with the last request; -1 when nothing does."""
+        """The opcode that goes on with the last request; -1: none."""
         return self._state[flow * _WIDTH + _OPCODE]
 
     def expect(self, flow: int, psn: int, payload: int, room: int) -> None:
-        """Note what goes on: up to ``room`` packets with ``payload`` bytes from ``psn`` on."""
+        """Note what may go on: up to ``room`` packets of ``payload`` bytes from ``psn`` on."""
         at = flow * _WIDTH
         self._state[at + _PSN] = psn & MASK if room > 0 else _NOTHING
         self._state[at + _PAYLOAD], self._state[at + _ROOM] = payload, room

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 #: A requester obeys a NAK sooner than this, where its timeout is not known.
 IMPLIED_NS: Final = 1_000_000
 #: Waits from here on may end an eighth early: a kernel counts them in ticks of up to 10 ms, and rounds down.
-#: Shorter ones, which no tick measures, are kept.
+#: Shorter waits are not counted in ticks and last as long as they should.
 TICKS_NS: Final = 2_000_000
-#: A sender whose packets follow each other this closely has no time for one that is due.
+#: A sender whose packets are this close has no time for one that is due.
 BUSY_NS: Final = 5_000
-#: How many packets of a capture are looked back at to see it.
+#: How many packets back that is looked for.
 BUSY_PACKETS: Final = REMEMBERED
 #: What is in the capture reached the requester as a rule, so that its timer did not run out: the timer is the
 #: cause only if its time fits this much better.
@@ -51,7 +51,7 @@ def _early_ns(wait_ns: int) -> int:
 
 
 def busy_since_ns(r: Rows, i: int) -> int:
-    """Since when the sender of packet ``i`` has been sending without a pause, as far as a look back shows."""
+    """Since when the sender of packet ``i`` has been sending without a pause, as far back as is remembered."""
     src, since_ns = r.src[i], r.time_ns[i]
     before = len(r.before_ns)
     place = r.place_of(i)
@@ -99,10 +99,10 @@ class Causes:
         self.obeyed.clear()
 
     def skipped_ns(self, p: int, lately_ns: int) -> int:
-        """When an answer last passed over the READ or atomic at ``p`` after it was asked; 0: never.
+        """When a response last skipped the READ or atomic at ``p`` after its request; 0: never.
 
-        Or after ``lately_ns`` over one before, whose own answer came before the requester got round to asking
-        again: then it begins behind what was answered meanwhile.
+        Or when, after ``lately_ns``, one skipped an earlier READ or atomic whose own response came before the
+        requester sent it again: then the requester goes back to what is behind it.
         """
         transfer = self.ledger.find(p)
         if transfer is not None and transfer.operation in NEEDS_ANSWER:
@@ -114,7 +114,7 @@ class Causes:
         lately_ns = max(lately_ns, self.recent.back_ns)
         for q in range(p - 1, p - RING, -1):
             answered_ns = self.recent.covered_ns(q)
-            # What it has just asked for again, it does not ask for once more.
+            # It does not send again what it has just sent again.
             if q == self.run_psn or self.recent.covered_upto(q) != q or answered_ns <= lately_ns:
                 continue
             transfer = self.ledger.find(q)
@@ -125,7 +125,7 @@ class Causes:
         return 0
 
     def _was_just_answered(self, p: int) -> bool:
-        """Whether the READ or atomic at ``p``, or in front of it, was answered since the last go-back."""
+        """Whether the READ or atomic at ``p``, or in front of it, got its response since the last go-back."""
         for q in (p, p - 1):
             transfer = self.ledger.find(q)
             if transfer is not None and transfer.operation in NEEDS_ANSWER:
@@ -133,18 +133,21 @@ class Causes:
         return False
 
     def refuse(self, refusal: Event) -> None:
-        """The responder wants something again."""
+        """A NAK or RNR NAK came."""
         if len(self.refusals) >= REFUSALS:
             del self.refusals[0]
         self.refusals.append(refusal)
 
     def standing(self, p: int) -> Event | None:
-        """A refusal that stands and makes the requester go back to ``p`` or further."""
+        """A NAK or RNR NAK that holds and makes the requester go back to ``p`` or further."""
         return next((e for e in self.refusals if self.progress.acked <= e.psn <= p), None)
 
     def cause(self, r: Rows, i: int, p: int) -> tuple[str, int, str | None, int]:
-        """Why the requester goes back to PSN ``p`` with packet ``i``, when its wait for that began, what else
-        it may have been, and what the wait for that was (0: not known).
+        """Why the requester goes back to PSN ``p`` with packet ``i``.
+
+        Returns:
+            The cause; when its wait began; another cause that fits, or None; and the wait for that one, 0
+            where it is not known.
         """
         time_ns = r.time_ns[i]
         code_known = self.ledger.connection.negotiated[self.ledger.side].ack_timeout is not None
@@ -157,9 +160,9 @@ class Causes:
         passed_off_ns = self._off_ns(passed_ns, busy_ns, time_ns) if passed_ns else NEVER_NS
         timer_off_ns = self._timer_off_ns(p, busy_ns, time_ns)
         if p == self.run_psn and timer_off_ns < NEVER_NS:
-            passed_off_ns = NEVER_NS  # what it has just asked for again, it does not ask for once more
+            passed_off_ns = NEVER_NS  # it has just sent that again
         cause, off_ns = told, refusal_off_ns
-        # What ends a wait for the receiver may be the very answer that passes something over.
+        # The response that ends an RNR wait may be the one that skips something.
         ended = cause == "rnr" and obeyed is not None and obeyed.psn < self.progress.acked
         if passed_off_ns < off_ns or (ended and passed_off_ns == off_ns):
             cause, off_ns = "implied_nak", passed_off_ns
@@ -168,10 +171,10 @@ class Causes:
             cause, off_ns = "timeout", timer_off_ns
         quiet_ns = time_ns - self.recent.last_sent_ns(p)
         if not cause and code_known and self.run_cause and quiet_ns < self._timeout_ns() >> 1:
-            # Nothing asks for it, and no timer has run out: what was under way goes on, held up somewhere.
+            # No NAK, and no timer has run out: the go-back before continues, delayed somewhere.
             cause, off_ns = self.run_cause, NEVER_NS
         elif not cause and code_known and self._was_just_answered(p) and quiet_ns < self._timeout_ns() >> 1:
-            cause = "implied_nak"  # by answers that came in another order than they were sent
+            cause = "implied_nak"  # by responses that were reordered
         elif not cause and not 0 < self.shortest_timeout_ns <= quiet_ns:
             self.shortest_timeout_ns = quiet_ns
         since_ns = obeyed.time_ns if obeyed is not None and cause == told else self.recent.last_tx_ns
@@ -192,16 +195,14 @@ class Causes:
         self._goes_back(p, cause, obeyed, busy_ns, time_ns, learn=doubt is None)
         if not code_known:
             self.refusals.clear()
-        elif doubt == "timeout":  # which starts the timer anew when it runs out
+        elif doubt == "timeout":  # the timer restarts when it runs out
             self.run_due_ns = min(self.run_due_ns, busy_ns)
         return self.run_cause, since_ns, doubt, doubt_waited_ns
 
     def _doubt(self, off_ns: int, each: list[tuple[int, str, int]]) -> tuple[str | None, int]:
-        """What else than ``run_cause``, which is ``off_ns`` from its time, may have been the reason, and the
-        wait for it.
+        """Another cause than ``run_cause``, which is ``off_ns`` from its time, and the wait for it.
 
-        ``each``: how far a reason is from its time, its name, and the wait. What the capture does not show is
-        none of them.
+        ``each``: of the causes in the capture, how far each is from its time, its name, and the wait.
         """
         others = [reason for reason in each if reason[1] != self.run_cause]
         next_ns, other, waited_ns = min(others, key=itemgetter(0))
@@ -210,8 +211,8 @@ class Causes:
             if not told:
                 return None, 0
             other, waited_ns = told[0], 0
-        # A timer that is late may be none, but a refusal that was held up; and a refusal obeyed late may
-        # have been lost, and the requester have been told by an answer that no longer shows.
+        # A late timer may be none, but a NAK that was delayed. A NAK that was obeyed late may have been lost,
+        # and a response that the capture misses may have been the cause.
         is_timer = self.run_cause == "timeout"
         late = off_ns > (BUSY_NS if is_timer else 8 * (BUSY_NS + self.reaction_ns))
         late = late and (not is_timer or next_ns < NEVER_NS)
@@ -220,11 +221,11 @@ class Causes:
     def _held_up(
         self, p: int, time_ns: int, nearest: list[tuple[int, int, Event]], obeyed: Event | None
     ) -> tuple[str | None, int]:
-        """What else than ``run_cause`` may have been the reason if answers came later than the capture shows,
-        or in another order; and the wait for it.
+        """Another cause than ``run_cause``, if responses reached the requester later than the capture shows, or
+        in another order; and the wait for it.
         """
         if obeyed is not None:
-            # What it was told of was taken after all: a READ before it may have been passed over by that.
+            # The packet that the NAK is for arrived after all: its ACK may have skipped a READ before it.
             if obeyed.psn < self.progress.acked and self.ledger.has_answered_between(p - RING, p):
                 return "implied_nak", time_ns - obeyed.time_ns
             return None, 0
@@ -235,21 +236,21 @@ class Causes:
                 held_up = refusal.psn == p and off_ns < NEVER_NS
             if held_up:
                 return _REFUSED_AS[refusal.kind], time_ns - refusal.time_ns
-        # Without a refusal of its own it goes on as before, or answers have overtaken one another.
+        # No NAK is pending: the go-back continues, or responses were reordered.
         goes_on = self.run_cause in ("nak", "rnr")
         return ("implied_nak" if goes_on and self._was_just_answered(p) else None), 0
 
     def _refused_as(self, p: int) -> list[str]:
-        """How the capture shows PSN ``p``, or one before it, to have been refused lately."""
+        """The kinds of NAK that came lately for PSN ``p``, or for one before it."""
         kinds = [_REFUSED_AS[e.kind] for e in (*self.refusals, *self.obeyed) if e.psn <= p]
         return list(dict.fromkeys(kinds))
 
     def _nearest_refusals(
         self, p: int, quick: bool, busy_ns: int, time_ns: int
     ) -> list[tuple[int, int, Event]]:
-        """The refusals to obey which the requester may go back to ``p``, one of a kind, the likelier first.
+        """The NAKs that may make the requester go back to ``p``, one of each kind, the likelier first.
 
-        With each, how far it is off, and by how much it leaves less time to react than was needed before.
+        With each: how far it is off, and how much less time it leaves to react than was needed before.
         """
         nearest: dict[str, tuple[int, int, Event]] = {}
         for refusal in self.refusals:
@@ -269,7 +270,7 @@ class Causes:
     def _goes_back(
         self, p: int, cause: str, obeyed: Event | None, busy_ns: int, time_ns: int, *, learn: bool
     ) -> None:
-        """Note when the timer started anew, and how quick the requester is, if that can be learned."""
+        """Note when the timer restarted, and how fast the requester reacts, if that can be learned."""
         self.recent.back_ns, self.run_psn, self.run_high = time_ns, p, self.progress.high
         self.run_due_ns = time_ns if cause == "rnr" else busy_ns
         if obeyed is None:
@@ -283,18 +284,18 @@ class Causes:
         self.obeyed = [*self.obeyed[1 - REFUSALS :], obeyed]
 
     def _off_ns(self, told_ns: int, busy_ns: int, time_ns: int) -> int:
-        """How far what the requester was told lies from the time at which it went back.
+        """How far the time of a cause is from the time at which the requester went back.
 
-        That was when the packet was sent, or before, since when the sender has been busy; and it was told
-        some time before it could react.
+        That is when the packet was sent, or earlier, as long as the sender has been busy; and the cause came
+        some time before the requester could react.
         """
         return max(busy_ns - told_ns - self.reaction_ns, told_ns - time_ns, 0)
 
     def wait_ns(self, refusal: Event) -> int:
-        """How long the requester waits after a refusal before it obeys."""
+        """How long the requester waits after a NAK (not at all) or RNR NAK before it obeys."""
         if refusal.kind == "nak":
             return 0
-        if refusal.psn < self.progress.acked:  # it was taken after all: there is nothing to wait for
+        if refusal.psn < self.progress.acked:  # the packet arrived after all: there is nothing to wait for
             return min(self._asked_ns(refusal), max(0, self.progress.acked_ns - refusal.time_ns))
         return self._asked_ns(refusal)
 
@@ -303,7 +304,7 @@ class Causes:
         return wire.RNR_TIMER_US[wire.syndrome_value(refusal.syndrome or 0)] * 1000
 
     def _timeout_ns(self) -> int:
-        """The requester's local ACK timeout: negotiated, else the shortest one seen; 0 when not known."""
+        """The requester's local ACK timeout: negotiated, else the shortest one seen; 0: not known."""
         code = self.ledger.connection.negotiated[self.ledger.side].ack_timeout
         if code is None:
             return self.shortest_timeout_ns
@@ -313,9 +314,9 @@ class Causes:
     def _timer_off_ns(self, p: int, busy_ns: int, time_ns: int) -> int:
         """How far from the go-back the timer may have run out; ``NEVER_NS``: it cannot have.
 
-        It starts when the requester goes back, when everything before ``p`` is answered, and when ``p`` is
-        sent and nothing else is on its way. Whether an answer reached it is not known: one that leaves no
-        time for the timer to run out did not.
+        The timer starts when the requester goes back, when everything before ``p`` is acknowledged, and when
+        ``p`` is sent and nothing else is outstanding. Whether a response reached the requester is not known:
+        one that leaves no time for the timer to run out did not.
         """
         timeout_ns = self._timeout_ns()
         if not timeout_ns:
@@ -324,7 +325,7 @@ class Causes:
         sent_ns = self.recent.last_sent_ns(
             p if transfer is None or not transfer.is_read else transfer.first_psn
         )
-        again = p < self.run_high  # else the go-back before has nothing to do with it
+        again = p < self.run_high  # else the go-back before does not matter
         earliest_ns = self.run_due_ns if again else sent_ns
         latest_ns = time_ns - timeout_ns + _early_ns(timeout_ns)
         off_ns = NEVER_NS

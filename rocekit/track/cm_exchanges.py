@@ -1,7 +1,7 @@
 """CM exchanges: which messages belong together, and what they say of the connection (IBA Vol. 1, 12.9).
 
 A REQ's ``local_comm_id`` comes back as the REP's ``remote_comm_id``; together they name both QPNs, starting
-PSNs and limits. The starting PSN in a message is the one at which its *receiver* shall begin to send (12.6.5,
+PSNs and limits. The starting PSN in a message is the one with which its *receiver* starts to send (12.6.5,
 12.6.8).
 """
 
@@ -25,9 +25,9 @@ class CmRecord:
     """One CM message seen.
 
     Attributes:
-        connection: the connection it belongs to, once that is known.
+        connection: the connection that it belongs to, None until that is known.
         exchange: the exchange it belongs to, None where its REQ was not seen.
-        repeated: the same message was seen before: its answer was late or lost.
+        repeated: the same message was seen before: its reply was late or lost.
     """
 
     frame: int
@@ -67,7 +67,7 @@ class CmRecord:
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A REQ and what followed it. ``src`` asked, ``dst`` was asked."""
+    """A REQ and what followed it; ``src`` sent the REQ to ``dst``."""
 
     src: str
     dst: str
@@ -87,10 +87,10 @@ class Exchange:
         return _TRANSPORTS.get(self.request.cm.number("transport_service_type") or 0, "RC")
 
     def negotiated(self) -> list[Negotiated]:
-        """What the exchange says of its two sides: the asking one first.
+        """What the exchange says of its two sides, the REQ's sender first.
 
-        The REQ's retry counts and timeout are meant for both ends; the REP's RNR retry count replaces the
-        REQ's for the side that asked (12.6.8).
+        The REQ's retry counts and timeout hold for both ends; the REP's RNR retry count replaces the REQ's
+        for the REQ's sender (12.6.8).
         """
         req, rep = self.request.cm, None if self.reply is None else self.reply.cm
         timeout = req.number("primary_local_ack_timeout")
@@ -166,6 +166,6 @@ class Exchanges:
 
 
 def qpns(exchange: Exchange) -> tuple[int | None, int | None]:
-    """The QPNs of the asking and the answering side."""
+    """The QPNs of the REQ's sender and of its receiver."""
     rep = exchange.reply
     return exchange.request.cm.number("local_qpn"), None if rep is None else rep.cm.number("local_qpn")

@@ -9,7 +9,7 @@ order:
 * ``journal``: the programs' own record names them;
 * ``psn``: one flow's acknowledgements answer the PSNs that the other one asks with.
 
-QPNs are compared together with addresses: every host counts its own.
+QPNs are compared together with addresses: each host has its own.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from rocekit.track.progress import Progress
 
 MAX_KEPT = 1000
-"""Frames and events of one kind kept per connection; beyond, they are only counted."""
+"""Frames and events of one kind kept per connection; more are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """What the CM exchange, the journal or a handshake says of one side; None where it does not.
+    """What the CM exchange, the journal or a handshake says of one side; None: nothing.
 
     Attributes:
         rkey, remote_va: of the memory that this side offers.
@@ -50,7 +50,7 @@ class Negotiated:
     remote_va: int | None = None
 
     def overruled_by(self, other: Negotiated) -> Negotiated:
-        """The same, with whatever ``other`` knows in its place."""
+        """The same, with what ``other`` knows in its place."""
         known = {f.name: getattr(other, f.name) for f in fields(other) if getattr(other, f.name) is not None}
         return replace(self, **known)
 
@@ -70,9 +70,9 @@ class Connection:
         mtu_observed: the payloads of full packets, each with a frame; largest_payload: of those that end a
         message, which may be shorter.
         progress: how far the requests of ``a`` and of ``b`` have come, None where none was seen.
-        missed: acknowledged PSNs that the capture never showed.
-        unfilled: PSNs passed over that nothing acknowledged: lost on the wire, or missed by the capture.
-        jumps: leaps of the PSN; stray_events: what happened to PSNs of no known transfer.
+        missed: acknowledged PSNs that are not in the capture.
+        unfilled: skipped PSNs that nothing acknowledged: lost on the wire, or missed by the capture.
+        jumps: leaps of the PSN; stray_events: events of PSNs that no transfer holds.
     """
 
     id: int
@@ -121,7 +121,7 @@ class Connection:
         return f"{self.named(side)} → {self.named(1 - side)}"
 
     def observe_mtu(self, payload: int, frame: int) -> None:
-        """Learn the path MTU from a packet that does not end its message: it is full (9.7.2)."""
+        """Learn the path MTU from a packet that does not end its message, and so is full (9.7.2)."""
         if payload not in self.mtu_observed and len(self.mtu_observed) < MAX_KEPT:
             first = not any(n in wire.PATH_MTU_CODES for n in self.mtu_observed)
             self.mtu_observed[payload] = frame
@@ -165,11 +165,11 @@ class Connection:
 def connected(
     id: int, transport: str, ips: list[str | None], qpns: list[int | None], paired_by: str | None
 ) -> Connection:
-    """``Connection(…)`` without the time its many arguments take."""
+    """``Connection(…)`` without the time that its many arguments take."""
     connection: Connection = Connection.__new__(Connection)
     connection.id, connection.transport, connection.ips, connection.qpns = id, transport, ips, qpns
     connection.paired_by = paired_by
-    # What begins otherwise than as nothing; the rest stands in the class.
+    # What does not start as zero or None.
     connection.progress = [None, None]
     connection.negotiated = [_NOTHING_KNOWN, _NOTHING_KNOWN]
     connection.mtu_observed = {}

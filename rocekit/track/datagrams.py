@@ -1,7 +1,7 @@
 """UD messages: one packet each, acknowledged by nobody (IBA Vol. 1, 9.8.3).
 
 The DETH names the sending QP, so two QPs that send to each other are known at once. A PSN that comes again
-was doubled by the network, for nothing makes a UD requester repeat itself.
+was duplicated by the network: a UD requester repeats nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocekit.wire import IMMDT, OPCODES
 if TYPE_CHECKING:
     from rocekit.track.connections import Connection
 
-#: Messages among which a PSN that comes again is a duplicate.
+#: A PSN that comes again within so many messages is a duplicate.
 REMEMBERED: Final = 4096
 _QPN_BITS: Final = 24
 _IMMEDIATE: Final = frozenset(v for v, o in OPCODES.items() if IMMDT in o.headers)

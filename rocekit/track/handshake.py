@@ -1,9 +1,9 @@
-"""QPNs in plain sight: the TCP exchange with which perftest and libibverbs' examples connect their QPs.
+"""QPNs in plain text: the TCP exchange with which perftest and libibverbs' examples connect their QPs.
 
-Before they start, both ends tell each other in text who they are: ``LID:QPN:PSN:GID`` (the examples of
-libibverbs), or ``LID:OUTS:QPN:PSN:RKEY:VADDR:GID bytes`` (perftest), in hexadecimal. A capture that holds the
-exchange has the pairing, both starting PSNs, and with perftest the memory region. The PSN is the one at which
-its *sender* begins.
+Before they start, both ends send each other in text who they are: ``LID:QPN:PSN:GID`` (the examples of
+libibverbs), or ``LID:OUTS:QPN:PSN:RKEY:VADDR:GID bytes`` (perftest), in hexadecimal. A capture with the
+exchange has the pairing, both starting PSNs, and with perftest the memory region. The PSN is the one with
+which its *sender* starts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PERFTEST: Final = re.compile(
     rb"[0-9a-f]{4}:[0-9a-f]{4}:([0-9a-f]{6}):([0-9a-f]{6}):"
     rb"([0-9a-f]{8}):([0-9a-f]{16}):((?:[0-9a-f]{2}:){16})"
 )
-#: Frames that can hold such a message: no shorter than the shorter one, no longer than both with all headers.
+#: Frames that can contain such a message: from the shorter message to the longer one with all headers.
 _SHORTEST: Final = 54 + 52
 LONGEST_OFFER: Final = 400
 _TCP: Final = 6
@@ -34,11 +34,11 @@ _TCP: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one end said of itself.
+    """What one end says of itself.
 
     Attributes:
         ip: its GID's address; qpn, psn: its QP and the first PSN that it sends.
-        rkey, remote_va: its memory region, where it named one.
+        rkey, remote_va: its memory region, where it names one.
     """
 
     ip: str
@@ -71,17 +71,17 @@ class _Exchange:
     """The offers of a TCP connection, those of each end in order, each once."""
 
     offers: dict[bytes, list[Offer]] = field(default_factory=dict)
-    told: int = 0
+    paired: int = 0
 
 
 class Handshakes:
-    """Reads the frames of a capture that are not RoCE, and tells of QP pairs as both ends named theirs."""
+    """Reads the frames of a capture that are not RoCE, and finds QP pairs in them."""
 
     def __init__(self) -> None:
         self._exchanges: dict[frozenset[bytes], _Exchange] = {}
 
     def feed(self, batch: FrameBatch, others: NDArray[np.int64]) -> Iterator[tuple[Offer, Offer]]:
-        """The pairs that this batch completes, the end that spoke first in front.
+        """The pairs that this batch completes, the end that sent first in front.
 
         Args:
             others: which frames of the batch are not RoCE.
@@ -98,19 +98,19 @@ class Handshakes:
     def _take(self, offer: Offer, sender: bytes, receiver: bytes) -> Iterator[tuple[Offer, Offer]]:
         exchange = self._exchanges.setdefault(frozenset((sender, receiver)), _Exchange())
         own = exchange.offers.setdefault(sender, [])
-        if offer in own:  # perftest says the same again before and after the run
+        if offer in own:  # perftest sends the same before and after the run
             return
         own.append(offer)
         if len(exchange.offers) < 2:
             return
         first, second = exchange.offers.values()
-        while exchange.told < min(len(first), len(second)):
-            yield first[exchange.told], second[exchange.told]
-            exchange.told += 1
+        while exchange.paired < min(len(first), len(second)):
+            yield first[exchange.paired], second[exchange.paired]
+            exchange.paired += 1
 
 
 def _tcp_ends(frame: bytes) -> tuple[bytes, bytes] | None:
-    """(address and port of the sender, of the receiver): behind whatever link header there is."""
+    """(address and port of the sender, of the receiver), whatever the link header is."""
     for at in range(0, min(len(frame) - 40, 64), 2):
         version, room = frame[at] >> 4, len(frame) - at
         if version == 4 and frame[at + 9] == _TCP and int.from_bytes(frame[at + 2 : at + 4], "big") <= room:

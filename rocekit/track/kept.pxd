@@ -10,7 +10,7 @@ cdef str SENT
 cdef str UNACKNOWLEDGED
 
 
-cdef class Shortlist:
+cdef class Kept:
     cdef public dict _left_out
     cdef public Py_ssize_t _slowest
     cdef public list _slow

@@ -1,9 +1,9 @@
-"""What a summary keeps of a capture's transfers: those that tell something, and a few for the rest.
+"""The transfers that a summary keeps: those with trouble, and a few of the others.
 
-In a large capture most transfers are plain: nothing befell them. Where nobody will ask for each, they are
-counted and dropped as soon as nothing can change them. In each direction of each connection the largest stay,
-so that what rules ask of all transfers (was any acknowledged? how large was the largest?) is answered alike.
-A capture of one direction shows no acknowledgement: there the same holds for what stayed unacknowledged.
+In a large capture most transfers are plain: nothing happened to them. Where nobody will ask for each, they
+are counted and dropped as soon as nothing can change them. The largest of each direction of each connection
+stay, so that what rules ask of all transfers (was any acknowledged? how large was the largest?) has the same
+answer. A capture of one direction has no ACKs: there the same is done with unacknowledged transfers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _LIMITED: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP"})
 
 
-class Shortlist:
-    """Takes every transfer and gives back those that were kept.
+class Kept:
+    """Takes every transfer and gives back those that are kept.
 
     Args:
         slowest: how many of the plain transfers to keep, the slowest of all connections.
@@ -41,7 +41,7 @@ class Shortlist:
         self._kept[transfer.id] = transfer
 
     def settle(self, transfers: Iterable[Transfer]) -> None:
-        """Nothing will change these transfers any more."""
+        """Nothing changes these transfers any more."""
         for transfer in transfers:
             if transfer.events or transfer.status not in (ACKED, SENT):
                 continue
@@ -51,7 +51,7 @@ class Shortlist:
                 self._drop(transfer)
 
     def give_up(self, transfers: Iterable[Transfer]) -> None:
-        """These transfers have ended unanswered."""
+        """These transfers ended without a response."""
         for transfer in transfers:
             if not transfer.events and transfer.status == UNACKNOWLEDGED and transfer.id in self._kept:
                 del self._kept[transfer.id]
@@ -77,7 +77,7 @@ class Shortlist:
             heappushpop(slow, (duration_ns, -transfer.id, transfer))
 
     def forget(self) -> None:
-        """Count and drop everything that was kept so far, for one who follows a port for days."""
+        """Count and drop everything kept so far, for whoever follows a port for days."""
         for transfer in self._kept.values():
             self._drop(transfer)
         self._kept.clear()
@@ -103,7 +103,7 @@ class Shortlist:
 
 
 def _is_counted(transfer: Transfer) -> bool:
-    """Whether a rule counts how many of these are outstanding at one time: their number was agreed on."""
+    """Whether a rule counts how many of these are outstanding at a time: their number was agreed on."""
     if transfer.operation not in _LIMITED:
         return False
     negotiated, side = transfer.connection.negotiated, transfer.side

@@ -1,4 +1,4 @@
-"""QP pairs known from elsewhere than the packets: from journals, and from programs that met over TCP."""
+"""QP pairs known from elsewhere than the packets: from journals, and from handshakes over TCP."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Pair:
     source: str = JOURNAL
 
 
-class Told:
-    """The pairs that were told of so far, by address and QPN."""
+class KnownPairs:
+    """The pairs known so far, by address and QPN."""
 
     def __init__(self, pairs: Iterable[Pair] = ()) -> None:
         self._pairs: dict[tuple[str | None, int], list[Pair]] = {}
@@ -40,7 +40,7 @@ class Told:
             self._pairs.setdefault((pair.ips[side], pair.qpns[side]), []).append(pair)
 
     def learn(self, first: Offer, second: Offer) -> None:
-        """Two programs have told each other their QPs: earlier handshakes of the same QPs hold no longer."""
+        """Two programs exchanged their QPs: earlier handshakes of the same QPs no longer count."""
         ends = (first, second)
         for end in ends:
             known = self._pairs.get((end.ip, end.qpn), [])
@@ -51,7 +51,7 @@ class Told:
     def pair_of(self, src: str, dst: str, qpn: int) -> tuple[Pair, int] | None:
         """The one pair that a flow to ``qpn`` at ``dst`` belongs to, and the side that sends on it.
 
-        A journal's word goes before a handshake's.
+        A journal overrules a handshake.
         """
         if not self._pairs:
             return None
@@ -63,12 +63,12 @@ class Told:
                     if pair.qpns[1 - side] == qpn and here in (src, None) and there in (dst, None):
                         found.append((pair, side))
         distinct = {(id(pair), side): (pair, side) for pair, side in found}
-        recorded = [told for told in distinct.values() if told[0].source != HANDSHAKE]
+        recorded = [pair for pair in distinct.values() if pair[0].source != HANDSHAKE]
         best = recorded or list(distinct.values())
         return best[0] if len(best) == 1 else None
 
     def agreed(self, exchange: Exchange, qpns: tuple[int, int]) -> list[Negotiated]:
-        """What a CM exchange agreed on, corrected by the journal: a program may set its QP otherwise."""
+        """What a CM exchange agreed on, corrected by the journal: a program may set its QP differently."""
         ips = (exchange.src, exchange.dst)
         own = exchange.negotiated()
         for pair in self._pairs.get((ips[0], qpns[0]), ()):

@@ -34,7 +34,7 @@ cdef class Flow:
     cdef public int64_t sport
     cdef public int64_t low
     cdef public int64_t high
-    cdef public int64_t answers
+    cdef public int64_t responses
     cdef public dict votes
     cdef public Connection connection
     cdef public int64_t side
@@ -54,7 +54,7 @@ cdef class Flow:
     cpdef _widen(self)
 
     @cython.locals(p=int64_t)
-    cpdef bint could_have_asked(self, int64_t psn, bint nak)
+    cpdef bint could_have_requested(self, int64_t psn, bint nak)
 
     @cython.locals(p=int64_t)
     cpdef bint is_near(self, int64_t psn, int64_t near)
@@ -80,10 +80,10 @@ cdef class Lobby:
     cpdef _forget(self, Flow flow)
 
     @cython.locals(found=list, f=Flow)
-    cpdef list askers(self, Flow answer, int64_t psn)
+    cpdef list requesters(self, Flow responder, int64_t psn)
 
     @cython.locals(psn=int64_t, nak=bint, near=int64_t, nearby=int64_t, fitting=list, flow=Flow)
-    cpdef Flow partner(self, Flow answer, Rows r, Py_ssize_t i)
+    cpdef Flow partner(self, Flow responder, Rows r, Py_ssize_t i)
 
     @cython.locals(first=int64_t, last=int64_t, number=int64_t)
     cpdef requested(self, Flow flow, int64_t psn, int64_t span, int64_t time_ns)
@@ -98,5 +98,5 @@ cdef class Lobby:
     cpdef bint overdue(self, int64_t time_ns)
 
 
-@cython.locals(flow=Flow, answer=Flow)
-cdef bint _faces(Flow flow, Flow answer)
+@cython.locals(flow=Flow, responder=Flow)
+cdef bint _faces(Flow flow, Flow responder)

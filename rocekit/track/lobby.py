@@ -1,10 +1,10 @@
-"""Which flow answers which, where neither the CM exchange nor a journal says so.
+"""Which flow responds to which, where neither the CM exchange nor a journal says so.
 
-Flows whose other half is not known wait in the lobby of their two hosts, with their packets, so that requests
-and answers can be tracked in the order of the capture once the pair is known. An acknowledgement speaks for
-the flow whose requested PSNs hold the PSN it acknowledges. Starting PSNs are random as a rule, so one
-acknowledgement decides; where several flows run on the same PSNs (some libraries start every QP at 0) answers
-are counted until one flow alone explains them all. What stays undecided stays unpaired.
+Flows whose other half is not known wait with their packets in the lobby of their two hosts. So requests and
+responses are tracked in the capture's order once the pair is known. An ACK belongs to the flow whose
+requested PSNs contain its PSN. Starting PSNs are usually random, so one ACK decides. Where several flows use
+the same PSNs (some libraries start every QP at 0), responses are counted until one flow alone explains them
+all. What stays undecided stays unpaired.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
     from rocekit.track.connections import Connection
 
-#: Packets that a lobby keeps before it lets its flows go unpaired: so many, and more for every flow in it.
+#: Packets that a lobby keeps before it lets its flows go unpaired: so many, and more for each flow in it.
 LOBBY_PACKETS: Final = 8192
 FLOW_PACKETS: Final = 64
-#: More than these it never keeps.
+#: It never keeps more than these.
 MOST_PACKETS: Final = 1 << 19
 #: Capture time after which it lets its flows go.
 LOBBY_NS: Final = 5_000_000_000
-#: Two flows whose PSNs come this near can be taken for one another.
+#: Two flows whose PSNs are this near can be confused.
 NEAR: Final = 4096
 _NEAR_BITS: Final = 12
-#: Of more flows than this in a lobby many come near each other by chance: nearness then means less.
+#: In a lobby with more flows than this many are near each other by chance: being near then means less.
 CROWD: Final = 256
-#: Answers to count where several flows could be meant.
+#: Responses to count where several flows fit.
 VOTES: Final = 8
-#: How far before the first PSN seen a NAK may point: what it asks for was lost before the capture point.
+#: How far before the first PSN seen a NAK may point: the packet was lost before the capture point.
 BEFORE: Final = 1024
-#: Flows on the same PSNs beyond this number are told apart by nothing but their UDP source ports.
+#: More flows than this with the same PSNs are told apart only by their UDP source ports.
 ALIKE: Final = 256
 
 #: A packet that waits: in which order it came, its flow, its batch and its row there.
@@ -50,8 +50,8 @@ class Flow:
         src, dst: address numbers; qpn: the destination's.
         low, high: the range of PSNs it requested (unwrapped; ``high`` exclusive), -1 before the first.
         connection, side: known once paired or let go; ``side`` is the sender's.
-        answers: how many acknowledgements and responses it carried while it waited.
-        votes: which flows those could answer, and how many of them.
+        responses: how many ACKs, NAKs and other responses it carried while it waited.
+        votes: the flows that those may respond to, and how many of them.
         lobby: where it waits.
         held: its waiting packets; held_ns: the first's time.
         number: the packets' ``flow``, -1 before the first; partner: the flow the other way, once paired.
@@ -65,7 +65,7 @@ class Flow:
     sport: int
     low: int = -1
     high: int = -1
-    answers: int = 0
+    responses: int = 0
     votes: dict[Flow, int] = field(default_factory=dict)
     connection: Connection | None = None
     side: int = 0
@@ -103,8 +103,8 @@ class Flow:
         for r, i in progress.held:
             self.requested(r.psn[i], 1, r.time_ns[i])
 
-    def could_have_asked(self, psn: int, nak: bool) -> bool:
-        """Whether an answer with this PSN may answer this flow."""
+    def could_have_requested(self, psn: int, nak: bool) -> bool:
+        """Whether a response with this PSN may respond to this flow."""
         self._widen()
         if self.high < 0:
             return False
@@ -112,7 +112,7 @@ class Flow:
         return self.low - BEFORE <= p <= self.high if nak else self.low <= p < self.high
 
     def is_near(self, psn: int, near: int) -> bool:
-        """Whether its PSNs come near enough to be taken for another flow's."""
+        """Whether its PSNs are so near that it may be confused with another flow."""
         self._widen()
         if self.high < 0:
             return False
@@ -121,7 +121,7 @@ class Flow:
 
 
 def seen(src: int, dst: int, qpn: int, transport: str, sport: int) -> Flow:
-    """A flow of which the first packet came: ``Flow(…)`` without the time its many arguments take."""
+    """A flow at its first packet: ``Flow(…)`` without the time that its many arguments take."""
     flow: Flow = Flow.__new__(Flow)
     flow.src, flow.dst, flow.qpn, flow.transport, flow.sport = src, dst, qpn, transport, sport
     flow.low = flow.high = flow.first_bucket = flow.last_bucket = flow.number = -1
@@ -153,18 +153,18 @@ class Lobby:
         self.flows[flow] = None
 
     def let_go(self, flow: Flow) -> None:
-        """It is tracked alone from now on; its other half may still be found."""
+        """The flow is tracked alone from now on; its other half may still be found."""
         self._forget(flow)
         self._tracked.setdefault(flow.src, {})[flow] = None
 
     def remove(self, flow: Flow) -> None:
-        """It is paired, or will never be."""
+        """The flow is paired, or never will be."""
         self.flows.pop(flow, None)
         self._tracked.get(flow.src, {}).pop(flow, None)
         self._forget(flow)
 
     def requested(self, flow: Flow, psn: int, span: int, time_ns: int) -> None:
-        """A flow asked for ``span`` PSNs from ``psn`` on."""
+        """A flow requested ``span`` PSNs from ``psn`` on."""
         flow.requested(psn, span, time_ns)
         first, last = (flow.low - NEAR) >> _NEAR_BITS, (flow.high + NEAR) >> _NEAR_BITS
         if first == flow.first_bucket and last == flow.last_bucket:
@@ -217,49 +217,49 @@ class Lobby:
         return mine
 
     def waiting(self) -> list[Flow]:
-        """The flows that packets wait for."""
+        """The flows that have waiting packets."""
         return list(self._waiting)
 
-    def askers(self, answer: Flow, psn: int) -> list[Flow]:
-        """The unpaired flows in the other direction that may have asked for ``psn``, or for one near it."""
-        found = [f for f in self._tracked.get(answer.dst, ()) if _faces(f, answer)]
-        found += [f for f in self._buckets.get(psn >> _NEAR_BITS, ()) if _faces(f, answer)]
-        return found if len(found) <= ALIKE else [f for f in found if f.sport == answer.sport]
+    def requesters(self, responder: Flow, psn: int) -> list[Flow]:
+        """The unpaired flows of the other direction that may have requested ``psn``, or one near it."""
+        found = [f for f in self._tracked.get(responder.dst, ()) if _faces(f, responder)]
+        found += [f for f in self._buckets.get(psn >> _NEAR_BITS, ()) if _faces(f, responder)]
+        return found if len(found) <= ALIKE else [f for f in found if f.sport == responder.sport]
 
-    def partner(self, answer: Flow, r: Rows, i: int) -> Flow | None:
-        """Whom the answer at row ``i`` answers, if that can be said by now."""
+    def partner(self, responder: Flow, r: Rows, i: int) -> Flow | None:
+        """The flow that the response at row ``i`` belongs to, if that is known by now."""
         psn = r.psn[i]
         nak = OPERATION[r.opcode[i]] == "ACK" and SYNDROME_KIND[r.syndrome[i]] != ACK
-        answer.answers += 1
+        responder.responses += 1
         near = NEAR * CROWD // max(CROWD, len(self.flows))
         fitting, nearby = [], 0
-        for flow in self.askers(answer, psn):
-            if flow.could_have_asked(psn, nak):
+        for flow in self.requesters(responder, psn):
+            if flow.could_have_requested(psn, nak):
                 fitting.append(flow)
             elif flow.is_near(psn, near):
                 nearby += 1
         if len(fitting) == 1 and not nearby:
             return fitting[0]
         for flow in fitting:
-            answer.votes[flow] = answer.votes.get(flow, 0) + 1
-        if answer.answers >= VOTES:
-            return self.elect(answer)
+            responder.votes[flow] = responder.votes.get(flow, 0) + 1
+        if responder.responses >= VOTES:
+            return self.elect(responder)
         return None
 
-    def elect(self, answer: Flow) -> Flow | None:
-        """The one flow that explains more of the answers than any other; equal UDP source ports break a tie.
+    def elect(self, responder: Flow) -> Flow | None:
+        """The flow that explains more of the responses than any other; equal UDP source ports break a tie.
 
         Both directions of a QP pair often carry the same source port where it is derived from both QPNs
         (A17.3.1 leaves the choice open), so this only ever decides between flows that the PSNs allow.
         """
-        votes = {f: n for f, n in answer.votes.items() if f in self.flows and _faces(f, answer)}
+        votes = {f: n for f, n in responder.votes.items() if f in self.flows and _faces(f, responder)}
         most = max(votes.values(), default=0)
         best = [f for f, n in votes.items() if n == most]
         if len(best) > 1:
-            best = [f for f in best if f.sport == answer.sport]
+            best = [f for f in best if f.sport == responder.sport]
         return best[0] if len(best) == 1 else None
 
 
-def _faces(flow: Flow, answer: Flow) -> bool:
+def _faces(flow: Flow, responder: Flow) -> bool:
     """Whether the two go opposite ways between the same hosts."""
-    return flow.src == answer.dst and flow.dst == answer.src and flow.transport == answer.transport
+    return flow.src == responder.dst and flow.dst == responder.src and flow.transport == responder.transport

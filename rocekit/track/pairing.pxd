@@ -24,10 +24,10 @@ cdef int64_t _ECN_CE
 cpdef int64_t flow_key(Rows r, Py_ssize_t i)
 
 
-cdef class Partners(Sink):
+cdef class Pairing(Sink):
     cdef public list connections
     cdef public int64_t stray_cnps
-    cdef public object _told
+    cdef public object _known
     cdef public object _on_connection
     cdef public dict _flows
     cdef public list _by_number
@@ -55,13 +55,13 @@ cdef class Partners(Sink):
     cpdef _wait(self, Flow flow, Rows r, Py_ssize_t i, int64_t kind)
 
     @cython.locals(connection=Connection, first=Flow)
-    cpdef _pair_by_psn(self, Lobby lobby, Flow asker, Flow answer)
+    cpdef _pair_by_psn(self, Lobby lobby, Flow requester, Flow responder)
 
     @cython.locals(connection=Connection)
     cpdef Connection _connect(self, Flow asking, Flow other, object paired_by)
 
     @cython.locals(order=int64_t, r=Rows, i=Py_ssize_t)
-    cpdef bint _is_first_answer(self, Lobby lobby, Flow asker, Flow answer)
+    cpdef bint _is_first_response(self, Lobby lobby, Flow requester, Flow responder)
 
     cpdef _add(self, Connection connection)
 

@@ -1,7 +1,7 @@
 """Which connection each flow belongs to, and its packets handed there.
 
-A flow is paired by what was told of it (a journal, a handshake), by the CM's messages, or by its PSNs (see
-``pairing``); what none of these tells of is tracked alone.
+A flow is paired by what is known of it (a journal, a handshake), by the CM's messages, or by its PSNs (see
+``lobby``). Any other flow is tracked alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rocekit import wire
 from rocekit.packets.rows import COMPILED, Rows
 from rocekit.track.cm_exchanges import Exchange, qpns
 from rocekit.track.connections import Connection, connected
-from rocekit.track.known_pairs import Pair, Told
+from rocekit.track.known_pairs import KnownPairs, Pair
 from rocekit.track.ledger import Sink
 from rocekit.track.lobby import Flow, Lobby, Waiting, seen
 from rocekit.track.requests import PROBATION, Requests
@@ -36,12 +36,12 @@ def flow_key(r: Rows, i: int) -> int:
     return (r.src[i] << _ADDRESS_BITS | r.dst[i]) << _QPN_BITS | r.dest_qpn[i]
 
 
-class Partners(Sink):
+class Pairing(Sink):
     """Connections out of flows.
 
     Args:
         pairs: QP pairs that a journal names.
-        on_connection: called with every connection as it is known.
+        on_connection: called with every connection as it becomes known.
 
     Attributes:
         connections: in order of their ids.
@@ -51,7 +51,7 @@ class Partners(Sink):
     def __init__(self, pairs: Iterable[Pair], on_connection: Callable[[Connection], None] | None) -> None:
         self.connections: list[Connection] = []
         self.stray_cnps = 0
-        self._told = Told(pairs)
+        self._known = KnownPairs(pairs)
         self._on_connection = on_connection
         self._flows: dict[int, Flow] = {}
         self._by_number: list[Flow | None] = []
@@ -61,7 +61,7 @@ class Partners(Sink):
         self._touched = 0
 
     def _part(self, flow: Flow) -> None:
-        """A flow and its partner are about to be taken apart: what goes on by itself on them must end."""
+        """A flow and its partner are about to be separated: their chains of packets must end."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------ packets to their connections
@@ -121,9 +121,9 @@ class Partners(Sink):
 
     def _new_flow(self, r: Rows, i: int) -> Flow:
         flow = seen(r.src[i], r.dst[i], r.dest_qpn[i], TRANSPORT[r.opcode[i]], r.udp_sport[i])
-        told = self._told.pair_of(self._addresses[flow.src], self._addresses[flow.dst], flow.qpn)
-        if told is not None:
-            self._pair_as_told(flow, *told)
+        known = self._known.pair_of(self._addresses[flow.src], self._addresses[flow.dst], flow.qpn)
+        if known is not None:
+            self._pair_as_known(flow, *known)
         else:
             self._lobby(flow).add(flow)
         return flow
@@ -136,7 +136,7 @@ class Partners(Sink):
         return lobby
 
     def _wait(self, flow: Flow, r: Rows, i: int, kind: int) -> None:
-        """Keep a packet of a flow whose other half is not known, and look whether it tells."""
+        """Keep a packet of a flow whose other half is not known, and see whether it reveals it."""
         lobby = self._lobby(flow)
         if flow.transport == "CNP" and kind != CNP:
             flow.transport = TRANSPORT[r.opcode[i]]
@@ -155,7 +155,7 @@ class Partners(Sink):
             self._empty(lobby)
 
     def _keep_few(self, packets: int) -> None:
-        """Keep those packets that still wait, where they are few, and not the batches that they came in."""
+        """Where few packets still wait, keep them and not the batches that they came in."""
         waiting = sum(lobby.count for lobby in self._lobbies.values())
         if not waiting or waiting * _FEW > packets:
             return
@@ -170,36 +170,45 @@ class Partners(Sink):
                 for k, (_, n, flow) in enumerate(held):
                     flow.held[n] = (flow.held[n][0], flow, few, k)
 
-    def _pair_by_psn(self, lobby: Lobby, asker: Flow, answer: Flow) -> None:
-        connection = asker.connection
+    def _pair_by_psn(self, lobby: Lobby, requester: Flow, responder: Flow) -> None:
+        connection = requester.connection
         if connection is None:
-            first = asker
-            if answer.high >= 0 and answer.first_request_ns < asker.first_request_ns:
-                first = answer
-            connection = self._connect(first, answer if first is asker else asker, "psn")
-            if self._is_first_answer(lobby, asker, answer):
-                self._requests(connection, asker.side).start(asker.low & MASK)
+            first = requester
+            if responder.high >= 0 and responder.first_request_ns < requester.first_request_ns:
+                first = responder
+            connection = self._connect(first, responder if first is requester else requester, "psn")
+            if self._is_first_response(lobby, requester, responder):
+                self._requests(connection, requester.side).start(requester.low & MASK)
         else:
-            answer.connection, answer.side = connection, 1 - asker.side
-            asker.partner, answer.partner = answer, asker
-            connection.qpns[asker.side] = answer.qpn
+            responder.connection, responder.side = connection, 1 - requester.side
+            requester.partner, responder.partner = responder, requester
+            connection.qpns[requester.side] = responder.qpn
             connection.paired_by = "psn"
-        lobby.remove(asker)
-        lobby.remove(answer)
-        self._replay(lobby.take(asker, answer))
+        lobby.remove(requester)
+        lobby.remove(responder)
+        self._replay(lobby.take(requester, responder))
 
-    def _is_first_answer(self, lobby: Lobby, asker: Flow, answer: Flow) -> bool:
-        """Whether the packet at hand is the first answer of a pair, and fixes the asker's starting PSN.
+    def _is_first_response(self, lobby: Lobby, requester: Flow, responder: Flow) -> bool:
+        """Whether the packet at hand is a pair's first response, which fixes the requester's starting PSN.
 
-        The requests that wait for it need not be held for it once more then (see ``Assembly.held``): nothing
+        Then the requests that wait for it need not be held a second time (see ``Progress.held``): nothing
         else of their connection comes before them.
         """
-        if asker.answers or answer.answers != 1 or not answer.held or len(asker.held) >= PROBATION:
+        if (
+            requester.responses
+            or responder.responses != 1
+            or not responder.held
+            or len(requester.held) >= PROBATION
+        ):
             return False
-        order, _, r, i = answer.held[-1]
-        if not lobby.is_last(order) or KINDS[r.opcode[i]] != RESPONSE or asker.high - asker.low >= HALF:
+        order, _, r, i = responder.held[-1]
+        if (
+            not lobby.is_last(order)
+            or KINDS[r.opcode[i]] != RESPONSE
+            or requester.high - requester.low >= HALF
+        ):
             return False
-        return asker.high + ((r.psn[i] - asker.high + HALF) & MASK) - HALF >= asker.low
+        return requester.high + ((r.psn[i] - requester.high + HALF) & MASK) - HALF >= requester.low
 
     def _connect(self, asking: Flow, other: Flow | None, paired_by: str | None) -> Connection:
         """A connection whose ``a`` sends on ``asking``."""
@@ -230,7 +239,7 @@ class Partners(Sink):
             self._on_connection(connection)
 
     def _fetch(self, waited: list[Waiting]) -> None:
-        """Touch what packets that waited have: many cache lines are waited for once, not each by itself."""
+        """Read what waiting packets have: many cache lines are fetched together, not one after the other."""
         touched = 0
         for _, _, r, i in waited:
             touched ^= r.psn[i] ^ r.opcode[i] ^ r.payload_length[i] ^ r.time_ns[i] ^ r.frame[i]
@@ -250,8 +259,8 @@ class Partners(Sink):
             self.stray_cnps += len(lobby.take(flow))
             lobby.remove(flow)
             return
-        if flow.high < 0 and flow.answers:  # answers only: the requester is the one they go to
-            self._connect_answers(flow)
+        if flow.high < 0 and flow.responses:  # responses only: they go to the requester
+            self._connect_responder(flow)
         else:
             self._connect(flow, None, None)
         if flow.transport == "UC" or flow.high < 0:
@@ -260,7 +269,7 @@ class Partners(Sink):
             lobby.let_go(flow)
         self._replay(lobby.take(flow))
 
-    def _connect_answers(self, flow: Flow) -> Connection:
+    def _connect_responder(self, flow: Flow) -> Connection:
         connection = Connection(
             len(self.connections),
             flow.transport,
@@ -272,17 +281,17 @@ class Partners(Sink):
         return connection
 
     def _empty(self, lobby: Lobby) -> None:
-        """Decide by what is known, and let the rest go."""
-        for answer in [f for f in lobby.flows if f.answers and f.connection is None]:
-            if answer.connection is None:
-                asker = lobby.elect(answer)
-                if asker is not None:
-                    self._pair_by_psn(lobby, asker, answer)
+        """Pair what can be paired now, and track the rest alone."""
+        for responder in [f for f in lobby.flows if f.responses and f.connection is None]:
+            if responder.connection is None:
+                requester = lobby.elect(responder)
+                if requester is not None:
+                    self._pair_by_psn(lobby, requester, responder)
         for flow in [f for f in lobby.flows if f.connection is None]:
             self._let_go(lobby, flow)
 
     def _replace(self, key: int, flow: Flow | None) -> None:
-        """Another flow, or none, stands for (source, destination, QPN) from now on."""
+        """From now on another flow, or none, is that of (source, destination, QPN)."""
         old = self._flows.pop(key, None)
         if flow is not None:
             self._flows[key] = flow
@@ -293,11 +302,11 @@ class Partners(Sink):
                 old.partner.partner = None
             old.partner, old.number = None, -1
 
-    # ------------------------------------------------------------------ what was told
+    # ------------------------------------------------------------------ what is known beforehand
 
     def learn(self, first: Offer, second: Offer) -> None:
-        """Two programs have told each other their QPs: from now on these are a pair, and begin anew."""
-        self._told.learn(first, second)
+        """Two programs exchanged their QPs: from now on these are a pair, and start anew."""
+        self._known.learn(first, second)
         for here, there in ((first, second), (second, first)):
             if here.ip in self._addresses and there.ip in self._addresses:
                 numbers = self._addresses.index(here.ip), self._addresses.index(there.ip)
@@ -307,7 +316,7 @@ class Partners(Sink):
                     self._end(old.connection)
                     self._replace(key, None)
 
-    def _pair_as_told(self, flow: Flow, pair: Pair, side: int) -> None:
+    def _pair_as_known(self, flow: Flow, pair: Pair, side: int) -> None:
         src, dst = self._addresses[flow.src], self._addresses[flow.dst]
         ips: list[str | None] = [src, dst] if side == 0 else [dst, src]
         connection = Connection(len(self.connections), flow.transport, ips, list(pair.qpns), pair.source)
@@ -322,7 +331,7 @@ class Partners(Sink):
         self._add(connection)
 
     def _pair_by_cm(self, exchange: Exchange, a: int, b: int) -> None:
-        """A REP answered a REQ: ``a`` asked, ``b`` was asked (address numbers)."""
+        """A REP answered a REQ: ``a`` sent the REQ, ``b`` the REP (address numbers)."""
         a_qpn, b_qpn = qpns(exchange)
         if a_qpn is None or b_qpn is None:
             return
@@ -333,7 +342,7 @@ class Partners(Sink):
             [a_qpn, b_qpn],
             "cm",
             path_mtu=exchange.request.cm.path_mtu,
-            negotiated=self._told.agreed(exchange, (a_qpn, b_qpn)),
+            negotiated=self._known.agreed(exchange, (a_qpn, b_qpn)),
         )
         exchange.connection = connection
         self._add(connection)
@@ -349,7 +358,7 @@ class Partners(Sink):
                 both.append(old)
                 continue
             if old is not None and old.connection is not None:
-                self._end(old.connection)  # the QPN lives anew
+                self._end(old.connection)  # the QPN is used again
             both.append(Flow(src, dst, qpn, exchange.transport, 0, connection=connection, side=side))
             self._replace(key, both[-1])
         both[0].partner, both[1].partner = both[1], both[0]

@@ -1,8 +1,8 @@
-"""How many PSNs a READ takes, where the capture shows none of its responses.
+"""How many PSNs a READ takes, where none of its responses is in the capture.
 
-It takes as many as it has responses, which the path MTU tells (IBA Vol. 1, 9.4.4), and the next request
-stands right behind them. But where the capture misses packets, the next request that it shows may stand
-further back, and another path MTU seem to fit.
+It takes as many as it has responses, which follow from the path MTU (IBA Vol. 1, 9.4.4), and the next request
+comes right behind them. But where the capture misses packets, the next request in it may be a later one, and
+another path MTU may seem to fit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Size(NamedTuple):
-    """A READ's PSNs (0: nothing tells), and whether no other number fits."""
+    """A READ's PSNs (0: unknown), and whether no other number fits."""
 
     span: int
     sure: bool
@@ -30,11 +30,11 @@ def mtu_for(length: int, span: int) -> int:
 
 
 def size_before(connection: Connection, counts: MsnCount, read: Transfer, to: int) -> Size:
-    """The size of a READ, judged by the next request that the capture shows, at PSN ``to``."""
+    """The size of a READ, by the next request in the capture, at PSN ``to``."""
     room = to - read.first_psn
     fit = {span for span in _spans(connection, read.length or 0) if span <= room}
     if len(fit) > 1:
-        # Of messages that take a PSN each at least, the responder counts how many there are.
+        # Each message takes at least one PSN, and the responder counts messages.
         messages = counts.begun_within(read, to)
         if messages is None:
             return Size(room, False) if room in fit else Size(0, False)
@@ -43,9 +43,7 @@ def size_before(connection: Connection, counts: MsnCount, read: Transfer, to: in
 
 
 def _spans(connection: Connection, length: int) -> set[int]:
-    """The PSNs that a message may take with each path MTU that is no smaller than a packet that was seen, and
-    no larger than what the CM agreed on.
-    """
+    """The PSNs of a message with each path MTU from the largest payload seen to what the CM agreed on."""
     limit = (connection.paired_by == "cm" and connection.path_mtu) or max(wire.PATH_MTU_CODES)
     mtus = [m for m in wire.PATH_MTU_CODES if connection.largest_payload <= m <= limit]
     return {wire.psns_of(length, m) for m in mtus}

@@ -52,7 +52,7 @@ class Repeats:
         )
 
     def is_duplicate(self, r: Rows, i: int, p: int) -> bool:
-        """Whether the network, and not the sender, doubled this datagram."""
+        """Whether the network, and not the sender, made this copy."""
         if not self.progress.reliable:
             return True
         if self.recent.sent_psn(p) != p:
@@ -67,23 +67,23 @@ class Repeats:
         lately_ns = r.time_ns[i] - DUPLICATE_NS
         if self.recent.sent_ns(p) <= lately_ns or self._was_answered(p):
             return False
-        # A READ or atomic before ``p`` may have been passed over since the last go-back, and answered then.
+        # A READ or atomic before ``p`` may have been skipped since the last go-back, and answered then.
         return self.causes.skipped_ns(p, lately_ns) <= self.recent.back_ns
 
     def _was_answered(self, p: int) -> bool:
-        """Whether ``p`` is a READ or atomic that was answered: then its copy is no accident."""
+        """Whether ``p`` is a READ or atomic that got its response: then its copy is no accident."""
         transfer = self.ledger.find(p)
         if transfer is None or transfer.operation not in NEEDS_ANSWER:
             return False
         return self.recent.latest_response_ns(p - 1, NEVER_NS) > transfer.request_end_ns
 
     def take(self, r: Rows, i: int, p: int, seen: bool, transfer: Transfer | None) -> None:
-        """An RC request below ``high``: the requester went back, or the network was late."""
+        """An RC request below ``high``: the requester went back, or the network delayed it."""
         time_ns, frame = r.time_ns[i], r.frame[i]
         run = self.run
         asks_part = transfer is not None and p > transfer.first_psn and OPERATION[r.opcode[i]] == "READ"
         if run is not None and not asks_part and self._goes_on(run, r, i, p):
-            # What was under way when a refusal came goes on until the requester obeys it.
+            # The go-back under way when a NAK came continues until the requester obeys the NAK.
             if (
                 self.causes.refusals
                 and run.cause != "rnr"
@@ -108,19 +108,19 @@ class Repeats:
         self._add_repeat(run, r, i, p, seen)
 
     def _goes_on(self, run: Event, r: Rows, i: int, p: int) -> bool:
-        """Whether a repeat under way goes on with this packet, be it out of order."""
+        """Whether the go-back under way continues with this packet, even out of order."""
         if p > run.last_psn:
-            # Where it is not known how quick it is, nothing parts what goes on from what an answer set going.
+            # Where its reaction time is not known, a new go-back looks like one that continues.
             return not (
                 self.causes.refusals and self._obeys(p, r.time_ns[i], self.causes.reaction_ns or NEVER_NS)
             )
         return self.recent.was_overtaken(r, i)
 
     def _obeys(self, p: int, time_ns: int, reaction_ns: int) -> bool:
-        """Whether ``p`` comes again after a wait for the receiver, which ended what was under way.
+        """Whether ``p`` comes again after an RNR wait, which ended the go-back under way.
 
-        The wait is for ``p``, or for a PSN before it that was taken after all; then it was an answer
-        that ended it, ``reaction_ns`` ago or longer.
+        The wait is for ``p``, or for a PSN before it that arrived after all; then a response ended the wait,
+        at least ``reaction_ns`` ago.
         """
         for e in self.causes.refusals:
             if e.kind != "rnr_nak" or not (e.psn == p or e.psn < self.progress.acked):
@@ -135,7 +135,7 @@ class Repeats:
         return False
 
     def _in_doubt(self, run: Event, doubt: str) -> Event:
-        """What goes on with a run, which from here on may have another reason."""
+        """The rest of a go-back that may have another cause from here on."""
         self.runs += 1
         return Event(
             "repeat", 0, 0, 0, run.last_psn, 0, cause=run.cause, waited_ns=run.waited_ns, run=self.runs,
@@ -146,7 +146,7 @@ class Repeats:
         before = self.run
         cause, since_ns, doubt, doubt_waited_ns = self.causes.cause(r, i, p)
         if before is not None and p > before.last_psn and doubt is None:
-            doubt = before.cause  # which may just have gone on
+            doubt = before.cause  # that go-back may just continue
         self.runs += 1
         waited_ns = r.time_ns[i] - since_ns
         run = Event("repeat", 0, 0, 0, -1, 0, cause=cause, waited_ns=waited_ns, run=self.runs, doubt=doubt)
@@ -154,7 +154,7 @@ class Repeats:
         return run
 
     def _reclassify(self, late: Event, run: Event) -> None:
-        """What looked like a packet out of order was the first of a repeat."""
+        """What looked like a packet out of order was the first of a go-back."""
         late.kind, late.cause, late.run, late.first_sight = "repeat", run.cause, run.run, 1
         late.waited_ns = run.waited_ns
         late.opens = True
@@ -201,7 +201,7 @@ class Repeats:
             self.unanswered = event
 
     def answer(self, opening: Event, p: int, frame: int) -> None:
-        """The first answer to a go-back tells what the responder already had (9.7.5.1.2)."""
+        """The first response to a go-back says what the responder already had (9.7.5.1.2)."""
         opening.answer_psn, opening.answer_frame = p, frame
         opening.reached_psn = opening.last_psn if self.run is None else self.run.last_psn
         self.unanswered = None

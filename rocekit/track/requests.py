@@ -75,7 +75,7 @@ class Requests:
             self._release(None)
 
     def _lowest(self, held: list[tuple[Rows, int]], near: int) -> int:
-        """The lowest PSN among packets, unwrapped around ``near``."""
+        """The lowest PSN of held packets, unwrapped around ``near``."""
         lowest = near
         for r, i in held:
             p = near + ((r.psn[i] - near + HALF) & MASK) - HALF
@@ -84,7 +84,7 @@ class Requests:
         return lowest
 
     def _release(self, psn: int | None) -> None:
-        """End the probation: start at ``psn`` (raw) or at the lowest PSN held, and take what was held."""
+        """Start at ``psn`` (24 bits) or at the lowest PSN held, and take what was held."""
         held, self.progress.held = self.progress.held, []
         near = held[0][0].psn[held[0][1]]
         lowest = self._lowest(held, near)
@@ -136,7 +136,7 @@ class Requests:
         return self.assembly.room(opcode)
 
     def _out_of_order(self, r: Rows, i: int, p: int) -> bool:
-        """Take a packet that is not the next; whether it is an old one that its own repeat overtook."""
+        """Take a packet that is not the next; gives whether its own repeat overtook it."""
         if abs(p - self.progress.high) > RESYNC:
             self._restart(r, i, p)
             return False
@@ -202,7 +202,7 @@ class Requests:
         self.progress.expected = self.progress.high = p
 
     def _started_by(self, r: Rows, i: int, operation: str) -> bool:
-        """Whether this response ends the probation; READ responses without a request stand for themselves."""
+        """Whether this response fixes the starting PSN; READ responses need no request for that."""
         psn = r.psn[i]
         if not self.progress.held:
             if operation != "READ_RESPONSE":
@@ -221,7 +221,7 @@ class Requests:
         return self.progress.started
 
     def _restart(self, r: Rows, i: int, p: int) -> None:
-        """The PSN lies far away: the QP lives anew, or the capture has a hole too large to count."""
+        """The PSN is far away: the QP was used again, or the capture has a huge hole."""
         self.finalise()
         high = self.progress.high
         jump = Event("jump", r.time_ns[i], r.frame[i], high, p, abs(p - high), last_frame=r.frame[i])

@@ -57,7 +57,7 @@ class Responses:
             syndrome = r.syndrome[i]
             kind = SYNDROME_KIND[syndrome]
             self.progress.msn = r.msn[i]
-            if kind == ACK:  # not the answer of a READ or atomic, even where it names its PSN
+            if kind == ACK:  # not the response of a READ or atomic, even with its PSN
                 self.recent.covered(p + 1, time_ns, self.progress.msn)
                 self._acknowledge(p + 1, time_ns, frame)
             else:
@@ -89,7 +89,7 @@ class Responses:
         self.outcomes.settle()
 
     def _answered(self, transfer: Transfer, r: Rows, i: int) -> None:
-        """An atomic's, FLUSH's or ATOMIC WRITE's answer."""
+        """The response of an atomic, FLUSH or ATOMIC WRITE."""
         if transfer.status == ACKED:
             self._response_again(transfer, r, i, transfer.first_psn)
             return
@@ -182,28 +182,28 @@ class Responses:
             self._acknowledge(transfer.last_psn + 1, time_ns, frame)
 
     def _response_duplicate(self, r: Rows, i: int, p: int) -> bool:
-        """Whether the network doubled a response: an unprovoked copy of one just seen."""
+        """Whether the network made this copy of a response."""
         ip_id = r.ip_id[i]
         return ip_id != 0 and self.recent.is_the_response(p, ip_id)
 
     def _answered_ahead(self, p: int, time_ns: int, frame: int) -> None:
-        """An answer to a READ or atomic behind a hole: all before it arrived, the capture only missed it.
+        """A response to a READ or atomic behind a hole: all before it arrived, and the capture missed it.
 
-        A responder executes requests in order (9.5), so that an answer acknowledges what lies before it.
+        A responder executes requests in order (9.5), so a response acknowledges what is before it.
         """
         asked = max((q for q in self.assembly.ahead if q <= p), default=-1)
         if asked >= 0 and OPERATION[self.assembly.opcode_ahead(asked)] in NEEDS_ANSWER:
             self._acknowledge(asked, time_ns, frame)
 
     def _orphan_before(self, p: int, opcode: int) -> Transfer | None:
-        """The READ without a request that this response goes on."""
+        """The READ without a request that this response continues."""
         last = self.ledger.window[-1] if self.ledger.window else None
         if last is None or last.started or last.ended or not last.is_read or STARTS[opcode]:
             return None
         return last if p > last.last_psn else None
 
     def _orphan(self, r: Rows, i: int, p: int) -> Transfer:
-        """A READ whose request the capture did not show."""
+        """A READ whose request is not in the capture."""
         transfer = self.outcomes.begin(r, i, p, "READ")
         transfer.started = False
         transfer.remote_va = transfer.rkey = transfer.length = None

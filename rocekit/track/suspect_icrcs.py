@@ -1,9 +1,10 @@
-"""Packets with wrong ICRCs: corrupted ones, which no receiver heeds, or a capture whose ICRCs mean nothing.
+"""Packets with wrong ICRCs: corrupted ones, which no receiver accepts, or a capture without valid ICRCs.
 
-A receiver drops a packet whose ICRC is wrong (IBA Vol. 1, 9.6), so it is not tracked; what it says may itself
-be damaged, addresses and QPN included. But some captures, devices and middleboxes do not keep ICRCs. So the
-wrong packets of a flow that has shown no right one wait here. If they become many, the flow has no others and
-is tracked as it is; so is a whole capture without a single right ICRC. Batches have no part in the decision.
+A receiver drops a packet whose ICRC is wrong (IBA Vol. 1, 9.6), so it is not tracked: its fields may be
+damaged, addresses and QPN included. But some captures, devices and middleboxes do not keep ICRCs. So the
+wrong packets of a flow that has had no valid one wait here. If they become many, the flow has no others and
+is tracked as it is; so is a whole capture without a single valid ICRC. How packets are batched does not
+matter.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from rocekit.wire.mad import Mad, parse_mad
 if TYPE_CHECKING:
     from rocekit.packets import Packets
 
-#: Wrong packets in a row from a flow's beginning that are no accident.
+#: So many wrong packets in a row from a flow's start are no accident.
 ENOUGH: Final = 16
-#: Suspects kept of all flows together; beyond, they are only noted.
+#: Suspects kept of all flows together; more are only noted.
 MAX_KEPT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A packet that waits, alone in its rows, with its MAD where it is one."""
+    """A waiting packet, alone in its rows, and its MAD if it is one."""
 
     rows: Rows
     mad: Mad | None
 
 
 class Suspects:
-    """The waiting packets, and the frames of those that were judged to be corrupted.
+    """The waiting packets, and the frames of those judged to be corrupted.
 
     Attributes:
         wrong: (flow key, frame reference) of corrupted packets.
@@ -45,12 +46,12 @@ class Suspects:
         self._count = 0
 
     def note(self, key: int, frame: int) -> None:
-        """A corrupted packet of a flow whose ICRCs are right otherwise."""
+        """A corrupted packet of a flow whose other ICRCs are valid."""
         self._forget(key)
         self.wrong.append((key, frame))
 
     def hold(self, key: int, packets: Packets, i: int) -> list[Suspect]:
-        """Keep packet ``i`` waiting; when its flow has shown enough of them, give them back to be tracked."""
+        """Keep packet ``i`` waiting; once its flow has enough of them, give them back to be tracked."""
         row = packets.where(slice(i, i + 1))
         rows = Rows(row)
         if self._count >= MAX_KEPT:
@@ -66,7 +67,7 @@ class Suspects:
         return self._held.pop(key)
 
     def settle(self, *, believe: bool) -> list[Suspect]:
-        """The end: give back what waits, in order, if no ICRC of the capture was right; else note it."""
+        """The end: if no ICRC of the capture was valid, give back what waits, in order; else note it."""
         if believe:
             waiting = [s for held in self._held.values() for s in held]
             self._held.clear()

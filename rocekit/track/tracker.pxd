@@ -4,10 +4,10 @@ from libc.stdint cimport int64_t
 
 from rocekit.track.connections cimport Connection
 from rocekit.track.lobby cimport Flow
-from rocekit.track.pairing cimport Partners, flow_key
+from rocekit.track.pairing cimport Pairing, flow_key
 from rocekit.packets.rows cimport Rows
-from rocekit.track.bulk cimport Runs
-from rocekit.track.kept cimport Shortlist
+from rocekit.track.bulk cimport Chains
+from rocekit.track.kept cimport Kept
 from rocekit.track.requests cimport Requests
 from rocekit.track.transfers cimport Transfer
 
@@ -19,10 +19,10 @@ cdef int64_t CNP
 cdef Py_ssize_t _GROUP
 
 
-cdef class Tracker(Partners):
+cdef class Tracker(Pairing):
     cdef public list transfers
     cdef public object left_out
-    cdef public Shortlist _shortlist
+    cdef public Kept _kept
     cdef public int64_t _began
     cdef public object cm
     cdef public list malformed
@@ -34,7 +34,7 @@ cdef class Tracker(Partners):
     cdef public object _on_end
     cdef public object _on_change
     cdef public object _on_cm
-    cdef public Runs _runs
+    cdef public Chains _chains
     cdef public object _datagrams
     cdef public object _mads
     cdef public tuple _tail
@@ -50,7 +50,7 @@ cdef class Tracker(Partners):
     @cython.locals(kind=int64_t, flow=Flow, partner=Flow, connection=Connection)
     cpdef _take(self, Rows r, Py_ssize_t i)
 
-    @cython.locals(rows=Rows, runs=Runs, i=Py_ssize_t, count=Py_ssize_t, end=Py_ssize_t)
+    @cython.locals(rows=Rows, chains=Chains, i=Py_ssize_t, count=Py_ssize_t, end=Py_ssize_t)
     cpdef feed(self, object packets, object mads=*)
 
     @cython.locals(number=int64_t, requests=Requests, connection=Connection, room=int64_t)
@@ -69,5 +69,5 @@ cdef class Tracker(Partners):
 
     cpdef int64_t _last(self, Flow flow)
 
-    @cython.locals(last=int64_t, runs=Runs, connection=Connection, r=Rows, requests=Requests, count=int64_t)
+    @cython.locals(last=int64_t, chains=Chains, connection=Connection, r=Rows, requests=Requests, count=int64_t)
     cpdef _go_on(self, Flow flow)

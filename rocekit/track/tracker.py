@@ -1,8 +1,8 @@
 """From packets to connections and transfers: one pass, in the capture's order.
 
 ``Tracker.feed`` takes batches of packets as they come; ``finish`` says that no more will. It hands every
-packet to the side of the connection that it belongs to; the rules are in ``tracking``, the pairing in
-``pairing``, the CM's in ``exchanges``.
+packet to the side of the connection that it belongs to. The rules are in ``requests``, the pairing in
+``pairing``, the CM's in ``cm_exchanges``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rocekit import wire
 from rocekit.files.frame_names import frame_reference
 from rocekit.packets import ICRC_INVALID, ICRC_VALID
 from rocekit.packets.rows import COMPILED, Rows
-from rocekit.track.bulk import Runs
+from rocekit.track.bulk import Chains
 from rocekit.track.cm_exchanges import CmRecord, Exchanges
 from rocekit.track.connections import Connection
 from rocekit.track.datagrams import Datagrams
 from rocekit.track.events import Event
-from rocekit.track.kept import Shortlist
+from rocekit.track.kept import Kept
 from rocekit.track.known_pairs import Pair
 from rocekit.track.lobby import Flow
-from rocekit.track.pairing import Partners, flow_key
+from rocekit.track.pairing import Pairing, flow_key
 from rocekit.track.suspect_icrcs import Suspect, Suspects
 from rocekit.track.transfers import Transfer
 from rocekit.wire.kinds import CNP, DATAGRAM, KINDS, REQUEST, RESPONSE
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 _GROUP: Final = 64
 
 
-class Tracker(Partners):
+class Tracker(Pairing):
     """Connections, transfers and CM messages out of packets.
 
     Args:
         pairs: QP pairs that a journal names.
         on_end: called with every transfer as it ends, while it may still change.
-        on_change: called with a transfer at every event that befalls it.
-        on_connection: called with every connection as it is known.
+        on_change: called with a transfer at every event that happens to it.
+        on_connection: called with every connection as it becomes known.
         on_cm: called with every CM message.
         plain: how many of the transfers to which nothing happened to keep, the slowest; None for all of them.
-            Then ``transfers`` is there after ``finish`` only.
+            Then ``transfers`` is filled by ``finish`` only.
 
     Attributes:
         connections, transfers: all of them, in order of their ids.
@@ -55,8 +55,8 @@ class Tracker(Partners):
         cm: the CM messages and exchanges.
         bad_icrc: frame references of packets that belong to no known connection.
         stray_cnps: CNPs to QPs of which nothing else is known.
-        icrc_ignored: whether the ICRCs are tracked regardless, because most are wrong from the start: then it
-            is not corruption but a capture, a device or a middlebox that does not keep them.
+        icrc_ignored: whether packets are tracked in spite of wrong ICRCs, because most are wrong from the
+            start: then nothing is corrupted, but a capture, a device or a middlebox does not keep ICRCs.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Tracker(Partners):
     ) -> None:
         super().__init__(pairs, on_connection)
         self.transfers: list[Transfer] = []
-        self._shortlist = None if plain is None else Shortlist(plain)
+        self._kept = None if plain is None else Kept(plain)
         self.left_out: Counter[str] = Counter()
         self._began = 0
         self.cm = Exchanges()
@@ -84,22 +84,22 @@ class Tracker(Partners):
         self._on_end = on_end
         self._on_change = on_change
         self._on_cm = on_cm
-        self._runs = Runs()
+        self._chains = Chains()
         self._datagrams = Datagrams(self, self._connect_datagrams)
         self._mads: Mapping[int, Mad] | None = None
         self._tail: tuple[Any, Any] = ((), ())
 
-    # ------------------------------------------------------------------ what tracking tells
+    # ------------------------------------------------------------------ what tracking reports
 
     def next_id(self) -> int:
         return self._began
 
     def began(self, transfer: Transfer) -> None:
         self._began += 1
-        if self._shortlist is None:
+        if self._kept is None:
             self.transfers.append(transfer)
         else:
-            self._shortlist.add(transfer)
+            self._kept.add(transfer)
         transfer.connection.transfers += 1
 
     def ended(self, transfer: Transfer) -> None:
@@ -107,15 +107,15 @@ class Tracker(Partners):
             self._on_end(transfer)
 
     def settled(self, transfers: list[Transfer]) -> None:
-        if self._shortlist is not None:
-            self._shortlist.settle(transfers)
+        if self._kept is not None:
+            self._kept.settle(transfers)
 
     def forgets(self) -> bool:
-        return self._shortlist is not None
+        return self._kept is not None
 
     def given_up(self, transfers: list[Transfer]) -> None:
-        if self._shortlist is not None:
-            self._shortlist.give_up(transfers)
+        if self._kept is not None:
+            self._kept.give_up(transfers)
 
     def changed(self, transfer: Transfer) -> None:
         if self._on_change is not None:
@@ -144,8 +144,8 @@ class Tracker(Partners):
                 return
         rows = Rows(packets, self._tail)
         self._tail = rows.tail()
-        runs = self._runs
-        runs.begin(rows, int(packets.flow.max()) + 1)
+        chains = self._chains
+        chains.begin(rows, int(packets.flow.max()) + 1)
         wrong = rows.icrc_state if (packets.icrc_state == ICRC_INVALID).any() else None
         self._valid = self._valid or bool((packets.icrc_state == ICRC_VALID).any())
         count = len(rows)
@@ -156,7 +156,7 @@ class Tracker(Partners):
                     self._take(rows, i)
             else:
                 end = count if wrong is None else i + 1
-                i = runs.takes(i, end)
+                i = chains.takes(i, end)
                 if i == end:
                     continue
                 self._take(rows, i)
@@ -176,7 +176,7 @@ class Tracker(Partners):
             else:
                 self._dispatch(flow, connection, r, i, kind)
             if kind == REQUEST:
-                self._runs.request(r.flow[i], r.opcode[i])
+                self._chains.request(r.flow[i], r.opcode[i])
             partner = flow.partner
             if partner is not None:
                 self._expect(flow)
@@ -189,24 +189,24 @@ class Tracker(Partners):
                 self._count(self._datagrams.take(r, i), r, i)
 
     def forget(self) -> None:
-        """Drop the transfers kept so far; those that go on are told of as ever."""
-        if self._shortlist is not None:
-            self._shortlist.forget()
+        """Drop the transfers kept so far; those that go on are still reported."""
+        if self._kept is not None:
+            self._kept.forget()
 
     # ------------------------------------------------------------------ packets that simply go on
 
     def _expect(self, flow: Flow) -> None:
-        """Note which packet would go on with the message that a paired flow carries (see ``runs``)."""
+        """Note which packet would go on with the message that a paired flow carries (see ``bulk``)."""
         number, connection = flow.number, flow.connection
         if number < 0 or connection is None:
             return
         requests = self._sides[2 * connection.id + flow.side]
         if requests is not None:
-            room = requests.room(self._runs.opcode(number))
-            self._runs.expect(number, requests.progress.expected, connection.path_mtu or 0, room)
+            room = requests.room(self._chains.opcode(number))
+            self._chains.expect(number, requests.progress.expected, connection.path_mtu or 0, room)
 
     def _settle(self, flow: Flow) -> None:
-        """Hand over what went on with the messages of a flow and its partner, in the order of the capture."""
+        """Hand over the chains of a flow and its partner, in the capture's order."""
         partner = flow.partner
         if partner is None:
             return
@@ -221,10 +221,10 @@ class Tracker(Partners):
         self._settle_all()
         for gone in (flow, flow.partner):
             if gone is not None and gone.number >= 0:
-                self._runs.expect(gone.number, 0, 0, 0)
+                self._chains.expect(gone.number, 0, 0, 0)
 
     def _settle_all(self) -> None:
-        numbers = self._runs.open
+        numbers = self._chains.open
         for start in range(0, len(numbers), _GROUP):
             group = numbers[start : start + _GROUP]
             if COMPILED:
@@ -233,10 +233,10 @@ class Tracker(Partners):
                 flow = self._by_number[number]
                 assert flow is not None
                 self._settle(flow)
-        self._runs.open = []
+        self._chains.open = []
 
     def _fetch_flows(self, numbers: list[int]) -> None:
-        """Touch what settling these flows takes: many cache lines are waited for once, not each by itself."""
+        """Read what settling these flows needs: many cache lines are fetched together, not one by one."""
         touched = 0
         for number in numbers:
             flow = self._by_number[number]
@@ -259,23 +259,23 @@ class Tracker(Partners):
         self._touched = touched
 
     def _last(self, flow: Flow) -> int:
-        return self._runs.last(flow.number) if flow.number >= 0 else -1
+        return self._chains.last(flow.number) if flow.number >= 0 else -1
 
     def _go_on(self, flow: Flow) -> None:
         last = self._last(flow)
         if last < 0:
             return
-        runs, connection = self._runs, flow.connection
+        chains, connection = self._chains, flow.connection
         assert connection is not None
-        r = runs.rows
+        r = chains.rows
         requests = self._sides[2 * connection.id + flow.side]
         assert r is not None
         assert requests is not None
-        count = runs.count(flow.number)
-        requests.go_on(r, runs.first(flow.number), runs.after, count)
+        count = chains.count(flow.number)
+        requests.go_on(r, chains.first(flow.number), chains.after, count)
         connection.packets += count
         connection.last_ns = r.time_ns[last]
-        runs.clear(flow.number)
+        chains.clear(flow.number)
 
     def finish(self) -> None:
         """The capture has ended: settle what is open."""
@@ -287,9 +287,9 @@ class Tracker(Partners):
             self._empty(lobby)
         for connection in self.connections:
             self._end(connection)
-        if self._shortlist is not None:
-            self.transfers = self._shortlist.finish()
-            self.left_out = self._shortlist.left_out
+        if self._kept is not None:
+            self.transfers = self._kept.finish()
+            self.left_out = self._kept.left_out
         else:
             for transfer in self.transfers:
                 transfer.connection.bytes += transfer.bytes
@@ -303,7 +303,7 @@ class Tracker(Partners):
     # ------------------------------------------------------------------ wrong ICRCs
 
     def _is_believed(self, r: Rows, i: int, packets: Packets) -> bool:
-        """Whether a packet with a wrong ICRC is tracked nevertheless (see ``suspects``)."""
+        """Whether a packet with a wrong ICRC is tracked all the same (see ``suspect_icrcs``)."""
         key = flow_key(r, i)
         if key in self._distrusted:
             return True
@@ -319,7 +319,7 @@ class Tracker(Partners):
         return False
 
     def _is_known(self, key: int, r: Rows, i: int) -> bool:
-        """Whether the packet's flow has carried packets with right ICRCs."""
+        """Whether the packet's flow has had packets with valid ICRCs."""
         if KINDS[r.opcode[i]] != DATAGRAM:
             return key in self._flows
         if r.dest_qpn[i] in wire.MAD_QPNS:

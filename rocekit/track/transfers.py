@@ -1,7 +1,7 @@
 """What the packets of a connection add up to: transfers, and what happened to each of them on the way.
 
-A transfer is one message from its first packet to its last acknowledgement: what one work request becomes on
-the wire. ``tracking`` fills these records; everything behind reads them.
+A transfer is one message from its first packet to its last ACK: what one work request becomes on the wire.
+``requests`` fills these records; everything behind reads them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INCOMPLETE: Final = "incomplete"
 SENT: Final = "sent"
 NAK_PREFIX: Final = "nak:"
 
-#: What most transfers miss: one set for all, frozen, for there are many transfers.
+#: The packets that most transfers miss: one frozen set for all, because there are many transfers.
 NOTHING: Final = cast("set[int]", frozenset())
 
 
@@ -38,10 +38,10 @@ class Transfer:
         packets: the message's own packets, once each.
         request_end_ns: when the requester's last packet was seen (a READ's request); ``last_ns`` is the
         message's.
-        missing: PSNs of the message that the capture never showed; responses_missing: of a READ's responses.
+        missing: PSNs of the message that are not in the capture; responses_missing: of a READ's responses.
         started, ended: whether its first and last packet are known.
-        maybe_several: whether it may be more than one message: the end of one and the beginning of another
-        may be among the packets that the capture never showed.
+        maybe_several: whether it may be more than one message: the end of one and the start of another may be
+        among the packets that are not in the capture.
     """
 
     id: int
@@ -86,19 +86,19 @@ class Transfer:
     recv_wc: WorkCompletion | None = None
 
     def miss(self, psns: Iterable[int]) -> None:
-        """Note packets of the message that the capture has not shown."""
+        """Note packets of the message that the capture misses."""
         if not self.missing:
             self.missing = set()
         self.missing.update(psns)
 
     def miss_responses(self, psns: Iterable[int]) -> None:
-        """Note responses that the capture has not shown yet."""
+        """Note responses that were not seen yet."""
         if not self.responses_missing:
             self.responses_missing = set()
         self.responses_missing.update(psns)
 
     def met(self, kind: str) -> bool:
-        """Whether an event of this kind befell it."""
+        """Whether an event of this kind happened to it."""
         return any(event.kind == kind for event in self.events)
 
     def __repr__(self) -> str:
@@ -121,12 +121,12 @@ class Transfer:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing but its plain course happened to it."""
+        """Whether nothing out of the ordinary happened to it."""
         return not self.events and self.status in (ACKED, SENT)
 
     @property
     def duration_ns(self) -> int:
-        """From the first packet to the last acknowledgement, or to the last packet where none came."""
+        """From the first packet to the last ACK, or to the last packet where no ACK came."""
         return max(self.last_ns, self.acked_ns or 0) - self.first_ns
 
     def to_dict(self, *, several: bool = False) -> dict[str, Any]:
@@ -167,13 +167,13 @@ class Transfer:
 def begun(
     id: int, connection: Connection, side: int, operation: str, psn: int, time_ns: int, frame: int
 ) -> Transfer:
-    """A transfer that begins with a packet: ``Transfer(…)`` without the time its many arguments take."""
+    """A transfer at its first packet: ``Transfer(…)`` without the time that its many arguments take."""
     transfer: Transfer = Transfer.__new__(Transfer)
     transfer.id, transfer.connection, transfer.side, transfer.operation = id, connection, side, operation
     transfer.first_psn = transfer.last_psn = psn
     transfer.first_ns = transfer.last_ns = transfer.request_end_ns = time_ns
     transfer.first_frame = transfer.last_frame = frame
-    # What begins otherwise than as nothing; the rest stands in the class.
+    # What does not start as zero or None.
     transfer.status = UNACKNOWLEDGED
     transfer.started = True
     transfer.missing = transfer.responses_missing = NOTHING

@@ -96,7 +96,7 @@ def test_what_is_kept_does_not_grow_with_the_troubles() -> None:
     assert 0 < len(kept.troubled) <= KEPT
     assert 0 < len(kept.told) <= KEPT
     assert watch._tracker.transfers == []
-    shortlist = watch._tracker._shortlist
+    shortlist = watch._tracker._kept
     assert shortlist is not None
     assert not shortlist._kept
 

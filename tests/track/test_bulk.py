@@ -19,7 +19,7 @@ from rocekit.soft.testbed.program import random_program
 from rocekit.soft.wires.faults import at_random
 from rocekit.track.causes import busy_since_ns as _busy_since_ns
 
-ONE_BY_ONE = "import rocekit.track.bulk\nrocekit.track.bulk.Runs.takes = lambda runs, start, end: start\n"
+ONE_BY_ONE = "import rocekit.track.bulk\nrocekit.track.bulk.Chains.takes = lambda chains, start, end: start\n"
 #: Batches so small that packets wait over many of them.
 SMALL = (
     "import functools, rocekit.analysis\n"
@@ -95,12 +95,12 @@ def test_a_packet_by_itself_tells_as_much_of_what_its_sender_did_before(captures
 def test_most_packets_of_large_messages_are_taken_together(captures: list[Path]) -> None:
     count = (
         "import sys, rocekit, rocekit.track.bulk\n"
-        "takes, taken = rocekit.track.bulk.Runs.takes, []\n"
+        "takes, taken = rocekit.track.bulk.Chains.takes, []\n"
         "def counted(runs, start, end):\n"
         "    after = takes(runs, start, end)\n"
         "    taken.append(after - start)\n"
         "    return after\n"
-        "rocekit.track.bulk.Runs.takes = counted\n"
+        "rocekit.track.bulk.Chains.takes = counted\n"
         "rocekit.analyze(sys.argv[1])\n"
         "print(sum(taken))\n"
     )

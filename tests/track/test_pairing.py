@@ -232,8 +232,8 @@ def test_a_journals_path_mtu_tells_how_many_psns_a_read_takes_before_any_respons
 class Holding(Tracker):
     """Holds requests until their first answer although that is known to have come."""
 
-    def _is_first_answer(self, lobby: Lobby, asker: Flow, answer: Flow) -> bool:
-        self.first = getattr(self, "first", 0) + super()._is_first_answer(lobby, asker, answer)
+    def _is_first_response(self, lobby: Lobby, requester: Flow, responder: Flow) -> bool:
+        self.first = getattr(self, "first", 0) + super()._is_first_response(lobby, requester, responder)
         return False
 
 

@@ -51,7 +51,7 @@ def _early_ns(wait_ns: int) -> int:
 
 
 def busy_since_ns(r: Rows, i: int) -> int:
-    """Since when the sender of packet ``i`` has been sending without a pause, as far back as is remembered."""
+    """Since when the sender of packet ``i`` has been sending without a pause, as far as is remembered."""
     src, since_ns = r.src[i], r.time_ns[i]
     before = len(r.before_ns)
     place = r.place_of(i)
@@ -221,8 +221,8 @@ class Causes:
     def _held_up(
         self, p: int, time_ns: int, nearest: list[tuple[int, int, Event]], obeyed: Event | None
     ) -> tuple[str | None, int]:
-        """Another cause than ``run_cause``, if responses reached the requester later than the capture shows, or
-        in another order; and the wait for it.
+        """Another cause than ``run_cause`` if responses were delayed or reordered behind the capture, and
+        the wait for it.
         """
         if obeyed is not None:
             # The packet that the NAK is for arrived after all: its ACK may have skipped a READ before it.

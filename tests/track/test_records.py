@@ -1,0 +1,58 @@
+"""Records begin with the same values, compiled or plain, by their constructor or by the shorter way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from places import ROOT
+
+from rocekit import COMPILED
+
+#: Prints every record that is made in the two ways, one attribute a line.
+TELL = """
+import dataclasses, json
+from rocekit.track.connections import Connection, connected
+from rocekit.track.events import Event
+from rocekit.track.lobby import Flow, seen
+from rocekit.track.transfers import Transfer, begun
+
+def told(record):
+    return {f.name: repr(getattr(record, f.name)) for f in dataclasses.fields(record)}
+
+ends = ["10.0.0.1", "10.0.0.2"], [17, None]
+connection = Connection(3, "RC", *ends, "psn")
+pairs = {
+    "Connection": (connection, connected(3, "RC", *ends, "psn")),
+    "Transfer": (
+        Transfer(7, connection, 1, "SEND", 5, 5, 11, 11, 2, 2, request_end_ns=11),
+        begun(7, connection, 1, "SEND", 5, 11, 2),
+    ),
+    "Flow": (Flow(1, 2, 17, "RC", 49152), seen(1, 2, 17, "RC", 49152)),
+    "Event": (Event("late", 11, 2, 5, 5), Event("late", 11, 2, 5, 5, 1, 0, 0, 0)),
+}
+print(json.dumps({name: [told(record) for record in both] for name, both in pairs.items()}))
+"""
+
+
+def records(compiled: bool) -> str:
+    environment = os.environ | {"ROCEKIT_COMPILED": str(int(compiled)), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", TELL], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+def test_the_shorter_way_makes_the_same_record_as_the_constructor(compiled: bool) -> None:
+    for name, (one, other) in json.loads(records(compiled)).items():
+        assert one == other, name
+
+
+def test_records_begin_alike_compiled_and_plain() -> None:
+    if COMPILED != "compiled":
+        pytest.skip(f"compiled modules are {COMPILED} (pip install -e . makes them, with a C compiler)")
+    assert records(compiled=True) == records(compiled=False)

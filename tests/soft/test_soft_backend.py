@@ -84,7 +84,7 @@ def test_a_client_that_leaves_before_its_rtu_is_heard_was_connected(ips: tuple[s
         SoftEndpoint(EndpointOptions(ip=ips[1])) as client,
     ):
         assert isinstance(server, SoftEndpoint)
-        server.soft.cm.take_rtu = lambda *_: None  # type: ignore[method-assign]  # lost
+        server.adapter.device.cm.take_rtu = lambda *_: None  # type: ignore[method-assign]  # lost
         server.listen(18515, backlog=1)
         served: list[object] = []
 
@@ -108,7 +108,7 @@ def test_a_client_that_leaves_before_its_rtu_is_heard_was_connected(ips: tuple[s
 def test_an_address_has_one_device_unless_another_will_do(ips: tuple[str, str]) -> None:
     first = LocalLink(ips[0])
     try:
-        with pytest.raises(VerbsError, match="is there already"):
+        with pytest.raises(VerbsError, match="there is already a soft device"):
             LocalLink(ips[0])
         other = LocalLink(ips[0], shift=True)
         assert other.address != ips[0]

@@ -84,7 +84,7 @@ def test_what_a_peer_cannot_do_is_a_wrong_command_line(forks: Forks) -> None:
 def test_a_transport_that_cannot_do_it_is_said_in_one_line(forks: Forks) -> None:
     for words, said in (
         (("read_bw", "-c", "UC"), "UC has no read_bw: send_bw, write_bw"),
-        (("send_bw", "-c", "UD"), "perftest over UD is met by TCP only here"),
+        (("send_bw", "-c", "UD"), "perftest over UD works only over TCP here"),
         (
             ("send_bw", "127.0.0.1", "-c", "UD", BY_TCP, "-s", "5000"),
             "a datagram is one packet: 4096 bytes, not 5000 (-s)",
@@ -100,7 +100,7 @@ def test_a_transport_that_cannot_do_it_is_said_in_one_line(forks: Forks) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("rping",), "nobody asked to connect within 0.2 s (--timeout)"),
+        (("rping",), "no client connected within 0.2 s (--timeout)"),
         (("send_bw", BY_TCP), "no client within 0.2 s (--timeout)"),
         (("rping", "127.0.0.1"), "rejected the connection: invalid service ID (nobody listens on it)"),
         (("rping", "127.0.0.99"), "the connection was not established within 0.2 s"),

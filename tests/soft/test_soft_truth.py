@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rocekit.analysis import analyze
 from rocekit.soft.engine.congestion import DcqcnParameters
-from rocekit.soft.testbed import run
+from rocekit.soft.testbed import check_run, run
 from rocekit.soft.testbed.program import Program, random_faults, random_program
 from rocekit.soft.testbed.replay import compare, differences, random_run
 from rocekit.soft.wires.faults import at_random
@@ -37,7 +37,7 @@ def test_data_arrives_once_and_intact_in_order_or_the_completion_says_why_not(se
     dcqcn = DcqcnParameters() if seed % 3 == 0 else None
     result = run(random_program(seed), random_faults(seed), seed, dcqcn=dcqcn)
     assert result.finished, replay(seed)
-    assert result.check_data() == [], replay(seed)
+    assert check_run(result) == [], replay(seed)
 
 
 @settings(many, max_examples=max(10, RUNS // 4))
@@ -45,7 +45,7 @@ def test_data_arrives_once_and_intact_in_order_or_the_completion_says_why_not(se
 def test_the_same_holds_of_unreliable_transports_but_for_loss(seed: int) -> None:
     result = run(random_program(seed, transports=("UC", "UD")), random_faults(seed), seed)
     assert result.finished, replay(seed, transports="UC,UD")
-    assert result.check_data() == [], replay(seed, transports="UC,UD")
+    assert check_run(result) == [], replay(seed, transports="UC,UD")
 
 
 #: What happens to packets on their way. Held up or swapped behind the capture they are in HARD and

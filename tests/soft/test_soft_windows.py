@@ -164,9 +164,9 @@ def test_a_window_of_type_2_is_its_queue_pairs_alone() -> None:
     pair = Lent()
     mw = pair.window()
     rkey = pair.bind(mw)
-    assert mw.lets(pair.pds[1], pair.qps[1].qpn, mw.addr, 64, "REMOTE_WRITE")
-    assert not mw.lets(pair.pds[1], pair.qps[1].qpn + 1, mw.addr, 64, "REMOTE_WRITE")
-    assert not pair.devices[1].windows.invalidate(pair.pds[1], pair.qps[1].qpn + 1, rkey)
+    assert mw.allows(pair.pds[1], pair.qps[1].qpn, mw.addr, 64, "REMOTE_WRITE")
+    assert not mw.allows(pair.pds[1], pair.qps[1].qpn + 1, mw.addr, 64, "REMOTE_WRITE")
+    assert not pair.devices[1].keys.windows.invalidate(pair.pds[1], pair.qps[1].qpn + 1, rkey)
 
 
 def test_what_is_in_use_stays() -> None:
@@ -181,7 +181,7 @@ def test_what_is_in_use_stays() -> None:
 
 def test_requests_that_cannot_be_are_refused_at_once() -> None:
     pair = Lent()
-    with pytest.raises(PostError, match="says what it binds"):
+    with pytest.raises(PostError, match="needs a binding"):
         pair.ask(SendWR(1, "BIND_MW"))
     with pytest.raises(VerbsError, match="gives no LOCAL_WRITE"):
         pair.binding(pair.window(), "LOCAL_WRITE")

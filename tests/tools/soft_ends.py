@@ -12,12 +12,13 @@ from story import Shot
 from rocekit.analysis import Analysis, analyze
 from rocekit.capture import open_capture
 from rocekit.files.pcapng_write import PcapngWriter
-from rocekit.soft.device import Device
+from rocekit.soft.device import SoftDevice
+from rocekit.soft.engine.memory import Sge
 from rocekit.soft.engine.queues import CQ
-from rocekit.soft.engine.work import RecvWR, SendWR, Sge
-from rocekit.soft.host import Host
+from rocekit.soft.engine.work import RecvWR, SendWR
 from rocekit.soft.testbed import ADDRESSES, REMOTE_ACCESS, connect
-from rocekit.soft.testbed.program import Connection
+from rocekit.soft.testbed.host import Host
+from rocekit.soft.testbed.program import QpPair
 from rocekit.soft.wires.faults import Fault
 from rocekit.soft.wires.memory import MemoryWire
 
@@ -35,8 +36,8 @@ class Ends:
     """
 
     folder: Path
-    a: Connection = field(default_factory=Connection)
-    b: Connection | None = None
+    a: QpPair = field(default_factory=QpPair)
+    b: QpPair | None = None
     b_expects: int | None = None
     pairs: int = 1
     faults: Iterable[Fault] = ()
@@ -53,7 +54,7 @@ class Ends:
         try:
             self.wire = MemoryWire(faults=self.faults, capture=writer, tap=self.tap)
             self.hosts = [
-                Host(name, Device(f"soft_{name}", [address], **self.device), self.wire, journal=lines)
+                Host(name, SoftDevice(f"soft_{name}", [address], **self.device), self.wire, journal=lines)
                 for name, address in zip("ab", (A, B), strict=True)
             ]
             self._set_up()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocekit.soft import Device
+from rocekit.soft import SoftDevice
 from rocekit.soft.cm.ids import CmEvent, CmId, ConnParam
-from rocekit.soft.device import Event
+from rocekit.soft.device import DeviceEvent
 from rocekit.soft.engine.qp import Qp
 from rocekit.soft.wires.faults import Fault
 from rocekit.soft.wires.memory import MemoryWire
@@ -22,7 +22,7 @@ class Party:
 
     def __init__(self, wire: MemoryWire, name: str, address: str, seed: int = 0) -> None:
         self.wire = wire
-        self.device = Device(name, [address], seed=seed)
+        self.device = SoftDevice(name, [address], seed=seed)
         self.port = wire.attach(self.device)
         self.port.on_activity = self._active
         self.told: list[CmEvent] = []
@@ -30,7 +30,7 @@ class Party:
         self.pd = self.device.alloc_pd()
         self.cq = self.device.create_cq(64)
 
-    def _active(self, events: list[Event]) -> None:
+    def _active(self, events: list[DeviceEvent]) -> None:
         for event in self.device.cm.events():
             self.told.append(event)
             if event.type in self.react:

@@ -34,7 +34,7 @@ from rocekit.soft.engine.prng import Prng
 from rocekit.soft.engine.qp import HALVES, Qp
 from rocekit.soft.engine.queues import CQ, ReceiveQueue
 from rocekit.soft.engine.record import TruthRecorder
-from rocekit.soft.engine.schedule import Schedule, Sender
+from rocekit.soft.engine.schedule import PacketSender, Schedule
 from rocekit.soft.engine.windows import MW, VARIANT_BITS, Binding, next_key
 from rocekit.soft.engine.work import WC, RecvWR, SendWR
 from rocekit.wire.build import DEFAULT_PKEY
@@ -203,7 +203,7 @@ class SoftDevice:
         port = 0xC000 | ((qpn * 0x9E37 ^ dest_qpn * 0x79B9) >> 2 & 0x3FFF)
         return Route(source, destination, qpn=qpn, udp_sport=port, tclass=tclass | self._ecn)
 
-    def wake(self, sender: Sender) -> None:
+    def wake(self, sender: PacketSender) -> None:
         """Something happened to a sender: it may have a packet to send, and another deadline."""
         self._schedule.wake(sender)
 

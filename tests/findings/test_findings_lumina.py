@@ -11,7 +11,7 @@ import pytest
 from rocekit.analysis import Analysis, analyze
 from rocekit.findings import Finding
 from rocekit.soft.testbed import ProgramRun, check_run, run
-from rocekit.soft.testbed.program import Post, Program, QpPair, Receive
+from rocekit.soft.testbed.program import Post, Program, QpSetup, Receive
 from rocekit.soft.wires.faults import Fault
 
 PACKETS, MTU = 10, 1024
@@ -23,7 +23,7 @@ def go(
 ) -> tuple[ProgramRun, Analysis]:
     """One message of ten packets from a to b."""
     program = Program(
-        (QpPair(path_mtu=MTU, a_psn=FIRST, timeout=8),),
+        (QpSetup(path_mtu=MTU, a_psn=FIRST, timeout=8),),
         (Post(opcode=opcode, length=PACKETS * MTU),),
         (Receive(length=PACKETS * MTU),),
     )

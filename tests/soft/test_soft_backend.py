@@ -46,7 +46,7 @@ def test_a_server_that_is_not_there_is_named(ips: tuple[str, str]) -> None:
 
 def test_a_way_that_is_not_found_in_time_is_named(ips: tuple[str, str]) -> None:
     class Busy(SoftEndpoint):
-        """On a host so busy that nothing is heard in time."""
+        """A host so busy that nothing is received in time."""
 
         def hear(self, wait_s: float = 0.0) -> None:
             pass

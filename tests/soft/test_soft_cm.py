@@ -1,6 +1,4 @@
-"""Connections made and ended through the communication manager of soft devices (IBA chapter 12, annex
-A11).
-"""
+"""Connections made and ended by the connection manager of soft devices (IBA chapter 12, annex A11)."""
 
 from __future__ import annotations
 

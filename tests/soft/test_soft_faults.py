@@ -1,4 +1,4 @@
-"""Faults on a wire: those aimed hit just their packet, and what is wrong in a file is named."""
+"""Faults on a wire: aimed ones hit only their packet, and errors in a file name the line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rocekit.errors import ScenarioError
 from rocekit.soft.engine.packet import ECN_CE, Route, Unusable, mark_ce, parse
 from rocekit.soft.testbed import check_run, run
-from rocekit.soft.testbed.program import Post, Program, QpPair, Receive
+from rocekit.soft.testbed.program import Post, Program, QpSetup, Receive
 from rocekit.soft.wires.fault_file import KEYS, fault_from_words, parse_faults, read_faults
 from rocekit.soft.wires.faults import Fault, at_random
 from rocekit.wire.build import build_transport
@@ -81,7 +81,7 @@ def test_a_file_that_is_not_there_is_named() -> None:
 
 def two_connections() -> Program:
     return Program(
-        (QpPair(timeout=8), QpPair(timeout=8, a_psn=100)),
+        (QpSetup(timeout=8), QpSetup(timeout=8, a_psn=100)),
         (*(Post(n, "a", "SEND", 3000) for n in (0, 1, 0, 1)), Post(1, "b", "SEND", 10)),
         (Receive(0, "b", 2), Receive(1, "b", 2), Receive(1, "a", 1)),
     )

@@ -1,7 +1,7 @@
-"""Reliable connections between soft endpoints: loss, and what each end does about it (IBA 9.7).
+"""Reliable connections between soft devices: packet loss and recovery (IBA 9.7).
 
 Each test runs a program over a wire in memory and reads the record as a transcript: what was sent, in which
-round, and why. PSNs in faults count from 1, those of the record are the wire's.
+round, and why. PSNs in faults count from 1; those in the record are the ones of the packets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rocekit.soft.testbed import ProgramRun, check_run, run
-from rocekit.soft.testbed.program import Post, Program, QpPair, Receive, random_program
+from rocekit.soft.testbed.program import Post, Program, QpSetup, Receive, random_program
 from rocekit.soft.wires.faults import Fault, at_random
 
 MTU = 1024
@@ -21,7 +21,7 @@ MTU = 1024
 
 def one(*posts: Post, receives: int = 0, length: int = 8192, **connection: Any) -> Program:
     given = (Receive(count=receives, length=length),) if receives else ()
-    return Program((QpPair(**{"path_mtu": MTU, "timeout": 6} | connection),), posts, given)
+    return Program((QpSetup(**{"path_mtu": MTU, "timeout": 6} | connection),), posts, given)
 
 
 def sent(result: ProgramRun, transfer: int = 0) -> list[tuple[int, int, str | None]]:
@@ -101,7 +101,7 @@ def test_an_atomic_whose_answer_was_lost_is_answered_again_and_not_done_again() 
 
 def test_a_receiver_that_is_not_ready_is_waited_for_as_long_as_it_says() -> None:
     program = Program(
-        (QpPair(path_mtu=MTU, min_rnr_timer=2),),  # 20 µs
+        (QpSetup(path_mtu=MTU, min_rnr_timer=2),),  # 20 µs
         (Post(length=100),),
         (Receive(count=1, at_ns=30_000),),
     )

@@ -7,14 +7,14 @@ import pytest
 from rocekit.soft import RecvWR, SendWR, Sge, SoftDevice
 from rocekit.soft.engine.congestion import Dcqcn, DcqcnParameters
 from rocekit.soft.testbed import QKEY, ProgramRun, check_run, run
-from rocekit.soft.testbed.program import Post, Program, QpPair, Receive, random_program
+from rocekit.soft.testbed.program import Post, Program, QpSetup, Receive, random_program
 from rocekit.soft.wires.faults import Fault, at_random
 from rocekit.soft.wires.memory import MemoryWire
 
 
 def program(transport: str, *posts: Post, receives: int = 8, length: int = 8192) -> Program:
     return Program(
-        (QpPair(transport=transport, path_mtu=1024),), posts, (Receive(count=receives, length=length),)
+        (QpSetup(transport=transport, path_mtu=1024),), posts, (Receive(count=receives, length=length),)
     )
 
 
@@ -38,7 +38,7 @@ def test_uc_loses_the_whole_message_and_only_that(lost: int) -> None:
     )
     assert received(result) == [2000, 10]
     assert check_run(result) == []
-    # The receive that the lost message had taken served the next one.
+    # The next message used the receive of the lost one.
     assert [wc.wr_id for wc in result.completions["soft_b", 17]] == [1, 2]
 
 
@@ -91,13 +91,13 @@ def test_a_datagram_needs_the_q_key_and_room(qkey: int, length: int, counter: st
     wire.run()
     assert b.counters[counter] == 1
     assert len(b.poll_cq(qps[1].recv_cq, 8)) == (counter == "rdma_recvs")
-    # Its sender never knows.
+    # Its sender gets no response.
     assert [wc.status for wc in a.poll_cq(qps[0].send_cq, 8)] == ["SUCCESS"]
 
 
 def test_marked_packets_are_answered_by_paced_cnps() -> None:
     marked = [Fault("ecn", psn=n) for n in range(1, 65)]
-    result = run(Program((QpPair(path_mtu=1024),), (Post(opcode="RDMA_WRITE", length=65536),)), marked)
+    result = run(Program((QpSetup(path_mtu=1024),), (Post(opcode="RDMA_WRITE", length=65536),)), marked)
     b = result.hosts[1].device
     assert b.counters["rcvd_ecn_marked"] == 64
     times = [time for time, source, _ in result.recorder.cnps if source.ip == "10.9.0.2"]
@@ -115,12 +115,12 @@ def test_a_sender_that_is_told_of_congestion_slows_down_and_still_finishes(opcod
     posts = (Post(opcode=opcode, length=1 << 18),)
     took = []
     for dcqcn in (None, DcqcnParameters()):
-        result = run(Program((QpPair(path_mtu=1024),), posts), marked, dcqcn=dcqcn)
+        result = run(Program((QpSetup(path_mtu=1024),), posts), marked, dcqcn=dcqcn)
         transfer = result.transfer_dicts()[0]
         assert (transfer["status"], transfer["retransmitted_packets"]) == ("acked", 0)
         assert check_run(result) == []
         took.append(transfer["acked_ns"] - transfer["first_ns"])
-    # Half the rate for 55 µs, three quarters for the next 55 µs, and so on: 55 µs are lost when all is done.
+    # Half the rate for 55 µs, three quarters for the next 55 µs, and so on: 55 µs longer in total.
     assert 30_000 < took[1] - took[0] < 60_000
 
 

@@ -1,6 +1,4 @@
-"""The verbs of a soft device: what is legal, what is refused with which errno, and what is told (IBA 10,
-11).
-"""
+"""The verbs of a soft device: what is legal, which errno an illegal call gets, and events (IBA 10, 11)."""
 
 from __future__ import annotations
 
@@ -475,9 +473,6 @@ def test_limits_are_kept() -> None:
     device.reg_mr(pd, device.memory.alloc(8), 8, [])
     with pytest.raises(VerbsError, match="ENOMEM: all 1 memory regions are in use"):
         device.reg_mr(pd, device.memory.alloc(8), 8, [])
-
-
-#: The shells around the engine: where clocks, sockets and files are.
 
 
 def test_the_engine_knows_no_clock_no_socket_and_no_chance() -> None:

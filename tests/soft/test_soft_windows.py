@@ -1,4 +1,4 @@
-"""Memory windows of a soft device: who may reach what with which key, and from when to when (IBA 10.6.7)."""
+"""Memory windows of a soft device: what each key allows, and from when to when (IBA 10.6.7)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Lent(Pair):
         return Binding.to(mw, self.region, self.region.addr + START, length, rights or ("REMOTE_WRITE",))
 
     def bind(self, mw: MW, *rights: str, wr_id: int = 70) -> int:
-        """A BIND_MW; the key that it is to give."""
+        """Post a BIND_MW; the new key."""
         rkey = next_key(mw.rkey)
         wr = SendWR(wr_id, "BIND_MW", rkey=rkey, binding=self.binding(mw, *rights))
         self.ask(wr)
@@ -43,7 +43,7 @@ class Lent(Pair):
         self.wire.run()
 
     def reach(self, rkey: int, offset: int = START, opcode: str = "RDMA_WRITE") -> str:
-        """How side 0's request for 64 bytes there ends."""
+        """The status of side 0's request for 64 bytes there."""
         wr = SendWR(1, opcode, (self.sge(0),), remote_va=self.region.addr + offset, rkey=rkey)
         self.post(wr)
         self.wire.run()

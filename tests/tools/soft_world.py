@@ -18,7 +18,7 @@ ADDRESSES = {4: ("10.0.0.1", "10.0.0.2"), 6: ("fd00::1", "fd00::2")}
 
 
 class Party:
-    """A device, its CM events in order, and what its program does about each."""
+    """A device, its CM events in order, and the program's reaction to each."""
 
     def __init__(self, wire: MemoryWire, name: str, address: str, seed: int = 0) -> None:
         self.wire = wire
@@ -48,7 +48,7 @@ class Party:
 
 
 class World:
-    """A client and a server that accepts whoever comes."""
+    """A client, and a server that accepts all clients."""
 
     def __init__(
         self, *, faults: tuple[Fault, ...] = (), ip_version: int = 4, transport: str = "RC", seed: int = 0

@@ -100,7 +100,7 @@ def rej(cm_id: CmId, rejected: int, reason: int, private_data: bytes = b"") -> b
 
 
 def sidr_req(cm_id: CmId) -> bytes:
-    """A SIDR_REQ (12.11.1): it asks for the QPN of a service."""
+    """A SIDR_REQ (12.11.1): a request for the QPN of a service."""
     return build_mad(
         "SIDR_REQ",
         cm_id.transaction_id,

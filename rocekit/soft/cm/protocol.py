@@ -30,7 +30,7 @@ from rocekit.soft.engine.counters import Counters
 from rocekit.soft.engine.packet import Packet, Route
 from rocekit.soft.engine.prng import Prng
 from rocekit.soft.engine.qp import Qp
-from rocekit.soft.engine.schedule import Sender
+from rocekit.soft.engine.schedule import PacketSender
 from rocekit.wire import OPCODE_NAMES, PATH_MTU_BYTES
 from rocekit.wire.build import build_mad, build_transport
 from rocekit.wire.cm import CM_ANSWERED, GSI_QKEY, GSI_QPN, REJ_CONSUMER, response_timeout_us
@@ -63,7 +63,7 @@ class CmDevice(Protocol):
     def stream(self, name: str) -> Prng:
         """A stream of numbers for a part of the device."""
 
-    def wake(self, sender: Sender) -> None:
+    def wake(self, sender: PacketSender) -> None:
         """Something happened to a sender: it may have a packet to send, and another deadline."""
 
     def modify_qp(self, qp: Qp, now_ns: int, **attributes: Any) -> None:
@@ -134,7 +134,7 @@ class CmProtocol:
         cm_id = next((i for i in self.ids.values() if i.local_comm_id == mine and i.state != LISTEN), None)
         if cm_id is None or cm_id.peer_ip != packet.source:
             if message.message == "DREQ":
-                # The peer waits for a DREP, which nobody else will send (12.9.7.2).
+                # The peer waits for a DREP, though this side has no connection (12.9.7.2).
                 stranger = self._stranger(message, mad.fields["transaction_id"], packet)
                 self._send(stranger, self._short(stranger, "DREP"), now)
             return

@@ -12,7 +12,7 @@ from typing import Protocol
 from rocekit.soft.engine.packet import Datagram, Route
 
 
-class Sender(Protocol):
+class PacketSender(Protocol):
     """What the schedule needs of a queue pair or the connection manager."""
 
     route: Route | None
@@ -31,19 +31,19 @@ class Schedule:
     __slots__ = ("_armed", "_ready", "_ready_qpns", "_timers")
 
     def __init__(self) -> None:
-        self._ready: deque[Sender] = deque()
+        self._ready: deque[PacketSender] = deque()
         self._ready_qpns: set[int] = set()
         self._timers: list[tuple[int, int]] = []
         self._armed: dict[int, int] = {}
 
-    def wake(self, sender: Sender) -> None:
+    def wake(self, sender: PacketSender) -> None:
         """Something happened to a sender: it may have a packet to send, and another deadline."""
         if sender.qpn not in self._ready_qpns:
             self._ready_qpns.add(sender.qpn)
             self._ready.append(sender)
         self._arm(sender)
 
-    def forget(self, sender: Sender) -> None:
+    def forget(self, sender: PacketSender) -> None:
         """Take a sender out of the turns."""
         # Ctrl-C may have interrupted next_packet: then the sender is in only one of the two.
         self._ready_qpns.discard(sender.qpn)
@@ -77,7 +77,7 @@ class Schedule:
             del self._armed[qpn]
         return qpn
 
-    def _arm(self, sender: Sender) -> None:
+    def _arm(self, sender: PacketSender) -> None:
         # One timer a sender: when its deadline moves back, the old timer expires and finds nothing due.
         deadline = sender.deadline()
         if deadline is not None:

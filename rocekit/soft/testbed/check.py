@@ -163,4 +163,4 @@ def _check_unreliable(
         data = memory.read(entry.address + offset, max(1, wc.byte_len - offset))
         data = data[: wc.byte_len - offset]
         if not any(m.content == data and (wc.imm is None or wc.imm == m.post.imm) for m in sent):
-            yield f"receive {entry.wr_id} got {len(data)} bytes that nobody sent"
+            yield f"receive {entry.wr_id} got {len(data)} bytes that were not sent"

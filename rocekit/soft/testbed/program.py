@@ -17,8 +17,8 @@ from rocekit.wire import ATOMIC_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class QpPair:
-    """A connection of the program: a queue pair on device ``a`` and one on device ``b``.
+class QpSetup:
+    """How a connection is set up: a queue pair on device ``a`` and one on device ``b``.
 
     Attributes:
         a_psn, b_psn: the first PSN that each side sends.
@@ -82,7 +82,7 @@ class Receive:
 class Program:
     """What the programs on both devices do."""
 
-    connections: tuple[QpPair, ...] = (QpPair(),)
+    connections: tuple[QpSetup, ...] = (QpSetup(),)
     posts: tuple[Post, ...] = ()
     receives: tuple[Receive, ...] = ()
     ip_version: int = 4
@@ -98,7 +98,7 @@ class Program:
             ValueError: an unknown key.
         """
         return cls(
-            tuple(_make(QpPair, c) for c in document.get("connections", [{}])),
+            tuple(_make(QpSetup, c) for c in document.get("connections", [{}])),
             tuple(_make(Post, p) for p in document.get("posts", [])),
             tuple(_make(Receive, r) for r in document.get("receives", [])),
             document.get("ip_version", 4),
@@ -157,9 +157,9 @@ def _long_enough(receives: tuple[Receive, ...]) -> tuple[Receive, ...]:
     )
 
 
-def _random_connection(draw: Prng, transports: tuple[str, ...]) -> QpPair:
+def _random_connection(draw: Prng, transports: tuple[str, ...]) -> QpSetup:
     near_wrap = draw.chance(0.4)
-    return QpPair(
+    return QpSetup(
         transport=draw.choice(transports),
         path_mtu=draw.choice((256, 256, 512, 1024, 2048, 4096)),
         a_psn=0xFFFFF0 + draw.below(16) if near_wrap else draw.bits(24),
@@ -173,7 +173,7 @@ def _random_connection(draw: Prng, transports: tuple[str, ...]) -> QpPair:
     )
 
 
-def _random_post(draw: Prng, number: int, side: str, connection: QpPair, at_ns: int) -> Post:
+def _random_post(draw: Prng, number: int, side: str, connection: QpSetup, at_ns: int) -> Post:
     transport, path_mtu = connection.transport, connection.path_mtu
     opcode = draw.choice(
         [name for name, verb in VERBS.items() if transport in verb.transports and not verb.local]

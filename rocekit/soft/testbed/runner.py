@@ -17,7 +17,7 @@ from rocekit.soft.engine.qp import Qp
 from rocekit.soft.engine.record import TruthRecorder
 from rocekit.soft.engine.work import VERBS, WC, RecvWR, SendWR
 from rocekit.soft.testbed.host import Host
-from rocekit.soft.testbed.program import Post, Program, QpPair, Receive
+from rocekit.soft.testbed.program import Post, Program, QpSetup, Receive
 from rocekit.soft.testbed.result import Posted, ProgramRun, Received
 from rocekit.soft.wires.faults import Fault
 from rocekit.soft.wires.memory import EPOCH_NS, MemoryWire
@@ -124,7 +124,7 @@ class _Setup:
         self._used[side] += (length + 7) // 8 * 8 + 8
         return address
 
-    def _connect(self, connection: QpPair) -> None:
+    def _connect(self, connection: QpSetup) -> None:
         qps = []
         program = self.run.program
         for host in self.run.hosts:
@@ -219,7 +219,7 @@ class _Setup:
         entry.wc = wc
 
 
-def connect(host: Host, qp: Qp, peer: Qp, connection: QpPair, sq_psn: int, rq_psn: int) -> None:
+def connect(host: Host, qp: Qp, peer: Qp, connection: QpSetup, sq_psn: int, rq_psn: int) -> None:
     """Take a queue pair from RESET to RTS towards its peer."""
     if connection.transport == "UD":
         host.modify_qp(qp, state="INIT", qkey=QKEY)

@@ -31,7 +31,7 @@ from rocekit.soft.peers.perftest.exchange import (
     NUMBER_BYTES,
     NUMBERS,
     READS,
-    Exchange,
+    PerftestExchange,
     QpExchange,
     TcpExchange,
     preamble,
@@ -150,18 +150,18 @@ class _Requests:
             raise ScenarioError("two READs of the same bytes differ, or read nothing")
 
 
-def _send_preamble(exchange: Exchange, path_mtu: int) -> None:
+def _send_preamble(exchange: PerftestExchange, path_mtu: int) -> None:
     for data in preamble(path_mtu):
         exchange.send(data)
         receive_all(exchange, len(data))
 
 
-def _exchange_addresses(exchange: Exchange, work: _Requests) -> Place:
+def _exchange_addresses(exchange: PerftestExchange, work: _Requests) -> Place:
     exchange.send_address(work.address())
     return exchange.receive_address()
 
 
-def _report(exchange: Exchange, work: _Requests) -> None:
+def _report(exchange: PerftestExchange, work: _Requests) -> None:
     """Send size, count, and zeros in place of the rates."""
     numbers: Sequence[int] = (work.size, work.count, 0, 0, 0)[: TESTS[work.test].numbers]
     _exchange_addresses(exchange, work)

@@ -58,7 +58,7 @@ def preamble(path_mtu: int) -> tuple[bytes, ...]:
     )
 
 
-class Exchange(Protocol):
+class PerftestExchange(Protocol):
     """A way to exchange whole messages; the device works while nothing comes."""
 
     def send(self, data: bytes) -> None: ...
@@ -67,7 +67,7 @@ class Exchange(Protocol):
     def receive_address(self) -> Place: ...
 
 
-def receive_all(exchange: Exchange, length: int) -> bytes:
+def receive_all(exchange: PerftestExchange, length: int) -> bytes:
     """Receive ``length`` bytes.
 
     Raises:

@@ -2,7 +2,8 @@
 
 Both roles, RC, UC and UD, connections with and without CM, IPv4 and IPv6, path MTUs 256 to 4096, and loss,
 reordering and duplication in both directions: some of each with ``ROCEKIT_LAB_MORE=1``, in a few minutes,
-and all with ``ROCEKIT_LAB_EVERYTHING=1``. ``ROCEKIT_SOFT_LAB`` names a folder with such output, to check it again.
+and all with ``ROCEKIT_LAB_EVERYTHING=1``. ``ROCEKIT_SOFT_LAB`` names a folder with such output, to check it
+again.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from rocekit.soft.testbed import run
-from rocekit.soft.testbed.program import Connection, Post, Program
+from rocekit.soft.testbed.program import Post, Program, QpSetup
 
 MESSAGE_BYTES = 65536
 
@@ -21,7 +21,7 @@ MESSAGE_BYTES = 65536
 def main() -> None:
     messages = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     program = Program(
-        (Connection(path_mtu=1024, timeout=14),),
+        (QpSetup(path_mtu=1024, timeout=14),),
         (Post(opcode="RDMA_WRITE", length=MESSAGE_BYTES),) * messages,
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rocekit.commands import print_json
-from rocekit.soft.peers.programs import PROGRAMS, meets_over_tcp, run
+from rocekit.soft.peers.programs import PROGRAMS, connects_over_tcp, run
 
 __all__ = ["PROGRAMS", "play"]
 
@@ -37,7 +37,7 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
     target = None
     if host is not None:
         _, target = source_address(host, port or perftest.PORT)
-        if given["device"] is not None or meets_over_tcp(program, rdma_cm=given["rdma_cm"]):
+        if given["device"] is not None or connects_over_tcp(program, rdma_cm=given["rdma_cm"]):
             guard.check([target], given["allow_remote"])
     role = "server" if host is None else "client"
     with Party(

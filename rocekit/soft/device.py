@@ -1,16 +1,15 @@
-"""A soft RoCE v2 device: bytes and the time in, datagrams, timers and events out; no I/O, clock or
-randomness.
+"""A soft RoCE v2 device without I/O, clock or randomness.
 
-The shell around it (a wire) calls, in any order::
+A shell, or a wire in memory, moves its packets and calls, in any order::
 
     device.receive(datagram, now_ns)         a datagram arrived: IP header to ICRC
-    device.next_timer()                      when handle_timer wants to be called, or None
+    device.next_timer()                      when to call handle_timer, or None
     device.handle_timer(now_ns)
-    device.datagrams_to_send(now_ns, limit)  what goes out now
+    device.datagrams_to_send(now_ns, limit)  what is sent now
     device.events()                          asynchronous events and completion notifications
 
-and the program calls the verbs: ``alloc_pd``, ``reg_mr``, ``create_cq``, ``create_qp``, ``modify_qp``,
-``post_send``, ``post_recv``, ``poll_cq``, ``request_notify`` … with the meanings and errors of libibverbs
+The program calls the verbs: ``alloc_pd``, ``reg_mr``, ``create_cq``, ``create_qp``, ``modify_qp``,
+``post_send``, ``post_recv``, ``poll_cq``, ``request_notify`` …, with the meanings and errors of libibverbs
 (IBA chapter 11). Times are nanoseconds of any clock that does not go back. The same calls with the same seed
 give the same bytes.
 """
@@ -18,34 +17,37 @@ give the same bytes.
 from __future__ import annotations
 
 import errno
-import heapq
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from rocekit.soft.cm import ConnectionManager
-from rocekit.soft.cm.ids import GSI_QPN
-from rocekit.soft.cm.protocol import CmProtocol
+from rocekit.soft.cm.manager import ConnectionManager
 from rocekit.soft.engine import qp_state
 from rocekit.soft.engine.congestion import DcqcnParameters
 from rocekit.soft.engine.counters import Counters
-from rocekit.soft.engine.memory import DM, MR, PD, AddressSpace, Regions
-from rocekit.soft.engine.packet import DEFAULT_PKEY, ECN_CAPABLE, Datagram, Route, Unusable, parse
+from rocekit.soft.engine.errors import PostError, verbs_error
+from rocekit.soft.engine.keys import Keys
+from rocekit.soft.engine.memory import DM, MR, PD, AddressSpace
+from rocekit.soft.engine.packet import ECN_CAPABLE, Datagram, Route, Unusable, parse
+from rocekit.soft.engine.parts import QueuePair
 from rocekit.soft.engine.prng import Prng
 from rocekit.soft.engine.qp import HALVES, Qp
 from rocekit.soft.engine.queues import CQ, ReceiveQueue
-from rocekit.soft.engine.record import Recorder
-from rocekit.soft.engine.windows import MW, VARIANT_BITS, Binding, Windows, next_key
-from rocekit.soft.engine.work import WC, PostError, RecvWR, SendWR, refuse
+from rocekit.soft.engine.record import TruthRecorder
+from rocekit.soft.engine.schedule import PacketSender, Schedule
+from rocekit.soft.engine.windows import MW, VARIANT_BITS, Binding, next_key
+from rocekit.soft.engine.work import WC, RecvWR, SendWR
+from rocekit.wire.build import DEFAULT_PKEY
+from rocekit.wire.cm import GSI_QPN
 
-_FIRST_QPN: Final = 17  # as rxe's first one
+_FIRST_QPN: Final = 17  # as rxe
+_Wr = TypeVar("_Wr")
 _PKEY_MEMBERSHIP: Final = 0x8000  # 10.9.1.1: full member
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What ``ibv_query_device`` says a device can do at most."""
+    """The limits of a device, as ``ibv_query_device`` reports them."""
 
     max_qp: int = 1 << 16
     max_qp_wr: int = 1 << 14
@@ -61,27 +63,31 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """Something to tell the program: an ``ibv_event_type`` without its prefix, or ``COMPLETION``.
+class DeviceEvent:
+    """An event for the program: an ``ibv_event_type`` without its prefix, or ``COMPLETION``.
 
     Attributes:
-        source: the QP, CQ or SRQ it is about.
+        source: the QP, CQ or SRQ that it is about.
     """
 
     type: str
-    source: Qp | CQ | ReceiveQueue
+    source: QueuePair | CQ | ReceiveQueue
 
 
-class Device:
+class SoftDevice:
     """A soft device with one port.
 
     Args:
         addresses: its IP addresses, which are its GIDs.
-        seed: what its keys and UDP source ports are drawn from.
-        recorder: writes down everything that is sent; None to save the time.
-        ecn: whether packets say that they are ECN capable.
-        cnp_interval_ns: at most one CNP goes to a queue pair in this time.
-        dcqcn: how queue pairs react to CNPs; None: not at all, as rxe.
+        seed: its keys, CM identifiers and starting PSNs are drawn from it.
+        recorder: records all that is sent; None saves the time.
+        ecn: whether its packets are marked as ECN capable.
+        cnp_interval_ns: at most one CNP is sent to a QP in this time.
+        dcqcn: how its QPs react to CNPs; None: not at all, as rxe.
+
+    Attributes:
+        role: ``client`` or ``server``, once it connects or listens.
+        removed: whether it was pulled out.
     """
 
     def __init__(
@@ -91,7 +97,7 @@ class Device:
         *,
         seed: int = 0,
         limits: Limits | None = None,
-        recorder: Recorder | None = None,
+        recorder: TruthRecorder | None = None,
         ecn: bool = True,
         cnp_interval_ns: int = 50_000,
         dcqcn: DcqcnParameters | None = None,
@@ -106,30 +112,26 @@ class Device:
         self.dcqcn = dcqcn
         self.counters = Counters()
         self.memory = AddressSpace()
-        self.regions = Regions(self.limits.max_mr)
-        self.windows = Windows()
+        self.keys = Keys(self.limits.max_mr)
         self.qps: dict[int, Qp] = {}
         self._ecn = ECN_CAPABLE if ecn else 0
         self._random = Prng(seed, name)
         self._next_qpn = _FIRST_QPN
         self._next_handle = 1
         self._handles: dict[str, int] = {"pd": 0, "cq": 0, "srq": 0, "dm": 0}
-        self._events: list[Event] = []
-        self._ready: deque[Qp | CmProtocol] = deque()
-        self._waiting: set[int] = set()  # QPNs of _ready
-        self._timers: list[tuple[int, int]] = []
-        self._armed: dict[int, int] = {}
+        self._events: list[DeviceEvent] = []
+        self._schedule = Schedule()
         self._dm_used = 0
         self._seed = seed
         self.removed = False
-        self.role: str | None = None  # "client" or "server", once it connects or listens
+        self.role: str | None = None
         self.guid = self._random.bits(64) | 1
         self.cm = ConnectionManager(self)
 
     # -- what the shell calls
 
     def receive(self, datagram: bytes, now_ns: int) -> None:
-        """Take in a datagram that arrived, from its IP header on. What is unusable is dropped and counted."""
+        """Handle a datagram that arrived, from its IP header on. An unusable one is dropped and counted."""
         try:
             packet = parse(datagram)
         except Unusable as unusable:
@@ -153,96 +155,63 @@ class Device:
             self.wake(qp)
 
     def next_timer(self) -> int | None:
-        """When ``handle_timer`` is to be called at the latest; it may turn out that nothing was due."""
-        return self._timers[0][0] if self._timers else None
+        """When ``handle_timer`` has to be called, or None; nothing may be due then."""
+        return self._schedule.next_timer()
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do what is due."""
-        while self._timers and self._timers[0][0] <= now_ns:
-            due, qpn = heapq.heappop(self._timers)
-            if self._armed.get(qpn) == due:
-                del self._armed[qpn]
+        """Handle the timers that have expired."""
+        while (qpn := self._schedule.expired(now_ns)) is not None:
             qp = self.cm if qpn == GSI_QPN else self.qps.get(qpn)
             if qp is not None:
                 qp.handle_timer(now_ns)
                 self.wake(qp)
 
     def datagrams_to_send(self, now_ns: int, limit: int | None = None) -> list[Datagram]:
-        """What goes out now, at most ``limit`` datagrams; queue pairs take turns, a packet each."""
-        sent: list[Datagram] = []
-        while self._ready and (limit is None or len(sent) < limit):
-            qp = self._ready.popleft()
-            data = qp.next_packet(now_ns)
-            if data is None or qp.route is None:
-                self._waiting.discard(qp.qpn)
-            else:
-                sent.append(qp.route.datagram(data))
-                self._ready.append(qp)
-            self._arm(qp)
+        """What is sent now, at most ``limit`` datagrams: one packet of each queue pair in turn."""
+        sent = self._schedule.datagrams(now_ns, limit)
         if sent:
             self.counters.count("sent_pkts", len(sent))
         return sent
 
-    def events(self) -> list[Event]:
-        """What happened since the last call."""
+    def events(self) -> list[DeviceEvent]:
+        """The events since the last call."""
         events, self._events = self._events, []
         return events
 
     def remove(self, now_ns: int) -> None:
-        """The device is pulled out: its queue pairs fail, and every program that uses it is told."""
+        """Pull the device out: its queue pairs fail, and its programs get events."""
         self.removed = True
         for qp in self.qps.values():
             self.modify_qp(qp, now_ns, state=qp_state.ERR)
-            self.tell("DEVICE_FATAL", qp)
-        self.cm.tell_all("DEVICE_REMOVAL")
+            self.report("DEVICE_FATAL", qp)
+        self.cm.report_all("DEVICE_REMOVAL")
 
-    # -- what the queue pairs call
+    # -- what the queue pairs and the connection manager call
 
     def stream(self, name: str) -> Prng:
-        """Numbers of its own for a part of the device."""
+        """A stream of numbers for a part of the device."""
         return Prng(self._seed, f"{self.name}/{name}")
 
-    def tell(self, kind: str, source: Qp | CQ | ReceiveQueue) -> None:
-        """Note an event for the program."""
-        self._events.append(Event(kind, source))
+    def report(self, kind: str, source: QueuePair | CQ | ReceiveQueue) -> None:
+        """Report an event to the program."""
+        self._events.append(DeviceEvent(kind, source))
         if kind == "COMM_EST" and isinstance(source, Qp):
             self.cm.established(source.qpn)
 
     def route(self, source: str, destination: str, qpn: int, dest_qpn: int, tclass: int) -> Route:
-        """A way for a QP's packets; the UDP source port is fixed for the flow (A17.4.3)."""
+        """The headers of a QP's packets to a destination; each flow has its UDP source port (A17.4.3)."""
         port = 0xC000 | ((qpn * 0x9E37 ^ dest_qpn * 0x79B9) >> 2 & 0x3FFF)
         return Route(source, destination, qpn=qpn, udp_sport=port, tclass=tclass | self._ecn)
 
-    def post_to(self, rq: ReceiveQueue, wr: RecvWR) -> None:
-        """Append to a receive queue, or refuse."""
-        if len(wr.sges) > rq.max_sge:
-            raise PostError(errno.EINVAL, f"{len(wr.sges)} SGEs; the queue takes {rq.max_sge}")
-        if len(rq.queue) >= rq.max_wr:
-            raise PostError(errno.ENOMEM, f"all {rq.max_wr} receive requests are in use")
-        rq.queue.append(wr)
-        rq.posted += 1
-
-    def wake(self, qp: Qp | CmProtocol) -> None:
-        """Something happened to a QP or the CM: it may have something to send, and another deadline."""
-        if qp.qpn not in self._waiting:
-            self._waiting.add(qp.qpn)
-            self._ready.append(qp)
-        self._arm(qp)
-
-    def _arm(self, qp: Qp | CmProtocol) -> None:
-        # One entry a QP: a deadline that moved back is found out when the old one comes due.
-        deadline = qp.deadline()
-        if deadline is not None:
-            armed = self._armed.get(qp.qpn)
-            if armed is None or deadline < armed:
-                self._armed[qp.qpn] = deadline
-                heapq.heappush(self._timers, (deadline, qp.qpn))
+    def wake(self, sender: PacketSender) -> None:
+        """Something happened to a sender: it may have a packet to send, and another deadline."""
+        self._schedule.wake(sender)
 
     # -- verbs: resources
 
     def _take(self, kind: str, limit: int) -> int:
         if self._handles[kind] >= limit:
-            raise refuse(errno.ENOMEM, f"all {limit} of {kind} are in use")
+            raise verbs_error(errno.ENOMEM, f"all {limit} of {kind} are in use")
         self._handles[kind] += 1
         handle = self._next_handle
         self._next_handle += 1
@@ -250,108 +219,95 @@ class Device:
 
     def _release(self, kind: str, users: int) -> None:
         if users:
-            raise refuse(errno.EBUSY, f"the {kind} is still used by {users}")
+            raise verbs_error(errno.EBUSY, f"the {kind} is still used by {users}")
         self._handles[kind] -= 1
 
     def alloc_pd(self) -> PD:
         return PD(self._take("pd", self.limits.max_pd))
 
     def dealloc_pd(self, pd: PD) -> None:
-        """Raises VerbsError EBUSY while a QP, region or SRQ belongs to it."""
+        """Deallocate a domain; raises VerbsError EBUSY while a QP, region or SRQ belongs to it."""
         self._release("pd", pd.users)
 
     def reg_mr(self, pd: PD, addr: int, length: int, access: Iterable[str]) -> MR:
         """A region over ``length`` bytes of ``memory`` at ``addr``.
 
         Raises:
-            VerbsError: EFAULT where no such bytes are; EINVAL, ENOMEM as ``ibv_reg_mr``.
+            VerbsError: EFAULT if there are no such bytes; EINVAL, ENOMEM as ``ibv_reg_mr``.
         """
         try:
             view = self.memory.view(addr, length)
         except ValueError as error:
-            raise refuse(errno.EFAULT, str(error)) from None
-        return self.regions.register(pd, addr, length, access, view, self._random.bits(8))
+            raise verbs_error(errno.EFAULT, str(error)) from None
+        return self.keys.regions.register(pd, addr, length, access, view, self._random.bits(8))
 
     def dereg_mr(self, mr: MR) -> None:
-        """Raises VerbsError EBUSY while memory windows are bound to it."""
-        windows = self.windows.bound_to(mr)
+        """Deregister a region; raises VerbsError EBUSY while memory windows are bound to it."""
+        windows = self.keys.windows.bound_to(mr)
         if windows:
-            raise refuse(errno.EBUSY, f"{windows} memory windows are bound to the region")
-        self.regions.deregister(mr)
+            raise verbs_error(errno.EBUSY, f"{windows} memory windows are bound to the region")
+        self.keys.regions.deregister(mr)
 
     def alloc_mw(self, pd: PD, kind: int = 2) -> MW:
-        """A memory window (``ibv_alloc_mw``) of type 1 or 2, bound to nothing."""
-        return self.windows.add(pd, kind, self.regions.new_key(self._random.bits(VARIANT_BITS)))
+        """A memory window (``ibv_alloc_mw``) of type 1 or 2, not bound."""
+        return self.keys.windows.add(pd, kind, self.keys.regions.new_key(self._random.bits(VARIANT_BITS)))
 
     def dealloc_mw(self, mw: MW) -> None:
-        self.windows.remove(mw)
+        self.keys.windows.remove(mw)
 
     def bind_mw(self, qp: Qp, wr_id: int, binding: Binding, now: int, *, signaled: bool = True) -> int:
-        """Bind a window of type 1 (``ibv_bind_mw``); its new R_Key, good once the request is completed.
+        """Bind a window of type 1 (``ibv_bind_mw``); its new R_Key, valid when the request is completed.
 
         Raises:
-            VerbsError: EINVAL for a window of type 2, which a work request BIND_MW binds.
+            VerbsError: EINVAL for a window of type 2, which needs a work request BIND_MW.
             PostError: as of :meth:`post_send`.
         """
         if binding.mw.kind != 1:
-            raise refuse(errno.EINVAL, "a window of type 2 is bound by a work request")
+            raise verbs_error(errno.EINVAL, "a window of type 2 is bound by a work request")
         rkey = next_key(binding.mw.rkey)
         wr = SendWR(wr_id, "BIND_MW", signaled=signaled, rkey=rkey, binding=binding)
         self.post_send(qp, wr, now)
         return rkey
 
-    def remote(self, qp: Qp, rkey: int, addr: int, length: int, right: str) -> MR | None:
-        """The region that lets a QP's peer do this, by its own key or by a window's; or None."""
-        mw = self.windows.of(rkey)
-        if mw is not None:
-            return mw.mr if mw.lets(qp.pd, qp.qpn, addr, length, right) else None
-        return self.regions.remote(qp.pd, rkey, addr, length, right)
-
-    def invalidate(self, qp: Qp, rkey: int) -> bool:
-        """Take a key away that stands for something here; whether there was one."""
-        if self.windows.of(rkey) is not None:
-            return self.windows.invalidate(qp.pd, qp.qpn, rkey)
-        return self.regions.invalidate(qp.pd, rkey)
-
     def alloc_dm(self, length: int) -> DM:
-        """Device memory; raises VerbsError ENOMEM when there is not so much left."""
+        """Device memory; raises VerbsError ENOMEM when less is left."""
         if length < 1 or self._dm_used + length > self.limits.max_dm_bytes:
             left = self.limits.max_dm_bytes - self._dm_used
-            raise refuse(errno.ENOMEM, f"{length} bytes of device memory; {left} are left")
+            raise verbs_error(errno.ENOMEM, f"{length} bytes of device memory; {left} are left")
         self._dm_used += length
         return DM(bytearray(length))
 
     def free_dm(self, dm: DM) -> None:
         if dm.regions:
-            raise refuse(errno.EBUSY, f"{dm.regions} regions stand on the device memory")
+            raise verbs_error(errno.EBUSY, f"{dm.regions} regions use the device memory")
         self._dm_used -= len(dm.data)
 
     def reg_dm_mr(self, pd: PD, dm: DM, offset: int, length: int, access: Iterable[str]) -> MR:
-        """A region over device memory; its addresses begin at 0 (``IBV_ACCESS_ZERO_BASED``)."""
+        """A region over device memory; its addresses start at 0 (``IBV_ACCESS_ZERO_BASED``)."""
         dm.copy_from(offset, length)  # checks the bounds
         view = memoryview(dm.data)[offset : offset + length]
-        return self.regions.register(pd, 0, length, access, view, self._random.bits(8))
+        return self.keys.regions.register(pd, 0, length, access, view, self._random.bits(8))
 
     def create_cq(self, capacity: int, *, clock: Callable[[], int] | None = None) -> CQ:
-        """A completion queue; with a ``clock``, an extended one that stamps completions by it."""
+        """A completion queue; with a ``clock``, an extended one, whose completions have timestamps."""
         if not 1 <= capacity <= self.limits.max_cqe:
-            raise refuse(
+            raise verbs_error(
                 errno.EINVAL, f"a completion queue has 1 to {self.limits.max_cqe} entries, not {capacity}"
             )
-        return CQ(self._take("cq", self.limits.max_cq), capacity, self.tell, clock)
+        return CQ(self._take("cq", self.limits.max_cq), capacity, self.report, clock)
 
     def destroy_cq(self, cq: CQ) -> None:
-        """Raises VerbsError EBUSY while a QP uses it."""
+        """Destroy a completion queue; raises VerbsError EBUSY while a QP uses it."""
         self._release("cq", cq.users)
 
     def create_srq(self, pd: PD, max_wr: int, max_sge: int = 1, *, limit: int = 0) -> ReceiveQueue:
-        """A shared receive queue; ``SRQ_LIMIT_REACHED`` is told once when fewer than ``limit`` are left."""
+        """A shared receive queue; fewer than ``limit`` requests cause one ``SRQ_LIMIT_REACHED``."""
         self._check_queue("max_wr", max_wr, max_sge)
         handle = self._take("srq", self.limits.max_srq)
         pd.users += 1
 
         def low(queue: ReceiveQueue) -> None:
-            self.tell("SRQ_LIMIT_REACHED", queue)
+            self.report("SRQ_LIMIT_REACHED", queue)
 
         return ReceiveQueue(pd, max_wr, max_sge, handle=handle, shared=True, limit=limit, notify=low)
 
@@ -361,9 +317,11 @@ class Device:
 
     def _check_queue(self, name: str, max_wr: int, max_sge: int) -> None:
         if not 0 <= max_wr <= self.limits.max_qp_wr:
-            raise refuse(errno.EINVAL, f"{name} is at most {self.limits.max_qp_wr}, not {max_wr}")
+            raise verbs_error(errno.EINVAL, f"{name} is at most {self.limits.max_qp_wr}, not {max_wr}")
         if not 0 <= max_sge <= self.limits.max_sge:
-            raise refuse(errno.EINVAL, f"a request has at most {self.limits.max_sge} SGEs, not {max_sge}")
+            raise verbs_error(
+                errno.EINVAL, f"a request has at most {self.limits.max_sge} SGEs, not {max_sge}"
+            )
 
     def create_qp(
         self,
@@ -383,16 +341,16 @@ class Device:
         """A queue pair in RESET.
 
         Raises:
-            VerbsError: EINVAL for what the device cannot do, ENOMEM when there are too many.
+            VerbsError: EINVAL for what the device cannot do; ENOMEM when there are too many.
         """
         if transport not in HALVES:
-            raise refuse(errno.EINVAL, f"a QP is {', '.join(HALVES)}, not {transport}")
+            raise verbs_error(errno.EINVAL, f"a QP is {', '.join(HALVES)}, not {transport}")
         self._check_queue("max_send_wr", max_send_wr, max_send_sge)
         self._check_queue("max_recv_wr", max_recv_wr, max_recv_sge)
         if max_inline > self.limits.max_inline:
-            raise refuse(errno.EINVAL, f"inline data is at most {self.limits.max_inline} bytes")
+            raise verbs_error(errno.EINVAL, f"inline data is at most {self.limits.max_inline} bytes")
         if len(self.qps) >= self.limits.max_qp:
-            raise refuse(errno.ENOMEM, f"all {self.limits.max_qp} QPs are in use")
+            raise verbs_error(errno.ENOMEM, f"all {self.limits.max_qp} QPs are in use")
         qpn = self._next_qpn
         self._next_qpn += 1
         recv_cq = send_cq if recv_cq is None else recv_cq
@@ -427,10 +385,7 @@ class Device:
             qp.rq.users -= 1
         qp.send_cq.forget(qp.qpn)
         qp.recv_cq.forget(qp.qpn)
-        # Ctrl-C may have come while its next packet was made: then it stands in one of the two only.
-        self._waiting.discard(qp.qpn)
-        if qp in self._ready:
-            self._ready.remove(qp)
+        self._schedule.forget(qp)
 
     # -- verbs: work
 
@@ -438,16 +393,16 @@ class Device:
         """Change a QP's state (``state=``) and attributes, by the names of :class:`Qp`.
 
         Raises:
-            VerbsError: EINVAL; the message says what the transition needs or does not take.
+            VerbsError: EINVAL; the message names the attributes that are missing or not allowed.
         """
         qp.modify(now_ns, attributes)
         self.wake(qp)
 
     def post_send(self, qp: Qp, wrs: SendWR | Sequence[SendWR], now_ns: int) -> None:
-        """Post one request or several.
+        """Post one or more requests.
 
         Raises:
-            PostError: ``bad_wr`` says which one was refused; those before it are posted.
+            PostError: ``bad_wr`` is the index of the one that was refused; those before it are posted.
         """
         self._post((wrs,) if isinstance(wrs, SendWR) else wrs, lambda wr: qp.post_send(wr, now_ns))
         self.wake(qp)
@@ -459,9 +414,9 @@ class Device:
 
     def post_srq_recv(self, srq: ReceiveQueue, wrs: RecvWR | Sequence[RecvWR]) -> None:
         """Post to a shared receive queue; errors as for ``post_send``."""
-        self._post((wrs,) if isinstance(wrs, RecvWR) else wrs, lambda wr: self.post_to(srq, wr))
+        self._post((wrs,) if isinstance(wrs, RecvWR) else wrs, srq.post)
 
-    def _post(self, wrs: Sequence[Any], post: Any) -> None:
+    def _post(self, wrs: Sequence[_Wr], post: Callable[[_Wr], None]) -> None:
         for i, wr in enumerate(wrs):
             try:
                 post(wr)
@@ -473,17 +428,17 @@ class Device:
         """At most ``count`` completions.
 
         Raises:
-            VerbsError: EIO when the queue ran over.
+            VerbsError: EIO when the queue has overflowed.
         """
         if cq.overflowed and not len(cq):
-            raise refuse(errno.EIO, f"completion queue {cq.handle} ran over")
+            raise verbs_error(errno.EIO, f"completion queue {cq.handle} has overflowed")
         return cq.poll(count)
 
     def request_notify(self, cq: CQ, solicited_only: bool = False) -> None:
-        """Ask for one ``COMPLETION`` event."""
+        """Request one ``COMPLETION`` event."""
         cq.arm(solicited_only)
 
 
 def _same_partition(pkey: int) -> bool:
-    """Whether a packet's P_Key matches the one in the table: the same number, not both limited (10.9.3)."""
+    """Whether a packet's P_Key matches the device's: the same number, not both limited members (10.9.3)."""
     return (pkey ^ DEFAULT_PKEY) & ~_PKEY_MEMBERSHIP == 0

@@ -1,6 +1,6 @@
-"""A soft device in real time: its datagrams over a link, its timers by the clock, its packets into a capture.
+"""A soft device in real time: its datagrams over a link, its timers by the clock, its packets in a capture.
 
-The only place where the engine meets the clock. Nothing runs in the background: whoever uses the device calls
+Only this module connects the engine with the clock. Nothing runs in the background: the program calls
 :meth:`Shell.pump` often, and :meth:`Shell.wait` when there is nothing to do.
 """
 
@@ -12,19 +12,19 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from rocekit.soft.device import Device
+from rocekit.soft.device import SoftDevice
 from rocekit.soft.engine.packet import Datagram, address_text
 from rocekit.soft.wires.faults import Fault, FaultInjector
 from rocekit.soft.wires.memory import FrameSink
 from rocekit.wire.build import ethernet
+from rocekit.wire.link import ETHERTYPE_IPV4, ETHERTYPE_IPV6
 
-_IPV4, _IPV6 = 0x0800, 0x86DD
-#: Packets sent in a row before the link is read again: answers are not to wait for a long message's end.
+#: Packets sent before the link is read again: responses do not wait for the end of a long message.
 _BURST: Final = 16
 
 
-class Link(Protocol):
-    """One end of a wire."""
+class DatagramLink(Protocol):
+    """One device's end of a wire, as ``InterfaceLink`` and ``LocalLink``."""
 
     address: str
     path_mtu: int
@@ -41,13 +41,13 @@ class Shell:
 
     Args:
         capture: gets every packet that the device sends (before faults) and receives.
-        faults: what is done to the packets that it sends.
+        faults: applied to the packets that it sends.
     """
 
     def __init__(
         self,
-        device: Device,
-        link: Link,
+        device: SoftDevice,
+        link: DatagramLink,
         *,
         capture: FrameSink | None = None,
         faults: Iterable[Fault] = (),
@@ -56,7 +56,7 @@ class Shell:
         self.device = device
         self.link = link
         self._capture = capture
-        self._faults = FaultInjector(faults, seed, usual="client")
+        self._faults = FaultInjector(faults, seed, default_sender="client")
         self._late: list[tuple[int, int, Datagram]] = []
         self._order = 0
         self._unsent: deque[Datagram] = deque()
@@ -68,7 +68,7 @@ class Shell:
         return self._last
 
     def pump(self) -> bool:
-        """Take in what came, do what is due, send what can be sent; whether anything happened."""
+        """Receive, handle timers and send; whether anything happened."""
         came = self.link.receive()
         for data in came:
             now = self.now()
@@ -76,14 +76,14 @@ class Shell:
             self.device.receive(data, now)
         busy = bool(came)
         due = self.device.next_timer()
-        # While there is more to read nothing times out: what is waited for may be among it.
+        # While there is more to read, no timer expires: the awaited response may be there.
         if not came and due is not None and due <= self.now():
             self.device.handle_timer(self._last)
             busy = True
         return self._send() or busy
 
     def wait(self, seconds: float) -> None:
-        """Until something comes or is due, at most so long."""
+        """Wait until something comes or a timer expires, at most ``seconds``."""
         if self._unsent:
             seconds = min(seconds, 0.0002)
         due = [
@@ -102,7 +102,7 @@ class Shell:
             self._unsent.append(heapq.heappop(self._late)[2])
         while self._unsent:
             if not self.link.send(self._unsent[0]):
-                return busy  # back-pressure: the device is asked for more when this is gone
+                return busy  # back-pressure: the device sends more when this is sent
             self._unsent.popleft()
             busy = True
         for _ in range(_BURST):
@@ -135,8 +135,8 @@ class Shell:
         if self._capture is None:
             return
         if data[0] >> 4 == 4:
-            kind, source, target = _IPV4, data[12:16], data[16:20]
+            kind, source, target = ETHERTYPE_IPV4, data[12:16], data[16:20]
         else:
-            kind, source, target = _IPV6, data[8:24], data[24:40]
+            kind, source, target = ETHERTYPE_IPV6, data[8:24], data[24:40]
         macs = (self.link.mac_of(address_text(source)), self.link.mac_of(address_text(target)))
         self._capture.write(ethernet(kind, src_mac=macs[0], dst_mac=macs[1]) + data, now)

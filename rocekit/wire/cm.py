@@ -22,6 +22,7 @@ MAD = Header.of(
 MGMT_CLASS_CM: Final = 0x07  # 13.4.4
 CM_CLASS_VERSION: Final = 2
 METHOD_SEND: Final = 0x03  # 13.4.5; CM messages are all sent with it
+GSI_QPN: Final = 1  # 13.1: general services; CM messages go from QP1 to QP1
 GSI_QKEY: Final = 0x8001_0000  # 10.2.5: the well-known Q_Key of QP1
 
 MGMT_CLASSES: Final = MappingProxyType(

@@ -27,8 +27,9 @@ from rocekit.decode import Decoder, Packets, Row
 from rocekit.errors import ScenarioError
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.packets.mads import find_mads
-from rocekit.soft.device import Device
-from rocekit.soft.engine.work import RecvWR, Sge
+from rocekit.soft.device import SoftDevice
+from rocekit.soft.engine.memory import Sge
+from rocekit.soft.engine.work import RecvWR
 from rocekit.wire import cm as wire_cm
 
 EVERY = [*wire.OPCODE_NAMES, *(f"CM_{name}" for name in wire_cm.CM_MESSAGES)]
@@ -210,7 +211,7 @@ def test_a_cm_message_has_the_fields_that_were_said() -> None:
 
 
 def test_a_responder_takes_what_was_crafted_and_drops_what_has_a_bad_icrc() -> None:
-    device = Device("soft", ["10.9.0.2"])
+    device = SoftDevice("soft", ["10.9.0.2"])
     pd, cq = device.alloc_pd(), device.create_cq(16)
     memory = device.memory.alloc(4096)
     region = device.reg_mr(pd, memory, 4096, ("LOCAL_WRITE", "REMOTE_WRITE"))

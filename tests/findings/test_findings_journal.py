@@ -10,7 +10,7 @@ from test_findings_lumina import only
 
 from rocekit.analysis import Analysis, analyze
 from rocekit.soft.testbed import run
-from rocekit.soft.testbed.program import Connection, Post, Program, Receive
+from rocekit.soft.testbed.program import Post, Program, QpSetup, Receive
 from rocekit.soft.wires.faults import Fault
 
 US, MS = 1_000, 1_000_000
@@ -25,7 +25,7 @@ def sends(
     if not one_way:  # what b asks bounds its clock from both sides
         posts += [Post(side="b", at_ns=n * 50 * US + 20 * US) for n in range(3)]
         receives += [Receive(side="a", count=3)]
-    program = Program((Connection(timeout=10),), tuple(posts), tuple(receives))
+    program = Program((QpSetup(timeout=10),), tuple(posts), tuple(receives))
     capture, record = folder / "x.pcapng", folder / "x.journal.jsonl"
     run(program, (fault,), 1, capture=capture, journal=record if journal else None)
     if journal and ahead_ns:

@@ -10,24 +10,26 @@ import pytest
 
 from rocekit.analysis import Analysis, analyze
 from rocekit.findings import Finding
-from rocekit.soft.testbed import Run, run
-from rocekit.soft.testbed.program import Connection, Post, Program, Receive
+from rocekit.soft.testbed import ProgramRun, check_run, run
+from rocekit.soft.testbed.program import Post, Program, QpSetup, Receive
 from rocekit.soft.wires.faults import Fault
 
 PACKETS, MTU = 10, 1024
 FIRST = 0xFFFFFB  # the PSN wraps in the middle of the message
 
 
-def go(tmp_path: Path, *faults: Fault, opcode: str = "RDMA_WRITE", tap: str = "sent") -> tuple[Run, Analysis]:
+def go(
+    tmp_path: Path, *faults: Fault, opcode: str = "RDMA_WRITE", tap: str = "sent"
+) -> tuple[ProgramRun, Analysis]:
     """One message of ten packets from a to b."""
     program = Program(
-        (Connection(path_mtu=MTU, a_psn=FIRST, timeout=8),),
+        (QpSetup(path_mtu=MTU, a_psn=FIRST, timeout=8),),
         (Post(opcode=opcode, length=PACKETS * MTU),),
         (Receive(length=PACKETS * MTU),),
     )
     capture = tmp_path / "x.pcapng"
     done = run(program, faults, 1, capture=capture, journal=tmp_path / "x.journal.jsonl", tap=tap)
-    assert done.check_data() == []
+    assert check_run(done) == []
     return done, analyze(capture)
 
 
@@ -42,7 +44,7 @@ def psn(number: int) -> int:
     return (FIRST + number - 1) & 0xFFFFFF
 
 
-def sent_again(done: Run) -> int:
+def sent_again(done: ProgramRun) -> int:
     """How many packets the requester knows it repeated."""
     return sum(s.round > 0 for t in done.transfers() for s in t.request.requests)
 

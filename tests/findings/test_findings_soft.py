@@ -21,7 +21,7 @@ from rocekit.analysis import Analysis, analyze
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.findings.rules import RULES
 from rocekit.soft.engine.congestion import DcqcnParameters
-from rocekit.soft.testbed.program import Connection
+from rocekit.soft.testbed.program import QpSetup
 from rocekit.soft.wires.faults import Fault
 from rocekit.wire import CNP_OPCODE, ICRC_BYTES
 from rocekit.wire.build import build_frame
@@ -67,7 +67,7 @@ def writes(folder: Path, *faults: Fault, count: int = 6, tap: str = "sent", **a:
         for n in range(count):
             ends.post("RDMA_WRITE", 4096, at_us=30 * n)
 
-    return Ends(folder, Connection(**settings), faults=faults, tap=tap).run(posts)  # type: ignore[arg-type]
+    return Ends(folder, QpSetup(**settings), faults=faults, tap=tap).run(posts)  # type: ignore[arg-type]
 
 
 def reads(folder: Path, *faults: Fault, tap: str = "sent") -> Analysis:
@@ -75,7 +75,7 @@ def reads(folder: Path, *faults: Fault, tap: str = "sent") -> Analysis:
         for n in range(4):
             ends.post("RDMA_READ", 4096, at_us=30 * n)
 
-    return Ends(folder, Connection(timeout=10), faults=faults, tap=tap).analyze(posts)
+    return Ends(folder, QpSetup(timeout=10), faults=faults, tap=tap).analyze(posts)
 
 
 def hit(kind: str, psn: int, iteration: int = 1, of: str = "request", **rest: float) -> Fault:
@@ -198,11 +198,11 @@ def _(folder: Path) -> Analysis:
 
 def refused(
     folder: Path, *, receives: bool = True, late_us: float = 0, length: int = 64, lkey: int | None = None,
-    rkey: int | None = None, a: Connection | None = None, b: Connection | None = None,
+    rkey: int | None = None, a: QpSetup | None = None, b: QpSetup | None = None,
     b_expects: int | None = None, opcode: str = "SEND", room: int = 4096,
 ) -> Analysis:  # fmt: skip
     """One request in the midst of others, with or without something wrong about it."""
-    a = a or Connection(timeout=10, retry_cnt=3)
+    a = a or QpSetup(timeout=10, retry_cnt=3)
 
     def posts(ends: Ends) -> None:
         ends.post("RDMA_WRITE", 64)
@@ -257,24 +257,24 @@ def _(folder: Path) -> Analysis:
 
 @provokes("mtu-mismatch")
 def _(folder: Path) -> Analysis:
-    a, b = (Connection(timeout=10, path_mtu=mtu) for mtu in (1024, 4096))
+    a, b = (QpSetup(timeout=10, path_mtu=mtu) for mtu in (1024, 4096))
     return refused(folder, opcode="RDMA_WRITE", length=8192, a=a, b=b)
 
 
 @nearly("mtu-mismatch")
 def _(folder: Path) -> Analysis:
-    return refused(folder, opcode="RDMA_WRITE", length=8192, a=Connection(timeout=10, path_mtu=4096))
+    return refused(folder, opcode="RDMA_WRITE", length=8192, a=QpSetup(timeout=10, path_mtu=4096))
 
 
 @provokes("dead-qp")
 def _(folder: Path) -> Analysis:
     """B waits for another starting PSN than A begins with."""
-    return refused(folder, b_expects=5000, a=Connection(timeout=10, retry_cnt=3, a_psn=9))
+    return refused(folder, b_expects=5000, a=QpSetup(timeout=10, retry_cnt=3, a_psn=9))
 
 
 @nearly("dead-qp")
 def _(folder: Path) -> Analysis:
-    return refused(folder, b_expects=9, a=Connection(timeout=10, retry_cnt=3, a_psn=9))
+    return refused(folder, b_expects=9, a=QpSetup(timeout=10, retry_cnt=3, a_psn=9))
 
 
 def deep(folder: Path, depth: int) -> Analysis:
@@ -284,7 +284,7 @@ def deep(folder: Path, depth: int) -> Analysis:
         for _ in range(8):
             ends.post("RDMA_READ", 4096)
 
-    a, b = Connection(timeout=10, depth=depth), Connection(timeout=10, depth=4)
+    a, b = QpSetup(timeout=10, depth=depth), QpSetup(timeout=10, depth=4)
     capture = Ends(folder, a, b).run(posts)
     return analyze(capture)
 
@@ -298,7 +298,7 @@ def _(folder: Path) -> Analysis:
         for _ in range(8):
             ends.post("RDMA_READ", 4096)
 
-    a, b = Connection(timeout=10, depth=16), Connection(timeout=10, depth=4)
+    a, b = QpSetup(timeout=10, depth=16), QpSetup(timeout=10, depth=4)
     return Ends(folder, a, b).analyze(posts)
 
 
@@ -363,7 +363,7 @@ def streams(
 
     device = {"cnp_interval_ns": cnp_interval_ns, "dcqcn": DcqcnParameters() if dcqcn else None}
     faults = (Fault("ecn", qpn=None, of="request", rate=marks),)
-    ends = Ends(folder, Connection(timeout=12), faults=faults, tap="delivered", device=device, journal=False)
+    ends = Ends(folder, QpSetup(timeout=12), faults=faults, tap="delivered", device=device, journal=False)
     return ends.run(posts)
 
 
@@ -417,7 +417,7 @@ def many_pairs(folder: Path, *, one_port: bool) -> Analysis:
         for pair in range(8):
             ends.post("RDMA_WRITE", 64, at_us=10 * pair, pair=pair)
 
-    capture = Ends(folder, Connection(timeout=10), pairs=8, journal=False).run(posts)
+    capture = Ends(folder, QpSetup(timeout=10), pairs=8, journal=False).run(posts)
     if not one_port:
         return analyze(capture)
     port = struct.pack("!H", 0xC001)

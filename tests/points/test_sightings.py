@@ -18,18 +18,18 @@ from rocekit.capture import open_capture
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.findings import Finding
 from rocekit.soft.testbed import run
-from rocekit.soft.testbed.program import Connection, Post, Program
+from rocekit.soft.testbed.program import Post, Program, QpSetup
 from rocekit.soft.wires.faults import Fault
 
 US, MS = 1_000, 1_000_000
 FLIGHT_NS = 50 * US
 A, B = "10.9.0.1", "10.9.0.2"
 PROGRAM = Program(
-    (Connection(path_mtu=1024, a_psn=0xFFFFF0, timeout=10),),
+    (QpSetup(path_mtu=1024, a_psn=0xFFFFF0, timeout=10),),
     tuple(Post(opcode="RDMA_WRITE", length=4096, at_ns=n * 400 * US) for n in range(8)),
 )
 READS = Program(
-    (Connection(path_mtu=1024, a_psn=0, timeout=10),),
+    (QpSetup(path_mtu=1024, a_psn=0, timeout=10),),
     tuple(Post(opcode="RDMA_READ", length=4096, at_ns=n * 400 * US) for n in range(8)),
 )
 

@@ -16,7 +16,7 @@ from rocekit.analysis import Analysis
 from rocekit.files.frames import LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2
 from rocekit.points.vantage import Vantage
 from rocekit.soft.testbed import run
-from rocekit.soft.testbed.program import Connection, Post, Program
+from rocekit.soft.testbed.program import Post, Program, QpSetup
 
 #: One way between the soft devices.
 FLIGHT_NS = 50_000
@@ -41,7 +41,7 @@ def soft(
         for n in range(40)
         for side in sides
     )
-    program = Program((Connection(timeout=14),), posts)
+    program = Program((QpSetup(timeout=14),), posts)
     capture, record = folder / "x.pcapng", folder / "x.journal.jsonl"
     run(program, (), 1, capture=capture, journal=record if journal else None, tap=tap, delay_ns=FLIGHT_NS)
     return rocekit.analyze(capture)
@@ -252,7 +252,7 @@ def test_hosts_that_ask_each_other_by_several_connections_are_judged_together(tm
         for c, side in enumerate("ab")
     )
     capture = tmp_path / "x.pcapng"
-    run(Program((Connection(), Connection()), posts), capture=capture, tap="soft_b", delay_ns=FLIGHT_NS)
+    run(Program((QpSetup(), QpSetup()), posts), capture=capture, tap="soft_b", delay_ns=FLIGHT_NS)
     analysis = rocekit.analyze(capture)
     assert {v.place for vs in analysis.vantages().of_connections().values() for v in vs} == {None}
     (found,) = analysis.vantages().of_files()[0]

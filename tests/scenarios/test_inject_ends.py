@@ -164,7 +164,7 @@ def test_a_server_that_sees_nothing_does_not_say_that_it_verified(sides: Sides) 
 def test_a_second_server_at_an_address_is_refused(sides: Sides) -> None:
     sides.server("ping-sr")
     second = sides.start("ping-sr", "--bind", sides.server_ip)
-    assert f"a soft device at {sides.server_ip} is there already" in line_of(second)
+    assert f"there is already a soft device at {sides.server_ip}" in line_of(second)
 
 
 def test_a_second_server_at_a_port_is_refused(sides: Sides) -> None:
@@ -181,10 +181,10 @@ def test_a_second_server_at_a_port_is_refused(sides: Sides) -> None:
         (("ping-sr", "--timeout", "0.5"), "nobody asked to connect within 0.5 s"),
         (("uc", "--timeout", "0.5"), "nobody asked to connect within 0.5 s"),
         (("ping-sr", "--both", "-d", "nowhere0"), "no interface nowhere0"),
-        (("ping-sr", "-x", "7"), "no GID index 7 (-x); a soft device has one, 0"),
-        (("mesh", "-x", "7"), "no GID index 7 (-x); a soft device has one, 0"),
-        (("rping", "-x", "7"), "no GID index 7 (-x); a soft device has one, 0"),
-        (("ping-sr", "--both", "-i", "2"), "no port 2 (-i); a soft device has one, 1"),
+        (("ping-sr", "-x", "7"), "no GID index 7 (-x); a soft device has only 0"),
+        (("mesh", "-x", "7"), "no GID index 7 (-x); a soft device has only 0"),
+        (("rping", "-x", "7"), "no GID index 7 (-x); a soft device has only 0"),
+        (("ping-sr", "--both", "-i", "2"), "no port 2 (-i); a soft device has only port 1"),
         (
             ("ping-sr", "127.0.0.1", "--bind", "127.9.9.9", "-p", "18779", "--no-rdma_cm"),
             "no TCP connection to 127.0.0.1 port 18779: Connection refused; is its server running?",
@@ -243,8 +243,8 @@ def test_of_both_sides_the_client_has_the_address_that_was_asked_for(sides: Side
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("rc_pingpong", "the other side is no ping-pong of libibverbs: it said b'GET / HTTP/1.1"),
-        ("write_bw", "the other side is no perftest: its path MTU is "),
+        ("rc_pingpong", "the peer is not a ping-pong of libibverbs: it sent b'GET / HTTP/1.1"),
+        ("write_bw", "the peer is not perftest: its path MTU is "),
     ],
 )
 def test_a_stranger_at_a_program_s_port_is_one_line(sides: Sides, program: str, said: str) -> None:

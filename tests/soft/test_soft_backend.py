@@ -46,7 +46,7 @@ def test_a_server_that_is_not_there_is_named(ips: tuple[str, str]) -> None:
 
 def test_a_way_that_is_not_found_in_time_is_named(ips: tuple[str, str]) -> None:
     class Busy(SoftEndpoint):
-        """On a host so busy that nothing is heard in time."""
+        """A host so busy that nothing is received in time."""
 
         def hear(self, wait_s: float = 0.0) -> None:
             pass
@@ -84,7 +84,7 @@ def test_a_client_that_leaves_before_its_rtu_is_heard_was_connected(ips: tuple[s
         SoftEndpoint(EndpointOptions(ip=ips[1])) as client,
     ):
         assert isinstance(server, SoftEndpoint)
-        server.soft.cm.take_rtu = lambda *_: None  # type: ignore[method-assign]  # lost
+        server.adapter.device.cm.take_rtu = lambda *_: None  # type: ignore[method-assign]  # lost
         server.listen(18515, backlog=1)
         served: list[object] = []
 
@@ -108,7 +108,7 @@ def test_a_client_that_leaves_before_its_rtu_is_heard_was_connected(ips: tuple[s
 def test_an_address_has_one_device_unless_another_will_do(ips: tuple[str, str]) -> None:
     first = LocalLink(ips[0])
     try:
-        with pytest.raises(VerbsError, match="is there already"):
+        with pytest.raises(VerbsError, match="there is already a soft device"):
             LocalLink(ips[0])
         other = LocalLink(ips[0], shift=True)
         assert other.address != ips[0]

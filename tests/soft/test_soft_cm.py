@@ -1,6 +1,4 @@
-"""Connections made and ended through the communication manager of soft devices (IBA chapter 12, annex
-A11).
-"""
+"""Connections made and ended by the connection manager of soft devices (IBA chapter 12, annex A11)."""
 
 from __future__ import annotations
 
@@ -206,7 +204,7 @@ def test_each_of_the_sixteen_events_can_happen() -> None:
     world = World()
     world.server.react["DISCONNECTED"] = lambda e: world.server.device.cm.disconnect(e.id, world.wire.now)
     world.connect()
-    world.client.device.cm.tell_all("ADDR_CHANGE")
+    world.client.device.cm.report_all("ADDR_CHANGE")
     world.client.device.cm.disconnect(world.id, world.wire.now)
     world.settle()
     world.client.device.remove(world.wire.now)

@@ -1,4 +1,4 @@
-"""Faults on a wire: those aimed hit just their packet, and what is wrong in a file is named."""
+"""Faults on a wire: aimed ones hit only their packet, and errors in a file name the line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from rocekit.errors import ScenarioError
-from rocekit.soft.engine.packet import ECN_CE, Route, Unusable, build_transport, mark_ce, parse
-from rocekit.soft.testbed import run
-from rocekit.soft.testbed.program import Connection, Post, Program, Receive
+from rocekit.soft.engine.packet import ECN_CE, Route, Unusable, mark_ce, parse
+from rocekit.soft.testbed import check_run, run
+from rocekit.soft.testbed.program import Post, Program, QpSetup, Receive
 from rocekit.soft.wires.fault_file import KEYS, fault_from_words, parse_faults, read_faults
 from rocekit.soft.wires.faults import Fault, at_random
+from rocekit.wire.build import build_transport
 from rocekit.wire.icrc import icrc
 
 
@@ -80,7 +81,7 @@ def test_a_file_that_is_not_there_is_named() -> None:
 
 def two_connections() -> Program:
     return Program(
-        (Connection(timeout=8), Connection(timeout=8, a_psn=100)),
+        (QpSetup(timeout=8), QpSetup(timeout=8, a_psn=100)),
         (*(Post(n, "a", "SEND", 3000) for n in (0, 1, 0, 1)), Post(1, "b", "SEND", 10)),
         (Receive(0, "b", 2), Receive(1, "b", 2), Receive(1, "a", 1)),
     )
@@ -103,7 +104,7 @@ def test_from_turns_the_fault_to_the_other_requester() -> None:
 def test_a_bit_error_is_what_the_icrc_is_for() -> None:
     result = run(two_connections(), [Fault("bit-error", psn=1)])
     assert result.hosts[1].device.counters["drop_icrc"] == 1
-    assert result.check_data() == []
+    assert check_run(result) == []
 
 
 def test_a_marked_packet_keeps_both_its_checksums() -> None:

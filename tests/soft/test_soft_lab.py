@@ -1,10 +1,9 @@
-"""Soft endpoints against the kernel's rxe, with programs that nobody here wrote: rping, the ping-pongs,
-perftest.
+"""Soft devices against the kernel's rxe, with programs of others: rping, the ping-pongs, perftest.
 
-Both roles, RC, UC and UD, connections by CM and by hand, IPv4 and IPv6, path MTUs 256 to 4096, and loss,
-reordering and duplication in both directions: of each something with ``ROCEKIT_LAB_MORE=1``, in some minutes,
-and all of it with ``ROCEKIT_LAB_EVERYTHING=1``. ``ROCEKIT_SOFT_LAB`` names a folder with such output, to look
-at one again.
+Both roles, RC, UC and UD, connections with and without CM, IPv4 and IPv6, path MTUs 256 to 4096, and loss,
+reordering and duplication in both directions: some of each with ``ROCEKIT_LAB_MORE=1``, in a few minutes,
+and all with ``ROCEKIT_LAB_EVERYTHING=1``. ``ROCEKIT_SOFT_LAB`` names a folder with such output, to check it
+again.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ CLEAN = [name for name, c in CONVERSATIONS.items() if not c.faults and c.netem i
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One boot for all of this file."""
+    """One boot for all tests of this file."""
     again = os.environ.get("ROCEKIT_SOFT_LAB")
     if again:
         return Path(again)
@@ -58,7 +57,7 @@ def facts(out: Path) -> dict[str, Any]:
 
 
 def only_if_run(name: str) -> None:
-    """Skip what is left out of the short run."""
+    """Skip what the short run leaves out."""
     if name not in soft_lab_inside.SHORT:
         long_lab()
 
@@ -78,7 +77,7 @@ def test_the_kernels_program_and_the_soft_peer_are_both_content(facts: dict[str,
 def test_what_perftest_writes_is_in_the_soft_peers_memory(
     out: Path, facts: dict[str, Any], name: str
 ) -> None:
-    """The bytes of the packets, put together without the engine's help."""
+    """The bytes of the packets, joined without the engine."""
     only_if_run(name)
     data: dict[int, bytes] = {}
     with open_capture(out / f"{name}.pcapng") as reader:
@@ -102,7 +101,7 @@ def test_of_unreliable_messages_the_whole_ones_arrive(
     transfers = analyze(out / f"{to_soft['name']}.pcapng").transfers
     size = 1000 if transport == "ud" else soft_lab_inside.SHORT_BYTES
     assert to_soft["rounds"] == sum(t.status == "sent" and t.bytes == size for t in transfers)
-    # Of 20 datagrams chance may spare all.
+    # Possibly none of 20 datagrams is hit.
     assert 0 < to_soft["rounds"] <= soft_lab_inside.MESSAGES - (transport == "uc")
     assert to_rxe["received_by_rxe"] == soft_lab_inside.MESSAGES - 2
 
@@ -129,6 +128,6 @@ def test_their_packets_are_right_and_all_arrive(out: Path, facts: dict[str, Any]
     assert analysis.capture.counts.bad_icrc == 0
     unreliable = name.startswith(("uc", "ud")) or name.endswith(("_uc", "_ud"))
     assert {t.status for t in analysis.transfers} == {"sent" if unreliable else "acked"}
-    # A slow machine repeats what was on its way, and a peer may hang up first; no packet may be wrong.
+    # A slow machine sends delayed packets again, and a peer may close first; no packet may be wrong.
     wrong = {f"drop_{why}" for why in ("icrc", "malformed", "transport", "source", "qkey", "pkey", "access")}
     assert not wrong & set(facts[name]["counters"]), facts[name]["counters"]

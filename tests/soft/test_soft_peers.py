@@ -1,6 +1,6 @@
-"""The soft counterparts of rping, the ping-pongs and perftest understand each other in both roles.
+"""The soft counterparts of rping, the ping-pongs and perftest work with each other in both roles.
 
-With the programs that nobody here wrote they talk in test_soft_lab.py.
+test_soft_lab.py runs them with the real programs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_a_server_and_a_client_come_to_a_good_end(forks: Forks, words: tuple[str
 
 
 def test_both_sides_are_of_one_ip_version(forks: Forks) -> None:
-    """On the wire within this machine a side takes an address that fits the other's."""
+    """On the wire within this machine, a side takes an address of the peer's IP version."""
     soft = ("--backend", "soft", "-n", "3", "--timeout", "10")
     both = forks.start(
         "inject", "ping-sr", "--both", "--bind", "fd00:7::5", *soft, stdout=PIPE, stderr=STDOUT
@@ -84,7 +84,7 @@ def test_what_a_peer_cannot_do_is_a_wrong_command_line(forks: Forks) -> None:
 def test_a_transport_that_cannot_do_it_is_said_in_one_line(forks: Forks) -> None:
     for words, said in (
         (("read_bw", "-c", "UC"), "UC has no read_bw: send_bw, write_bw"),
-        (("send_bw", "-c", "UD"), "perftest over UD is met by TCP only here"),
+        (("send_bw", "-c", "UD"), "perftest over UD works only over TCP here"),
         (
             ("send_bw", "127.0.0.1", "-c", "UD", BY_TCP, "-s", "5000"),
             "a datagram is one packet: 4096 bytes, not 5000 (-s)",
@@ -100,7 +100,7 @@ def test_a_transport_that_cannot_do_it_is_said_in_one_line(forks: Forks) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("rping",), "nobody asked to connect within 0.2 s (--timeout)"),
+        (("rping",), "no client connected within 0.2 s (--timeout)"),
         (("send_bw", BY_TCP), "no client within 0.2 s (--timeout)"),
         (("rping", "127.0.0.1"), "rejected the connection: invalid service ID (nobody listens on it)"),
         (("rping", "127.0.0.99"), "the connection was not established within 0.2 s"),
@@ -124,7 +124,7 @@ def test_who_is_not_there_is_said_in_one_line(forks: Forks, words: tuple[str, ..
 
 
 class Leaving(Party):
-    """A client whose DREQ does not arrive, and which does not wait for an answer."""
+    """A client whose DREQ does not arrive, and which does not wait for a DREP."""
 
     def event(self, *types: str) -> CmEvent:
         if types != ("DISCONNECTED",):
@@ -147,9 +147,8 @@ def serve_rping(told: list[object], ready: threading.Event, address: list[str]) 
 def test_a_client_that_leaves_without_a_word_after_a_round_is_served(
     fault: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel's CM stops repeating a DREQ when its program ends (cm_destroy_id cancels it), so that a lost
-    one is lost for good; and a client that has heard the last word may leave before its acknowledgement of it
-    is sent again.
+    """The kernel's CM does not send a lost DREQ again after its program ended (cm_destroy_id cancels it); and
+    a client may leave before it sends its last ACK again.
     """
     told: list[object] = []
     ready, address = threading.Event(), list[str]()
@@ -163,7 +162,7 @@ def test_a_client_that_leaves_without_a_word_after_a_round_is_served(
         elif fault is not None:
             monkeypatch.setattr(client.device.cm, "disconnect", lambda *_: None)
         with suppress(KeyboardInterrupt):
-            # A round is four PSNs of the server's: READ, SEND, WRITE, SEND.
+            # The server uses four PSNs a round: READ, SEND, WRITE, SEND.
             assert rping.call(client, address[0], count=3, size=3000) == 3
     server.join(30)
     assert told == [3, kind is Leaving]

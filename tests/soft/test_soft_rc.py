@@ -1,7 +1,7 @@
-"""Reliable connections between soft endpoints: loss, and what each end does about it (IBA 9.7).
+"""Reliable connections between soft devices: packet loss and recovery (IBA 9.7).
 
 Each test runs a program over a wire in memory and reads the record as a transcript: what was sent, in which
-round, and why. PSNs in faults count from 1, those of the record are the wire's.
+round, and why. PSNs in faults count from 1; those in the record are the ones of the packets.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rocekit.soft.testbed import Run, run
-from rocekit.soft.testbed.program import Connection, Post, Program, Receive, random_program
+from rocekit.soft.testbed import ProgramRun, check_run, run
+from rocekit.soft.testbed.program import Post, Program, QpSetup, Receive, random_program
 from rocekit.soft.wires.faults import Fault, at_random
 
 MTU = 1024
@@ -21,17 +21,17 @@ MTU = 1024
 
 def one(*posts: Post, receives: int = 0, length: int = 8192, **connection: Any) -> Program:
     given = (Receive(count=receives, length=length),) if receives else ()
-    return Program((Connection(**{"path_mtu": MTU, "timeout": 6} | connection),), posts, given)
+    return Program((QpSetup(**{"path_mtu": MTU, "timeout": 6} | connection),), posts, given)
 
 
-def sent(result: Run, transfer: int = 0) -> list[tuple[int, int, str | None]]:
+def sent(result: ProgramRun, transfer: int = 0) -> list[tuple[int, int, str | None]]:
     """(PSN from the start, round, cause) of a transfer's request packets."""
     record = result.transfers()[transfer].request
     start = result.program.connections[0].a_psn
     return [(s.psn - start, s.round, s.cause) for s in record.requests]
 
 
-def statuses(result: Run, device: str = "soft_a") -> list[str]:
+def statuses(result: ProgramRun, device: str = "soft_a") -> list[str]:
     return [wc.status for (name, _), wcs in result.completions.items() for wc in wcs if name == device]
 
 
@@ -43,7 +43,7 @@ def test_a_message_takes_a_psn_for_each_path_mtu_and_one_when_empty() -> None:
         (MTU + 1, 2, 2),
     ]
     assert statuses(result) == ["SUCCESS"] * 3
-    assert result.check_data() == []
+    assert check_run(result) == []
 
 
 def test_a_lost_packet_is_named_by_one_nak_and_sent_again_with_all_behind_it() -> None:
@@ -54,7 +54,7 @@ def test_a_lost_packet_is_named_by_one_nak_and_sent_again_with_all_behind_it() -
     assert packets[back:] == [(n, 1, "nak") for n in range(2, back)] + [(n, 0, None) for n in range(back, 8)]
     transfer = result.transfer_dicts()[0]
     assert (transfer["naks"], transfer["timeouts"], transfer["retransmitted_packets"]) == (1, 0, back - 2)
-    assert result.check_data() == []
+    assert check_run(result) == []
 
 
 def test_nobody_can_nak_the_loss_of_the_last_packet_so_the_timer_repeats_it() -> None:
@@ -75,7 +75,7 @@ def test_a_retransmission_can_be_lost_too() -> None:
     faults = [Fault("drop", psn=2, iter=1), Fault("drop", psn=2, iter=2)]
     result = run(one(Post(opcode="RDMA_WRITE", length=4 * MTU)), faults)
     assert [p for p in sent(result) if p[0] == 1] == [(1, 0, None), (1, 1, "nak"), (1, 2, "timeout")]
-    assert result.check_data() == []
+    assert check_run(result) == []
 
 
 def test_a_read_asks_again_from_the_lost_response_on() -> None:
@@ -84,7 +84,7 @@ def test_a_read_asks_again_from_the_lost_response_on() -> None:
     assert sent(result) == [(0, 0, None), (3, 1, "implied")]
     rounds = {n: [r.round for r in truth.responses if r.psn == n] for n in range(8)}
     assert rounds == {n: [0] if n < 3 else [0, 1] for n in range(8)}
-    assert result.check_data() == []
+    assert check_run(result) == []
 
 
 def test_an_atomic_whose_answer_was_lost_is_answered_again_and_not_done_again() -> None:
@@ -96,12 +96,12 @@ def test_an_atomic_whose_answer_was_lost_is_answered_again_and_not_done_again() 
     after = int.from_bytes(result.hosts[1].device.memory.read(posted.remote, 8), "little")
     assert after == (before + 5) % 2**64
     assert [r.round for r in result.transfers()[0].responses] == [0, 1]
-    assert result.check_data() == []
+    assert check_run(result) == []
 
 
 def test_a_receiver_that_is_not_ready_is_waited_for_as_long_as_it_says() -> None:
     program = Program(
-        (Connection(path_mtu=MTU, min_rnr_timer=2),),  # 20 µs
+        (QpSetup(path_mtu=MTU, min_rnr_timer=2),),  # 20 µs
         (Post(length=100),),
         (Receive(count=1, at_ns=30_000),),
     )
@@ -139,7 +139,7 @@ def test_a_wrong_key_or_address_is_refused_and_ends_the_connection(wrong: str) -
 def test_a_wrong_local_key_fails_after_what_was_posted_before_it() -> None:
     result = run(one(Post(opcode="RDMA_WRITE", length=5000), Post(opcode="RDMA_WRITE", wrong="lkey")))
     assert statuses(result) == ["SUCCESS", "LOC_PROT_ERR"]
-    assert result.check_data() == []
+    assert check_run(result) == []
 
 
 def test_a_message_longer_than_the_receive_is_an_invalid_request() -> None:
@@ -154,7 +154,7 @@ def test_psns_wrap_in_the_middle_of_a_message(first: int) -> None:
     result = run(one(Post(opcode="RDMA_WRITE", length=9 * MTU), a_psn=first), faults)
     transfer = result.transfer_dicts()[0]
     assert (transfer["first_psn"], transfer["last_psn"]) == (first, (first + 8) % 2**24)
-    assert result.check_data() == []
+    assert check_run(result) == []
 
 
 def test_no_more_reads_are_under_way_than_the_depth_allows() -> None:
@@ -195,4 +195,4 @@ def test_data_arrives_once_and_intact_or_the_completion_says_why_not(seed: int) 
     ]
     result = run(random_program(seed), at_random(rates[seed % len(rates)]), seed)
     assert result.finished
-    assert result.check_data() == []
+    assert check_run(result) == []

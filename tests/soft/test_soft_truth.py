@@ -1,7 +1,7 @@
-"""Random programs under random faults: what must hold of the endpoints, and of an analysis of their capture.
+"""Random programs under random faults: claims about the devices, and about an analysis of their captures.
 
-Two thousand runs are analysed, and half as many again only run; ``ROCEKIT_SOFT_RUNS`` in place of 2000 makes
-more or fewer. A failure prints the command that repeats it.
+2000 runs are analysed, and 1000 more are only run; ``ROCEKIT_SOFT_RUNS`` replaces the 2000. A failure prints
+the command that repeats it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rocekit.analysis import analyze
 from rocekit.soft.engine.congestion import DcqcnParameters
-from rocekit.soft.testbed import run
+from rocekit.soft.testbed import check_run, run
 from rocekit.soft.testbed.program import Program, random_faults, random_program
 from rocekit.soft.testbed.replay import compare, differences, random_run
 from rocekit.soft.wires.faults import at_random
@@ -33,11 +33,11 @@ def replay(seed: int, *faults: str, transports: str = "RC") -> str:
 @many
 @given(SEEDS)
 def test_data_arrives_once_and_intact_in_order_or_the_completion_says_why_not(seed: int) -> None:
-    # A third of them slow down when they are told of congestion.
+    # A third of them react to CNPs.
     dcqcn = DcqcnParameters() if seed % 3 == 0 else None
     result = run(random_program(seed), random_faults(seed), seed, dcqcn=dcqcn)
     assert result.finished, replay(seed)
-    assert result.check_data() == [], replay(seed)
+    assert check_run(result) == [], replay(seed)
 
 
 @settings(many, max_examples=max(10, RUNS // 4))
@@ -45,12 +45,12 @@ def test_data_arrives_once_and_intact_in_order_or_the_completion_says_why_not(se
 def test_the_same_holds_of_unreliable_transports_but_for_loss(seed: int) -> None:
     result = run(random_program(seed, transports=("UC", "UD")), random_faults(seed), seed)
     assert result.finished, replay(seed, transports="UC,UD")
-    assert result.check_data() == [], replay(seed, transports="UC,UD")
+    assert check_run(result) == [], replay(seed, transports="UC,UD")
 
 
-#: What happens to packets on their way. Held up or swapped behind the capture they are in HARD and
-#: test_doubt: there the capture shows another order than the endpoints saw.
-WEATHER: tuple[dict[str, float], ...] = (
+#: Faults between the devices. Delay and reordering behind the capture point are in HARD and test_doubt: there
+#: the capture shows another order than the devices received.
+RATES: tuple[dict[str, float], ...] = (
     {},
     {"drop": 0.02},
     {"drop": 0.02},
@@ -62,7 +62,7 @@ WEATHER: tuple[dict[str, float], ...] = (
 
 
 @settings(many, max_examples=RUNS)
-@given(seed=SEEDS, rates=st.sampled_from(WEATHER), journal=st.sampled_from([True, True, False]))
+@given(seed=SEEDS, rates=st.sampled_from(RATES), journal=st.sampled_from([True, True, False]))
 def test_an_analysis_of_the_capture_reproduces_the_record(
     seed: int, rates: dict[str, float], journal: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -73,9 +73,8 @@ def test_an_analysis_of_the_capture_reproduces_the_record(
     assert compared.differences == [], replay(seed, *faults)
 
 
-#: Runs whose captures were read wrongly once: what went back behind an answer that came meanwhile, or that
-#: was said again; a refusal that was still on its way, or that others overtook; a requester whom nobody
-#: answered; a wait for the receiver that an answer ended.
+#: Runs that an analysis once got wrong: a go-back after a response that came meanwhile or was sent again; a
+#: NAK that was delayed or overtaken; a requester without any response; an RNR wait that a response ended.
 HARD: tuple[tuple[int, dict[str, float]], ...] = (
     (2448, {"drop": 0.1}),
     (2050, {"drop": 0.25}),

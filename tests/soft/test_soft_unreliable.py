@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from rocekit.soft import Device, RecvWR, SendWR, Sge
+from rocekit.soft import RecvWR, SendWR, Sge, SoftDevice
 from rocekit.soft.engine.congestion import Dcqcn, DcqcnParameters
-from rocekit.soft.testbed import QKEY, Run, run
-from rocekit.soft.testbed.program import Connection, Post, Program, Receive, random_program
+from rocekit.soft.testbed import QKEY, ProgramRun, check_run, run
+from rocekit.soft.testbed.program import Post, Program, QpSetup, Receive, random_program
 from rocekit.soft.wires.faults import Fault, at_random
 from rocekit.soft.wires.memory import MemoryWire
 
 
 def program(transport: str, *posts: Post, receives: int = 8, length: int = 8192) -> Program:
     return Program(
-        (Connection(transport=transport, path_mtu=1024),), posts, (Receive(count=receives, length=length),)
+        (QpSetup(transport=transport, path_mtu=1024),), posts, (Receive(count=receives, length=length),)
     )
 
 
-def received(result: Run) -> list[int]:
+def received(result: ProgramRun) -> list[int]:
     """Bytes of each message that b received."""
     return [wc.byte_len for (name, _), wcs in result.completions.items() for wc in wcs if name == "soft_b"]
 
@@ -28,7 +28,7 @@ def test_uc_is_never_acknowledged() -> None:
     assert received(result) == [3000, 5000]
     assert [t["status"] for t in result.transfer_dicts()] == ["sent", "sent"]
     assert result.packets == 3 + 5
-    assert result.check_data() == []
+    assert check_run(result) == []
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
@@ -37,8 +37,8 @@ def test_uc_loses_the_whole_message_and_only_that(lost: int) -> None:
         program("UC", Post(length=3000), Post(length=2000), Post(length=10)), [Fault("drop", psn=lost)]
     )
     assert received(result) == [2000, 10]
-    assert result.check_data() == []
-    # The receive that the lost message had taken served the next one.
+    assert check_run(result) == []
+    # The next message used the receive of the lost one.
     assert [wc.wr_id for wc in result.completions["soft_b", 17]] == [1, 2]
 
 
@@ -48,15 +48,15 @@ def test_a_datagram_arrives_behind_forty_bytes_of_network_header() -> None:
     wc = result.completions["soft_b", 17][0]
     assert (wc.grh, wc.src_qpn, wc.src_ip) == (True, 17, "10.9.0.1")
     entry = result.received[0]
-    area = entry.qp.device.memory.read(entry.address, 40)
+    area = result.hosts[1].device.memory.read(entry.address, 40)
     assert area[20] == 0x45
     assert area[32:36] == bytes([10, 9, 0, 1])
-    assert result.check_data() == []
+    assert check_run(result) == []
 
 
-def two_devices() -> tuple[MemoryWire, Device, Device]:
+def two_devices() -> tuple[MemoryWire, SoftDevice, SoftDevice]:
     wire = MemoryWire()
-    a, b = Device("a", ["10.0.0.1"]), Device("b", ["10.0.0.2"])
+    a, b = SoftDevice("a", ["10.0.0.1"]), SoftDevice("b", ["10.0.0.2"])
     wire.attach(a)
     wire.attach(b)
     return wire, a, b
@@ -91,13 +91,13 @@ def test_a_datagram_needs_the_q_key_and_room(qkey: int, length: int, counter: st
     wire.run()
     assert b.counters[counter] == 1
     assert len(b.poll_cq(qps[1].recv_cq, 8)) == (counter == "rdma_recvs")
-    # Its sender never knows.
+    # Its sender gets no response.
     assert [wc.status for wc in a.poll_cq(qps[0].send_cq, 8)] == ["SUCCESS"]
 
 
 def test_marked_packets_are_answered_by_paced_cnps() -> None:
     marked = [Fault("ecn", psn=n) for n in range(1, 65)]
-    result = run(Program((Connection(path_mtu=1024),), (Post(opcode="RDMA_WRITE", length=65536),)), marked)
+    result = run(Program((QpSetup(path_mtu=1024),), (Post(opcode="RDMA_WRITE", length=65536),)), marked)
     b = result.hosts[1].device
     assert b.counters["rcvd_ecn_marked"] == 64
     times = [time for time, source, _ in result.recorder.cnps if source.ip == "10.9.0.2"]
@@ -115,12 +115,12 @@ def test_a_sender_that_is_told_of_congestion_slows_down_and_still_finishes(opcod
     posts = (Post(opcode=opcode, length=1 << 18),)
     took = []
     for dcqcn in (None, DcqcnParameters()):
-        result = run(Program((Connection(path_mtu=1024),), posts), marked, dcqcn=dcqcn)
+        result = run(Program((QpSetup(path_mtu=1024),), posts), marked, dcqcn=dcqcn)
         transfer = result.transfer_dicts()[0]
         assert (transfer["status"], transfer["retransmitted_packets"]) == ("acked", 0)
-        assert result.check_data() == []
+        assert check_run(result) == []
         took.append(transfer["acked_ns"] - transfer["first_ns"])
-    # Half the rate for 55 µs, three quarters for the next 55 µs, and so on: 55 µs are lost when all is done.
+    # Half the rate for 55 µs, three quarters for the next 55 µs, and so on: 55 µs longer in total.
     assert 30_000 < took[1] - took[0] < 60_000
 
 
@@ -152,4 +152,4 @@ def test_what_arrives_unreliably_is_what_was_sent(seed: int) -> None:
     faults = at_random({"drop": 0.1, "reorder": 0.05, "duplicate": 0.05, "bit-error": 0.05})
     result = run(random_program(seed, transports=("UC", "UD")), faults, seed)
     assert result.finished
-    assert result.check_data() == []
+    assert check_run(result) == []

@@ -1,6 +1,4 @@
-"""The verbs of a soft device: what is legal, what is refused with which errno, and what is told (IBA 10,
-11).
-"""
+"""The verbs of a soft device: what is legal, which errno an illegal call gets, and events (IBA 10, 11)."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ import pytest
 
 from rocekit import soft
 from rocekit.errors import VerbsError
-from rocekit.soft import Device, PostError, RecvWR, SendWR, Sge
+from rocekit.soft import PostError, RecvWR, SendWR, Sge, SoftDevice
 from rocekit.soft.device import Limits
 from rocekit.soft.engine.prng import Prng
 from rocekit.soft.engine.qp import Qp
@@ -39,7 +37,7 @@ class Pair:
 
     def __init__(self, *, capacity: int = 64, srq: bool = False, **options: Any) -> None:
         self.wire = MemoryWire()
-        self.devices = [Device("a", ["10.0.0.1"]), Device("b", ["10.0.0.2"])]
+        self.devices = [SoftDevice("a", ["10.0.0.1"]), SoftDevice("b", ["10.0.0.2"])]
         self.ports = [self.wire.attach(device) for device in self.devices]
         self.cqs = [device.create_cq(capacity) for device in self.devices]
         self.pds = [device.alloc_pd() for device in self.devices]
@@ -97,7 +95,7 @@ def test_a_qp_that_was_interrupted_while_it_made_a_packet_can_be_destroyed(
 
 @pytest.mark.parametrize("transport", ["RC", "UC", "UD"])
 def test_every_transition_that_the_table_has_not_is_refused(transport: str) -> None:
-    device = Device("a", ["10.0.0.1"])
+    device = SoftDevice("a", ["10.0.0.1"])
     for before, after in product(STATES, STATES):
         qp = device.create_qp(device.alloc_pd(), transport, device.create_cq(4))
         qp.state = before
@@ -121,7 +119,7 @@ def test_every_transition_that_the_table_has_not_is_refused(transport: str) -> N
     ],
 )
 def test_a_wrong_attribute_is_named(attributes: dict[str, Any], words: str) -> None:
-    device = Device("a", ["10.0.0.1"])
+    device = SoftDevice("a", ["10.0.0.1"])
     qp = device.create_qp(device.alloc_pd(), "RC", device.create_cq(4))
     device.modify_qp(qp, 0, **INIT)
     with pytest.raises(VerbsError, match=words):
@@ -130,7 +128,7 @@ def test_a_wrong_attribute_is_named(attributes: dict[str, Any], words: str) -> N
 
 @pytest.mark.parametrize("state", ["RESET", "INIT", "RTR"])
 def test_nothing_is_sent_before_rts(state: str) -> None:
-    device = Device("a", ["10.0.0.1"])
+    device = SoftDevice("a", ["10.0.0.1"])
     qp = device.create_qp(device.alloc_pd(), "RC", device.create_cq(4))
     for name, attributes in (("INIT", INIT), ("RTR", RTR)):
         if state != "RESET" and qp.state != state:
@@ -141,7 +139,7 @@ def test_nothing_is_sent_before_rts(state: str) -> None:
 
 
 def test_nothing_is_received_in_reset() -> None:
-    device = Device("a", ["10.0.0.1"])
+    device = SoftDevice("a", ["10.0.0.1"])
     qp = device.create_qp(device.alloc_pd(), "RC", device.create_cq(4))
     with pytest.raises(PostError, match="EINVAL"):
         device.post_recv(qp, RecvWR(1), 0)
@@ -185,7 +183,7 @@ def test_what_cannot_be_sent_unreliably_stops_the_send_queue_until_it_is_made_re
     transport: str,
 ) -> None:
     """SQE: the send queue only; what is posted there is flushed, and receives go on (10.3.1.6)."""
-    wire, devices = MemoryWire(), [Device("a", ["10.0.0.1"]), Device("b", ["10.0.0.2"])]
+    wire, devices = MemoryWire(), [SoftDevice("a", ["10.0.0.1"]), SoftDevice("b", ["10.0.0.2"])]
     ports = [wire.attach(device) for device in devices]
     ends = []
     for i, device in enumerate(devices):
@@ -434,13 +432,13 @@ def test_device_memory_is_copied_to_and_registered() -> None:
     [(["REMOTE_WRITE"], "EINVAL: .*need LOCAL_WRITE"), (["FLY"], "EINVAL: no access right FLY")],
 )
 def test_a_region_with_impossible_rights_is_refused(rights: list[str], words: str) -> None:
-    device = Device("a", ["10.0.0.1"])
+    device = SoftDevice("a", ["10.0.0.1"])
     with pytest.raises(VerbsError, match=words):
         device.reg_mr(device.alloc_pd(), device.memory.alloc(8), 8, rights)
 
 
 def test_memory_that_is_not_there_is_a_bad_address() -> None:
-    device = Device("a", ["10.0.0.1"])
+    device = SoftDevice("a", ["10.0.0.1"])
     with pytest.raises(VerbsError, match="EFAULT"):
         device.reg_mr(device.alloc_pd(), 0x1000, 8, [])
 
@@ -459,7 +457,9 @@ def test_what_is_in_use_cannot_be_destroyed() -> None:
 
 
 def test_limits_are_kept() -> None:
-    device = Device("a", ["10.0.0.1"], limits=Limits(max_qp=1, max_qp_wr=10, max_sge=2, max_cqe=5, max_mr=1))
+    device = SoftDevice(
+        "a", ["10.0.0.1"], limits=Limits(max_qp=1, max_qp_wr=10, max_sge=2, max_cqe=5, max_mr=1)
+    )
     pd, cq = device.alloc_pd(), device.create_cq(5)
     with pytest.raises(VerbsError, match="EINVAL: a completion queue has 1 to 5 entries, not 6"):
         device.create_cq(6)
@@ -473,9 +473,6 @@ def test_limits_are_kept() -> None:
     device.reg_mr(pd, device.memory.alloc(8), 8, [])
     with pytest.raises(VerbsError, match="ENOMEM: all 1 memory regions are in use"):
         device.reg_mr(pd, device.memory.alloc(8), 8, [])
-
-
-#: The shells around the engine: where clocks, sockets and files are.
 
 
 def test_the_engine_knows_no_clock_no_socket_and_no_chance() -> None:

@@ -1,4 +1,4 @@
-"""Memory windows of a soft device: who may reach what with which key, and from when to when (IBA 10.6.7)."""
+"""Memory windows of a soft device: what each key allows, and from when to when (IBA 10.6.7)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Lent(Pair):
         return Binding.to(mw, self.region, self.region.addr + START, length, rights or ("REMOTE_WRITE",))
 
     def bind(self, mw: MW, *rights: str, wr_id: int = 70) -> int:
-        """A BIND_MW; the key that it is to give."""
+        """Post a BIND_MW; the new key."""
         rkey = next_key(mw.rkey)
         wr = SendWR(wr_id, "BIND_MW", rkey=rkey, binding=self.binding(mw, *rights))
         self.ask(wr)
@@ -43,7 +43,7 @@ class Lent(Pair):
         self.wire.run()
 
     def reach(self, rkey: int, offset: int = START, opcode: str = "RDMA_WRITE") -> str:
-        """How side 0's request for 64 bytes there ends."""
+        """The status of side 0's request for 64 bytes there."""
         wr = SendWR(1, opcode, (self.sge(0),), remote_va=self.region.addr + offset, rkey=rkey)
         self.post(wr)
         self.wire.run()
@@ -164,9 +164,9 @@ def test_a_window_of_type_2_is_its_queue_pairs_alone() -> None:
     pair = Lent()
     mw = pair.window()
     rkey = pair.bind(mw)
-    assert mw.lets(pair.pds[1], pair.qps[1].qpn, mw.addr, 64, "REMOTE_WRITE")
-    assert not mw.lets(pair.pds[1], pair.qps[1].qpn + 1, mw.addr, 64, "REMOTE_WRITE")
-    assert not pair.devices[1].windows.invalidate(pair.pds[1], pair.qps[1].qpn + 1, rkey)
+    assert mw.allows(pair.pds[1], pair.qps[1].qpn, mw.addr, 64, "REMOTE_WRITE")
+    assert not mw.allows(pair.pds[1], pair.qps[1].qpn + 1, mw.addr, 64, "REMOTE_WRITE")
+    assert not pair.devices[1].keys.windows.invalidate(pair.pds[1], pair.qps[1].qpn + 1, rkey)
 
 
 def test_what_is_in_use_stays() -> None:
@@ -181,7 +181,7 @@ def test_what_is_in_use_stays() -> None:
 
 def test_requests_that_cannot_be_are_refused_at_once() -> None:
     pair = Lent()
-    with pytest.raises(PostError, match="says what it binds"):
+    with pytest.raises(PostError, match="needs a binding"):
         pair.ask(SendWR(1, "BIND_MW"))
     with pytest.raises(VerbsError, match="gives no LOCAL_WRITE"):
         pair.binding(pair.window(), "LOCAL_WRITE")

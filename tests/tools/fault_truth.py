@@ -22,7 +22,7 @@ from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.packets import Packets
 from rocekit.soft.engine.prng import Prng
 from rocekit.soft.engine.record import TransferTruth
-from rocekit.soft.testbed import Run, run
+from rocekit.soft.testbed import ProgramRun, run
 from rocekit.soft.testbed.program import Program, Receive, random_program
 from rocekit.soft.wires.faults import Fault, at_random
 from rocekit.wire import OPCODES
@@ -103,23 +103,23 @@ class Kind:
 # ---------------------------------------------------------------------- runs and their record
 
 
-def go(seed: int, program: Program, faults: tuple[Fault, ...], tap: str) -> tuple[Run, Analysis]:
+def go(seed: int, program: Program, faults: tuple[Fault, ...], tap: str) -> tuple[ProgramRun, Analysis]:
     with TemporaryDirectory() as folder:
         capture, journal = Path(folder) / "x.pcapng", Path(folder) / "x.journal.jsonl"
         result = run(program, faults, seed, capture=capture, journal=journal, tap=tap)
         return result, analyze(capture)
 
 
-def causes(result: Run) -> Counter[str]:
+def causes(result: ProgramRun) -> Counter[str]:
     """Why requesters sent again."""
     return Counter(s.cause for t in result.transfers() for s in t.request.requests if s.cause)
 
 
-def statuses(result: Run) -> Counter[str]:
+def statuses(result: ProgramRun) -> Counter[str]:
     return Counter(wc.status for wcs in result.completions.values() for wc in wcs)
 
 
-def rnr_psns(result: Run) -> frozenset[int]:
+def rnr_psns(result: ProgramRun) -> frozenset[int]:
     """PSNs that were refused with RNR."""
     return frozenset(
         r.psn & MASK
@@ -143,7 +143,7 @@ def named(analysis: Analysis) -> list[tuple[str, frozenset[int]]]:
     return out
 
 
-def outcome(seed: int, result: Run, analysis: Analysis, quiet: Analysis) -> Outcome:
+def outcome(seed: int, result: ProgramRun, analysis: Analysis, quiet: Analysis) -> Outcome:
     """What was said of a faulty run, and what of it the record explains by itself."""
     allowed: dict[str, frozenset[int] | None] = {"rnr": rnr_psns(result)}
     ended = statuses(result)
@@ -164,7 +164,7 @@ def outcome(seed: int, result: Run, analysis: Analysis, quiet: Analysis) -> Outc
 # ---------------------------------------------------------------------- one packet hit
 
 
-def target(seed: int, result: Run, of: str) -> TransferTruth | None:
+def target(seed: int, result: ProgramRun, of: str) -> TransferTruth | None:
     """A transfer of the first queue pair on a's side that has what is to be hit."""
     qp, _ = result.pairs[0]
     ip = result.hosts[0].device.addresses[0]
@@ -227,7 +227,7 @@ def one_fault(of: str, kind: str, rules: frozenset[str] = frozenset(), *, every:
 Kind_ = Callable[[int, str], "Outcome | None"]
 
 
-def went_back(result: Run, transfer: TransferTruth) -> dict[int, set[str]]:
+def went_back(result: ProgramRun, transfer: TransferTruth) -> dict[int, set[str]]:
     """Where the transfer's requester began to send again, to why; what RNR NAKs brought about left out."""
     request = transfer.request
     flow = result.recorder.requests[request.requester, request.responder][0]
@@ -332,7 +332,7 @@ def too_long(seed: int, tap: str) -> Outcome | None:
     return _refusals(told, loud, "invalid-request", wire.NAK_INVALID_REQUEST)
 
 
-def _refusals(told: Outcome, loud: Run, rule: str, code: int) -> Outcome:
+def _refusals(told: Outcome, loud: ProgramRun, rule: str, code: int) -> Outcome:
     """Expect the rule for each PSN that the record says was refused so."""
     for flows in loud.recorder.replies.values():
         for flow in flows:
@@ -408,7 +408,7 @@ def _thin_out(seed: int, capture: Path) -> tuple[int | None, str]:
     return int(packets.psn[chosen]), packets.addresses[packets.dst[chosen]]
 
 
-def _covered(result: Run, dst: str, psn: int) -> bool:
+def _covered(result: ProgramRun, dst: str, psn: int) -> bool:
     """Whether the packet was neither the first nor the last of its flow, so that others show the gap."""
     for ends, flows in result.recorder.requests.items():
         for flow in flows if ends[1].ip == dst else ():

@@ -1,4 +1,4 @@
-"""Two soft endpoints whose queue pairs may be set up differently, and captures of them altered afterwards."""
+"""Two soft devices whose queue pairs may be set up differently, and altered captures of them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from story import Shot
 from rocekit.analysis import Analysis, analyze
 from rocekit.capture import open_capture
 from rocekit.files.pcapng_write import PcapngWriter
-from rocekit.soft.device import Device
+from rocekit.soft.device import SoftDevice
+from rocekit.soft.engine.memory import Sge
 from rocekit.soft.engine.queues import CQ
-from rocekit.soft.engine.work import RecvWR, SendWR, Sge
-from rocekit.soft.host import Host
+from rocekit.soft.engine.work import RecvWR, SendWR
 from rocekit.soft.testbed import ADDRESSES, REMOTE_ACCESS, connect
-from rocekit.soft.testbed.program import Connection
+from rocekit.soft.testbed.host import Host
+from rocekit.soft.testbed.program import QpSetup
 from rocekit.soft.wires.faults import Fault
 from rocekit.soft.wires.memory import MemoryWire
 
@@ -27,16 +28,16 @@ ROOM = 1 << 20
 
 @dataclass
 class Ends:
-    """Queue pairs of hosts ``a`` and ``b``, one pair or more, set up as each side thinks right.
+    """Queue pairs of hosts ``a`` and ``b``, one pair or more; each side sets up its own.
 
     Attributes:
-        a, b: how each side sets its queue pairs up; ``b_expects``: the PSN from which b takes requests, a's
-            own if None.
+        a, b: how each side sets up its queue pairs.
+        b_expects: the first PSN that b expects; None: the first that a sends.
     """
 
     folder: Path
-    a: Connection = field(default_factory=Connection)
-    b: Connection | None = None
+    a: QpSetup = field(default_factory=QpSetup)
+    b: QpSetup | None = None
     b_expects: int | None = None
     pairs: int = 1
     faults: Iterable[Fault] = ()
@@ -46,14 +47,14 @@ class Ends:
     posted: int = 0
 
     def run(self, posts: Callable[[Ends], None]) -> Path:
-        """Let ``posts`` plan what is posted; the capture."""
+        """Run the posts that ``posts`` plans; the capture."""
         capture = self.folder / "x.pcapng"
         writer = PcapngWriter(capture)
         lines = (self.folder / "x.journal.jsonl").open("w") if self.journal else None
         try:
             self.wire = MemoryWire(faults=self.faults, capture=writer, tap=self.tap)
             self.hosts = [
-                Host(name, Device(f"soft_{name}", [address], **self.device), self.wire, journal=lines)
+                Host(name, SoftDevice(f"soft_{name}", [address], **self.device), self.wire, journal=lines)
                 for name, address in zip("ab", (A, B), strict=True)
             ]
             self._set_up()
@@ -93,7 +94,7 @@ class Ends:
     def post(
         self, opcode: str, length: int = 64, *, at_us: float = 0, side: int = 0, pair: int = 0, **more: Any
     ) -> None:
-        """A work request at a time; ``more`` are fields of ``SendWR``."""
+        """Plan a work request; ``more`` are fields of ``SendWR``."""
         mine, peers = self.regions[side], self.regions[1 - side]
         sges = () if not length else (Sge(mine.addr, length, mine.lkey),)
         self.posted += 1
@@ -111,7 +112,7 @@ class Ends:
     def receive(
         self, count: int = 1, length: int = 4096, *, at_us: float = 0, side: int = 1, lkey: int | None = None
     ) -> None:
-        """Receives at a time."""
+        """Plan receives."""
         mine = self.regions[side]
         wrs = [
             RecvWR(n, (Sge(mine.addr, length, mine.lkey if lkey is None else lkey),)) for n in range(count)
@@ -131,7 +132,7 @@ def shots(capture: Path) -> list[Shot]:
 
 
 def rewrite(capture: Path, frames: Sequence[Shot]) -> Path:
-    """Put other frames into a capture."""
+    """Replace the frames of a capture."""
     with PcapngWriter(capture) as writer:
         for shot in frames:
             writer.write(shot.data, shot.time_ns)
@@ -139,5 +140,5 @@ def rewrite(capture: Path, frames: Sequence[Shot]) -> Path:
 
 
 def altered(capture: Path, change: Callable[[list[Shot]], list[Shot]]) -> Analysis:
-    """A capture's analysis once its frames are changed."""
+    """The analysis of a capture whose frames are changed."""
     return analyze(rewrite(capture, change(shots(capture))))

@@ -1,4 +1,4 @@
-"""A scenario over two soft devices of one machine, its server in a thread."""
+"""A scenario over two soft devices of one machine, with its server in a thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def talk(
     tcp: bool = False,
     timestamps: bool = True,
 ) -> Outcome:
-    """Run a scenario; leaves the client's capture x.pcapng and the journals of both."""
+    """Run a scenario; it writes the client's capture x.pcapng and both journals."""
     outcomes: dict[str, Outcome | RocekitError] = {}
     ready = threading.Event()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocekit.soft import Device
+from rocekit.soft import SoftDevice
 from rocekit.soft.cm.ids import CmEvent, CmId, ConnParam
-from rocekit.soft.device import Event
+from rocekit.soft.device import DeviceEvent
 from rocekit.soft.engine.qp import Qp
 from rocekit.soft.wires.faults import Fault
 from rocekit.soft.wires.memory import MemoryWire
@@ -18,11 +18,11 @@ ADDRESSES = {4: ("10.0.0.1", "10.0.0.2"), 6: ("fd00::1", "fd00::2")}
 
 
 class Party:
-    """A device, its CM events in order, and what its program does about each."""
+    """A device, its CM events in order, and the program's reaction to each."""
 
     def __init__(self, wire: MemoryWire, name: str, address: str, seed: int = 0) -> None:
         self.wire = wire
-        self.device = Device(name, [address], seed=seed)
+        self.device = SoftDevice(name, [address], seed=seed)
         self.port = wire.attach(self.device)
         self.port.on_activity = self._active
         self.told: list[CmEvent] = []
@@ -30,7 +30,7 @@ class Party:
         self.pd = self.device.alloc_pd()
         self.cq = self.device.create_cq(64)
 
-    def _active(self, events: list[Event]) -> None:
+    def _active(self, events: list[DeviceEvent]) -> None:
         for event in self.device.cm.events():
             self.told.append(event)
             if event.type in self.react:
@@ -48,7 +48,7 @@ class Party:
 
 
 class World:
-    """A client and a server that accepts whoever comes."""
+    """A client, and a server that accepts all clients."""
 
     def __init__(
         self, *, faults: tuple[Fault, ...] = (), ip_version: int = 4, transport: str = "RC", seed: int = 0

@@ -23,7 +23,7 @@ from rocekit.correlate.pairs import journal_pairs
 from rocekit.decode import Decoder
 from rocekit.journal import read_journal
 from rocekit.journal.work_requests import read_programs
-from rocekit.soft.testbed import Run, run
+from rocekit.soft.testbed import ProgramRun, run
 from rocekit.soft.testbed.program import random_program
 from rocekit.soft.wires.faults import at_random
 from rocekit.track.tracker import Tracker
@@ -83,7 +83,7 @@ def disagreements(
 
 def analysed(
     weather: str, seed: int, transports: tuple[str, ...] = ("RC",), tap: str = "sent", *, with_journal: bool
-) -> tuple[Run, Tracker]:
+) -> tuple[ProgramRun, Tracker]:
     with TemporaryDirectory() as folder:
         capture, journal = Path(folder) / "x.pcapng", Path(folder) / "x.journal.jsonl"
         program = random_program(seed, transports=transports)

@@ -10,9 +10,9 @@ from rocekit.soft.cm.ids import CmEvent
 
 
 class EventThread:
-    """Hands events to ``heard``, in a thread, in order.
+    """Calls ``heard`` with each event in order, in a thread.
 
-    The device itself stays with the program's thread: what crosses over is a finished event.
+    The device itself is used only by the program's thread.
     """
 
     def __init__(self, heard: Callable[[CmEvent], None]) -> None:

@@ -1,18 +1,18 @@
-"""Memory of the backend ``soft``: regions in a soft device's address space, and its own memory."""
+"""Regions of the backend ``soft``: in a soft device's address space, and in device memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from rocekit.endpoint import DeviceMemory, Region
-from rocekit.soft.device import Device
+from rocekit.soft.device import SoftDevice
 from rocekit.soft.engine.memory import PD
 
 
 class SoftRegion(Region):
     """A region in the soft device's address space."""
 
-    def __init__(self, device: Device, pd: PD, address: int, length: int, access: Sequence[str]) -> None:
+    def __init__(self, device: SoftDevice, pd: PD, address: int, length: int, access: Sequence[str]) -> None:
         self.mr = device.reg_mr(pd, address, length, access)
         self.addr, self.length = address, length
         self.lkey, self.rkey = self.mr.lkey, self.mr.rkey
@@ -25,9 +25,9 @@ class SoftRegion(Region):
 
 
 class SoftDeviceMemory(DeviceMemory):
-    """A region over the soft device's own memory."""
+    """A region in the soft device's own memory."""
 
-    def __init__(self, device: Device, pd: PD, length: int, access: Sequence[str]) -> None:
+    def __init__(self, device: SoftDevice, pd: PD, length: int, access: Sequence[str]) -> None:
         self._dm = device.alloc_dm(length)
         mr = device.reg_dm_mr(pd, self._dm, 0, length, access)
         self.addr, self.length, self.lkey, self.rkey = 0, length, mr.lkey, mr.rkey

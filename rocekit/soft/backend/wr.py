@@ -1,4 +1,4 @@
-"""Work requests and completions between the words of ``rocekit.endpoint`` and those of a soft device."""
+"""Conversion of work requests and completions between ``rocekit.endpoint`` and a soft device."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import errno
 from collections.abc import Callable
 
 from rocekit.endpoint import Completion, RecvWr, SendWr
-from rocekit.soft.engine.work import WC, PostError, SendWR, Sge
+from rocekit.soft.engine.errors import PostError
+from rocekit.soft.engine.memory import Sge
+from rocekit.soft.engine.work import WC, SendWR
 
 
 def sges_of(wr: SendWr | RecvWr) -> tuple[Sge, ...]:
+    """The scatter-gather list of a request."""
     return tuple(Sge(s.addr, s.length, s.region.lkey) for s in wr.sges)
 
 
 def send_wr(wr: SendWr) -> SendWR:
+    """The send request for the device; inline data is copied."""
     inline = None
     if wr.inline:
         inline = b"".join(s.region.read(s.offset, s.length) for s in wr.sges)
@@ -38,6 +42,7 @@ def send_wr(wr: SendWr) -> SendWR:
 
 
 def completion(wc: WC) -> Completion:
+    """The completion for the scenario; a failed one has neither opcode nor length."""
     done = wc.status == "SUCCESS"
     return Completion(
         wc.qpn,
@@ -53,6 +58,7 @@ def completion(wc: WC) -> Completion:
 
 
 def refused(post: Callable[[], None]) -> tuple[int, int]:
+    """Post; (index of the request that was refused, errno), or (0, 0)."""
     try:
         post()
     except PostError as error:

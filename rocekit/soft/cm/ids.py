@@ -1,30 +1,24 @@
-"""What the communication manager knows of one peer: identifier, state, parameters; and what it tells (12.9,
-A11).
+"""Identifiers, states, parameters and events of the connection manager (12.9, A11).
 
-The names follow librdmacm: an identifier is an ``rdma_cm_id``, events are ``rdma_cm_event_type``, parameters
-    are
-``rdma_conn_param``.
+The names follow librdmacm: ``rdma_cm_id``, ``rdma_conn_param``, ``rdma_cm_event``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from rocekit.soft.engine.qp import Qp
 from rocekit.wire.cm import CM_MESSAGES, IP_CM
 
-if TYPE_CHECKING:
-    from rocekit.soft.engine.qp import Qp
-
-GSI_QPN: Final = 1
 IDLE, ADDR_BOUND, ROUTE_RESOLVED, LISTEN = "IDLE", "ADDR_BOUND", "ROUTE_RESOLVED", "LISTEN"
 REQ_SENT, REQ_RCVD, MRA_SENT, REP_SENT, REP_RCVD = "REQ_SENT", "REQ_RCVD", "MRA_SENT", "REP_SENT", "REP_RCVD"
 ESTABLISHED, DREQ_SENT, DREQ_RCVD, TIMEWAIT = "ESTABLISHED", "DREQ_SENT", "DREQ_RCVD", "TIMEWAIT"
 SIDR_REQ_SENT, SIDR_REQ_RCVD, CLOSED = "SIDR_REQ_SENT", "SIDR_REQ_RCVD", "CLOSED"
 
-#: Which message a state takes in, and the manager's method for it (12.9.7, the communication establishment
-#: and release state diagrams). What is not here is ignored, or answered as the repeat it is.
+#: The messages that each state handles, and the manager's method for each (12.9.7, the state diagrams of
+#: communication establishment and release). All other messages are dropped.
 TRANSITIONS: Final = MappingProxyType(
     {
         (REQ_SENT, "REP"): "take_rep",
@@ -52,9 +46,7 @@ TRANSITIONS: Final = MappingProxyType(
 
 
 def private_data_limit(message: str) -> int:
-    """Bytes of the program's own that a message has room for; in a REQ the IP addressing takes a part
-    (A11.3).
-    """
+    """Bytes of private data that a program may put into a message; IP addressing takes some (A11.3)."""
     room = CM_MESSAGES[message].by_name["private_data"].bits // 8
     return room - IP_CM.length if message in ("REQ", "SIDR_REQ") else room
 
@@ -64,10 +56,10 @@ class ConnParam:
     """``struct rdma_conn_param``.
 
     Attributes:
-        responder_resources: READs and atomics of the peer's that this side serves at once.
-        initiator_depth: READs and atomics that this side wants to have under way at once.
-        retry_count, rnr_retry_count: what the peer is told to do.
-        qp_num: the QP's number where the program keeps the QP to itself.
+        responder_resources: outstanding READs and atomics of the peer that this side accepts.
+        initiator_depth: outstanding READs and atomics that this side wants.
+        retry_count, rnr_retry_count: for the peer to use.
+        qp_num: the QPN if the program moves the QP itself.
         qkey: of a UD service.
     """
 
@@ -84,15 +76,19 @@ class ConnParam:
 
 @dataclass(eq=False, slots=True)
 class CmId:
-    """One side of a connection, being made or made.
+    """One side of a connection.
 
     Attributes:
         state: see :data:`TRANSITIONS`.
-        qp: the queue pair that the manager moves through its states, or None when the program does so itself.
-        peer_ip, port: the other side's address; for a listener, ``port`` is where it listens.
+        qp: the queue pair that the manager moves through its states, or None if the program does so itself.
+        peer_ip, port: address of the peer; the port of a listener is its own.
+        active: whether this side sent the REQ.
         remote: the fields of the peer's REQ or REP.
-        starting_psn: where this side tells the peer to begin sending.
-        timeout, path_mtu: local ACK timeout code and path MTU in bytes that a REQ asks for.
+        request: the fields of the REQ that both sides use.
+        starting_psn: the first PSN that the peer shall send.
+        timeout, path_mtu: the local ACK timeout code and the path MTU in bytes for a REQ.
+        last_mad: the last message sent, in case that the peer repeats its own.
+        retries, interval_ns, deadline: of the message whose response is awaited.
     """
 
     number: int
@@ -114,7 +110,6 @@ class CmId:
     starting_psn: int = 0
     timeout: int = 14
     path_mtu: int = 1024
-    # The message that waits for its answer, and what was last said, in case the peer asks again.
     last_mad: bytes = b""
     retries: int = 0
     interval_ns: int = 0
@@ -127,9 +122,10 @@ class CmEvent:
 
     Attributes:
         type: a name of ``wire.CM_EVENTS``.
-        status: 0; a negative errno; for REJECTED the REJ's reason; for a UD's UNREACHABLE the SIDR status.
-        private_data: as the message had it, zeros behind it included.
-        param: what the peer asked for or granted.
+        status: 0; a negative errno; the reason of a REJ if REJECTED; the SIDR status if UNREACHABLE on UD.
+        private_data: that of the message, including the zeros at its end.
+        param: the fields of the message.
+        listener: the identifier that listened, for a connection that the peer requested.
     """
 
     type: str

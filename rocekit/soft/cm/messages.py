@@ -1,4 +1,4 @@
-"""The CM messages that the soft endpoint sends, filled as the kernel's rdma_cm fills them (12.6, A11)."""
+"""The bytes of CM messages, with the values that the kernel's rdma_cm sends (12.6, A11)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rocekit.wire.mad import CmMessage
 
 _TRANSPORT_CODES: Final = {name: code for code, name in CM_TRANSPORTS.items()}
 _PROTOCOLS: Final = {name: number for number, name in IP_PROTOCOLS.items()}
-#: A RoCE port has no LID: the permissive one stands for it (A16.4.7).
+#: A RoCE port has no LID: the permissive one is sent (A16.4.7).
 _NO_LID: Final = 0xFFFF
 _HOP_LIMIT: Final = 64
-#: 10 Gb/s, in the code of a PathRecord's rate (15.2.5.16).
+#: The code of 10 Gb/s in a PathRecord (15.2.5.16).
 _RATE: Final = 3
 
 
@@ -26,13 +26,13 @@ def service_id(port: int, transport: str) -> int:
 
 
 def service_port(message: CmMessage) -> int | None:
-    """The port that a REQ or SIDR_REQ asks for, or None when its service is not an IP one."""
+    """The port in a REQ or SIDR_REQ, or None when its service is not an IP one."""
     found = ip_service(message.number("service_id") or 0)
     return None if found is None else found[1]
 
 
 def req(cm_id: CmId, response_timeout: int, max_retries: int, guid: int) -> bytes:
-    """A REQ (12.6.5) with the IP addressing in front of the program's private data (A11.3)."""
+    """A REQ (12.6.5), with IP addressing before the program's private data (A11.3)."""
     param = cm_id.param
     return build_mad(
         "REQ",
@@ -86,21 +86,21 @@ def rep(cm_id: CmId, guid: int) -> bytes:
     )
 
 
-def rej(cm_id: CmId, answered: int, reason: int, private_data: bytes = b"") -> bytes:
+def rej(cm_id: CmId, rejected: int, reason: int, private_data: bytes = b"") -> bytes:
     """A REJ (12.6.7)."""
     return build_mad(
         "REJ",
         cm_id.transaction_id,
         local_comm_id=cm_id.local_comm_id,
         remote_comm_id=cm_id.remote_comm_id,
-        message_rejected=answered,
+        message_rejected=rejected,
         reason=reason,
         private_data=private_data,
     )
 
 
 def sidr_req(cm_id: CmId) -> bytes:
-    """A SIDR_REQ (12.11.1): where is the queue pair of this service?"""
+    """A SIDR_REQ (12.11.1): a request for the QPN of a service."""
     return build_mad(
         "SIDR_REQ",
         cm_id.transaction_id,

@@ -1,20 +1,19 @@
-"""The communication manager's messages over QP1: what is said, heard, repeated and given up (12.9, 13.5).
+"""The connection manager's protocol over QP1: messages, their retransmission, and timeouts (12.9, 13.5).
 
-A state and a message name their handler in ``cm_id.TRANSITIONS``; nothing else decides what may come when.
+``ids.TRANSITIONS`` names the handler of each message in each state; only that table decides what is handled.
 """
 
 from __future__ import annotations
 
 import errno
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from rocekit.soft.cm.ids import (
     CLOSED,
     DREQ_RCVD,
     DREQ_SENT,
     ESTABLISHED,
-    GSI_QPN,
     LISTEN,
     REP_RCVD,
     REP_SENT,
@@ -27,15 +26,16 @@ from rocekit.soft.cm.ids import (
 )
 from rocekit.soft.cm.messages import rej, service_port, sidr_rep
 from rocekit.soft.engine import qp_state
-from rocekit.soft.engine.packet import Packet, Route, build_transport
+from rocekit.soft.engine.counters import Counters
+from rocekit.soft.engine.packet import Packet, Route
+from rocekit.soft.engine.prng import Prng
+from rocekit.soft.engine.qp import Qp
+from rocekit.soft.engine.schedule import PacketSender
 from rocekit.wire import OPCODE_NAMES, PATH_MTU_BYTES
-from rocekit.wire.build import build_mad
-from rocekit.wire.cm import CM_ANSWERED, GSI_QKEY, REJ_CONSUMER, response_timeout_us
+from rocekit.wire.build import build_mad, build_transport
+from rocekit.wire.cm import CM_ANSWERED, GSI_QKEY, GSI_QPN, REJ_CONSUMER, response_timeout_us
 from rocekit.wire.mad import CmMessage, parse_mad
 from rocekit.wire.psn import MASK
-
-if TYPE_CHECKING:
-    from rocekit.soft.device import Device
 
 RESPONSE_TIMEOUT_CODE: Final = 20  # as the kernel's rdma_cm: 4.3 s
 MAX_RETRIES: Final = 15
@@ -43,23 +43,49 @@ TIMEWAIT_NS: Final = 2 * 67_108_864  # twice the usual local ACK timeout (12.9.8
 _FIRST_PORT: Final = 0xC000  # RFC 6335's dynamic ports
 _UD_SEND: Final = OPCODE_NAMES["UD_SEND_ONLY"]
 _REJ_NO_SERVICE: Final = 8
-_SIDR_NO_SERVICE, SIDR_REFUSED = 1, 2
-_ANSWERED: Final = {message: code for code, message in CM_ANSWERED.items()}
+_SIDR_NO_SERVICE, SIDR_REJECTED = 1, 2
+_REJECTED: Final = {message: code for code, message in CM_ANSWERED.items()}
+
+
+class CmDevice(Protocol):
+    """What the connection manager needs of its device."""
+
+    name: str
+    addresses: tuple[str, ...]
+    counters: Counters
+    guid: int
+    removed: bool
+    role: str | None
+
+    def route(self, source: str, destination: str, qpn: int, dest_qpn: int, tclass: int) -> Route:
+        """The headers of a QP's packets to a destination."""
+
+    def stream(self, name: str) -> Prng:
+        """A stream of numbers for a part of the device."""
+
+    def wake(self, sender: PacketSender) -> None:
+        """Something happened to a sender: it may have a packet to send, and another deadline."""
+
+    def modify_qp(self, qp: Qp, now_ns: int, **attributes: Any) -> None:
+        """Change a QP's state and attributes."""
 
 
 class CmProtocol:
-    """What the communication manager says and hears; what a program asks of it stands in ``cm``.
+    """The messages of the connection manager; :class:`.manager.ConnectionManager` adds what programs call.
 
     Args:
-        response_timeout: code of the time after which an unanswered message is sent again.
-        max_retries: how often.
+        response_timeout: code of the time after which a message without response is sent again.
+        max_retries: how often it is sent again.
+
+    Attributes:
+        sent: how many MADs were sent.
     """
 
     qpn = GSI_QPN
 
     def __init__(
         self,
-        device: Device,
+        device: CmDevice,
         *,
         response_timeout: int = RESPONSE_TIMEOUT_CODE,
         max_retries: int = MAX_RETRIES,
@@ -88,14 +114,14 @@ class CmProtocol:
         return cm_id
 
     def events(self) -> list[CmEvent]:
-        """What happened since the last call."""
+        """The events since the last call."""
         events, self._events = self._events, []
         return events
 
-    # -- messages that arrive
+    # -- receiving messages
 
     def receive(self, packet: Packet, now: int) -> None:
-        """A MAD. What is no CM message, or not for QP1's Q_Key, is dropped."""
+        """Handle a MAD; one that is not a CM message, or has another Q_Key than QP1's, is dropped."""
         mad = parse_mad(packet.payload) if packet.qkey == GSI_QKEY else None
         if mad is None or mad.cm is None or mad.cm.truncated:
             self.device.counters.count("drop_mad")
@@ -108,9 +134,9 @@ class CmProtocol:
         cm_id = next((i for i in self.ids.values() if i.local_comm_id == mine and i.state != LISTEN), None)
         if cm_id is None or cm_id.peer_ip != packet.source:
             if message.message == "DREQ":
-                # The peer waits for an answer that nobody else will give (12.9.7.2).
+                # The peer waits for a DREP, though this side has no connection (12.9.7.2).
                 stranger = self._stranger(message, mad.fields["transaction_id"], packet)
-                self._say(stranger, self._short(stranger, "DREP"), now)
+                self._send(stranger, self._short(stranger, "DREP"), now)
             return
         self._dispatch(cm_id, message, now)
 
@@ -140,13 +166,13 @@ class CmProtocol:
         if listener is None:
             del self.ids[made.number]
             if transport == "UD":
-                self._say(made, sidr_rep(made, _SIDR_NO_SERVICE), now)
+                self._send(made, sidr_rep(made, _SIDR_NO_SERVICE), now)
             else:
-                self._say(made, rej(made, _ANSWERED["REQ"], _REJ_NO_SERVICE), now)
+                self._send(made, rej(made, _REJECTED["REQ"], _REJ_NO_SERVICE), now)
             return
         made.listener = listener
         made.state = SIDR_REQ_RCVD if transport == "UD" else REQ_RCVD
-        self._tell("CONNECT_REQUEST", made, 0, message)
+        self._report("CONNECT_REQUEST", made, 0, message)
 
     def take_rep(self, cm_id: CmId, message: CmMessage, now: int) -> None:
         cm_id.remote = dict(message.fields)
@@ -158,81 +184,81 @@ class CmProtocol:
         }
         cm_id.deadline = None
         cm_id.state = REP_RCVD
-        if cm_id.qp is None:  # the program moves its QP and then accepts the answer
-            self._tell("CONNECT_RESPONSE", cm_id, 0, message)
+        if cm_id.qp is None:  # the program moves its QP and then accepts the REP
+            self._report("CONNECT_RESPONSE", cm_id, 0, message)
             return
         try:
             self._move_qp(cm_id, now)
-        except Exception as error:  # whatever the device does not agree to, the program is to hear of it
-            self._refuse(cm_id, "REP", now)
-            self._tell("CONNECT_ERROR", cm_id, -(getattr(error, "errno", None) or errno.EINVAL))
+        except Exception as error:  # the program gets an event, whatever the device's error
+            self._reject(cm_id, "REP", now)
+            self._report("CONNECT_ERROR", cm_id, -(getattr(error, "errno", None) or errno.EINVAL))
             return
         self._ready_to_use(cm_id, now)
-        self._tell("ESTABLISHED", cm_id, 0, message)
+        self._report("ESTABLISHED", cm_id, 0, message)
 
     def _ready_to_use(self, cm_id: CmId, now: int) -> None:
         cm_id.state = ESTABLISHED
-        self._say(cm_id, self._short(cm_id, "RTU"), now)
+        self._send(cm_id, self._short(cm_id, "RTU"), now)
 
     def take_rtu(self, cm_id: CmId, message: CmMessage, now: int) -> None:
         cm_id.deadline = None
         cm_id.state = ESTABLISHED
-        self._tell("ESTABLISHED", cm_id, 0, message)
+        self._report("ESTABLISHED", cm_id, 0, message)
 
     def established(self, qpn: int) -> None:
-        """A packet came for a QP whose RTU did not: the connection is there (12.9.7.1, COMM_EST)."""
+        """A packet came for a QP before its RTU: it is connected (12.9.7.1, COMM_EST)."""
         for cm_id in self.ids.values():
             own = cm_id.qp.qpn if cm_id.qp is not None else cm_id.param.qp_num
             if cm_id.state == REP_SENT and own == qpn:
                 cm_id.deadline = None
                 cm_id.state = ESTABLISHED
-                self._tell("ESTABLISHED", cm_id)
+                self._report("ESTABLISHED", cm_id)
 
     def take_rej(self, cm_id: CmId, message: CmMessage, now: int) -> None:
         cm_id.deadline = None
         cm_id.state = CLOSED
-        self._tell("REJECTED", cm_id, message.number("reason") or 0, message)
+        self._report("REJECTED", cm_id, message.number("reason") or 0, message)
 
     def take_late_rej(self, cm_id: CmId, message: CmMessage, now: int) -> None:
-        """The peer took its REP back: for the program, an end like any other."""
+        """The peer rejected after its REP: the program gets the same event."""
         self.take_rej(cm_id, message, now)
 
     def take_mra(self, cm_id: CmId, message: CmMessage, now: int) -> None:
-        """The peer has it and needs time (12.9.8.6)."""
+        """The peer has the message and needs time (12.9.8.6)."""
         cm_id.deadline = now + round(response_timeout_us(message.number("service_timeout") or 0) * 1000)
 
     def take_dreq(self, cm_id: CmId, message: CmMessage, now: int) -> None:
         cm_id.deadline = None
         cm_id.state = DREQ_RCVD
-        self._tell("DISCONNECTED", cm_id, 0, message)
+        self._report("DISCONNECTED", cm_id, 0, message)
 
     def take_crossing_dreq(self, cm_id: CmId, message: CmMessage, now: int) -> None:
-        """Both ends ask at once: answered, and over."""
-        self._say(cm_id, self._short(cm_id, "DREP"), now)
+        """Both ends sent a DREQ: send a DREP, and the connection is over."""
+        self._send(cm_id, self._short(cm_id, "DREP"), now)
         self.take_drep(cm_id, message, now)
 
     def take_drep(self, cm_id: CmId, message: CmMessage, now: int) -> None:
         self._wait(cm_id, now)
-        self._tell("DISCONNECTED", cm_id, 0, message)
+        self._report("DISCONNECTED", cm_id, 0, message)
 
     def take_sidr_rep(self, cm_id: CmId, message: CmMessage, now: int) -> None:
         cm_id.deadline = None
         cm_id.remote = dict(message.fields)
         status = message.number("sidr_status") or 0
         cm_id.state = CLOSED if status else ESTABLISHED
-        self._tell("UNREACHABLE" if status else "ESTABLISHED", cm_id, status, message)
+        self._report("UNREACHABLE" if status else "ESTABLISHED", cm_id, status, message)
 
     def repeat(self, cm_id: CmId, message: CmMessage, now: int) -> None:
-        """The peer asks again: say again what was said last."""
+        """The peer repeated its message: send the last one again."""
         self._outgoing.append((cm_id.local_ip, cm_id.peer_ip, cm_id.last_mad))
 
     def repeat_drep(self, cm_id: CmId, message: CmMessage, now: int) -> None:
-        self._say(cm_id, self._short(cm_id, "DREP"), now)
+        self._send(cm_id, self._short(cm_id, "DREP"), now)
 
-    # -- what the device asks
+    # -- what the device calls
 
     def next_packet(self, now: int) -> bytes | None:
-        """The next MAD, and ``route`` where to."""
+        """The next MAD; ``route`` is its destination."""
         if not self._outgoing:
             return None
         local, peer, mad = self._outgoing.popleft()
@@ -248,48 +274,48 @@ class CmProtocol:
         return min((i.deadline for i in self.ids.values() if i.deadline is not None), default=None)
 
     def handle_timer(self, now: int) -> None:
-        """Send again what was not answered; give up after ``max_retries``; leave TIMEWAIT."""
+        """Send messages without response again, give up after ``max_retries``, leave TIMEWAIT."""
         for cm_id in list(self.ids.values()):
             if cm_id.deadline is None or now < cm_id.deadline:
                 continue
             cm_id.deadline = None
             if cm_id.state == TIMEWAIT:
                 cm_id.state = CLOSED
-                self._tell("TIMEWAIT_EXIT", cm_id)
+                self._report("TIMEWAIT_EXIT", cm_id)
             elif cm_id.retries > 0:
                 cm_id.retries -= 1
                 cm_id.deadline = now + cm_id.interval_ns
                 self._outgoing.append((cm_id.local_ip, cm_id.peer_ip, cm_id.last_mad))
-            elif cm_id.state == DREQ_SENT:  # the peer is gone: that is an end too
+            elif cm_id.state == DREQ_SENT:  # the peer is gone: it is disconnected too
                 self._wait(cm_id, now)
-                self._tell("DISCONNECTED", cm_id, -errno.ETIMEDOUT)
+                self._report("DISCONNECTED", cm_id, -errno.ETIMEDOUT)
             else:
                 cm_id.state = CLOSED
-                self._tell("UNREACHABLE", cm_id, -errno.ETIMEDOUT)
+                self._report("UNREACHABLE", cm_id, -errno.ETIMEDOUT)
 
     # -- within
 
     def qp_attributes(self, cm_id: CmId, state: str) -> dict[str, Any]:
-        """``rdma_init_qp_attr``: what ``modify_qp`` is to be given for RTR or RTS, agreed in REQ and REP."""
-        remote, asked, param = cm_id.remote, cm_id.request, cm_id.param
+        """``rdma_init_qp_attr``: the attributes for RTR or RTS that REQ and REP agree on."""
+        remote, request, param = cm_id.remote, cm_id.request, cm_id.param
         if state == qp_state.RTR:
             attributes: dict[str, Any] = {
                 "state": state,
                 "local_ip": cm_id.local_ip,
                 "dest_ip": cm_id.peer_ip,
                 "dest_qpn": remote["local_qpn"],
-                "path_mtu": PATH_MTU_BYTES.get(asked["path_mtu_code"], 1024),
+                "path_mtu": PATH_MTU_BYTES.get(request["path_mtu_code"], 1024),
                 "rq_psn": cm_id.starting_psn,
             }
             if cm_id.transport == "RC":
                 attributes |= {"max_dest_rd_atomic": param.responder_resources, "min_rnr_timer": 12}
             return attributes
-        # A starting PSN is where the other side is to begin sending (12.6.5, 12.6.8).
+        # A starting PSN is the first that the other side sends (12.6.5, 12.6.8).
         attributes = {"state": state, "sq_psn": remote["starting_psn"]}
         if cm_id.transport == "RC":
             attributes |= {
-                "timeout": asked["primary_local_ack_timeout"],
-                "retry_cnt": asked["retry_count"],
+                "timeout": request["primary_local_ack_timeout"],
+                "retry_cnt": request["retry_count"],
                 "rnr_retry": remote["rnr_retry_count"],
                 "max_rd_atomic": min(param.initiator_depth, remote["responder_resources"]),
             }
@@ -306,14 +332,14 @@ class CmProtocol:
                 return cm_id
         return None
 
-    def _refuse(
-        self, cm_id: CmId, answered: str, now: int, private_data: bytes = b"", reason: int = REJ_CONSUMER
+    def _reject(
+        self, cm_id: CmId, rejected: str, now: int, private_data: bytes = b"", reason: int = REJ_CONSUMER
     ) -> None:
-        self._say(cm_id, rej(cm_id, _ANSWERED[answered], reason, private_data), now)
+        self._send(cm_id, rej(cm_id, _REJECTED[rejected], reason, private_data), now)
         cm_id.state = CLOSED
 
     def _stranger(self, message: CmMessage, transaction_id: int, packet: Packet) -> CmId:
-        """An identifier for one answer only."""
+        """An identifier for a single response."""
         stranger = CmId(0, "RC")
         stranger.local_ip, stranger.peer_ip = packet.destination, packet.source
         stranger.local_comm_id = message.number("remote_comm_id") or 0
@@ -335,10 +361,10 @@ class CmProtocol:
             **fields,
         )
 
-    def _say(self, cm_id: CmId, mad: bytes, now: int, *, awaits: bool = False) -> None:
+    def _send(self, cm_id: CmId, mad: bytes, now: int, *, has_response: bool = False) -> None:
         cm_id.last_mad = mad
         cm_id.deadline = None
-        if awaits:
+        if has_response:
             cm_id.retries = self.max_retries
             cm_id.interval_ns = round(response_timeout_us(self.response_timeout) * 1000)
             cm_id.deadline = now + cm_id.interval_ns
@@ -350,7 +376,7 @@ class CmProtocol:
         cm_id.deadline = now + TIMEWAIT_NS
         self.device.wake(self)
 
-    def _tell(self, kind: str, cm_id: CmId, status: int = 0, message: CmMessage | None = None) -> None:
+    def _report(self, kind: str, cm_id: CmId, status: int = 0, message: CmMessage | None = None) -> None:
         data = b"" if message is None else message.private_data
         param = {} if message is None else dict(message.fields)
         self._events.append(CmEvent(kind, cm_id, status, data, param, cm_id.listener))

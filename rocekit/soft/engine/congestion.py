@@ -1,7 +1,7 @@
-"""Congestion: CNPs from who sees CE, and DCQCN at who is told (A17.9; Zhu et al., SIGCOMM 2015).
+"""Congestion control: CNPs (A17.9), and DCQCN at their receiver (Zhu et al., SIGCOMM 2015).
 
-The notification point (:class:`Notifier`) sends at most one CNP in an interval; the reaction point
-(:class:`Dcqcn`) cuts its rate at each CNP and wins it back in steps, by time and by bytes sent.
+The notification point (:class:`Notifier`) sends at most one CNP in an interval. The reaction point
+(:class:`Dcqcn`) cuts its rate at each CNP and raises it again in steps, by time and by bytes sent.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DcqcnParameters:
-    """DCQCN's knobs; the defaults are those of the paper but for the rates.
+    """DCQCN's parameters; the defaults are those of the paper, except for the rates.
 
     Attributes:
-        line_rate_bps, min_rate_bps: between which the rate moves.
-        g: how fast alpha, the estimate of congestion, follows.
-        alpha_ns: alpha decays once in this time without CNPs.
-        increase_ns, increase_bytes: a step up after so long, and after so much.
-        fast_steps: steps of halving the gap to the rate before the cut (fast recovery), before adding.
-        additive_bps, hyper_bps: what a step adds to the target rate then, and when both clocks are past them.
+        line_rate_bps, min_rate_bps: the highest and the lowest rate.
+        g: the weight of a new CNP in alpha, the estimate of congestion.
+        alpha_ns: time without CNPs after which alpha decays once.
+        increase_ns, increase_bytes: time and bytes after which the rate rises by a step.
+        fast_steps: steps that only halve the gap to the rate before the cut (fast recovery).
+        additive_bps: what a later step adds to the target rate.
+        hyper_bps: what it adds when both time and bytes have passed ``fast_steps``.
     """
 
     line_rate_bps: int = 10_000_000_000
@@ -37,8 +38,9 @@ class Dcqcn:
     """The rate of one flow.
 
     Attributes:
-        rate_bps: now.
-        ready_ns: before this nothing is to be sent.
+        rate_bps: the current rate.
+        limited: whether it is below the line rate.
+        ready_ns: when the next packet may be sent.
     """
 
     __slots__ = (
@@ -78,7 +80,7 @@ class Dcqcn:
         self.limited = True
 
     def on_send(self, size: int, now: int) -> None:
-        """A packet of ``size`` bytes leaves: the next one may when this one is through at the flow's rate."""
+        """A packet of ``size`` bytes is sent; the next one waits as long as this one takes at the rate."""
         if not self.limited:
             return
         self._advance(now)
@@ -90,7 +92,7 @@ class Dcqcn:
         self.ready_ns = now + round(size * 8 * 1_000_000_000 / self.rate_bps)
 
     def _advance(self, now: int) -> None:
-        """Let the two clocks tick up to now."""
+        """Do what the time until now brings: alpha decays, and the rate rises."""
         p = self._parameters
         while self.limited and min(self._alpha_due, self._increase_due) <= now:
             if self._alpha_due <= self._increase_due:
@@ -102,7 +104,7 @@ class Dcqcn:
                 self._increase()
 
     def _increase(self) -> None:
-        """A step up: towards the target, which itself rises after the fast steps (equations 3 and 4)."""
+        """A step towards the target rate, which itself rises after the fast steps (equations 3 and 4)."""
         p = self._parameters
         if min(self._time_steps, self._byte_steps) > p.fast_steps:
             self._target += p.hyper_bps
@@ -117,7 +119,11 @@ class Dcqcn:
 
 
 class Notifier:
-    """When a QP that receives CE-marked packets is to send a CNP."""
+    """The CNPs that a QP owes for packets received with CE.
+
+    Attributes:
+        due: (IP address, QPN) to send one to.
+    """
 
     __slots__ = ("_interval", "_next", "due")
 
@@ -127,7 +133,7 @@ class Notifier:
         self.due: list[tuple[str, int]] = []
 
     def marked(self, source: str, qpn: int, now: int) -> None:
-        """A packet with CE came from that QP: a CNP is due unless one went there just now."""
+        """A packet with CE came from that QP: a CNP is due, unless one was due there within the interval."""
         if now >= self._next.get((source, qpn), now):
             self._next[source, qpn] = now + self._interval
             self.due.append((source, qpn))

@@ -1,9 +1,7 @@
-"""Memory as a device sees it: the program's address space, protection domains, memory regions, device memory
-(10.6).
+"""Memory as a device sees it: address space, protection domains, memory regions and device memory (10.6).
 
-An endpoint has an address space of its own, not the process's: addresses are handed out by
-:meth:`AddressSpace.alloc` and are the same in every run. A region gives access to a range of it under an
-L_Key and an R_Key.
+A device has its own address space, not the process's: :meth:`AddressSpace.alloc` gives the same addresses in
+every run. A region gives access to a range of it under an L_Key and an R_Key.
 """
 
 from __future__ import annotations
@@ -12,9 +10,9 @@ import errno
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from rocekit.soft.engine.work import Sge, refuse
+from rocekit.soft.engine.errors import verbs_error
 
 ACCESS: Final = frozenset(
     {
@@ -25,10 +23,20 @@ ACCESS: Final = frozenset(
 #: Rights that change memory need LOCAL_WRITE beside them (11.2.8.2).
 NEED_LOCAL_WRITE: Final = frozenset({"REMOTE_WRITE", "REMOTE_ATOMIC"})
 PAGE_BYTES: Final = 4096
+#: The byte order of an atomic's 8 bytes in memory: the host's (11.2.6.2), little-endian here.
+HOST_ORDER: Final = "little"
+
+
+class Sge(NamedTuple):
+    """A scatter-gather element: ``length`` bytes at ``addr``, accessed under ``lkey``."""
+
+    addr: int
+    length: int
+    lkey: int
 
 
 class AddressSpace:
-    """Buffers at virtual addresses, page aligned, with a page between them that belongs to nobody."""
+    """Buffers at virtual addresses, page aligned, with an unused page between them."""
 
     def __init__(self, first: int = 0x7F00_0000_0000) -> None:
         self._next = first
@@ -36,9 +44,9 @@ class AddressSpace:
         self._buffers: list[bytearray] = []
 
     def alloc(self, size: int, content: bytes = b"") -> int:
-        """The address of ``size`` new bytes, ``content`` and then zeros."""
+        """The address of ``size`` new bytes: ``content``, then zeros."""
         if size < 1 or size < len(content):
-            raise ValueError(f"a buffer has at least one byte and room for its content, not {size}")
+            raise ValueError(f"a buffer has at least one byte and holds its content, not {size} bytes")
         address = self._next
         self._next += (size + 2 * PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
         self._starts.append(address)
@@ -48,10 +56,10 @@ class AddressSpace:
         return address
 
     def view(self, address: int, length: int) -> memoryview:
-        """The bytes themselves.
+        """A view of the bytes.
 
         Raises:
-            ValueError: no one buffer has them all.
+            ValueError: no buffer contains them all.
         """
         i = bisect_right(self._starts, address) - 1
         if i >= 0:
@@ -69,7 +77,7 @@ class AddressSpace:
 
 @dataclass(eq=False, slots=True)
 class PD:
-    """A protection domain: QPs and regions of different domains do not know each other (10.2.3)."""
+    """A protection domain: a QP can use only regions of its own domain (10.2.3)."""
 
     handle: int
     users: int = 0
@@ -80,7 +88,7 @@ class MR:
     """A memory region (10.6.3).
 
     Attributes:
-        valid: False after its R_Key was invalidated or the region deregistered.
+        valid: False after its R_Key was invalidated or it was deregistered.
     """
 
     pd: PD
@@ -102,9 +110,7 @@ class MR:
 
 @dataclass(eq=False, slots=True)
 class DM:
-    """Memory on the device itself (``ibv_dm``): reached by copying, or as a region whose addresses begin at
-    0.
-    """
+    """Memory on the device itself (``ibv_dm``): copied, or used as a region whose addresses start at 0."""
 
     data: bytearray
     regions: int = 0
@@ -121,18 +127,18 @@ class DM:
 
     def _check(self, offset: int, length: int) -> None:
         if offset < 0 or offset + length > len(self.data):
-            raise refuse(
+            raise verbs_error(
                 errno.EINVAL,
                 f"{length} bytes at {offset} reach past the {len(self.data)} bytes of device memory",
             )
 
 
 class LocalProtectionError(Exception):
-    """An SGE that its L_Key does not allow: it ends as the status ``LOC_PROT_ERR`` (11.6.2)."""
+    """An SGE that its L_Key does not allow: the request ends with ``LOC_PROT_ERR`` (11.6.2)."""
 
 
 class Scatter:
-    """The bytes of a scatter-gather list as one run."""
+    """The bytes of a scatter-gather list, as if they were contiguous."""
 
     __slots__ = ("_parts", "length")
 
@@ -141,7 +147,7 @@ class Scatter:
         self.length = sum(map(len, parts))
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Put ``data`` at ``offset``; it must fit."""
+        """Write ``data`` at ``offset``; it must fit."""
         if len(self._parts) == 1:
             self._parts[0][offset : offset + len(data)] = data
             return
@@ -176,19 +182,19 @@ class Regions:
     def register(
         self, pd: PD, addr: int, length: int, access: Iterable[str], view: memoryview, variant: int
     ) -> MR:
-        """A region over ``view``, whose first byte stands at ``addr``.
+        """A region over ``view``, whose first byte is at ``addr``.
 
         Raises:
-            VerbsError: EINVAL for unknown rights or remote writing without local writing, ENOMEM when full.
+            VerbsError: EINVAL for unknown rights or remote writing without local writing; ENOMEM when full.
         """
         rights = frozenset(access)
         unknown = rights - ACCESS
         if unknown:
-            raise refuse(errno.EINVAL, f"no access right {', '.join(sorted(unknown))}")
+            raise verbs_error(errno.EINVAL, f"no access right {', '.join(sorted(unknown))}")
         if rights & NEED_LOCAL_WRITE and "LOCAL_WRITE" not in rights:
-            raise refuse(errno.EINVAL, "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE")
+            raise verbs_error(errno.EINVAL, "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE")
         if len(self) >= self.limit:
-            raise refuse(errno.ENOMEM, f"all {self.limit} memory regions are in use")
+            raise verbs_error(errno.ENOMEM, f"all {self.limit} memory regions are in use")
         key = self.new_key(variant)
         mr = MR(pd, addr, length, key, key, rights, view)
         self._by_lkey[key] = self._by_rkey[key] = mr
@@ -196,7 +202,7 @@ class Regions:
         return mr
 
     def new_key(self, variant: int) -> int:
-        """A key that nothing has; ``variant`` is its low byte."""
+        """An unused key; ``variant`` is its low byte."""
         key = self._next << 8 | variant & 0xFF
         self._next += 1
         return key
@@ -208,7 +214,7 @@ class Regions:
             mr.pd.users -= 1
 
     def invalidate(self, pd: PD, rkey: int) -> bool:
-        """Take an R_Key away (10.6.5); whether there was one to take. The L_Key goes with it, as for rxe."""
+        """Invalidate an R_Key (10.6.5); whether it was valid. The L_Key becomes invalid too, as for rxe."""
         mr = self._by_rkey.get(rkey)
         if mr is None or mr.pd is not pd or not mr.valid:
             return False
@@ -219,7 +225,7 @@ class Regions:
         """The memory of a scatter-gather list.
 
         Raises:
-            LocalProtectionError: a key of nobody's or of another domain, out of bounds, or without the right.
+            LocalProtectionError: an unknown key, one of another domain, out of bounds, or without the right.
         """
         parts = []
         for addr, length, lkey in sges:
@@ -234,7 +240,7 @@ class Regions:
         return Scatter(parts)
 
     def remote(self, pd: PD, rkey: int, addr: int, length: int, right: str) -> MR | None:
-        """The region that lets a peer do this, or None (9.7.4.1.5, 10.6.3.3)."""
+        """The region that allows a peer to do this, or None (9.7.4.1.5, 10.6.3.3)."""
         mr = self._by_rkey.get(rkey)
         if mr is None or mr.pd is not pd or right not in mr.access or not mr.covers(addr, length):
             return None

@@ -1,8 +1,7 @@
-"""Packets between bytes and fields, quickly: the engine's only place that knows how a datagram is laid out.
+"""Parsing and building datagrams: the only module of the engine that knows their layout.
 
-A datagram here is an IP packet, from the IP header to the ICRC: Ethernet is the wire's business. Layouts come
-    from
-``wire``, bytes of the transport headers from ``build``.
+A datagram here is an IP packet, from the IP header to the ICRC; the wires add Ethernet headers. Layouts come
+from ``rocekit.wire``, the bytes of transport headers from ``rocekit.wire.build``.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rocekit.wire import BTH, ICRC_BYTES, OPCODES, ROCE_UDP_PORT, Opcode, icrc
-from rocekit.wire.build import DEFAULT_PKEY, DONT_FRAGMENT, build_transport
+from rocekit.wire.build import DONT_FRAGMENT
 
-GRH_AREA_BYTES: Final = 40  # 11.4.2.1: in front of every UD message in the receive buffer
+GRH_AREA_BYTES: Final = 40  # 11.4.2.1: before every UD message in the receive buffer
 ECN_CAPABLE, ECN_CE = 2, 3  # RFC 3168: ECT(0), congestion experienced
 _UDP: Final = 17
 _UDP_BYTES: Final = 8
@@ -23,7 +22,7 @@ _ECN_BYTE: Final = 1
 
 
 class Datagram(NamedTuple):
-    """An IP packet to send, with its addresses as text; ``qpn`` is the queue pair that sends it."""
+    """An IP packet to send, with its addresses as text; ``qpn`` is the QP that sends it."""
 
     source: str
     destination: str
@@ -32,9 +31,9 @@ class Datagram(NamedTuple):
 
 
 class Packet:
-    """A received packet: the BTH and every extended header as attributes, by ``wire``'s names.
+    """A received packet: the fields of the BTH and the extended headers, under their names in ``wire``.
 
-    A field that the packet has not is 0.
+    Fields that the packet does not have are 0.
     """
 
     op: Opcode
@@ -50,12 +49,12 @@ class Packet:
 
 
 class Unusable(Exception):
-    """A datagram that is dropped before any QP sees it; the argument is the counter."""
+    """A datagram that is dropped before it reaches a QP; the argument is the counter."""
 
 
 @lru_cache(maxsize=512)
 def _fields(opcode: int) -> tuple[Opcode, int, tuple[tuple[str, int, int], ...]] | None:
-    """The opcode, bytes of its headers, and (name, shift, mask) of each field in them as one number."""
+    """The opcode, the bytes of its headers, and (name, shift, mask) of each field in them as one number."""
     op = OPCODES.get(opcode)
     if op is None:
         return None
@@ -77,11 +76,10 @@ def address_text(packed: bytes) -> str:
 
 
 def parse(data: bytes) -> Packet:
-    """The packet in a datagram.
+    """Parse a datagram.
 
     Raises:
-        Unusable: the datagram is dropped and why (9.6.1: what is malformed or fails the ICRC is dropped
-            silently).
+        Unusable: the datagram is dropped (9.6.1: silently, if it is malformed or its ICRC is wrong).
     """
     if len(data) < 20:
         raise Unusable("drop_not_roce")
@@ -90,7 +88,7 @@ def parse(data: bytes) -> Packet:
         start = (data[0] & 15) * 4
         total = data[2] << 8 | data[3]
         tclass = data[1]
-        # A fragment carries no whole packet; RoCE never fragments (A17.4.2).
+        # A fragment does not contain a whole packet; RoCE never fragments (A17.4.2).
         roce = data[9] == _UDP and not (data[6] & 0x3F or data[7]) and start >= 20
         source, destination = data[12:16], data[16:20]
     elif version == 6 and len(data) >= 40:
@@ -134,15 +132,15 @@ def parse(data: bytes) -> Packet:
 
 
 def grh_area(network: bytes) -> bytes:
-    """The 40 bytes in front of a UD message: an IPv6 header, or zeros and the IPv4 header (A17.4.5.2)."""
+    """The 40 bytes before a UD message: an IPv6 header, or zeros and the IPv4 header (A17.4.5.2)."""
     return network[:GRH_AREA_BYTES].rjust(GRH_AREA_BYTES, b"\0")
 
 
 class Route:
-    """Makes datagrams from one address to another: the IP and UDP headers are the same but for the length.
+    """Makes datagrams from one address to another; their IP and UDP headers differ in a few fields only.
 
     Args:
-        qpn: the queue pair whose packets they are.
+        qpn: the QP that sends them.
         tclass: the DSCP and ECN bits.
 
     Raises:
@@ -186,9 +184,9 @@ class Route:
         self._heads: dict[int, tuple[bytes, int, bytes, bytes]] = {}
 
     def _head(self, length: int) -> tuple[bytes, int, bytes, bytes]:
-        """The IP and UDP headers in pieces: IPv4's identification and checksum stand between them.
+        """The IP and UDP headers in pieces, between which IPv4 has identification and checksum.
 
-        Of IPv6 the first piece is all.
+        Of IPv6, the first piece is all.
         """
         size = _UDP_BYTES + length + ICRC_BYTES
         udp = struct.pack("!HHHH", self._sport, ROCE_UDP_PORT, size, 0)
@@ -208,8 +206,8 @@ class Route:
             covered = head[0] + transport
             length = 40
         else:
-            # A number of its own for each packet, as rxe has it: a packet sent again is told from one
-            # doubled.
+            # Each packet has its own, as with rxe: a packet sent again differs from one duplicated by the
+            # network.
             self._identification = self._identification % 0xFFFF + 1
             total = head[1] + self._identification
             total = (total & 0xFFFF) + (total >> 16)
@@ -221,9 +219,7 @@ class Route:
 
 
 def mark_ce(data: bytes) -> bytes:
-    """The datagram with CE set in its IP header, as a congested switch leaves it (the ICRC does not cover
-    it).
-    """
+    """The datagram with CE set in its IP header, as by a congested switch; the ICRC does not cover it."""
     marked = bytearray(data)
     if marked[0] >> 4 == 6:
         marked[1] |= ECN_CE << 4
@@ -237,16 +233,3 @@ def mark_ce(data: bytes) -> bytes:
     total = (total & 0xFFFF) + (total >> 16)
     marked[10:12] = (~total & 0xFFFF).to_bytes(2, "big")
     return bytes(marked)
-
-
-__all__ = [
-    "DEFAULT_PKEY",
-    "Datagram",
-    "Packet",
-    "Route",
-    "Unusable",
-    "build_transport",
-    "grh_area",
-    "mark_ce",
-    "parse",
-]

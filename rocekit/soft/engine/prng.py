@@ -1,7 +1,6 @@
-"""Numbers that look random and follow from a seed alone: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+"""Pseudo-random numbers from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 
-The engine draws starting PSNs, keys and UDP source ports from it, the wire its faults: a run is the same
-    every time.
+Starting PSNs, keys and faults are drawn from it, so that the same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 class Prng:
-    """A stream of numbers; ``Prng(seed, "name")`` is another one than ``Prng(seed, "other name")``."""
+    """A stream of numbers; each name gives another stream of the same seed."""
 
     __slots__ = ("_state",)
 
@@ -33,11 +32,11 @@ class Prng:
         return (z ^ z >> 31) >> (64 - n)
 
     def below(self, limit: int) -> int:
-        """0 … limit − 1."""
+        """A number from 0 to limit − 1."""
         return self.bits(64) * limit >> 64
 
     def between(self, low: int, high: int) -> int:
-        """low … high, both included."""
+        """A number from low to high, both included."""
         return low + self.below(high - low + 1)
 
     def chance(self, probability: float) -> bool:

@@ -1,30 +1,31 @@
-"""A queue pair: its attributes and state, its two halves, and the completions they make (10.2.4, 10.3)."""
+"""A queue pair: its attributes, its state, and its two halves (10.2.4, 10.3)."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 from rocekit.soft.engine import qp_state
 from rocekit.soft.engine.congestion import Dcqcn, Notifier
+from rocekit.soft.engine.errors import PostError, verbs_error
 from rocekit.soft.engine.memory import PD
-from rocekit.soft.engine.packet import ECN_CE, Packet, Route, build_transport
+from rocekit.soft.engine.packet import ECN_CE, Packet, Route
+from rocekit.soft.engine.parts import QpDevice, QueuePair, ReceivingHalf, SendingHalf
 from rocekit.soft.engine.queues import CQ, ReceiveQueue
-from rocekit.soft.engine.record import Endpoint, ReplyFlow, RequestFlow, TransferRecord
+from rocekit.soft.engine.record import FlowEnd, ReplyFlow, RequestFlow, TransferRecord
 from rocekit.soft.engine.requester import Requester
 from rocekit.soft.engine.responder import Responder
 from rocekit.soft.engine.segment import SendWqe
 from rocekit.soft.engine.uc import UcReceiver, UcSender
 from rocekit.soft.engine.ud import UdReceiver, UdSender
-from rocekit.soft.engine.work import WC, PostError, RecvWR, SendWR, refuse
+from rocekit.soft.engine.work import WC, RecvWR, SendWR
 from rocekit.wire import CNP_OPCODE, PATH_MTU_CODES
+from rocekit.wire.build import build_transport
 from rocekit.wire.psn import MASK
 
-if TYPE_CHECKING:
-    from rocekit.soft.device import Device
-
-#: Attributes with a range: lowest and highest value (11.2.5.2; widths of the fields in 9.7 and 12.6.5).
+#: The lowest and highest value of attributes (11.2.5.2; from the fields in 9.7 and 12.6.5).
 _RANGES: Final = {
     "timeout": (0, 31),
     "retry_cnt": (0, 7),
@@ -39,31 +40,10 @@ _RANGES: Final = {
 }
 
 
-class SendingHalf(Protocol):
-    """What a QP asks of its sending half."""
-
-    def begin(self, sq_psn: int) -> None: ...
-    def post(self, wr: SendWR) -> None: ...
-    def next_packet(self, now: int) -> bytes | None: ...
-    def receive(self, packet: Packet, now: int) -> None: ...
-    def flush(self, now: int) -> None: ...
-    def deadline(self) -> int | None: ...
-    def handle_timer(self, now: int) -> None: ...
-    def idle(self) -> bool: ...
-
-
-class ReceivingHalf(Protocol):
-    """What a QP asks of its receiving half."""
-
-    def begin(self, rq_psn: int) -> None: ...
-    def next_packet(self, now: int) -> bytes | None: ...
-    def receive(self, packet: Packet, now: int) -> None: ...
-    def receive_posted(self) -> None: ...
-    def urgent(self) -> bool: ...
-    def abort(self) -> RecvWR | None: ...
-
-
-HALVES: Final[MappingProxyType[str, tuple[type[Any], type[Any]]]] = MappingProxyType(
+#: The sending and the receiving half of each transport.
+HALVES: Final[
+    MappingProxyType[str, tuple[Callable[[QueuePair], SendingHalf], Callable[[QueuePair], ReceivingHalf]]]
+] = MappingProxyType(
     {
         "RC": (Requester, Responder),
         "UC": (UcSender, UcReceiver),
@@ -73,15 +53,15 @@ HALVES: Final[MappingProxyType[str, tuple[type[Any], type[Any]]]] = MappingProxy
 
 
 class Qp:
-    """A queue pair; made by ``Device.create_qp`` and changed by ``Device.modify_qp``.
+    """A queue pair; created by ``SoftDevice.create_qp`` and changed by ``SoftDevice.modify_qp``.
 
-    Attributes are those of ``struct ibv_qp_attr`` under their names there, with ``dest_ip``, ``local_ip`` and
-    ``tclass`` for the address handle, ``path_mtu`` in bytes and ``access`` as names of rights.
+    Attributes have their names in ``struct ibv_qp_attr``; ``dest_ip``, ``local_ip`` and ``tclass`` are of the
+    address handle, ``path_mtu`` is in bytes, and ``access`` contains the names of rights.
     """
 
     def __init__(
         self,
-        device: Device,
+        device: QpDevice,
         qpn: int,
         pd: PD,
         transport: str,
@@ -104,9 +84,9 @@ class Qp:
         self.request_flow: RequestFlow | None = None
         self.reply_flow: ReplyFlow | None = None
         self._defaults()
-        sending, receiving = HALVES[transport]
-        self.requester: SendingHalf = sending(self)
-        self.responder: ReceivingHalf = receiving(self)
+        make_sender, make_receiver = HALVES[transport]
+        self.requester = make_sender(self)
+        self.responder = make_receiver(self)
 
     def _defaults(self) -> None:
         self.state = qp_state.RESET
@@ -131,17 +111,17 @@ class Qp:
         self.pacer = Dcqcn(self.device.dcqcn) if self.device.dcqcn is not None else None
 
     @property
-    def local(self) -> Endpoint:
-        return Endpoint(self.local_ip, self.qpn)
+    def local(self) -> FlowEnd:
+        return FlowEnd(self.local_ip, self.qpn)
 
     @property
-    def remote(self) -> Endpoint:
-        return Endpoint(self.dest_ip or "", self.dest_qpn)
+    def remote(self) -> FlowEnd:
+        return FlowEnd(self.dest_ip or "", self.dest_qpn)
 
     # -- state
 
     def modify(self, now: int, attributes: dict[str, Any]) -> None:
-        """``ibv_modify_qp``; see ``Device.modify_qp``."""
+        """``ibv_modify_qp``; see ``SoftDevice.modify_qp``."""
         state = attributes.pop("state", self.state)
         flow_control = attributes.pop("flow_control", None)
         qp_state.check(self.transport, self.state, state, frozenset(attributes))
@@ -163,15 +143,15 @@ class Qp:
         for name, value in attributes.items():
             low, high = _RANGES.get(name, (None, None))
             if low is not None and high is not None and not low <= value <= high:
-                raise refuse(errno.EINVAL, f"{name} is {low} to {high}, not {value}")
+                raise verbs_error(errno.EINVAL, f"{name} is {low} to {high}, not {value}")
         mtu = attributes.get("path_mtu")
         if mtu is not None and mtu not in PATH_MTU_CODES:
-            raise refuse(
+            raise verbs_error(
                 errno.EINVAL, f"a path MTU is {', '.join(map(str, PATH_MTU_CODES))} bytes, not {mtu}"
             )
         local = attributes.get("local_ip")
         if local is not None and local not in self.device.addresses:
-            raise refuse(errno.EINVAL, f"{self.device.name} has no address {local}")
+            raise verbs_error(errno.EINVAL, f"{self.device.name} has no address {local}")
 
     def _find_route(self) -> None:
         if self.dest_ip is None:
@@ -179,7 +159,7 @@ class Qp:
         try:
             self.route = self.device.route(self.local_ip, self.dest_ip, self.qpn, self.dest_qpn, self.tclass)
         except ValueError as error:
-            raise refuse(errno.EINVAL, str(error)) from None
+            raise verbs_error(errno.EINVAL, str(error)) from None
 
     def _entered(self, state: str, before: str, now: int) -> None:
         recorder = self.device.recorder
@@ -207,12 +187,12 @@ class Qp:
         self.recv_cq.forget(self.qpn)
 
     def fail(self, now: int) -> None:
-        """To ERR: everything posted is flushed (10.3.1.7). What the responder still has to say is sent."""
+        """Move to ERR: all that is posted is flushed (10.3.1.7). Waiting responses are still sent."""
         self.state = qp_state.ERR
         self.requester.flush(now)
         self.flush_receives()
         if self.rq.shared:
-            self.device.tell("QP_LAST_WQE_REACHED", self)
+            self.device.report("QP_LAST_WQE_REACHED", self)
 
     def flush_receives(self) -> None:
         begun = self.responder.abort()
@@ -223,8 +203,8 @@ class Qp:
                 self.complete_receive(WC(self.rq.queue.popleft().wr_id, self.qpn, "WR_FLUSH_ERR", "RECV"))
 
     def drained(self) -> None:
-        """The last request begun before SQD is over (10.3.1.5)."""
-        self.device.tell("SQ_DRAINED", self)
+        """The last request that was started before SQD is over (10.3.1.5)."""
+        self.device.report("SQ_DRAINED", self)
 
     # -- work
 
@@ -238,7 +218,7 @@ class Qp:
             raise PostError(errno.EINVAL, "the QP takes its receives from a shared queue: post them there")
         if self.state in qp_state.NO_POST_RECV:
             raise PostError(errno.EINVAL, f"nothing can be received on a QP in {self.state}")
-        self.device.post_to(self.rq, wr)
+        self.rq.post(wr)
         if self.state == qp_state.ERR:
             self.flush_receives()
         else:
@@ -253,15 +233,15 @@ class Qp:
             self._lost_completion()
 
     def _lost_completion(self) -> None:
-        """A completion queue ran over: the QP is of no more use (11.6.3.1)."""
+        """A completion queue overflowed: the QP cannot go on (11.6.3.1)."""
         if self.state != qp_state.ERR:
             self.state = qp_state.ERR
-            self.device.tell("QP_FATAL", self)
+            self.device.report("QP_FATAL", self)
 
     def record_transfer(
-        self, wqe: SendWqe, flow: RequestFlow | None = None, remote: Endpoint | None = None
+        self, wqe: SendWqe, flow: RequestFlow | None = None, remote: FlowEnd | None = None
     ) -> TransferRecord:
-        """The record's entry for a request that is started."""
+        """The record's entry for a request that starts."""
         verb, wr = wqe.verb, wqe.wr
         addressed = verb.operation != "SEND"
         record = TransferRecord(
@@ -287,7 +267,7 @@ class Qp:
     # -- packets
 
     def next_packet(self, now: int) -> bytes | None:
-        """The next packet of either half; answers first, since requests wait for them at the other end."""
+        """The next packet of either half, responses first: the peer waits for them."""
         if self.notifier.due:
             return self._notification(now)
         self._held_until = None
@@ -302,17 +282,17 @@ class Qp:
         return data
 
     def _notification(self, now: int) -> bytes:
-        """A CNP to a queue pair whose packets came with CE (A17.9.3)."""
+        """A CNP to a QP whose packets came with CE (A17.9.3)."""
         address, qpn = self.notifier.due.pop(0)
         if self.route is None or self.transport == "UD":
             self.route = self.device.route(self.local_ip, address, self.qpn, qpn, self.tclass)
         self.device.counters.count("cnp_sent")
         if self.device.recorder is not None:
-            self.device.recorder.cnp(now, self.local, Endpoint(address, qpn))
+            self.device.recorder.cnp(now, self.local, FlowEnd(address, qpn))
         return build_transport(CNP_OPCODE, dest_qpn=qpn, becn=1)
 
     def deadline(self) -> int | None:
-        """When this queue pair wants to be woken."""
+        """When its next timer expires, or None."""
         due = self.requester.deadline()
         held = self._held_until
         return due if held is None else held if due is None else min(due, held)
@@ -323,14 +303,14 @@ class Qp:
         self.requester.handle_timer(now)
 
     def receive(self, packet: Packet, now: int) -> None:
-        """A packet that the device found to be for this QP."""
+        """Handle a packet for this QP."""
         if self.state not in qp_state.RECEIVES:
             self.device.counters.count("drop_qp_state")
             return
         if not self.saw_packet:
             self.saw_packet = True
             if self.state == qp_state.RTR:
-                self.device.tell("COMM_EST", self)
+                self.device.report("COMM_EST", self)
         if packet.ecn == ECN_CE:
             self.device.counters.count("rcvd_ecn_marked")
             qpn = packet.src_qpn if self.transport == "UD" else self.dest_qpn

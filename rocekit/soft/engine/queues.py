@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
+from rocekit.soft.engine.errors import PostError
 from rocekit.soft.engine.memory import PD
 from rocekit.soft.engine.work import WC, RecvWR
 
@@ -14,10 +16,11 @@ class CQ:
     """A completion queue of ``capacity`` entries.
 
     Args:
-        clock: of an extended CQ: what its completions are stamped by.
+        notify: called with an event type and the queue.
+        clock: of an extended CQ, whose completions have timestamps.
 
     Attributes:
-        overflowed: a completion was lost because nobody polled; the queue is dead then (11.6.3.1).
+        overflowed: whether a completion was lost because the queue was full; it takes no more (11.6.3.1).
     """
 
     __slots__ = ("_armed", "_clock", "_entries", "_notify", "capacity", "handle", "overflowed", "users")
@@ -42,14 +45,14 @@ class CQ:
         return len(self._entries)
 
     def push(self, wc: WC) -> bool:
-        """Add a completion and tell who asked to be told; False when the queue was full."""
+        """Add a completion, and notify if that was requested; False when the queue was full."""
         if self.overflowed or len(self._entries) >= self.capacity:
             if not self.overflowed:
                 self.overflowed = True
                 self._notify("CQ_ERR", self)
             return False
         self._entries.append(wc if self._clock is None else replace(wc, timestamp=self._clock()))
-        # An unsuccessful completion counts as solicited (11.4.2.2).
+        # A failed completion counts as solicited (11.4.2.2).
         if self._armed == "any" or (self._armed == "solicited" and (wc.solicited or wc.status != "SUCCESS")):
             self._armed = None
             self._notify("COMPLETION", self)
@@ -61,18 +64,18 @@ class CQ:
         return [entries.popleft() for _ in range(min(count, len(entries)))]
 
     def arm(self, solicited_only: bool) -> None:
-        """Ask for one event at the next completion, or the next solicited one (11.4.2.2)."""
-        # The wider request stands when both were made.
+        """Request one event at the next completion, or the next solicited one (11.4.2.2)."""
+        # When both were requested, any completion counts.
         if self._armed != "any":
             self._armed = "solicited" if solicited_only else "any"
 
     def forget(self, qpn: int) -> None:
-        """Drop the completions of a QP that is destroyed or reset."""
+        """Remove the completions of a QP that is destroyed or reset."""
         self._entries = deque(wc for wc in self._entries if wc.qpn != qpn)
 
 
 class ReceiveQueue:
-    """Receive requests in order. As a shared one (SRQ) it serves several QPs and tells when it runs low."""
+    """Receive requests in order. A shared one (SRQ) serves several QPs and notifies when few are left."""
 
     __slots__ = (
         "_limit",
@@ -112,17 +115,30 @@ class ReceiveQueue:
     def __len__(self) -> int:
         return len(self.queue)
 
+    def post(self, wr: RecvWR) -> None:
+        """Append a request.
+
+        Raises:
+            PostError: EINVAL for too many SGEs, ENOMEM when the queue is full.
+        """
+        if len(wr.sges) > self.max_sge:
+            raise PostError(errno.EINVAL, f"{len(wr.sges)} SGEs; the queue takes {self.max_sge}")
+        if len(self.queue) >= self.max_wr:
+            raise PostError(errno.ENOMEM, f"all {self.max_wr} receive requests are in use")
+        self.queue.append(wr)
+        self.posted += 1
+
     def take(self) -> RecvWR | None:
         """The next receive request, or None when the receiver is not ready."""
         if not self.queue:
             return None
         wr = self.queue.popleft()
         if self._limit and len(self.queue) < self._limit:
-            self._limit = 0  # told once; ibv_modify_srq arms it again
+            self._limit = 0  # once; ibv_modify_srq arms it again
             if self._notify is not None:
                 self._notify(self)
         return wr
 
     def arm(self, limit: int) -> None:
-        """Tell once when fewer than ``limit`` requests are left (10.2.9.1)."""
+        """Notify once when fewer than ``limit`` requests are left (10.2.9.1)."""
         self._limit = limit

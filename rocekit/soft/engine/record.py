@@ -1,9 +1,8 @@
-"""The record of truth: what the endpoints did, packet by packet, against which an analysis is measured.
+"""The record of truth: what the devices sent and why, to compare an analysis with.
 
-The engine writes it as it sends, so it knows what a capture can only infer: which packet was sent again, in
-    which
-round, and why. PSNs are unwrapped. One recorder may serve several devices: then :meth:`Recorder.transfers`
-joins what a requester sent with what its responder answered.
+The engine writes it as it sends, so it contains what a capture does not show: which packets were sent again,
+in which round, and why. PSNs are unwrapped. Devices that exchange packets share a recorder:
+:meth:`TruthRecorder.transfers` then joins requests with their responses.
 """
 
 from __future__ import annotations
@@ -16,19 +15,20 @@ from rocekit.wire import ACK, NAK_CODES, RNR_NAK, syndrome_kind, syndrome_value
 from rocekit.wire.psn import MASK
 
 
-class Endpoint(NamedTuple):
+class FlowEnd(NamedTuple):
+    """A QP at one end of a flow."""
+
     ip: str
     qpn: int
 
 
 class Sent(NamedTuple):
-    """A packet that an endpoint sent.
+    """A request packet that was sent.
 
     Attributes:
         psn: unwrapped.
-        round: 0 the first time this PSN was sent in this direction, then 1, 2, …
-        cause: why it was sent again: ``nak``, ``timeout``, ``rnr``, ``implied``; of a response ``duplicate``
-            (the request came again); None the first time.
+        round: 0 the first time that this PSN was sent in this direction, then 1, 2, …
+        cause: why it was sent again: ``nak``, ``timeout``, ``rnr`` or ``implied``; None the first time.
     """
 
     time_ns: int
@@ -38,8 +38,12 @@ class Sent(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A packet that a responder sent; ``kind`` is ``wire.Opcode.operation``, ``syndrome`` None without
-    AETH.
+    """A response packet that was sent.
+
+    Attributes:
+        cause: ``duplicate`` if the request came again; None the first time.
+        kind: as ``wire.Opcode.operation``.
+        syndrome, msn: None without AETH.
     """
 
     time_ns: int
@@ -56,15 +60,13 @@ class TransferRecord:
     """One message, as its requester knows it.
 
     Attributes:
-        requests: every packet sent for it, repeats included.
-        naks, rnr_naks: those that its requester received and obeyed; ``timeouts`` and ``implied`` likewise,
-            and all four counted only when something was sent again because of them (or the request was given
-            up).
-        completed_ns: when its requester knew that it was over; ``wc_status`` says how.
+        requests: every packet sent for it, those sent again included.
+        naks, rnr_naks, timeouts, implied: causes of go-backs; counted when a packet is sent again.
+        completed_ns: when its requester completed it; ``wc_status`` is the status.
     """
 
-    requester: Endpoint
-    responder: Endpoint
+    requester: FlowEnd
+    responder: FlowEnd
     transport: str
     wr_id: int
     operation: str
@@ -97,9 +99,7 @@ class RequestFlow:
         self._again: dict[int, int] = {}
 
     def sent(self, transfer: TransferRecord, psn: int, covers: int, time_ns: int, cause: str | None) -> None:
-        """A request packet with ``psn`` went out; it takes ``covers`` PSNs (a READ: all that are asked
-        for).
-        """
+        """A request packet was sent; it takes ``covers`` PSNs (a READ: one for each response packet)."""
         if psn >= self._high:
             self._high = psn + covers
             transfer.requests.append(Sent(time_ns, psn, 0, None))
@@ -119,7 +119,7 @@ class ReplyFlow:
         self._rounds: dict[int, int] = {}
 
     def sent(self, kind: str, psn: int, time_ns: int, syndrome: int | None, msn: int | None) -> None:
-        if kind == "ACK":  # an acknowledgement is not part of a message: it has no rounds
+        if kind == "ACK":  # an ACK is not part of a message: it has no rounds
             self.replies.append(Reply(time_ns, psn, 0, None, kind, syndrome, msn))
             return
         rounds = self._rounds.get(psn, 0)
@@ -129,27 +129,28 @@ class ReplyFlow:
 
 @dataclass(slots=True)
 class TransferTruth:
-    """A transfer with its responder's answers: what a capture of everything both ends sent shows of it.
+    """A transfer with its responses: what a capture of all that both ends sent shows of it.
 
     Attributes:
-        responses: its own response packets, repeats included; ``answers`` its NAKs and RNR NAKs.
-        acked_ns: when the first answer went out that proves all of it arrived; for a READ, when the last of
-            its response packets went out for the first time.
+        responses: its own response packets, those sent again included.
+        naks: its NAKs and RNR NAKs.
+        acked_ns: when the first response was sent that proves that all of it arrived; for a READ, when the
+            last of its response packets was sent for the first time.
     """
 
     request: TransferRecord
     responses: list[Reply]
-    answers: list[Reply]
+    naks: list[Reply]
     acked_ns: int | None
     path_mtu: int
 
     @property
     def status(self) -> str:
-        """As the contract of ``rocekit analyze`` has it."""
+        """The status of the transfer in ``rocekit analyze``."""
         request = self.request
         if request.transport != "RC":
             return "sent" if self._whole() else "incomplete"
-        for reply in self.answers:
+        for reply in self.naks:
             code = syndrome_value(reply.syndrome or 0)
             if syndrome_kind(reply.syndrome or 0) != RNR_NAK and code:
                 return f"nak:{NAK_CODES.get(code, str(code))}"
@@ -164,7 +165,7 @@ class TransferTruth:
         return len({s.psn for s in request.requests}) == request.last_psn - request.first_psn + 1
 
     def _seen(self) -> tuple[int, int]:
-        """Last PSN and bytes of what was sent: a message cut off by an error carried no more."""
+        """Last PSN and bytes of what was sent: less than the message if an error ended it."""
         request = self.request
         last = max((s.psn for s in request.requests), default=request.last_psn)
         if request.operation not in ("SEND", "WRITE") or last == request.last_psn:
@@ -172,17 +173,17 @@ class TransferTruth:
         return last, (last - request.first_psn + 1) * self.path_mtu
 
     def as_dict(self) -> dict[str, Any]:
-        """The keys of a transfer in ``rocekit analyze --format json`` that this can know."""
+        """The keys of a transfer in ``rocekit analyze --format json`` that the record knows."""
         request = self.request
         last_psn, length = self._seen()
-        # What rides on the last packet is not known before it is sent.
-        told = any(s.psn == request.last_psn for s in request.requests)
+        # The fields of the last packet are not known before it is sent.
+        ended = any(s.psn == request.last_psn for s in request.requests)
         again = sum(s.round > 0 for s in request.requests) + sum(r.round > 0 for r in self.responses)
         return {
             "requester": request.requester._asdict(),
             "operation": request.operation,
-            "immediate": request.immediate if told else None,
-            "invalidate_rkey": request.invalidate_rkey if told else None,
+            "immediate": request.immediate if ended else None,
+            "invalidate_rkey": request.invalidate_rkey if ended else None,
             "bytes": length,
             "packets": last_psn - request.first_psn + 1,
             "first_psn": request.first_psn & MASK,
@@ -193,48 +194,48 @@ class TransferTruth:
             "acked_ns": self.acked_ns,
             "status": self.status,
             "retransmitted_packets": again,
-            "naks": sum(syndrome_kind(r.syndrome or 0) != RNR_NAK for r in self.answers),
-            "rnr_naks": sum(syndrome_kind(r.syndrome or 0) == RNR_NAK for r in self.answers),
+            "naks": sum(syndrome_kind(r.syndrome or 0) != RNR_NAK for r in self.naks),
+            "rnr_naks": sum(syndrome_kind(r.syndrome or 0) == RNR_NAK for r in self.naks),
             "timeouts": request.timeouts,
         }
 
 
-class Recorder:
-    """Collects the flows of one device or of several that talk to each other."""
+class TruthRecorder:
+    """Collects the flows of one device, or of several that exchange packets."""
 
     def __init__(self) -> None:
-        self.requests: dict[tuple[Endpoint, Endpoint], list[RequestFlow]] = defaultdict(list)
-        self.replies: dict[tuple[Endpoint, Endpoint], list[ReplyFlow]] = defaultdict(list)
-        self.cnps: list[tuple[int, Endpoint, Endpoint]] = []
+        self.requests: dict[tuple[FlowEnd, FlowEnd], list[RequestFlow]] = defaultdict(list)
+        self.replies: dict[tuple[FlowEnd, FlowEnd], list[ReplyFlow]] = defaultdict(list)
+        self.cnps: list[tuple[int, FlowEnd, FlowEnd]] = []
 
-    def cnp(self, time_ns: int, source: Endpoint, destination: Endpoint) -> None:
-        """A CNP went out."""
+    def cnp(self, time_ns: int, source: FlowEnd, destination: FlowEnd) -> None:
+        """A CNP was sent."""
         self.cnps.append((time_ns, source, destination))
 
-    def request_flow(self, local: Endpoint, remote: Endpoint, first_psn: int, path_mtu: int) -> RequestFlow:
+    def request_flow(self, local: FlowEnd, remote: FlowEnd, first_psn: int, path_mtu: int) -> RequestFlow:
         flow = RequestFlow(first_psn, path_mtu)
         self.requests[local, remote].append(flow)
         return flow
 
-    def reply_flow(self, local: Endpoint, remote: Endpoint) -> ReplyFlow:
+    def reply_flow(self, local: FlowEnd, remote: FlowEnd) -> ReplyFlow:
         flow = ReplyFlow()
         self.replies[local, remote].append(flow)
         return flow
 
     def transfers(self) -> list[TransferTruth]:
-        """All transfers of which at least one packet was sent, in the order of their first packets."""
+        """The transfers of which at least one packet was sent, in the order of their first packets."""
         truths = []
         for (local, remote), flows in self.requests.items():
-            answered = self.replies.get((remote, local), [])
+            reply_flows = self.replies.get((remote, local), [])
             for i, flow in enumerate(flows):
-                replies = answered[i].replies if i < len(answered) else []
+                replies = reply_flows[i].replies if i < len(reply_flows) else []
                 truths += _join([t for t in flow.transfers if t.requests], replies, flow.path_mtu)
         truths.sort(key=lambda t: (t.request.requests[0].time_ns, t.request.requester, t.request.first_psn))
         return truths
 
 
 def _join(transfers: list[TransferRecord], replies: list[Reply], path_mtu: int) -> list[TransferTruth]:
-    """Give each transfer of a flow its responder's answers; both are in order."""
+    """Join the transfers of a flow with their responses; both are in order."""
     truths = []
     of_psn: dict[int, list[Reply]] = defaultdict(list)
     proofs: list[tuple[int, int]] = []  # (PSN up to which all arrived, time), both growing
@@ -249,7 +250,7 @@ def _join(transfers: list[TransferRecord], replies: list[Reply], path_mtu: int) 
         own = [r for psn in range(transfer.first_psn, transfer.last_psn + 1) for r in of_psn.get(psn, ())]
         own.sort(key=lambda r: r.time_ns)
         responses = [r for r in own if r.kind != "ACK"]
-        answers = [
+        naks = [
             r for r in own if r.kind == "ACK" and r.syndrome is not None and syndrome_kind(r.syndrome) != ACK
         ]
         acked: int | None = None
@@ -261,5 +262,5 @@ def _join(transfers: list[TransferRecord], replies: list[Reply], path_mtu: int) 
             first = {r.psn: r.time_ns for r in reversed(responses)}
             if len(first) == transfer.last_psn - transfer.first_psn + 1:
                 acked = max(first.values())
-        truths.append(TransferTruth(transfer, responses, answers, acked, path_mtu))
+        truths.append(TransferTruth(transfer, responses, naks, acked, path_mtu))
     return truths

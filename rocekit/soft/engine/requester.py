@@ -1,25 +1,25 @@
-"""The requester of an RC queue pair: what it sends, what it sends again, and when a request is over (9.7,
-9.9.2).
+"""The requester of an RC queue pair: it sends requests, sends them again, and completes them (9.7, 9.9.2).
 
 PSNs are unwrapped. The send queue holds requests in order: first those started (their PSNs are fixed), then
-those waiting. ``una`` is the oldest PSN not known to have arrived: everything below it is over, a READ's part
-of it too. A cursor walks through the started requests; to repeat is to set it back (go-back-N, 9.7.5.1.1).
+those waiting. ``una`` is the oldest unacknowledged PSN; of a READ, the first whose response is missing. A
+cursor moves through the started requests; to send again, it is set back (go-back-N, 9.7.5.1.1).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocekit.soft.engine import qp_state
-from rocekit.soft.engine.memory import LocalProtectionError
+from rocekit.soft.engine.memory import HOST_ORDER, LocalProtectionError
 from rocekit.soft.engine.packet import Packet
+from rocekit.soft.engine.parts import QueuePair
 from rocekit.soft.engine.segment import SendWqe, request
 from rocekit.soft.engine.send_queue import SendQueue
 from rocekit.soft.engine.windows import BindError
-from rocekit.soft.engine.work import ATOMIC_BYTES
 from rocekit.wire import (
     ACK,
     AETH,
+    ATOMIC_BYTES,
     CREDITS,
     NAK_INVALID_REQUEST,
     NAK_REMOTE_ACCESS,
@@ -35,16 +35,9 @@ from rocekit.wire import (
 )
 from rocekit.wire import psn as serial
 
-if TYPE_CHECKING:
-    from rocekit.soft.engine.qp import Qp
-
-#: Packets that may be unacknowledged, and after how many without one an acknowledgement is asked for: rxe's
-#: numbers.
+#: How many packets may be unacknowledged, and after how many the acknowledge request bit is set; as rxe.
 WINDOW_PACKETS: Final = 128
 ACKREQ_PACKETS: Final = 64
-#: An atomic's 8 bytes in memory are in the host's order (11.2.6.2 leaves it to the host); hosts are
-#: little-endian here.
-HOST_ORDER: Final = "little"
 
 _FATAL: Final = {
     NAK_INVALID_REQUEST: "REM_INV_REQ_ERR",
@@ -56,34 +49,32 @@ _FATAL: Final = {
 class Requester(SendQueue):
     """The sending half of an RC queue pair."""
 
-    def __init__(self, qp: Qp) -> None:
+    def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
         self.begin(0)
 
     def begin(self, sq_psn: int) -> None:
-        """Start afresh: RESET, or RTR to RTS with the first PSN."""
+        """Start anew: RESET, or RTR to RTS with the first PSN."""
         self.queue.clear()
-        self.started = 0  # requests of the queue whose PSNs are fixed
-        self.cursor = 0  # the request that the next packet belongs to
+        self.started = 0  # how many requests of the queue have their PSNs
+        self.cursor = 0  # index of the request that the next packet belongs to
         self.psn = sq_psn  # of the next packet
         self.una = sq_psn
-        self.next_psn = sq_psn  # the first that no request has
-        self.high = sq_psn  # the first that no packet asked an answer for
-        self.answers_due = 0  # READs and atomics under way (initiator depth)
+        self.next_psn = sq_psn  # the first that belongs to no request
+        self.high = sq_psn  # the first that no sent packet covers
+        self.responses_due = 0  # READs and atomics outstanding (initiator depth)
         self.ssn = 0
-        self.lsn: int | None = None  # messages the responder has receives for; None: it does not say
+        self.lsn: int | None = None  # the last message that may be sent; None: no credits are used
         self.since_ackreq = 0
         self.retries = self.qp.retry_cnt
         self.rnr_retries = self.qp.rnr_retry
         self.ack_deadline: int | None = None
         self.rnr_deadline: int | None = None
-        self.asked_again: int | None = None  # a NAK for this PSN was obeyed
-        self.cause: str | None = None  # of the repeat under way
+        self.went_back_to: int | None = None  # for a NAK or a missing response at this PSN
+        self.cause: str | None = None  # of the last go-back
         self.cause_counted = True
-        self.before: tuple[str | None, int] = (
-            None,
-            self.high,
-        )  # the repeat before, and what it would have sent next
+        # Cause of the go-back before, and the PSN that it would have sent next.
+        self.before: tuple[str | None, int] = (None, self.high)
 
     # -- sending
 
@@ -106,7 +97,7 @@ class Requester(SendQueue):
         limited = self.lsn is not None and wqe.takes_receive and wqe.ssn > self.lsn
         if limited and psn > self.una:
             return None  # without credit one packet, and then wait (9.7.7.2.5)
-        covers = wqe.last_psn + 1 - psn if wqe.verb.answered else 1
+        covers = wqe.last_psn + 1 - psn if wqe.verb.has_response else 1
         last = psn + covers > wqe.last_psn
         self.since_ackreq += 1
         ackreq = limited or last or self.since_ackreq >= ACKREQ_PACKETS
@@ -126,11 +117,11 @@ class Requester(SendQueue):
         return data
 
     def _do_local(self, now: int) -> None:
-        """Do the requests whose turn it is and that need no packet; pass over those that are done."""
+        """Do the requests at the cursor that need no packet."""
         while self.cursor < len(self.queue) and self.queue[self.cursor].verb.local:
             wqe = self.queue[self.cursor]
             if not wqe.started:
-                if self.qp.state != qp_state.RTS or (wqe.wr.fenced and self.answers_due):
+                if self.qp.state != qp_state.RTS or (wqe.wr.fenced and self.responses_due):
                     return
                 try:
                     self.do_local(wqe.wr)
@@ -145,24 +136,24 @@ class Requester(SendQueue):
                 self._finish(now)
 
     def _current(self) -> SendWqe | None:
-        """The started request that the cursor stands on."""
+        """The started request at the cursor."""
         return self.queue[self.cursor] if self.cursor < self.started else None
 
     def _start(self, wqe: SendWqe, now: int) -> bool:
-        """Fix a waiting request's PSNs, if its turn has come."""
+        """Give a waiting request its PSNs, if it may start."""
         qp = self.qp
-        if qp.state != qp_state.RTS:  # SQD finishes what is started and begins nothing (10.3.1.5)
+        if qp.state != qp_state.RTS:  # SQD finishes what is started and starts nothing (10.3.1.5)
             return False
-        if wqe.wr.fenced and self.answers_due:  # 10.8.3.3
+        if wqe.wr.fenced and self.responses_due:  # 10.8.3.3
             return False
-        if wqe.verb.answered and self.answers_due >= qp.max_rd_atomic:
+        if wqe.verb.has_response and self.responses_due >= qp.max_rd_atomic:
             return False
         if self.next_psn - self.una >= WINDOW_PACKETS:
             return False
         try:
             self.prepare(wqe)
         except LocalProtectionError:
-            # Completions come in order: those before it end first.
+            # Completions come in order: the requests before it end first.
             if self.started == 0:
                 self._give_up("LOC_PROT_ERR", now)
             return False
@@ -173,16 +164,14 @@ class Requester(SendQueue):
         wqe.ssn = self.ssn
         wqe.started = True
         self.started += 1
-        self.answers_due += wqe.verb.answered
+        self.responses_due += wqe.verb.has_response
         self.psn = wqe.first_psn
         if qp.request_flow is not None:
             wqe.record = qp.record_transfer(wqe)
         return True
 
     def _count_cause(self, wqe: SendWqe, psn: int) -> None:
-        """Count why packets are repeated at the first one that is: where nothing is, there was no
-        recovery.
-        """
+        """Count the cause of a go-back when its first packet is sent again; without one it is not counted."""
         record = wqe.record
         if self.cause_counted or record is None:
             return
@@ -191,7 +180,7 @@ class Requester(SendQueue):
             return
         cause_before, reached = self.before
         if psn >= reached and self.cause in ("nak", "implied"):
-            self.cause = cause_before  # what was about to be sent again anyway needs no second reason
+            self.cause = cause_before  # the go-back before would have sent it again anyway
             return
         if self.cause == "timeout":
             record.timeouts += 1
@@ -205,7 +194,7 @@ class Requester(SendQueue):
     # -- receiving
 
     def receive(self, packet: Packet, now: int) -> None:
-        """A response: an acknowledgement, a NAK, a part of a READ, an atomic's result."""
+        """Handle a response: ACK, NAK, READ response or result of an atomic."""
         counters = self.qp.device.counters
         psn = serial.unwrap(packet.psn, self.una)
         if psn >= self.high:
@@ -213,7 +202,7 @@ class Requester(SendQueue):
             return
         has_aeth = AETH in packet.op.headers
         if psn < self.una:
-            # An old acknowledgement may still bring new credits.
+            # An old ACK may still bring new credits.
             if has_aeth and psn == self.una - 1:
                 self._take_credits(packet)
             counters.count("drop_duplicate_response")
@@ -228,9 +217,9 @@ class Requester(SendQueue):
         if self.una > before:
             self._progressed(now)
         if not clear:
-            # What answers a later request shows that this one's answer was lost (9.7.5.2.4).
+            # A response to a later request shows that one to this request was lost (9.7.5.2.4).
             counters.count("implied_naks")
-            self._repeat("implied", self.una, now)
+            self._send_again("implied", self.una, now)
         elif packet.op.operation != "ACK":
             self._take_response(packet, psn, now)
         elif syndrome_kind(packet.syndrome) != ACK:
@@ -238,15 +227,13 @@ class Requester(SendQueue):
         self._drained()
 
     def _advance(self, limit: int, now: int) -> bool:
-        """Everything below ``limit`` has arrived. False when a request that still lacks its answer is among
-        it.
-        """
+        """Everything below ``limit`` has arrived; False when a request below still has no response."""
         while self.started:
             wqe = self.queue[0]
             if wqe.first_psn >= limit:
                 break
-            if wqe.verb.answered:
-                # A READ that has come this far and is not asked for more is not in the way.
+            if wqe.verb.has_response:
+                # A READ does not block if its responses have come up to here.
                 return self.una >= limit
             if wqe.last_psn >= limit:
                 self.una = max(self.una, limit)
@@ -256,11 +243,11 @@ class Requester(SendQueue):
         return True
 
     def _finish(self, now: int) -> None:
-        """The oldest request is over, successfully, and with it what was done in the device behind it."""
+        """Complete the oldest request, and the local ones after it, successfully."""
         while True:
             wqe = self.queue.popleft()
             self.started -= 1
-            self.answers_due -= wqe.verb.answered
+            self.responses_due -= wqe.verb.has_response
             if self.cursor:
                 self.cursor -= 1
             self.complete(wqe, "SUCCESS", now)
@@ -268,21 +255,19 @@ class Requester(SendQueue):
                 return
 
     def _progressed(self, now: int) -> None:
-        """Something new was acknowledged: counters and timer start again (9.9.2.4.1)."""
+        """Something was acknowledged for the first time: restart counters and timer (9.9.2.4.1)."""
         self.retries = self.qp.retry_cnt
         self.rnr_retries = self.qp.rnr_retry
-        self.asked_again = None
+        self.went_back_to = None
         self.rnr_deadline = None
         if self.psn < self.una:
             self.psn = self.una
         self._restart_timer(now)
 
     def _take_response(self, packet: Packet, psn: int, now: int) -> None:
-        """A response with data: the part of the oldest request that is expected next, or all was not
-        clear.
-        """
+        """Handle a response other than an ACK; only the next one of the oldest request is expected."""
         wqe = self.queue[0] if self.started else None
-        if wqe is None or not wqe.verb.answered:
+        if wqe is None or not wqe.verb.has_response:
             self._give_up("BAD_RESP_ERR", now)
             return
         operation = packet.op.operation
@@ -319,14 +304,14 @@ class Requester(SendQueue):
         elif value == NAK_SEQUENCE_ERROR:
             counters.count("rcvd_seq_err")
             if self.rnr_deadline is None:
-                self._repeat("nak", psn, now)
+                self._send_again("nak", psn, now)
         elif value in _FATAL:
             self._give_up(_FATAL[value], now)
         else:
             counters.count("drop_malformed")
 
     def _receiver_not_ready(self, code: int, psn: int, now: int) -> None:
-        """Wait as long as the responder says, then send again from there (9.7.5.2.8)."""
+        """Wait for the time in the RNR NAK, then send again from its PSN (9.7.5.2.8)."""
         if self.rnr_deadline is not None:
             return
         if self.rnr_retries == 0:
@@ -340,7 +325,7 @@ class Requester(SendQueue):
         self.ack_deadline = None
 
     def _take_credits(self, packet: Packet) -> None:
-        """How many messages more the responder can receive (9.7.7.2)."""
+        """Note how many more messages the responder can receive (9.7.7.2)."""
         if not self.qp.flow_control or syndrome_kind(packet.syndrome) != ACK:
             return
         value = syndrome_value(packet.syndrome)
@@ -350,11 +335,11 @@ class Requester(SendQueue):
             lsn = serial.unwrap(packet.msn, self.ssn) + CREDITS[value]
             self.lsn = lsn if self.lsn is None else max(lsn, self.lsn)
 
-    # -- repeating
+    # -- sending again
 
-    def _repeat(self, cause: str, psn: int, now: int) -> None:
-        """Send again from ``psn`` on, unless that was done already or too often."""
-        if cause != "timeout" and self.asked_again == psn:
+    def _send_again(self, cause: str, psn: int, now: int) -> None:
+        """Go back to ``psn``, unless that was done already; give up if it was done too often."""
+        if cause != "timeout" and self.went_back_to == psn:
             return
         if self.retries == 0:
             self.qp.device.counters.count("retry_exceeded_err")
@@ -362,7 +347,7 @@ class Requester(SendQueue):
             return
         self.retries -= 1
         self.qp.device.counters.count("completer_retry_err")
-        self.asked_again = psn
+        self.went_back_to = psn
         self._go_back(psn, cause)
         self._restart_timer(now)
 
@@ -385,7 +370,7 @@ class Requester(SendQueue):
 
     def flush(self, now: int) -> None:
         super().flush(now)
-        self.started = self.cursor = self.answers_due = 0
+        self.started = self.cursor = self.responses_due = 0
         self.ack_deadline = self.rnr_deadline = None
 
     # -- time
@@ -398,7 +383,7 @@ class Requester(SendQueue):
             self.ack_deadline = now + round(timeout * 1000)
 
     def deadline(self) -> int | None:
-        """When this half wants to be woken."""
+        """When its timer expires, or None."""
         if self.rnr_deadline is not None:
             return self.rnr_deadline
         return self.ack_deadline
@@ -409,12 +394,12 @@ class Requester(SendQueue):
                 self.rnr_deadline = None
         elif self.ack_deadline is not None and now >= self.ack_deadline:
             self.ack_deadline = None
-            self.asked_again = None
+            self.went_back_to = None
             self.qp.device.counters.count("timeouts")
-            self._repeat("timeout", self.una, now)
+            self._send_again("timeout", self.una, now)
 
     def idle(self) -> bool:
-        """Whether nothing that was started is unfinished."""
+        """Whether all started requests are over."""
         return not self.started
 
     def _drained(self) -> None:

@@ -1,23 +1,23 @@
-"""The responder of an RC queue pair: what it executes, what it answers, and what it refuses (9.7.4, 9.7.5.1,
-9.9.3).
+"""The responder of an RC queue pair: it executes requests and responds to them (9.7.4, 9.7.5.1, 9.9.3).
 
-``epsn`` is the expected PSN, unwrapped. A request below it is a duplicate and never executed twice, one above
-it proves a loss. What is answered waits in an :class:`AnswerQueue`.
+``epsn`` is the expected PSN, unwrapped. A request below it is a duplicate and is not executed again; one
+above it shows that a packet was lost. Responses wait in a :class:`ResponseQueue`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from rocekit.soft.engine.answers import Answer, AnswerQueue
-from rocekit.soft.engine.memory import MR, LocalProtectionError, Scatter
+from rocekit.soft.engine.memory import HOST_ORDER, MR, LocalProtectionError, Scatter
 from rocekit.soft.engine.packet import Packet
-from rocekit.soft.engine.requester import HOST_ORDER
-from rocekit.soft.engine.work import ATOMIC_BYTES, WC, RecvWR
+from rocekit.soft.engine.parts import QueuePair
+from rocekit.soft.engine.responses import Response, ResponseQueue
+from rocekit.soft.engine.work import WC, RecvWR
 from rocekit.wire import (
     ACK,
+    ATOMIC_BYTES,
     CREDITS,
     FIRST,
     IETH,
@@ -36,9 +36,6 @@ from rocekit.wire import (
 )
 from rocekit.wire import psn as serial
 
-if TYPE_CHECKING:
-    from rocekit.soft.engine.qp import Qp
-
 _RIGHTS: Final = {
     "WRITE": "REMOTE_WRITE",
     "READ": "REMOTE_READ",
@@ -53,7 +50,7 @@ _U64: Final = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What the responder keeps of a READ or atomic, in case that it comes again (9.7.5.1.3)."""
+    """What the responder keeps of a READ or atomic, for a duplicate of it (9.7.5.1.3)."""
 
     operation: str
     first_psn: int
@@ -63,7 +60,7 @@ class Resource:
 
 
 @dataclass(slots=True)
-class Message:
+class PartialMessage:
     """A SEND or WRITE of which not all packets have come."""
 
     operation: str
@@ -75,52 +72,52 @@ class Message:
     scatter: Scatter | None = None
 
 
-class Refused(Exception):
-    """A request that is answered with a NAK: its code, and the status of the receive request that it ends."""
+class Nak(Exception):
+    """The response is a NAK: its code, and the status of the message's receive request."""
 
     def __init__(self, code: int, status: str | None = None) -> None:
         self.code = code
         self.status = status
 
 
-class NotReady(Exception):
-    """No receive request is posted: RNR NAK."""
+class RnrNak(Exception):
+    """The response is an RNR NAK: no receive request is posted."""
 
 
 class Responder:
     """The receiving half of an RC queue pair."""
 
-    def __init__(self, qp: Qp) -> None:
+    def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
-        self.answers = AnswerQueue(qp)
+        self.responses = ResponseQueue(qp)
         self.begin(0)
 
     def begin(self, rq_psn: int) -> None:
-        """Start afresh: RESET, or INIT to RTR with the first PSN."""
+        """Start anew: RESET, or INIT to RTR with the first PSN."""
         self.epsn = rq_psn
         self.msn = 0
-        self.message: Message | None = None
+        self.message: PartialMessage | None = None
         self.nak_out = False  # at most one NAK until the gap closes (9.7.5.1.1)
-        self.answers.clear()
+        self.responses.clear()
         self.resources: deque[Resource] = deque(maxlen=max(1, self.qp.max_dest_rd_atomic))
         self.out_of_credit = False
-        self.spare: RecvWR | None = None  # taken by a message that was lost (UC)
+        self.spare: RecvWR | None = None  # of a message that was lost (UC)
 
-    # -- what is said
+    # -- sending
 
     def next_packet(self, now: int) -> bytes | None:
         """The transport bytes of the next response, or None."""
-        return self.answers.next_packet(now)
+        return self.responses.next_packet(now)
 
     def urgent(self) -> bool:
-        """Whether what is sent next carries no data, so that a rate limit does not hold it up."""
-        return self.answers.urgent
+        """Whether the next packet carries no data, so that a rate limit does not delay it."""
+        return self.responses.urgent
 
     def _acknowledge(self, psn: int) -> None:
-        self.answers.acknowledge(psn, make_syndrome(ACK, self._credits()), self.msn)
+        self.responses.acknowledge(psn, make_syndrome(ACK, self._credits()), self.msn)
 
     def _credits(self) -> int:
-        """The credit code: what is posted, rounded down to what can be said (9.7.7.2)."""
+        """The credit code: the posted receives, rounded down to a value that has a code (9.7.7.2)."""
         qp = self.qp
         if not qp.flow_control or qp.rq.shared:
             return NO_CREDITS
@@ -129,23 +126,23 @@ class Responder:
         return max(code for code, count in enumerate(CREDITS) if count <= posted)
 
     def receive_posted(self) -> None:
-        """Tell a requester that ran out of credit that it may go on (9.7.7.2.4)."""
+        """Send new credits to a requester that has none (9.7.7.2.4)."""
         if self.out_of_credit and not self.nak_out:
             self._acknowledge(self.epsn - 1)
 
     def _nak(self, code: int, psn: int) -> None:
         self.qp.device.counters.count("naks_sent")
-        self.answers.append(Answer("ACK", psn, psn, make_syndrome(NAK, code), self.msn))
+        self.responses.append(Response("ACK", psn, psn, make_syndrome(NAK, code), self.msn))
 
     # -- receiving
 
     def receive(self, packet: Packet, now: int) -> None:
-        """A request."""
+        """Handle a request."""
         counters = self.qp.device.counters
         psn = serial.unwrap(packet.psn, self.epsn)
         if psn < self.epsn:
             counters.count("duplicate_request")
-            self._repeat(packet, psn)
+            self._respond_again(packet, psn)
             return
         if psn > self.epsn:
             if self.nak_out:
@@ -157,41 +154,45 @@ class Responder:
             return
         try:
             self._execute(packet, now)
-        except NotReady:
-            # Silence until this PSN comes again: the packets behind it were sent before the NAK was known.
+        except RnrNak:
+            # No NAK until this PSN comes again: the packets behind it were sent before the NAK arrived.
             counters.count("send_rnr_err")
             self.nak_out = True
             syndrome = make_syndrome(RNR_NAK, self.qp.min_rnr_timer)
-            self.answers.append(Answer("ACK", psn, psn, syndrome, self.msn))
-        except Refused as refused:
-            self._refuse(refused, psn, now)
+            self.responses.append(Response("ACK", psn, psn, syndrome, self.msn))
+        except Nak as nak:
+            self._fail(nak, psn, now)
         else:
             self.nak_out = False
 
-    def _refuse(self, refused: Refused, psn: int, now: int) -> None:
-        """NAK, and the queue pair is in error (9.9.3, table "Responder Error Behavior")."""
-        self._nak(refused.code, psn)
+    def _fail(self, nak: Nak, psn: int, now: int) -> None:
+        """Send a NAK, and move the queue pair to ERR (9.9.3, table "Responder Error Behavior")."""
+        self._nak(nak.code, psn)
         message, self.message = self.message, None
         if message is not None and message.receive is not None:
-            status = refused.status or "WR_FLUSH_ERR"
+            status = nak.status or "WR_FLUSH_ERR"
             self.qp.complete_receive(WC(message.receive.wr_id, self.qp.qpn, status, "RECV"))
-        if refused.code == NAK_REMOTE_ACCESS:
-            self.qp.device.tell("QP_ACCESS_ERR", self.qp)
-        elif refused.code == NAK_INVALID_REQUEST:
-            self.qp.device.tell("QP_REQ_ERR", self.qp)
+        if nak.code == NAK_REMOTE_ACCESS:
+            self.qp.device.report("QP_ACCESS_ERR", self.qp)
+        elif nak.code == NAK_INVALID_REQUEST:
+            self.qp.device.report("QP_REQ_ERR", self.qp)
         else:
-            self.qp.device.tell("QP_FATAL", self.qp)
+            self.qp.device.report("QP_FATAL", self.qp)
         self.qp.fail(now)
 
     def _execute(self, packet: Packet, now: int) -> None:
-        """Do what the expected request asks, or raise."""
+        """Execute the expected request.
+
+        Raises:
+            Nak, RnrNak: it cannot be executed.
+        """
         op = packet.op
         self._check_order(packet)
         if op.operation in ("SEND", "WRITE"):
             if len(packet.payload) > self.qp.path_mtu or (
                 op.position in (FIRST, MIDDLE) and len(packet.payload) != self.qp.path_mtu
             ):
-                raise Refused(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
+                raise Nak(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
             if op.operation == "SEND":
                 self._take_send(packet)
             else:
@@ -203,33 +204,33 @@ class Responder:
             if packet.ackreq:
                 self._acknowledge(psn)
         else:
-            self._take_answered(packet)
+            self._take_read_or_atomic(packet)
 
     def _check_order(self, packet: Packet) -> None:
-        """A message's packets follow each other and nothing comes between them (9.7.4.1.2)."""
+        """Check that a message's packets follow each other, with nothing between them (9.7.4.1.2)."""
         message = self.message
         op = packet.op
         if op.starts:
             if message is not None:
-                raise Refused(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
+                raise Nak(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
         elif message is None or message.operation != op.operation:
-            raise Refused(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
+            raise Nak(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
         elif op.position == LAST and not packet.payload:
-            raise Refused(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
+            raise Nak(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
 
     def _take_send(self, packet: Packet) -> None:
         message = self.message
         if packet.op.starts:
             wr = self._take_receive()
-            message = self.message = Message("SEND", receive=wr)
+            message = self.message = PartialMessage("SEND", receive=wr)
             try:
-                message.scatter = self.qp.device.regions.scatter(self.qp.rq.pd, wr.sges, write=True)
+                message.scatter = self.qp.device.keys.scatter(self.qp.rq.pd, wr.sges, write=True)
             except LocalProtectionError:
-                raise Refused(NAK_REMOTE_OPERATIONAL, "LOC_PROT_ERR") from None
+                raise Nak(NAK_REMOTE_OPERATIONAL, "LOC_PROT_ERR") from None
         assert message is not None
         assert message.scatter is not None
         if message.done + len(packet.payload) > message.scatter.length:
-            raise Refused(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
+            raise Nak(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
         if packet.payload:
             message.scatter.write(message.done, packet.payload)
             message.done += len(packet.payload)
@@ -237,14 +238,14 @@ class Responder:
     def _take_write(self, packet: Packet) -> None:
         message = self.message
         if packet.op.starts:
-            message = Message("WRITE", length=packet.dma_length, address=packet.remote_va)
+            message = PartialMessage("WRITE", length=packet.dma_length, address=packet.remote_va)
             message.target = self._remote(packet, "WRITE", packet.dma_length)
         assert message is not None
         size = len(packet.payload)
         left = message.length - message.done
-        # The RETH's length is what the payload must add up to (9.7.4.1.6).
+        # The payload must have the length announced in the RETH (9.7.4.1.6).
         if size > left or (packet.op.ends and size != left):
-            raise Refused(NAK_INVALID_REQUEST)
+            raise Nak(NAK_INVALID_REQUEST)
         if IMMDT in packet.op.headers:
             message.receive = self._take_receive()
         self.message = message
@@ -255,22 +256,24 @@ class Responder:
     def _take_receive(self) -> RecvWR:
         wr, self.spare = self.spare or self.qp.rq.take(), None
         if wr is None:
-            raise NotReady
+            raise RnrNak
         return wr
 
     def _remote(self, packet: Packet, operation: str, length: int) -> MR | None:
-        """The region that a request is for; None when it is for no bytes, whose key is not checked
-        (9.7.4.1.5).
-        """
+        """The region that a request uses; None for 0 bytes, whose key is not checked (9.7.4.1.5)."""
         right = _RIGHTS[operation]
         if right not in self.qp.access:
-            raise Refused(NAK_INVALID_REQUEST)
+            raise Nak(NAK_INVALID_REQUEST)
         if length == 0:
             return None
-        mr = self.qp.device.remote(self.qp, packet.rkey, packet.remote_va, length, right)
+        mr = self._region(packet, length, right)
         if mr is None:
-            raise Refused(NAK_REMOTE_ACCESS)
+            raise Nak(NAK_REMOTE_ACCESS)
         return mr
+
+    def _region(self, packet: Packet, length: int, right: str) -> MR | None:
+        qp = self.qp
+        return qp.device.keys.remote(qp.pd, qp.qpn, packet.rkey, packet.remote_va, length, right)
 
     def _end_message(self, packet: Packet) -> None:
         qp = self.qp
@@ -280,8 +283,8 @@ class Responder:
         invalidated = None
         if IETH in packet.op.headers:
             invalidated = packet.invalidate_rkey
-            if not qp.device.invalidate(qp, invalidated):
-                raise Refused(NAK_REMOTE_ACCESS, "REM_INV_REQ_ERR")
+            if not qp.device.keys.invalidate(qp.pd, qp.qpn, invalidated):
+                raise Nak(NAK_REMOTE_ACCESS, "REM_INV_REQ_ERR")
         self.message = None
         self.msn += 1
         if message.receive is not None:
@@ -301,10 +304,10 @@ class Responder:
 
     # -- READs, atomics, FLUSH, ATOMIC WRITE
 
-    def _take_answered(self, packet: Packet) -> None:
+    def _take_read_or_atomic(self, packet: Packet) -> None:
         operation = packet.op.operation
-        if self.answers.due >= self.qp.max_dest_rd_atomic:
-            raise Refused(NAK_INVALID_REQUEST)  # more at once than agreed on (9.7.4.1.4)
+        if self.responses.due >= self.qp.max_dest_rd_atomic:
+            raise Nak(NAK_INVALID_REQUEST)  # more outstanding than agreed (9.7.4.1.4)
         psn = self.epsn
         last = psn
         original = 0
@@ -316,16 +319,16 @@ class Responder:
             self._flush_memory(packet)
         elif operation == "ATOMIC_WRITE":
             if packet.dma_length != ATOMIC_BYTES or len(packet.payload) != ATOMIC_BYTES:
-                raise Refused(NAK_INVALID_REQUEST)
+                raise Nak(NAK_INVALID_REQUEST)
             self._eight_bytes(packet, operation)[:] = packet.payload
         else:
             original = self._atomic(packet, operation)
         self.epsn = last + 1
-        self.msn += 1  # of a READ too: it is complete for the responder when it is accepted (9.7.7.1)
+        self.msn += 1  # a READ is complete for the responder when it is accepted (9.7.7.1)
         self.resources.append(Resource(operation, psn, last, original, self.msn))
-        self._answer(operation, psn, last, original, self.msn, source, fresh=True)
+        self._respond(operation, psn, last, original, self.msn, source, fresh=True)
 
-    def _answer(
+    def _respond(
         self,
         operation: str,
         psn: int,
@@ -336,34 +339,33 @@ class Responder:
         *,
         fresh: bool,
     ) -> None:
-        # FLUSH and ATOMIC WRITE are answered with an empty READ response (A19.4).
+        # The response to FLUSH and ATOMIC WRITE is an empty READ response (A19.4).
         kind = "ATOMIC_ACK" if operation in ("FETCH_ADD", "CMP_SWAP") else "READ_RESPONSE"
         syndrome = make_syndrome(ACK, self._credits())
-        self.answers.append(Answer(kind, psn, last, syndrome, msn, source, original, fresh=fresh))
+        self.responses.append(Response(kind, psn, last, syndrome, msn, source, original, fresh=fresh))
 
     def _read_source(self, packet: Packet) -> memoryview | None:
         mr = self._remote(packet, "READ", packet.dma_length)
         return None if mr is None else mr.slice(packet.remote_va, packet.dma_length)
 
     def _flush_memory(self, packet: Packet) -> None:
-        """Memory here is visible and as persistent as it gets: a FLUSH only has to be allowed."""
+        """Check that a FLUSH is allowed; there is nothing to flush here."""
         for bit, right in _PLACEMENT_RIGHTS.items():
             if packet.placement_type & bit:
                 if right not in self.qp.access:
-                    raise Refused(NAK_INVALID_REQUEST)
+                    raise Nak(NAK_INVALID_REQUEST)
                 length = 1 if packet.selectivity else packet.dma_length
-                device = self.qp.device
-                if length and not device.remote(self.qp, packet.rkey, packet.remote_va, length, right):
-                    raise Refused(NAK_REMOTE_ACCESS)
+                if length and not self._region(packet, length, right):
+                    raise Nak(NAK_REMOTE_ACCESS)
 
     def _eight_bytes(self, packet: Packet, operation: str) -> memoryview:
         mr = self._remote(packet, operation, ATOMIC_BYTES)
         if mr is None or packet.remote_va % ATOMIC_BYTES:
-            raise Refused(NAK_INVALID_REQUEST)  # 9.4.5.1: naturally aligned
+            raise Nak(NAK_INVALID_REQUEST)  # 9.4.5.1: naturally aligned
         return mr.slice(packet.remote_va, ATOMIC_BYTES)
 
     def _atomic(self, packet: Packet, operation: str) -> int:
-        """What stood there before."""
+        """Do an atomic; the value before it."""
         memory = self._eight_bytes(packet, operation)
         original = int.from_bytes(memory, HOST_ORDER)
         if operation == "FETCH_ADD":
@@ -374,12 +376,12 @@ class Responder:
 
     # -- duplicates
 
-    def _repeat(self, packet: Packet, psn: int) -> None:
-        """A request that was executed before (9.7.5.1.3): answered again, never executed again."""
+    def _respond_again(self, packet: Packet, psn: int) -> None:
+        """Respond to a duplicate request, without executing it again (9.7.5.1.3)."""
         operation = packet.op.operation
         if operation in ("SEND", "WRITE"):
-            # Acknowledged with the newest PSN that is complete; while a NAK is out that says more than an
-            # acknowledgement of the packet itself.
+            # The ACK has the newest complete PSN: after a NAK that acknowledges more than the duplicate's own
+            # PSN would.
             self._acknowledge(self.epsn - 1)
             return
         resource = next((r for r in self.resources if r.first_psn <= psn <= r.last_psn), None)
@@ -389,19 +391,19 @@ class Responder:
         source: memoryview | None = None
         last = psn
         if operation == "READ":
-            # A READ is read again, perhaps only the part that was lost.
+            # Memory is read again; the requester may want only the part that was lost.
             last = psn + psns_of(packet.dma_length, self.qp.path_mtu) - 1
             try:
                 source = self._read_source(packet)
-            except Refused:
+            except Nak:
                 last = -1
             if last != resource.last_psn:
                 self.qp.device.counters.count("drop_unanswerable_duplicate")
                 return
-        self._answer(operation, psn, last, resource.original, resource.msn, source, fresh=False)
+        self._respond(operation, psn, last, resource.original, resource.msn, source, fresh=False)
 
     def abort(self) -> RecvWR | None:
-        """Give up the message under way; the receive request it had taken."""
+        """Give up the partial message; its receive request, if it has one."""
         message, self.message = self.message, None
         spare, self.spare = self.spare, None
         return spare if message is None else message.receive or spare

@@ -1,23 +1,20 @@
-"""Messages to packets: which opcode each packet has and what it carries (9.4, 9.7.2)."""
+"""Segmentation of messages into packets: the opcode and payload of each (9.4, 9.7.2)."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from rocekit.soft.engine.packet import build_transport
+from rocekit.soft.engine.memory import Scatter
+from rocekit.soft.engine.record import TransferRecord
 from rocekit.soft.engine.work import VERBS, SendWR, Verb
 from rocekit.wire import FIRST, IETH, IMMDT, LAST, MIDDLE, ONLY, OPCODES, psns_of
+from rocekit.wire.build import build_transport
 from rocekit.wire.psn import MASK
-
-if TYPE_CHECKING:
-    from rocekit.soft.engine.memory import Scatter
-    from rocekit.soft.engine.record import TransferRecord
 
 
 def _opcode(transport: str, verb: Verb, position: str) -> int | None:
-    """The opcode of a verb's packet in that position; immediate and invalidate ride on the last one."""
+    """The opcode of a verb's packet in that position; the last one has immediate and invalidate."""
     ends = position in (LAST, ONLY)
     for op in OPCODES.values():
         if (
@@ -33,22 +30,24 @@ def _opcode(transport: str, verb: Verb, position: str) -> int | None:
 
 @lru_cache(maxsize=64)
 def opcodes(transport: str, name: str) -> MappingProxyType[str, int]:
-    """Position to opcode value, for one of ``work.VERBS``."""
+    """The opcode values of one of ``work.VERBS``, by position."""
     found = {p: _opcode(transport, VERBS[name], p) for p in (FIRST, MIDDLE, LAST, ONLY)}
     return MappingProxyType({p: value for p, value in found.items() if value is not None})
 
 
 class SendWqe:
-    """A posted send request, and how far it has come.
+    """A posted send request and its progress.
 
     Attributes:
-        length: bytes that its payload has, in whichever direction.
-        psns: how many PSNs it takes: a READ's are those of its responses (9.7.2).
+        length: bytes of payload, in either direction.
+        psns: how many PSNs it takes; a READ takes one for each response packet (9.7.2).
         first_psn, last_psn: unwrapped, once it is started.
+        carries: whether its packets have a payload.
         data: the payload, gathered when it is started.
-        scatter: where a response's payload goes.
-        ssn: its place among the messages (9.7.7.2), once it is started.
-        started: whether its first packet has been made.
+        scatter: where the payload of a response is written.
+        record: its entry in the record of truth.
+        ssn: its number among the messages (9.7.7.2), once it is started.
+        started: whether its PSNs are fixed.
     """
 
     __slots__ = (
@@ -72,9 +71,9 @@ class SendWqe:
         self.verb = VERBS[wr.opcode]
         self.opcodes = opcodes(transport, wr.opcode)
         self.length = wr.flush_length if self.verb.operation == "FLUSH" else wr.length
-        one = self.verb.answered and self.verb.operation != "READ"
+        one = self.verb.has_response and self.verb.operation != "READ"
         self.psns = 0 if self.verb.local else 1 if one else psns_of(self.length, path_mtu)
-        self.carries = not self.verb.answered or self.verb.operation == "ATOMIC_WRITE"
+        self.carries = not self.verb.has_response or self.verb.operation == "ATOMIC_WRITE"
         self.first_psn = self.last_psn = self.ssn = -1
         self.data = b""
         self.scatter: Scatter | None = None
@@ -83,7 +82,7 @@ class SendWqe:
 
     @property
     def takes_receive(self) -> bool:
-        """Whether the responder needs a receive request for it."""
+        """Whether it consumes a receive request at the responder."""
         return self.verb.operation == "SEND" or self.verb.immediate
 
 
@@ -97,12 +96,12 @@ def position(index: int, count: int) -> str:
 def request(wqe: SendWqe, psn: int, path_mtu: int, dest_qpn: int, ackreq: bool) -> bytes:
     """The transport bytes of the request packet with this PSN (unwrapped).
 
-    For a READ the PSN may be any of its responses': what is asked for is the rest from there on (9.7.5.2.4).
+    The PSN of a READ may be that of any of its responses: it requests the rest from there on (9.7.5.2.4).
     """
     wr = wqe.wr
     operation = wqe.verb.operation
     index = psn - wqe.first_psn
-    if wqe.verb.answered:
+    if wqe.verb.has_response:
         if operation == "READ":
             done = index * path_mtu
             fields = {

@@ -1,34 +1,32 @@
-"""The send queue: posting and completing, which all transports have in common (10.8.3, 11.4.1)."""
+"""The send queue of all transports: posting and completing (10.8.3, 11.4.1)."""
 
 from __future__ import annotations
 
 import errno
 from collections import deque
-from typing import TYPE_CHECKING
 
 from rocekit.soft.engine import qp_state
+from rocekit.soft.engine.errors import PostError
+from rocekit.soft.engine.parts import QueuePair
 from rocekit.soft.engine.segment import SendWqe
 from rocekit.soft.engine.windows import BindError
-from rocekit.soft.engine.work import VERBS, WC, PostError, SendWR
+from rocekit.soft.engine.work import VERBS, WC, SendWR
 from rocekit.wire import MAX_MESSAGE_BYTES
-
-if TYPE_CHECKING:
-    from rocekit.soft.engine.qp import Qp
 
 
 class SendQueue:
-    """Posting and completing, which all transports have in common."""
+    """The send requests of a queue pair that are not over."""
 
-    def __init__(self, qp: Qp) -> None:
+    def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
         self.queue: deque[SendWqe] = deque()
 
     def post(self, wr: SendWR) -> None:
-        """Take one request in.
+        """Append a request.
 
         Raises:
-            PostError: what ``ibv_post_send`` returns: EINVAL (wrong state, opcode, too many SGEs, wrong
-                length), EMSGSIZE, ENOMEM (queue full).
+            PostError: as ``ibv_post_send``: EINVAL (wrong state or opcode, too many SGEs, wrong length),
+                EMSGSIZE, ENOMEM (queue full).
         """
         qp = self.qp
         verb = VERBS.get(wr.opcode)
@@ -41,7 +39,7 @@ class SendQueue:
         if wr.inline is not None and (len(wr.inline) > qp.max_inline or verb.reads_back):
             raise PostError(errno.EINVAL, f"no inline {wr.opcode} of {len(wr.inline)} bytes")
         if wr.opcode == "BIND_MW" and wr.binding is None:
-            raise PostError(errno.EINVAL, "a BIND_MW says what it binds")
+            raise PostError(errno.EINVAL, "a BIND_MW needs a binding")
         if verb.fixed_length is not None and wr.length != verb.fixed_length:
             raise PostError(errno.EINVAL, f"{wr.opcode} takes {verb.fixed_length} bytes, not {wr.length}")
         if wr.length > MAX_MESSAGE_BYTES:
@@ -52,7 +50,7 @@ class SendQueue:
         qp.device.counters.count("rdma_sends")
 
     def complete(self, wqe: SendWqe, status: str, now: int) -> None:
-        """Tell the program how a request ended; a successful unsignaled one ends in silence."""
+        """Complete a request; a successful unsignaled one has no completion."""
         qp = self.qp
         if wqe.record is not None:
             wqe.record.completed_ns = now
@@ -62,32 +60,30 @@ class SendQueue:
             qp.complete_send(WC(wqe.wr.wr_id, qp.qpn, status, wqe.verb.wc_opcode, length))
 
     def flush(self, now: int) -> None:
-        """End what is left (10.3.1.7): the QP is in error."""
+        """Flush all requests (10.3.1.7): the QP is in error."""
         while self.queue:
             self.complete(self.queue.popleft(), "WR_FLUSH_ERR", now)
 
     def do_local(self, wr: SendWR) -> None:
-        """What a request asks of the device itself.
+        """Do a request that needs no packet.
 
         Raises:
-            BindError: it must not be.
+            BindError: it is not allowed.
         """
         qp = self.qp
         if wr.binding is not None:
-            qp.device.windows.bind(wr.binding, qp.pd, qp.qpn, wr.rkey)
-        elif not qp.device.invalidate(qp, wr.invalidate_rkey):
+            qp.device.keys.bind(wr.binding, qp.pd, qp.qpn, wr.rkey)
+        elif not qp.device.keys.invalidate(qp.pd, qp.qpn, wr.invalidate_rkey):
             raise BindError
 
     def prepare(self, wqe: SendWqe) -> None:
-        """Gather the payload, or find where the response goes.
+        """Gather the payload, or find where the response is written.
 
         Raises:
             LocalProtectionError: an L_Key does not allow it.
         """
-        regions, pd, wr = self.qp.device.regions, self.qp.pd, wqe.wr
+        keys, pd, wr = self.qp.device.keys, self.qp.pd, wqe.wr
         if wqe.verb.reads_back:
-            wqe.scatter = regions.scatter(pd, wr.sges, write=True)
+            wqe.scatter = keys.scatter(pd, wr.sges, write=True)
         elif wqe.carries:
-            wqe.data = (
-                wr.inline if wr.inline is not None else regions.scatter(pd, wr.sges, write=False).gather()
-            )
+            wqe.data = wr.inline if wr.inline is not None else keys.scatter(pd, wr.sges, write=False).gather()

@@ -1,26 +1,22 @@
-"""Unreliable connections: no answers, no repeats; a message of which a packet is lost is lost (9.8.2)."""
+"""Unreliable connections: no ACKs, no retransmission; a message is lost with any of its packets (9.8.2)."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from rocekit.soft.engine import qp_state
 from rocekit.soft.engine.memory import LocalProtectionError
 from rocekit.soft.engine.packet import Packet
-from rocekit.soft.engine.responder import NotReady, Refused, Responder
+from rocekit.soft.engine.parts import QueuePair
+from rocekit.soft.engine.responder import Nak, Responder, RnrNak
 from rocekit.soft.engine.segment import SendWqe, request
 from rocekit.soft.engine.send_queue import SendQueue
 from rocekit.wire import NAK_REMOTE_ACCESS
 from rocekit.wire import psn as serial
 
-if TYPE_CHECKING:
-    from rocekit.soft.engine.qp import Qp
-
 
 class UnreliableSender(SendQueue):
-    """A send queue whose requests are over when they are sent."""
+    """A send queue whose requests are over when their last packet is sent."""
 
-    def __init__(self, qp: Qp) -> None:
+    def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
         self.begin(0)
 
@@ -29,15 +25,13 @@ class UnreliableSender(SendQueue):
         self.psn = sq_psn
 
     def _failed(self, status: str, now: int) -> None:
-        """The oldest request cannot be sent: the send queue stops, what is behind it is flushed
-        (10.3.1.6).
-        """
+        """The oldest request fails: the send queue stops, and those behind it are flushed (10.3.1.6)."""
         self.complete(self.queue.popleft(), status, now)
         self.qp.state = qp_state.SQE
         self.flush(now)
 
     def _begin_oldest(self, now: int) -> SendWqe | None:
-        """The oldest request, its payload gathered; None when there is none that may be sent."""
+        """The oldest request with its payload gathered; None when none may be sent."""
         if not self.queue:
             return None
         wqe = self.queue[0]
@@ -61,13 +55,13 @@ class UnreliableSender(SendQueue):
             self.qp.drained()
 
     def receive(self, packet: Packet, now: int) -> None:
-        self.qp.device.counters.count("drop_ghost_response")  # nobody answers here
+        self.qp.device.counters.count("drop_ghost_response")
 
     def deadline(self) -> int | None:
         return None
 
     def handle_timer(self, now: int) -> None:
-        """There is none."""
+        """An unreliable sender has no timer."""
 
     def idle(self) -> bool:
         return not (self.queue and self.queue[0].started)
@@ -93,10 +87,10 @@ class UcSender(UnreliableSender):
 
 
 class UcReceiver(Responder):
-    """The receiving half of a UC queue pair: what RC does, without a word to the sender.
+    """The receiving half of a UC queue pair: as that of RC, but without responses.
 
-    A packet out of sequence ends the message under way in silence; the next message begins at its first
-    packet (9.8.2.2.1). The receive request that the lost message had taken serves the next one.
+    A packet out of sequence ends the message silently; the next message starts at its first packet
+    (9.8.2.2.1) and uses the receive request of the lost one.
     """
 
     def receive(self, packet: Packet, now: int) -> None:
@@ -111,11 +105,11 @@ class UcReceiver(Responder):
             return
         try:
             self._execute(packet, now)
-        except NotReady:
+        except RnrNak:
             counters.count("drop_no_receive")
             self._abandon()
-        except Refused as refused:
-            access = refused.code == NAK_REMOTE_ACCESS
+        except Nak as nak:
+            access = nak.code == NAK_REMOTE_ACCESS
             counters.count("drop_access" if access else "drop_too_long")
             self._abandon()
 
@@ -125,7 +119,7 @@ class UcReceiver(Responder):
             self.spare = message.receive
 
     def _acknowledge(self, psn: int) -> None:
-        """Nothing is acknowledged here."""
+        """UC has no ACKs."""
 
     def receive_posted(self) -> None:
-        """Nobody waits for credits."""
+        """UC has no credits."""

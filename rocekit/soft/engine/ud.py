@@ -1,29 +1,29 @@
-"""Unreliable datagrams: a message is a packet, to any queue pair, which a Q_Key protects (9.8.3, 10.2.5)."""
+"""Unreliable datagrams: a message is one packet, to any QP that has the same Q_Key (9.8.3, 10.2.5)."""
 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rocekit.soft.engine.errors import PostError
 from rocekit.soft.engine.memory import LocalProtectionError
-from rocekit.soft.engine.packet import GRH_AREA_BYTES, Packet, Route, build_transport, grh_area
-from rocekit.soft.engine.record import Endpoint, RequestFlow
+from rocekit.soft.engine.packet import GRH_AREA_BYTES, Packet, Route, grh_area
+from rocekit.soft.engine.parts import QueuePair
+from rocekit.soft.engine.record import FlowEnd, RequestFlow
 from rocekit.soft.engine.uc import UnreliableSender
-from rocekit.soft.engine.work import WC, PostError, RecvWR, SendWR
+from rocekit.soft.engine.work import WC, RecvWR, SendWR
 from rocekit.wire import IMMDT, ONLY
+from rocekit.wire.build import build_transport
 from rocekit.wire.psn import MASK
 
-if TYPE_CHECKING:
-    from rocekit.soft.engine.qp import Qp
-
-#: A Q_Key with this bit in a request stands for the queue pair's own (10.2.5).
+#: If a request's Q_Key has this bit, the QP's own one is sent (10.2.5).
 CONTROLLED_QKEY: Final = 0x8000_0000
 
 
 class UdSender(UnreliableSender):
-    """The sending half of a UD queue pair. Each request names its destination."""
+    """The sending half of a UD queue pair; each request has a destination."""
 
-    def __init__(self, qp: Qp) -> None:
+    def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
         self._routes: dict[tuple[str, int], Route] = {}
         self._flows: dict[tuple[str, int], RequestFlow] = {}
@@ -51,7 +51,7 @@ class UdSender(UnreliableSender):
         if route is None:
             try:
                 route = qp.device.route(qp.local_ip, where[0], qp.qpn, wr.dest_qpn, qp.tclass)
-            except ValueError:  # no address, or one of the other IP version
+            except ValueError:  # not an address, or one of the other IP version
                 self._failed("LOC_QP_OP_ERR", now)
                 return None
             self._routes[where] = route
@@ -71,9 +71,9 @@ class UdSender(UnreliableSender):
         if recorder is not None and qp.qpn > 1:  # QP1's MADs are not transfers
             flow = self._flows.get(where)
             if flow is None:
-                flow = recorder.request_flow(qp.local, Endpoint(*where), self.psn, qp.path_mtu)
+                flow = recorder.request_flow(qp.local, FlowEnd(*where), self.psn, qp.path_mtu)
                 self._flows[where] = flow
-            wqe.record = qp.record_transfer(wqe, flow, Endpoint(*where))
+            wqe.record = qp.record_transfer(wqe, flow, FlowEnd(*where))
             flow.sent(wqe.record, self.psn, 1, now, None)
         self.psn += 1
         self._sent(wqe, now)
@@ -83,17 +83,17 @@ class UdSender(UnreliableSender):
 class UdReceiver:
     """The receiving half of a UD queue pair."""
 
-    def __init__(self, qp: Qp) -> None:
+    def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
 
     def begin(self, rq_psn: int) -> None:
-        """Datagrams have no order to expect."""
+        """Datagrams have no expected PSN."""
 
     def next_packet(self, now: int) -> bytes | None:
         return None
 
     def receive(self, packet: Packet, now: int) -> None:
-        """A datagram: into the receive buffer, behind 40 bytes of its network header (11.4.2.1)."""
+        """Write a datagram to the receive buffer, after 40 bytes with its network header (11.4.2.1)."""
         qp = self.qp
         counters = qp.device.counters
         if packet.qkey != qp.qkey:
@@ -107,7 +107,7 @@ class UdReceiver:
             counters.count("drop_no_receive")
             return
         try:
-            scatter = qp.device.regions.scatter(qp.rq.pd, wr.sges, write=True)
+            scatter = qp.device.keys.scatter(qp.rq.pd, wr.sges, write=True)
         except LocalProtectionError:
             qp.complete_receive(WC(wr.wr_id, qp.qpn, "LOC_PROT_ERR", "RECV"))
             return
@@ -136,7 +136,7 @@ class UdReceiver:
         )
 
     def receive_posted(self) -> None:
-        """Nobody waits for credits."""
+        """UD has no credits."""
 
     def urgent(self) -> bool:
         return False

@@ -1,8 +1,8 @@
-"""Memory windows: keys for parts of a region, made and taken back by work requests (10.6.7).
+"""Memory windows: keys for parts of a region, bound and invalidated by work requests (10.6.7).
 
-A window of type 1 belongs to its protection domain and is bound by a verb, which gives it a new R_Key each
-time. A window of type 2 is bound by a work request, whose program chooses the key's low byte, to the queue
-pair that it was posted to (type 2B); a peer of that QP may take it back with SEND WITH INVALIDATE.
+A window of type 1 belongs to its protection domain. A verb binds it and gives it a new R_Key each time. A
+window of type 2 is bound by a work request to the QP on which that was posted (type 2B); the program chooses
+the low byte of the key. The peer of that QP may invalidate it with SEND WITH INVALIDATE.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from rocekit.soft.engine.errors import verbs_error
 from rocekit.soft.engine.memory import MR, NEED_LOCAL_WRITE, PD
-from rocekit.soft.engine.work import refuse
 
 RIGHTS: Final = frozenset({"REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC"})
 VARIANT_BITS: Final = 8
-"""The low bits of an R_Key, which change from one binding to the next; the rest names the window."""
+"""The low bits of an R_Key, which change with each binding; the other bits identify the window."""
 _VARIANTS: Final = 1 << VARIANT_BITS
 
 
 def next_key(rkey: int) -> int:
-    """The key with its low byte counted up, as ``ibv_inc_rkey`` does."""
+    """The key with its low byte incremented, as by ``ibv_inc_rkey``."""
     return rkey & ~(_VARIANTS - 1) | (rkey + 1) % _VARIANTS
 
 
 class BindError(Exception):
-    """A binding or an invalidation that must not be: it ends as the status ``MW_BIND_ERR`` (11.6.2)."""
+    """A binding or an invalidation that is not allowed: it ends with ``MW_BIND_ERR`` (11.6.2)."""
 
 
 @dataclass(eq=False, slots=True)
@@ -36,9 +36,10 @@ class MW:
 
     Attributes:
         kind: its type, 1 or 2.
-        rkey: good for nothing while ``mr`` is None.
-        mr: the region it is bound to. addr, length, access: to what of it, for what.
-        qpn: the queue pair that a window of type 2 is bound to.
+        rkey: invalid while ``mr`` is None.
+        mr: the region it is bound to.
+        addr, length, access: the part of the region, and the rights.
+        qpn: the QP that a window of type 2 is bound to.
     """
 
     pd: PD
@@ -50,8 +51,8 @@ class MW:
     access: frozenset[str] = frozenset()
     qpn: int | None = None
 
-    def lets(self, pd: PD, qpn: int, addr: int, length: int, right: str) -> bool:
-        """Whether a peer of that queue pair may do this (10.6.7.2.3)."""
+    def allows(self, pd: PD, qpn: int, addr: int, length: int, right: str) -> bool:
+        """Whether the peer of that QP may do this (10.6.7.2.3)."""
         return (
             self.mr is not None
             and self.mr.valid
@@ -65,7 +66,7 @@ class MW:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a window is to be bound to (``struct ibv_mw_bind_info``); no bytes unbind one of type 1."""
+    """What to bind a window to (``struct ibv_mw_bind_info``); 0 bytes unbind a window of type 1."""
 
     mw: MW
     mr: MR
@@ -79,13 +80,13 @@ class Binding:
         rights = frozenset(access)
         unknown = rights - RIGHTS
         if unknown:
-            raise refuse(errno.EINVAL, f"a memory window gives no {', '.join(sorted(unknown))}")
+            raise verbs_error(errno.EINVAL, f"a memory window gives no {', '.join(sorted(unknown))}")
         return cls(mw, mr, addr, length, rights)
 
 
 @dataclass(eq=False)
 class Windows:
-    """A device's memory windows, by what their keys have in common."""
+    """A device's memory windows, by the constant bits of their keys."""
 
     _windows: dict[int, MW] = field(default_factory=dict)
 
@@ -93,16 +94,16 @@ class Windows:
         return len(self._windows)
 
     def add(self, pd: PD, kind: int, key: int) -> MW:
-        """A window that is not bound to anything yet.
+        """A new window, not bound.
 
         Args:
-            key: its first R_Key, of no region's or other window's index.
+            key: its first R_Key, whose index no region and no other window has.
 
         Raises:
-            VerbsError: EINVAL for another type than 1 and 2.
+            VerbsError: EINVAL for a type other than 1 and 2.
         """
         if kind not in (1, 2):
-            raise refuse(errno.EINVAL, f"a memory window has type 1 or 2, not {kind}")
+            raise verbs_error(errno.EINVAL, f"a memory window has type 1 or 2, not {kind}")
         mw = MW(pd, kind, key)
         self._windows[key >> VARIANT_BITS] = mw
         pd.users += 1
@@ -114,23 +115,24 @@ class Windows:
         mw.mr = None
 
     def of(self, rkey: int) -> MW | None:
-        """The window with that R_Key, bound or not."""
+        """The window with that R_Key, bound or not; or None."""
         mw = self._windows.get(rkey >> VARIANT_BITS)
         return mw if mw is not None and mw.rkey == rkey else None
 
     def bound_to(self, mr: MR) -> int:
-        """How many windows a region has."""
+        """How many windows are bound to a region."""
         return sum(mw.mr is mr for mw in self._windows.values())
 
     def bind(self, binding: Binding, pd: PD, qpn: int, variant: int) -> None:
         """Bind a window (10.6.7.2.1).
 
         Args:
-            pd, qpn: the queue pair's that it was asked of.
-            variant: the new key's low byte.
+            pd, qpn: of the QP on which the request was posted.
+            variant: the low byte of the new key.
 
         Raises:
-            BindError: it is another domain's, bound already (type 2), or its region does not allow it.
+            BindError: the domain is another one, the window is bound already (type 2), or the region does
+                not allow it.
         """
         mw, mr = binding.mw, binding.mr
         if mw.pd is not pd or mr.pd is not pd or self._windows.get(mw.rkey >> VARIANT_BITS) is not mw:
@@ -148,7 +150,7 @@ class Windows:
         mw.qpn = qpn if mw.kind == 2 else None
 
     def invalidate(self, pd: PD, qpn: int, rkey: int) -> bool:
-        """Take a type 2 window's key back (10.6.7.2.5); whether there was one that may be taken there."""
+        """Invalidate the key of a type 2 window (10.6.7.2.5); whether it was valid and bound to that QP."""
         mw = self.of(rkey)
         if mw is None or mw.kind != 2 or mw.mr is None or mw.pd is not pd or mw.qpn != qpn:
             return False

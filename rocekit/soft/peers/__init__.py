@@ -1,6 +1,5 @@
-"""Soft counterparts of programs that others wrote: rping, the libibverbs ping-pongs, perftest's bandwidth
-tests.
+"""Soft counterparts of other programs: rping, the libibverbs ping-pongs, and perftest's bandwidth tests.
 
-``rocekit inject rping --backend soft -d eth0`` answers ``rping -c -a ADDRESS`` on another machine, whatever
-device runs there; what rping and the ping-pongs get back is checked.
+``rocekit inject rping --backend soft -d eth0`` is the server for ``rping -c -a ADDRESS`` on another machine,
+with any device. The data that comes back is checked.
 """

@@ -1,4 +1,4 @@
-"""What the peers have in common: a soft device on an interface, memory, and waiting with a limit."""
+"""What the peers have in common: a soft device on a link, memory, and waiting with a limit."""
 
 from __future__ import annotations
 
@@ -16,37 +16,41 @@ from rocekit.errors import ScenarioError, VerbsError
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.soft.backend.qp import cm_error
 from rocekit.soft.cm.ids import CmEvent, CmId
-from rocekit.soft.device import Device
-from rocekit.soft.engine.memory import MR, PD
+from rocekit.soft.device import SoftDevice
+from rocekit.soft.engine.memory import MR, PD, Sge
 from rocekit.soft.engine.qp import Qp
-from rocekit.soft.engine.work import WC, RecvWR, SendWR, Sge
-from rocekit.soft.realtime import Link, Shell
+from rocekit.soft.engine.work import WC, RecvWR, SendWR
+from rocekit.soft.realtime import DatagramLink, Shell
 from rocekit.soft.wires.faults import Fault
 from rocekit.soft.wires.interface import InterfaceLink
 from rocekit.soft.wires.local import LocalLink, beside
 
 RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC")
 _IDLE_S = 0.002
-_ASK_AFTER = 0.25
-"""After which part of the time in which nothing may happen a silent peer is asked whether it is there."""
-_ASKED = 1 << 62
-"""The wr_id of that question."""
+_PROBE_AFTER = 0.25
+"""A silent peer gets a probe after this part of the limit."""
+_PROBE_ID = 1 << 62
+"""The wr_id of probes."""
 _MISSED = {
-    "CONNECT_REQUEST": "nobody asked to connect",
+    "CONNECT_REQUEST": "no client connected",
     "ESTABLISHED": "the connection was not established",
     "DISCONNECTED": "the other side did not disconnect",
 }
-_REFUSALS = frozenset({"REJECTED", "UNREACHABLE", "ADDR_ERROR", "ROUTE_ERROR", "CONNECT_ERROR"})
+_FAILURES = frozenset({"REJECTED", "UNREACHABLE", "ADDR_ERROR", "ROUTE_ERROR", "CONNECT_ERROR"})
 
 
 class Party:
-    """A soft device and one program's needs.
+    """A soft device with what one side of a program needs.
 
     Args:
-        interface: where its wire is; None for the wire within this machine.
-        peer: to whom it is to talk, if that is known, so that its address is of the same IP version.
-        timeout_s: how long nothing may happen.
-        listening: called when the other side may call.
+        interface: of its link; None for the wire within this machine.
+        peer: address of the peer, if it is known: the device's has the same IP version.
+        timeout_s: the limit for waiting.
+        listening: called when clients can connect.
+
+    Attributes:
+        ending: whether flushed requests are expected from now on.
+        vanished: whether a peer that had sent all it had to send left without a message.
     """
 
     def __init__(
@@ -61,7 +65,7 @@ class Party:
         timeout_s: float = 30.0,
         listening: Callable[[], None] | None = None,
     ) -> None:
-        link: Link
+        link: DatagramLink
         if interface is not None:
             link = InterfaceLink(interface, ip)
         else:
@@ -74,7 +78,7 @@ class Party:
             sink = PcapngWriter(capture, interface_name=interface)
             self.resources.callback(sink.close)
         self.ip = link.address
-        self.device = Device(f"soft@{self.ip}", [self.ip], seed=seed)
+        self.device = SoftDevice(f"soft@{self.ip}", [self.ip], seed=seed)
         self.shell = Shell(self.device, link, capture=sink, faults=faults, seed=seed)
         self.mtu = link.path_mtu
         self.timeout_s = timeout_s
@@ -85,10 +89,8 @@ class Party:
         self.completions: list[WC] = []
         self.events: list[CmEvent] = []
         self.ending = False
-        """Requests that are flushed from now on are no failure."""
         self.vanished = False
-        """A peer that had said all that it had to say went without a word."""
-        self._asked = False
+        self._probing = False
 
     def __enter__(self) -> Party:
         return self
@@ -103,12 +105,12 @@ class Party:
         return self.shell.now()
 
     def memory(self, size: int) -> MR:
-        """``size`` registered bytes that the peer may do anything with."""
+        """Register ``size`` bytes with all rights for the peer."""
         self.regions.append(self.device.reg_mr(self.pd, self.device.memory.alloc(size), size, RIGHTS))
         return self.regions[-1]
 
     def check_datagram(self, size: int) -> None:
-        """Raises ScenarioError where a message is too long for UD."""
+        """Raises ScenarioError if a message is too long for UD."""
         if size > self.mtu:
             raise ScenarioError(f"a datagram is one packet: {self.mtu} bytes, not {size} (-s)")
 
@@ -122,15 +124,15 @@ class Party:
         return qp
 
     def turn(self) -> None:
-        """Let the device work once, or wait a moment."""
+        """Run the device once, or wait briefly."""
         if not self.shell.pump():
             self.shell.wait(_IDLE_S)
             self.shell.pump()
         for wc in self.device.poll_cq(self.cq, 256):
             if wc.status == "WR_FLUSH_ERR" and (self.ending or self.vanished):
                 continue
-            if wc.wr_id == _ASKED:
-                self._asked, self.vanished = False, wc.status == "RETRY_EXC_ERR"
+            if wc.wr_id == _PROBE_ID:
+                self._probing, self.vanished = False, wc.status == "RETRY_EXC_ERR"
                 continue
             if wc.status != "SUCCESS":
                 raise ScenarioError(f"WR {wc.wr_id} on QP {wc.qpn:#x} ended with {wc.status}")
@@ -138,13 +140,13 @@ class Party:
         self.events += self.device.cm.events()
 
     def until(self, condition: Callable[[], bool], missed: str) -> None:
-        """Work until the condition holds.
+        """Run the device until the condition holds.
 
         Args:
-            missed: what is to be said if it does not: ``no answer``.
+            missed: words for the error if it does not: ``no answer``.
 
         Raises:
-            ScenarioError: a request failed, or nothing of the kind happened in time.
+            ScenarioError: a request failed, or the limit has passed.
         """
         deadline = Deadline(self.timeout_s)
         while not condition():
@@ -153,22 +155,22 @@ class Party:
                 raise ScenarioError(f"{missed} within {self.timeout_s:g} s (--timeout)")
 
     def until_gone(self, qp: Qp, condition: Callable[[], bool], missed: str) -> bool:
-        """The same, where the peer may have had enough: whether the condition holds, or the peer is gone.
+        """Run the device until the condition holds or the peer is gone; whether the condition holds.
 
-        A CM disconnects with a DREQ that may be lost, and the kernel's repeats it only as long as its program
-        stays. So a silent peer is asked by an empty RDMA WRITE, which needs no receive and whose key nobody
-        looks at (9.7.4.1.5): a queue pair that is there acknowledges it.
+        A peer disconnects with a DREQ, which may be lost; the kernel sends it again only while the peer's
+        program runs. So a silent peer gets a probe: an empty RDMA WRITE, which needs no receive and whose key
+        is not checked (9.7.4.1.5). A QP that still exists acknowledges it.
         """
-        ask = Deadline(self.timeout_s * _ASK_AFTER)
+        probe = Deadline(self.timeout_s * _PROBE_AFTER)
 
-        def answered() -> bool:
-            nonlocal ask
-            if not self._asked and ask.passed():
-                self._asked, ask = True, Deadline(self.timeout_s * _ASK_AFTER)
-                self.post(qp, SendWR(_ASKED, "RDMA_WRITE", ()))
+        def over() -> bool:
+            nonlocal probe
+            if not self._probing and probe.passed():
+                self._probing, probe = True, Deadline(self.timeout_s * _PROBE_AFTER)
+                self.post(qp, SendWR(_PROBE_ID, "RDMA_WRITE", ()))
             return condition() or self.vanished
 
-        self.until(answered, missed)
+        self.until(over, missed)
         return condition()
 
     def done(self, wr_id: int) -> WC:
@@ -183,9 +185,7 @@ class Party:
         return any(wc.wr_id == wr_id for wc in self.completions)
 
     def event(self, *types: str) -> CmEvent:
-        """Wait for the next CM event, which must be one of these; that a connection before has run out says
-        nothing.
-        """
+        """Wait for the next CM event, which must be one of these; TIMEWAIT_EXIT is ignored."""
 
         def came() -> bool:
             self.events = [event for event in self.events if event.type != "TIMEWAIT_EXIT"]
@@ -193,7 +193,7 @@ class Party:
 
         self.until(came, _MISSED.get(types[0], f"no CM event {' or '.join(types)}"))
         event = self.events.pop(0)
-        if event.type in _REFUSALS and event.type not in types:
+        if event.type in _FAILURES and event.type not in types:
             raise cm_error(event)
         if event.type not in types:
             raise ScenarioError(f"CM event {event.type} (status {event.status}), not {' or '.join(types)}")
@@ -206,19 +206,19 @@ class Party:
         self.device.post_recv(qp, RecvWR(wr_id, (Sge(mr.addr + offset, length, mr.lkey),)), self.now)
 
     def linger(self, seconds: float) -> None:
-        """Go on answering for a while: the peer may not have heard the last acknowledgement."""
+        """Keep the device running: the last ACK to the peer may be lost."""
         deadline = Deadline(seconds)
         while not deadline.passed():
             with contextlib.suppress(ScenarioError):
                 self.turn()
 
     def listen(self, port: int) -> None:
-        """Let others connect by the connection manager."""
+        """Let clients connect through the connection manager."""
         self.device.cm.listen(self.device.cm.create_id(), port)
         self._listening()
 
     def dial(self, host: str, port: int, transport: str = "RC") -> CmId:
-        """A resolved identifier towards a listener."""
+        """An identifier with address and route to a listener."""
         cm_id = self.device.cm.create_id(transport)
         self.device.cm.resolve_addr(cm_id, host, port)
         self.event("ADDR_RESOLVED")
@@ -227,11 +227,11 @@ class Party:
         return cm_id
 
     def tcp(self, host: str | None, port: int) -> socket.socket:
-        """The TCP connection over which the ping-pongs tell each other their QPs; None listens."""
-        # As a connection manager would have it: a fault's sender is the client, if it does not say.
+        """A TCP connection to exchange QPNs and addresses; ``host`` None: wait for a client."""
+        # As the connection manager does; a fault without a sender hits the client.
         self.device.role = "server" if host is None else "client"
         if host is None:
-            with _door(port) as server:
+            with _tcp_listener(port) as server:
                 server.settimeout(self.timeout_s)
                 self._listening()
                 try:
@@ -255,8 +255,8 @@ class Party:
         return connection
 
 
-def _door(port: int) -> socket.socket:
-    """A TCP socket that listens at every address, as these programs do."""
+def _tcp_listener(port: int) -> socket.socket:
+    """A TCP socket that listens at all addresses, as these programs do."""
     try:
         return socket.create_server(("", port))
     except OSError as error:

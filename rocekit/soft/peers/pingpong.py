@@ -1,7 +1,6 @@
-"""The libibverbs ping-pongs' two sides: ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong (examples of
-rdma-core).
+"""Both sides of the libibverbs ping-pongs: ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong (rdma-core).
 
-They tell each other QPN, PSN and GID as text over TCP, and then send a buffer back and forth.
+They exchange QPN, PSN and GID as text over TCP, and then send a buffer back and forth.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ import socket
 from typing import Final
 
 from rocekit.errors import ScenarioError
+from rocekit.soft.engine.memory import Sge
 from rocekit.soft.engine.packet import GRH_AREA_BYTES
 from rocekit.soft.engine.qp import Qp
-from rocekit.soft.engine.work import SendWR, Sge
+from rocekit.soft.engine.work import SendWR
 from rocekit.soft.peers.party import Party
 from rocekit.wire.build import gid
 
@@ -25,46 +25,46 @@ _GREETING: Final = len("0000:000000:000000:00000000000000000000000000000000") + 
 _DONE: Final = b"done\0"
 _PSN: Final = 0x123456
 _SEND: Final = 1 << 20
-#: What the client's buffer is full of, and the server's.
+#: The bytes that the buffers of client and server contain.
 _BYTES: Final = frozenset({0x7B, 0x7C})
 
 
-def _greet(qp: Qp, ip: str) -> bytes:
+def _greeting(qp: Qp, ip: str) -> bytes:
     return f"0000:{qp.qpn:06x}:{_PSN:06x}:{gid(ip).hex()}".encode() + b"\0"
 
 
-def _understand(said: bytes) -> tuple[int, int, str]:
+def _parse(said: bytes) -> tuple[int, int, str]:
     """(QPN, PSN, IP) of a greeting."""
     try:
         _, qpn, psn, raw = said.rstrip(b"\0").decode().split(":")
         address = ipaddress.IPv6Address(bytes.fromhex(raw))
         return int(qpn, 16), int(psn, 16), str(address.ipv4_mapped or address)
     except ValueError:
-        raise ScenarioError(f"the other side is no ping-pong of libibverbs: it said {said[:24]!r}") from None
+        raise ScenarioError(f"the peer is not a ping-pong of libibverbs: it sent {said[:24]!r}") from None
 
 
-def _say(connection: socket.socket, data: bytes) -> None:
+def _send(connection: socket.socket, data: bytes) -> None:
     try:
         connection.sendall(data)
     except OSError:
-        raise ScenarioError("the other ping-pong hung up") from None
+        raise ScenarioError("the other ping-pong closed the connection") from None
 
 
-def _hear(connection: socket.socket, length: int) -> bytes:
-    heard = b""
-    while len(heard) < length:
+def _receive(connection: socket.socket, length: int) -> bytes:
+    received = b""
+    while len(received) < length:
         try:
-            more = connection.recv(length - len(heard))
+            more = connection.recv(length - len(received))
         except TimeoutError:
             raise ScenarioError(
-                f"the other ping-pong says nothing for {connection.gettimeout():g} s"
+                f"the other ping-pong sends nothing for {connection.gettimeout():g} s"
             ) from None
         except OSError:
             more = b""
         if not more:
-            raise ScenarioError("the other ping-pong hung up")
-        heard += more
-    return heard
+            raise ScenarioError("the other ping-pong closed the connection")
+        received += more
+    return received
 
 
 def run(
@@ -77,13 +77,13 @@ def run(
     size: int = 4096,
     path_mtu: int = 1024,
 ) -> int:
-    """Be one side; ``host`` None is the server's.
+    """Run one side; ``host`` None: the server.
 
     Returns:
         how many messages came.
 
     Raises:
-        ScenarioError: what came has another length, or the other side's bytes are wrong.
+        ScenarioError: a message has another length or wrong bytes.
     """
     if transport == "UD":
         party.check_datagram(size)
@@ -95,15 +95,15 @@ def run(
         party.receive(qp, n, into, 0, size + area)
     connection = party.tcp(host, port)
     if host is not None:
-        _say(connection, _greet(qp, party.ip))
-        peer = _understand(_hear(connection, _GREETING))
-        _ready(party, qp, transport, peer, path_mtu)
-        _say(connection, _DONE)
+        _send(connection, _greeting(qp, party.ip))
+        peer = _parse(_receive(connection, _GREETING))
+        _move_to_rts(party, qp, transport, peer, path_mtu)
+        _send(connection, _DONE)
     else:
-        peer = _understand(_hear(connection, _GREETING))
-        _ready(party, qp, transport, peer, path_mtu)
-        _say(connection, _greet(qp, party.ip))
-        _hear(connection, len(_DONE))
+        peer = _parse(_receive(connection, _GREETING))
+        _move_to_rts(party, qp, transport, peer, path_mtu)
+        _send(connection, _greeting(qp, party.ip))
+        _receive(connection, len(_DONE))
 
     def send(n: int) -> None:
         wr = SendWR(
@@ -138,7 +138,7 @@ def run(
     return came
 
 
-def _ready(party: Party, qp: Qp, transport: str, peer: tuple[int, int, str], path_mtu: int) -> None:
+def _move_to_rts(party: Party, qp: Qp, transport: str, peer: tuple[int, int, str], path_mtu: int) -> None:
     qpn, psn, ip = peer
     device = party.device
     if transport == "UD":

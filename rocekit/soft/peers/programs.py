@@ -1,4 +1,4 @@
-"""The programs whose soft counterparts there are, by name."""
+"""The programs that have soft counterparts, by name."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rocekit.soft.peers.party import Party
 PROGRAMS: Final = ("rping", "rc_pingpong", "uc_pingpong", "ud_pingpong", *perftest.TESTS)
 
 
-def meets_over_tcp(program: str, *, rdma_cm: bool) -> bool:
-    """Whether its two sides find each other over the kernel's TCP, whatever wire the soft device is on."""
+def connects_over_tcp(program: str, *, rdma_cm: bool) -> bool:
+    """Whether its sides first connect over the kernel's TCP, whatever link the soft device has."""
     return program.endswith("pingpong") or (program in perftest.TESTS and not rdma_cm)
 
 
@@ -27,34 +27,34 @@ def run(
     rdma_cm: bool = False,
     transport: str = "RC",
 ) -> int:
-    """Be one side of a program.
+    """Run one side of a program.
 
     Args:
         program: one of :data:`PROGRAMS`.
-        host: the server to call; None to be one.
-        port: the program's own if not given.
-        count, size, path_mtu: the client's; of a ping-pong both sides are told alike.
+        host: the server; None: run the server.
+        port: None: the program's default.
+        count, size, path_mtu: of the client; for a ping-pong both sides need the same.
         rdma_cm, transport: perftest's ``-R`` and ``-c``.
 
     Returns:
-        rounds, messages or requests that came to a good end.
+        rounds, messages or requests that succeeded.
 
     Raises:
-        ScenarioError: the other side does not do its part, or its data is wrong.
+        ScenarioError: the peer does not follow the protocol, or its data is wrong.
     """
     if program == "rping":
         if host is None:
             return rping.serve(party, port=port or rping.PORT)
         return rping.call(party, host, port=port or rping.PORT, count=count, size=size)
     if program in perftest.TESTS:
-        to = port or perftest.PORT
+        server_port = port or perftest.PORT
         if host is None:
-            return perftest.serve(party, program, port=to, rdma_cm=rdma_cm, transport=transport)
+            return perftest.serve(party, program, port=server_port, rdma_cm=rdma_cm, transport=transport)
         return perftest.call(
             party,
             program,
             host,
-            port=to,
+            port=server_port,
             count=count,
             size=size,
             path_mtu=path_mtu,

@@ -1,9 +1,8 @@
-"""rping's two sides (librdmacm, examples/rping.c, as its messages show them).
+"""Server and client of rping (librdmacm, examples/rping.c).
 
-A round: the client SENDs where its bytes are (address, R_Key, size; big-endian); the server READs them and
-    SENDs
-"go on"; the client SENDs where they are wanted back; the server WRITEs them there and SENDs "go on"; the
-client compares.
+A round: the client SENDs the address of its bytes (address, R_Key, size; big-endian); the server READs them
+and SENDs "go on"; the client SENDs the address for the way back; the server WRITEs them there and SENDs "go
+on"; the client compares.
 """
 
 from __future__ import annotations
@@ -13,45 +12,46 @@ from typing import Final
 
 from rocekit.errors import ScenarioError
 from rocekit.soft.cm.ids import ConnParam
+from rocekit.soft.engine.memory import Sge
 from rocekit.soft.engine.qp import Qp
-from rocekit.soft.engine.work import SendWR, Sge
+from rocekit.soft.engine.work import SendWR
 from rocekit.soft.peers.party import Party
 
 PORT: Final = 7174
-_WHERE: Final = struct.Struct(">QII")
+_ADDRESS: Final = struct.Struct(">QII")
 _DEPTH: Final = 16
 _RETRIES: Final = 7
 
 
 class _Side:
-    """A connected side: one receive always posted, requests one at a time."""
+    """A connected side: one receive is always posted, and requests are posted one at a time."""
 
     def __init__(self, party: Party, qp: Qp) -> None:
         self.party = party
         self.qp = qp
-        self.messages = party.memory(2 * _WHERE.size)
+        self.messages = party.memory(2 * _ADDRESS.size)
         self._next = 1
-        self._receive = self._take()
-        party.receive(qp, self._receive, self.messages, 0, _WHERE.size)
+        self._receive_id = self._new_id()
+        party.receive(qp, self._receive_id, self.messages, 0, _ADDRESS.size)
 
-    def _take(self) -> int:
+    def _new_id(self) -> int:
         self._next += 1
         return self._next
 
-    def heard(self) -> tuple[int, int, int]:
-        """What the other side SENT: (address, R_Key, size)."""
-        self.party.done(self._receive)
-        said = _WHERE.unpack(self.messages.view[: _WHERE.size])
-        self._receive = self._take()
-        self.party.receive(self.qp, self._receive, self.messages, 0, _WHERE.size)
-        return said
+    def receive(self) -> tuple[int, int, int]:
+        """Wait for the peer's next SEND: (address, R_Key, size)."""
+        self.party.done(self._receive_id)
+        message = _ADDRESS.unpack(self.messages.view[: _ADDRESS.size])
+        self._receive_id = self._new_id()
+        self.party.receive(self.qp, self._receive_id, self.messages, 0, _ADDRESS.size)
+        return message
 
-    def say(self, address: int, rkey: int, size: int, *, last: bool = False) -> None:
-        """``last``: the peer may want to hear no more, and if it disconnects, it has heard this."""
-        self.messages.view[_WHERE.size :] = _WHERE.pack(address, rkey, size)
-        self.work("SEND", self.messages.addr + _WHERE.size, _WHERE.size, self.messages.lkey, last=last)
+    def send(self, address: int, rkey: int, size: int, *, last: bool = False) -> None:
+        """SEND a message; after the ``last`` one the peer may disconnect, which shows that it came."""
+        self.messages.view[_ADDRESS.size :] = _ADDRESS.pack(address, rkey, size)
+        self.post("SEND", self.messages.addr + _ADDRESS.size, _ADDRESS.size, self.messages.lkey, last=last)
 
-    def work(
+    def post(
         self,
         opcode: str,
         address: int,
@@ -62,8 +62,8 @@ class _Side:
         *,
         last: bool = False,
     ) -> None:
-        """Post one request and wait for its end."""
-        wr_id = self._take()
+        """Post a request and wait for its completion."""
+        wr_id = self._new_id()
         sges = (Sge(address, length, lkey),)
         self.party.post(self.qp, SendWR(wr_id, opcode, sges, remote_va=remote_va, rkey=rkey))
         party = self.party
@@ -74,7 +74,7 @@ class _Side:
 
 
 def serve(party: Party, *, port: int = PORT) -> int:
-    """Serve one rping client until it disconnects, or has gone after a whole round.
+    """Serve one rping client until it disconnects, or is gone after a whole round.
 
     Returns:
         how many rounds there were.
@@ -93,14 +93,14 @@ def serve(party: Party, *, port: int = PORT) -> int:
     data = party.memory(1 << 20)
     try:
         while not party.events:
-            address, rkey, size = side.heard()
+            address, rkey, size = side.receive()
             if size > data.length:
-                raise ScenarioError(f"rping asks for {size:,} bytes; here is room for {data.length:,}")
-            side.work("RDMA_READ", data.addr, size, data.lkey, address, rkey)
-            side.say(0, 0, 0)
-            address, rkey, size = side.heard()
-            side.work("RDMA_WRITE", data.addr, size, data.lkey, address, rkey)
-            side.say(0, 0, 0, last=True)
+                raise ScenarioError(f"rping needs {size:,} bytes; this side has {data.length:,}")
+            side.post("RDMA_READ", data.addr, size, data.lkey, address, rkey)
+            side.send(0, 0, 0)
+            address, rkey, size = side.receive()
+            side.post("RDMA_WRITE", data.addr, size, data.lkey, address, rkey)
+            side.send(0, 0, 0, last=True)
             rounds += 1
             if not party.until_gone(qp, lambda: bool(party.events or party.completions), "no next round"):
                 break
@@ -113,10 +113,10 @@ def serve(party: Party, *, port: int = PORT) -> int:
 
 
 def call(party: Party, host: str, *, port: int = PORT, count: int = 10, size: int = 64) -> int:
-    """Be the client of an rping server.
+    """Run the client of an rping server.
 
     Returns:
-        how many rounds came back right.
+        how many rounds were right.
 
     Raises:
         ScenarioError: what came back is not what was sent.
@@ -134,10 +134,10 @@ def call(party: Party, host: str, *, port: int = PORT, count: int = 10, size: in
         text = f"rdma-ping-{n}: ".encode()
         source.view[:] = (text + bytes(65 + (n + i) % 58 for i in range(size)))[: size - 1] + b"\0"
         sink.view[:] = bytes(size)
-        side.say(source.addr, source.rkey, size)
-        side.heard()
-        side.say(sink.addr, sink.rkey, size)
-        side.heard()
+        side.send(source.addr, source.rkey, size)
+        side.receive()
+        side.send(sink.addr, sink.rkey, size)
+        side.receive()
         if sink.view != source.view:
             raise ScenarioError(f"round {n}: {bytes(sink.view[:32])!r} came back")
     party.ending = True

@@ -1,26 +1,24 @@
-"""What must hold of every run, whatever the faults: data once and intact, completions in order, no PSN
+"""Claims that hold for every run, whatever the faults: data intact and once, completions in order, no PSN
 skipped.
 
-Each claim yields what breaks it, in words; nothing means that it holds.
+Each check yields the violations of its claim, in words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from rocekit.soft.engine import qp_state
+from rocekit.soft.engine.memory import HOST_ORDER, AddressSpace
 from rocekit.soft.engine.packet import GRH_AREA_BYTES
-from rocekit.soft.engine.requester import HOST_ORDER
-from rocekit.soft.engine.work import ATOMIC_BYTES, VERBS, WC
-
-if TYPE_CHECKING:
-    from rocekit.soft.testbed import Posted, Received, Run
+from rocekit.soft.engine.work import VERBS, WC
+from rocekit.soft.testbed.result import Posted, ProgramRun, Received
+from rocekit.wire import ATOMIC_BYTES
 
 
-def check_run(run: Run) -> list[str]:
-    """Everything that is wrong with a run."""
+def check_run(run: ProgramRun) -> list[str]:
+    """The violations in a run; empty when there are none."""
     return [
         *_check_sent(run),
         *_check_atomics(run),
@@ -30,10 +28,8 @@ def check_run(run: Run) -> list[str]:
     ]
 
 
-def _check_completions(run: Run) -> Iterator[str]:
-    """Completions of a queue come in the order of its requests, each once; a signaled request has one in the
-    end.
-    """
+def _check_completions(run: ProgramRun) -> Iterator[str]:
+    """Completions come in the order of the requests, each once; each signaled request has one at the end."""
     for (device, qpn), wcs in run.completions.items():
         ids = {p.wr_id for p in run.posted if p.qp.device.name == device and p.qp.qpn == qpn}
         for kind in (True, False):
@@ -49,14 +45,14 @@ def _check_completions(run: Run) -> Iterator[str]:
             yield f"{posted.post.opcode} {posted.wr_id} was never completed"
 
 
-def _is_rc(run: Run, device: str, qpn: int) -> bool:
+def _is_rc(run: ProgramRun, device: str, qpn: int) -> bool:
     return any(
         qp.transport == "RC" for pair in run.pairs for qp in pair if (qp.device.name, qp.qpn) == (device, qpn)
     )
 
 
-def _check_psns(run: Run) -> Iterator[str]:
-    """Messages take their PSNs without a gap, and a message that succeeded was sent whole."""
+def _check_psns(run: ProgramRun) -> Iterator[str]:
+    """The PSNs of messages have no gaps, and all packets of a message that succeeded were sent."""
     for flows in run.recorder.requests.values():
         for flow in flows:
             for a, b in pairwise(flow.transfers):
@@ -73,8 +69,8 @@ def _check_psns(run: Run) -> Iterator[str]:
                         yield f"PSN {psn} was sent in rounds {rounds}"
 
 
-def _check_sent(result: Run) -> Iterator[str]:
-    """A request that succeeded left its bytes where they belong."""
+def _check_sent(result: ProgramRun) -> Iterator[str]:
+    """The bytes of a request that succeeded are at their destination."""
     for entry in result.posted:
         post = entry.post
         verb = VERBS[post.opcode]
@@ -92,8 +88,8 @@ def _check_sent(result: Run) -> Iterator[str]:
             yield f"{post.opcode} {entry.wr_id} succeeded, but its data did not arrive intact"
 
 
-def _check_atomics(run: Run) -> Iterator[str]:
-    """An atomic was done once when it succeeded, and not more than once when nobody knows."""
+def _check_atomics(run: ProgramRun) -> Iterator[str]:
+    """An atomic that succeeded was done once; any other at most once."""
     for entry in run.posted:
         post = entry.post
         if VERBS[post.opcode].operation not in ("FETCH_ADD", "CMP_SWAP") or post.wrong:
@@ -110,8 +106,8 @@ def _check_atomics(run: Run) -> Iterator[str]:
             yield f"{post.opcode} {entry.wr_id} left {found:#x}, not {after:#x}"
 
 
-def _check_received(result: Run) -> Iterator[str]:
-    """Messages arrive in order, once, intact: the n-th received is the n-th sent that takes a receive."""
+def _check_received(result: ProgramRun) -> Iterator[str]:
+    """Messages arrive in order, once and intact: the n-th one received is the n-th one sent."""
     for number, pair in enumerate(result.pairs):
         for i, qp in enumerate(pair):
             sender = "ab"[1 - i]
@@ -128,20 +124,22 @@ def _check_received(result: Run) -> Iterator[str]:
                 for wc in result.completions[qp.device.name, qp.qpn]
                 if wc.opcode.startswith("RECV") and wc.status == "SUCCESS"
             ]
+            memory = result.hosts[i].device.memory
             if qp.transport != "RC":
-                yield from _check_unreliable(sent, [(wc, by_id[wc.wr_id]) for wc in got])
+                yield from _check_unreliable(sent, [(wc, by_id[wc.wr_id]) for wc in got], memory)
                 continue
             for message, wc in zip(sent, got, strict=False):
                 entry = by_id[wc.wr_id]
-                yield from _check_message(message, wc, entry)
+                yield from _check_message(message, wc, entry, memory)
             if len(got) > len(sent):
                 yield f"{len(got)} messages received of {len(sent)} sent"
-            told = sum(e.wc is not None and e.wc.status == "SUCCESS" for e in sent)
-            if told > len(got):
-                yield f"{told} messages acknowledged of which {len(got)} were received"
+            acked = sum(e.wc is not None and e.wc.status == "SUCCESS" for e in sent)
+            if acked > len(got):
+                yield f"{acked} messages acknowledged, but only {len(got)} received"
 
 
-def _check_message(message: Posted, wc: WC, entry: Received) -> Iterator[str]:
+def _check_message(message: Posted, wc: WC, entry: Received, memory: AddressSpace) -> Iterator[str]:
+    """A message on RC arrived with its immediate, length and bytes."""
     verb = VERBS[message.post.opcode]
     imm = message.post.imm if verb.immediate else None
     if wc.imm != imm:
@@ -149,18 +147,20 @@ def _check_message(message: Posted, wc: WC, entry: Received) -> Iterator[str]:
     if wc.byte_len != message.post.length:
         yield f"{message.post.opcode} {message.wr_id}: {wc.byte_len} bytes, not {message.post.length}"
     where = entry.address if verb.operation == "SEND" else message.remote
-    if entry.qp.device.memory.read(where, message.post.length or 1)[: message.post.length] != message.content:
+    if memory.read(where, message.post.length or 1)[: message.post.length] != message.content:
         yield f"{message.post.opcode} {message.wr_id} was received with other data"
 
 
-def _check_unreliable(sent: list[Posted], got: list[tuple[WC, Received]]) -> Iterator[str]:
-    """What nobody acknowledges may be lost or come twice, but what comes is what was sent."""
+def _check_unreliable(
+    sent: list[Posted], got: list[tuple[WC, Received]], memory: AddressSpace
+) -> Iterator[str]:
+    """A message on UC or UD may be lost or come twice, but its bytes are those of one that was sent."""
     for wc, entry in got:
-        # A WRITE's bytes are not in the receive buffer; which message it was is told by the immediate only.
+        # The bytes of a WRITE are not in the receive buffer.
         if wc.opcode != "RECV":
             continue
         offset = GRH_AREA_BYTES if wc.grh else 0
-        data = entry.qp.device.memory.read(entry.address + offset, max(1, wc.byte_len - offset))
+        data = memory.read(entry.address + offset, max(1, wc.byte_len - offset))
         data = data[: wc.byte_len - offset]
         if not any(m.content == data and (wc.imm is None or wc.imm == m.post.imm) for m in sent):
-            yield f"receive {entry.wr_id} got {len(data)} bytes that nobody sent"
+            yield f"receive {entry.wr_id} got {len(data)} bytes that were not sent"

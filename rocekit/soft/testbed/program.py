@@ -1,6 +1,6 @@
-"""Programs for the testbed: which queue pairs there are and what is posted when, as plain data.
+"""Programs for the testbed as plain data: their queue pairs, and what is posted when.
 
-A program is the whole input of a run beside faults and seed, so it goes through JSON and back unchanged, and
+A program, faults and a seed are the whole input of a run. Programs can be written to JSON and read back, and
 :func:`random_program` makes one from a seed.
 """
 
@@ -11,18 +11,19 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from rocekit.soft.engine.prng import Prng
-from rocekit.soft.engine.work import ATOMIC_BYTES, VERBS
+from rocekit.soft.engine.work import VERBS
 from rocekit.soft.wires.faults import TYPES, Fault, at_random
+from rocekit.wire import ATOMIC_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
-    """A pair of queue pairs, one on device ``a`` and one on device ``b``.
+class QpSetup:
+    """How a connection is set up: a queue pair on device ``a`` and one on device ``b``.
 
     Attributes:
         a_psn, b_psn: the first PSN that each side sends.
         timeout, retry_cnt, rnr_retry, min_rnr_timer: as in ``ibv_qp_attr``.
-        depth: READs and atomics under way at once, in each direction.
+        depth: outstanding READs and atomics in each direction.
         path_mtu: bytes.
     """
 
@@ -41,12 +42,13 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A send request: ``length`` bytes of its own in memory on both sides, so that each can be checked.
+    """A send request; it has ``length`` bytes in memory on both sides that no other request uses.
 
     Attributes:
-        at_ns: when, from the beginning of the run.
-        sges: over how many elements the local bytes are spread.
-        wrong: ``rkey``, ``bounds``, ``lkey`` or None: a mistake to make.
+        connection: index of its QP pair.
+        at_ns: when, from the start of the run.
+        sges: number of elements that contain the local bytes.
+        wrong: a mistake to make: ``rkey``, ``bounds``, ``lkey`` or None.
     """
 
     connection: int = 0
@@ -78,9 +80,9 @@ class Receive:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What two devices do."""
+    """What the programs on both devices do."""
 
-    connections: tuple[Connection, ...] = (Connection(),)
+    connections: tuple[QpSetup, ...] = (QpSetup(),)
     posts: tuple[Post, ...] = ()
     receives: tuple[Receive, ...] = ()
     ip_version: int = 4
@@ -93,10 +95,10 @@ class Program:
         """The program that :meth:`to_json` wrote.
 
         Raises:
-            ValueError: a key that there is not.
+            ValueError: an unknown key.
         """
         return cls(
-            tuple(_make(Connection, c) for c in document.get("connections", [{}])),
+            tuple(_make(QpSetup, c) for c in document.get("connections", [{}])),
             tuple(_make(Post, p) for p in document.get("posts", [])),
             tuple(_make(Receive, r) for r in document.get("receives", [])),
             document.get("ip_version", 4),
@@ -113,9 +115,7 @@ def _make(kind: type[Any], values: Mapping[str, Any]) -> Any:
 
 
 def random_program(seed: int, *, transports: tuple[str, ...] = ("RC",)) -> Program:
-    """A program drawn from a seed: a few connections, some tens of requests of all kinds, receives in time or
-    late.
-    """
+    """A program drawn from a seed: up to 3 connections, requests of all kinds, some receives late."""
     draw = Prng(seed, "program")
     connections = tuple(_random_connection(draw, transports) for _ in range(draw.between(1, 3)))
     posts: list[Post] = []
@@ -139,14 +139,14 @@ def random_program(seed: int, *, transports: tuple[str, ...] = ("RC",)) -> Progr
 
 
 def random_faults(seed: int) -> tuple[Fault, ...]:
-    """Faults drawn from a seed: often none of a type, else one packet in a hundred to one in seven."""
+    """Faults drawn from a seed: of each type none, or on 1 to 15 % of the packets."""
     draw = Prng(seed, "rates")
     rates = {kind: draw.choice((0.0, 0.0, 0.01, 0.05, 0.15)) for kind in TYPES}
     return at_random({kind: rate for kind, rate in rates.items() if rate})
 
 
 def _long_enough(receives: tuple[Receive, ...]) -> tuple[Receive, ...]:
-    """Each side's receives as long as its longest: which message takes which is not known before the run."""
+    """Make all receives of a side as long as its longest: any message may consume any of them."""
     longest: dict[tuple[int, str], int] = {}
     for r in receives:
         key = (r.connection, r.side)
@@ -157,9 +157,9 @@ def _long_enough(receives: tuple[Receive, ...]) -> tuple[Receive, ...]:
     )
 
 
-def _random_connection(draw: Prng, transports: tuple[str, ...]) -> Connection:
+def _random_connection(draw: Prng, transports: tuple[str, ...]) -> QpSetup:
     near_wrap = draw.chance(0.4)
-    return Connection(
+    return QpSetup(
         transport=draw.choice(transports),
         path_mtu=draw.choice((256, 256, 512, 1024, 2048, 4096)),
         a_psn=0xFFFFF0 + draw.below(16) if near_wrap else draw.bits(24),
@@ -173,7 +173,7 @@ def _random_connection(draw: Prng, transports: tuple[str, ...]) -> Connection:
     )
 
 
-def _random_post(draw: Prng, number: int, side: str, connection: Connection, at_ns: int) -> Post:
+def _random_post(draw: Prng, number: int, side: str, connection: QpSetup, at_ns: int) -> Post:
     transport, path_mtu = connection.transport, connection.path_mtu
     opcode = draw.choice(
         [name for name, verb in VERBS.items() if transport in verb.transports and not verb.local]

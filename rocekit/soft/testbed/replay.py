@@ -1,9 +1,9 @@
-"""One run again from its seed.
+"""Repeat a run from its seed, and compare an analysis of it with the truth.
 
 ``python -m rocekit.soft.testbed.replay SEED [--fault drop=5%]… [--transports RC] [--out DIR]``
 
-Writes the capture and the journal, prints what was sent and why, and what ``rocekit analyze`` says otherwise.
-A failing property test prints this command.
+It writes the capture and the journal, and prints what was sent again and why, and where ``rocekit analyze``
+differs. A failing property test prints this command.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from rocekit.soft.testbed import Run, run
+from rocekit.soft.engine.record import TransferRecord
+from rocekit.soft.testbed.check import check_run
 from rocekit.soft.testbed.program import random_faults, random_program
+from rocekit.soft.testbed.result import ProgramRun
+from rocekit.soft.testbed.runner import run
 from rocekit.soft.wires.fault_file import fault_from_words
 from rocekit.soft.wires.faults import Fault
+from rocekit.track.transfers import Transfer
 from rocekit.wire.psn import MASK
 
-if TYPE_CHECKING:
-    from rocekit.soft.engine.record import TransferRecord
-    from rocekit.track.transfers import Transfer
-
-#: What an analysis says of a transfer that the record knows too.
+#: The keys of a transfer in an analysis that the record knows too.
 COMPARED = (
     *("operation", "immediate", "invalidate_rkey", "bytes", "packets", "first_psn", "last_psn", "remote_va"),
     *("rkey", "first_ns", "acked_ns", "status", "retransmitted_packets", "naks", "rnr_naks", "timeouts"),
@@ -39,8 +39,8 @@ def random_run(
     faults: Iterable[Fault] | None = None,
     transports: tuple[str, ...] = ("RC",),
     journal: bool = True,
-) -> tuple[Run, Path]:
-    """The run of a seed, and its capture in ``folder``; ``faults`` in place of those drawn from the seed."""
+) -> tuple[ProgramRun, Path]:
+    """The run of a seed, and its capture in ``folder``; ``faults`` replace those drawn from the seed."""
     capture = folder / f"{seed}.pcapng"
     result = run(
         random_program(seed, transports=transports),
@@ -52,9 +52,12 @@ def random_run(
     return result, capture
 
 
-class Comparison(NamedTuple):
-    """An analysis beside the record: where they differ, in words; of how many go-backs the analysis is sure
-    of the cause, and of how many it says that there may be another.
+class RecordComparison(NamedTuple):
+    """An analysis compared with the record.
+
+    Attributes:
+        differences: in words.
+        sure, doubtful: go-backs with one possible cause in the analysis, and with two.
     """
 
     differences: list[str]
@@ -62,22 +65,23 @@ class Comparison(NamedTuple):
     doubtful: int
 
 
-def compare(result: Run, transfers: Iterable[Transfer], *, timers_known: bool = True) -> Comparison:
-    """Hold what an analysis found against what the endpoints recorded: every transfer, and why each of its
-    packets was sent again.
+def compare(
+    result: ProgramRun, transfers: Iterable[Transfer], *, timers_known: bool = True
+) -> RecordComparison:
+    """Compare an analysis with the record: all transfers, and why each of their packets was sent again.
 
-    Where the analysis says that two causes fit, the recorded one must be among them. Without a journal,
-    ``timers_known`` is False: then nothing tells a timeout from another cause, nor how many packets answer a
-    READ that got no answer, nor the QPN of a requester to whom nothing was sent, nor over IPv6, where packets
-    have no identification, one sent again at once from the network's copy.
+    If the analysis names two possible causes, the recorded one must be among them. Without a journal,
+    ``timers_known`` is False. Then an analysis cannot know timeouts, the number of response packets of a READ
+    without response, and the QPN of a requester to which nothing was sent; over IPv6, where packets have no
+    identification, it cannot distinguish a packet sent again from one duplicated by the network.
     """
     transfers = list(transfers)
     keys = [key for key in COMPARED if key != "timeouts"]
     unsized = () if timers_known else _SIZES
     found = [t.to_dict() for t in transfers]
     if not timers_known:
-        _name_the_unanswered(result, found)
-        _take_copies_for_repeats(result, transfers, found)
+        _fill_in_requesters(result, found)
+        _count_duplicates_as_repeats(result, transfers, found)
     out = differences(result.transfer_dicts(), found, keys, unsized=unsized)
     sure = doubtful = 0
     if timers_known:
@@ -89,16 +93,16 @@ def compare(result: Run, transfers: Iterable[Transfer], *, timers_known: bool = 
         opened = [e for t in transfers for e in t.events if e.kind == "repeat" and e.opens]
         doubtful = sum(e.doubt is not None for e in opened)
         sure = len(opened) - doubtful
-    return Comparison(out, sure, doubtful)
+    return RecordComparison(out, sure, doubtful)
 
 
-def _name_the_unanswered(result: Run, found: list[dict[str, Any]]) -> None:
-    """Put in the QPNs of requesters that rightly have none: no packet carries one but what is sent to it."""
+def _fill_in_requesters(result: ProgramRun, found: list[dict[str, Any]]) -> None:
+    """Fill in the QPNs of requesters to which nothing was sent: no packet contains them."""
     recorder = result.recorder
-    spoken_to = {remote for _, _, remote in recorder.cnps}
-    spoken_to |= {b for (_, b), flows in recorder.requests.items() if any(f.transfers for f in flows)}
-    spoken_to |= {b for (_, b), flows in recorder.replies.items() if any(f.replies for f in flows)}
-    requests = [t.request for t in result.transfers() if t.request.requester not in spoken_to]
+    addressed = {remote for _, _, remote in recorder.cnps}
+    addressed |= {b for (_, b), flows in recorder.requests.items() if any(f.transfers for f in flows)}
+    addressed |= {b for (_, b), flows in recorder.replies.items() if any(f.replies for f in flows)}
+    requests = [t.request for t in result.transfers() if t.request.requester not in addressed]
     unnamed = {(r.requester.ip, r.first_psn & MASK, r.requests[0].time_ns): r.requester for r in requests}
     for transfer in found:
         key = transfer["requester"]["ip"], transfer["first_psn"], transfer["first_ns"]
@@ -106,18 +110,16 @@ def _name_the_unanswered(result: Run, found: list[dict[str, Any]]) -> None:
             transfer["requester"] = unnamed[key]._asdict()
 
 
-def _take_copies_for_repeats(
-    result: Run, transfers: Iterable[Transfer], found: Iterable[dict[str, Any]]
+def _count_duplicates_as_repeats(
+    result: ProgramRun, transfers: Iterable[Transfer], found: Iterable[dict[str, Any]]
 ) -> None:
-    """Where packets have no identification: what the analysis took for copies was sent again, if the record
-    has it so.
-    """
+    """Count packets without identification that the analysis took for duplicates as the record does."""
     truth = {_key(t): t["retransmitted_packets"] for t in result.transfer_dicts()}
-    for transfer, told in zip(transfers, found, strict=True):
-        repeats = truth.get(_key(told), 0)
+    for transfer, entry in zip(transfers, found, strict=True):
+        repeats = truth.get(_key(entry), 0)
         least = transfer.retransmitted_packets
-        if ":" in told["requester"]["ip"] and least < repeats <= least + transfer.duplicates:
-            told["retransmitted_packets"] = repeats
+        if ":" in entry["requester"]["ip"] and least < repeats <= least + transfer.duplicates:
+            entry["retransmitted_packets"] = repeats
 
 
 def _record_key(record: TransferRecord) -> tuple[Any, ...]:
@@ -147,7 +149,7 @@ def _cause_differences(record: TransferRecord, transfer: Transfer) -> list[str]:
     return []
 
 
-#: The record's names of causes where they differ from the analysis'.
+#: The causes whose names in the record differ from those in the analysis.
 _CAUSES = {"implied": "implied_nak"}
 
 
@@ -158,10 +160,10 @@ def differences(
     *,
     unsized: Iterable[str] = (),
 ) -> list[str]:
-    """Where an analysis' transfers differ from the record's, in words.
+    """The differences between the transfers of an analysis and those of the record, in words.
 
     Args:
-        unsized: keys that are not compared of a READ that nobody answered.
+        unsized: keys that are not compared for a READ without response.
     """
     wanted = {_key(t): t for t in truth}
     got = {_key(t): t for t in found}
@@ -180,9 +182,9 @@ _SIZES = frozenset({"packets", "last_psn"})
 
 
 def _size_unseen(transfer: Mapping[str, Any]) -> bool:
-    """Whether this is a READ that nobody answered: how many PSNs it takes, only the path MTU would tell."""
-    unanswered = transfer["operation"] == "READ" and transfer["status"] != "acked"
-    return unanswered and transfer["last_psn"] == transfer["first_psn"]
+    """Whether this is a READ without response, whose number of PSNs depends on the unknown path MTU."""
+    no_response = transfer["operation"] == "READ" and transfer["status"] != "acked"
+    return no_response and transfer["last_psn"] == transfer["first_psn"]
 
 
 def _key(transfer: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -197,7 +199,7 @@ def _words(transfer: Mapping[str, Any]) -> str:
     )
 
 
-def _show(result: Run) -> None:
+def _show(result: ProgramRun) -> None:
     for truth in result.transfers():
         request = truth.request
         print(
@@ -226,7 +228,7 @@ def main() -> None:
         given.seed, given.out, faults=faults, transports=tuple(given.transports.split(","))
     )
     _show(result)
-    for problem in result.check_data():
+    for problem in check_run(result):
         print(f"wrong: {problem}")
     from rocekit.analysis import analyze
 

@@ -1,1 +1,1 @@
-"""What soft devices send over: an interface, one machine's processes, memory; and faults on the way."""
+"""The wires of soft devices: on an interface, between processes, or in memory; and faults on them."""

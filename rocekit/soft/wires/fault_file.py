@@ -1,8 +1,8 @@
-"""Faults as people write them: a YAML file as Lumina's, or words on a command line.
+"""Faults as users write them: a YAML file like Lumina's, or words on a command line.
 
 ::
 
-    # the fourth packet is lost, and lost again when it is repeated
+    # the fourth packet is lost, and lost again when it is sent again
     - {qpn: 1, psn: 4, type: drop, iter: 1}
     - qpn: 1
       psn: 4
@@ -41,7 +41,7 @@ def read_faults(path: str | Path) -> tuple[Fault, ...]:
     """The faults in a file.
 
     Raises:
-        ScenarioError: the file cannot be read, or a line is not a fault: file, line, and what was expected.
+        ScenarioError: the file cannot be read, or an entry is not a fault; names file and line.
     """
     return _faults(read_yaml(path))
 
@@ -74,7 +74,7 @@ def fault_from_words(words: str) -> Fault:
     """A fault from a command line: ``qpn=1,psn=4,type=drop`` or, at random, ``drop=2%``.
 
     Raises:
-        ScenarioError: it is none.
+        ScenarioError: it is not a fault.
     """
     values: dict[str, object] = {}
     where = f"fault {words!r}"
@@ -88,7 +88,7 @@ def fault_from_words(words: str) -> Fault:
             if key not in KEYS:
                 raise ScenarioError(f"{where}: no key {key!r}; a fault has {', '.join(KEYS)}")
             if key in values:
-                raise ScenarioError(f"{where}: {key} is there twice")
+                raise ScenarioError(f"{where}: {key} occurs twice")
             _take(key, value, values, where)
     return _fault(values, where)
 
@@ -118,7 +118,7 @@ def _fault(values: dict[str, object], where: str) -> Fault:
     if "type" not in values:
         raise ScenarioError(f"{where}: a fault has a type: {', '.join(TYPES)}")
     if "rate" in values:
-        # Random faults hit everything that is not excluded.
+        # Without other keys, a random fault hits all packets.
         values = {"qpn": None, "of": None} | values
     try:
         return Fault(**{KEYS[key]: value for key, value in values.items()})  # type: ignore[arg-type]

@@ -1,29 +1,27 @@
-"""Faults on a wire: one packet hit on purpose, or packets hit at random from a seed.
+"""Faults on a wire, aimed at one packet or at random from a seed.
 
-A fault names its packet as Lumina does (SIGCOMM'23), in relative numbers counted from 1::
+An aimed fault names its packet as Lumina does (SIGCOMM'23), in relative numbers counted from 1::
 
     {qpn: 1, psn: 4, type: drop, iter: 1}
 
-is the first transmission of the fourth PSN of the first queue pair. ``of`` says which packet with that PSN:
-``request`` (the default), ``response`` (a READ's or atomic's), ``ack`` or ``mad`` (the n-th that the device
-sends); ``from`` names the requester's device, the first one on the wire if not given. With ``rate`` in the
-place of ``psn`` and ``iter``, packets are hit at random.
+drops the first transmission of the fourth PSN of the first queue pair. ``of`` is the kind of packet with
+that PSN: ``request`` (the default), ``response`` (of a READ or atomic), ``ack`` or ``mad`` (the n-th that the
+device sends). ``from`` names the requester's device; by default it is the first one on the wire. With
+``rate`` instead of ``psn`` and ``iter``, packets are hit at random.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from rocekit.soft.cm.ids import GSI_QPN
+from rocekit.soft.device import SoftDevice
 from rocekit.soft.engine.packet import Datagram, mark_ce
 from rocekit.soft.engine.prng import Prng
 from rocekit.wire import BTH, OPCODES
+from rocekit.wire.cm import GSI_QPN
 from rocekit.wire.psn import MASK
-
-if TYPE_CHECKING:
-    from rocekit.soft.device import Device
 
 TYPES: Final = ("drop", "ecn", "bit-error", "duplicate", "reorder", "delay")
 OF: Final = ("request", "response", "ack", "mad")
@@ -34,19 +32,18 @@ _LONGEST_DELAY_US: Final = 3_600_000_000
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is done to which packet.
+    """One aimed or random fault.
 
     Attributes:
         type: one of :data:`TYPES`.
-        qpn: which QP of the requester, from 1 in the order they were made; None: any.
-        psn: which PSN of it, from 1; None for a random fault.
-        iter: which transmission of that PSN, from 1; 0: every one.
+        qpn: number of the requester's QP, from 1 in the order of creation; None: any.
+        psn: number of the PSN, from 1; None for a random fault.
+        iter: number of the transmission of that PSN, from 1; 0: all.
         of: one of :data:`OF`; None (random faults only): any.
-        sender: the requester's device: its name, or its role ``client`` or ``server``; None: the first on the
-            wire (in memory) or the client, and any for a random fault.
-        rate: the chance of a packet to be hit, for a random fault.
-        delay_us: how much later a ``delay`` or ``reorder`` delivers, or how much later the second of a
-            ``duplicate``.
+        sender: name or role (``client``, ``server``) of the requester's device; None: the first on the wire
+            (in memory) or the client, and any for a random fault.
+        rate: the probability of a random fault.
+        delay_us: how much later the packet is delivered; of a ``duplicate``, its second copy.
     """
 
     type: str
@@ -84,7 +81,7 @@ class Fault:
 
 
 def at_random(rates: dict[str, float], **common: float) -> tuple[Fault, ...]:
-    """Random faults on everything: ``at_random({"drop": 0.02, "reorder": 0.01})``."""
+    """Random faults on all packets: ``at_random({"drop": 0.02, "reorder": 0.01})``."""
     return tuple(
         Fault(kind, qpn=None, of=None, rate=rate, delay_us=common.get("delay_us"))
         for kind, rate in rates.items()
@@ -92,8 +89,13 @@ def at_random(rates: dict[str, float], **common: float) -> tuple[Fault, ...]:
 
 
 class Aim(NamedTuple):
-    """A packet as faults name it, numbers counted from 1: the requester's device and role, the number of its
-    queue pair, which of :data:`OF`, and the relative PSN.
+    """A packet as faults name it, in numbers counted from 1.
+
+    Attributes:
+        requester, role: the requester's device.
+        number: of its queue pair.
+        of: one of :data:`OF`.
+        psn: relative to the first.
     """
 
     requester: str
@@ -112,17 +114,20 @@ class Delivery:
 
 
 class FaultInjector:
-    """Decides what becomes of each datagram; the same for the same seed and the same datagrams.
+    """Applies faults to datagrams; the same seed and datagrams give the same faults.
+
+    Args:
+        default_sender: of aimed faults without ``sender``; None: the first device.
 
     Attributes:
-        done: how often each type was done.
+        done: how often each type occurred.
     """
 
-    def __init__(self, faults: Iterable[Fault], seed: int, *, usual: str | None = None) -> None:
+    def __init__(self, faults: Iterable[Fault], seed: int, *, default_sender: str | None = None) -> None:
         faults = tuple(faults)
         self._aimed = [f for f in faults if f.rate is None]
         self._random = [f for f in faults if f.rate is not None]
-        self._usual = usual
+        self._default_sender = default_sender
         self._prng = Prng(seed, "faults")
         self._rounds: dict[Aim, int] = {}
         self.done = dict.fromkeys(TYPES, 0)
@@ -130,43 +135,45 @@ class FaultInjector:
     def __bool__(self) -> bool:
         return bool(self._aimed or self._random)
 
-    def apply(self, datagram: Datagram, sender: Device, devices: Sequence[Device]) -> list[Delivery]:
-        """The deliveries that a sent datagram becomes: none when it is lost."""
+    def apply(self, datagram: Datagram, sender: SoftDevice, devices: Sequence[SoftDevice]) -> list[Delivery]:
+        """The deliveries of a datagram that was sent: none when it is lost."""
         hits = []
         if self._aimed:
-            hits += self._aim(datagram, sender, devices)
+            hits += self._aimed_at(datagram, sender, devices)
         for fault in self._random:
-            if self._prng.chance(fault.rate or 0.0) and self._concerns(fault, datagram, sender, devices):
+            if self._prng.chance(fault.rate or 0.0) and self._includes(fault, datagram, sender, devices):
                 hits.append(fault)
         return self._hit(datagram.data, hits)
 
-    def _concerns(self, fault: Fault, datagram: Datagram, sender: Device, devices: Sequence[Device]) -> bool:
+    def _includes(
+        self, fault: Fault, datagram: Datagram, sender: SoftDevice, devices: Sequence[SoftDevice]
+    ) -> bool:
         if fault.qpn is None and fault.of is None and fault.sender is None:
             return True
-        aimed = _identify(datagram, sender, devices)
-        if aimed is None:
+        aim = _identify(datagram, sender, devices)
+        if aim is None:
             return False
-        requester, role, number, of, _ = aimed
+        requester, role, number, of, _ = aim
         return (
             fault.qpn in (None, number) and fault.of in (None, of) and fault.sender in (None, requester, role)
         )
 
-    def _aim(self, datagram: Datagram, sender: Device, devices: Sequence[Device]) -> list[Fault]:
-        aimed = _identify(datagram, sender, devices)
-        if aimed is None:
+    def _aimed_at(self, datagram: Datagram, sender: SoftDevice, devices: Sequence[SoftDevice]) -> list[Fault]:
+        aim = _identify(datagram, sender, devices)
+        if aim is None:
             return []
-        requester, role, number, of, psn = aimed
+        requester, role, number, of, psn = aim
         wanted = [
             f
             for f in self._aimed
             if f.psn == psn
             and f.qpn in (None, number)
             and f.of == of
-            and (f.sender or self._usual or devices[0].name) in (requester, role)
+            and (f.sender or self._default_sender or devices[0].name) in (requester, role)
         ]
         if not wanted:
             return []
-        rounds = self._rounds[aimed] = self._rounds.get(aimed, 0) + 1
+        rounds = self._rounds[aim] = self._rounds.get(aim, 0) + 1
         return [f for f in wanted if f.iter in (0, rounds)]
 
     def _hit(self, data: bytes, hits: list[Fault]) -> list[Delivery]:
@@ -187,7 +194,7 @@ class FaultInjector:
         return [Delivery(data, delay), *(Delivery(data, delay + f.delay_ns) for f in copies)]
 
     def _flip(self, data: bytes) -> bytes:
-        """One bit wrong, somewhere that the ICRC covers: from behind the BTH, or in the ICRC itself."""
+        """Flip one bit after the BTH, which the ICRC covers, or in the ICRC itself."""
         start = _transport(data) + BTH.length
         bit = self._prng.below((len(data) - start) * 8)
         flipped = bytearray(data)
@@ -196,12 +203,12 @@ class FaultInjector:
 
 
 def _transport(data: bytes) -> int:
-    """Where the BTH begins; the engine sends neither IP options nor extension headers."""
+    """Offset of the BTH; the engine sends neither IP options nor extension headers."""
     return (40 if data[0] >> 4 == 6 else 20) + _UDP_BYTES
 
 
-def _identify(datagram: Datagram, sender: Device, devices: Sequence[Device]) -> Aim | None:
-    """What a datagram is for faults to aim at; None for what is none of a queue pair's."""
+def _identify(datagram: Datagram, sender: SoftDevice, devices: Sequence[SoftDevice]) -> Aim | None:
+    """The aim that hits a datagram; None for a CNP and for packets of unknown QPs."""
     start = _transport(datagram.data)
     op = OPCODES.get(datagram.data[start])
     if datagram.qpn == GSI_QPN:
@@ -219,6 +226,6 @@ def _identify(datagram: Datagram, sender: Device, devices: Sequence[Device]) -> 
     if requester is not None and qp.dest_qpn in requester.qps:
         number = list(requester.qps).index(qp.dest_qpn) + 1
         return Aim(requester.name, requester.role, number, of, relative)
-    # The requester is in another process: its QP goes by the number of its peer here.
+    # The requester is in another process: its QP is known by the number of its peer here.
     number = list(sender.qps).index(qp.qpn) + 1
     return Aim(datagram.destination, "server" if sender.role == "client" else "client", number, of, relative)

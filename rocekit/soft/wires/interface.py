@@ -1,8 +1,8 @@
 """A network interface as a wire: packet sockets, for loopback, veth pairs and real networks (packet(7)).
 
-Frames go out and come in whole, so the engine's own IP and UDP headers are what travels. The address must be
-the interface's: the kernel answers ARP and neighbour discovery for it. A UDP socket on port 4791 that nobody
-reads keeps the kernel from answering the peer's packets with "port unreachable".
+Whole frames are sent and received, with the IP and UDP headers of the engine. The address must be one of the
+interface's, because the kernel answers ARP and neighbour discovery for it. An open UDP socket on port 4791,
+which is never read, keeps the kernel from answering the peer's packets with "port unreachable".
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from rocekit.machine.iproute import first_address, neighbour
 from rocekit.soft.engine.packet import Datagram
 from rocekit.wire import BTH, ICRC_BYTES, PATH_MTU_CODES, ROCE_UDP_PORT
 from rocekit.wire.build import ethernet
+from rocekit.wire.link import ETHERTYPE_IPV4, ETHERTYPE_IPV6
 
 _SOL_PACKET, _IGNORE_OUTGOING, _SO_ATTACH_FILTER = 263, 23, 26
 _ETH_P_ALL: Final = 3
-_IPV4, _IPV6 = 0x0800, 0x86DD
 _SIOCGIFHWADDR, _SIOCGIFMTU = 0x8927, 0x8921
 _ETHERNET_BYTES: Final = 14
 _MAX_FRAME: Final = 1 << 16
 _BUFFER_BYTES: Final = 4 << 20
-#: IPv6, UDP, BTH, the longest extended headers, ICRC: as rxe reckons a path MTU from an interface's MTU.
+#: IPv6, UDP, BTH, the longest extended headers, ICRC: rxe subtracts the same from an interface's MTU.
 _HEADERS: Final = 40 + 8 + BTH.length + 28 + ICRC_BYTES
 _BROADCAST: Final = "ff:ff:ff:ff:ff:ff"
 
@@ -45,11 +45,11 @@ class InterfaceLink:
     """A device's end of the wire on an interface.
 
     Args:
-        address: the interface's address to use; None takes its first.
+        address: the interface's address to use; None: its first.
 
     Raises:
-        VerbsError: no such interface or address, or no right to open a packet socket (the message says what
-            grants it).
+        VerbsError: no such interface or address, or no right to open a packet socket (the message says how to
+            get it).
     """
 
     def __init__(self, interface: str, address: str | None = None) -> None:
@@ -98,7 +98,7 @@ class InterfaceLink:
             self._guard = _guard(self.address)
 
     def _take_loopback_address(self) -> None:
-        """Several devices can be on loopback: the first address that none has."""
+        """Take the first address of loopback that no other device has."""
         for last in range(1, 255):
             self.address = f"127.0.0.{last}"
             self._guard = _guard(self.address)
@@ -110,8 +110,8 @@ class InterfaceLink:
         return fcntl.ioctl(self._socket, request, Struct("16s24x").pack(self.interface.encode()))
 
     def send(self, datagram: Datagram) -> bool:
-        """Whether it went; False: the interface's queue is full, try again later."""
-        kind = _IPV6 if ":" in datagram.destination else _IPV4
+        """Send; False: the interface's queue is full, try again later."""
+        kind = ETHERTYPE_IPV6 if ":" in datagram.destination else ETHERTYPE_IPV4
         header = ethernet(kind, src_mac=self.mac, dst_mac=self.mac_of(datagram.destination))
         try:
             self._socket.send(header + datagram.data)
@@ -119,12 +119,12 @@ class InterfaceLink:
             if error.errno in (errno.EAGAIN, errno.ENOBUFS):
                 return False
             if error.errno in (errno.ENETDOWN, errno.ENXIO, errno.ENODEV):
-                raise VerbsError(f"{self.interface} went away or down", errno=error.errno) from None
-            # Too long for the interface, or so: lost, as on any network.
+                raise VerbsError(f"{self.interface} is gone or down", errno=error.errno) from None
+            # The frame is too long, for example: it is lost, as on any network.
         return True
 
     def receive(self) -> list[bytes]:
-        """The IP packets that have come, at most a few at a time."""
+        """The IP packets that have come, at most 64 at a time."""
         found: list[bytes] = []
         while len(found) < 64:
             try:
@@ -132,19 +132,19 @@ class InterfaceLink:
             except BlockingIOError:
                 break
             except OSError as error:
-                raise VerbsError(f"{self.interface} went away or down", errno=error.errno) from None
+                raise VerbsError(f"{self.interface} is gone or down", errno=error.errno) from None
             packet = self._ip_packet(frame)
             if packet is not None:
                 found.append(packet)
         return found
 
     def _ip_packet(self, frame: bytes) -> bytes | None:
-        """What is in a frame for this address; VLAN tags were taken off by the kernel."""
+        """The IP packet in a frame if it is for this address; the kernel has removed VLAN tags."""
         kind = frame[12] << 8 | frame[13]
-        if kind == _IPV4:
+        if kind == ETHERTYPE_IPV4:
             source, target = frame[26:30], frame[30:34]
             family = socket.AF_INET
-        elif kind == _IPV6:
+        elif kind == ETHERTYPE_IPV6:
             source, target = frame[22:38], frame[38:54]
             family = socket.AF_INET6
         else:
@@ -160,11 +160,11 @@ class InterfaceLink:
         return frame[_ETHERNET_BYTES:]
 
     def wait(self, seconds: float) -> None:
-        """Until something comes, at most so long."""
+        """Wait until something comes, at most ``seconds``."""
         select.select([self._socket], [], [], seconds)
 
     def mac_of(self, address: str) -> str:
-        """The MAC address of a peer, or of the router on the way; all stations when nobody tells."""
+        """The MAC address of a peer, or of the router on the way to it; broadcast if it is unknown."""
         if self._loopback:
             return self.mac
         if address == self.address:
@@ -181,7 +181,7 @@ class InterfaceLink:
 
 
 def _guard(address: str) -> socket.socket | None:
-    """A socket that takes the peer's packets off the kernel's hands; None when rxe has the port."""
+    """A UDP socket that keeps the kernel from answering; None when another program, as rxe, has the port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     guard = socket.socket(family, socket.SOCK_DGRAM)
     try:

@@ -1,8 +1,8 @@
-"""A wire between the processes of one machine that needs no privileges: datagram sockets named by IP address.
+"""A wire between processes of one machine, without privileges: Unix datagram sockets named by IP address.
 
-A soft device at 127.0.0.2 listens at the abstract Unix address ``rocekit-wire/127.0.0.2``; whole IP packets
-go to and fro, the same bytes as on a network. The kernel holds few datagrams for a reader, and says so: what
-does not go now is kept and sent later, so this wire loses nothing by itself.
+A soft device at 127.0.0.2 listens at the abstract Unix address ``rocekit-wire/127.0.0.2``. Datagrams are
+whole IP packets, the same bytes as on a network. When the receiver's queue is full, the sender tries again
+later, so this wire loses nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rocekit.soft.engine.packet import Datagram
 
 _MAX_DATAGRAM: Final = 1 << 16
 _ADDRESSES: Final = 254
-#: Bytes of payload that this wire carries in a packet; it could carry more, but there is no longer path MTU.
+#: The path MTU of this wire: the largest that there is.
 MTU_BYTES: Final = 4096
 
 
@@ -27,10 +27,10 @@ def _name(address: str) -> str:
 
 
 def beside(address: str | None) -> str | None:
-    """Another address of the same IP version, for the other side; None where any of IPv4 will do.
+    """An address of the same IP version for the other side; None if any of IPv4 will do.
 
     Raises:
-        VerbsError: it is no address.
+        VerbsError: it is not an IP address.
     """
     own = _parsed(address) if address is not None else None
     return str(IPv6Address(int(own) ^ 1)) if own is not None and own.version == 6 else None
@@ -40,25 +40,25 @@ def _parsed(address: str) -> IPv4Address | IPv6Address:
     try:
         return ip_address(address)
     except ValueError:
-        raise VerbsError(f"{address!r} is no IP address (--bind)", errno=errno.EINVAL) from None
+        raise VerbsError(f"{address!r} is not an IP address (--bind)", errno=errno.EINVAL) from None
 
 
 class LocalLink:
     """One device's end of the wire.
 
     Args:
-        address: its IP address; None takes the first of 127.0.0.1, 127.0.0.2, … that nobody has.
-        shift: whether another one of its IP version may be taken when ``address`` has an owner.
+        address: its IP address; None: the first of 127.0.0.1, 127.0.0.2, … that is free.
+        shift: whether another one of its IP version may be used when ``address`` is taken.
 
     Attributes:
-        absent: where something was sent to and nobody was, the last time.
+        absent: destinations where there was no device the last time.
 
     Raises:
-        VerbsError: EADDRINUSE; EINVAL, it is no address.
+        VerbsError: EADDRINUSE; EINVAL if it is not an IP address.
     """
 
     path_mtu = MTU_BYTES
-    #: 02:… by the last byte of the address: for the capture only.
+    #: For captures only.
     mac = "02:00:00:00:00:00"
 
     def __init__(self, address: str | None = None, *, shift: bool = False) -> None:
@@ -83,12 +83,12 @@ class LocalLink:
         else:
             self._socket.close()
             raise VerbsError(
-                f"a soft device at {address} is there already; choose another address with --bind, or none",
+                f"there is already a soft device at {address}; choose another address with --bind, or none",
                 errno=errno.EADDRINUSE,
             )
 
     def send(self, datagram: Datagram) -> bool:
-        """Whether it went; False: the receiver has too much to read, try again later."""
+        """Send; False: the receiver's queue is full, try again later."""
         try:
             self._socket.sendto(datagram.data, _name(datagram.destination))
         except BlockingIOError:
@@ -96,14 +96,14 @@ class LocalLink:
         except OSError as error:
             if error.errno in (errno.ENOBUFS, errno.EAGAIN):
                 return False
-            # Nobody is there: the datagram is lost, as it would be on a network.
+            # No device is there: the datagram is lost, as on a network.
             self.absent.add(datagram.destination)
         else:
             self.absent.discard(datagram.destination)
         return True
 
     def receive(self) -> list[bytes]:
-        """What has come, at most a few at a time."""
+        """The IP packets that have come, at most 64 at a time."""
         found: list[bytes] = []
         while len(found) < 64:
             try:
@@ -113,11 +113,11 @@ class LocalLink:
         return found
 
     def wait(self, seconds: float) -> None:
-        """Until something comes, at most so long."""
+        """Wait until something comes, at most ``seconds``."""
         select.select([self._socket], [], [], seconds)
 
     def mac_of(self, address: str) -> str:
-        """A made-up MAC address for a capture."""
+        """A MAC address for captures, from the last byte of the IP address."""
         last = address.rsplit(".", 1)[-1].rsplit(":", 1)[-1]
         return f"02:00:00:00:00:{int(last, 16 if ':' in address else 10) & 0xFF if last else 0:02x}"
 

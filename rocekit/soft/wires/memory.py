@@ -1,9 +1,9 @@
-"""A wire in memory, with a time of its own: no privileges, no waiting, and the same run for the same seed.
+"""A wire in memory with its own clock: no privileges, no waiting, and the same run for the same seed.
 
-Devices hang on one switch. Each sends a datagram at a time at the wire's rate; a datagram arrives the wire's
-delay after its last bit left. Faults hit it in between. A capture shows, as ``tap`` says, everything as it
-was *sent* (before faults: what both ends did), everything as it was *delivered*, or what one device (by name)
-sent and received.
+All devices are on one switch. Each sends one datagram at a time at the wire's rate; it arrives after the
+wire's delay, counted from its last bit. Faults occur in between. A capture shows all packets as they were
+*sent* (before faults), all as they were *delivered*, or those that one device sent and received; ``tap`` says
+which.
 """
 
 from __future__ import annotations
@@ -12,48 +12,55 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from rocekit.soft.device import Device, Event
+from rocekit.soft.device import DeviceEvent, SoftDevice
 from rocekit.soft.engine.packet import Datagram, address_text
 from rocekit.soft.wires.faults import Fault, FaultInjector
 from rocekit.wire.build import ethernet
+from rocekit.wire.link import ETHERTYPE_IPV4, ETHERTYPE_IPV6
 
-_IPV4, _IPV6 = 0x0800, 0x86DD
 _FRAME_OVERHEAD: Final = 14 + 4 + 8 + 12  # Ethernet header, FCS, preamble, gap between frames
-#: 2026-01-01 00:00 UTC: where virtual time begins.
+#: 2026-01-01 00:00 UTC: where virtual time starts.
 EPOCH_NS: Final = 1_767_225_600_000_000_000
 _DELIVER, _FREE, _TIMER, _CALL = range(4)
 
 
 class FrameSink(Protocol):
-    """Where a capture goes; ``pcapng_write.PcapngWriter`` is one."""
+    """Where captured frames are written, as ``PcapngWriter``."""
 
     def write(self, frame: bytes, time_ns: int) -> None: ...
 
 
-class Port:
-    """A device's place on the wire.
+class WirePort:
+    """The port of the switch that a device is connected to.
 
     Attributes:
-        on_activity: called, if set, after something happened to the device, with its new events.
+        free_at: when its last datagram is sent completely.
+        wake: when its next timer event is planned.
+        on_activity: called after something happened to the device, with its new events.
     """
 
     __slots__ = ("device", "free_at", "mac", "on_activity", "wake")
 
-    def __init__(self, device: Device, mac: str) -> None:
+    def __init__(self, device: SoftDevice, mac: str) -> None:
         self.device = device
         self.mac = mac
         self.free_at = 0
         self.wake: int | None = None
-        self.on_activity: Callable[[list[Event]], None] | None = None
+        self.on_activity: Callable[[list[DeviceEvent]], None] | None = None
 
 
 class MemoryWire:
     """The wire and its clock.
 
     Args:
-        rate_bps: bits per second of each device's link.
-        delay_ns: from the last bit sent to the delivery.
+        capture: gets the frames that ``tap`` selects.
         tap: ``sent``, ``delivered`` or a device's name.
+        rate_bps: of each device's link.
+        delay_ns: from the last bit sent to the delivery.
+
+    Attributes:
+        now: the time.
+        packets: how many packets were sent.
     """
 
     def __init__(
@@ -69,7 +76,7 @@ class MemoryWire:
     ) -> None:
         self.now = start_ns
         self.faults = FaultInjector(faults, seed)
-        self.ports: list[Port] = []
+        self.ports: list[WirePort] = []
         self.packets = 0
         self._capture = capture
         self._tap = tap
@@ -77,18 +84,18 @@ class MemoryWire:
         self._delay = delay_ns
         self._heap: list[tuple[int, int, int, object, bytes]] = []
         self._order = 0
-        self._by_address: dict[str, Port] = {}
+        self._by_address: dict[str, WirePort] = {}
         self._headers: dict[tuple[str, str], bytes] = {}
 
-    def attach(self, device: Device) -> Port:
-        """Plug a device in.
+    def attach(self, device: SoftDevice) -> WirePort:
+        """Connect a device.
 
         Raises:
-            ValueError: another one has its name or one of its addresses.
+            ValueError: another device has its name or one of its addresses.
         """
         if any(p.device.name == device.name for p in self.ports):
-            raise ValueError(f"there is a {device.name} on the wire already")
-        port = Port(device, f"02:00:00:00:00:{len(self.ports) + 1:02x}")
+            raise ValueError(f"there is already a {device.name} on the wire")
+        port = WirePort(device, f"02:00:00:00:00:{len(self.ports) + 1:02x}")
         for address in device.addresses:
             if address in self._by_address:
                 raise ValueError(f"{address} is taken by {self._by_address[address].device.name}")
@@ -97,15 +104,15 @@ class MemoryWire:
         return port
 
     def at(self, time_ns: int, call: Callable[[], None]) -> None:
-        """Call at that time, or at once if it is past."""
+        """Call at that time, or at once if it has passed."""
         self._push(max(time_ns, self.now), _CALL, call, b"")
 
-    def kick(self, port: Port) -> None:
-        """A program used the device's verbs: see whether it has something to send now."""
+    def kick(self, port: WirePort) -> None:
+        """A program used the device's verbs: send what it has to send now."""
         self._serve(port)
 
     def run(self, until_ns: int | None = None, stop: Callable[[], bool] | None = None) -> bool:
-        """Let time pass until nothing is left to do, ``until_ns``, or ``stop()``.
+        """Let time pass until nothing is left to do, until ``until_ns``, or until ``stop()`` is true.
 
         Returns:
             whether nothing is left to do.
@@ -119,13 +126,13 @@ class MemoryWire:
             if kind == _CALL:
                 subject()  # type: ignore[operator]
             else:
-                assert isinstance(subject, Port)
-                self._happen(kind, subject, data)
+                assert isinstance(subject, WirePort)
+                self._handle(kind, subject, data)
             if stop is not None and stop():
                 return False
         return True
 
-    def _happen(self, kind: int, port: Port, data: bytes) -> None:
+    def _handle(self, kind: int, port: WirePort, data: bytes) -> None:
         if kind == _DELIVER:
             if self._capture is not None and self._tap in ("delivered", port.device.name):
                 self._write(data, port)
@@ -136,8 +143,8 @@ class MemoryWire:
             port.device.handle_timer(self.now)
         self._serve(port)
 
-    def _serve(self, port: Port) -> None:
-        """Send what can be sent, and note when the device wants to be woken."""
+    def _serve(self, port: WirePort) -> None:
+        """Send what can be sent, and plan the device's next timer."""
         device = port.device
         if port.free_at <= self.now:
             for datagram in device.datagrams_to_send(self.now, 1):
@@ -149,7 +156,7 @@ class MemoryWire:
         if port.on_activity is not None:
             port.on_activity(device.events())
 
-    def _send(self, port: Port, datagram: Datagram) -> None:
+    def _send(self, port: WirePort, datagram: Datagram) -> None:
         self.packets += 1
         took = (len(datagram.data) + _FRAME_OVERHEAD) * 8 * 1_000_000_000 // self._rate
         port.free_at = self.now + took
@@ -167,14 +174,14 @@ class MemoryWire:
         for delivery in self.faults.apply(datagram, port.device, [p.device for p in self.ports]):
             self._push(arrives + delivery.delay_ns, _DELIVER, target, delivery.data)
 
-    def _write(self, data: bytes, target: Port | None, source: Port | None = None) -> None:
+    def _write(self, data: bytes, target: WirePort | None, source: WirePort | None = None) -> None:
         ends = (source.mac if source else "", target.mac if target else "")
-        if not source:  # a delivered datagram: its sender stands in its IP header
+        if not source:  # a delivered datagram: its sender is in its IP header
             ends = (self._sender_mac(data), ends[1])
         key = (ends[0], ends[1] + str(data[0] >> 4))
         header = self._headers.get(key)
         if header is None:
-            kind = _IPV4 if data[0] >> 4 == 4 else _IPV6
+            kind = ETHERTYPE_IPV4 if data[0] >> 4 == 4 else ETHERTYPE_IPV6
             header = self._headers[key] = ethernet(
                 kind, src_mac=ends[0] or "02:00:00:00:00:00", dst_mac=ends[1] or "ff:ff:ff:ff:ff:ff"
             )

@@ -1,4 +1,4 @@
-"""A program's side of a soft device on a wire: verbs called at the wire's time, and written to a journal."""
+"""A program on a soft device on a wire in memory: it calls verbs at the wire's time and writes a journal."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import IO, Any
 from rocekit.errors import VerbsError
 from rocekit.journal import JournalWriter
 from rocekit.journal.schema import SCHEMA
-from rocekit.soft.device import Device, Event
-from rocekit.soft.engine.memory import MR, PD
+from rocekit.soft.device import DeviceEvent, SoftDevice
+from rocekit.soft.engine.memory import MR, PD, Sge
 from rocekit.soft.engine.qp import Qp
 from rocekit.soft.engine.queues import CQ
-from rocekit.soft.engine.work import VERBS, WC, RecvWR, SendWR, Sge
+from rocekit.soft.engine.work import VERBS, WC, RecvWR, SendWR
 from rocekit.soft.wires.memory import MemoryWire
 
 _POLL_BATCH = 64
-#: Attributes of a QP that a journal line has under the same name.
+#: The attributes of a QP that are fields of a journal line.
 _JOURNALED = frozenset(SCHEMA["qp_modified"].optional)
 
 
@@ -24,16 +24,16 @@ class Host:
     """Calls a device's verbs at the wire's time and polls its completion queues as they fill.
 
     Args:
-        name: what the journal calls the host.
+        name: of the host in the journal.
         journal: a text file for the journal's lines, or None.
-        software_ns: how long the program and its library take before the device sees a request, and before
-            the program sees a completion.
+        software_ns: time that the program and its library take, from posting a request to the device, and
+            from a completion to polling it.
     """
 
     def __init__(
         self,
         name: str,
-        device: Device,
+        device: SoftDevice,
         wire: MemoryWire,
         *,
         journal: IO[str] | None = None,
@@ -43,7 +43,7 @@ class Host:
         self.device = device
         self.wire = wire
         self.pd: PD | None = None
-        self.events: list[Event] = []
+        self.events: list[DeviceEvent] = []
         self._port = wire.attach(device)
         self._port.on_activity = self._active
         self._software_ns = software_ns
@@ -85,7 +85,7 @@ class Host:
         self._kick()
 
     def post_send(self, qp: Qp, wr: SendWR) -> None:
-        """Post; a refused request is in the journal with its errno and raises PostError."""
+        """Post; a request that the device refuses is in the journal with its errno, and raises PostError."""
         try:
             self.device.post_send(qp, wr, self.wire.now)
         except VerbsError as error:
@@ -109,15 +109,15 @@ class Host:
         self._kick()
 
     def watch(self, cq: CQ, completed: Callable[[Host, WC], None]) -> None:
-        """Poll this queue whenever something was completed."""
+        """Poll a queue when it has completions; ``completed`` is called with each."""
         self._watched.append((cq, completed))
 
-    # -- within
+    # -- internal
 
     def _kick(self) -> None:
         self.wire.at(self.wire.now + self._software_ns, lambda: self.wire.kick(self._port))
 
-    def _active(self, events: list[Event]) -> None:
+    def _active(self, events: list[DeviceEvent]) -> None:
         for event in events:
             self.events.append(event)
             if event.type != "COMPLETION":

@@ -45,7 +45,9 @@ def command(file: Path, fields: str | None, expression: str | None, count: int |
     names = _names(fields)
     chosen = _filter(expression)
     with open_capture("-" if str(file) == "-" else file) as capture:
-        printer = _Fields(names, output == "json") if names else (_Json() if output == "json" else Lines())
+        printer = (
+            _Fields(names, output == "json") if names else (_Json() if output == "json" else PacketLines())
+        )
         printed = 0
         for packets, first_ns in _packets(capture, chosen):
             if count is not None and printed + len(packets) >= count:
@@ -149,8 +151,8 @@ def _mads(packets: Packets) -> dict[int, Mad]:
     return dict(find_mads(packets))
 
 
-class Lines:
-    """Lines for people: what every packet has in columns, then what its headers say."""
+class PacketLines:
+    """PacketLines for people: what every packet has in columns, then what its headers say."""
 
     def __init__(self) -> None:
         self._widths = {"frame": 5, "time": 12, "route": 0, "opcode": 0, "qpn": 6}

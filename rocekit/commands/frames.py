@@ -57,7 +57,7 @@ def show_frames(frames: Iterator[Outgoing], total: int, there: Iterable[str], no
     import io
     from itertools import islice
 
-    from rocekit.commands.decode import Lines
+    from rocekit.commands.decode import PacketLines
     from rocekit.files.pcapng_write import PcapngWriter
     from rocekit.files.reader import open_capture
     from rocekit.packets.decoder import Decoder
@@ -70,7 +70,7 @@ def show_frames(frames: Iterator[Outgoing], total: int, there: Iterable[str], no
             writer.write(one.frame, one.at_ns)
     file.seek(0)
     lines: list[str] = []
-    printer, decoder = Lines(), Decoder()
+    printer, decoder = PacketLines(), Decoder()
     with open_capture(file) as reader:
         for batch in reader:
             lines += printer.lines(decoder.decode(batch), 0)

@@ -86,13 +86,14 @@ def command(
         raise click.UsageError("a ladder stands alone: leave the other --graph away")
     check_output(output, [*files, *journal])
     try:
-        from rocekit.report.figures import Scene, draw, save, span, worth_drawing
+        from rocekit.report.figure_scene import Scene
+        from rocekit.report.figures import draw, save, span, worth_drawing
         from rocekit.report.ladder_figure import draw_ladder
     except ModuleNotFoundError as error:
         raise needs_extra("plot needs", error.name, "plot") from None
-    from rocekit.report.collect import Collector
+    from rocekit.report.collector import Collector
     from rocekit.report.ladder import ladder
-    from rocekit.report.lanes import build_lanes
+    from rocekit.report.lane_columns import build_lanes
 
     collector = Collector()
     analysis = load(files, journal, watch=collector)

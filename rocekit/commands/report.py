@@ -33,9 +33,9 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
     """
     from rocekit.commands.shared import fail_on_damage, load
     from rocekit.files.outputs import check_output, complete, is_stdout, writing
-    from rocekit.report.collect import Collector
+    from rocekit.report.collector import Collector
     from rocekit.report.document import document
-    from rocekit.report.lanes import build_lanes
+    from rocekit.report.lane_columns import build_lanes
     from rocekit.report.page import page
     from rocekit.wire.words import plural
 

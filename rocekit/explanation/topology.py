@@ -57,7 +57,7 @@ class QpPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class HostLink:
     """Two hosts that talk.
 
     Attributes:
@@ -107,7 +107,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class HostGroup:
     """Hosts that reach each other over links.
 
     Attributes:
@@ -141,8 +141,8 @@ class Topology:
         groups: the largest first.
     """
 
-    links: tuple[Link, ...]
-    groups: tuple[Group, ...]
+    links: tuple[HostLink, ...]
+    groups: tuple[HostGroup, ...]
 
     @property
     def shape(self) -> str | None:
@@ -242,13 +242,13 @@ def arrange(
             ids = tuple(sorted(found[a_qpn, b_qpn, transport]))
             ways = ((there[0], back[0]), (there[1], back[1]))
             qps.append(QpPair(a_qpn, b_qpn, transport, *ways, ids))
-        links.append(Link(a, b, tuple(qps)))
+        links.append(HostLink(a, b, tuple(qps)))
     mean = fmean(sum(link.bytes) for link in links) if links else 0
-    loaded = tuple(Link(k.a, k.b, k.qps, sum(k.bytes) / mean if mean else 0.0) for k in links)
+    loaded = tuple(HostLink(k.a, k.b, k.qps, sum(k.bytes) / mean if mean else 0.0) for k in links)
     return Topology(loaded, _groups(loaded))
 
 
-def _groups(links: Collection[Link]) -> tuple[Group, ...]:
+def _groups(links: Collection[HostLink]) -> tuple[HostGroup, ...]:
     """The groups of hosts that links join, the largest first."""
     neighbours: dict[str, set[str]] = defaultdict(set)
     for link in links:
@@ -267,7 +267,7 @@ def _groups(links: Collection[Link]) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda g: (-len(g.hosts), _place(min(g.hosts, key=_place)))))
 
 
-def _shape(neighbours: Mapping[str, Collection[str]], goes: Mapping[frozenset[str], str | None]) -> Group:
+def _shape(neighbours: Mapping[str, Collection[str]], goes: Mapping[frozenset[str], str | None]) -> HostGroup:
     """The shape of hosts that all reach each other.
 
     Three hosts that all talk to each other are a mesh of three and a ring of three at once: a ring is what
@@ -278,21 +278,21 @@ def _shape(neighbours: Mapping[str, Collection[str]], goes: Mapping[frozenset[st
     degrees = {host: len(peers) for host, peers in neighbours.items()}
     edges = sum(degrees.values()) // 2
     if n == 1:
-        return Group(LOOPBACK, hosts)
+        return HostGroup(LOOPBACK, hosts)
     if n == 2:
-        return Group(PAIR, hosts)
+        return HostGroup(PAIR, hosts)
     if set(degrees.values()) == {2}:
         order, one_way = _round(hosts, neighbours, goes)
-        return Group(MESH, hosts) if n == 3 and not one_way else Group(RING, order, one_way)
+        return HostGroup(MESH, hosts) if n == 3 and not one_way else HostGroup(RING, order, one_way)
     if edges == n * (n - 1) // 2:
-        return Group(MESH, hosts)
+        return HostGroup(MESH, hosts)
     if edges == n - 1:
         hub = max(hosts, key=degrees.__getitem__)
         if degrees[hub] == n - 1:
             leaves = tuple(host for host in hosts if host != hub)
-            return Group(STAR, (hub, *leaves), passes=_passes(hub, leaves, goes))
-        return Group(TREE, hosts)
-    return Group(OTHER, hosts)
+            return HostGroup(STAR, (hub, *leaves), passes=_passes(hub, leaves, goes))
+        return HostGroup(TREE, hosts)
+    return HostGroup(OTHER, hosts)
 
 
 def _round(

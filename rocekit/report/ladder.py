@@ -9,7 +9,7 @@ import numpy as np
 
 from rocekit import wire
 from rocekit.files.frame_names import frame_name
-from rocekit.report.collect import CE, DUPLICATE, LOST, RESPONSE
+from rocekit.report.collector import CE, DUPLICATE, LOST, RESPONSE
 from rocekit.report.happenings import FAILED, HOLE, RESPONSE_HOLE, TIMEOUT, happenings, journal_times
 from rocekit.report.lanes import Lanes
 from rocekit.wire.psn import MASK

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from rocekit.explanation.transfer import operation_name
-from rocekit.report.figures import ACK_COLOUR, NAK_COLOUR, ROUNDS, WAIT_COLOUR
+from rocekit.report.figure_scene import ACK_COLOUR, NAK_COLOUR, ROUNDS, WAIT_COLOUR
 from rocekit.report.happenings import HOLE
 from rocekit.report.ladder import NOTE, Rung
 from rocekit.wire.words import duration, end, plural, size

@@ -11,7 +11,7 @@ from rocekit.wire.layout import Style, columns, plain
 from rocekit.wire.words import plural, qpn, short_size
 
 if TYPE_CHECKING:
-    from rocekit.explanation.topology import Group, Link, QpPair, Topology
+    from rocekit.explanation.topology import HostGroup, HostLink, QpPair, Topology
 
 #: QP pairs of a link that are listed without being asked for.
 SHOWN_QPS: Final = 4
@@ -45,7 +45,7 @@ def text(topology: Topology, *, style: Style = plain, every: bool = False) -> st
     return "\n".join(lines)
 
 
-def _group(group: Group, style: Style) -> list[str]:
+def _group(group: HostGroup, style: Style) -> list[str]:
     hosts = group.hosts
     name = style(group.shape, "title")
     if group.shape == RING:
@@ -92,7 +92,7 @@ def _qps(q: QpPair) -> tuple[str, str, str, str, str, str, str]:
     return (f"  {qpn(q.a_qpn)}", arrow, f"  {qpn(q.b_qpn)}", *sizes, q.transport)
 
 
-def _arrow(link: Link) -> str:
+def _arrow(link: HostLink) -> str:
     to = link.to
     return "⇄" if to is None or link.a == link.b else "→" if to == link.b else "←"
 
@@ -144,7 +144,7 @@ def dot(topology: Topology, *, every: bool = False) -> str:
     return "\n".join([*lines, "}"])
 
 
-def _places(groups: Iterable[Group]) -> dict[str, str]:
+def _places(groups: Iterable[HostGroup]) -> dict[str, str]:
     """Where hosts stand, in inches: each group on a circle in its order, a star's hub in the middle."""
     places: dict[str, str] = {}
     left = 0.0

@@ -16,8 +16,8 @@ import rocekit
 from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.explanation.packet_words import describe, ordinal
 from rocekit.explanation.packets import CAUSES, REQUEST, RESPONSE, ROLES, PacketStories, packet_stories
-from rocekit.report.collect import DUPLICATE, Collector
-from rocekit.report.lanes import build_lanes
+from rocekit.report.collector import DUPLICATE, Collector
+from rocekit.report.lane_columns import build_lanes
 from rocekit.soft.engine.prng import Prng
 from rocekit.soft.testbed import run
 from rocekit.soft.testbed.program import random_program

@@ -13,9 +13,9 @@ from flushed import dead_with_flushed
 
 import rocekit
 from rocekit.cli import rocekit as cli
-from rocekit.report.collect import Collector
+from rocekit.report.collector import Collector
 from rocekit.report.ladder import ladder
-from rocekit.report.lanes import build_lanes
+from rocekit.report.lane_columns import build_lanes
 
 pytest.importorskip("matplotlib", reason="no matplotlib (pip install 'rocekit[plot]')")
 

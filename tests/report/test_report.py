@@ -21,10 +21,11 @@ from hypothesis.extra import numpy as hnp
 import rocekit
 from rocekit.analysis import Analysis
 from rocekit.cli import rocekit as cli
-from rocekit.report.collect import CE, DUPLICATE, LOST, RESPONSE, Collector
+from rocekit.report.collector import CE, DUPLICATE, LOST, RESPONSE, Collector
 from rocekit.report.document import document
 from rocekit.report.happenings import happenings
-from rocekit.report.lanes import Lanes, build_lanes
+from rocekit.report.lane_columns import build_lanes
+from rocekit.report.lanes import Lanes
 from rocekit.report.pack import pack, planes, unpack, unpack_planes
 from rocekit.report.page import page
 

@@ -16,9 +16,9 @@ from places import TOOLS
 
 import rocekit
 from rocekit.cli import rocekit as cli
-from rocekit.report.collect import Collector
+from rocekit.report.collector import Collector
 from rocekit.report.document import document
-from rocekit.report.lanes import build_lanes
+from rocekit.report.lane_columns import build_lanes
 from rocekit.report.page import page as built
 
 if TYPE_CHECKING:

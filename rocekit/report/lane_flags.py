@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.report.collect import DUPLICATE, LATE, LOST, RESPONSE
+from rocekit.report.collector import DUPLICATE, LATE, LOST, RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.explanation.results import Results

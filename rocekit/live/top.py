@@ -1,7 +1,7 @@
-"""The terminal view of `rocekit top`: a table of live connections, and one connection opened.
+"""The terminal view of `rocekit top`: a table of live connections, and one connection.
 
-A thread feeds the `Watch` and takes its snapshots; the screen draws the latest. Only the rows that can be
-seen are drawn, so ten thousand connections cost no more than thirty.
+A thread feeds the `Watch` and takes its snapshots; the screen draws the latest. Only the visible rows are
+drawn, so ten thousand connections cost no more than thirty.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from rocekit.files.frames import FrameBatch
     from rocekit.live.watch import Snapshot, Watch
 
-#: The least that the table needs.
+#: The smallest terminal for the table.
 MIN_COLUMNS, MIN_ROWS = 80, 10
 
 
 class FrameSource(Protocol):
-    """Where frames come from: batches, empty ones when nothing comes, until it is stopped."""
+    """A source of frames: batches until it is stopped, empty ones when nothing comes."""
 
     @property
     def dropped(self) -> int | None: ...
@@ -43,43 +43,43 @@ class FrameSource(Protocol):
     def stop(self) -> None: ...
 
 
-#: Connections that are worth the garbage collector's time.
+#: Connections from which on the garbage collector is spared them.
 _MANY: Final = 100
 
 
 class Feeder(threading.Thread):
-    """Reads the capture and hands over a snapshot every ``interval_s``, or what ended the capture."""
+    """Reads the capture and reports a snapshot every ``interval_s``, or the error that ended the capture."""
 
     def __init__(
         self,
         capture: FrameSource,
         watch: Watch,
         interval_s: float,
-        tell: Callable[[Snapshot | CaptureError], None],
+        report: Callable[[Snapshot | CaptureError], None],
     ) -> None:
         super().__init__(name="rocekit-top", daemon=True)
-        self._capture, self._watch, self._interval_s, self._tell = capture, watch, interval_s, tell
+        self._capture, self._watch, self._interval_s, self._report = capture, watch, interval_s, report
         self._settled = _MANY
 
     def run(self) -> None:
-        told = time.monotonic()
+        reported = time.monotonic()
         try:
             for batch in self._capture:  # type: ignore[attr-defined]
                 if len(batch):
                     self._watch.feed(batch)
                 now = time.monotonic()
-                if now - told >= self._interval_s:
-                    news = self._watch.snapshot(now - told)
-                    self._tell(news)
+                if now - reported >= self._interval_s:
+                    news = self._watch.snapshot(now - reported)
+                    self._report(news)
                     self._settle(len(news.lines))
-                    told = now
-            self._tell(self._watch.snapshot(max(time.monotonic() - told, 1e-3)))
+                    reported = now
+            self._report(self._watch.snapshot(max(time.monotonic() - reported, 1e-3)))
         except CaptureError as error:
-            self._tell(error)
+            self._report(error)
 
     def _settle(self, connections: int) -> None:
-        """What is kept of connections stays: to look for garbage in ten thousand of them takes the time in
-        which the capture's ring fills. Done as their number doubles, so that what is garbage then is little.
+        """Keep connections from the garbage collector: a search in ten thousand of them takes longer than the
+        capture's ring takes to fill. Done each time their number doubles, so little garbage is kept.
         """
         if connections >= 2 * self._settled:
             gc.freeze()
@@ -87,7 +87,7 @@ class Feeder(threading.Thread):
 
 
 class Top(App[CaptureError | None]):
-    """`rocekit top`: see the module. Ends with None, or with what ended the capture."""
+    """`rocekit top`: see the module. Returns None, or the error that ended the capture."""
 
     CSS = """
     ConnectionTable { overflow-x: hidden; scrollbar-size-vertical: 1; }
@@ -112,14 +112,14 @@ class Top(App[CaptureError | None]):
     ) -> None:
         super().__init__()
         self._interface, self._capture, self._watch = interface, capture, watch
-        self._feeder = Feeder(capture, watch, interval_s, self._told)
+        self._feeder = Feeder(capture, watch, interval_s, self._report)
         self._news: Snapshot | CaptureError | None = None
         self._latest: Snapshot | None = None
         self.frozen = False
 
     def compose(self) -> ComposeResult:
         yield Static(f"{self._interface}: waiting for packets", id="state")
-        yield Input(placeholder="addresses, QPs, findings: rows that have all these words", id="filter")
+        yield Input(placeholder="rows with all these words: addresses, QPs, findings", id="filter")
         yield ConnectionTable()
         yield Footer()
 
@@ -127,9 +127,9 @@ class Top(App[CaptureError | None]):
         self.query_one(ConnectionTable).focus()
         self._feeder.start()
 
-    def _told(self, news: Snapshot | CaptureError) -> None:
+    def _report(self, news: Snapshot | CaptureError) -> None:
         """Called by the feeder's thread, which does not wait for the screen: a newer snapshot replaces one
-        that was not drawn yet.
+        that is not drawn yet.
         """
         waiting, self._news = self._news is not None, news
         if not waiting and self.is_running:
@@ -152,7 +152,7 @@ class Top(App[CaptureError | None]):
         if news is None:
             return
         self._state(news)
-        # The table is the first screen's, whatever lies on top of it.
+        # The table is on the first screen, whatever is on top of it.
         self.screen_stack[0].query_one(ConnectionTable).show(news.lines)
         if isinstance(self.screen, ConnectionScreen):
             opened = self.screen
@@ -179,7 +179,7 @@ class Top(App[CaptureError | None]):
         self.screen_stack[0].query_one("#state", Static).update(text)
 
     def action_freeze(self) -> None:
-        """Hold what is shown; the watch goes on behind it."""
+        """Stop drawing; the watch continues."""
         self.frozen = not self.frozen
         if self._latest is not None:
             self._state(self._latest)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionScreen(Screen[None]):
-    """One connection: its numbers, its rate over time, its findings, what befell it lately."""
+    """One connection: its numbers, its rate over time, its findings, its recent events."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,backspace", "app.pop_screen", "back"),
@@ -63,11 +63,11 @@ class ConnectionScreen(Screen[None]):
             text.append(f"{finding.severity} {finding.rule}: ", style=SEVERITY_STYLES[finding.severity])
             text.append(f"{finding.title}\n")
             text.append(f"  → {finding.advice}\n", style="dim")
-        told = self._watch.told(line.id)
-        if told:
-            text.append("\nlately\n", style="bold")
-        for time_ns, words in reversed(told):
+        events = self._watch.recent_events(line.id)
+        if events:
+            text.append("\nrecent events\n", style="bold")
+        for time_ns, words in reversed(events):
             text.append(f"  {time.strftime('%H:%M:%S', time.localtime(time_ns // 10**9))}", style="dim")
             text.append(f".{time_ns % 10**9 // 1000:06d}  ", style="dim")
             text.append(f"{words}\n")
-        return text if text else Text("nothing has gone wrong\n", style="dim")
+        return text if text else Text("no findings, no events\n", style="dim")

@@ -28,10 +28,10 @@ class Column:
     """A column of the table.
 
     Attributes:
-        width: characters; 0 takes what is left.
-        show, key: what stands in it, and what it sorts by.
+        width: characters; 0 takes the rest.
+        show, key: its text, and its sort key.
         descending: whether the largest comes first.
-        spare: where the terminal is narrow, columns go in this order; 0 stays.
+        spare: the order in which columns are left out in a narrow terminal; 0 stays.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Column:
 
 
 def rate(per_s: float) -> str:
-    """``12.3k``, ``1.20M``: a number with three digits and a factor of thousand."""
+    """``12.3k``, ``1.20M``: three digits and a unit."""
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if per_s >= factor:
             value = per_s / factor
@@ -85,7 +85,7 @@ _ENDS: Final = COLUMNS[-1]
 
 
 class ConnectionTable(ScrollView, can_focus=True):
-    """The connections that the filter lets through, sorted; one of them is chosen."""
+    """The connections that match the filter, sorted; one of them is chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "up", show=False),
@@ -122,7 +122,7 @@ class ConnectionTable(ScrollView, can_focus=True):
         self.rearrange()
 
     def rearrange(self) -> None:
-        """Filter and sort anew; the chosen connection stays chosen, wherever it moves."""
+        """Filter and sort again; the chosen connection stays chosen."""
         words = self.wanted.lower().split()
         chosen = [line for line in self._lines if all(word in _searched(line) for word in words)]
         chosen.sort(key=lambda line: line.id)
@@ -133,7 +133,7 @@ class ConnectionTable(ScrollView, can_focus=True):
         self.refresh()
 
     def _fit(self) -> None:
-        """Leave out columns until the rest, and the longest ends, have room."""
+        """Leave out columns until the rest and the longest ends fit."""
         room = self.size.width - max((len(_ENDS.show(line)) for line in self.rows), default=0) - 1
         columns = list(COLUMNS)
         for column in sorted((c for c in COLUMNS if c.spare), key=lambda c: c.spare):
@@ -147,7 +147,7 @@ class ConnectionTable(ScrollView, can_focus=True):
 
     @property
     def place(self) -> int:
-        """Where the chosen connection stands; first where none is chosen or it is filtered away."""
+        """The row of the chosen connection; the first if none is chosen or the filter hides it."""
         return next((i for i, line in enumerate(self.rows) if line.id == self.chosen), 0)
 
     def choose(self, place: int) -> None:
@@ -190,7 +190,7 @@ class ConnectionTable(ScrollView, can_focus=True):
             self.choose(event.y - 1 + int(self.scroll_offset.y))
 
     def render_line(self, y: int) -> Strip:
-        """The title stands still; below it are the rows from the scroll offset on."""
+        """The title stays; below it are the rows from the scroll offset on."""
         if y == 0:
             return self._strip([self._title(c) for c in self.columns], Style(bold=True, reverse=True))
         place = y - 1 + int(self.scroll_offset.y)

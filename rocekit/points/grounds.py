@@ -21,29 +21,29 @@ from rocekit.points.turnarounds import (
     turnarounds,
 )
 from rocekit.wire.arrays import distinct
-from rocekit.wire.words import duration
+from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
     from rocekit.correlate import Correlation
     from rocekit.track.connections import Connection
 
 A, B, BETWEEN = "a", "b", "between"
-#: One host's turnaround must be so many times the other's, and so much longer, to be put down to the way.
+#: One host's turnaround counts as farther away when it is so many times the other's, and so much longer.
 _TIMES: Final = 4
 _LONGER_NS: Final = 2_000
-#: Nothing between the capture and a device that answers this soon.
+#: A device that responds this fast is at the capture point.
 _AT_ONCE_NS: Final = 1_000
-#: Both ends steadily this far away: neither is where the capture was taken.
+#: Where both hosts are steadily this far away, the capture point is between them.
 _FAR_NS: Final = 500_000
-#: Packets begin with one of these hop limits, and pass no more routers than that.
+#: Hosts send with one of these hop limits; packets pass no more routers than ``_MOST_HOPS``.
 _HOP_LIMITS: Final = (64, 128, 255)
 _MOST_HOPS: Final = 16
-#: A clock known no better than this says nothing.
+#: A clock with a wider bound than this proves nothing.
 _CLOCK_NS: Final = 1_000_000
 
 
 class HostPairs:
-    """A capture's sample, put to connections, and the turnarounds in it."""
+    """A capture's sample: the connection of each packet, and the turnarounds."""
 
     def __init__(self, sampler: Sampler, file: int, connections: Sequence[Connection]) -> None:
         self.file = file
@@ -57,7 +57,7 @@ class HostPairs:
         self.turns = turnarounds(self._columns, pair, side)
 
     def by_connection(self) -> list[tuple[int, Turns]]:
-        """Each connection that the capture shows, by its place among all, with its turnarounds."""
+        """The index of each connection in the capture, with its turnarounds."""
         order = np.argsort(self.turns.pair, kind="stable")
         ordered = self.turns.where(order)
         low = np.searchsorted(ordered.pair, self.shown).tolist()
@@ -65,7 +65,7 @@ class HostPairs:
         return [(n, ordered.where(slice(low[i], high[i]))) for i, n in enumerate(self.shown)]
 
     def turns_of(self, members: Sequence[int], flipped: set[int]) -> Turns:
-        """The turnarounds of some connections, ``a`` and ``b`` changed for those in ``flipped``."""
+        """The turnarounds of some connections; ``a`` and ``b`` are swapped for those in ``flipped``."""
         chosen = self.turns.where(np.isin(self.turns.pair, members))
         turned = np.isin(chosen.pair, list(flipped))
         return Turns(
@@ -81,6 +81,7 @@ class HostPairs:
         return (self._columns["src"] == here) & (self._columns["dst"] == there)
 
     def by_direction(self, hosts: tuple[str, str]) -> tuple[str, str, str] | None:
+        """The capturing host is known by its addresses, or by the direction in cooked headers."""
         own = [host in self._local for host in hosts]
         if own[0] != own[1]:
             return (A, B)[own.index(True)], "direction", f"{hosts[own.index(True)]} is this host's address"
@@ -89,7 +90,8 @@ class HostPairs:
         sends = [self._is_sender(*hosts), self._is_sender(*hosts[::-1])]
         if sends[0] == sends[1]:
             return None
-        return (A, B)[sends.index(True)], "direction", "its packets are marked as sent by the capturing host"
+        side = sends.index(True)
+        return (A, B)[side], "direction", f"the capture marks packets of {hosts[side]} as outgoing"
 
     def _is_sender(self, src: str, dst: str) -> bool:
         """Whether all packets from one host to another are marked as sent by the capturing host."""
@@ -100,7 +102,7 @@ class HostPairs:
         return known
 
     def hops(self, src: str, dst: str) -> int | None:
-        """How many routers packets had passed, by their hop limit; None where it does not tell."""
+        """How many routers the packets have passed, by their hop limit; None where that is unknown."""
         if (src, dst) not in self._hops:
             self._hops[src, dst] = self._count_hops(src, dst)
         return self._hops[src, dst]
@@ -116,7 +118,7 @@ class HostPairs:
 
 
 def by_clock(hosts: tuple[str, str], journal: Correlation | None) -> tuple[str, str, str] | None:
-    """The capture's clock is one host's own, and not the other's."""
+    """The clock of the capture is that of one host, and not of the other."""
     if journal is None:
         return None
     windows: dict[int, tuple[str, int, int]] = {}
@@ -143,62 +145,59 @@ def by_clock(hosts: tuple[str, str], journal: Correlation | None) -> tuple[str, 
     return (
         (A, B)[side],
         "clock",
-        f"its clock is {windows[side][0]}'s to within {_span(own)}, and at least {_span(off)} off "
-        f"{windows[1 - side][0]}'s",
+        f"the capture's clock is that of {windows[side][0]} within {duration(own)}, and differs from that of "
+        f"{windows[1 - side][0]} by {duration(off)} or more",
     )
 
 
 def by_hops(hosts: tuple[str, str], hops: Mapping[int, int]) -> tuple[str, str, str] | None:
+    """Routers have decremented the hop limit of one host's packets, and not of the other's; or of both."""
     if len(hops) < 2 or hops[0] == hops[1] == 0:
         return None
-    if hops[0] and hops[1]:
-        return (
-            BETWEEN,
-            "hops",
-            f"{hosts[0]}'s packets have passed {_routers(hops[0])}, {hosts[1]}'s {_routers(hops[1])}",
-        )
-    side = 0 if not hops[0] else 1
-    return (
-        (A, B)[side],
-        "hops",
-        f"{hosts[side]}'s packets have passed no router yet, {hosts[1 - side]}'s {_routers(hops[1 - side])}",
-    )
+    passed = ", ".join(f"those of {hosts[s]} {_routers(hops[s])}" for s in (0, 1))
+    where = BETWEEN if hops[0] and hops[1] else B if hops[0] else A
+    return where, "hops", f"packets have passed routers: {passed}"
 
 
 def by_timing(hosts: tuple[str, str], floors: Mapping[int, Floor]) -> tuple[str | None, str | None, str]:
+    """One host responds much faster than the other: it is near; or both are steadily far away."""
     if len(floors) < 2:
         missing = [hosts[s] for s in (0, 1) if s not in floors]
-        return None, None, f"too few answers of {' and '.join(missing)} to what was sent once"
+        return None, None, f"too few response times of {' and '.join(missing)}"
     near = 0 if floors[0].min_ns <= floors[1].min_ns else 1
     close, far = floors[near], floors[1 - near]
-    words = f"{_says(hosts[near], close)}, {_says(hosts[1 - near], far)}"
+    words = _compared(hosts[near], close, hosts[1 - near], far)
     if far.min_ns >= _TIMES * close.min_ns and far.min_ns - close.min_ns >= _LONGER_NS:
-        # Devices answer alike; how soon a program goes on, or a device goes back, is its own affair.
+        # Devices acknowledge equally fast. How fast a program continues, or a device goes back, varies.
         if far.kind == ANSWER or (
             close.kind in (ANSWER, RESPONSE) and close.min_ns <= _AT_ONCE_NS and far.steady
         ):
             return (A, B)[near], "timing", words
-        return None, None, f"{words}, which may be that host's own doing"
+        return None, None, f"{words}, but {hosts[1 - near]} may be slow rather than far away"
     if close.min_ns >= _FAR_NS and close.steady and far.steady and close.kind == far.kind == ANSWER:
-        return BETWEEN, "timing", f"{words}, steadily"
-    return None, None, f"{words}: too much alike"
+        return BETWEEN, "timing", f"both hosts are far away: {words}"
+    return None, None, "both hosts respond equally fast"
 
 
-def _says(host: str, floor: Floor) -> str:
-    what = {
-        ANSWER: "acknowledges requests {} after they pass",
-        RESPONSE: "responds to READs and atomics {} after they pass",
-        GO_BACK: "goes back {} after the NAK passes",
-        PROGRAM: "needs {} beside what passes here to post and poll",
-        REACTION: "asks on {} after the answer passes",
-    }[floor.kind]
-    return f"{host} {what.format(_span(floor.min_ns))} at the soonest"
+def _compared(near: str, close: Floor, away: str, far: Floor) -> str:
+    """The shortest times of both hosts in words."""
+    if close.kind == far.kind:
+        times = f"{duration(close.min_ns)} of {near}, {duration(far.min_ns)} of {away}"
+        return f"shortest {_TIMED[close.kind]}: {times}"
+    return ", ".join(
+        f"shortest {_TIMED[floor.kind]} of {host}: {duration(floor.min_ns)}"
+        for host, floor in ((near, close), (away, far))
+    )
+
+
+_TIMED: Final = {
+    ANSWER: "time to ACK",
+    RESPONSE: "time to respond to a READ or atomic",
+    GO_BACK: "time from NAK to go-back",
+    PROGRAM: "time from post to poll outside the capture",
+    REACTION: "time from ACK to next request",
+}
 
 
 def _routers(n: int) -> str:
-    return f"{n} router{'s' if n > 1 else ''}"
-
-
-def _span(ns: int) -> str:
-
-    return duration(ns)
+    return plural(n, "router") if n else "none"

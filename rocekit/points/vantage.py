@@ -1,18 +1,18 @@
-"""Where a capture was taken: at one of a connection's two hosts, or in between. Inferred, and said why.
+"""Where a capture was taken: at one of a connection's two hosts, or between them. Inferred, with its ground.
 
-A capture says nothing of its place, but its packets do, the surest ground first:
+No capture states its place; its packets show it. The grounds, the most certain first:
 
 * ``direction``: cooked captures (``tcpdump -i any``) mark what their own host sent; a live trace knows its
-  host's addresses;
-* ``hops``: the IP hop limit of one host's packets is still whole, the other's has been counted down;
-* ``clock``: the capture's clock is that of one journal's host, to within microseconds, and not the other's;
-* ``timing``: how long after a packet has passed by does what a host makes of it pass by? No sooner than the
-  way to the host and back takes. Compared are the shortest times of both hosts: an acknowledgement (or
-  response) after its request; a go-back after its NAK; a program's poll and its packets, less the capture's
-  own round trip; and, least sure, the next request after the acknowledgement that left nothing outstanding.
+  host's addresses.
+* ``hops``: routers have decremented the IP hop limit of one host's packets, and not of the other's.
+* ``clock``: the capture has the clock of one journal's host, within microseconds, and not of the other's.
+* ``timing``: a host's reaction to a packet appears no sooner than the way to the host and back takes. The
+  shortest times of both hosts are compared: from a request to its ACK (or response); from a NAK to the
+  go-back; from a program's post to its poll, less the round trip in the capture; and, least certain, from the
+  ACK that leaves nothing outstanding to the next request.
 
-A host that is slow looks far away. So a difference only counts where it is large, and between devices that
-answer, or where one answers at once and the other is steadily late; else it cannot be told.
+A slow host looks far away. So a difference only counts where it is large, and between devices that
+acknowledge, or where one host responds at once and the other is steadily late. Else the place is unknown.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Vantage:
-    """Where a capture was taken, seen from one connection or from two hosts' traffic.
+    """Where a capture was taken, inferred from one connection or from all traffic of two hosts.
 
     Attributes:
-        hosts: the two ends' addresses, ``a`` and ``b``.
-        place: ``a``, ``b``, ``between``, or None where it cannot be told.
-        grounds: ``direction``, ``hops``, ``clock`` or ``timing``; None where it cannot be told.
-        requesters: which sides (0, 1) asked for anything.
-        floors: by side, what was timed; hops: by side, routers passed.
+        hosts: the addresses of ``a`` and ``b``.
+        place: ``a``, ``b`` or ``between``; None if unknown.
+        grounds: ``direction``, ``hops``, ``clock`` or ``timing``; None if the place is unknown.
+        requesters: the sides (0, 1) that sent requests.
+        floors: the shortest turnaround of each side; hops: how many routers its packets have passed.
     """
 
     file: int
@@ -59,7 +59,7 @@ class Vantage:
 
     @property
     def role(self) -> str | None:
-        """``requester``, ``responder`` or ``both``: what the host there does; None in between."""
+        """``requester``, ``responder`` or ``both``: what the host does; None between the hosts."""
         if self.place not in (A, B) or not self.requesters:
             return None
         side = (A, B).index(self.place)
@@ -86,16 +86,17 @@ class Vantage:
         }
 
     def __str__(self) -> str:
+        """``at 10.9.0.1, the requester (…)``, ``probably between the hosts (…)`` or ``unknown (…)``."""
         if self.place is None:
-            return f"where it was taken cannot be told: {self.reason}"
-        where = "in between" if self.place == BETWEEN else f"at {self.host}'s side"
-        role = {"requester": " (the requester's)", "responder": " (the responder's)"}.get(self.role or "", "")
-        seems = "taken" if self.certain else "taken, it seems,"
-        return f"{seems} {where}{role}: {self.reason}"
+            return f"unknown ({self.reason})"
+        where = "between the hosts" if self.place == BETWEEN else f"at {self.host}"
+        role = f", the {self.role}" if self.role in ("requester", "responder") else ""
+        probably = "" if self.certain else "probably "
+        return f"{probably}{where}{role} ({self.reason})"
 
 
 class Vantages:
-    """Where each capture was taken: of each connection, and of each capture as a whole."""
+    """Where each capture was taken: by connection, and by pair of hosts."""
 
     def __init__(
         self, sampler: Sampler, connections: Sequence[Connection], journal: Correlation | None = None
@@ -107,7 +108,7 @@ class Vantages:
         self._programs = _program_turns(journal, connections) if journal is not None else {}
 
     def of_connections(self) -> dict[int, list[Vantage]]:
-        """By connection id, one a capture that shows it."""
+        """By connection id: one for each capture that contains it."""
         found: dict[int, list[Vantage]] = {}
         for table in self._tables.values():
             for number, turns in table.by_connection():
@@ -118,7 +119,7 @@ class Vantages:
         return found
 
     def of_files(self) -> dict[int, list[Vantage]]:
-        """By capture, one for every two hosts whose traffic it shows."""
+        """By capture: one for each pair of hosts whose traffic it contains."""
         found: dict[int, list[Vantage]] = {}
         for file, table in self._tables.items():
             hosts = {number: _hosts(self._connections[number]) for number in table.shown}
@@ -142,7 +143,7 @@ class Vantages:
     ) -> Vantage:
         requesters = frozenset(
             s if straight else 1 - s
-            for straight, requests in {(_hosts(c) == hosts, _asking(c)) for c in connections}
+            for straight, requests in {(_hosts(c) == hosts, _requesters(c)) for c in connections}
             for s in requests
         )
         hops = {s: n for s in (0, 1) if (n := table.hops(hosts[s], hosts[1 - s])) is not None}
@@ -158,7 +159,7 @@ class Vantages:
     def _floors(
         self, turns: Turns, connections: Sequence[Connection], hosts: tuple[str, str], *, single: bool
     ) -> dict[int, Floor]:
-        """By side, the shortest turnaround; a reaction only where there is nothing surer."""
+        """By side, the shortest turnaround; a reaction only where nothing is more certain."""
         found: dict[int, Floor] = {}
         for side in (0, 1):
             kinds = []
@@ -183,8 +184,8 @@ class Vantages:
         return found
 
 
-def _asking(connection: Connection) -> tuple[int, ...]:
-    """The sides that asked for anything."""
+def _requesters(connection: Connection) -> tuple[int, ...]:
+    """The sides that sent requests."""
     return tuple(s for s, side in enumerate(connection.requests) if side is not None and side.started)
 
 
@@ -195,7 +196,7 @@ def _hosts(connection: Connection) -> tuple[str, str]:
 def _program_turns(
     journal: Correlation, connections: Sequence[Connection]
 ) -> dict[tuple[int, int], list[int]]:
-    """From posting to polling, less what passed at the capture in between: the way there and back."""
+    """From post to poll, less the round trip in the capture: the way from program to capture and back."""
     found: dict[tuple[int, int], list[int]] = {}
     for wr in journal.work_requests:
         transfer = wr.transfer

@@ -39,19 +39,19 @@ SHADES: Final = 400
 _ACKS: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].operation == "ACK" for v in range(256)])
 _READS: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].operation == "READ" for v in range(256)])
 
-#: What a happening's marker looks like: shape, size, colour, whether it is filled; and its name.
+#: The marker of each kind of happening: shape, size, colour, whether it is filled; and its name.
 _MARKERS: Final[dict[str, tuple[str, float, str, bool, str]]] = {
     "nak": ("x", 6, NAK_COLOUR, True, "NAK"),
-    "rnr": ("$\\Vert$", 8, NAK_COLOUR, True, "RNR NAK, its wait shaded"),
-    "timeout": ("o", 7, "black", False, "timeout, its silence shaded"),
-    "repeat": ("$\\rangle$", 6, ROUNDS[1], True, "goes back"),
-    "hole": ("s", 6, NAK_COLOUR, False, "PSNs passed over"),
-    "response_hole": ("s", 6, NAK_COLOUR, False, "responses passed over"),
-    "missed": ("s", 6, "#7a8694", False, "missed by the capture"),
-    "late": ("o", 5, ROUNDS[2], False, "out of order"),
-    "duplicate": ("D", 5, ROUNDS[3], False, "doubled by the network"),
-    "failed": ("X", 9, NAK_COLOUR, True, "WC in error"),
-    "jump": ("^", 6, "#556270", True, "PSN leaps"),
+    "rnr": ("$\\Vert$", 8, NAK_COLOUR, True, "RNR NAK (wait shaded)"),
+    "timeout": ("o", 7, "black", False, "timeout (silence shaded)"),
+    "repeat": ("$\\rangle$", 6, ROUNDS[1], True, "go-back"),
+    "hole": ("s", 6, NAK_COLOUR, False, "PSNs missing"),
+    "response_hole": ("s", 6, NAK_COLOUR, False, "responses missing"),
+    "missed": ("s", 6, "#7a8694", False, "not in the capture"),
+    "late": ("o", 5, ROUNDS[2], False, "reordered"),
+    "duplicate": ("D", 5, ROUNDS[3], False, "duplicated by the network"),
+    "failed": ("X", 9, NAK_COLOUR, True, "WC with error"),
+    "jump": ("^", 6, "#556270", True, "PSN jump"),
     "unsent": ("$\\oslash$", 9, NAK_COLOUR, True, "WR without packets"),
 }
 
@@ -114,7 +114,7 @@ def _shade_waits(scene: Scene, axes: Axes, events: Sequence[Happening]) -> None:
         if length > width / 8:
             words = f"{'RNR wait' if wait.kind == 'rnr' else 'timeout'} {duration(length)}"
             code = wait.detail.partition("ACK timeout ")[2]
-            if code and wait.kind != "rnr":
+            if "×" in code and wait.kind != "rnr":
                 words += f"\n({code})"
             axes.annotate(words, (low, 1), xycoords=("data", "axes fraction"), xytext=(3, -3),
                           textcoords="offset points", va="top", fontsize=7, color="#404a56")  # fmt: skip
@@ -152,7 +152,7 @@ def _bands(scene: Scene, axes: Axes) -> None:
 
 
 def _unsent(scene: Scene, axes: Axes, events: Sequence[Happening]) -> None:
-    """Work requests without packets, from their posting to their end; a few with their names."""
+    """Work requests without packets, from post to completion; a few with their names."""
     unsent = [h for h in events if h.kind == UNSENT]
     psns = _unsent_psns(scene, unsent)
     middle = (scene.begin + scene.end) / 2
@@ -161,7 +161,7 @@ def _unsent(scene: Scene, axes: Axes, events: Sequence[Happening]) -> None:
         axes.plot([low, high], [psn, psn], color=NAK_COLOUR, linewidth=1, linestyle="dotted")
         if scene.begin <= happening.from_ns < happening.until_ns:
             axes.plot(low, psn, ">", color="#334155", markersize=4)
-    named = dict(zip(psns, unsent, strict=True))  # of several at one height the last
+    named = dict(zip(psns, unsent, strict=True))  # the last of several at one height
     for psn, happening in named.items() if len(named) <= NAMED_BANDS else ():
         if not scene.begin <= happening.time_ns <= scene.end:
             continue
@@ -173,7 +173,7 @@ def _unsent(scene: Scene, axes: Axes, events: Sequence[Happening]) -> None:
 
 
 def _unsent_psns(scene: Scene, unsent: Sequence[Happening]) -> list[float]:
-    """Where they stand: at the PSN that would have been theirs, as far up as leaves the packets room."""
+    """Where they are drawn: at the PSN that would have been theirs, but not far above the packets."""
     psn, span = scene.lanes.psn[scene.rows], scene.lanes.span[scene.rows]
     if not len(psn):
         return [h.psn + 0.5 for h in unsent]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rocekit.explanation.results import Results
     from rocekit.track.transfers import Transfer
 
-#: Okabe and Ito's colours, which people who see few colours tell apart.
+#: The colours of Okabe and Ito, which colour-blind people can distinguish.
 ROUNDS: Final = ("#0072b2", "#e69f00", "#d55e00", "#b5558f")
 ROUND_NAMES: Final = ("sent once", "2nd time", "3rd time", "4th or later")
 ACK_COLOUR, NAK_COLOUR, WAIT_COLOUR, BAND_COLOUR = "#00805c", "#b3261e", "#5a6473", "#0072b2"
@@ -32,7 +32,7 @@ STEPS: Final = 4_000
 
 @dataclass(frozen=True)
 class Scene:
-    """What is drawn: one lane between two times.
+    """One lane between two times, to be drawn.
 
     Attributes:
         lanes: the lane alone, all of it; rows: which of its packets lie between ``begin`` and ``end``
@@ -73,7 +73,7 @@ class Scene:
         ]
 
     def seconds(self, time_ns: Any) -> Any:
-        """Times as they stand on the axis: seconds since the capture's first packet."""
+        """Times on the axis: seconds since the capture's first packet."""
         return (np.asarray(time_ns) - self.origin) / 1e9
 
     def title(self) -> str:

@@ -1,4 +1,4 @@
-"""The graphs of a lane for tickets and papers: matplotlib draws what a report's page shows."""
+"""The graphs of a lane as pictures, drawn by matplotlib: those of a report's page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BINS: Final = 300
 
 
 def _edges(scene: Scene) -> NDArray[np.float64]:
-    """Of the bins that are counted over: ns since the scene's beginning, where a double still tells them."""
+    """The edges of the bins: ns since the scene's start, which a double can hold."""
     packets = scene.rows.stop - scene.rows.start
     count = max(24, min(BINS, packets // 2))
     return np.linspace(0, max(scene.end - scene.begin, count), count + 1)
@@ -46,7 +46,7 @@ def _rates(scene: Scene, weights: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _axis(scene: Scene) -> NDArray[np.float64]:
-    """The bins' edges as they stand on the axis."""
+    """The edges of the bins on the time axis."""
     return (_edges(scene) + (scene.begin - scene.origin)) / 1e9
 
 
@@ -64,7 +64,7 @@ def _rate(scene: Scene, axes: Axes) -> None:
 def _outstanding(scene: Scene, axes: Axes) -> None:
     lanes, rows = scene.lanes, scene.rows
     count = rows.stop - rows.start
-    # The most of each share of the packets, where there are more than could be seen.
+    # The maximum of each group of packets, where there are more than fit.
     begins = np.arange(0, count, 1 + count // STEPS)
     times = scene.seconds(lanes.time_ns[rows][begins])
     psns = np.maximum.reduceat(lanes.outstanding[rows], begins) if count else lanes.outstanding[rows]
@@ -84,18 +84,18 @@ def _outstanding(scene: Scene, axes: Axes) -> None:
 
 def _rtt(scene: Scene, axes: Axes) -> None:
     lanes, rows = scene.lanes, scene.rows
-    told = np.flatnonzero(lanes.rtt_ns[rows] > 0)
-    times = scene.seconds(lanes.time_ns[rows][told])
+    timed = np.flatnonzero(lanes.rtt_ns[rows] > 0)
+    times = scene.seconds(lanes.time_ns[rows][timed])
     axes.plot(
-        times, lanes.rtt_ns[rows][told], ".", color=ACK_COLOUR, markersize=4, rasterized=len(told) > BARS
+        times, lanes.rtt_ns[rows][timed], ".", color=ACK_COLOUR, markersize=4, rasterized=len(timed) > BARS
     )
-    values = lanes.rtt_ns[rows][told]
-    narrow = len(told) > 0 and values.max() < 10 * values.min()
-    if len(told):
+    values = lanes.rtt_ns[rows][timed]
+    narrow = len(timed) > 0 and values.max() < 10 * values.min()
+    if len(timed):
         axes.set_yscale("log")
         if narrow:
             axes.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
-    axes.set_ylabel("ACK round-trip")
+    axes.set_ylabel("ACK round trip")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
     axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: duration(value) if narrow else ""))
 
@@ -103,8 +103,8 @@ def _rtt(scene: Scene, axes: Axes) -> None:
 def _congestion(scene: Scene, axes: Axes) -> None:
     lanes, rows, edges = scene.lanes, scene.rows, _axis(scene)
     marked = lanes.time_ns[rows][lanes.flags[rows] & CE != 0]
-    told, seen = _counts(scene, marks(scene, CNP)), _counts(scene, marked)
-    axes.stairs(told, edges, color="#8a3f6b", fill=True, alpha=0.7, label="CNPs")
+    cnps, seen = _counts(scene, marks(scene, CNP)), _counts(scene, marked)
+    axes.stairs(cnps, edges, color="#8a3f6b", fill=True, alpha=0.7, label="CNPs")
     axes.stairs(seen, edges, color="#a06a00", label="CE marks")
     axes.set_ylabel("CNPs, CE marks")
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -116,7 +116,7 @@ def _congestion(scene: Scene, axes: Axes) -> None:
     axes.plot([], [], color="#7a8694", label="rate (right)")
 
 
-#: What can be drawn over time, how, and how tall it is beside the others.
+#: The graphs over time: the function that draws each, and its relative height.
 GRAPHS: Final[dict[str, tuple[Callable[[Scene, Axes], None], float]]] = {
     "psn": (psn_graph, 4.2),
     "rate": (_rate, 1.3),
@@ -127,7 +127,7 @@ GRAPHS: Final[dict[str, tuple[Callable[[Scene, Axes], None], float]]] = {
 
 
 def span(analysis: Results, lane: Lanes, number: int) -> tuple[int, int]:
-    """From a lane's first packet to its last, and on to where work requests without packets ended."""
+    """From a lane's first packet to its last, including work requests without packets."""
     events = happenings(analysis, [analysis.connections[number // 2]])
     unsent = [h for h in events if h.kind == UNSENT and h.lane == number]
     first = min([int(lane.time_ns[0]), *(h.from_ns for h in unsent)])
@@ -135,7 +135,7 @@ def span(analysis: Results, lane: Lanes, number: int) -> tuple[int, int]:
 
 
 def worth_drawing(scene: Scene) -> list[str]:
-    """The graphs that have something to show."""
+    """The graphs that are not empty."""
     lanes = scene.lanes
     wanted = {
         "psn": True,

@@ -24,7 +24,7 @@ from rocekit.report.collector import (
     RESPONSE,
     Collector,
 )
-from rocekit.report.lane_flags import events_by_lane, flag_judged
+from rocekit.report.lane_flags import events_by_lane, flag_packets
 from rocekit.report.lanes import BAD_ICRC, CNP, Ints, Lanes, Marks
 from rocekit.wire.arrays import starts
 from rocekit.wire.psn import HALF, MASK
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Event
 
-#: Room for PSNs beside a lane's number in one sortable integer; unwrapped PSNs may lie a little below zero.
+#: Bits of a PSN beside the lane's number in one sortable integer; unwrapped PSNs may be slightly negative.
 _PSN_BITS: Final = 40
 _BIAS: Final = 1 << 30
 
@@ -48,7 +48,7 @@ def build_lanes(collector: Collector, analysis: Results) -> Lanes:
     sender = senders(c["flow"], c["src_qpn"], c["time_ns"], collector.ways(), analysis.connections)
     kind = KIND[c["opcode"]]
     response = (kind >= ACK) & (kind <= ATOMIC_ACK)
-    # A CNP tells the side that it reaches to slow down: it stands with that side's requests.
+    # A CNP asks its receiver to slow down: it is drawn with the receiver's requests.
     lane = sender ^ (response | (kind == CNP_PACKET))
     bad = c["bad"] & (analysis.evidence is not None and not analysis.evidence.icrc_ignored)
     known = sender >= 0
@@ -59,13 +59,13 @@ def build_lanes(collector: Collector, analysis: Results) -> Lanes:
 
 
 def _by_lane(time_ns: Ints, lane: Ints, used: Any) -> Ints:
-    """The used rows by lane, and in each by time."""
+    """The used rows, sorted by lane and time."""
     if not used.all():
         rows = np.flatnonzero(used)
         return rows[_by_lane(time_ns[rows], lane[rows], np.True_)]
     if (time_ns[1:] < time_ns[:-1]).any():
         return np.lexsort((time_ns, lane))
-    # Sixteen bits are sorted in a time that grows with the rows only.
+    # NumPy sorts 16-bit values in linear time.
     narrow = lane.astype(np.uint16) if lane.max(initial=0) < 1 << 16 else lane
     return np.argsort(narrow, kind="stable")
 
@@ -81,7 +81,7 @@ def _nothing(count: int) -> Lanes:
 def _marks(c: dict[str, NDArray[Any]], lane: Ints, kind: NDArray[np.uint8], marked: Any, count: int) -> Marks:
     rows = np.flatnonzero(marked)
     lanes = lane[rows]
-    # Where that side asks nothing, its data are READ responses: they stand with the other side's requests.
+    # Where that side sends no requests, its data are READ responses, in the lane of the other side.
     busy = np.bincount(lane[(lane >= 0) & ~marked], minlength=count) > 0
     lanes = np.where(busy[lanes] | ~busy[lanes ^ 1], lanes, lanes ^ 1)
     kinds = np.where(kind[rows] == CNP_PACKET, CNP, BAD_ICRC).astype(np.uint8)
@@ -89,16 +89,16 @@ def _marks(c: dict[str, NDArray[Any]], lane: Ints, kind: NDArray[np.uint8], mark
     return Marks(kinds[order], lanes[order], c["time_ns"][rows][order], c["frame"][rows][order])
 
 
-#: What is used of what was collected, once the packets are in their lanes.
+#: The collected columns that are used once packets are in their lanes.
 _USED: Final = ("frame", "time_ns", "opcode", "psn", "bytes", "asked", "syndrome", "ce")
-#: Rows that are worked on at once: what is made of them stays in the processor's cache.
+#: Rows that are processed at once, so that they stay in the processor's cache.
 _BLOCK: Final = 1 << 15
 
 
 def _columns(
     c: dict[str, NDArray[Any]], order: Ints, lane: Ints, marks: Marks, count: int, analysis: Results
 ) -> Lanes:
-    """All lanes' columns, made for some lanes at a time."""
+    """The columns of all lanes, made for some lanes at a time."""
     n = len(order)
     first = np.searchsorted(lane[order], np.arange(count + 1))
     made = {name: np.empty(n, kind) for name, kind in _KINDS_OF.items()}
@@ -109,13 +109,13 @@ def _columns(
         rows = slice(int(first[low]), int(first[high]))
         if rows.start < rows.stop:
             own = {name: _chosen(c[name], order[rows]) for name in _USED}
-            told = {number - low: events[number] for number in range(low, high) if number in events}
+            judged = {number - low: events[number] for number in range(low, high) if number in events}
             sides = [
                 (connection, side)
                 for connection in analysis.connections[low // 2 : (high + 1) // 2]
                 for side in (0, 1)
             ]
-            block = _block(own, first[low : high + 1] - rows.start, sides[low % 2 :][: high - low], told)
+            block = _block(own, first[low : high + 1] - rows.start, sides[low % 2 :][: high - low], judged)
             for name, column in made.items():
                 column[rows] = block[name]
         low = high
@@ -123,7 +123,7 @@ def _columns(
 
 
 def _chosen(column: NDArray[Any], rows: Ints) -> NDArray[Any]:
-    """Some rows of a column; one that is the same for all packets stays a view."""
+    """Some rows of a column; a column with one value stays a view."""
     return column[rows] if any(column.strides) else column[: len(rows)]
 
 
@@ -133,10 +133,10 @@ def _block(
     sides: Sequence[tuple[Connection, int]],
     events: Mapping[int, Sequence[Event]],
 ) -> dict[str, NDArray[Any]]:
-    """The columns of some lanes that stand one behind the other.
+    """The columns of some consecutive lanes.
 
     Args:
-        sides: each lane's connection, and which side of it asks; events: what the tracker judged.
+        sides: the connection and the requester's side of each lane; events: those of the tracker.
     """
     n, count = len(c["opcode"]), len(sides)
     lane = np.repeat(np.arange(count), np.diff(first))
@@ -155,8 +155,8 @@ def _block(
     flags = np.where(response, RESPONSE, 0).astype(np.uint8) | (c["ce"].astype(np.uint8) * CE)
     for number, judged in events.items():
         rows = slice(int(first[number]), int(first[number + 1]))
-        flag_judged(flags[rows], c["frame"][rows], c["time_ns"][rows], psn[rows], judged)
-    # What comes below the highest PSN and was never seen: its first transmission is what the capture lacks.
+        flag_packets(flags[rows], c["frame"][rows], c["time_ns"][rows], psn[rows], judged)
+    # A PSN below the highest that is seen for the first time: its first transmission is not in the capture.
     data = response & (kind != ACK)
     unseen = ~response & (key < high_before)
     if data.any():
@@ -164,20 +164,20 @@ def _block(
         unseen = np.where(data, key < answered_before, unseen)
     unseen &= (rounds == 1) & (flags & LATE == 0)
     rounds[unseen] = 2
-    rounds[flags & LATE != 0] = 1  # an original, even behind its repeat
-    doubled = flags & DUPLICATE != 0
-    rounds[doubled] = np.maximum(1, rounds[doubled] - 1)
+    rounds[flags & LATE != 0] = 1  # an original, even after its repeat
+    duplicated = flags & DUPLICATE != 0
+    rounds[duplicated] = np.maximum(1, rounds[duplicated] - 1)
 
-    refused = (kind == ACK) & (c["syndrome"] >> 5 != wire.ACK)
+    nak = (kind == ACK) & (c["syndrome"] >> 5 != wire.ACK)
     begin = np.repeat(_lane_starts(key, response, lane, count), np.diff(first))
-    told = np.where(kind == ACK, key + 1 - refused, 0)
-    _tell_in_order(told, key, np.flatnonzero(data))
-    acked = np.maximum(np.maximum.accumulate(np.maximum(told, floor)), begin)
+    up_to = np.where(kind == ACK, key + 1 - nak, 0)
+    _ack_by_responses(up_to, key, np.flatnonzero(data))
+    acked = np.maximum(np.maximum.accumulate(np.maximum(up_to, floor)), begin)
     before = np.concatenate([[0], acked[:-1]])
     before[first[:-1][first[:-1] < n]] = 0
     high = np.maximum(np.maximum(high_before, after), begin)
     rtt = np.full(n, -1, np.int64)
-    fresh = np.flatnonzero(response & ~refused & (acked > np.maximum(before, begin - 1)))
+    fresh = np.flatnonzero(response & ~nak & (acked > np.maximum(before, begin - 1)))
     asked_at = _asked_at(key, response, once, c["time_ns"])
     rtt[fresh] = _since(key[fresh], c["time_ns"][fresh], asked_at)
     new = ~response & (key >= high_before)
@@ -211,7 +211,7 @@ _KINDS_OF: Final[dict[str, Any]] = {
 def _unwrap(
     raw: NDArray[Any], lane: Ints, first: Ints, sides: Sequence[tuple[Connection, int]]
 ) -> tuple[Ints, Ints]:
-    """PSNs that keep growing, as the transfers count them, and each lane's path MTU."""
+    """Unwrapped PSNs, as in transfers, and each lane's path MTU."""
     steps = np.zeros(len(raw), np.int64)
     wide = raw.astype(np.int64)
     steps[1:] = ((wide[1:] - wide[:-1] + HALF) & MASK) - HALF
@@ -241,7 +241,7 @@ def _running_max(values: Ints, floor: Ints) -> Ints:
 
 
 def _rounds(key: Ints, response: Any, bare_ack: Any) -> tuple[Ints, Any]:
-    """The how-manieth time each PSN comes (1 for acknowledgements), and whether it comes only once."""
+    """Which time each PSN is sent (1 for ACKs), and whether it is sent only once."""
     rounds = np.ones(len(key), np.int64)
     once = np.ones(len(key), np.bool_)
     for rows in (np.flatnonzero(~response), np.flatnonzero(response & ~bare_ack)):
@@ -256,19 +256,20 @@ def _rounds(key: Ints, response: Any, bare_ack: Any) -> tuple[Ints, Any]:
     return rounds, once
 
 
-def _tell_in_order(told: Ints, key: Ints, rows: Ints) -> None:
-    """Note in ``told`` what responses acknowledge: a READ's data count up to the first one that is missing,
-    so each counts from when all before it have been seen.
+def _ack_by_responses(up_to: Ints, key: Ints, rows: Ints) -> None:
+    """Note in ``up_to`` what responses acknowledge: all before the first one that is missing.
+
+    So each response counts from when all before it are in the capture.
     """
     order = rows[np.argsort(key[rows], kind="stable")]
     if len(order):
         seen = order[starts(key[order])]
         complete = np.maximum.accumulate(seen)
-        told[complete] = key[seen] + 1  # where several complete at once, the last assigned is the highest
+        up_to[complete] = key[seen] + 1  # where several complete at once, the last assigned is the highest
 
 
 def _lane_starts(key: Ints, response: Any, lane: Ints, count: int) -> Ints:
-    """The lowest PSN that each lane asks with, at its beginning: nothing below it is outstanding."""
+    """The first requested PSN of each lane: nothing below it is outstanding."""
     lows = np.arange(count, dtype=np.int64) << _PSN_BITS
     asked = np.flatnonzero(~response)
     lanes = lane[asked]
@@ -278,7 +279,7 @@ def _lane_starts(key: Ints, response: Any, lane: Ints, count: int) -> Ints:
 
 
 def _asked_at(key: Ints, response: Any, once: Any, time_ns: Ints) -> tuple[Ints, Ints]:
-    """Requests that were sent once: their keys, sorted, and when."""
+    """Requests that were sent once: their sorted keys, and their times."""
     rows = np.flatnonzero(~response & once)
     keys = key[rows]
     if len(keys) and (np.diff(keys) < 0).any():
@@ -295,17 +296,17 @@ def _since(key: Ints, time_ns: Ints, asked: tuple[Ints, Ints]) -> Ints:
 
 
 def _outstanding_bytes(key: Ints, span: Ints, new: Any, weight: Ints, acked: Ints) -> Ints:
-    """Bytes asked so far less those of PSNs below ``acked``; of a READ under way, its share."""
+    """Bytes requested so far less those of PSNs below ``acked``; of an unfinished READ, its share."""
     rows = np.flatnonzero(new)
     sums = np.concatenate([[0], np.cumsum(weight[rows])])
     asked = np.cumsum(np.where(new, weight, 0))
     if not len(rows):
         return np.zeros(len(key), np.int64)
-    # What is acknowledged stays the same for many packets: once for each such run.
+    # ``acked`` stays the same for many packets: compute once for each such run.
     runs = starts(acked)
-    told = acked[runs]
-    below = np.searchsorted(key[rows], told)
+    up_to = acked[runs]
+    below = np.searchsorted(key[rows], up_to)
     last = rows[np.maximum(below - 1, 0)]
-    rest = np.where(below > 0, np.clip(key[last] + span[last] - told, 0, span[last]), 0)
+    rest = np.where(below > 0, np.clip(key[last] + span[last] - up_to, 0, span[last]), 0)
     done = sums[below] - weight[last] * rest // span[last]
     return np.maximum(asked - np.repeat(done, np.diff(np.append(runs, len(acked)))), 0)

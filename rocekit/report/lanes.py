@@ -1,8 +1,8 @@
-"""Packets by PSN space, as columns: what every graph over time is drawn from.
+"""Packets by PSN space, as columns: the data of every graph over time.
 
-A *lane* is the requests of one side of a connection and everything that answers them: one PSN space, counted
-by its requester. A connection has two, number ``2 × connection + side``. All lanes stand one behind the other
-in the same columns, each in order of time, so that a million packets cost some fixed number of NumPy calls.
+A *lane* is the requests of one side of a connection and all responses to them: one PSN space, that of the
+requester. A connection has two, with numbers ``2 × connection + side``. The same columns hold all lanes, one
+after the other and each by time, so that a million packets take a fixed number of NumPy calls.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from rocekit.report.collector import ACK, ATOMIC, KIND, RESPONSE
 
 Ints = NDArray[np.int64]
 
-#: Kinds of ``Marks``: packets that have no place in a PSN space.
+#: Kinds of ``Marks``: packets outside any PSN space.
 CNP, BAD_ICRC = 0, 1
 
 
 @dataclass(frozen=True)
 class Marks:
-    """Packets without a place in a PSN space, by time: CNPs and packets with wrong ICRCs."""
+    """Packets outside any PSN space, by time: CNPs and packets with wrong ICRCs."""
 
     kind: NDArray[np.uint8]
     lane: Ints
@@ -33,21 +33,21 @@ class Marks:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The packets of all lanes, one behind the other.
+    """The packets of all lanes, one lane after the other.
 
     Attributes:
-        first: where each lane begins; one more than there are lanes.
+        first: where each lane starts, and the end.
         time_ns: since the epoch; frame: frame references; psn: unwrapped as in transfers.
-        span: PSNs the packet takes, a READ request as many as it has responses.
-        opcode, bytes (payload), syndrome (of acknowledgements, else 0).
-        packets: how many packets the row stands for: more than one only where ``thinned``.
-        round: 1 for what is sent the first time, 2 for its first repeat …; of responses likewise.
-        flags: ``RESPONSE``, ``CE``, ``DUPLICATE`` (doubled by the network), ``LATE`` (overtaken by others),
-            ``LOST`` (a NAK tells that it did not arrive).
+        span: how many PSNs the packet takes; a READ request takes one for each response.
+        opcode, bytes (payload), syndrome (of ACKs and NAKs, else 0).
+        packets: how many packets the row stands for: more than one only after ``thinned``.
+        round: 1 for what is sent the first time, 2 for the second time …; responses likewise.
+        flags: ``RESPONSE``, ``CE``, ``DUPLICATE`` (by the network), ``LATE`` (reordered), ``LOST``
+            (a NAK says that it did not arrive).
         acked: the PSN below which everything is acknowledged, after this packet.
-        outstanding, outstanding_bytes: PSNs and bytes asked and not yet answered, after this packet; 0 where
-            nothing is answered (UC, UD).
-        rtt_ns: of a response, the time since its request, where that was sent once; else −1.
+        outstanding, outstanding_bytes: PSNs and bytes requested and not yet acknowledged, after this packet;
+            0 for UC and UD.
+        rtt_ns: of a response, the time since its request if that was sent once; else −1.
     """
 
     first: Ints
@@ -71,7 +71,7 @@ class Lanes:
         return len(self.time_ns)
 
     def rows(self, lane: int) -> slice:
-        """Where the rows of a lane stand."""
+        """The rows of a lane."""
         return slice(int(self.first[lane]), int(self.first[lane + 1]))
 
     def lane(self, number: int) -> Lanes:
@@ -87,8 +87,8 @@ class Lanes:
         )
 
     def thinned(self, limit: int) -> Lanes:
-        """At most about ``limit`` rows: runs of plain packets of one kind share a row, the first's (of
-        acknowledgements the last's). What was repeated, refused, marked or doubled stays alone.
+        """At most about ``limit`` rows: runs of plain packets of one kind share the first one's row (of ACKs
+        the last one's). Packets sent again, NAKs, marked and duplicated packets keep their own rows.
         """
         n = len(self)
         if n <= limit:

@@ -70,7 +70,7 @@ def test_findings_are_those_of_the_connection() -> None:
     assert snapshots[-1].lines[0].rules == ("loss", "tail-loss")
     assert snapshots[-1].lines[0].severity == "warning"
     assert {finding.rule for finding in watch.findings(0)} == {"loss", "tail-loss"}
-    assert any("NAK PSN sequence error" in words for _, words in watch.told(0))
+    assert any("NAK PSN sequence error" in words for _, words in watch.recent_events(0))
 
 
 def test_history_is_the_opened_connection_s() -> None:

@@ -138,7 +138,7 @@ def test_the_chosen_connection_opens() -> None:
         await until(pilot, lambda: isinstance(app.screen, ConnectionScreen))
         story = str(app.screen.query_one("#story").render())
         assert "warning rnr: No receive was posted" in story
-        assert "RNR NAK asks to wait" in story
+        assert "RNR NAK, wait" in story
         await pilot.press("escape")
         assert not isinstance(app.screen, ConnectionScreen)
 

@@ -254,7 +254,7 @@ def test_the_host_s_own_address_says_where_it_is_taken(tmp_path: Path) -> None:
         """,
         shots("a RC_SEND_ONLY 5 64\n b ACK 5"),
     )
-    assert "taken at 10.0.0.2's side (the responder's): 10.0.0.2 is this host's address" in told["out"]
+    assert "Capture point: at 10.0.0.2, the responder (10.0.0.2 is this host's address)" in told["out"]
 
 
 @root_only

@@ -92,9 +92,9 @@ def test_what_is_kept_does_not_grow_with_the_troubles() -> None:
     watch, _ = watched(path)
     kept = watch._past[0]
     assert kept.troubled is not None
-    assert kept.told is not None
+    assert kept.events is not None
     assert 0 < len(kept.troubled) <= KEPT
-    assert 0 < len(kept.told) <= KEPT
+    assert 0 < len(kept.events) <= KEPT
     assert watch._tracker.transfers == []
     shortlist = watch._tracker._shortlist
     assert shortlist is not None

@@ -1,7 +1,7 @@
-"""What this machine can do: which pieces are here, and the command that adds a missing one.
+"""The checks of ``rocekit doctor``: which pieces this machine has, and the command that adds a missing one.
 
-``examine`` looks and changes nothing: no device is opened, no module loaded, no packet sent. A check that
-fails is no error; a machine that only reads captures needs next to none of them.
+``examine`` changes nothing: it opens no device, loads no module and sends no packet. A failed check is not an
+error: reading captures needs almost none of the pieces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CAP_NET_RAW = 13
 
 @dataclass(frozen=True, slots=True)
 class MachineCheck:
-    """One piece: whether it is here, what was seen, and the command that adds it (None where none would)."""
+    """One piece: whether it is there, the details, and the command that adds it (None without one)."""
 
     name: str
     title: str
@@ -34,7 +34,7 @@ class MachineCheck:
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """Something rocekit does: whether it works here, and the names of the checks that stand in its way."""
+    """Something that rocekit does: whether it works here, and the names of the failed checks."""
 
     name: str
     title: str
@@ -44,7 +44,7 @@ class Ability:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All checks, in the order they are told, and what follows from them."""
+    """All checks in order, and what works because of them."""
 
     system: str
     checks: tuple[MachineCheck, ...]
@@ -67,7 +67,7 @@ class Report:
 
 
 ABILITIES: tuple[tuple[str, str, tuple[tuple[str, ...], ...]], ...] = (
-    # Name, title, and the ways to it: any one of them, complete, is enough.
+    # Name, title, and alternative lists of checks: one complete list is enough.
     ("read", "read captures: analyze, explain, decode", ((),)),
     ("capture", "capture a live interface: trace", (("capture_rights",),)),
     (
@@ -90,7 +90,7 @@ def _capture_rights(machine: Machine) -> MachineCheck:
     found = re.search(r"^CapEff:\s*([0-9a-f]+)", machine.text("proc/self/status"), re.MULTILINE)
     if found and int(found[1], 16) >> CAP_NET_RAW & 1:
         return MachineCheck("capture_rights", title, True, "CAP_NET_RAW is effective")
-    # File capabilities belong to the interpreter itself: a virtual environment's python is a link to it.
+    # File capabilities belong to the interpreter: the python of a virtual environment is a link to it.
     interpreter = machine.interpreter.resolve()
     return MachineCheck(
         "capture_rights",
@@ -124,7 +124,7 @@ def _rxe(machine: Machine) -> MachineCheck:
 
 
 def _kernel_fix(machine: Machine) -> str:
-    """A kernel with rxe: the distribution's, unless it is installed and only not the one that runs."""
+    """How to get a kernel with rxe: reboot if it is installed, else install the distribution's."""
     kernel = newest_kernel(machine.root / "boot", machine.root / "lib/modules")
     if kernel is not None:
         return f"reboot into {kernel.version}, or rocekit lab -- COMMAND"
@@ -138,20 +138,20 @@ def _devices(machine: Machine) -> MachineCheck:
             link = "rdma link add rxe0 type rxe netdev " + (_netdev(machine) or "IFACE")
             return MachineCheck("devices", "RDMA devices", False, "none", machine.sudo(link))
         return MachineCheck("devices", "RDMA devices", False, "none", _kernel_fix(machine))
-    told = ", ".join(devices)
+    names = ", ".join(devices)
     if not machine.names("dev/infiniband"):
         return MachineCheck(
             "devices",
             "RDMA devices",
             False,
-            f"{told}, but no /dev/infiniband",
+            f"{names}, but no /dev/infiniband",
             machine.sudo("modprobe -a ib_uverbs rdma_ucm"),
         )
-    return MachineCheck("devices", "RDMA devices", True, told)
+    return MachineCheck("devices", "RDMA devices", True, names)
 
 
 def _netdev(machine: Machine) -> str | None:
-    """An interface an rxe device could stand on."""
+    """An interface for an rxe device."""
     names = [
         n for n in machine.names("sys/class/net") if (machine.root / "sys/class/net" / n / "address").exists()
     ]
@@ -159,7 +159,7 @@ def _netdev(machine: Machine) -> str | None:
 
 
 def _pyverbs(machine: Machine) -> MachineCheck:
-    """Debian's is compiled for one minor version of Python, and lies outside virtual environments."""
+    """Debian's package is compiled for one minor version of Python, and outside virtual environments."""
     packages = "usr/lib/python3/dist-packages/pyverbs"
     wanted = f"cpython-{machine.python[0]}{machine.python[1]}-"
     if any(wanted in name for name in machine.names(packages)):
@@ -198,7 +198,7 @@ def _python_package(machine: Machine, name: str, package: str, extra: str) -> Ma
 
 
 def _lab(name: str, title: str, pieces: Sequence[checks.Check]) -> MachineCheck:
-    """A way to the lab. What stands in it is the lab's own finding, so that the two never disagree."""
+    """A way to run the lab, by the lab's own checks."""
     lacking = [piece for piece in pieces if not piece.ok]
     if not lacking:
         return MachineCheck(name, title, True, "nothing is missing")
@@ -211,13 +211,13 @@ def _lab(name: str, title: str, pieces: Sequence[checks.Check]) -> MachineCheck:
 def _kvm(machine: Machine) -> MachineCheck:
     path = machine.root / "dev/kvm"
     if not path.exists():
-        return MachineCheck("kvm", "KVM", False, "no /dev/kvm: the lab's VM is emulated, and slower")
+        return MachineCheck("kvm", "KVM", False, "no /dev/kvm: the lab's VM is emulated, which is slower")
     if not os.access(path, os.R_OK | os.W_OK):
         return MachineCheck(
             "kvm",
             "KVM",
             False,
-            "/dev/kvm is not ours to open",
+            "no permission to open /dev/kvm",
             "sudo usermod -aG kvm $USER  # then log in again",
         )
     return MachineCheck("kvm", "KVM", True, "/dev/kvm")
@@ -227,12 +227,12 @@ def _crc(machine: Machine) -> MachineCheck:
     version = machine.package_version("isal")
     if version is None:
         fix = f"{machine.interpreter} -m pip install isal"
-        return MachineCheck("crc", "fast CRC-32", False, "zlib's is used, which is slower", fix)
+        return MachineCheck("crc", "fast CRC-32", False, "zlib is used instead, which is slower", fix)
     return MachineCheck("crc", "fast CRC-32", True, f"isal {version}")
 
 
 def _built(machine: Machine, name: str, title: str, state: str, what: str, slower: str) -> MachineCheck:
-    """A part in C, which has a slower one in Python beside it."""
+    """A compiled part with a slower alternative in Python."""
     details = {
         _compiled.COMPILED: what,
         _compiled.MISSING: f"no: {slower}",
@@ -258,13 +258,13 @@ def _icrcs(machine: Machine) -> MachineCheck:
 
 
 def _extras(machine: Machine) -> MachineCheck:
-    """What only some commands need: one piece, for one command adds it."""
+    """Packages that only some commands need: one check, because one command adds them."""
     missing = {extra: what for extra, what in EXTRAS.items() if machine.package_version(what[0]) is None}
     if not missing:
         return MachineCheck("extras", "extras", True, ", ".join(package for package, _ in EXTRAS.values()))
-    told = ", ".join(f"{package} ({use})" for package, use in missing.values())
+    packages = ", ".join(f"{package} ({use})" for package, use in missing.values())
     fix = f"{machine.interpreter} -m pip install '.[{','.join(missing)}]'"
-    return MachineCheck("extras", "extras", False, f"missing: {told}", fix)
+    return MachineCheck("extras", "extras", False, f"missing: {packages}", fix)
 
 
 EXTRAS = {
@@ -273,11 +273,11 @@ EXTRAS = {
     "top": ("textual", "top"),
     "metrics": ("prometheus-client", "trace --metrics"),
 }
-"""Extras by name: the package that each adds, and the command that needs it. `verify` and `lab` have rows."""
+"""Extras by name: the package of each, and the command that needs it."""
 
 
 def _interposer(machine: Machine) -> MachineCheck:
-    """The library that goes into recorded programs; nothing is built here."""
+    """The library that is loaded into recorded programs; it is not built here."""
     title = "interposer"
     found = machine.interposer()
     if found.path is not None:
@@ -307,7 +307,7 @@ PROGRAMS = {
     "ibv_rc_pingpong": "ibverbs-utils",
     "rdma": "iproute2",
 }
-"""Programs nobody here wrote that the lab's tests run, and the Debian packages they come in."""
+"""Programs of others that the lab's tests run, and their Debian packages."""
 
 
 CHECKS: tuple[Callable[[Machine], MachineCheck], ...] = (
@@ -329,11 +329,11 @@ CHECKS: tuple[Callable[[Machine], MachineCheck], ...] = (
     _extras,
     _interposer,
 )
-"""Every check, in the order it is told; a new one is a row."""
+"""All checks in order; a new one is a row."""
 
 
 def judge(checks: tuple[MachineCheck, ...]) -> tuple[Ability, ...]:
-    """What works, given the checks. What an ability misses is told of the way that lacks least."""
+    """What works, given the checks. If nothing is complete, the list with the fewest gaps is reported."""
     failed = {check.name for check in checks if not check.ok}
     abilities = []
     for name, title, ways in ABILITIES:
@@ -344,7 +344,7 @@ def judge(checks: tuple[MachineCheck, ...]) -> tuple[Ability, ...]:
 
 
 def examine(machine: Machine | None = None) -> Report:
-    """Look at this machine, or at the one handed over."""
+    """Check this machine, or ``machine``."""
     machine = machine or Machine()
     checks = tuple(check(machine) for check in CHECKS)
     python = ".".join(map(str, machine.python))

@@ -43,7 +43,7 @@ def _first_line(program: str, option: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """What the lab says of itself: the pieces of either way to it."""
+    """The lab's own checks: for running in place, and in a VM."""
 
     native: Callable[[], Sequence[checks.Check]] = checks.native
     vm: Callable[[], Sequence[checks.Check]] = checks.vm
@@ -51,7 +51,7 @@ class Lab:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where to look. The defaults are this machine; tests hand over a folder that stands for one."""
+    """The machine to check. The defaults are this machine; tests pass a folder instead."""
 
     root: Path = Path("/")
     release: str = field(default_factory=platform.release)
@@ -70,28 +70,28 @@ class Machine:
     lab: Lab = field(default_factory=Lab)
 
     def program(self, name: str) -> str | None:
-        """A program's path: on PATH, or beside the interpreter as in a virtual environment; else None."""
+        """The path of a program: on PATH, or beside the interpreter in a virtual environment; else None."""
         found = self.which(name)
         if found is None and os.access(beside := self.interpreter.parent / name, os.X_OK):
             found = str(beside)
         return found
 
     def text(self, path: str) -> str:
-        """A small file's text, or nothing where it cannot be read."""
+        """The text of a small file, or an empty string if it cannot be read."""
         try:
             return (self.root / path).read_text(errors="replace")
         except OSError:
             return ""
 
     def names(self, path: str) -> list[str]:
-        """What is in a folder, sorted, or nothing where there is none."""
+        """The sorted names in a folder, or an empty list if there is none."""
         try:
             return sorted(entry.name for entry in (self.root / path).iterdir())
         except OSError:
             return []
 
     def sudo(self, command: str) -> str:
-        """The command as this user has to type it."""
+        """The command as this user must run it."""
         return command if self.euid == 0 else f"sudo {command}"
 
     def install(self, *packages: str) -> str:
@@ -100,7 +100,7 @@ class Machine:
 
 
 def has_module(machine: Machine, module: str) -> str | None:
-    """``"loaded"``, ``"built in"`` or ``"available"`` when the running kernel has the module, else None."""
+    """``"loaded"``, ``"built in"`` or ``"available"`` if the running kernel has the module, else None."""
     folder = machine.root / "lib/modules" / machine.release
     if (machine.root / "sys/module" / module).exists():
         return "loaded"

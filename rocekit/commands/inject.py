@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class InjectCommand(click.Command):
-    """``rocekit inject NAME --help`` tells of the scenario."""
+    """``rocekit inject NAME --help`` describes the scenario."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         from rocekit.scenarios import GROUPS, SCENARIOS
@@ -43,17 +43,17 @@ class InjectCommand(click.Command):
     is_eager=True,
     expose_value=False,
     callback=list_scenarios,
-    help="Name the scenarios.",
+    help="List the scenarios.",
 )
 @click.argument("scenario", type=ScenarioName())
 @click.argument("host", required=False)
 @format_option
 def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
-    """Make RDMA traffic: SCENARIO as a server, with HOST as the client of one, or all hosts of mesh and ring.
+    """Make RDMA traffic: run SCENARIO as server, as client of HOST, or all hosts of mesh and ring.
 
-    The client tells the server what will happen, so a server needs no other options. The data is checked.
-    With --journal every work request, completion and connection event is written down, for rocekit explain
-    to put beside the packets. What a scenario does, step by step: rocekit inject SCENARIO --help.
+    The client sends the plan to the server, so a server needs no other options. The data is verified. With
+    --journal every work request, completion and CM event is written, and rocekit explain matches it with the
+    packets. The steps of a scenario: rocekit inject SCENARIO --help.
 
     \b
     Example:
@@ -81,7 +81,7 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
     if given["hosts"] is not None:
         raise click.UsageError(f"--hosts is for {' and '.join(GROUPS)}.")
     if given["both"] and host is not None:
-        raise click.UsageError("--both has its server here; it takes no HOST.")
+        raise click.UsageError("--both runs the server here: give no HOST.")
     if given["compare"] and not given["both"]:
         raise click.UsageError("--compare needs --both.")
     _check_meeting(scenario, given)
@@ -110,7 +110,7 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
 
 
 def _group(scenario: str, host: str | None, output: str, given: dict[str, Any]) -> None:
-    """A scenario of n hosts, all of them here."""
+    """Run a scenario of n hosts, all on this machine."""
     from rocekit.commands import inject_group
     from rocekit.scenarios.both import terminated_cleanly
 
@@ -123,7 +123,7 @@ def _group(scenario: str, host: str | None, output: str, given: dict[str, Any]) 
 
 
 def _play(program: str, host: str | None, given: dict[str, Any], output: str) -> None:
-    """No scenario: one side of a program that others wrote, which a soft device can be."""
+    """Run one side of another program (rping, perftest …) on a soft device."""
     import difflib
 
     from rocekit.commands.inject_peer import PROGRAMS, play
@@ -138,15 +138,13 @@ def _play(program: str, host: str | None, given: dict[str, Any], output: str) ->
             f"and with --backend soft one side of {', '.join(PROGRAMS)}."
         )
     if given["backend"] != "soft":
-        raise click.UsageError(
-            f"{program} is a program of its own; its other side is there with --backend soft."
-        )
+        raise click.UsageError(f"{program} is not a scenario; --backend soft runs one side of it.")
     chosen = click.get_current_context().get_parameter_source("port") is ParameterSource.COMMANDLINE
     play(program, host, given, port=given["port"] if chosen else None, output=output)
 
 
 def _check_meeting(scenario: str, given: dict[str, Any]) -> None:
-    """Refuse a way of meeting that the scenario does not have."""
+    """Reject a way to connect that the scenario does not support."""
     from click.core import ParameterSource
 
     from rocekit.scenarios import SCENARIOS
@@ -154,12 +152,12 @@ def _check_meeting(scenario: str, given: dict[str, Any]) -> None:
     tcp = SCENARIOS[scenario].tcp
     said = click.get_current_context().get_parameter_source("rdma_cm") is ParameterSource.COMMANDLINE
     if said and tcp is not None and given["rdma_cm"] is tcp:
-        means = "over TCP; it takes no -R" if tcp else "through rdma_cm; it takes no --no-rdma_cm"
-        raise click.UsageError(f"The peers of {scenario} meet {means}.")
+        means = "over TCP: leave out -R" if tcp else "by rdma_cm: leave out --no-rdma_cm"
+        raise click.UsageError(f"The peers of {scenario} connect {means}.")
 
 
 def _backend(given: dict[str, Any]) -> dict[str, MakeEndpoint]:
-    """What says to run a side over another backend than the usual one."""
+    """The arguments that choose the backend, if it is not verbs."""
     from rocekit.commands.inject_soft import check_place, faults_of, refuse_for_verbs
 
     if given["backend"] == "verbs":
@@ -223,10 +221,10 @@ def _settings(scenario: str, given: dict[str, Any]) -> Settings:
 
 
 def _server_settings(scenario: str, given: dict[str, Any]) -> Settings:
-    """The server's with --both. Two devices have a wire between them; with one, both sides are on it.
+    """The settings of the server with --both: on another device if there are two.
 
-    -x and the address are the client's where the server's device is another, which has GIDs of its own, and
-    with soft devices, of which each side makes one.
+    -x and the address are those of the client: another device has its own GIDs, and each side makes its own
+    soft device.
     """
     if given["backend"] == "soft":
         from rocekit.soft.wires.local import beside

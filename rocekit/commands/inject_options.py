@@ -25,7 +25,7 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 class IpAddress(click.types.StringParamType):
-    """An IP address; an IPv6 one may name its interface, ``fe80::1%eth0``."""
+    """An IP address; an IPv6 address may have its interface, ``fe80::1%eth0``."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         import ipaddress
@@ -33,30 +33,30 @@ class IpAddress(click.types.StringParamType):
         try:
             ipaddress.ip_address(value.partition("%")[0])
         except ValueError:
-            self.fail(f"{value!r} is no IP address.", param, ctx)
+            self.fail(f"{value!r} is not an IP address.", param, ctx)
         return value
 
 
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    # Names and defaults are perftest's where perftest has the option.
+    # Names and defaults are those of perftest, if it has the option.
     ("-d --ib-dev device", {"metavar": "DEVICE", "help": "The device; see rocekit devices."}),
-    ("-i --ib-port ib_port", {"type": COUNT, "default": 1, "help": "Its port."}),
-    ("-x --gid-index", {"type": BYTES, "help": "Its GID.  [default: the first IPv4 one]"}),
+    ("-i --ib-port ib_port", {"type": COUNT, "default": 1, "help": "Port of the device."}),
+    ("-x --gid-index", {"type": BYTES, "help": "GID index.  [default: the first IPv4 GID]"}),
     (
         "--bind_source_ip --bind-source-ip --bind ip",
-        {"type": IpAddress(), "metavar": "IP", "help": "Its address, in place of -d and -x."},
+        {"type": IpAddress(), "metavar": "IP", "help": "Address of the device, instead of -d and -x."},
     ),
     ("-s --size", {"type": COUNT, "help": "Bytes of a message.  [default: the scenario's]"}),
     ("-n --iters", {"type": COUNT, "help": "Messages on each QP.  [default: the scenario's]"}),
     ("-q --qp qps", {"type": COUNT, "default": 1, "help": "How many QPs."}),
     ("-m --mtu", {"type": MTUS, "help": "Path MTU.  [default: rdma_cm's choice]"}),
     ("-t --tx-depth", {"type": COUNT, "default": 128, "help": "Work requests outstanding on a QP."}),
-    ("-r --rx-depth", {"type": COUNT, "default": 512, "help": "Receives posted on a QP, where many are."}),
-    ("-l --post_list --post-list", {"type": COUNT, "default": 1, "help": "Work requests in a post."}),
-    ("-Q --cq-mod", {"type": COUNT, "default": 100, "help": "One in so many is signaled."}),
+    ("-r --rx-depth", {"type": COUNT, "default": 512, "help": "Receives posted on a QP."}),
+    ("-l --post_list --post-list", {"type": COUNT, "default": 1, "help": "Work requests in one post."}),
+    ("-Q --cq-mod", {"type": COUNT, "default": 100, "help": "One of N work requests is signaled."}),
     (
         "-I --inline_size --inline-size",
-        {"type": BYTES, "default": 0, "help": "Up to so many bytes go inline."},
+        {"type": BYTES, "default": 0, "help": "Messages up to N bytes are inline."},
     ),
     ("-o --outs", {"type": COUNT, "default": 16, "help": "READs and atomics outstanding."}),
     (
@@ -71,19 +71,19 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--retry-cnt --retry retry_cnt",
         {"type": RETRIES, "default": 6, "help": "How often a lost packet is sent again."},
     ),
-    ("--rnr-retry", {"type": RETRIES, "default": 7, "help": "The same without a receive; 7: no end."}),
+    ("--rnr-retry", {"type": RETRIES, "default": 7, "help": "The same after an RNR NAK; 7: without end."}),
     (
         "-R --rdma_cm/--no-rdma_cm rdma_cm",
         {
             "default": True,
-            "help": "Meet through rdma_cm, or over TCP on the same port, as perftest does without -R.",
+            "help": "Connect by rdma_cm, or over TCP on the same port, as perftest does without -R.",
         },
     ),
     (
         "--cm",
         {
             "type": click.Choice(CM_WAYS),
-            "help": "Connection events: only where expected, by a thread, or in between.  "
+            "help": "CM events: read when expected, by a thread, or polled.  "
             "[default: the scenario's, else poll]",
         },
     ),
@@ -91,14 +91,14 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--cq",
         {
             "type": click.Choice(CQ_WAYS),
-            "help": "Completions: polled busily, slept for in a channel, or with poll() on it.  "
+            "help": "Completions: busy polling, waiting on a channel, or poll() on it.  "
             "[default: the scenario's, else poll; soft: nonblocking]",
         },
     ),
     ("-e --events", {"is_flag": True, "help": "As --cq channel."}),
     (
         "--timestamps/--no-timestamps",
-        {"default": True, "help": "Of cq-ex: the device's completion timestamps; rxe has none."},
+        {"default": True, "help": "With cq-ex: the device's completion timestamps; rxe has none."},
     ),
     (
         "--compare",
@@ -109,34 +109,34 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "type": click.Choice(["RC", "UC", "UD"]),
             "default": "RC",
-            "help": "Of perftest's programs, which --backend soft can be one side of.",
+            "help": "Transport of perftest's programs with --backend soft.",
         },
     ),
     (
         "-F --CPU-freq cpu_freq",
         {
             "is_flag": True,
-            "help": "Taken as perftest's; there is no look at the CPU's frequency to leave out.",
+            "help": "Accepted as in perftest, without effect.",
         },
     ),
     ("-p --port", {"type": click.IntRange(1, 65535), "default": 18515, "help": "The server's port."}),
     (
         "--timeout timeout_s",
-        {"type": SECONDS, "default": 30.0, "help": "Seconds in which nothing may happen."},
+        {"type": SECONDS, "default": 30.0, "help": "Stop after this many seconds without progress."},
     ),
     (
         "--allow-remote",
-        {"metavar": "ADDRESS", "multiple": True, "help": "Talk to this HOST though it is another machine."},
+        {"metavar": "ADDRESS", "multiple": True, "help": "Allow this HOST on another machine."},
     ),
     ("--both", {"is_flag": True, "help": "Server and client on this machine; no HOST."}),
-    ("--hosts", {"type": COUNT, "help": "Of mesh and ring.  [default: 4 soft ones, or every device]"}),
-    ("--server-dev", {"metavar": "DEVICE", "help": "With --both, the server's.  [default: the last]"}),
+    ("--hosts", {"type": COUNT, "help": "Hosts of mesh and ring.  [default: 4 soft hosts, or all devices]"}),
+    ("--server-dev", {"metavar": "DEVICE", "help": "With --both: the server's device.  [default: the last]"}),
     (
         "--backend",
         {
             "type": click.Choice(["verbs", "soft"]),
             "default": "verbs",
-            "help": "A device of the kernel's, or one of rocekit's own: on the interface -d, or within this "
+            "help": "A device of the kernel, or a soft one of rocekit: on the interface -d, or within this "
             "machine, which needs no privileges.",
         },
     ),
@@ -146,14 +146,14 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "multiple": True,
             "metavar": "FAULT",
-            "help": "With soft: do this to packets; qpn=1,psn=4,type=drop or drop=2%.",
+            "help": "With soft: a fault for packets: qpn=1,psn=4,type=drop or drop=2%.",
         },
     ),
-    ("--faults", {"type": FILE, "metavar": "FILE", "help": "With soft: the same from a YAML file."}),
-    ("--seed", {"type": BYTES, "metavar": "N", "help": "With soft: draw PSNs, keys and faults from this."}),
+    ("--faults", {"type": FILE, "metavar": "FILE", "help": "With soft: faults from a YAML file."}),
+    ("--seed", {"type": BYTES, "metavar": "N", "help": "With soft: seed of PSNs, keys and faults."}),
     (
         "--journal",
-        {"type": FILE, "metavar": "FILE", "help": "Write down what verbs was asked, and answered."},
+        {"type": FILE, "metavar": "FILE", "help": "Write a journal of all verbs calls and completions."},
     ),
 )
 
@@ -177,10 +177,10 @@ def option(names: str, about: dict[str, Any]) -> click.Option:
 
 
 class ScenarioName(click.types.StringParamType):
-    """Any word: what is none of the names is looked at later, with those at hand."""
+    """The name of a scenario; unknown names are reported later, with suggestions."""
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
-        return "rocekit inject --list names them."
+        return "rocekit inject --list shows them."
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

@@ -173,7 +173,7 @@ def by_timing(hosts: tuple[str, str], floors: Mapping[int, Floor]) -> tuple[str 
             close.kind in (ANSWER, RESPONSE) and close.min_ns <= _AT_ONCE_NS and far.steady
         ):
             return (A, B)[near], "timing", words
-        return None, None, f"{words}, but {hosts[1 - near]} may be slow rather than far away"
+        return None, None, f"{hosts[1 - near]} responds much later, but may be slow rather than far away"
     if close.min_ns >= _FAR_NS and close.steady and far.steady and close.kind == far.kind == ANSWER:
         return BETWEEN, "timing", f"both hosts are far away: {words}"
     return None, None, "both hosts respond equally fast"

@@ -103,9 +103,7 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
             style(f"  the capturing machine dropped {dropped}: they are not in the capture", "warning")
         )
     for linktype, count in capture.skipped.items():
-        lines.append(
-            style(f"  left out: {plural(count, 'frame')} of link type {linktype_name(linktype)}", "warning")
-        )
+        lines.append(style(f"  left out: {plural(count, 'frame')} of {linktype_name(linktype)}", "warning"))
     if counts.malformed_packets:
         lines.append(style(f"  {plural(counts.malformed_packets, 'malformed packet')}", "warning"))
     for file, message in capture.damage[:5]:

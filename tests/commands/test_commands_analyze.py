@@ -341,7 +341,7 @@ def test_ctrl_c_in_the_middle_leaves_what_was_read_marked_as_a_part(tmp_path: Pa
             assert document["capture"]["interrupted"] is True
             assert 0 < document["capture"]["frames"] < 40_000
         else:
-            assert "interrupted: what follows is of the part read until then" in said
+            assert "interrupted: only the part read until then is reported" in said
 
 
 def test_a_capture_read_to_its_end_is_not_marked_as_interrupted(capture: Path) -> None:

@@ -98,7 +98,13 @@ def test_a_ladder_is_drawn(pcaps: Path, tmp_path: Path) -> None:
     code, _ = run("plot", pcaps / "ping-read-response-loss.pcap", "--graph", "ladder", "-o", out)
     assert code == 0
     words = words_of(out)
-    for wanted in ("READ_REQUEST", "not in the capture", "287.9 ms without a packet", "2nd time", "WC polled"):
+    for wanted in (
+        "READ_REQUEST",
+        "not in the capture",
+        "287.9 ms without a packet",
+        "2nd time",
+        "WC polled",
+    ):
         assert wanted in words
 
 
@@ -131,10 +137,10 @@ def test_a_long_ladder_is_folded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("-o", "x.jpeg"), 2, "name a picture that ends in .png, .svg, .pdf"),
+        (("-o", "x.jpeg"), 2, "the name must end in .png, .svg, .pdf"),
         (("-o", "x.png", "--connection", "7"), 1, "no connection 7: there are 1, counted from 0"),
         (("-o", "x.png", "--transfer", "99"), 1, "no transfer 99: there are 30, counted from 0"),
-        (("-o", "x.png", "--graph", "ladder", "--graph", "psn"), 2, "a ladder stands alone"),
+        (("-o", "x.png", "--graph", "ladder", "--graph", "psn"), 2, "a ladder cannot be combined"),
         (("-o", "x.png", "--from", "2s", "--to", "1s"), 1, "--from must be before --to"),
         (("-o", "x.png", "--from", "noon"), 2, "is no time"),
         (("-o", "nowhere/x.png"), 1, "there is no folder nowhere"),

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocekit.commands.shared import coloured
-from rocekit.explanation.transfer import event_step
+from rocekit.explanation.transfer import event_step, syndrome_words
 from rocekit.live.tracing import Trouble
 from rocekit.report.text import connection_lines, in_order, journal_lines, transfer_row
 from rocekit.track.cm_exchanges import CmRecord
 from rocekit.track.connections import Connection
 from rocekit.track.transfers import ACKED, SENT, Transfer
 from rocekit.track.untold_naks import Refusal
-from rocekit.wire import syndrome_name
 from rocekit.wire.words import end, qpn
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class TextLines:
             return f"{self._at(item.event.time_ns)}  {coloured(words, 'warning')}"
         assert isinstance(item, Refusal)
         words = (
-            f"{item.src} → {item.dst} {qpn(item.dest_qpn)}  {syndrome_name(item.syndrome)} for PSN "
+            f"{item.src} → {item.dst} {qpn(item.dest_qpn)}  {syndrome_words(item.syndrome)} for PSN "
             f"{item.psn}, which is not in the capture, frame {item.frame}"
         )
         return f"{self._at(item.time_ns)}  {coloured(words, 'warning')}"

@@ -9,6 +9,7 @@ import numpy as np
 
 from rocekit import wire
 from rocekit.explanation import packets as ps
+from rocekit.explanation.transfer import syndrome_words
 from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.wire.link import MALFORMED
 from rocekit.wire.psn import MASK
@@ -167,7 +168,7 @@ class _Words:
             return f"RNR NAK: no receive for {at}, wait {duration(wait_ns)}{whose}{self._on(i)}"
         if wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
             return f"NAK PSN sequence error: expects {at}{whose}{self._on(i)}"
-        return f"{wire.syndrome_name(syndrome).replace('_', ' ')} for {at}{whose}{self._on(i)}"
+        return f"{syndrome_words(syndrome)} for {at}{whose}{self._on(i)}"
 
     def _datagram(self, i: int) -> str:
         number, psn = self._c["transfer"][i], self._c["psn"][i]

@@ -202,6 +202,11 @@ def _psn(p: int) -> int:
     return p & MASK
 
 
+def syndrome_words(syndrome: int) -> str:
+    """``ACK``, ``NAK PSN sequence error``, ``RNR NAK``: a syndrome as people write it."""
+    return wire.syndrome_name(syndrome).replace("_", " ").replace("psn", "PSN")
+
+
 def _range(event: Event) -> str:
     first, last = _psn(event.psn), _psn(event.last_psn)
     return f"PSN {first}" if first == last else f"PSN {first}–{last}"
@@ -234,7 +239,7 @@ def event_step(transfer: Transfer, event: Event, several: bool = False) -> Step:
         syndrome = event.syndrome or 0
         if wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
             return Step(event.time_ns, where, f"did not arrive: NAK PSN sequence error, {frame}", True)
-        return Step(event.time_ns, where, f"{wire.syndrome_name(syndrome)}, {frame}", True)
+        return Step(event.time_ns, where, f"{syndrome_words(syndrome)}, {frame}", True)
     if kind == "rnr_nak":
         wait = wire.RNR_TIMER_US[wire.syndrome_value(event.syndrome or 0)]
         words = f"no receive was posted: RNR NAK, wait {wait / 1000:g} ms, {frame}"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.explanation.topology import topology
-from rocekit.explanation.transfer import explain, operation_name
+from rocekit.explanation.transfer import explain, operation_name, syndrome_words
 from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.report.happenings import happenings, journal_times, timeout_words
 from rocekit.report.text import capture_point_lines
@@ -58,7 +58,7 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
             "unknown": unknown,
         },
         "opcodes": {str(v): wire.OPCODES[v].name for v in _different(shown.opcode)},
-        "syndromes": {str(v): wire.syndrome_name(v) for v in _different(shown.syndrome)},
+        "syndromes": {str(v): syndrome_words(v) for v in _different(shown.syndrome)},
         "rows_stand_for": len(lanes),
         "frame_bits": FRAME_BITS,
         "connections": [_connection(c) for c in analysis.connections],

@@ -136,8 +136,10 @@ def _bands(scene: Scene, axes: Axes) -> None:
             words = f"#{transfer.id} {transfer.operation}"
             if transfer.wr is not None:
                 words = f"WR {transfer.wr.wr_id} {transfer.wr.opcode}"
-            place = (max(low, float(scene.seconds(scene.begin))), transfer.last_psn + 1)
-            axes.annotate(words, place, xytext=(3, -2), textcoords="offset points", va="top", fontsize=6.5,
+            start = max(low, float(scene.seconds(scene.begin)))
+            late = start > scene.seconds(scene.begin + 0.9 * (scene.end - scene.begin))
+            axes.annotate(words, (start, transfer.last_psn + 1), xytext=(-3 if late else 3, -2),
+                          ha="right" if late else "left", textcoords="offset points", va="top", fontsize=6.5,
                           color="#404a56", annotation_clip=True)  # fmt: skip
         for time_ns, psn, shape in ((posted, transfer.first_psn, ">"), (polled, transfer.last_psn + 1, "<")):
             if time_ns is not None and scene.begin <= time_ns <= scene.end:

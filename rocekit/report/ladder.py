@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rocekit import wire
+from rocekit.explanation.transfer import syndrome_words
 from rocekit.files.frame_names import frame_name
 from rocekit.report.collector import CE, DUPLICATE, LOST, RESPONSE
 from rocekit.report.happenings import FAILED, HOLE, RESPONSE_HOLE, TIMEOUT, happenings, journal_times
@@ -97,7 +98,7 @@ def _packet(analysis: Results, lanes: Lanes, row: int) -> Rung:
     opcode, flags = wire.OPCODES[int(lanes.opcode[row])], int(lanes.flags[row])
     psn, syndrome = int(lanes.psn[row]), int(lanes.syndrome[row])
     ack = opcode.operation == "ACK"
-    words = wire.syndrome_name(syndrome) if ack else opcode.name.partition("_")[2].removeprefix("RDMA_")
+    words = syndrome_words(syndrome) if ack else opcode.name.partition("_")[2].removeprefix("RDMA_")
     words += ", CE" * bool(flags & CE) + ", duplicated" * bool(flags & DUPLICATE)
     time_ns = int(lanes.time_ns[row])
     return Rung(

@@ -238,7 +238,7 @@ def test_a_nak_for_a_packet_that_was_never_seen_is_told_at_once(tmp_path: Path) 
         shots("a RC_SEND_ONLY 6 64 identification=99\n a RC_SEND_ONLY 7 64\n b ACK 7"),
     )
     assert (told["status"], told["err"]) == (0, "")
-    assert "10.0.0.2 → 10.0.0.1 QP 0x11  NAK psn_sequence_error for PSN 6" in told["out"]
+    assert "10.0.0.2 → 10.0.0.1 QP 0x11  NAK PSN sequence error for PSN 6" in told["out"]
     assert told["out"].count("frame 4") == 1
 
 

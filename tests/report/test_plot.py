@@ -142,7 +142,7 @@ def test_a_long_ladder_is_folded(tmp_path: Path) -> None:
         (("-o", "x.png", "--transfer", "99"), 1, "no transfer 99: there are 30, counted from 0"),
         (("-o", "x.png", "--graph", "ladder", "--graph", "psn"), 2, "a ladder cannot be combined"),
         (("-o", "x.png", "--from", "2s", "--to", "1s"), 1, "--from must be before --to"),
-        (("-o", "x.png", "--from", "noon"), 2, "is no time"),
+        (("-o", "x.png", "--from", "noon"), 2, "is not a time"),
         (("-o", "nowhere/x.png"), 1, "there is no folder nowhere"),
     ],
 )

@@ -294,7 +294,7 @@ def test_a_ladder_shows_what_was_lost_and_what_came_again(show: Open) -> None:
     page = show("ping-write-loss-behind.pcap", "#t=16")
     words = page.locator(".ladder").inner_text()
     assert "frame 196 · did not arrive" in words
-    assert "NAK psn_sequence_error" in words
+    assert "NAK PSN sequence error" in words
     assert "2nd time" in words
     assert "WC polled" in words
     story = page.locator(".story").inner_text()

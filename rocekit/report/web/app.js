@@ -30,11 +30,12 @@ class Page {
     lines("places", m.capture.places);
     lines("unknown", m.capture.unknown);
     const errors = m.findings.filter((f) => f.severity === "error").length, warnings = m.findings.filter((f) => f.severity === "warning").length;
+    const only = errors && errors === m.findings.length ? (errors === 1 ? "error" : "errors") : warnings && warnings === m.findings.length ? (warnings === 1 ? "warning" : "warnings") : null;
     const lost = m.findings.reduce((sum, f) => sum + (f.cost.added_ns ?? 0), 0);
     const sum = (name) => m.connections.reduce((total, c) => total + c[name], 0);
     const tile = (name, value, note = "", kind = "") => element("div", { class: kind || null }, element("dt", {}, name), element("dd", {}, value, note ? element("small", {}, " " + note) : null));
     byId("tiles").replaceChildren(
-      tile("Findings", number(m.findings.length), [errors ? plural(errors, "error") : "", warnings ? plural(warnings, "warning") : ""].filter(Boolean).join(", "), errors ? "bad" : warnings ? "warn" : ""),
+      tile("Findings", number(m.findings.length), only ?? [errors ? plural(errors, "error") : "", warnings ? plural(warnings, "warning") : ""].filter(Boolean).join(", "), errors ? "bad" : warnings ? "warn" : ""),
       tile("Time lost", lost ? duration(lost) : "none", "", lost ? "warn" : ""),
       tile("Sent again", number(sum("retransmitted_packets")), "packets", sum("retransmitted_packets") ? "warn" : ""),
       tile("RoCE packets", number(m.capture.roce_packets), m.capture.frames !== m.capture.roce_packets ? `of ${number(m.capture.frames)} frames` : ""),

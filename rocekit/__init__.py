@@ -1,8 +1,11 @@
-"""rocekit explains RDMA transfers: RoCE v2 packets beside the work requests and completions they belong to.
+"""rocekit explains RDMA transfers: RoCE v2 packets with the work requests and completions they belong to.
 
     import rocekit
     a = rocekit.analyze("x.pcapng")
     print(a)
+    for finding in a.findings:
+        print(finding)
+    print(rocekit.explain(a.transfers[12], a))
     for item in rocekit.trace("eth0"):
         print(item)
 
@@ -19,13 +22,32 @@ from rocekit import _compiled
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis, analyze
     from rocekit.errors import CaptureError, JournalError, RocekitError, ScenarioError, VerbsError
+    from rocekit.explanation.packets import packet_stories
+    from rocekit.explanation.transfer import Explanation, explain
+    from rocekit.files.reader import open_capture
+    from rocekit.findings.finding import Finding
+    from rocekit.journal import read_journal
     from rocekit.live.tracing import Trace, trace
+    from rocekit.packets.decoder import Decoder
+    from rocekit.report.export import tables
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
 
 __all__ = [
     "analyze",
     "trace",
+    "explain",
+    "tables",
+    "packet_stories",
+    "open_capture",
+    "Decoder",
+    "read_journal",
     "Analysis",
     "Trace",
+    "Explanation",
+    "Finding",
+    "Connection",
+    "Transfer",
     "RocekitError",
     "CaptureError",
     "JournalError",
@@ -34,17 +56,30 @@ __all__ = [
 ]
 
 _HOMES = {
-    "analyze": "rocekit.analysis",
-    "Analysis": "rocekit.analysis",
-    "trace": "rocekit.live.tracing",
-    "Trace": "rocekit.live.tracing",
-} | dict.fromkeys(__all__[4:], "rocekit.errors")
+    "analyze": "analysis",
+    "Analysis": "analysis",
+    "trace": "live.tracing",
+    "Trace": "live.tracing",
+    "explain": "explanation.transfer",
+    "Explanation": "explanation.transfer",
+    "packet_stories": "explanation.packets",
+    "tables": "report.export",
+    "open_capture": "files.reader",
+    "Decoder": "packets.decoder",
+    "read_journal": "journal",
+    "Finding": "findings.finding",
+    "Connection": "track.connections",
+    "Transfer": "track.transfers",
+}
 
 COMPILED = _compiled.choose(_compiled.PACKAGE)
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'rocekit' has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+    return getattr(importlib.import_module(f"rocekit.{_HOMES.get(name, 'errors')}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -1,7 +1,7 @@
-"""The command line: which commands there are, and what becomes of their errors. Nothing else.
+"""The command line: the list of commands, and how their errors end.
 
-Exit status: 0 done; 1 an error, said in one line on standard error; 2 a wrong command line; 130 interrupted;
-141 the reader of our output went away. ``rocekit lab`` gives its command's own status.
+Exit status: 0 done; 1 an error, one line on standard error; 2 a wrong command line; 130 interrupted; 141 the
+reader of the output has gone. ``rocekit lab`` returns its command's own status.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ COMMANDS: dict[str, str] = {
     "trace": "rocekit.commands.trace",
     "verify": "rocekit.commands.verify",
 }
-"""A command's name and the module whose ``command`` it is; a new command is a row."""
+"""The name of each command and its module, which has it as ``command``; a new command is a row."""
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Without a file's name they are of standard output: whoever writes a file names it."""
+"""Without a file name these errors are of standard output: writers of files name them."""
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -55,7 +55,7 @@ EXIT_BROKEN_PIPE = 141
 
 
 class Commands(click.Group):
-    """Loads a command when it is asked for, and ends every error in one line and an exit status."""
+    """Loads a command when it is used, and ends every error with one line and an exit status."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -82,21 +82,21 @@ class Commands(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        # --help and --version write before anything is invoked.
+        # --help and --version write before any command is invoked.
         with _ending():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
         with _ending():
             result = super().invoke(ctx)
-            # Written now, a reader that has gone shows here and not at the interpreter's end.
+            # Flush now: so a reader that has gone is found here and not when the interpreter ends.
             sys.stdout.flush()
             return result
 
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """Turn every error that is not click's own into one line and an exit status."""
+    """Turn every error except click's own into one line and an exit status."""
     from rocekit.errors import RocekitError
 
     try:
@@ -110,7 +110,7 @@ def _ending() -> Iterator[None]:
         _drop_output()
         status = EXIT_BROKEN_PIPE
     except OSError as error:
-        # A full disk, a folder that cannot be written: the system's own words, and which file.
+        # A full disk, or a folder that cannot be written: the message of the system, and the file.
         where = "standard output" if error.filename is None else os.fsdecode(error.filename)
         named = error.filename is not None or error.errno in _NO_ROOM
         _say(f"{where}: {error.strerror}" if named else error.strerror or str(error))
@@ -125,14 +125,14 @@ def _ending() -> Iterator[None]:
 
 
 def _say(message: str) -> None:
-    """One line on standard error. What a hostile file put into the message cannot drive the terminal."""
+    """Print one line on standard error, without control characters that a hostile file put into it."""
     line = " ".join(message.split())
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     click.echo(f"{click.style('rocekit: error:', fg='red')} {line}", err=True)
 
 
 def _flush_or_drop() -> None:
-    """Write what standard output still holds; where that cannot be, it may be what the error was about."""
+    """Flush standard output; if that fails, it may be the cause of the error."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -140,15 +140,15 @@ def _flush_or_drop() -> None:
 
 
 def _drop_output() -> None:
-    """Point standard output at nothing, so that the interpreter's last flush does not fail once more."""
+    """Point standard output at /dev/null, so that the interpreter's last flush does not fail again."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):
         pass
 
 
-def _search_little_for_garbage() -> None:
-    """Most of what loading makes stays to the end, and what is there at the end goes with the process."""
+def _collect_garbage_rarely() -> None:
+    """Run the garbage collector rarely: most objects stay until the process ends."""
     gc.set_threshold(20_000)
     atexit.register(gc.freeze)
 
@@ -163,7 +163,7 @@ def _nearest(name: str) -> str | None:
 @click.version_option(package_name="rocekit", prog_name="rocekit")
 @click.pass_context
 def rocekit(ctx: click.Context) -> None:
-    """Explain RDMA transfers: what was asked for, what went over the wire, what came back, and when.
+    """Explain RDMA transfers: what was posted, what went over the wire, what was completed, and when.
 
     \b
     Example:
@@ -175,9 +175,9 @@ def rocekit(ctx: click.Context) -> None:
 
 def main() -> None:
     """The entry point ``rocekit``."""
-    _search_little_for_garbage()
+    _collect_garbage_rarely()
     for stream in (sys.stdout, sys.stderr):
-        # Where the encoding has no µ or ✓, a ? in its place is better than no output.
+        # If the encoding has no µ or ✓, a ? is better than no output.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:

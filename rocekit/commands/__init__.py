@@ -1,7 +1,7 @@
 """The commands of ``rocekit``, one module each, and what several of them share.
 
-Nothing here or in a command module may import more than click at its top: ``rocekit --help`` loads them
-all, and a command pays for Scapy or NumPy only when it runs.
+Modules of commands import only click at their top: ``rocekit --help`` loads them all, and NumPy or Scapy is
+loaded only when a command needs it.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path, readable=False)
-"""A file the command opens itself, so that what is wrong with it is said by the one who reads it."""
+"""A file that the command opens itself, so that its reader reports what is wrong with it."""
 
 
 def format_option(command: F) -> F:
-    """``--format text|json``, handed over as ``output``."""
+    """``--format text|json``, passed as ``output``."""
     return click.option(
         "--format",
         "output",
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="Text to read, or JSON for programs.",
+        help="Text, or JSON for programs.",
     )(command)
 
 
 def journal_option(command: F) -> F:
-    """``--journal FILE``, any number of times, handed over as ``journal``: a tuple of paths."""
+    """``--journal FILE``, any number of times, passed as ``journal``: a tuple of paths."""
     return click.option(
         "--journal",
         type=FILE,
         multiple=True,
         metavar="FILE",
-        help="A journal of work requests and completions; give it again for another. "
-        "x.journal.jsonl beside x.pcapng is found by itself.",
+        help="A journal of work requests and completions; may be repeated. x.journal.jsonl beside x.pcapng "
+        "is found without it.",
     )(command)
 
 
 def interfaces(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The network interfaces that a shell may complete to."""
+    """The network interfaces, for shell completion."""
     import socket
 
     return [name for _, name in socket.if_nameindex() if name.startswith(incomplete)]
 
 
 def load_numpy() -> None:
-    """Load NumPy without the threads that its linear algebra, of which we have no need, would start.
+    """Load NumPy without the threads of its linear algebra, which is not used here.
 
-    Programs that a command starts are not told: the environment stays as it was.
+    The environment is restored, so that programs which a command starts are not affected.
     """
     name = "OPENBLAS_NUM_THREADS"
     asked = os.environ.get(name)
@@ -69,12 +69,12 @@ def load_numpy() -> None:
 
 
 def print_json(document: object) -> None:
-    """One JSON document on standard output, ended by a newline."""
+    """Print one JSON document and a newline on standard output."""
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def mark(ok: bool) -> str:
-    """A coloured tick or cross, or a word where standard output's encoding has neither."""
+    """A coloured tick or cross, or a word if the encoding of standard output has neither."""
     sign = "✓" if ok else "✗"
     try:
         sign.encode(sys.stdout.encoding or "ascii")

@@ -18,10 +18,10 @@ from rocekit.commands import FILE, format_option, journal_option
 def command(
     files: tuple[Path, ...], journal: tuple[Path, ...], output: str, every: bool, no_icrc: bool
 ) -> None:
-    """Explain a capture: its connections, its transfers, and what went wrong ("-": standard input).
+    """Analyze a capture: what went wrong, its connections and its transfers ("-": standard input).
 
-    Several files are taken as captures of the same traffic at different places: a packet that several of them
-    hold counts once, and their clocks are aligned.
+    Several files are captures of the same traffic at different points: a packet that is in several of them
+    counts once, and their clocks are aligned.
 
     \b
     Example:

@@ -14,14 +14,15 @@ from rocekit.commands import FILE, journal_option
 @click.argument("out", type=FILE, metavar="OUT.pcapng")
 @journal_option
 def command(files: tuple[Path, ...], out: Path, journal: tuple[Path, ...]) -> None:
-    """Write a capture again with each packet's story as its comment, for Wireshark and tshark to show.
+    """Write a capture again with a comment on each packet, for Wireshark and tshark.
 
-    A comment says which work request and transfer the packet belongs to, its PSN, and if it was sent again,
-    for which time and why. Findings stand on the frames that they name. Comments of IN are kept. Frame
-    numbers are the same in both files.
+    A comment names the work request and transfer of the packet, its PSN, and if it was sent again, which time
+    and why. Findings are comments on the frames that they name. Comments of IN are kept. Frame numbers are
+    the same in both files.
 
-    Several captures of the same traffic are told of together: OUT is then a folder, with a file for each of
-    them. A comment also says when the other captures saw the packet, in which frame, or that they did not.
+    Several captures of the same traffic are analyzed together: OUT is then a folder with a file for each of
+    them. A comment then also names the frame and time in the other captures, or that the packet is not in
+    them.
 
     \b
     Example:
@@ -39,7 +40,7 @@ def command(files: tuple[Path, ...], out: Path, journal: tuple[Path, ...]) -> No
         raise click.UsageError(f"{out}: name the capture to read, and then the file to write")
     if any(str(file) == "-" for file in files):
         raise RocekitError(
-            "annotate reads its capture twice, which standard input cannot be: save it to a file"
+            "annotate reads its capture twice, which is not possible with standard input: save it to a file"
         )
     if len(files) == 1:
         check_output(out, [*files, *journal])
@@ -47,18 +48,18 @@ def command(files: tuple[Path, ...], out: Path, journal: tuple[Path, ...]) -> No
         one_for_each(out, files, make=False)
     analysis = load(files, journal)
     if analysis.capture.interrupted:
-        raise KeyboardInterrupt  # half of a story, with the whole of the frames, is of no use
+        raise KeyboardInterrupt  # comments from a part of the capture would be wrong
     left_out = 0
     for done in annotate(analysis, *(one_for_each(out, files) if len(files) > 1 else [out])):
         left_out += done.left_out
         click.echo(
-            f"{done.path}: {plural(done.frames, 'frame')}, {done.described:,} with their story, "
+            f"{done.path}: {plural(done.frames, 'frame')}, {done.described:,} with a comment, "
             f"{done.findings:,} named by {plural(len(analysis.findings), 'finding')}",
             err=str(out) == "-",
         )
     if left_out:
         raise RocekitError(
-            f"{plural(left_out, 'frame')} of link types that rocekit does not read are left out: frame "
-            "numbers in the comments are those of IN"
+            f"{plural(left_out, 'frame')} of link types that rocekit cannot read left out: frame numbers in "
+            "comments are those of IN"
         )
     fail_on_damage(analysis)

@@ -13,7 +13,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.command()
 @click.argument("shell", required=False, type=click.Choice(SHELLS))
 def command(shell: str | None) -> None:
-    """Print what makes SHELL complete commands, options, rules and interfaces; without SHELL, for yours.
+    """Print the completion script of SHELL: commands, options, rules, interfaces (default: your shell).
 
     \b
     bash: add to ~/.bashrc:  eval "$(rocekit completion bash)"
@@ -28,7 +28,7 @@ def command(shell: str | None) -> None:
 
     name = shell or Path(os.environ.get("SHELL", "")).name
     if name not in SHELLS:
-        raise click.UsageError(f"cannot tell your shell; name one of {', '.join(SHELLS)}")
+        raise click.UsageError(f"your shell is unknown: name one of {', '.join(SHELLS)}")
     writer = get_completion_class(name)
     assert writer is not None
     click.echo(

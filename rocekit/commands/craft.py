@@ -45,11 +45,11 @@ def _list(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
 @click.command()
 @click.argument("file", type=FILE, required=False)
 @click.option("--op", metavar="OPCODE", help="One packet of this opcode, in place of FILE.")
-@click.option("--psn", metavar="N", help="Its PSN; with FILE, where each flow begins.")
-@click.option("--qpn", metavar="N", help="The QP it goes to (dest_qpn).")
-@click.option("--src", metavar="IP", help="Where it comes from.  [default: 10.9.0.1, or the interface's]")
-@click.option("--dst", metavar="IP", help="Where it goes.  [default: 10.9.0.2]")
-@click.option("--payload", metavar="BYTES", help="So many bytes, text:… or hex:….")
+@click.option("--psn", metavar="N", help="Its PSN; with FILE, the first PSN of each flow.")
+@click.option("--qpn", metavar="N", help="Its destination QP (dest_qpn).")
+@click.option("--src", metavar="IP", help="Source address.  [default: 10.9.0.1, or the interface's]")
+@click.option("--dst", metavar="IP", help="Destination address.  [default: 10.9.0.2]")
+@click.option("--payload", metavar="BYTES", help="A number of bytes, text:… or hex:….")
 @click.option(
     "--set", "fields", metavar="KEY=VALUE", multiple=True, callback=_pairs, help="Any other key; see below."
 )
@@ -59,15 +59,20 @@ def _list(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     metavar="FIELD=N",
     multiple=True,
     callback=_pairs,
-    help="With --count, how much a field grows from one to the next.",
+    help="With --count: add N to the field from one packet to the next.",
 )
-@click.option("--count", type=click.IntRange(min=1), default=1, help="So many; a FILE as often as that.")
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=1,
+    help="How many packets; with FILE, how many times all of it.",
+)
 @rate_option
 @click.option("-w", "--write", "out", type=FILE, metavar="FILE", help="Write them (.pcapng, else pcap).")
 @click.option("--send", "interface", metavar="IFACE", help="Send them on this interface.")
 @remote_option
 @click.option(
-    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="Name the opcodes."
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the opcodes."
 )
 def command(
     file: Path | None,
@@ -83,14 +88,14 @@ def command(
 ) -> None:
     """Make packets from a YAML description, or one from --op, and write or send them.
 
-    Whatever is not said is what a good sender would put there: lengths, pad, ICRC, the PSN that comes next.
-    What is said goes as it is, right or wrong; icrc=bad makes a wrong ICRC. Without -w or --send it only says
-    what it would send.
+    Fields that are not given have correct values: lengths, pad, ICRC, the next PSN. Fields that are given are
+    sent as given, right or wrong; icrc=bad makes a wrong ICRC. Without -w or --send, the packets are only
+    printed.
 
-    FILE is a list of packets, or "packets:" with one and beside it keys for all. Keys: op, payload, icrc,
+    FILE is a list of packets, or "packets:" with a list and beside it keys for all. Keys: op, payload, icrc,
     mtu, count, step, wait_us; src, dst, src_mac, dst_mac, vlan, priority, dscp, ecn, ttl, identification,
     fragment, flow_label, sport, dport, roce_version; and every field of the opcode's headers (--list).
-    Sending goes to loopback, this machine's addresses and its network namespaces, and nowhere else.
+    Packets are sent to loopback, this machine's addresses and its network namespaces only.
 
     \b
     Example:
@@ -153,7 +158,7 @@ def _send(
 
 
 def _address(packets: list[dict[str, Any]], common: dict[str, Any], interface: str) -> None:
-    """Where packets go that do not say it: to the interface's own address, from there."""
+    """Set missing source and destination addresses to the interface's own."""
     from rocekit.craft.sender import check_interface, interface_address
     from rocekit.errors import ScenarioError
 
@@ -163,14 +168,14 @@ def _address(packets: list[dict[str, Any]], common: dict[str, Any], interface: s
             continue
         address = interface_address(interface)
         if key == "dst" and address != "127.0.0.1":
-            raise ScenarioError("no packet goes anywhere without a destination: --dst ADDRESS")
+            raise ScenarioError("packets need a destination: --dst ADDRESS")
         if address is None:
             raise ScenarioError(f"{interface} has no address to send from: --src ADDRESS")
         common[key] = address
 
 
 def _mac_addresses(packets: list[dict[str, Any]], common: dict[str, Any], mac: str, interface: str) -> None:
-    """The MAC addresses of packets that do not say them."""
+    """Set missing MAC addresses."""
     from rocekit.craft.sender import mac_of
 
     common.setdefault("src_mac", mac)

@@ -21,17 +21,15 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("file", type=FILE)
 @click.option("--fields", metavar="A,B,…", help="Print these columns only, separated by tabs.")
-@click.option(
-    "--filter", "expression", metavar="EXPR", help="Only packets for which this is true; see the examples."
-)
+@click.option("--filter", "expression", metavar="EXPR", help="Only packets that match; see the examples.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N packets.")
 @format_option
 def command(file: Path, fields: str | None, expression: str | None, count: int | None, output: str) -> None:
     """Print a line for each RoCE packet of FILE ("-": standard input).
 
-    Fields have the names of the packet columns, with which a filter is an expression: comparisons, and, or,
-    not, in (…), arithmetic. Opcodes stand by name, addresses as written or as a network after "in", and a
-    header's name asks whether a packet has it. JSON is one object a line.
+    A filter is an expression with the names of fields: comparisons, and, or, not, in (…), arithmetic. Opcodes
+    are names, addresses are as usual or a network after "in", and the name of a header is true if a packet
+    has it. JSON is one object on each line.
 
     \b
     Example:
@@ -45,7 +43,9 @@ def command(file: Path, fields: str | None, expression: str | None, count: int |
     names = _names(fields)
     chosen = _filter(expression)
     with open_capture("-" if str(file) == "-" else file) as capture:
-        printer = _Fields(names, output == "json") if names else (_Json() if output == "json" else Lines())
+        printer = (
+            _Fields(names, output == "json") if names else (_Json() if output == "json" else PacketLines())
+        )
         printed = 0
         for packets, first_ns in _packets(capture, chosen):
             if count is not None and printed + len(packets) >= count:
@@ -101,7 +101,7 @@ def _packets(capture: CaptureReader, chosen: Filter | None) -> Iterator[tuple[Pa
 
 
 def _end(capture: CaptureReader, printed: int, filtered: bool) -> None:
-    """Say what the lines do not: nothing to print, or a capture that could not be read to its end."""
+    """Report that nothing was printed, or that the capture could not be read to its end."""
     if not printed:
         what = "no packet matches the filter" if filtered else "no RoCE packets"
         click.echo(f"{what} in {capture.frames:,} frames", err=True)
@@ -132,7 +132,7 @@ class _Fields:
 
 
 class _Json:
-    """Each packet as an object with the fields it has."""
+    """Each packet as an object with its fields."""
 
     def lines(self, packets: Packets, first_ns: int) -> Iterator[str]:
         mads = _mads(packets)
@@ -149,8 +149,8 @@ def _mads(packets: Packets) -> dict[int, Mad]:
     return dict(find_mads(packets))
 
 
-class Lines:
-    """Lines for people: what every packet has in columns, then what its headers say."""
+class PacketLines:
+    """PacketLines for people: what every packet has in columns, then what its headers say."""
 
     def __init__(self) -> None:
         self._widths = {"frame": 5, "time": 12, "route": 0, "opcode": 0, "qpn": 6}

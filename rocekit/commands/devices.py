@@ -34,7 +34,7 @@ def command(output: str) -> None:
 
 
 def text(device: Device) -> str:
-    """A device as indented lines; the limits under the names that verbs gives them."""
+    """A device as indented lines; limits have their names in verbs."""
     about = [f"node GUID {device.node_guid}"]
     if device.driver:
         about.append(f"driver {device.driver}")

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 @click.command()
 @format_option
 def command(output: str) -> None:
-    """Say what this machine can do, and how to add what it cannot.
+    """Show what works on this machine, and how to add what is missing.
 
-    Nothing is changed: each missing piece is named with the command that adds it. The exit status is 0
-    whatever is missing, since reading captures needs none of it.
+    Nothing is changed: each missing piece is shown with the command that adds it. The exit status is 0 even
+        if
+    pieces are missing: reading captures needs none of them.
 
     \b
     Example:
@@ -35,7 +36,7 @@ def command(output: str) -> None:
 
 
 def text(report: Report) -> str:
-    """The report as aligned lines: what works, then each piece and the command that adds it."""
+    """The report in text: what works, then each piece and the command that adds it."""
     lines = [report.system, "", click.style("What works here", bold=True)]
     titles = {check.name: check.title for check in report.checks}
     for ability in report.abilities:

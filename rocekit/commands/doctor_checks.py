@@ -1,37 +1,29 @@
-"""What this machine can do: which pieces are here, and the command that adds a missing one.
+"""The checks of ``rocekit doctor``: which pieces this machine has, and the command that adds a missing one.
 
-``examine`` looks and changes nothing: no device is opened, no module loaded, no packet sent. A check that
-fails is no error; a machine that only reads captures needs next to none of them.
+``examine`` changes nothing: it opens no device, loads no module and sends no packet. A failed check is not an
+error: reading captures needs almost none of the pieces.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import os
-import platform
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from rocekit import _compiled
+from rocekit.commands.doctor_machine import Machine, has_module
 from rocekit.lab import checks
 from rocekit.lab.checks import KERNEL_PACKAGE
-from rocekit.lab.vm import has_module as module_installed
 from rocekit.lab.vm import newest_kernel
-from rocekit.record import build as record_build
 
 CAP_NET_RAW = 13
 """Its bit in the capability sets of /proc/PID/status (capability.h); AF_PACKET sockets need it, packet(7)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One piece: whether it is here, what was seen, and the command that adds it (None where none would)."""
+class MachineCheck:
+    """One piece: whether it is there, the details, and the command that adds it (None without one)."""
 
     name: str
     title: str
@@ -42,7 +34,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """Something rocekit does: whether it works here, and the names of the checks that stand in its way."""
+    """Something that rocekit does: whether it works here, and the names of the failed checks."""
 
     name: str
     title: str
@@ -52,10 +44,10 @@ class Ability:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All checks, in the order they are told, and what follows from them."""
+    """All checks in order, and what works because of them."""
 
     system: str
-    checks: tuple[Check, ...]
+    checks: tuple[MachineCheck, ...]
     abilities: tuple[Ability, ...]
 
     def to_dict(self) -> dict[str, object]:
@@ -75,7 +67,7 @@ class Report:
 
 
 ABILITIES: tuple[tuple[str, str, tuple[tuple[str, ...], ...]], ...] = (
-    # Name, title, and the ways to it: any one of them, complete, is enough.
+    # Name, title, and alternative lists of checks: one complete list is enough.
     ("read", "read captures: analyze, explain, decode", ((),)),
     ("capture", "capture a live interface: trace", (("capture_rights",),)),
     (
@@ -89,106 +81,18 @@ ABILITIES: tuple[tuple[str, str, tuple[tuple[str, ...], ...]], ...] = (
 )
 
 
-def _module_found(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
-
-
-def _package_version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _first_line(program: str, option: str) -> str:
-    try:
-        done = subprocess.run([program, option], capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return next(iter((done.stdout or done.stderr).splitlines()), "").strip()
-
-
-@dataclass(frozen=True, slots=True)
-class Lab:
-    """What the lab says of itself: the pieces of either way to it."""
-
-    native: Callable[[], Sequence[checks.Check]] = checks.native
-    vm: Callable[[], Sequence[checks.Check]] = checks.vm
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Where to look. The defaults are this machine; tests hand over a folder that stands for one."""
-
-    root: Path = Path("/")
-    release: str = field(default_factory=platform.release)
-    arch: str = field(default_factory=platform.machine)
-    system: str = field(default_factory=platform.system)
-    interpreter: Path = field(default_factory=lambda: Path(sys.executable))
-    python: tuple[int, int] = sys.version_info[:2]
-    euid: int = field(default_factory=os.geteuid)
-    which: Callable[[str], str | None] = shutil.which
-    module_found: Callable[[str], bool] = _module_found
-    package_version: Callable[[str], str | None] = _package_version
-    first_line: Callable[[str, str], str] = _first_line
-    compiled: Callable[[], str] = lambda: _compiled.state(_compiled.PACKAGE)
-    icrcs: Callable[[], str] = lambda: _compiled.icrcs_state(_compiled.PACKAGE)
-    interposer: Callable[[], record_build.Found] = record_build.look
-    lab: Lab = field(default_factory=Lab)
-
-    def program(self, name: str) -> str | None:
-        """A program's path: on PATH, or beside the interpreter as in a virtual environment; else None."""
-        found = self.which(name)
-        if found is None and os.access(beside := self.interpreter.parent / name, os.X_OK):
-            found = str(beside)
-        return found
-
-    def text(self, path: str) -> str:
-        """A small file's text, or nothing where it cannot be read."""
-        try:
-            return (self.root / path).read_text(errors="replace")
-        except OSError:
-            return ""
-
-    def names(self, path: str) -> list[str]:
-        """What is in a folder, sorted, or nothing where there is none."""
-        try:
-            return sorted(entry.name for entry in (self.root / path).iterdir())
-        except OSError:
-            return []
-
-    def sudo(self, command: str) -> str:
-        """The command as this user has to type it."""
-        return command if self.euid == 0 else f"sudo {command}"
-
-    def install(self, *packages: str) -> str:
-        """The command that installs Debian packages."""
-        return self.sudo(f"apt-get install --no-install-recommends {' '.join(packages)}")
-
-
-def has_module(machine: Machine, module: str) -> str | None:
-    """``"loaded"``, ``"built in"`` or ``"available"`` when the running kernel has the module, else None."""
-    folder = machine.root / "lib/modules" / machine.release
-    if (machine.root / "sys/module" / module).exists():
-        return "loaded"
-    if f"/{module}.ko" in machine.text(f"lib/modules/{machine.release}/modules.builtin"):
-        return "built in"
-    return "available" if module_installed(folder, module) else None
-
-
-def _capture_rights(machine: Machine) -> Check:
+def _capture_rights(machine: Machine) -> MachineCheck:
     title = "capture rights"
     if machine.system != "Linux":
-        return Check("capture_rights", title, False, f"live capture needs Linux; this is {machine.system}")
+        return MachineCheck(
+            "capture_rights", title, False, f"live capture needs Linux; this is {machine.system}"
+        )
     found = re.search(r"^CapEff:\s*([0-9a-f]+)", machine.text("proc/self/status"), re.MULTILINE)
     if found and int(found[1], 16) >> CAP_NET_RAW & 1:
-        return Check("capture_rights", title, True, "CAP_NET_RAW is effective")
-    # File capabilities belong to the interpreter itself: a virtual environment's python is a link to it.
+        return MachineCheck("capture_rights", title, True, "CAP_NET_RAW is effective")
+    # File capabilities belong to the interpreter: the python of a virtual environment is a link to it.
     interpreter = machine.interpreter.resolve()
-    return Check(
+    return MachineCheck(
         "capture_rights",
         title,
         False,
@@ -197,130 +101,138 @@ def _capture_rights(machine: Machine) -> Check:
     )
 
 
-def _kernel_rdma(machine: Machine) -> Check:
+def _kernel_rdma(machine: Machine) -> MachineCheck:
     title = "RDMA in this kernel"
     if (machine.root / "sys/class/infiniband").exists():
-        return Check("kernel_rdma", title, True, "ib_core is there")
+        return MachineCheck("kernel_rdma", title, True, "ib_core is there")
     if has_module(machine, "ib_core"):
-        return Check("kernel_rdma", title, False, "ib_core is not loaded", machine.sudo("modprobe ib_uverbs"))
-    return Check("kernel_rdma", title, False, f"kernel {machine.release} has none", _kernel_fix(machine))
+        return MachineCheck(
+            "kernel_rdma", title, False, "ib_core is not loaded", machine.sudo("modprobe ib_uverbs")
+        )
+    return MachineCheck(
+        "kernel_rdma", title, False, f"kernel {machine.release} has none", _kernel_fix(machine)
+    )
 
 
-def _rxe(machine: Machine) -> Check:
+def _rxe(machine: Machine) -> MachineCheck:
     state = has_module(machine, "rdma_rxe")
     if state is None:
-        return Check("rxe", "rxe module", False, f"kernel {machine.release} has none", _kernel_fix(machine))
-    return Check("rxe", "rxe module", True, f"{state} in kernel {machine.release}")
+        return MachineCheck(
+            "rxe", "rxe module", False, f"kernel {machine.release} has none", _kernel_fix(machine)
+        )
+    return MachineCheck("rxe", "rxe module", True, f"{state} in kernel {machine.release}")
 
 
 def _kernel_fix(machine: Machine) -> str:
-    """A kernel with rxe: the distribution's, unless it is installed and only not the one that runs."""
+    """How to get a kernel with rxe: reboot if it is installed, else install the distribution's."""
     kernel = newest_kernel(machine.root / "boot", machine.root / "lib/modules")
     if kernel is not None:
         return f"reboot into {kernel.version}, or rocekit lab -- COMMAND"
     return machine.install(KERNEL_PACKAGE.get(machine.arch, f"linux-image-{machine.arch}"))
 
 
-def _devices(machine: Machine) -> Check:
+def _devices(machine: Machine) -> MachineCheck:
     devices = machine.names("sys/class/infiniband")
     if not devices:
         if has_module(machine, "rdma_rxe"):
             link = "rdma link add rxe0 type rxe netdev " + (_netdev(machine) or "IFACE")
-            return Check("devices", "RDMA devices", False, "none", machine.sudo(link))
-        return Check("devices", "RDMA devices", False, "none", _kernel_fix(machine))
-    told = ", ".join(devices)
+            return MachineCheck("devices", "RDMA devices", False, "none", machine.sudo(link))
+        return MachineCheck("devices", "RDMA devices", False, "none", _kernel_fix(machine))
+    names = ", ".join(devices)
     if not machine.names("dev/infiniband"):
-        return Check(
+        return MachineCheck(
             "devices",
             "RDMA devices",
             False,
-            f"{told}, but no /dev/infiniband",
+            f"{names}, but no /dev/infiniband",
             machine.sudo("modprobe -a ib_uverbs rdma_ucm"),
         )
-    return Check("devices", "RDMA devices", True, told)
+    return MachineCheck("devices", "RDMA devices", True, names)
 
 
 def _netdev(machine: Machine) -> str | None:
-    """An interface an rxe device could stand on."""
+    """An interface for an rxe device."""
     names = [
         n for n in machine.names("sys/class/net") if (machine.root / "sys/class/net" / n / "address").exists()
     ]
     return next((n for n in names if n != "lo"), None)
 
 
-def _pyverbs(machine: Machine) -> Check:
-    """Debian's is compiled for one minor version of Python, and lies outside virtual environments."""
+def _pyverbs(machine: Machine) -> MachineCheck:
+    """Debian's package is compiled for one minor version of Python, and outside virtual environments."""
     packages = "usr/lib/python3/dist-packages/pyverbs"
     wanted = f"cpython-{machine.python[0]}{machine.python[1]}-"
     if any(wanted in name for name in machine.names(packages)):
-        return Check("pyverbs", "pyverbs", True, f"the distribution's, /{packages}")
+        return MachineCheck("pyverbs", "pyverbs", True, f"the distribution's, /{packages}")
     if machine.module_found("pyverbs"):
-        return Check("pyverbs", "pyverbs", True, "importable")
+        return MachineCheck("pyverbs", "pyverbs", True, "importable")
     other = re.search(r"cpython-(\d)(\d+)-", " ".join(machine.names(packages)))
     if other:
         theirs, ours = f"{other[1]}.{other[2]}", ".".join(map(str, machine.python))
-        return Check(
+        return MachineCheck(
             "pyverbs",
             "pyverbs",
             False,
             f"the distribution's is for Python {theirs}, this is {ours}",
             f"python{theirs} -m venv .venv && .venv/bin/pip install -e .",
         )
-    return Check("pyverbs", "pyverbs", False, "not installed", machine.install("python3-pyverbs"))
+    return MachineCheck("pyverbs", "pyverbs", False, "not installed", machine.install("python3-pyverbs"))
 
 
 def _program(
     machine: Machine, name: str, title: str, program: str, package: str, option: str = "--version"
-) -> Check:
+) -> MachineCheck:
     path = machine.program(program)
     if path is None:
-        return Check(name, title, False, f"no {program} on PATH", machine.install(package))
-    return Check(name, title, True, machine.first_line(path, option) or path)
+        return MachineCheck(name, title, False, f"no {program} on PATH", machine.install(package))
+    return MachineCheck(name, title, True, machine.first_line(path, option) or path)
 
 
-def _python_package(machine: Machine, name: str, package: str, extra: str) -> Check:
+def _python_package(machine: Machine, name: str, package: str, extra: str) -> MachineCheck:
     version = machine.package_version(package)
     if version is None:
-        return Check(
+        return MachineCheck(
             name, package, False, "not installed", f"{machine.interpreter} -m pip install '.[{extra}]'"
         )
-    return Check(name, package, True, version)
+    return MachineCheck(name, package, True, version)
 
 
-def _lab(name: str, title: str, pieces: Sequence[checks.Check]) -> Check:
-    """A way to the lab. What stands in it is the lab's own finding, so that the two never disagree."""
+def _lab(name: str, title: str, pieces: Sequence[checks.Check]) -> MachineCheck:
+    """A way to run the lab, by the lab's own checks."""
     lacking = [piece for piece in pieces if not piece.ok]
     if not lacking:
-        return Check(name, title, True, "nothing is missing")
+        return MachineCheck(name, title, True, "nothing is missing")
     fixes = "; ".join(dict.fromkeys(piece.fix for piece in lacking if piece.fix))
-    return Check(name, title, False, f"needs {', '.join(piece.name for piece in lacking)}", fixes or None)
+    return MachineCheck(
+        name, title, False, f"needs {', '.join(piece.name for piece in lacking)}", fixes or None
+    )
 
 
-def _kvm(machine: Machine) -> Check:
+def _kvm(machine: Machine) -> MachineCheck:
     path = machine.root / "dev/kvm"
     if not path.exists():
-        return Check("kvm", "KVM", False, "no /dev/kvm: the lab's VM is emulated, and slower")
+        return MachineCheck("kvm", "KVM", False, "no /dev/kvm: the lab's VM is emulated, which is slower")
     if not os.access(path, os.R_OK | os.W_OK):
-        return Check(
+        return MachineCheck(
             "kvm",
             "KVM",
             False,
-            "/dev/kvm is not ours to open",
+            "no permission to open /dev/kvm",
             "sudo usermod -aG kvm $USER  # then log in again",
         )
-    return Check("kvm", "KVM", True, "/dev/kvm")
+    return MachineCheck("kvm", "KVM", True, "/dev/kvm")
 
 
-def _crc(machine: Machine) -> Check:
+def _crc(machine: Machine) -> MachineCheck:
     version = machine.package_version("isal")
     if version is None:
         fix = f"{machine.interpreter} -m pip install isal"
-        return Check("crc", "fast CRC-32", False, "zlib's is used, which is slower", fix)
-    return Check("crc", "fast CRC-32", True, f"isal {version}")
+        return MachineCheck("crc", "fast CRC-32", False, "zlib is used instead, which is slower", fix)
+    return MachineCheck("crc", "fast CRC-32", True, f"isal {version}")
 
 
-def _built(machine: Machine, name: str, title: str, state: str, what: str, slower: str) -> Check:
-    """A part in C, which has a slower one in Python beside it."""
+def _built(machine: Machine, name: str, title: str, state: str, what: str, slower: str) -> MachineCheck:
+    """A compiled part with a slower alternative in Python."""
     details = {
         _compiled.COMPILED: what,
         _compiled.MISSING: f"no: {slower}",
@@ -332,27 +244,27 @@ def _built(machine: Machine, name: str, title: str, state: str, what: str, slowe
         _compiled.MISSING: f"{machine.install('gcc', 'python3-dev')}; {machine.interpreter} -m pip install .",
         _compiled.OUTDATED: f"{machine.interpreter} -m pip install -e .",
     }
-    return Check(name, title, state == _compiled.COMPILED, details[state], fixes.get(state))
+    return MachineCheck(name, title, state == _compiled.COMPILED, details[state], fixes.get(state))
 
 
-def _loops(machine: Machine) -> Check:
+def _loops(machine: Machine) -> MachineCheck:
     slower = "they run as plain Python, ten times slower"
     return _built(machine, "compiled", "compiled", machine.compiled(), "the loops over packets", slower)
 
 
-def _icrcs(machine: Machine) -> Check:
+def _icrcs(machine: Machine) -> MachineCheck:
     what = "in C" if machine.package_version("isal") else "in C, but not used without isal"
     return _built(machine, "icrcs", "verifying ICRCs", machine.icrcs(), what, "packet by packet, in Python")
 
 
-def _extras(machine: Machine) -> Check:
-    """What only some commands need: one piece, for one command adds it."""
+def _extras(machine: Machine) -> MachineCheck:
+    """Packages that only some commands need: one check, because one command adds them."""
     missing = {extra: what for extra, what in EXTRAS.items() if machine.package_version(what[0]) is None}
     if not missing:
-        return Check("extras", "extras", True, ", ".join(package for package, _ in EXTRAS.values()))
-    told = ", ".join(f"{package} ({use})" for package, use in missing.values())
+        return MachineCheck("extras", "extras", True, ", ".join(package for package, _ in EXTRAS.values()))
+    packages = ", ".join(f"{package} ({use})" for package, use in missing.values())
     fix = f"{machine.interpreter} -m pip install '.[{','.join(missing)}]'"
-    return Check("extras", "extras", False, f"missing: {told}", fix)
+    return MachineCheck("extras", "extras", False, f"missing: {packages}", fix)
 
 
 EXTRAS = {
@@ -361,32 +273,32 @@ EXTRAS = {
     "top": ("textual", "top"),
     "metrics": ("prometheus-client", "trace --metrics"),
 }
-"""Extras by name: the package that each adds, and the command that needs it. `verify` and `lab` have rows."""
+"""Extras by name: the package of each, and the command that needs it."""
 
 
-def _interposer(machine: Machine) -> Check:
-    """The library that goes into recorded programs; nothing is built here."""
+def _interposer(machine: Machine) -> MachineCheck:
+    """The library that is loaded into recorded programs; it is not built here."""
     title = "interposer"
     found = machine.interposer()
     if found.path is not None:
-        return Check("interposer", title, True, str(found.path))
+        return MachineCheck("interposer", title, True, str(found.path))
     if found.can_build:
-        return Check("interposer", title, True, "not built yet: the first `rocekit record` builds it")
+        return MachineCheck("interposer", title, True, "not built yet: the first `rocekit record` builds it")
     fix = machine.install(*found.packages) if found.packages else None
-    return Check("interposer", title, False, found.obstacle or "missing", fix)
+    return MachineCheck("interposer", title, False, found.obstacle or "missing", fix)
 
 
-def _programs(machine: Machine) -> Check:
+def _programs(machine: Machine) -> MachineCheck:
     missing = [package for program, package in PROGRAMS.items() if machine.program(program) is None]
     if missing:
-        return Check(
+        return MachineCheck(
             "programs",
             "others' RDMA programs",
             False,
             f"missing: {', '.join(missing)}",
             machine.install(*missing),
         )
-    return Check("programs", "others' RDMA programs", True, ", ".join(PROGRAMS))
+    return MachineCheck("programs", "others' RDMA programs", True, ", ".join(PROGRAMS))
 
 
 PROGRAMS = {
@@ -395,10 +307,10 @@ PROGRAMS = {
     "ibv_rc_pingpong": "ibverbs-utils",
     "rdma": "iproute2",
 }
-"""Programs nobody here wrote that the lab's tests run, and the Debian packages they come in."""
+"""Programs of others that the lab's tests run, and their Debian packages."""
 
 
-CHECKS: tuple[Callable[[Machine], Check], ...] = (
+CHECKS: tuple[Callable[[Machine], MachineCheck], ...] = (
     _capture_rights,
     _kernel_rdma,
     _rxe,
@@ -417,11 +329,11 @@ CHECKS: tuple[Callable[[Machine], Check], ...] = (
     _extras,
     _interposer,
 )
-"""Every check, in the order it is told; a new one is a row."""
+"""All checks in order; a new one is a row."""
 
 
-def judge(checks: tuple[Check, ...]) -> tuple[Ability, ...]:
-    """What works, given the checks. What an ability misses is told of the way that lacks least."""
+def judge(checks: tuple[MachineCheck, ...]) -> tuple[Ability, ...]:
+    """What works, given the checks. If nothing is complete, the list with the fewest gaps is reported."""
     failed = {check.name for check in checks if not check.ok}
     abilities = []
     for name, title, ways in ABILITIES:
@@ -432,7 +344,7 @@ def judge(checks: tuple[Check, ...]) -> tuple[Ability, ...]:
 
 
 def examine(machine: Machine | None = None) -> Report:
-    """Look at this machine, or at the one handed over."""
+    """Check this machine, or ``machine``."""
     machine = machine or Machine()
     checks = tuple(check(machine) for check in CHECKS)
     python = ".".join(map(str, machine.python))

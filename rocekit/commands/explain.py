@@ -17,7 +17,7 @@ from rocekit.commands import FILE, format_option, journal_option
     type=click.IntRange(min=0),
     multiple=True,
     metavar="N",
-    help="Which transfer, by its number in analyze; again for another.",
+    help="A transfer, by its number in analyze; may be repeated.",
 )
 @click.option(
     "--wr",
@@ -38,9 +38,9 @@ def command(
     journal: tuple[Path, ...],
     output: str,
 ) -> None:
-    """Tell the story of a transfer: posted, sent, lost, repeated, acknowledged, completed, and when.
+    """Explain a transfer step by step: posted, sent, lost, sent again, acknowledged, completed, and when.
 
-    Without --transfer, the most troubled transfer is told.
+    Without --transfer, --wr or --all: the most troubled transfer.
 
     \b
     Example:
@@ -59,7 +59,7 @@ def command(
     for wr_id in wr_ids:
         found = [t.id for t in analysis.transfers if t.wr is not None and t.wr.wr_id == wr_id]
         if not found:
-            raise RocekitError(f"no transfer belongs to a work request {wr_id}; is the journal given?")
+            raise RocekitError(f"no transfer of a work request {wr_id}: is the journal missing?")
         chosen += found
     if not chosen:
         if not analysis.transfers:

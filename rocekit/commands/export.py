@@ -22,14 +22,14 @@ _FORMATS = ("parquet", "arrow", "csv", "jsonl")
     "out",
     type=FILE,
     metavar="FOLDER",
-    help='Where they go, made if need be; "-": standard output, for one table.  [default: FILE-tables]',
+    help='Folder for the tables, "-": standard output, for one table.  [default: FILE-tables]',
 )
 @click.option(
     "--table",
     "names",
     type=click.Choice(_TABLES),
     multiple=True,
-    help="Only this table; again for another.  [default: all of them]",
+    help="Only this table; may be repeated.  [default: all of them]",
 )
 @journal_option
 def command(
@@ -38,7 +38,7 @@ def command(
     """Write packets, connections, transfers and findings as tables for polars, pandas, DuckDB.
 
     A table is a file in the folder: packets.parquet, connections.parquet and so on. Columns are named as in
-    the JSON of `rocekit analyze`, with their units; numbers are typed, what is unknown is null.
+    the JSON of `rocekit analyze`, with units; numbers are typed, unknown values are null.
 
     \b
     Example:
@@ -57,17 +57,17 @@ def command(
     if to_stdout and len(wanted) != 1:
         raise click.UsageError("standard output takes one table: name it with --table")
     if to_stdout and kind in ("parquet", "arrow") and sys.stdout.isatty():
-        raise click.UsageError(f"{kind} is no text: send standard output to a file or a pipe")
+        raise click.UsageError(f"{kind} is not text: redirect standard output to a file or a pipe")
     if "packets" in wanted and any(str(file) == "-" for file in files):
         raise RocekitError(
-            "the table of packets reads captures twice, which standard input cannot be: save it to a file"
+            "the table of packets reads captures twice, not possible with standard input: save it to a file"
         )
     folder = _folder(files, out)
     if not to_stdout and folder.exists() and not folder.is_dir():
         raise RocekitError(f"{folder}: this is a file; -o names a folder")
     analysis = load(files, journal)
     if not analysis.capture.counts.roce_packets:
-        raise CaptureError("no RoCE packets in it, so there is nothing to export", file=files[0])
+        raise CaptureError("no RoCE packets to export", file=files[0])
     made = tables(analysis, wanted)
     if to_stdout:
         write_table(made[wanted[0]], sys.stdout.buffer, kind)
@@ -81,7 +81,7 @@ def command(
 
 
 def _folder(files: tuple[Path, ...], out: Path | None) -> Path:
-    """The folder asked for, else one named like the first capture, in this folder."""
+    """The folder given, else one named like the first capture, in the current folder."""
     if out is not None:
         return out
     return Path(f"{files[0].name.partition('.')[0] or 'rocekit'}-tables")

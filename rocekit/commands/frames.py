@@ -1,4 +1,4 @@
-"""What craft and replay share: frames shown, written, or sent, and the options that say how."""
+"""What craft and replay share: frames printed, written or sent, and the options for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _rate(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 
 
 def rate_option(command: F) -> F:
-    """``--rate RATE``, handed over as a :class:`rocekit.craft.pace.Rate` or None."""
+    """``--rate RATE``, passed as a :class:`rocekit.craft.pace.Rate` or None."""
     return click.option(
         "--rate",
         metavar="RATE",
@@ -43,21 +43,21 @@ def remote_option(command: F) -> F:
         "--allow-remote",
         metavar="ADDRESS",
         multiple=True,
-        help="Send to this address although it is another machine's.",
+        help="Allow to send to this address of another machine.",
     )(command)
 
 
 def show_frames(frames: Iterator[Outgoing], total: int, there: Iterable[str], note: str = "") -> None:
-    """What would be sent, and where: the first frames as lines, then how many there are.
+    """Print what would be sent: the first frames as lines, then how many there are.
 
     Args:
-        there: every address that they go to.
-        note: what stands behind their number.
+        there: all destination addresses.
+        note: text after their number.
     """
     import io
     from itertools import islice
 
-    from rocekit.commands.decode import Lines
+    from rocekit.commands.decode import PacketLines
     from rocekit.files.pcapng_write import PcapngWriter
     from rocekit.files.reader import open_capture
     from rocekit.packets.decoder import Decoder
@@ -70,25 +70,25 @@ def show_frames(frames: Iterator[Outgoing], total: int, there: Iterable[str], no
             writer.write(one.frame, one.at_ns)
     file.seek(0)
     lines: list[str] = []
-    printer, decoder = Lines(), Decoder()
+    printer, decoder = PacketLines(), Decoder()
     with open_capture(file) as reader:
         for batch in reader:
             lines += printer.lines(decoder.decode(batch), 0)
     if total > len(shown):
         lines.append(f"… and {total - len(shown):,} more")
     click.echo("\n".join(lines))
-    told = f"{plural(total, 'packet')}{note} to {', '.join(there)}"
-    click.echo(f"{told}, not sent: --send IFACE sends, -w FILE writes.", err=True)
+    count = f"{plural(total, 'packet')}{note} to {', '.join(there)}"
+    click.echo(f"{count}, not sent: --send IFACE sends, -w FILE writes.", err=True)
 
 
 def write_frames(frames: Iterable[Outgoing], out: Path, start_ns: int) -> None:
-    """Write them to a file, the first at ``start_ns`` since the epoch, and say how many."""
+    """Write them to a file, the first at ``start_ns`` since the epoch, and print how many."""
     from rocekit.files.write import frame_file
     from rocekit.wire.words import plural, size
 
     to_stdout = str(out) == "-"
     if to_stdout and sys.stdout.isatty():
-        raise click.UsageError("a capture is no text: send standard output to a file or a pipe")
+        raise click.UsageError("a capture is not text: redirect standard output to a file or a pipe")
     count = total = 0
     with frame_file(out) as file:
         for one in frames:
@@ -98,7 +98,7 @@ def write_frames(frames: Iterable[Outgoing], out: Path, start_ns: int) -> None:
 
 
 def send_frames(frames: Iterable[Outgoing], sender: Sender, *, paced: bool) -> None:
-    """Send them, each at its time or as fast as can be, and say how many."""
+    """Send them, each at its time or as fast as possible, and print how many."""
     import time
 
     from rocekit.craft.pace import Pacer

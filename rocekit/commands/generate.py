@@ -29,7 +29,7 @@ def _sizes(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tupl
     multiple=True,
     default=("write",),
     show_default=True,
-    help="What messages do; several are mixed at random.",
+    help="Operation of messages; several are mixed at random.",
 )
 @click.option(
     "--size",
@@ -42,14 +42,14 @@ def _sizes(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tupl
 )
 @click.option("--mtu", type=int, default=1024, show_default=True, help="Path MTU.")
 @click.option("--pairs", type=int, default=64, show_default=True, help="QP pairs.")
-@click.option("--one-way", is_flag=True, help="Only one side of each pair asks.")
+@click.option("--one-way", is_flag=True, help="Only one side of each pair sends requests.")
 @click.option("--hosts", type=int, default=2, show_default=True, help="Hosts, an even number.")
 @click.option("--ipv6", is_flag=True, help="IPv6 instead of IPv4.")
-@click.option("--vlan", type=int, metavar="ID", help="Tag frames.")
+@click.option("--vlan", type=int, metavar="ID", help="VLAN tag of frames.")
 @click.option("--loss", type=float, default=0.0, metavar="SHARE", help="Lose this share of the packets.")
 @click.option("--ecn", type=float, default=0.0, metavar="SHARE", help="Mark this share of the packets.")
 @click.option("--gbps", type=float, default=100.0, show_default=True, help="Speed of the link.")
-@click.option("--snaplen", type=click.IntRange(min=64), metavar="BYTES", help="Keep this much of a frame.")
+@click.option("--snaplen", type=click.IntRange(min=64), metavar="BYTES", help="Bytes to keep of each frame.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 def command(
     file: Path,
@@ -70,8 +70,8 @@ def command(
 ) -> None:
     """Write synthetic RC traffic to FILE, a million packets in seconds ("-": standard output).
 
-    Whole messages between QP pairs with valid ICRCs; lost packets are made good as a requester would: after
-    a NAK or a timeout. The same seed gives the same file. FILE is pcapng if it is named so, else pcap.
+    Whole messages between QP pairs with valid ICRCs; lost packets are sent again after a NAK or a timeout.
+    The same seed gives the same file. FILE is pcapng if its name ends so, else pcap.
 
     \b
     Example:
@@ -101,7 +101,7 @@ def command(
         raise click.UsageError(str(error)) from None
     to_stdout = str(file) == "-"
     if to_stdout and sys.stdout.isatty():
-        raise click.UsageError("a capture is no text: send standard output to a file or a pipe")
+        raise click.UsageError("a capture is not text: redirect standard output to a file or a pipe")
     done = generate("-" if to_stdout else file, traffic, snaplen=snaplen)
     click.echo(
         f"{file}: {done.packets:,} packets, {done.bytes:,} bytes: {done.messages:,} messages, "

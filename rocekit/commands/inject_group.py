@@ -27,7 +27,7 @@ def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
     from rocekit.scenarios.hosts import soft_group, verbs_group
 
     if host is not None or given["both"]:
-        raise click.UsageError(f"{scenario} has all its hosts here; it takes neither HOST nor --both.")
+        raise click.UsageError(f"{scenario} runs all its hosts here: give neither HOST nor --both.")
     _refuse_others(scenario)
     if given["backend"] == "verbs":
         refuse_for_verbs(given)
@@ -37,7 +37,7 @@ def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
             plan, devices, options=_qp(given), timeout_s=given["timeout_s"], journal=given["journal"]
         )
     if given["device"] is not None:
-        raise click.UsageError(f"soft hosts of a {scenario} have a wire in memory; -d is for verbs.")
+        raise click.UsageError(f"soft hosts of a {scenario} use a wire in memory: -d is for verbs.")
     check_place(given)
     return soft_group(
         _plan(scenario, given, given["hosts"] or SOFT_HOSTS),
@@ -57,7 +57,7 @@ def _refuse_others(scenario: str) -> None:
         chosen = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
         if chosen and name not in _TAKEN:
             raise click.UsageError(
-                f"{scenario} has one QP for each neighbour and polls: no {parameter.opts[0]}."
+                f"{scenario} has one QP for each neighbour and polls: leave out {parameter.opts[0]}."
             )
 
 
@@ -80,7 +80,7 @@ def _qp(given: dict[str, Any]) -> QpOptions:
 
 
 def _devices(scenario: str, given: dict[str, Any]) -> list[EndpointOptions]:
-    """A device for each host: those of -d, or as many as --hosts asks for, or all."""
+    """A device for each host: those of -d, or --hosts of them, or all."""
     from rocekit.endpoint import EndpointOptions
     from rocekit.errors import ScenarioError
     from rocekit.machine.devices import devices
@@ -100,7 +100,7 @@ def _devices(scenario: str, given: dict[str, Any]) -> list[EndpointOptions]:
 
 
 def text(outcome: GroupOutcome) -> str:
-    """What a group did: what it is made of, what each exchange took, and what each link carried."""
+    """The result of a group: its size, the times of each exchange, and the bytes of each link."""
     from rocekit.commands.inject_text import table
     from rocekit.wire.words import plural, short_size
 
@@ -111,7 +111,7 @@ def text(outcome: GroupOutcome) -> str:
     ]
     rows = []
     for exchange in outcome.exchanges:
-        told = exchange.to_dict()
+        values = exchange.to_dict()
         rows.append(
             {
                 "exchange": exchange.name,
@@ -119,7 +119,9 @@ def text(outcome: GroupOutcome) -> str:
                 "#iterations": f"{plan.iterations}",
                 "messages": f"{exchange.messages}",
                 "hops": f"{exchange.hops}",
-                **{f"{name}[usec]": f"{told[f'{name}_us']:.2f}" for name in ("t_min", "t_max", "t_typical")},
+                **{
+                    f"{name}[usec]": f"{values[f'{name}_us']:.2f}" for name in ("t_min", "t_max", "t_typical")
+                },
             }
         )
     lines += table(rows)

@@ -15,14 +15,14 @@ _NOT_THESE = {"both": "--both", "compare": "--compare", "journal": "--journal", 
 
 
 def play(program: str, host: str | None, given: dict[str, Any], *, port: int | None, output: str) -> None:
-    """Be the program's server, or with ``host`` its client, and say how it went.
+    """Run the program's server, or with ``host`` its client, and print the result.
 
     Args:
         given: the command line's options by name.
         port: None for the program's own.
 
     Raises:
-        RocekitError: the other side does not do its part, or its data is wrong.
+        RocekitError: the other side fails, or its data is wrong.
     """
     from rocekit.commands.inject_soft import check_place, faults_of
     from rocekit.machine import guard
@@ -32,7 +32,7 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
 
     for name, option in _NOT_THESE.items():
         if given[name]:
-            raise click.UsageError(f"{option} is for scenarios; {program} is one side of others' program.")
+            raise click.UsageError(f"{option} is for scenarios; {program} is one side of another program.")
     check_place(given)
     target = None
     if host is not None:
@@ -62,13 +62,13 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
             transport=given["transport"],
         )
         counters = {name: n for name, n in party.device.counters.as_dict().items() if n}
-        told = {"program": program, "role": role, "ip": party.ip, "peer_ip": target, "rounds": rounds}
-        told["vanished"] = party.vanished
+        result = {"program": program, "role": role, "ip": party.ip, "peer_ip": target, "rounds": rounds}
+        result["vanished"] = party.vanished
         if output == "json":
-            print_json({"schema": "rocekit/1", **told, "counters": counters})
+            print_json({"schema": "rocekit/1", **result, "counters": counters})
             return
         towards = f" → {target}" if target else ""
         click.echo(f"{program} {role}: {party.ip}{towards}, {rounds} rounds")
         if party.vanished:
-            click.echo("the other side is gone without a word: its DREQ was lost, or it was killed")
+            click.echo("the other side disappeared: its DREQ was lost, or it was killed")
         click.echo("  ".join(f"{name} {n:,}" for name, n in counters.items()))

@@ -1,4 +1,4 @@
-"""What ``rocekit inject`` has for soft devices only: their faults, and where their packets go."""
+"""The options of ``rocekit inject`` for soft devices: faults, and where packets go."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ _SOFT_ONLY = ("capture", "fault", "faults", "seed")
 
 
 def refuse_for_verbs(given: dict[str, Any]) -> None:
-    """Refuse the options that a device of the kernel's has no use for."""
+    """Reject options that are for soft devices only."""
     for name in _SOFT_ONLY:
         if given[name] not in (None, ()):
-            raise click.UsageError(f"--{name} is for --backend soft; other packets: rocekit trace.")
+            raise click.UsageError(
+                f"--{name} is for --backend soft; to see packets of a device: rocekit trace."
+            )
 
 
 def check_place(given: dict[str, Any]) -> None:
-    """See that -i, -x and -d name what soft devices have.
+    """Check -i, -x and -d for soft devices.
 
     Raises:
-        VerbsError: they have one port and one GID, and two on one real interface do not reach each other.
+        VerbsError: soft devices have one port and one GID, and two on one real interface cannot reach each
+            other.
     """
     from rocekit.errors import VerbsError
     from rocekit.soft.backend import check_gid
@@ -31,22 +34,22 @@ def check_place(given: dict[str, Any]) -> None:
     check_gid(given["ib_port"], given["gid_index"])
     device = given["device"]
     if device is None and given["server_dev"] is not None:
-        raise click.UsageError("--server-dev: the client's interface is missing, -d; or leave out both.")
+        raise click.UsageError("--server-dev needs -d, the interface of the client; or leave out both.")
     if given["both"] and device is not None and given["server_dev"] in (None, device):
         from rocekit.machine.iproute import leads_away
 
         if leads_away(device):
             raise VerbsError(
-                f"what one side sends on {device} leaves this machine and never reaches the other: name the "
-                "server's interface with --server-dev, as of a veth pair, or leave out -d"
+                f"packets sent on {device} leave this machine and never reach the other side: give the "
+                "server's interface with --server-dev (such as the other end of a veth pair), or leave out -d"
             )
 
 
 def faults_of(given: dict[str, Any]) -> list[Fault]:
-    """Those of each --fault, then those of --faults.
+    """The faults of each --fault, then those of --faults.
 
     Raises:
-        ScenarioError: one that is none, or a file that cannot be read.
+        ScenarioError: not a fault, or a file that cannot be read.
     """
     from rocekit.soft.wires.fault_file import fault_from_words, read_faults
 
@@ -57,7 +60,7 @@ def faults_of(given: dict[str, Any]) -> list[Fault]:
 
 
 def check_files(given: dict[str, Any]) -> None:
-    """See that packets and journal have files of their own: standard output has what is told.
+    """Check that packets and journal go to different files, and not to standard output.
 
     Raises:
         RocekitError: they are the same.

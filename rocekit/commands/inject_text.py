@@ -1,4 +1,4 @@
-"""What ``rocekit inject`` prints: results in perftest's form, and what a scenario does, step by step."""
+"""What ``rocekit inject`` prints: results as perftest does, and the steps of a scenario."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ BEFORE = """
     (ibv_create_cq), memory (ibv_reg_mr) and a QP (ibv_create_qp, ibv_modify_qp to INIT). {meet}; the QPs go
     to RTR and RTS (ibv_modify_qp)."""
 AFTER = """
-    Afterwards everything is taken down in reverse order, also when something failed in between: {part}
+    After: everything is released in reverse order, also after a failure: {part}
     ibv_destroy_qp, ibv_dereg_mr, ibv_destroy_cq, ibv_dealloc_pd, ibv_close_device."""
-PART = "rdma_disconnect, the QP to ERR and its flushed WRs polled (ibv_modify_qp, ibv_poll_cq),"
-BY_TCP = "They tell each other QPN, PSN, GID, address and rkey over TCP"
+PART = "rdma_disconnect, the QP to ERR, its flushed WRs polled (ibv_modify_qp, ibv_poll_cq),"
+BY_TCP = "They exchange QPN, PSN, GID, address and rkey over TCP"
 BY_CM = """
-    They meet by rdma_cm (rdma_resolve_addr, rdma_resolve_route, rdma_connect; rdma_listen, rdma_accept), or
-    with --no-rdma_cm tell each other QPN, PSN, GID, address and rkey over TCP"""
-BY_PROGRAM = "All hosts are of one program, which knows every QPN, PSN, address and rkey"
+    They connect by rdma_cm (rdma_resolve_addr, rdma_resolve_route, rdma_connect; rdma_listen, rdma_accept),
+    or with --no-rdma_cm exchange QPN, PSN, GID, address and rkey over TCP"""
+BY_PROGRAM = "All hosts run in one program, which knows every QPN, PSN, address and rkey"
 WIDTH = 108
 
 
 def steps(scenario: type[Scenario] | type[GroupScenario]) -> str:
-    """What a scenario does and which verbs calls stand behind each step."""
+    """The steps of a scenario with their verbs calls."""
     from rocekit.scenarios.group import GroupScenario
 
     if issubclass(scenario, GroupScenario):
@@ -41,20 +41,20 @@ def steps(scenario: type[Scenario] | type[GroupScenario]) -> str:
     return "\n\n".join(
         [
             f"{scenario.name}: {inspect.cleandoc(scenario.__doc__ or '')}",
-            *(textwrap.fill(" ".join(words.split()), WIDTH) for words in around),
+            *(textwrap.fill(" ".join(words.split()), WIDTH, break_on_hyphens=False) for words in around),
             "Options: rocekit inject --help",
         ]
     )
 
 
 def text(outcome: Outcome) -> str:
-    """What a side did, in perftest's form."""
-    told = outcome.to_dict()
+    """The result of a side, in perftest's form."""
+    values = outcome.to_dict()
     plan = outcome.plan
     peer = f" → {outcome.peer_ip}" if outcome.peer_ip else ""
     waits = f", --cm {outcome.ways.cm} --cq {outcome.ways.cq}" if outcome.ways.cm else ""
     cpu = "" if outcome.cpu_percent is None else f", CPU {outcome.cpu_percent:.0f} %"
-    if not outcome.path_mtu:  # no connection to speak of
+    if not outcome.path_mtu:  # there was no connection
         return "\n".join(
             [f"{plan.scenario} {outcome.role}: {outcome.device} {outcome.ip}{peer}", *outcome.notes]
         )
@@ -67,46 +67,46 @@ def text(outcome: Outcome) -> str:
         row = {"#bytes": f"{plan.size}", "#iterations": f"{plan.iterations}"}
         if outcome.samples.kind == "latency":
             for name in ("t_min", "t_max", "t_typical", "t_avg", "t_stdev"):
-                row[f"{name}[usec]"] = f"{told[f'{name}_us']:.2f}"
-            row["99%[usec]"] = f"{told['p99_us']:.2f}"
-            row["99.9%[usec]"] = f"{told['p999_us']:.2f}"
+                row[f"{name}[usec]"] = f"{values[f'{name}_us']:.2f}"
+            row["99%[usec]"] = f"{values['p99_us']:.2f}"
+            row["99.9%[usec]"] = f"{values['p999_us']:.2f}"
         else:
-            row["BW peak[Gb/sec]"] = f"{told['bandwidth_peak_gbps']:.3f}"
-            row["BW average[Gb/sec]"] = f"{told['bandwidth_gbps']:.3f}"
-            row["MsgRate[Mpps]"] = f"{told['message_rate_mpps']:.6f}"
+            row["BW peak[Gb/sec]"] = f"{values['bandwidth_peak_gbps']:.3f}"
+            row["BW average[Gb/sec]"] = f"{values['bandwidth_gbps']:.3f}"
+            row["MsgRate[Mpps]"] = f"{values['message_rate_mpps']:.6f}"
         lines += table([row])
     lines += outcome.notes
     return "\n".join(lines)
 
 
 def _checked(outcome: Outcome) -> str:
-    """Who has looked at the data."""
+    """Which side verifies the data."""
     from rocekit.scenarios import SCENARIOS
 
     seen = outcome.role == "client" or SCENARIOS[outcome.plan.scenario].server_sees != "nothing"
-    return "data verified" if seen else "the client checks the data"
+    return "data verified" if seen else "the client verifies the data"
 
 
 def compared(outcomes: Iterable[Outcome]) -> str:
-    """The ways of waiting beside each other: what a round trip takes, and how busy the client's CPU is."""
+    """A table of the ways of waiting: round trip, and CPU of the client."""
     rows = []
     for outcome in outcomes:
-        told = outcome.to_dict()
+        values = outcome.to_dict()
         rows.append(
             {
                 "cm": outcome.ways.cm or "",
                 "cq": outcome.ways.cq or "",
-                "t_min[usec]": f"{told['t_min_us']:.2f}",
-                "t_typical[usec]": f"{told['t_typical_us']:.2f}",
-                "99%[usec]": f"{told['p99_us']:.2f}",
-                "CPU[%]": f"{told['cpu_percent']:.0f}",
+                "t_min[usec]": f"{values['t_min_us']:.2f}",
+                "t_typical[usec]": f"{values['t_typical_us']:.2f}",
+                "99%[usec]": f"{values['p99_us']:.2f}",
+                "CPU[%]": f"{values['cpu_percent']:.0f}",
             }
         )
     return "\n".join(table(rows))
 
 
 def table(rows: list[dict[str, str]]) -> list[str]:
-    """Lines of names and values; numbers to the right."""
+    """Lines of names and values, right-aligned."""
     widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
     lines = [{name: name for name in widths}, *rows]
     return ["  ".join(f"{line[name]:>{width}}" for name, width in widths.items()) for line in lines]

@@ -14,7 +14,7 @@ from rocekit.commands import FILE
 @click.option(
     "--netem",
     metavar="FAULT",
-    help="What happens to packets that rxe0 sends, in tc-netem's words: 'loss 2%'.",
+    help="Fault for packets that rxe0 sends, as for tc-netem: 'loss 2%'.",
 )
 @click.option("--netem-b", metavar="FAULT", help="The same for packets that rxe1 sends.")
 @click.option(
@@ -23,13 +23,13 @@ from rocekit.commands import FILE
     default=2,
     show_default=True,
     metavar="N",
-    help="So many rxe devices; more than two hang on a bridge.",
+    help="Number of rxe devices; more than two are on a bridge.",
 )
 @click.option(
     "--out",
     type=FILE,
     metavar="FOLDER",
-    help="Where the command's output folder, $ROCEKIT_LAB_OUT, goes.  [default: lab-out, if not empty]",
+    help="Where to put $ROCEKIT_LAB_OUT, the command's output folder.  [default: lab-out, if not empty]",
 )
 @click.option(
     "--timeout",
@@ -45,7 +45,7 @@ from rocekit.commands import FILE
     type=click.Choice(["auto", "native", "vm"]),
     default="auto",
     show_default=True,
-    help="In place, which needs root and a kernel with rxe; in a VM; or in place where that is possible.",
+    help="native: in place, which needs root and a kernel with rxe; vm: in a VM; auto: in place if possible.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Only the command's own output.")
 @click.argument("command_line", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -61,14 +61,13 @@ def command(
     quiet: bool,
     command_line: tuple[str, ...],
 ) -> None:
-    """Run a command where two real rxe devices talk to each other.
+    """Run a command between two real rxe devices.
 
-    rxe0 has the addresses 10.9.0.1 and fd00:9::1 on interface va, rxe1 has 10.9.0.2 and fd00:9::2 on vb, and
-    what they say crosses a veth pair that tcpdump and rocekit trace can watch; with more devices (rxe2 on vc,
-    10.9.0.3, …) it crosses the bridge vlab. Where this kernel has no rxe, or the user is not root, a small VM
-    is booted for it, which takes half a minute or more. The command sees this machine's files read-only
-    there; what it writes to $ROCEKIT_LAB_OUT comes back. The exit status is the command's own, 124 when its
-    time was over.
+    rxe0 has the addresses 10.9.0.1 and fd00:9::1 on interface va, rxe1 has 10.9.0.2 and fd00:9::2 on vb.
+    Their packets cross a veth pair that tcpdump and rocekit trace can capture; with more devices (rxe2 on vc,
+    10.9.0.3, …) they cross the bridge vlab. If this kernel has no rxe, or the user is not root, a small VM is
+    started, which takes half a minute or more. There the command sees this machine's files read-only; files
+    in $ROCEKIT_LAB_OUT are copied back. The exit status is that of the command, or 124 after the time limit.
 
     \b
     Example:
@@ -94,10 +93,10 @@ def command(
         where = f"kernel {result.kernel}"
         if result.mode == "vm":
             where += f" in a VM ({result.accelerator})"
-        told = f"lab: {where}, set up in {result.setup_s:.1f} s, ran {result.command_s:.1f} s"
+        summary = f"lab: {where}, set up in {result.setup_s:.1f} s, ran {result.command_s:.1f} s"
         if result.timed_out:
-            told += f", ended after its {timeout_s:g} s"
+            summary += f", stopped at the time limit of {timeout_s:g} s"
         if result.out is not None:
-            told += f"; output in {result.out}"
-        click.secho(told, err=True, dim=True)
+            summary += f"; output in {result.out}"
+        click.secho(summary, err=True, dim=True)
     ctx.exit(result.returncode)

@@ -28,26 +28,26 @@ FORMATS = (".png", ".svg", ".pdf")
     "connection_id",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Which connection, by its number in analyze; else where something went wrong.",
+    help="A connection, by its number in analyze.  [default: where something went wrong]",
 )
 @click.option(
     "--side",
     type=click.Choice(["a", "b"]),
-    help="Whose requests: the connection's first or second end; else where more happened.",
+    help="Requests of the connection's first or second end.  [default: where more happened]",
 )
 @click.option(
     "--transfer",
     "transfer_id",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Only the time of this transfer; or which one's ladder.",
+    help="Only the time of this transfer; or the transfer of the ladder.",
 )
 @click.option(
     "--graph",
     "graphs",
     type=click.Choice(GRAPHS),
     multiple=True,
-    help="What to draw, again for more; else all that have something to show. A ladder stands alone.",
+    help="A graph to draw; may be repeated, except ladder.  [default: all that are not empty]",
 )
 @click.option("--from", "begin", metavar="TIME", help="From this time on: seconds, 250ms, or UTC.")
 @click.option("--to", "end", metavar="TIME", help="Up to this time.")
@@ -65,10 +65,10 @@ def command(
     dpi: int,
     journal: tuple[Path, ...],
 ) -> None:
-    """Draw a connection over time, as PNG, SVG or PDF: the graphs of `rocekit report` for tickets and papers.
+    """Draw a connection over time as PNG, SVG or PDF: the graphs of `rocekit report`.
 
-    From above: PSNs with what was sent again, refused and acknowledged; payload rate; what is outstanding;
-    round-trips; CNPs and ECN-CE marks. Or the ladder of one transfer between its two hosts.
+    From top to bottom: PSNs with what was sent again, ACKs and NAKs; payload rate; outstanding packets; round
+    trips; CNPs and ECN-CE marks. Or the ladder of one transfer between its two hosts.
 
     \b
     Example:
@@ -81,18 +81,19 @@ def command(
     from rocekit.files.outputs import check_output, complete, writing
 
     if output.suffix.lower() not in FORMATS:
-        raise click.UsageError(f"{output}: name a picture that ends in {', '.join(FORMATS)}")
+        raise click.UsageError(f"{output}: the name must end in {', '.join(FORMATS)}")
     if "ladder" in graphs and len(graphs) > 1:
-        raise click.UsageError("a ladder stands alone: leave the other --graph away")
+        raise click.UsageError("a ladder cannot be combined: leave out the other --graph")
     check_output(output, [*files, *journal])
     try:
-        from rocekit.report.figures import Scene, draw, save, span, worth_drawing
+        from rocekit.report.figure_scene import Scene
+        from rocekit.report.figures import draw, save, span, worth_drawing
         from rocekit.report.ladder_figure import draw_ladder
     except ModuleNotFoundError as error:
         raise needs_extra("plot needs", error.name, "plot") from None
-    from rocekit.report.collect import Collector
+    from rocekit.report.collector import Collector
     from rocekit.report.ladder import ladder
-    from rocekit.report.lanes import build_lanes
+    from rocekit.report.lane_columns import build_lanes
 
     collector = Collector()
     analysis = load(files, journal, watch=collector)
@@ -123,7 +124,7 @@ def command(
         first = capture_time(begin, "--from", analysis) or first
         last = capture_time(end, "--to", analysis) or last
         if last <= first:
-            raise RocekitError("nothing lies between these times: --from must be before --to")
+            raise RocekitError("there is nothing between these times: --from must be before --to")
         scene = Scene(analysis, lane, number, first, last)
         figure = draw(scene, list(graphs) or worth_drawing(scene))
     with writing(output), complete(output) as path:
@@ -135,10 +136,10 @@ def command(
 def _lane(
     analysis: Analysis, lanes: Lanes, connection: int | None, side: str | None, transfer: Transfer | None
 ) -> int:
-    """Which side of which connection: as asked, or where findings are, or else where most packets are.
+    """The side of a connection to draw: as given, or with findings, or with most packets.
 
     Raises:
-        RocekitError: the transfer is another connection's.
+        RocekitError: the transfer belongs to another connection.
     """
     from rocekit.errors import RocekitError
 
@@ -148,9 +149,9 @@ def _lane(
             raise RocekitError(f"transfer {transfer.id} belongs to connection {own}, not {connection}")
         return 2 * own + (transfer.side if side is None else "ab".index(side))
     if connection is None:
-        told = [f.connection.id for f in analysis.findings if f.connection is not None]
+        troubled = [f.connection.id for f in analysis.findings if f.connection is not None]
         busiest = max(analysis.connections, key=lambda c: c.packets)
-        connection = told[0] if told else busiest.id
+        connection = troubled[0] if troubled else busiest.id
     if side is not None:
         return 2 * connection + "ab".index(side)
 

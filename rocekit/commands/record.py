@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from rocekit.record.collect import Recording
 
 JOURNAL_SUFFIX = ".journal.jsonl"
-"""As ``rocekit.analysis`` looks for it; that module is too long in coming for a program that waits."""
+"""As in ``rocekit.analysis``; importing that module would delay the program."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--output", "-o", type=FILE, metavar="FILE", help="The journal.  [default: PROGRAM.journal.jsonl]"
 )
-@click.option("--interface", "-i", metavar="IFACE", help="Capture its packets as well, and explain them.")
+@click.option("--interface", "-i", metavar="IFACE", help="Also capture packets, and explain them.")
 @click.option("--write", "-w", type=FILE, metavar="FILE", help="Keep the packets in a pcapng file.")
 @click.option(
     "--ring-size",
@@ -35,19 +35,19 @@ JOURNAL_SUFFIX = ".journal.jsonl"
     default=32768,
     show_default=True,
     metavar="SLOTS",
-    help="Room for records that are not written out yet, for each thread; a work request takes two slots.",
+    help="Slots in each thread's ring for records not written yet; a work request takes two.",
 )
 @click.option(
     "--follow-children/--no-follow-children",
     default=True,
     show_default=True,
-    help="Record the programs that the program starts as well.",
+    help="Also record the programs that the program starts.",
 )
 @click.option(
-    "--redact", is_flag=True, help="Replace keys, memory addresses and CM private data, the same alike."
+    "--redact", is_flag=True, help="Replace keys, memory addresses and CM private data, equal values equally."
 )
-@click.option("--attach-cm", is_flag=True, help="Also what the kernel's connection manager does. Needs root.")
-@click.option("--quiet", "-q", is_flag=True, help="Say nothing on standard error but what fails.")
+@click.option("--attach-cm", is_flag=True, help="Also record the kernel's connection manager. Needs root.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only failures on standard error.")
 @click.argument("command_line", metavar="-- PROGRAM…", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def command(
@@ -62,11 +62,11 @@ def command(
     quiet: bool,
     command_line: tuple[str, ...],
 ) -> None:
-    """Run a program and write the journal of what it asks of verbs: strace for RDMA.
+    """Run a program and write a journal of its verbs calls: strace for RDMA.
 
-    The program is not changed and not slowed down to speak of: a library that is put into it notes work
-    requests, completions, queue pairs, memory regions and connection events in shared memory. What there is
-    no room for is counted, never waited for. Its output, exit status and signals are its own.
+    The program is not changed and hardly slowed down: a library that is loaded into it writes work requests,
+    completions, queue pairs, memory regions and CM events to shared memory. Records that do not fit are
+    counted; the program never waits for them. Output, exit status and signals are those of the program.
 
     \b
     Example:
@@ -78,14 +78,14 @@ def command(
         raise click.UsageError("--write needs --interface")
     for option, path in (("--output", output), ("--write", write)):
         if str(path) == "-":
-            raise click.UsageError(f"{option}: standard output is the program's; name a file")
+            raise click.UsageError(f"{option}: standard output belongs to the program: name a file")
     from rocekit.files.outputs import check_apart
 
     check_apart(write, output)
     for path in filter(None, (write, output)):
         program = shutil.which(command_line[0])
         if program is not None and path.exists() and path.samefile(program):
-            raise RocekitError(f"{path}: this is the program; name another file")
+            raise RocekitError(f"{path}: this is the program: name another file")
     from rocekit.record import ProgramError, Recorder, find_program, holding_signals
     from rocekit.record.build import interposer
 
@@ -93,7 +93,7 @@ def command(
         find_program(command_line[0])
         library = interposer()
         with ExitStack() as undo:
-            # Before NumPy comes with threads of its own, which would take signals that are the program's.
+            # Before NumPy starts threads, which would take signals meant for the program.
             with holding_signals() as mask:
                 capture = None
                 if interface is not None:
@@ -119,14 +119,12 @@ def command(
                     kernel_cm=kernel_cm,
                 ).run()
             for what in result.failed:
-                click.secho(f"record: {what}; what is there is kept, and lacks the rest", err=True, fg="red")
+                click.secho(f"record: {what}: the journal is incomplete", err=True, fg="red")
             if not quiet:
                 tell(result)
                 if redact and write is not None:
-                    what = "--redact is for the journal, the packets are as they were"
-                    click.secho(
-                        f"record: {what}: rocekit slice --redact replaces both alike", err=True, fg="yellow"
-                    )
+                    what = "--redact changes only the journal, not the packets"
+                    click.secho(f"record: {what}: rocekit slice --redact changes both", err=True, fg="yellow")
                 if capture is not None:
                     try:
                         explain(capture.path, result, write)
@@ -139,7 +137,7 @@ def command(
 
 
 def default_output(program: str, write: Path | None) -> Path:
-    """Beside the capture, where it is found by itself; else a new file in the current folder."""
+    """Beside the capture, where analyze finds it; else a new file in the current folder."""
     if write is not None:
         return write.with_suffix("").with_name(write.with_suffix("").name + JOURNAL_SUFFIX)
     stem = Path(program).name
@@ -152,7 +150,7 @@ def default_output(program: str, write: Path | None) -> Path:
 
 
 def tell(result: Recording) -> None:
-    """What was recorded, and what was not, on standard error."""
+    """Print what was recorded, and what was not, on standard error."""
     counts = f"{result.sends:,} sends, {result.receives:,} receives, {result.completions:,} completions"
     click.secho(f"record: {counts}; journal {result.journal}", err=True, dim=True)
     for words in shortcomings(result):
@@ -160,28 +158,26 @@ def tell(result: Recording) -> None:
 
 
 def shortcomings(result: Recording) -> list[str]:
-    """What the journal lacks, and why."""
+    """What is missing in the journal, and why."""
     words = []
     if not result.processes:
         words.append(
-            "no process opened a verbs device where it could be seen: it used none, is linked statically, or "
-            "has privileges of its own"
+            "no process was seen to open a verbs device: it uses none, is statically linked, or has "
+            "privileges of its own"
         )
     if result.total_lost:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in result.lost.items())
-        words.append(
-            f"{result.total_lost:,} records found no room ({kinds}): a larger --ring-size holds more"
-        )
-    words += [f"not seen: {what}" for what in dict.fromkeys(result.not_recorded)]
+        words.append(f"{result.total_lost:,} records did not fit ({kinds}): use a larger --ring-size")
+    words += [f"not recorded: {what}" for what in dict.fromkeys(result.not_recorded)]
     if result.going_on:
         words.append(
-            f"processes that go on are not recorded any more: {', '.join(map(str, result.going_on))}"
+            f"these processes continue without being recorded: {', '.join(map(str, result.going_on))}"
         )
     return words
 
 
 def explain(capture: Path, result: Recording, kept: Path | None) -> None:
-    """The transfers of the packets and the journal, on standard error: standard output is the program's."""
+    """Print the analysis on standard error: standard output belongs to the program."""
     from rocekit.analysis import analyze
     from rocekit.commands.shared import coloured
     from rocekit.explanation.transfer import story
@@ -199,15 +195,15 @@ def explain(capture: Path, result: Recording, kept: Path | None) -> None:
 
 
 def end_as(result: Recording) -> None:
-    """End as the program ended: with its status, or by its signal."""
+    """End like the program: with its status, or by its signal."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # it was closed when we were started
+        if stream is not None:  # it may have been closed at the start
             stream.flush()
     if result.signal is None:
         raise SystemExit(result.status)
     import resource
 
-    # The program has left its core, if one was wanted.
+    # The program has already written its core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if result.signal not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(result.signal, signal.SIG_DFL)

@@ -55,34 +55,38 @@ def _chosen(ctx: click.Context, parameter: click.Parameter, value: str | None) -
 
 @click.command()
 @click.argument("file", type=FILE)
-@click.option("--ip", "ips", metavar="OLD=NEW", multiple=True, callback=_pairs, help="An address.")
+@click.option("--ip", "ips", metavar="OLD=NEW", multiple=True, callback=_pairs, help="Replace an address.")
 @click.option(
     "--mac",
     "macs",
     metavar="OLD=NEW",
     multiple=True,
     callback=_pairs,
-    help="A MAC address.  [default when sending: the interface's and its neighbours']",
+    help="Replace a MAC address.  [default when sending: the interface's and its neighbours']",
 )
-@click.option("--qpn", "qpns", metavar="[IP/]OLD=NEW", multiple=True, callback=_pairs, help="A QP.")
+@click.option("--qpn", "qpns", metavar="[IP/]OLD=NEW", multiple=True, callback=_pairs, help="Replace a QPN.")
 @click.option(
     "--psn",
     "psns",
     metavar="[[IP/]QPN=]±N",
     multiple=True,
-    help="Move PSNs: of requests to this QP and of the answers to them; without a QP, all.",
+    help="Shift PSNs: of requests to this QP and of their responses; without a QP, all.",
 )
-@click.option("--rkey", "rkeys", metavar="OLD=NEW", multiple=True, callback=_pairs, help="An rkey.")
-@click.option("--va", metavar="±N", help="Move remote addresses.")
+@click.option("--rkey", "rkeys", metavar="OLD=NEW", multiple=True, callback=_pairs, help="Replace an rkey.")
+@click.option("--va", metavar="±N", help="Shift remote addresses.")
 @click.option(
     "--filter",
     "chosen",
     metavar="EXPR",
     callback=_chosen,
-    help="Only these packets; as rocekit decode has it.",
+    help="Only packets that match; as in rocekit decode.",
 )
 @click.option(
-    "--speed", default="1", metavar="N", callback=_speed, help="2x: in half the time; max: as fast as can be."
+    "--speed",
+    default="1",
+    metavar="N",
+    callback=_speed,
+    help="2x: in half the time; max: as fast as possible.",
 )
 @rate_option
 @click.option("-w", "--write", "out", type=FILE, metavar="FILE", help="Write them (.pcapng, else pcap).")
@@ -105,10 +109,10 @@ def command(
 ) -> None:
     """Send the RoCE packets of FILE again, with other addresses, QPNs, PSNs, keys ("-": standard input).
 
-    OLD and IP are as captured. Checksums and ICRCs are made for what the packets are now; one that was wrong
-    stays wrong. CM messages change with the packets: addresses, QPNs, starting PSNs. Without -w or --send it
-    only says what it would send; sending goes to loopback, this machine's addresses and its network
-    namespaces, and nowhere else.
+    OLD and IP are values in the capture. Checksums and ICRCs are computed again; wrong ones stay wrong. CM
+    messages change as well: addresses, QPNs, starting PSNs. Without -w or --send, the packets are only
+        printed.
+    Packets are sent to loopback, this machine's addresses and its network namespaces only.
 
     \b
     Example:
@@ -128,8 +132,8 @@ def command(
     changes = _changes(file, ips, macs, qpns, psns, rkeys, va)
     replay = Replay(file, changes, chosen=chosen, speed=speed, rate=rate)
     extent = replay.extent
-    _refuse_strangers(replay, ips)
-    _tell_of_strangers(replay, changes)
+    _reject_unknown_addresses(replay, ips)
+    _warn_of_unknown_qps(replay, changes)
     left = ", ".join(f"{count:,} {why}" for why, count in extent.left_out.items())
     if left:
         click.echo(f"left out: {left}", err=True)
@@ -144,7 +148,7 @@ def command(
         note = f", {size(extent.bytes)}{took},"
         show_frames(replay.frames(), extent.packets, replay.destinations, note)
     if extent.damage:
-        raise CaptureError(f"{extent.damage[0]}; what could be read was taken", file=file)
+        raise CaptureError(f"{extent.damage[0]}; what could be read was used", file=file)
 
 
 def _send(replay: Replay, interface: str, allowed: tuple[str, ...], *, own_macs: bool, paced: bool) -> None:
@@ -168,8 +172,8 @@ def _send(replay: Replay, interface: str, allowed: tuple[str, ...], *, own_macs:
         send_frames(frames, sender, paced=paced)
 
 
-def _refuse_strangers(replay: Replay, ips: Pairs) -> None:
-    """An address that no packet has is a slip of the pen."""
+def _reject_unknown_addresses(replay: Replay, ips: Pairs) -> None:
+    """Reject an address that no packet has: it is a typing error."""
     from rocekit.errors import ScenarioError
 
     seen = replay.extent.sources | replay.extent.destinations
@@ -178,8 +182,8 @@ def _refuse_strangers(replay: Replay, ips: Pairs) -> None:
             raise ScenarioError(f"no packet has the address {old}; there is {', '.join(sorted(seen))}")
 
 
-def _tell_of_strangers(replay: Replay, changes: Changes) -> None:
-    """A QP to which no packet goes may be one of a CM message's; as likely it is a slip of the pen."""
+def _warn_of_unknown_qps(replay: Replay, changes: Changes) -> None:
+    """Warn of a QP to which no packet goes: it is in a CM message, or a typing error."""
     seen = replay.extent.qps
     for option, qps in (("--qpn", changes.qpns), ("--psn", changes.psns)):
         for ip, qpn in qps:
@@ -188,7 +192,7 @@ def _tell_of_strangers(replay: Replay, changes: Changes) -> None:
                 click.echo(f"{option}: no packet goes to a QP {qpn:#x}{where}", err=True)
 
 
-# ---------------------------------------------------------------------- what was asked for
+# ---------------------------------------------------------------------- options
 
 
 def _changes(
@@ -225,7 +229,7 @@ def _address(option: str, text: str) -> str:
 
 def _mac(text: str) -> str:
     if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
-        raise click.UsageError(f"--mac: {text!r} is no MAC address")
+        raise click.UsageError(f"--mac: {text!r} is not a MAC address")
     return text.lower()
 
 

@@ -21,10 +21,10 @@ from rocekit.commands import FILE, journal_option
 )
 @journal_option
 def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) -> None:
-    """Write a page to look at: findings, connections, transfers, and every packet over time.
+    """Write an HTML page: findings, connections, transfers, and every packet over time.
 
-    The page stands alone: it asks no network for anything and opens in any browser. First come the findings
-    and what they cost, each with a link to its place in the graphs.
+    The page is one file, needs no network and opens in any browser. Findings with their cost come first, each
+    with a link to its place in the graphs.
 
     \b
     Example:
@@ -33,9 +33,9 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
     """
     from rocekit.commands.shared import fail_on_damage, load
     from rocekit.files.outputs import check_output, complete, is_stdout, writing
-    from rocekit.report.collect import Collector
+    from rocekit.report.collector import Collector
     from rocekit.report.document import document
-    from rocekit.report.lanes import build_lanes
+    from rocekit.report.lane_columns import build_lanes
     from rocekit.report.page import page
     from rocekit.wire.words import plural
 
@@ -61,4 +61,4 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
 
 
 KEPT_TRANSFERS = 20_000
-"""Of transfers to which nothing happened, a page lists the slowest; the others are counted."""
+"""Transfers without trouble in a page: the slowest; others are only counted."""

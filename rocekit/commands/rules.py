@@ -24,7 +24,7 @@ _PARTS = (
 @click.argument("name", required=False, shell_complete=lambda ctx, param, text: names(text))
 @format_option
 def command(name: str | None, output: str) -> None:
-    """List the problems that a finding can name, or explain the one called NAME.
+    """List all kinds of findings, or explain the one called NAME.
 
     \b
     Example:
@@ -54,14 +54,14 @@ def command(name: str | None, output: str) -> None:
 
 
 def names(beginning: str) -> list[str]:
-    """The rules whose names begin so, for a shell that completes."""
+    """The rules whose names start so, for shell completion."""
     from rocekit.findings.rules import RULES
 
     return [name for name in RULES if name.startswith(beginning)]
 
 
 def listing(rules: list[Rule]) -> str:
-    """A line a rule: its name, severity and what it means in one sentence."""
+    """One line for each rule: name, severity and summary."""
     width = max(len(rule.name) for rule in rules)
     lines = []
     for rule in rules:
@@ -71,7 +71,7 @@ def listing(rules: list[Rule]) -> str:
 
 
 def explanation(rule: Rule) -> str:
-    """Everything a rule says of itself, wrapped for a terminal."""
+    """All texts of a rule, wrapped for a terminal."""
     import shutil
     import textwrap
 

@@ -1,4 +1,4 @@
-"""What the analysing commands share; unlike ``rocekit.commands`` it may import the stages."""
+"""What the analysing commands share; unlike ``rocekit.commands`` it imports the stages."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _COLOURS: dict[str, dict[str, Any]] = {
     "title": {"bold": True},
 }
 _PIECES = 1 << 14
-"""Of a JSON document, what is written at once."""
+"""Pieces of a JSON document that are written at once."""
 _LONG_BYTES = 20_000_000
-"""Files below this are read before a progress bar could be drawn."""
+"""Smaller files are read too fast for a progress bar."""
 
 
 def coloured(text: str, kind: str) -> str:
-    """A style for ``report.text``; click takes the colours out again where standard output is no terminal."""
+    """A style for ``report.text``; click removes the colours if standard output is not a terminal."""
     return click.style(text, **_COLOURS.get(kind, {}))
 
 
 def emit(document: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     pieces = json.JSONEncoder(ensure_ascii=False, indent=1).iterencode(document)
-    # A piece is a word or a bracket: where standard output has no buffer, each would be a call of the kernel.
+    # A piece is a word or a bracket: without a buffer each would be a system call.
     while text := "".join(islice(pieces, _PIECES)):
         sys.stdout.write(text)
     sys.stdout.write("\n")
@@ -62,7 +62,7 @@ def load(
     plain: int | None = None,
     watch: Watch | None = None,
 ) -> Analysis:
-    """Analyse files, with a progress bar where one helps; Ctrl-C ends the reading only."""
+    """Analyse files, with a progress bar for large ones; Ctrl-C only ends the reading."""
     with _bar(files) as progress, without_garbage(), _stopping() as stop:
         return analyze(
             *files,
@@ -77,7 +77,7 @@ def load(
 
 @contextmanager
 def _stopping() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed. A second one, or one before anything was read, ends at once."""
+    """Whether Ctrl-C was pressed. A second one, or one before anything was read, ends immediately."""
     begun = pressed = False
 
     def press(number: int, _frame: FrameType | None) -> None:
@@ -94,7 +94,7 @@ def _stopping() -> Iterator[Callable[[], bool]]:
 
     try:
         before = signal.signal(signal.SIGINT, press)
-    except ValueError:  # not the main thread, which has the signals
+    except ValueError:  # not the main thread: no signals
         yield stop
         return
     try:
@@ -105,7 +105,7 @@ def _stopping() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def without_garbage() -> Iterator[None]:
-    """What an analysis makes stays until the process ends: to look for garbage in it is in vain."""
+    """Stop the garbage collector: what an analysis makes stays until the process ends."""
     gc.disable()
     try:
         yield
@@ -115,13 +115,13 @@ def without_garbage() -> Iterator[None]:
 
 
 def fail_on_damage(analysis: Analysis) -> None:
-    """End as interrupted, or with the first thing that could not be read, after the report of what could."""
+    """Raise what was wrong with the input: interrupted, or the first damage. Called after the output."""
     if analysis.capture.interrupted:
         raise KeyboardInterrupt
     damage = analysis.capture.damage
     if damage:
         file, message = damage[0]
-        more = f", and {len(damage) - 1} more places are damaged" if len(damage) > 1 else ""
+        more = f", and damage at {len(damage) - 1} more places" if len(damage) > 1 else ""
         raise CaptureError(f"{message}{more}; what could be read is reported", file=file)
     problems = analysis.journal_problems
     if problems:
@@ -149,7 +149,7 @@ def capture_time(text: str | None, option: str, analysis: Analysis) -> int | Non
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is no time: say seconds since the first frame (1.5, 250ms) or UTC "
+            f"{text!r} is not a time: use seconds since the first frame (1.5, 250ms) or UTC "
             "(2026-11-20T16:08:43.9)",
             param_hint=option,
         ) from None

@@ -23,7 +23,7 @@ _NUMBER = click.IntRange(min=0)
     type=_NUMBER,
     multiple=True,
     metavar="N",
-    help="This transfer, what made it repeat, and what answered it.",
+    help="This transfer with its ACKs, NAKs and the causes of its repeats.",
 )
 @click.option(
     "--finding",
@@ -31,17 +31,17 @@ _NUMBER = click.IntRange(min=0)
     multiple=True,
     metavar="RULE",
     shell_complete=lambda ctx, param, text: _rules(text),
-    help="The connections that this finding tells of.",
+    help="The connections of this finding.",
 )
 @click.option(
-    "--from", "begin", metavar="TIME", help="From this time on: seconds of the capture, 250ms, or UTC."
+    "--from", "begin", metavar="TIME", help="From this time: seconds of the capture, 250ms, or UTC."
 )
 @click.option("--to", "end", metavar="TIME", help="Up to this time.")
 @click.option("--headers-only", is_flag=True, help="Leave out payloads; wire lengths stay.")
 @click.option(
     "--redact",
     is_flag=True,
-    help="Replace addresses, keys, GUIDs, private data and payload, the same ones alike, everywhere.",
+    help="Replace addresses, keys, GUIDs, private data and payload, equal values equally.",
 )
 @journal_option
 def command(
@@ -56,19 +56,19 @@ def command(
     redact: bool,
     journal: tuple[Path, ...],
 ) -> None:
-    """Cut a story out of a capture, with its journal beside it (OUT.journal.jsonl).
+    """Cut connections, transfers or findings out of a capture and its journal (OUT.journal.jsonl).
 
-    Numbers are those of `rocekit analyze`. With a connection's packets go its CM messages, the TCP exchange
-    in which programs told each other its QPs, and pause frames of that time; other frames that are no RoCE
-    stay behind. With --headers-only or --redact alone, all RoCE packets are taken.
+    Numbers are those of `rocekit analyze`. The packets of a connection include its CM messages, the TCP
+    exchange that announced its QPs, and pause frames of that time; other frames are left out. With
+    --headers-only or --redact alone, all RoCE packets are kept.
 
-    Several captures of the same traffic are sliced together: OUT is then a folder, with a file for each of
-    them and the journal beside the first.
+    Several captures of the same traffic are cut together: OUT is then a folder with a file for each of them
+    and the journal beside the first.
 
     --redact replaces MAC and IP addresses, GIDs, GUIDs, rkeys, lkeys, Q_Keys, memory addresses, immediates,
-    atomics' operands, host names and private data, and fills payloads with zeros, in packets, CM messages and
-    journal alike, so that the analysis stays the same. Checksums and ICRCs are made right again; wrong ones
-    stay wrong. Comments are dropped.
+    operands of atomics, host names and private data, and fills payloads with zeros, in packets, CM messages
+    and journal, so that the analysis stays the same. Checksums and ICRCs are computed again; wrong ones stay
+    wrong. Comments are removed.
 
     \b
     Example:
@@ -86,13 +86,15 @@ def command(
 
     if not (connections or transfers or findings or begin or end or headers_only or redact):
         raise click.UsageError(
-            "say what to cut out: --connection, --transfer, --finding, --from, --to; or of all: "
+            "say what to keep: --connection, --transfer, --finding, --from, --to; or for all packets: "
             "--headers-only, --redact"
         )
     if not files:
         raise click.UsageError(f"{out}: name the capture to read, and then the file to write")
     if any(str(file) == "-" for file in files):
-        raise RocekitError("slice reads its capture twice, which standard input cannot be: save it to a file")
+        raise RocekitError(
+            "slice reads its capture twice, which is not possible with standard input: save it to a file"
+        )
     outs = [out] if len(files) == 1 else one_for_each(out, files, make=False)
     for path in outs if len(files) == 1 or out.is_dir() else ():
         check_output(path, [*files, *journal])
@@ -100,7 +102,7 @@ def command(
             check_output(journal_beside(path), [*files, *journal])
     analysis = load(files, journal)
     if analysis.capture.interrupted:
-        raise KeyboardInterrupt  # half of a story, with the whole of the frames, is of no use
+        raise KeyboardInterrupt  # a cut from a part of the capture would be wrong
     choice = Choice(
         connections,
         transfers,
@@ -115,12 +117,12 @@ def command(
     to_stdout = str(out) == "-"
     for file, part in zip(files, done.slices, strict=True):
         if part.path is None:
-            click.echo(f"{file}: nothing of it")
+            click.echo(f"{file}: nothing to keep")
             continue
         of = plural(analysis.capture.counts.frames, "frame") if len(files) == 1 else str(file)
         words = [f"{part.path}: {part.frames:,} of {of}"]
         if part.left_out:
-            words.append(f"{part.left_out:,} that are no RoCE left out")
+            words.append(f"{part.left_out:,} that are not RoCE left out")
         if part.wrong_icrcs:
             words.append(f"comments on {part.wrong_icrcs:,} whose ICRC was wrong")
         click.echo(", ".join(words), err=to_stdout)

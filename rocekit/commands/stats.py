@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @journal_option
 @format_option
 def command(files: tuple[Path, ...], journal: tuple[Path, ...], output: str) -> None:
-    """Count and time a capture's flows: round trips, timeouts, NAK reaction, RNR waits, CNPs, CM handshakes.
+    """Print counts and times of flows: round trips, timeouts, NAK reaction, RNR waits, CNPs, CM handshakes.
 
-    Counts go by the names of the Open Traffic Generator's RoCE v2 results.
+    Counts have the names of the Open Traffic Generator's RoCE v2 results.
 
     \b
     Example:
@@ -43,7 +43,7 @@ def command(files: tuple[Path, ...], journal: tuple[Path, ...], output: str) -> 
 
 
 def text(counted: Statistics) -> str:
-    """The statistics as aligned lines: each flow, then all of them together, then the CM."""
+    """The statistics in text: each flow, all flows together, CM, hosts, one-way delays."""
     from rocekit.wire.words import end, plural
 
     lines: list[str] = []
@@ -68,18 +68,18 @@ def text(counted: Statistics) -> str:
     if counted.peers:
         lines += [click.style("Hosts", bold=True)]
         for peer in counted.peers:
-            told = "  ".join(f"{name} {n:,}" for name, n in peer.items() if n and name != "ip")
-            lines.append(f"  {peer['ip']}  {told}")
+            counts = "  ".join(f"{name} {n:,}" for name, n in peer.items() if n and name != "ip")
+            lines.append(f"  {peer['ip']}  {counts}")
         lines.append("")
     if counted.one_way:
-        lines += [click.style("One way, between the captures", bold=True)]
+        lines += [click.style("One-way delays between the captures", bold=True)]
         times = {f"{w.src} → {w.dst}{_bound(w)}": w.took for w in counted.one_way}
         lines += [*_times(times), ""]
     return "\n".join(lines[:-1]) if lines else "No transfers."
 
 
 def _bound(way: OneWay) -> str:
-    """How far the clocks let the truth be from these times."""
+    """The files, and the bound of the clocks."""
     from rocekit.wire.words import duration
 
     files = f" (file {way.first} to {way.second})"
@@ -87,7 +87,7 @@ def _bound(way: OneWay) -> str:
 
 
 def _flow(flow: FlowStatistics) -> list[str]:
-    """A flow's counts, those that are zero left out."""
+    """A flow's counts that are not zero."""
     from rocekit.wire.words import duration
 
     shown = []
@@ -104,16 +104,21 @@ def _flow(flow: FlowStatistics) -> list[str]:
 
 
 def _times(times: Mapping[str, Spread], flow: FlowStatistics | None = None) -> list[str]:
-    """A table of times, with what was agreed beside it."""
+    """A table of times, with configured values beside them."""
     from rocekit.wire.words import duration
 
     if not times:
         return []
     rows: list[tuple[str, ...]] = [("", "count", "min", "median", "99%", "max", "")]
     for name, s in times.items():
-        told = _agreed(name, flow)
+        agreed = _agreed(name, flow)
         rows.append(
-            (name, f"{s.count:,}", *(duration(t) for t in (s.min_ns, s.median_ns, s.p99_ns, s.max_ns)), told)
+            (
+                name,
+                f"{s.count:,}",
+                *(duration(t) for t in (s.min_ns, s.median_ns, s.p99_ns, s.max_ns)),
+                agreed,
+            )
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [

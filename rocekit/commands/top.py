@@ -18,23 +18,23 @@ from rocekit.commands import interfaces
     default=1.0,
     show_default=True,
     metavar="S",
-    help="Seconds between two looks.",
+    help="Seconds between updates.",
 )
 @click.option("--promiscuous", is_flag=True, help="Also frames for other stations.")
 @click.option(
     "--snaplen",
     type=click.IntRange(min=64, max=262144),
     metavar="BYTES",
-    help="Bytes to look at of each frame.  [default: the headers]",
+    help="Bytes to read of each frame.  [default: the headers]",
 )
 def command(interface: str, interval: float, promiscuous: bool, snaplen: int | None) -> None:
-    """Watch the connections of an interface: rate, outstanding packets, round trip, repeats, findings.
+    """Watch the connections of an interface: rate, outstanding packets, round trip, sent again, findings.
 
     Keys: arrows choose a row and the column to sort by, r reverses, / filters, Enter opens a connection, Esc
-    goes back, Space freezes the screen, q ends. Needs the right to capture and the extra rocekit[top].
+    goes back, Space freezes the screen, q quits. Needs the right to capture and the extra rocekit[top].
 
-    Only the headers of frames are looked at: the ICRCs of packets of more than 160 bytes are then not
-    checked. --snaplen 65535 has every one checked.
+    Only the headers of frames are read: ICRCs of packets of more than 160 bytes are not checked. --snaplen
+    65535 checks all.
 
     \b
     Example:
@@ -44,7 +44,7 @@ def command(interface: str, interval: float, promiscuous: bool, snaplen: int | N
     from rocekit.errors import RocekitError, needs_extra
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise RocekitError("top draws on a terminal, and this is none; `rocekit trace` writes lines")
+        raise RocekitError("top needs a terminal; `rocekit trace` prints lines")
     try:
         from rocekit.live.top import MIN_COLUMNS, MIN_ROWS, Top
     except ModuleNotFoundError as error:

@@ -17,16 +17,16 @@ from rocekit.commands import FILE, journal_option
     type=click.Choice(["text", "json", "dot"]),
     default="text",
     show_default=True,
-    help="Text to read, JSON for programs, or a graph for Graphviz.",
+    help="Text, JSON for programs, or a graph for Graphviz.",
 )
-@click.option("--qps", is_flag=True, help="Every QP pair of every link; with dot, each QP is drawn.")
+@click.option("--qps", is_flag=True, help="List every QP pair of every link; with dot, draw each QP.")
 @journal_option
 def command(files: tuple[Path, ...], output: str, qps: bool, journal: tuple[Path, ...]) -> None:
-    """Draw who talks to whom: hosts, QPs, the bytes of each link, and the shape they make.
+    """Show which hosts talk to each other: QPs, bytes of each link, and the shape of the links.
 
-    Recognises ring, mesh, star, tree and pair. Three hosts that all talk to each other are a ring when the
-    data goes round one way, else a mesh. Bytes are payload on the wire, what was sent again included; of a
-    capture made at one host only that host's links show, so give several.
+    Shapes are ring, mesh, star, tree and pair. Three hosts that all talk to each other are a ring if the data
+    goes round one way, else a mesh. Bytes are payload on the wire, including what was sent again. A capture
+    made at one host contains only the links of that host: give the captures of several hosts.
 
     \b
     Example:

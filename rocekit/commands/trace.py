@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     "--duration", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after S seconds."
 )
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N transfers.")
-@click.option("--write", "-w", type=FILE, metavar="FILE", help="Write the frames to a pcapng file as well.")
+@click.option("--write", "-w", type=FILE, metavar="FILE", help="Also write the frames to a pcapng file.")
 @click.option("--promiscuous", is_flag=True, help="Also frames for other stations.")
 @click.option(
     "--snaplen",
     type=click.IntRange(min=64, max=262144),
     metavar="BYTES",
-    help="Keep so much of each frame, 65535 for all. Otherwise: all with --write, only headers without.",
+    help="Bytes to keep of each frame, 65535 for all.  [default: all with --write, else the headers]",
 )
 @click.option(
     "--metrics",
     metavar="[HOST]:PORT",
-    help="Serve Prometheus metrics there, such as :9464, while the trace runs.",
+    help="Serve Prometheus metrics at this address, such as :9464, while the trace runs.",
 )
 @click.option(
     "--metrics-connections",
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     default=200,
     show_default=True,
     metavar="N",
-    help='So many connections have metrics of their own; the later ones share "other".',
+    help='Connections with their own metrics; later ones share "other".',
 )
-@click.option("--quiet", "-q", is_flag=True, help="No line for each transfer; only the summary.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only the summary, no line for each transfer.")
 @journal_option
 @format_option
 def command(
@@ -62,12 +62,11 @@ def command(
     journal: tuple[Path, ...],
     output: str,
 ) -> None:
-    """Follow an interface: a line as each transfer ends, a word at once when one goes wrong, then a summary.
+    """Follow an interface: a line for each transfer that ends or goes wrong, then a summary.
 
     Ends with Ctrl-C, --duration or --count. Needs the right to capture: see `rocekit doctor`. Frames that the
-    kernel had to drop are counted and shown. Without --write only the headers of frames are looked at, and
-    all that connection managers say: the ICRCs of packets of more than 160 bytes are then not checked.
-    --snaplen 65535 has every one checked.
+    kernel dropped are counted. Without --write only headers of frames and CM messages are read: ICRCs of
+    packets of more than 160 bytes are not checked. --snaplen 65535 checks all.
 
     \b
     Example:
@@ -84,7 +83,7 @@ def command(
     from rocekit.report.text import SHOWN_TRANSFERS
 
     if str(write) == "-":
-        raise click.UsageError("--write: standard output has the lines; name a file")
+        raise click.UsageError("--write: standard output has the lines: name a file")
     if write is not None:
         check_output(write, journal)
     with _server(metrics) as server:
@@ -96,12 +95,12 @@ def command(
             promiscuous=promiscuous,
             snaplen=snaplen,
             journals=journal,
-            # Nobody asks for each plain transfer of a trace that counts for days.
+            # A trace with metrics may run for days: it does not keep plain transfers.
             plain=SHOWN_TRANSFERS if server is not None and output == "text" else None,
         )
         counted = None if server is None else _serve(server, trace, own_series)
         printer = JsonLines() if output == "json" else TextLines()
-        # A trace that forgets has garbage to find, for as long as it runs.
+        # A trace that forgets transfers needs the garbage collector.
         keeping = nullcontext() if trace.forgets else without_garbage()
         try:
             with keeping, _ending_on_signal(trace):
@@ -118,7 +117,7 @@ def command(
 
 @contextmanager
 def _server(address: str | None) -> Iterator[MetricsServer | None]:
-    """Listens for scrapes where that is asked for, before anything else is begun."""
+    """Start the metrics server, if there is an address, before anything else."""
     if address is None:
         yield None
         return
@@ -143,7 +142,7 @@ def _serve(server: MetricsServer, trace: Trace, own_series: int) -> Metrics:
 
 @contextmanager
 def _ending_on_signal(trace: Trace) -> Iterator[None]:
-    """Ctrl-C or SIGTERM ends the trace; what the kernel still holds is told. A second one ends at once."""
+    """Ctrl-C or SIGTERM ends the trace after the frames in the kernel. A second one ends immediately."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, before[signal.Signals(number)])

@@ -1,4 +1,4 @@
-"""What ``rocekit trace`` prints: lines as things happen, a batch's at once, and a summary at the end."""
+"""What ``rocekit trace`` prints: lines as things happen, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -9,29 +9,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocekit.commands.shared import coloured
-from rocekit.explanation.transfer import event_step
-from rocekit.findings.text import finding_lines
+from rocekit.explanation.transfer import event_step, syndrome_words
 from rocekit.live.tracing import Trouble
-from rocekit.report.text import capture_lines, connection_lines, journal_lines, place_lines, transfer_row
+from rocekit.report.text import connection_lines, in_order, journal_lines, transfer_row
 from rocekit.track.cm_exchanges import CmRecord
 from rocekit.track.connections import Connection
 from rocekit.track.orphan_naks import OrphanNak
 from rocekit.track.transfers import ACKED, SENT, Transfer
-from rocekit.wire import syndrome_name
 from rocekit.wire.words import end, qpn
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
     from rocekit.live.tracing import Item, Trace
 
-#: How wide a transfer's cells are, and which stand at the right.
+#: The widths of a transfer's cells, and which are right-aligned.
 _WIDTHS = (5, 10, 22, 24, 10, 6, 8, 11, 0, 0)
 _RIGHT = (0, 4, 5, 6, 7)
 _CELLS = "  ".join(f"{{:{'>' if k in _RIGHT else '<'}{width or ''}}}" for k, width in enumerate(_WIDTHS))
 
 
 class TextLines:
-    """A line an item."""
+    """One line for each item."""
 
     def __init__(self) -> None:
         self._first_ns: int | None = None
@@ -42,7 +40,7 @@ class TextLines:
         return f"{(time_ns - self._first_ns) / 1e9:11.6f}"
 
     def items(self, items: Iterable[Item]) -> None:
-        """Print what came together."""
+        """Print the items of a batch."""
         click.echo("\n".join([self._line(item) for item in items]))
 
     def _line(self, item: Item) -> str:
@@ -62,32 +60,28 @@ class TextLines:
             return f"{self._at(item.event.time_ns)}  {coloured(words, 'warning')}"
         assert isinstance(item, OrphanNak)
         words = (
-            f"{item.src} → {item.dst} {qpn(item.dest_qpn)}  {syndrome_name(item.syndrome)} for PSN "
-            f"{item.psn}, of which nothing was seen yet, frame {item.frame}"
+            f"{item.src} → {item.dst} {qpn(item.dest_qpn)}  {syndrome_words(item.syndrome)} for PSN "
+            f"{item.psn}, which is not in the capture, frame {item.frame}"
         )
         return f"{self._at(item.time_ns)}  {coloured(words, 'warning')}"
 
     def end(self, analysis: Analysis, trace: Trace) -> None:
         """Print the summary."""
-        lines = [
-            "",
-            *capture_lines(analysis.capture, coloured),
-            f"  kernel: {trace.received:,} frames received, {trace.dropped:,} dropped",
-            *place_lines(analysis),
-        ]
+        kernel = f"  kernel: {trace.received:,} frames received, {trace.dropped:,} dropped"
+        details = []
         if analysis.connections:
-            lines += connection_lines(analysis.connections)
+            details += [coloured("Connections", "title"), *connection_lines(analysis.connections)]
         if analysis.journal is not None:
-            lines += journal_lines(analysis, coloured)
-        click.echo("\n".join([*lines, *finding_lines(analysis.findings, coloured)]))
+            details += [""] * bool(details) + journal_lines(analysis, coloured)
+        click.echo("\n".join(["", *in_order(analysis, [kernel], details, coloured)]))
 
 
 class JsonLines:
-    """One object a line, each with a ``type``; what changed after it was printed comes once more."""
+    """One object a line, each with a ``type``; what changed after it was printed is printed again."""
 
     def __init__(self) -> None:
         self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-        # Of what was printed only a hash is kept: there may be millions.
+        # Only a hash of what was printed is kept: there may be millions.
         self._transfers: dict[int, int] = {}
         self._messages: dict[int, int] = {}
 
@@ -95,7 +89,7 @@ class JsonLines:
         return self._encode({"type": kind, **record})
 
     def items(self, items: Iterable[Item]) -> None:
-        """Print what came together; connections and findings wait for the end."""
+        """Print the items of a batch; connections and findings wait for the end."""
         lines = []
         for item in items:
             if isinstance(item, Transfer):
@@ -108,7 +102,7 @@ class JsonLines:
             click.echo("\n".join(lines))
 
     def end(self, analysis: Analysis, trace: Trace) -> None:
-        """Print what changed, and what is known now."""
+        """Print what changed, connections, findings and the capture."""
         changed = []
         for transfer in analysis.transfers:
             line = self._line("transfer", transfer.to_dict())

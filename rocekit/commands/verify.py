@@ -12,7 +12,7 @@ from rocekit.commands import FILE, format_option, print_json
 if TYPE_CHECKING:
     from rocekit.verify import Comparison
 
-_SHOWN = 50  # disagreements printed as text; --format json lists up to a thousand
+_SHOWN = 50  # disagreements in text; --format json lists up to a thousand
 
 
 @click.command()
@@ -22,11 +22,10 @@ _SHOWN = 50  # disagreements printed as text; --format json lists up to a thousa
 def command(ctx: click.Context, file: Path, output: str) -> None:
     """Compare how rocekit and tshark read FILE, field by field.
 
-    Each value that the two read differently is printed; the exit status is then 1, as it is where the capture
-    is damaged, of which as much is compared as can be read. Where tshark is known not
-    to know better (CNP, RD and XRC opcodes, FLUSH and ATOMIC WRITE before version 4.4, packets cut short or
-    damaged), differences are counted under their reason. It is not asked whether an ICRC is valid, which it
-    does not compute, nor for the CM messages MRA, LAP, APR and SIDR, which it does not dissect.
+    Each value that differs is printed; the exit status is then 1, also if the capture is damaged (what can be
+    read is compared). Where tshark is known to be wrong (CNP, RD and XRC opcodes, FLUSH and ATOMIC WRITE
+    before version 4.4, truncated or damaged packets), differences are counted by reason. Not compared:
+    whether an ICRC is valid, and the CM messages MRA, LAP, APR and SIDR, which tshark does not decode.
 
     \b
     Example:
@@ -46,7 +45,7 @@ def command(ctx: click.Context, file: Path, output: str) -> None:
 
 
 def text(comparison: Comparison) -> str:
-    """The comparison for people: each disagreement, then how much agreed."""
+    """The comparison in text: each disagreement, then the counts."""
     lines = [str(disagreement) for disagreement in comparison.disagreements[:_SHOWN]]
     if comparison.total > len(lines):
         lines.append(f"… and {comparison.total - len(lines):,} more")
@@ -63,7 +62,7 @@ def text(comparison: Comparison) -> str:
         lines.append(f"  {count:,} explained: {reason}")
     if comparison.left_out:
         lines.append(
-            f"  not asked, for this tshark has no such field: {', '.join(sorted(comparison.left_out))}"
+            f"  not compared, because this tshark has no such field: {', '.join(sorted(comparison.left_out))}"
         )
     if comparison.problem is not None:
         lines.append(f"  tshark says: {comparison.problem}")

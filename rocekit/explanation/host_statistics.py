@@ -1,4 +1,4 @@
-"""Counts of every host: its QPs and the CM messages that it sent and got, by OTG's names."""
+"""Counts for each host: its QPs and the CM messages that it sent and received, with OTG's names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
 
-#: CM messages in the order in which they make and end a connection, and OTG's names for them.
+#: CM messages in their order in a connection, and OTG's names for them.
 CM_NAMES: Final = {
     "REQ": "connect_request",
     "REP": "connect_reply",
@@ -20,10 +20,11 @@ CM_NAMES: Final = {
 
 
 def peers(evidence: Evidence) -> list[dict[str, Any]]:
-    """A record a host, by address: ``{"ip", "qp_configured", "qp_up", "qp_down", "connect_request_tx", …}``.
+    """A record for each host, by address: ``{"ip", "qp_configured", "qp_up", "qp_down", "connect_request_tx",
+    …}``.
 
-    ``qp_up``: QPs of connections that carried something and were neither closed nor failed by the end of the
-    capture; ``qp_down`` those that were.
+    ``qp_up``: QPs whose connection was neither closed nor failed at the end of the capture; ``qp_down``: the
+    others.
     """
     hosts: dict[str, Counter[str]] = {}
     qps: dict[tuple[str, int], bool] = {}
@@ -34,7 +35,7 @@ def peers(evidence: Evidence) -> list[dict[str, Any]]:
         for side in (0, 1):
             ip, qpn = connection.ips[side], connection.qpns[side]
             if ip is not None and qpn is not None:
-                qps[ip, qpn] = not down  # a QPN may live anew: its last life counts
+                qps[ip, qpn] = not down  # a QPN may be used again: the last use counts
     for (ip, _), up in qps.items():
         counted = hosts.setdefault(ip, Counter())
         counted["qp_configured"] += 1

@@ -1,4 +1,4 @@
-"""What a packet is in its story, in one line: the words of :mod:`rocekit.explanation.packets`."""
+"""One line about each packet: :mod:`rocekit.explanation.packets` in words."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from rocekit import wire
 from rocekit.explanation import packets as ps
+from rocekit.explanation.transfer import syndrome_words
 from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.wire.link import MALFORMED
 from rocekit.wire.psn import MASK
@@ -30,12 +31,12 @@ _ENDINGS: Final = {1: "st", 2: "nd", 3: "rd"}
 def describe(
     stories: ps.PacketStories, rows: Iterable[int] | None = None, *, file: int | None = None
 ) -> Iterator[str]:
-    """What each packet is, in one line each; an empty one where nothing is known of it.
+    """One line about each packet; empty if nothing is known about it.
 
     Args:
-        rows: which packets; None: all of them.
-        file: of several captures the one that is told of: frames are named as it numbers them, and where
-            else the packet was seen is said.
+        rows: which packets; None for all of them.
+        file: which of several captures: frames have its numbers, and each line also names the frame in the
+            other captures.
     """
     words = _Words(stories) if file is None else _WordsOfOne(stories, file)
     return (words.of(i) for i in (range(len(stories)) if rows is None else rows))
@@ -47,7 +48,7 @@ def ordinal(n: int) -> str:
 
 
 class _Words:
-    """The columns as lists: asked value by value, lists are faster than arrays."""
+    """The words for each packet. The columns are lists: for single values they are faster than arrays."""
 
     def __init__(self, stories: ps.PacketStories) -> None:
         analysis = stories.analysis
@@ -75,7 +76,7 @@ class _Words:
         if role == ps.DATAGRAM:
             return self._datagram(i)
         if role == ps.IGNORED:
-            return MALFORMED.get(self._p["malformed"][i]) or "ICRC wrong: its receiver drops it"
+            return MALFORMED.get(self._p["malformed"][i]) or "wrong ICRC: the receiver drops it"
         if role == ps.CM:
             return self._management(i)
         if role == ps.CNP:
@@ -94,23 +95,23 @@ class _Words:
         psn, number = self._c["psn"][i], self._c["transfer"][i]
         if number < 0:
             raw = "" if psn < 0 else f"PSN {psn & MASK}, "
-            return f"{raw}of no message that the capture shows whole{self._on(i)}"
+            return f"{raw}the message is not whole in the capture{self._on(i)}"
         transfer = self._transfers[number]
         round_, event = self._c["round"][i], self._event(i)
         head = f"{self._names[number]}, PSN {psn & MASK}"
         if self._c["duplicate"][i]:
             before = self._c["before"][i]
-            of = "one before" if before < 0 else self._frame(before)
-            head += f", the same datagram as {of}: doubled by the network"
+            of = "an earlier one" if before < 0 else self._frame(before)
+            head += f", the same datagram as {of}: duplicated by the network"
         elif round_ > 1:
-            unseen = ", the first was not captured" if round_ == 2 and self._c["before"][i] < 0 else ""
+            unseen = ", the first is not in the capture" if round_ == 2 and self._c["before"][i] < 0 else ""
             head += f" again ({ordinal(round_)}{unseen}), {self._why(i, event)}"
         elif event is not None and event.kind == "late":
-            head += ", out of order"
+            head += ", reordered"
         gap = self._c["gap"][i]
         if gap >= 0:
             hole = self._events[gap]
-            head += f", passes over PSN {_span(hole)}"
+            head += f", PSN {_span(hole)} missing before it"
         return f"{head}; {self._part(i, transfer, psn, response)}{self._on(i)}"
 
     def _event(self, i: int) -> Event | None:
@@ -121,7 +122,7 @@ class _Words:
         cause, row = self._c["cause"][i], self._c["cause_row"][i]
         if cause == ps.AFTER_TIMEOUT:
             if event is not None and event.opens and event.waited_ns and event.frame == self._reference[i]:
-                return f"after {duration(event.waited_ns)} without an answer"
+                return f"after {duration(event.waited_ns)} without a response"
             return "after a timeout"
         at = "" if row < 0 else f" in {self._frame(row)}"
         if cause == ps.AFTER_NAK:
@@ -129,9 +130,9 @@ class _Words:
         if cause == ps.AFTER_RNR:
             return f"after RNR NAK{at}"
         if cause == ps.AFTER_IMPLIED_NAK:
-            return f"its answer was passed over{at}"
+            return f"its response was missing{at}"
         if cause == ps.ASKED_AGAIN:
-            return f"asked again{at}"
+            return f"its request was sent again{at}"
         return "cause unknown"
 
     def _part(self, i: int, transfer: Transfer, psn: int, response: bool) -> str:
@@ -141,7 +142,7 @@ class _Words:
         if response:
             if transfer.is_read:
                 return f"READ response {place} of {total}" if transfer.started else "READ response"
-            return f"{operation} answer"
+            return f"{operation} response"
         if transfer.is_read:
             if place > 1:
                 return f"READ request, from response {place} on"
@@ -149,7 +150,7 @@ class _Words:
         if total == 1 and transfer.started and transfer.ended:
             return f"{operation} of {size(transfer.bytes)}"
         if not transfer.started:
-            return f"{operation} packet, the message began before"
+            return f"{operation} packet, the message started earlier"
         return f"{operation} packet {place}" + (f" of {total}" if transfer.ended else "")
 
     def _acknowledgement(self, i: int, role: int) -> str:
@@ -165,10 +166,10 @@ class _Words:
             return f"ACK to {at}{whose}{self._on(i)}"
         if role == ps.RNR_NAK:
             wait_ns = wire.RNR_TIMER_US[wire.syndrome_value(syndrome)] * 1000
-            return f"RNR NAK: no receive for {at}, asks to wait {duration(wait_ns)}{whose}{self._on(i)}"
+            return f"RNR NAK: no receive for {at}, wait {duration(wait_ns)}{whose}{self._on(i)}"
         if wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
-            return f"NAK PSN sequence error: awaits {at}{whose}{self._on(i)}"
-        return f"{wire.syndrome_name(syndrome).replace('_', ' ')}: refuses {at}{whose}{self._on(i)}"
+            return f"NAK PSN sequence error: expects {at}{whose}{self._on(i)}"
+        return f"{syndrome_words(syndrome)} for {at}{whose}{self._on(i)}"
 
     def _datagram(self, i: int) -> str:
         number, psn = self._c["transfer"][i], self._c["psn"][i]
@@ -176,19 +177,19 @@ class _Words:
             return ""
         head = f"{self._names[number]}, PSN {psn & MASK}"
         if self._c["duplicate"][i] and self._c["before"][i] >= 0:
-            head += f", the same datagram as {self._frame(self._c['before'][i])}: doubled by the network"
+            head += f", the same datagram as {self._frame(self._c['before'][i])}: duplicated by the network"
         return f"{head}; datagram of {size(self._p['payload_length'][i])}{self._on(i)}"
 
     def _management(self, i: int) -> str:
         record = self._cm.get(i)
         if record is None:
             return ""
-        again = ", again: its answer was late or lost" if record.repeated else ""
+        again = ", sent again: its response was late or lost" if record.repeated else ""
         return f"CM {record.message}{again}{self._on(i)}"
 
 
 class _WordsOfOne(_Words):
-    """The same in one of several captures."""
+    """The words for each packet in one of several captures."""
 
     def __init__(self, stories: ps.PacketStories, file: int) -> None:
         super().__init__(stories)
@@ -198,7 +199,7 @@ class _WordsOfOne(_Words):
         self._names_of_files = seen.names
         self._frames: list[list[int]] = seen.frames.tolist()
         self._seen_ns: list[list[int]] = seen.seen_ns.tolist()
-        # Which captures show a connection at all: only of these it means something that a packet is missing.
+        # Which captures contain a connection: only there does a missing packet mean something.
         shown = np.zeros((len(stories.analysis.connections) + 1, len(seen.names)), np.bool_)
         np.logical_or.at(shown, stories.connection, seen.frames > 0)
         shown[-1] = False  # packets of no connection
@@ -219,7 +220,7 @@ class _WordsOfOne(_Words):
                 when = "later" if later >= 0 else "earlier"
                 yield f"frame {frame} of {name}, {duration(abs(later))} {when}"
             elif self._shown[self._c["connection"][i]][other]:
-                yield f"not seen in {name}"
+                yield f"not in {name}"
 
     def _frame(self, row: int) -> str:
         own = self._frames[row][self._file]

@@ -1,13 +1,13 @@
-"""What each packet is in its story: whose request or answer, which transfer, which time round, and why again.
+"""What each packet is: its sender, role, transfer, which time it was sent, and why it was sent again.
 
-An analysis knows connections and transfers; this lays what it knows back onto the packets, as columns of
-the same length. Nothing is judged anew: a PSN is unwrapped as the tracker unwrapped it, what came again and
-why stands in the transfers' events.
+An analysis has connections and transfers; this puts what it knows on the packets, as columns of the same
+length. Nothing is decided here: a PSN is unwrapped as by the tracker, and the transfers' events say what was
+sent again and why.
 
     stories = packet_stories(analysis)
     stories.packets.frame[stories.round > 1]
 
-Everything here is per column; only events, which are few, are gone through one by one.
+All work is done by column; only events, which are few, are processed one by one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from rocekit.explanation.packets_draft import (
     references,
 )
 from rocekit.explanation.packets_places import find_places
-from rocekit.explanation.packets_rounds import tell_rounds
+from rocekit.explanation.packets_rounds import find_rounds
 from rocekit.files.frame_names import FRAME_BITS
 from rocekit.packets import Packets
 from rocekit.packets.merge import merge
@@ -85,26 +85,26 @@ __all__ = [
 
 @dataclass(slots=True)
 class PacketStories:
-    """Columns, one value a packet of ``packets``; −1 where there is none.
+    """What each packet is, as columns with one value for each packet; −1 means none.
 
     Attributes:
-        packets: the packets as the analysis took them: of several captures each packet once, in the order of
+        packets: the packets as the analysis read them: of several captures each packet once, in the order of
             the aligned clocks.
         connection: the connection's id.
         sender: 0 if its ``a`` sent the packet, 1 if its ``b`` did.
-        asker: the side whose requests it is about: a request's own, of an answer the other.
-        transfer: the id of the transfer that holds the packet's PSN.
+        asker: the requester's side: the sender of a request, the receiver of a response.
+        transfer: the id of the transfer that contains the packet's PSN.
         psn: the PSN unwrapped, as transfers have it.
-        role: what it is, an index of ``ROLES``. ``ignored`` is a packet that no receiver heeds: malformed, or
-            its ICRC is wrong.
-        round: 1 for a packet sent the first time, 2 for its first repeat; also 2 where the capture never saw
-            the first. Copies made by the network have their original's. 0 where nothing is sent in rounds.
-        before: the row of the same packet the last time it was sent.
-        duplicate: whether the network doubled it.
+        role: what it is, an index of ``ROLES``. ``ignored`` is a packet that receivers drop: malformed, or
+            with a wrong ICRC.
+        round: 1 for a packet sent the first time, 2 for the second time, also where the first is not in the
+            capture. Duplicates by the network have the number of their original. 0 for ACKs, NAKs and others.
+        before: the row of the same packet when it was sent before.
+        duplicate: whether the network duplicated it.
         cause: why it was sent again, an index of ``CAUSES``.
-        cause_row: the row of the NAK, RNR NAK, answer or repeated request that caused it.
-        event: the place in ``events`` of what befell it: a refusal, a repeat, being late or doubled.
-        gap: the place in ``events`` of the hole that this packet showed by passing over it.
+        cause_row: the row of the NAK, RNR NAK, response or repeated request that caused it.
+        event: the index in ``events`` of what happened to it: NAK, repeat, reordered, duplicated.
+        gap: the index in ``events`` of the hole before this packet.
         events: the events of all transfers and connections.
     """
 
@@ -150,12 +150,12 @@ class PacketStories:
         return None if transfer is None or transfer.wr is None else transfer.wr.wr_id
 
     def frames_of(self, file: int) -> Ints:
-        """Each packet's frame number in one of the captures; 0 where that one did not show it."""
+        """Each packet's frame number in one of the captures; 0 if it is not in it."""
         seen = self.analysis.capture.sightings
         return self.packets.frame if seen is None else seen.frames[:, file]
 
     def rows_of(self, references: NDArray[np.int64] | list[int]) -> Ints:
-        """The rows of frames (frame references); −1 for a frame that holds no packet."""
+        """The rows of frames (frame references); −1 for a frame without a RoCE packet."""
         wanted, seen = np.asarray(references, np.int64), self.analysis.capture.sightings
         if seen is None:
             return Finder(self.reference).rows(wanted)
@@ -165,23 +165,23 @@ class PacketStories:
 
 
 def packet_stories(analysis: Results, packets: Packets | None = None) -> PacketStories:
-    """What every packet of an analysis is.
+    """What each packet of an analysis is: its role, transfer, which time it was sent, and why again.
 
     Args:
-        packets: those of the analysis, where they are at hand; else they are read anew.
+        packets: those of the analysis; None reads them again.
 
     Raises:
         ValueError: the analysis did not keep all transfers, or was not made from captures.
     """
     if analysis.left_out.total():
-        raise ValueError("the packets' stories need all transfers: analyse without plain")
+        raise ValueError("packet stories need all transfers: analyse without plain")
     if analysis.evidence is None:
-        raise ValueError("there are no captures to tell of")
+        raise ValueError("packet stories need an analysis of captures")
     d = Draft(analysis, tracked_packets(analysis) if packets is None else packets)
     find_places(d)
-    tell_rounds(d)
-    asks = np.isin(d.role, (REQUEST, DATAGRAM, CNP))
-    asker = np.where(d.sender < 0, -1, np.where(asks, d.sender, 1 - d.sender)).astype(np.int8)
+    find_rounds(d)
+    own = np.isin(d.role, (REQUEST, DATAGRAM, CNP))
+    asker = np.where(d.sender < 0, -1, np.where(own, d.sender, 1 - d.sender)).astype(np.int8)
     return PacketStories(
         d.packets, d.connection, d.sender, asker, d.transfer, d.psn, d.role, d.round,
         d.before, d.duplicate, d.cause, d.cause_row, d.event, d.gap, d.events,
@@ -190,7 +190,7 @@ def packet_stories(analysis: Results, packets: Packets | None = None) -> PacketS
 
 
 def tracked_packets(analysis: Results) -> Packets:
-    """The packets as the analysis took them: each once, in order, on the aligned clocks."""
+    """The packets as the analysis read them: each once, in order, on the aligned clocks."""
     packets = analysis.packets
     if not analysis.capture.several:
         return packets

@@ -1,4 +1,4 @@
-"""The columns of the packets' stories while they are made, and the numbers that stand in them."""
+"""The columns of ``PacketStories`` while they are made, and their codes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def references(packets: Packets) -> Ints:
 
 
 class Finder:
-    """From frame references to rows, whatever the order of the rows."""
+    """From frame references to rows, in any order."""
 
     def __init__(self, references: Ints) -> None:
         self._order = np.argsort(references, kind="stable")
@@ -67,12 +67,12 @@ class Finder:
 
 
 class Draft:
-    """The columns of ``PacketStories``, made in the order in which each needs the ones before.
+    """The columns of ``PacketStories`` in the making: each depends on those before.
 
     Attributes:
         is_read: which packets are READ requests.
         space: the PSN space of each packet, ``2 × connection + side`` of the requester; −1 without one.
-        by_space: rows, those of a PSN space together and in order.
+        by_space: rows, sorted by PSN space and time.
     """
 
     def __init__(self, analysis: Results, packets: Packets) -> None:

@@ -1,4 +1,4 @@
-"""Where each packet belongs: its connection and sender, its PSN unwrapped, the transfer that holds it."""
+"""Where each packet belongs: its connection, sender, unwrapped PSN, and transfer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def find_places(d: Draft) -> None:
 
 
 def _place(d: Draft) -> None:
-    """Give each packet its connection and its sender's side, by addresses and QPNs, and by time."""
+    """The connection of each packet and the side that sent it, by addresses, QPNs and time."""
     p = d.packets
     ways = Ways()
     ways.feed(p)
@@ -49,18 +49,18 @@ def _place(d: Draft) -> None:
 
 
 def _leave_out(d: Draft) -> None:
-    """Packets that no receiver heeds are in no transfer, unless the tracker chose to believe them."""
+    """Packets that receivers drop are in no transfer, unless the tracker ignored wrong ICRCs."""
     p = d.packets
     wrong = p.icrc_state == ICRC_INVALID
     evidence = d.analysis.evidence
     if evidence is not None and evidence.icrc_ignored and wrong.any():
-        believed = np.array([c.bad_icrc_count == 0 for c in d.analysis.connections] + [False])
-        wrong &= ~believed[d.connection]
+        trusted = np.array([c.bad_icrc_count == 0 for c in d.analysis.connections] + [False])
+        wrong &= ~trusted[d.connection]
     d.role[(p.malformed != 0) | (p.opcode < 0) | wrong] = IGNORED
 
 
 def _management(d: Draft) -> None:
-    """The CM's messages, and the connections that they made."""
+    """CM messages, and the connections that they made."""
     d.role[(d.role == DATAGRAM) & np.isin(d.packets.dest_qpn, wire.MAD_QPNS)] = CM
     records = list(d.analysis.cm)
     rows = d.finder.rows(np.array([r.frame for r in records], np.int64))
@@ -74,12 +74,12 @@ def _management(d: Draft) -> None:
 
 
 def _unwrap(d: Draft) -> None:
-    """Unwrap PSNs along each PSN space, a requester's: its requests and what answers them."""
+    """Unwrap the PSNs of each PSN space: the requests of one side and the responses to them."""
     rows = np.flatnonzero((d.connection >= 0) & np.isin(d.role, (REQUEST, RESPONSE, ACK, NAK, RNR_NAK)))
     if not len(rows):
         return
-    asker = np.where(d.role[rows] == REQUEST, d.sender[rows], 1 - d.sender[rows])
-    d.space[rows] = d.connection[rows].astype(np.int64) * 2 + asker
+    requester = np.where(d.role[rows] == REQUEST, d.sender[rows], 1 - d.sender[rows])
+    d.space[rows] = d.connection[rows].astype(np.int64) * 2 + requester
     rows = d.by_space = rows[np.argsort(d.space[rows], kind="stable")]
     raw, space = d.packets.psn[rows], d.space[rows]
     begins = starts(space)
@@ -94,23 +94,23 @@ def _unwrap(d: Draft) -> None:
 
 
 def _begin(d: Draft, space: int, raw: int) -> int:
-    """The first PSN of a space, unwrapped as its tracker began."""
+    """The first PSN of a space, unwrapped from where the tracker started."""
     requests = d.analysis.connections[space >> 1].progress[space & 1]
     near = raw if requests is None or not requests.started else requests.begin
     return near + ((raw - near + HALF) & MASK) - HALF
 
 
 def _align(d: Draft, rows: Ints, begins: Ints) -> None:
-    """Where the tracker counts from elsewhere (it began anew), follow it: its transfers tell."""
+    """Where the tracker started its PSNs again, follow it: its transfers have its PSNs."""
     transfers = [t for t in d.analysis.transfers if t.connection.transport != "UD"]
     if not transfers:
         return
     at = d.finder.rows(np.array([t.first_frame for t in transfers], np.int64))
-    told = np.array([t.first_psn for t in transfers], np.int64)
+    known_psn = np.array([t.first_psn for t in transfers], np.int64)
     space = np.array([t.connection.id * 2 + t.side for t in transfers], np.int64)
     good = (at >= 0) & (d.space[at] == space)
-    at, told = at[good], told[good]
-    off = (told - d.psn[at] + HALF) // MODULO * MODULO
+    at, known_psn = at[good], known_psn[good]
+    off = (known_psn - d.psn[at] + HALF) // MODULO * MODULO
     if not off.any():
         return
     offset = np.zeros(len(d.packets), np.int64)
@@ -128,7 +128,7 @@ def _align(d: Draft, rows: Ints, begins: Ints) -> None:
 
 
 def _find_transfers(d: Draft) -> None:
-    """The transfer that holds each packet's PSN. Where PSNs begin anew, rows and transfers part."""
+    """The transfer that contains each packet's PSN. Where PSNs start again, rows and transfers are split."""
     transfers = [t for t in d.analysis.transfers if t.connection.transport != "UD"]
     if not transfers:
         return
@@ -143,7 +143,7 @@ def _find_transfers(d: Draft) -> None:
     again[1:] = (space[1:] == space[:-1]) & (first[1:] < first[:-1])
     life = np.cumsum(again | np.r_[True, space[1:] != space[:-1]])
     rows = np.flatnonzero(d.space >= 0)
-    # Lives of all spaces in one line: by space, and in it by the row where each begins.
+    # The lives of all spaces in one order: by space, then by the row where each starts.
     opens = np.flatnonzero(np.r_[True, life[1:] != life[:-1]])
     begun = np.where(again[opens], np.maximum(seen[opens], 0), 0)
     n = len(d.packets) + 1
@@ -159,7 +159,7 @@ def _find_transfers(d: Draft) -> None:
 
 
 def _datagrams(d: Draft) -> None:
-    """UD: a packet is a transfer, and known by its frame."""
+    """UD: each packet is a transfer, known by its frame."""
     rows = (d.role == DATAGRAM) & (d.connection >= 0)
     if not rows.any():
         return
@@ -170,6 +170,6 @@ def _datagrams(d: Draft) -> None:
         if t.connection.transport == "UD"
         for frame in (t.first_frame, *(e.frame for e in t.events))
     ]
-    told = np.array(frames, np.int64).reshape(-1, 2)
-    at = d.finder.rows(told[:, 0])
-    d.transfer[at[at >= 0]] = told[at >= 0, 1]
+    owned = np.array(frames, np.int64).reshape(-1, 2)
+    at = d.finder.rows(owned[:, 0])
+    d.transfer[at[at >= 0]] = owned[at >= 0, 1]

@@ -1,4 +1,4 @@
-"""Which time each packet is sent, and why again: the events of transfers laid onto their packets."""
+"""Which time each packet is sent, and why it is sent again: the events of transfers on their packets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OWN: Final = frozenset({"nak", "rnr_nak", "repeat", "response_repeat", "late", 
 _GAPS: Final = frozenset({"hole", "response_hole", "jump"})
 
 
-def tell_rounds(d: Draft) -> None:
+def find_rounds(d: Draft) -> None:
     """Events, rounds and causes; packets have found their places."""
     _attach_events(d)
     _count_rounds(d)
@@ -36,7 +36,7 @@ def tell_rounds(d: Draft) -> None:
 
 
 def _attach_events(d: Draft) -> None:
-    """Lay every event onto the packets it is made of."""
+    """Attach every event to its packets."""
     spaces: list[int] = []
     for transfer in d.analysis.transfers:
         for event in transfer.events:
@@ -80,7 +80,7 @@ def _kind_is(d: Draft, *kinds: str) -> Bools:
 
 
 def _count_rounds(d: Draft) -> None:
-    """Which time each PSN is sent; a READ request counts by its READ, from wherever it asks anew."""
+    """Which time each PSN is sent. A READ request counts for its READ, wherever it restarts."""
     rows = np.flatnonzero(
         ((d.space >= 0) & np.isin(d.role, (REQUEST, RESPONSE))) | ((d.role == DATAGRAM) & (d.transfer >= 0))
     )
@@ -99,17 +99,17 @@ def _count_rounds(d: Draft) -> None:
     begins = np.flatnonzero(fresh)
     run = np.cumsum(fresh) - 1
     d.before[r[1:][~fresh[1:]]] = r[:-1][~fresh[1:]]
-    # An original that comes behind its repeat is the first transmission all the same.
+    # An original that arrives after its repeat is still the first transmission.
     late = _kind_is(d, "late")[r] & ~fresh
     sent = np.cumsum(~(d.duplicate[r] | late))
     count = sent - np.r_[0, sent][begins][run]
-    # What comes a second time without a first in the capture was lost before it.
+    # A repeat whose first transmission is not in the capture was lost before it.
     unseen = _kind_is(d, "repeat", "response_repeat")[r[begins]]
     d.round[r] = np.where(late, 1, np.maximum(count, 1) + unseen[run])
 
 
 def _find_causes(d: Draft) -> None:
-    """What made a packet come again."""
+    """Why a packet was sent again."""
     codes = {name: code for code, name in enumerate(CAUSES)}
     of_event = np.array([codes.get(e.cause or "", 0) for e in d.events] + [0], np.int8)
     repeats = _kind_is(d, "repeat")
@@ -120,7 +120,7 @@ def _find_causes(d: Draft) -> None:
 
 
 def _cause_of_runs(d: Draft) -> None:
-    """A go-back's cause: the last refusal, or answer, in front of its first packet."""
+    """The cause of a go-back: the last NAK, RNR NAK or response before its first packet."""
     openings: dict[tuple[int, int], int] = {}
     for code, roles in (
         (AFTER_NAK, (NAK,)),
@@ -131,9 +131,9 @@ def _cause_of_runs(d: Draft) -> None:
         if not len(again):
             continue
         runs = _runs(d, again)
-        told = np.flatnonzero((d.space >= 0) & np.isin(d.role, roles))
+        causes = np.flatnonzero((d.space >= 0) & np.isin(d.role, roles))
         n = len(d.packets) + 1
-        key = np.sort(d.space[told] * n + told)
+        key = np.sort(d.space[causes] * n + causes)
         for row, run in zip(again.tolist(), runs, strict=True):
             if run in openings:
                 d.cause_row[row] = openings[run]
@@ -151,13 +151,13 @@ def _runs(d: Draft, rows: Ints) -> list[tuple[int, int]]:
 
 
 def _cause_of_responses(d: Draft) -> None:
-    """A response comes again because its READ was asked again."""
+    """A response is sent again because its request was sent again."""
     again = np.flatnonzero((d.cause == ASKED_AGAIN) & (d.transfer >= 0))
     if not len(again):
         return
-    asked = np.flatnonzero((d.role == REQUEST) & (d.transfer >= 0))
+    requests = np.flatnonzero((d.role == REQUEST) & (d.transfer >= 0))
     n = len(d.packets) + 1
-    key = np.sort(d.transfer[asked].astype(np.int64) * n + asked)
+    key = np.sort(d.transfer[requests].astype(np.int64) * n + requests)
     own = d.transfer[again].astype(np.int64) * n
     at = np.searchsorted(key, own + again) - 1
     found = np.where(at >= 0, key[np.maximum(at, 0)] - own, -1)

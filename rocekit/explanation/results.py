@@ -1,4 +1,4 @@
-"""The record of what captures and journals add up to, as everything behind the findings reads it."""
+"""The results of an analysis: a record that explanations, reports and commands read."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 
 class Table(list[T], Generic[T]):
-    """A list of records that filters by their attributes and converts to dicts and NumPy."""
+    """A list of records with filters by attribute and conversion to dicts and NumPy."""
 
     def where(self, **wanted: Any) -> Table[T]:
-        """The records whose attributes have these values; a value may be a function that says yes or no."""
+        """The records whose attributes have these values; a value may be a function that returns a bool."""
         return Table(
             record
             for record in self
@@ -41,14 +41,14 @@ class Table(list[T], Generic[T]):
         )
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """As in the JSON."""
+        """The records as in the JSON."""
         return [record.to_dict() for record in self]  # type: ignore[attr-defined]
 
     def to_numpy(self, *names: str) -> np.ndarray:
         """A structured array of numeric attributes; a missing value is −1.
 
         Raises:
-            AttributeError: a name that the records have not.
+            AttributeError: the records have no such attribute.
         """
         columns = [[_number(getattr(record, name)) for record in self] for name in names]
         table = np.empty(len(self), [(name, np.int64) for name in names])
@@ -66,13 +66,13 @@ class CaptureSummary:
     """What was read: the JSON's ``capture``.
 
     Attributes:
-        damage: (file, words) of what could not be read.
+        damage: (file, message) for each part that could not be read.
         comments: packet comments by frame reference.
-        copies: packets that several files hold, counted once.
-        dropped: packets that the capturing machine says it lost, None where it does not say.
+        copies: packets that are in several files, counted once.
+        dropped: packets that the capturing machine reports as dropped, None if it does not report them.
         pauses: 802.3 PAUSE and PFC frames.
         skipped: frames left out because their link type cannot carry RoCE, by link type.
-        interrupted: whether reading was ended before the captures' end.
+        interrupted: whether reading ended before the end of the captures.
     """
 
     files: list[str] = field(default_factory=list)
@@ -95,7 +95,7 @@ class CaptureSummary:
         return len(self.files) > 1
 
     def to_dict(self) -> dict[str, Any]:
-        """The capture as the JSON contract has it."""
+        """The capture as in the JSON."""
         counts = self.counts
         return {
             "files": self.files,
@@ -119,13 +119,13 @@ class CaptureSummary:
 
 @dataclass(slots=True)
 class Results:
-    """What captures and journals add up to: a record that is explained, written and drawn.
+    """What an analysis found in captures and journals.
 
     Attributes:
         connections, transfers, cm, findings: tables (see ``Table``).
         journal: the correlation with the journals, None without any.
         journal_problems: journal lines that could not be used.
-        evidence: what the findings were drawn from.
+        evidence: what the findings are based on.
         left_out: transfers that ``analyze(plain=…)`` did not keep, by status.
         paths: the captures, to read them again.
     """
@@ -143,7 +143,7 @@ class Results:
 
     @property
     def packets(self) -> Packets:
-        """Every RoCE packet as columns; read anew from the files, so that an analysis itself stays small.
+        """Every RoCE packet as columns; read again from the files, so that an analysis stays small.
 
         Raises:
             ValueError: standard input was analysed, which cannot be read again.

@@ -1,7 +1,7 @@
-"""Counts and times of every direction of a connection: what a NIC engineer reads off an analysis.
+"""Counts and times of each direction of a connection.
 
-Counts go by the Open Traffic Generator's names where its RoCE v2 results have them. Times come from transfers
-and from the stories that findings tell; each is given by its count, minimum, median, 99th percentile, maximum
+Counts have the names of the Open Traffic Generator's RoCE v2 results, where these exist. Times come from
+transfers and from the stories behind findings; each has a count, minimum, median, 99th percentile, maximum
 and mean.
 """
 
@@ -35,15 +35,15 @@ _READ_LIKE: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP", "FLUSH", "ATOMIC
 
 @dataclass(frozen=True, slots=True)
 class FlowStatistics:
-    """One direction of a connection: what ``side`` asked of its peer, and what it sent.
+    """One direction of a connection: the requests of ``side``, and the packets that it sent.
 
     Attributes:
-        counts: by OTG's names; None where the capture cannot tell.
+        counts: by OTG's names; None if unknown.
         times: ``ack_round_trip`` (last packet of a message to its acknowledgement), ``read_response_time``,
             ``nak_generation`` (hole to NAK), ``nak_reaction`` (NAK to repeat), ``retransmission_latency``
             (first sign of a loss to its repeat), ``ack_timeout`` (silence before a repeat), ``rnr_wait``,
             ``cnp_spacing``, ``message_latency`` (first packet to acknowledgement).
-        agreed: what CM and journals say beside them.
+        agreed: what CM messages and journals say about them.
     """
 
     connection: Connection
@@ -65,13 +65,13 @@ class FlowStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Everything counted and timed.
+    """All counts and times.
 
     Attributes:
-        flows: the directions in which something was asked; times: the same times over all of them.
-        cm: CM messages by OTG's names, and how long each step took.
-        peers: counts of every host.
-        one_way: with several captures, what packets took from one capture point to the next.
+        flows: the directions with requests; times: the same times over all of them.
+        cm_counts: CM messages by OTG's names; cm_steps: the time between them.
+        peers: counts of each host.
+        one_way: with several captures, the delays from one capture point to the next.
     """
 
     flows: Sequence[FlowStatistics]
@@ -95,7 +95,7 @@ class Statistics:
 
 
 def statistics(evidence: Evidence) -> Statistics:
-    """Count and time what the evidence holds."""
+    """The statistics of the evidence."""
     stories: dict[tuple[int, int], list[Story]] = {}
     for story in evidence.stories:
         stories.setdefault((story.connection.id, story.side), []).append(story)
@@ -141,11 +141,9 @@ def _counts(
     first = min(t.first_ns for t in transfers)
     last = max(max(t.last_ns, t.acked_ns or 0) for t in transfers)
     latencies = [t.acked_ns - t.first_ns for t in transfers if t.acked_ns is not None]
-    asked = Counter(e.kind for t in transfers for e in t.events)
-    refused = Counter(
-        e.kind for t in evidence.transfers_of.get((connection.id, 1 - side), ()) for e in t.events
-    )
-    naks, rnrs = asked["nak"], asked["rnr_nak"]
+    received = Counter(e.kind for t in transfers for e in t.events)
+    sent = Counter(e.kind for t in evidence.transfers_of.get((connection.id, 1 - side), ()) for e in t.events)
+    naks, rnrs = received["nak"], received["rnr_nak"]
     sequence = sum(
         e.kind == "nak" and wire.syndrome_value(e.syndrome or 0) == wire.NAK_SEQUENCE_ERROR
         for t in transfers
@@ -177,9 +175,9 @@ def _counts(
         "cnp_rx": 0 if back is None else back.cnp_count,
         "rate_before_cnps_bps": None if rates is None else rates[0],
         "rate_during_cnps_bps": None if rates is None else rates[1],
-        "ack_tx": _acks(mine, refused["nak"] + refused["rnr_nak"]),
+        "ack_tx": _acks(mine, sent["nak"] + sent["rnr_nak"]),
         "ack_rx": _acks(back, naks + rnrs),
-        "nak_tx": refused["nak"],
+        "nak_tx": sent["nak"],
         "nak_rx": naks,
         "rnr_nak_rx": rnrs,
         "outstanding_packets_max": _outstanding(transfers),
@@ -197,7 +195,7 @@ def _failed(transfer: Transfer) -> bool:
 
 
 def _lost(stories: Sequence[Story]) -> int:
-    """Packets of the messages that are known to have been lost on the way, corrupted ones included."""
+    """Packets that were lost or corrupted on the way."""
     return sum(s.lost for s in stories if s.rule in (LOSS, TAIL_LOSS, ICRC_BAD))
 
 
@@ -215,14 +213,14 @@ def _data_frames(view: FlowView | None) -> int | None:
     return sum(n for v, n in view.opcodes.items() if v not in _ACK and v != wire.CNP_OPCODE)
 
 
-def _acks(view: FlowView | None, refusals: int) -> int | None:
+def _acks(view: FlowView | None, naks: int) -> int | None:
     if view is None:
         return None
-    return max(0, sum(n for v, n in view.opcodes.items() if v in _ACK) - refusals)
+    return max(0, sum(n for v, n in view.opcodes.items() if v in _ACK) - naks)
 
 
 def _outstanding(transfers: Sequence[Transfer]) -> int:
-    """The most packets of whole messages that were sent and not acknowledged yet."""
+    """The most packets of whole messages that were outstanding at once."""
     marks = sorted(
         [(t.acked_ns, 0, -t.packets) for t in transfers if t.acked_ns is not None]
         + [(t.first_ns, 1, t.packets) for t in transfers if t.acked_ns is not None]
@@ -243,8 +241,8 @@ def _times(
 ) -> dict[str, list[int]]:
     times: dict[str, list[int]] = {
         "message_latency": [t.acked_ns - t.first_ns for t in transfers if t.acked_ns is not None],
-        # A repeat's acknowledgement cannot be told from the first one's (Karn): only what went plainly
-        # counts.
+        # An ACK may be to the first transmission or its repeat (Karn): only transfers without events
+        # count.
         "ack_round_trip": [
             t.acked_ns - t.request_end_ns
             for t in transfers
@@ -291,7 +289,7 @@ def _time_story(story: Story, times: dict[str, list[int]]) -> None:
 
 
 def _agreed(evidence: Evidence, connection: Connection, side: int) -> dict[str, Any]:
-    """What the times are to be held against."""
+    """The configured values that belong to the times."""
     negotiated = connection.negotiated[side]
     timeout_ns = evidence.timeout_ns(connection, side)
     timer = evidence.attribute(connection, 1 - side, "min_rnr_timer")

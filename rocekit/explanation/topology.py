@@ -1,8 +1,8 @@
 """Which hosts talk to whom, over which QPs, and what shape that makes: ring, mesh, star, tree, pair.
 
 A host is an address. A link is two hosts with at least one connection between them; its bytes are the payload
-seen on the wire, what was sent again included, in the direction in which it went. Hosts that reach each other
-over links make a group, and every group has a shape of its own.
+in the capture by direction, including what was sent again. Hosts that reach each other over links are a
+group, and each group has a shape.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PAIR, RING, MESH, STAR, TREE, LOOPBACK, OTHER = (
     *("pair", "ring", "mesh", "star", "tree", "loopback", "other"),
 )
 
-#: A link whose bytes one way are so many times those the other way carries data that way only: what comes
-#: back is credits and small control messages.
+#: A link carries data one way only if its bytes that way are so many times those of the other way, which are
+#: credits and small control messages.
 ONE_WAY: Final = 4
 
 
@@ -32,10 +32,10 @@ class QpPair:
     """Two QPs of a link's hosts that talk to each other.
 
     Attributes:
-        a_qpn, b_qpn: their QPNs at the link's ``a`` and ``b``; None where nothing reveals one.
+        a_qpn, b_qpn: their QPNs at the link's ``a`` and ``b``; None if unknown.
         transport: ``RC``, ``UC``, ``UD``, …
         bytes, packets: seen from ``a`` to ``b``, and from ``b`` to ``a``.
-        connections: the ids of its connections, several where QPNs were used again.
+        connections: the ids of its connections; several if QPNs were used again.
     """
 
     a_qpn: int | None
@@ -57,12 +57,12 @@ class QpPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """Two hosts that talk.
+class HostLink:
+    """Two hosts that talk to each other.
 
     Attributes:
         a, b: their addresses, the lower one first; the same twice where a host talks to itself.
-        load: its bytes against the mean link's: 1.0 where all links carry alike, 0.0 where nothing does.
+        load: its bytes divided by the mean of all links; 0.0 if no link carries any.
     """
 
     a: str
@@ -81,13 +81,13 @@ class Link:
 
     @property
     def imbalance(self) -> float:
-        """Between its two directions: 0.0 where both carry alike, 1.0 where all goes one way."""
+        """The imbalance of its two directions: 0.0 if they are equal, 1.0 if all bytes go one way."""
         there, back = self.bytes
         return abs(there - back) / (there + back) if there + back else 0.0
 
     @property
     def to(self) -> str | None:
-        """The host to which the data goes, None where it goes both ways, or nowhere."""
+        """The host to which the data goes; None if it goes both ways, or nowhere."""
         there, back = self.bytes
         if there > ONE_WAY * back:
             return self.b
@@ -107,15 +107,15 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class HostGroup:
     """Hosts that reach each other over links.
 
     Attributes:
         shape: ``pair``, ``ring``, ``mesh``, ``star``, ``tree``, ``loopback`` or ``other``.
         hosts: a ring's in its order, a star's hub first, others by address.
         one_way: whether a ring's data goes round in the order of ``hosts`` only.
-        passes: (from, through, to) where data comes from one neighbour of a star's hub and goes to the
-            other: what a capture made at one host of a ring shows.
+        passes: (from, through, to) if data comes from one neighbour of a star's hub and goes to the other, as
+            in a capture made at one host of a ring.
     """
 
     shape: str
@@ -141,12 +141,12 @@ class Topology:
         groups: the largest first.
     """
 
-    links: tuple[Link, ...]
-    groups: tuple[Group, ...]
+    links: tuple[HostLink, ...]
+    groups: tuple[HostGroup, ...]
 
     @property
     def shape(self) -> str | None:
-        """The shape of the only group; ``other`` where there are several, None where there is none."""
+        """The shape of the only group; ``other`` if there are several, None if there is none."""
         return self.groups[0].shape if len(self.groups) == 1 else OTHER if self.groups else None
 
     @property
@@ -156,7 +156,7 @@ class Topology:
 
     @property
     def qps(self) -> int:
-        """QPs at all hosts, those whose QPN nothing reveals left out."""
+        """QPs at all hosts with known QPNs."""
         return sum(map(len, self.qps_of.values()))
 
     @property
@@ -170,7 +170,7 @@ class Topology:
 
     @property
     def imbalance(self) -> float:
-        """The busiest link's bytes against the mean link's; 0.0 where nothing was carried."""
+        """The bytes of the busiest link divided by the mean; 0.0 if no link carries any."""
         return max((link.load for link in self.links), default=0.0)
 
     def sent(self, src: str, dst: str) -> int:
@@ -210,7 +210,7 @@ def topology(analysis: Results) -> Topology:
     """
     evidence = analysis.evidence
     if evidence is None or evidence.observer is None:
-        raise ValueError("there is no evidence to draw from")
+        raise ValueError("a topology needs an analysis of captures")
     flows = evidence.observer.flows
     seen = {key: (flow.payload, flow.packets) for key, flow in flows.items()}
     return arrange(analysis.connections, seen)
@@ -219,7 +219,7 @@ def topology(analysis: Results) -> Topology:
 def arrange(
     connections: Iterable[Connection], seen: Mapping[tuple[str, str, int], tuple[int, int]]
 ) -> Topology:
-    """Connections laid out as links and groups, in no matter which order they come.
+    """Connections as links and groups, whatever their order.
 
     Args:
         seen: (payload bytes, packets) by (source address, destination address, destination QPN).
@@ -242,14 +242,14 @@ def arrange(
             ids = tuple(sorted(found[a_qpn, b_qpn, transport]))
             ways = ((there[0], back[0]), (there[1], back[1]))
             qps.append(QpPair(a_qpn, b_qpn, transport, *ways, ids))
-        links.append(Link(a, b, tuple(qps)))
+        links.append(HostLink(a, b, tuple(qps)))
     mean = fmean(sum(link.bytes) for link in links) if links else 0
-    loaded = tuple(Link(k.a, k.b, k.qps, sum(k.bytes) / mean if mean else 0.0) for k in links)
+    loaded = tuple(HostLink(k.a, k.b, k.qps, sum(k.bytes) / mean if mean else 0.0) for k in links)
     return Topology(loaded, _groups(loaded))
 
 
-def _groups(links: Collection[Link]) -> tuple[Group, ...]:
-    """The groups of hosts that links join, the largest first."""
+def _groups(links: Collection[HostLink]) -> tuple[HostGroup, ...]:
+    """The groups of hosts that are joined by links, the largest first."""
     neighbours: dict[str, set[str]] = defaultdict(set)
     for link in links:
         neighbours[link.a].add(link.b)
@@ -267,32 +267,33 @@ def _groups(links: Collection[Link]) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda g: (-len(g.hosts), _place(min(g.hosts, key=_place)))))
 
 
-def _shape(neighbours: Mapping[str, Collection[str]], goes: Mapping[frozenset[str], str | None]) -> Group:
+def _shape(neighbours: Mapping[str, Collection[str]], goes: Mapping[frozenset[str], str | None]) -> HostGroup:
     """The shape of hosts that all reach each other.
 
-    Three hosts that all talk to each other are a mesh of three and a ring of three at once: a ring is what
-    it is called when the data goes round one way.
+    Three hosts that all talk to each other are both a mesh and a ring: they are called a ring if the data
+        goes
+    round one way.
     """
     hosts = tuple(sorted(neighbours, key=_place))
     n = len(hosts)
     degrees = {host: len(peers) for host, peers in neighbours.items()}
     edges = sum(degrees.values()) // 2
     if n == 1:
-        return Group(LOOPBACK, hosts)
+        return HostGroup(LOOPBACK, hosts)
     if n == 2:
-        return Group(PAIR, hosts)
+        return HostGroup(PAIR, hosts)
     if set(degrees.values()) == {2}:
         order, one_way = _round(hosts, neighbours, goes)
-        return Group(MESH, hosts) if n == 3 and not one_way else Group(RING, order, one_way)
+        return HostGroup(MESH, hosts) if n == 3 and not one_way else HostGroup(RING, order, one_way)
     if edges == n * (n - 1) // 2:
-        return Group(MESH, hosts)
+        return HostGroup(MESH, hosts)
     if edges == n - 1:
         hub = max(hosts, key=degrees.__getitem__)
         if degrees[hub] == n - 1:
             leaves = tuple(host for host in hosts if host != hub)
-            return Group(STAR, (hub, *leaves), passes=_passes(hub, leaves, goes))
-        return Group(TREE, hosts)
-    return Group(OTHER, hosts)
+            return HostGroup(STAR, (hub, *leaves), passes=_passes(hub, leaves, goes))
+        return HostGroup(TREE, hosts)
+    return HostGroup(OTHER, hosts)
 
 
 def _round(
@@ -300,7 +301,7 @@ def _round(
     neighbours: Mapping[str, Collection[str]],
     goes: Mapping[frozenset[str], str | None],
 ) -> tuple[tuple[str, ...], bool]:
-    """A ring's hosts from the lowest address on, the way its data goes; whether it goes one way only."""
+    """A ring's hosts in the direction of its data, the lowest first; whether data goes only that way."""
     order = [hosts[0], min(neighbours[hosts[0]], key=_place)]
     while len(order) < len(hosts):
         order.append(next(peer for peer in neighbours[order[-1]] if peer != order[-2]))
@@ -314,7 +315,7 @@ def _round(
 def _passes(
     hub: str, leaves: tuple[str, ...], goes: Mapping[frozenset[str], str | None]
 ) -> tuple[str, str, str] | None:
-    """The way of data that passes a hub between its two neighbours."""
+    """The way of data through a hub between its two neighbours."""
     if len(leaves) != 2:
         return None
     into = [leaf for leaf in leaves if goes[frozenset((leaf, hub))] == hub]
@@ -323,7 +324,7 @@ def _passes(
 
 
 def _place(ip: str, qpn: int | None = None) -> tuple[int, int, int]:
-    """Addresses in the order of their numbers, IPv4 first."""
+    """The sort key of addresses: by number, IPv4 first."""
     address = ipaddress.ip_address(ip)
     return address.version, int(address), _number(qpn)
 

@@ -1,7 +1,7 @@
-"""One transfer's story: every step of it with its time, and a verdict.
+"""The explanation of one transfer: its steps with their times, and where the time went.
 
-An explanation reads the transfer, its work request and completion, and the events that befell it; it decides
-nothing that ``tracking`` or ``correlate`` has not found.
+It reads the transfer, its work request and completion, and its events. It decides nothing that ``track`` or
+``correlate`` has not found.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _LONG_OPERATION = {"WRITE": "RDMA WRITE", "READ": "RDMA READ", "ATOMIC_WRITE": "
 _CAUSES = {
     "nak": "after the NAK",
     "rnr": "after the RNR wait",
-    "timeout": "no answer came",
-    "implied_nak": "responses were missing",
+    "timeout": "after the timeout",
+    "implied_nak": "responses missing",
 }
 
 _DOUBTS = {
     "nak": "after the NAK",
     "rnr": "after the RNR wait",
     "timeout": "a timeout",
-    "implied_nak": "for missing responses",
+    "implied_nak": "missing responses",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A moment of the story: its time on the capture's clock, what it concerns, and what happened."""
+    """A step of the explanation: its time on the capture's clock, what it concerns, and what happened."""
 
     time_ns: int
     what: str
@@ -65,7 +65,7 @@ class Explanation:
 
     @property
     def origin_ns(self) -> int:
-        """The story's zero: the WR posted, or else the first packet."""
+        """Where the times start: when the WR was posted, or the first packet."""
         return self.steps[0].time_ns if self.steps else self.transfer.first_ns
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,25 +87,24 @@ class Explanation:
 
 
 def story(explanation: Explanation, *, style: Style = plain) -> str:
-    """A transfer's story, its times relative to its beginning."""
+    """An explanation in text: title, verdict, findings, steps, notes. Times start at the first step."""
     origin = explanation.origin_ns
     rows = []
     for step in explanation.steps:
         offset = duration(step.time_ns - origin)
         rows.append((f"+{offset}", step.what, step.detail))
-    lines = [style(explanation.title, "title")]
+    lines = [style(explanation.title, "title"), f"  {explanation.verdict}"]
+    for f in explanation.findings:
+        lines += finding(f, style, several=explanation.several)
     aligned = columns(rows, right=frozenset({0}))
     for line, step in zip(aligned, explanation.steps, strict=True):
         lines.append(style(line, "warning") if step.trouble else line)
-    lines.append(f"  {explanation.verdict}")
     lines += [style(f"  {note}", "dim") for note in explanation.notes]
-    for f in explanation.findings:
-        lines += finding(f, style, several=explanation.several)
     return "\n".join(lines)
 
 
 def operation_name(transfer: Transfer) -> str:
-    """The operation as people write it, with what it carries."""
+    """The operation as people write it, with its immediate or invalidated rkey."""
     name = _LONG_OPERATION.get(transfer.operation, transfer.operation.replace("_", " "))
     if transfer.immediate is not None:
         name += f" with immediate {transfer.immediate:#x}"
@@ -115,7 +114,7 @@ def operation_name(transfer: Transfer) -> str:
 
 
 def explain(transfer: Transfer, analysis: Results | None = None) -> Explanation:
-    """Tell a transfer's story; ``analysis`` adds the journal's clocks and the findings."""
+    """Explain a transfer: what happened to it, when and why. ``analysis`` adds clocks and findings."""
     several = analysis is not None and analysis.capture.several
     journal = None if analysis is None else analysis.journal
     clocks = {} if journal is None else journal.clocks
@@ -142,7 +141,7 @@ def _title(transfer: Transfer, time: Timing) -> str:
         INCOMPLETE: "seen in part",
     }.get(transfer.status, transfer.status)
     if transfer.status.startswith(NAK_PREFIX):
-        outcome = f"refused: {transfer.status.removeprefix(NAK_PREFIX).replace('_', ' ')}"
+        outcome = f"failed: NAK {transfer.status.removeprefix(NAK_PREFIX).replace('_', ' ')}"
     if transfer.wc is not None and transfer.wc.status != "SUCCESS":
         outcome = f"failed with {transfer.wc.status} after {duration(took)}"
     return (
@@ -169,7 +168,7 @@ def _steps(transfer: Transfer, time: Timing, several: bool) -> list[Step]:
     if acked is not None:
         steps.append(acked)
     if wc is not None and time.completion_ns is not None:
-        after = "the last acknowledgement" if transfer.acked_ns is not None else "the last packet"
+        after = "the last ACK" if transfer.acked_ns is not None else "the last packet"
         at = (transfer.acked_ns if transfer.acked_ns is not None else transfer.last_ns) + time.completion_ns
         vendor = wc.event.get("vendor_err")
         error = f", vendor error {vendor:#x}" if vendor else ""
@@ -204,6 +203,11 @@ def _psn(p: int) -> int:
     return p & MASK
 
 
+def syndrome_words(syndrome: int) -> str:
+    """``ACK``, ``NAK PSN sequence error``, ``RNR NAK``: a syndrome as people write it."""
+    return wire.syndrome_name(syndrome).replace("_", " ").replace("psn", "PSN")
+
+
 def _range(event: Event) -> str:
     first, last = _psn(event.psn), _psn(event.last_psn)
     return f"PSN {first}" if first == last else f"PSN {first}–{last}"
@@ -215,7 +219,7 @@ def _frame(reference: int, several: bool) -> str:
 
 def _first(transfer: Transfer, several: bool) -> Step:
     if not transfer.started:
-        what, detail = f"PSN {_psn(transfer.first_psn)} first seen", "the message began before"
+        what, detail = f"PSN {_psn(transfer.first_psn)} first seen", "the message started earlier"
     elif transfer.is_read:
         count = transfer.last_psn - transfer.first_psn + 1
         what = f"PSN {_psn(transfer.first_psn)} READ request"
@@ -228,7 +232,7 @@ def _first(transfer: Transfer, several: bool) -> Step:
 
 
 def event_step(transfer: Transfer, event: Event, several: bool = False) -> Step:
-    """What an event did to a transfer, in words."""
+    """An event of a transfer in words."""
     frame = _frame(event.frame, several)
     where = _range(event)
     kind = event.kind
@@ -236,36 +240,38 @@ def event_step(transfer: Transfer, event: Event, several: bool = False) -> Step:
         syndrome = event.syndrome or 0
         if wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
             return Step(event.time_ns, where, f"did not arrive: NAK PSN sequence error, {frame}", True)
-        return Step(event.time_ns, where, f"refused: {wire.syndrome_name(syndrome)}, {frame}", True)
+        return Step(event.time_ns, where, f"{syndrome_words(syndrome)}, {frame}", True)
     if kind == "rnr_nak":
         wait = wire.RNR_TIMER_US[wire.syndrome_value(event.syndrome or 0)]
-        words = f"no receive was posted: RNR NAK asks to wait {wait / 1000:g} ms, {frame}"
+        words = f"no receive was posted: RNR NAK, wait {wait / 1000:g} ms, {frame}"
         return Step(event.time_ns, where, words, True)
     if kind == "repeat":
         return _repeat(transfer, event, where, several)
     if kind == "response_repeat":
-        words = f"the responder sent {plural(event.count, 'response')} again, {frame}"
+        words = f"{plural(event.count, 'response')} sent again, {frame}"
         return Step(event.time_ns, f"{where} again", words, True)
     if kind == "hole":
-        words = f"passed over at {frame}: lost before the capture point, late, or not captured"
+        words = f"missing at {frame}: lost before the capture point, reordered, or not in the capture"
         return Step(event.time_ns, where, words, True)
     if kind == "response_hole":
-        return Step(event.time_ns, where, f"{plural(event.count, 'response')} passed over at {frame}", True)
+        return Step(event.time_ns, where, f"{plural(event.count, 'response')} missing at {frame}", True)
     if kind == "late":
-        return Step(event.time_ns, where, f"arrived out of order, {frame}", True)
+        return Step(event.time_ns, where, f"reordered, {frame}", True)
     if kind == "duplicate":
-        return Step(event.time_ns, where, f"the same datagram again, {frame}: doubled by the network")
+        return Step(event.time_ns, where, f"the same datagram again, {frame}: duplicated by the network")
     return Step(event.time_ns, where, f"{kind}, {frame}", True)
 
 
 def _repeat(transfer: Transfer, event: Event, where: str, several: bool) -> Step:
     words = []
     if transfer.is_read:
-        words.append("asked again")
+        words.append("READ request sent again")
     else:
         words.append(f"{plural(event.count, 'packet')}, {size(event.bytes)} sent again")
     if event.cause == "timeout":
-        words.append(f"{duration(event.waited_ns)} without an answer" if event.opens else _CAUSES["timeout"])
+        words.append(
+            f"timeout: no response for {duration(event.waited_ns)}" if event.opens else _CAUSES["timeout"]
+        )
     elif event.cause == "rnr":
         words.append(f"{duration(event.waited_ns)} after the RNR NAK" if event.opens else _CAUSES["rnr"])
     else:
@@ -273,22 +279,22 @@ def _repeat(transfer: Transfer, event: Event, where: str, several: bool) -> Step
     if event.doubt is not None:
         words.append(_doubt(event))
     if event.after_ack:
-        words.append("though the capture had already shown their acknowledgement")
+        words.append("although the capture already contains their ACK")
     if event.first_sight:
-        words.append(f"{event.first_sight} of them never seen before")
+        words.append(f"{event.first_sight} of them not in the capture before")
     first, last = frame_name(event.frame, several=several), frame_name(event.last_frame, several=several)
     words.append(f"frame {first}" if first == last else f"frames {first}–{last}")
     return Step(event.time_ns, f"{where} again", ", ".join(words), True)
 
 
 def _doubt(event: Event) -> str:
-    """What else may have been the reason of a repeat."""
+    """What else may have caused a repeat."""
     if event.doubt == event.cause:
-        other = "or the repeat before it went on"
+        other = "or the go-back before it continues"
     else:
         other = f"or {_DOUBTS[event.doubt or '']}"
     if event.opens and event.doubt_waited_ns:
-        other += f": the wait of {duration(event.doubt_waited_ns)} fits as well"
+        other += f" (after {duration(event.doubt_waited_ns)}, which fits too)"
     return other
 
 
@@ -307,8 +313,8 @@ def _acknowledged(transfer: Transfer, several: bool) -> Step | None:
         return None
     frame = _frame(transfer.acked_frame, several)
     if transfer.operation in ("FETCH_ADD", "CMP_SWAP"):
-        before = "" if transfer.original is None else f", value before {transfer.original:#x}"
-        return Step(transfer.acked_ns, f"PSN {_psn(transfer.first_psn)} answered", f"{frame}{before}")
+        before = "" if transfer.original is None else f", original value {transfer.original:#x}"
+        return Step(transfer.acked_ns, f"PSN {_psn(transfer.first_psn)} response", f"{frame}{before}")
     return Step(transfer.acked_ns, f"ACK to PSN {_psn(transfer.last_psn)}", frame)
 
 
@@ -322,35 +328,35 @@ def _notes(transfer: Transfer, analysis: Results | None) -> list[str]:
             how = "PSN arithmetic" if wr.matched_by == "psn" else "order and length"
             notes.append(f"work request matched by {how}")
             if wr.wc is None and wr.implied_by is not None:
-                notes.append(f"unsignaled; WC {wr.implied_by.wr_id} implies that it is done")
+                notes.append(f"unsignaled: WC {wr.implied_by.wr_id} implies its completion")
             elif wr.wc is None:
-                notes.append("no completion for it was polled")
+                notes.append("its completion was not polled")
             clock = analysis.journal.clocks.get(wr.qp.host)
             if clock is not None and clock.offset_ns:
                 bounds = [b for b in (clock.low_ns, clock.high_ns) if b is not None]
-                said = ", ".join(duration(b) for b in bounds)
+                span = ", ".join(duration(b) for b in bounds)
                 ahead = duration(clock.offset_ns)
-                notes.append(f"the clock of {clock.host} is taken as {ahead} ahead of the capture's ({said})")
+                notes.append(f"clock of {clock.host}: {ahead} ahead of the capture (bounds: {span})")
     if transfer.recv_wc is not None:
         received = transfer.recv_wc
         notes.append(f"received by RECV WR {received.wr_id}, WC {received.status}")
     if transfer.missing:
-        notes.append(f"the capture never showed {plural(len(transfer.missing), 'packet')} of it")
+        notes.append(f"{plural(len(transfer.missing), 'packet')} of it not in the capture")
     if transfer.maybe_several and transfer.is_read:
         notes.append(
-            "it may be fewer packets and another message: with a larger path MTU something else would fit "
-            "into what the capture missed, and no MSN tells"
+            "perhaps fewer packets and another message: with a larger path MTU, both fit into what is not in "
+            "the capture"
         )
     elif transfer.maybe_several:
         notes.append(
-            "it may be more than one message: the end of one and the beginning of another would fit into "
-            "what the capture missed, and no MSN tells"
+            "perhaps more than one message: the end of one and the start of another fit into what is not in "
+            "the capture"
         )
     return notes
 
 
 def verdict(transfer: Transfer, time: Timing) -> str:
-    """Where the time went, or what became of it, in one line."""
+    """Where the time went, in one line."""
     parts = []
     if time.software_ns is not None:
         parts.append(f"software {duration(time.software_ns)}")

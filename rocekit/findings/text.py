@@ -1,4 +1,4 @@
-"""Findings as people read them: what, where, what to do."""
+"""Findings in text: what, where, what to do."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from rocekit.wire.words import plural
 
 
 def finding_lines(findings: Sequence[Finding], style: Style = plain, *, several: bool = False) -> list[str]:
+    """All findings, the most severe first."""
     if not findings:
-        return [style("No findings: nothing was lost, repeated or refused.", "good")]
+        return [style("No findings: nothing lost, nothing sent again, no NAK.", "good")]
     lines = [style(plural(len(findings), "finding"), "title")]
     for f in findings:
         lines += finding(f, style, several=several)
@@ -26,7 +27,7 @@ def finding(f: Finding, style: Style = plain, *, several: bool = False) -> list[
         place.append(f"transfer {f.transfer.id}")
     if f.frames:
         names = [str(frame_name(r, several=several)) for r in f.frames[:6]]
-        more = f" … {len(f.frames)} in all" if len(f.frames) > 6 else ""
+        more = f" … ({len(f.frames)} frames)" if len(f.frames) > 6 else ""
         place.append(f"frame{'s' if len(f.frames) > 1 else ''} {', '.join(names)}{more}")
     return [
         f"  {style(f.severity.ljust(7), f.severity)} {style(f.rule, 'title')}: {f.title}",

@@ -1,11 +1,11 @@
-"""Prometheus metrics of a trace: of all it sees, and of each connection.
+"""Prometheus metrics of a trace: in total, and by connection.
 
-Counters are read where the tracker keeps them, when somebody scrapes; what no counter keeps (messages, their
-times, why requesters went back) is added up as the trace tells of it. Names and units are those that
-Prometheus advises: base units, ``_total`` for what only grows.
+What the tracker counts is read from it at each scrape; the rest (messages, their durations, causes of
+go-backs) is added up from the trace's items. Names and units follow the advice of Prometheus: base units,
+``_total`` for counters.
 
-Every connection costs a dozen series, so that only the first ones have their own. All later ones together are
-the connection ``other``: sums over connections stay right, and no series ever falls.
+Every connection takes a dozen series, so only the first ones have their own. All later ones together are the
+connection ``other``: sums over connections stay right, and no counter decreases.
 
 Only scraping needs the library prometheus-client, the extra ``rocekit[metrics]``.
 """
@@ -27,10 +27,10 @@ from rocekit.wire.words import end
 if TYPE_CHECKING:
     from rocekit.track.connections import Connection
 
-#: Connections that have series of their own, unless told otherwise.
+#: The default number of connections with their own series.
 OWN_SERIES: Final = 200
 OTHER: Final = "other"
-#: Upper bounds of the times' buckets, seconds: from a switch's delay to the longest timeouts.
+#: Upper bounds of the buckets of times, in seconds: from the delay of a switch to the longest timeouts.
 BUCKETS_S: Final = (
     *(2e-6, 5e-6, 10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6),
     *(1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
@@ -41,7 +41,7 @@ _LABELS: Final = ("connection", "transport", "a", "b")
 
 @dataclass(slots=True)
 class Histogram:
-    """Times by bucket; ``counts`` has one more than there are bounds."""
+    """Times by bucket; ``counts`` has one more value than there are bounds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS_NS) + 1))
     sum_ns: int = 0
@@ -61,7 +61,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class _Messages:
-    """What a connection's ended transfers add up to."""
+    """The sums of a connection's ended transfers."""
 
     bytes: int = 0
     transfers: Counter[str] = field(default_factory=Counter)
@@ -75,16 +75,16 @@ _KEPT: Final[tuple[tuple[str, str, str], ...]] = (
     ("rnr_naks", "rnr_naks", "RNR NAKs: no receive was posted"),
     ("cnps", "cnps", "Congestion notification packets"),
     ("ce_marked", "ce_marked_packets", "Packets that a switch marked with ECN CE"),
-    ("duplicates", "duplicate_packets", "Packets that the network doubled"),
+    ("duplicates", "duplicate_packets", "Packets that the network duplicated"),
 )
 
 
 class Metrics:
-    """The metrics of a trace; feed it with the trace's items, and register it for scraping.
+    """The metrics of a trace; give it the trace's items, and register it for scraping.
 
     Args:
-        trace: what is counted.
-        own_series: how many connections have series of their own.
+        trace: the trace.
+        own_series: how many connections have their own series.
     """
 
     def __init__(self, trace: Trace, own_series: int = OWN_SERIES) -> None:
@@ -101,7 +101,7 @@ class Metrics:
     # ------------------------------------------------------------------ counting
 
     def item(self, item: object) -> None:
-        """Take what the trace has just told."""
+        """Count an item of the trace."""
         if isinstance(item, Transfer):
             self._ended(item)
         elif isinstance(item, Trouble):
@@ -152,14 +152,12 @@ class Metrics:
         for labels, count in sorted(self._transfers.copy().items()):
             transfers.add_metric(labels, count)
         yield transfers
-        yield _counter(
-            "message_bytes", "Payload of ended messages, repeats left out", "operation", self._bytes
-        )
-        yield _counter("gobacks", "Times that a requester went back and sent again", "cause", self._gobacks)
-        yield _counter("cm_messages", "Messages of the connection manager", "message", self._cm)
+        yield _counter("message_bytes", "Payload of ended messages, each byte once", "operation", self._bytes)
+        yield _counter("gobacks", "Go-backs of requesters", "cause", self._gobacks)
+        yield _counter("cm_messages", "CM messages", "message", self._cm)
         durations = HistogramMetricFamily(
             "rocekit_transfer_duration_seconds",
-            "From a message's first packet to its last acknowledgement",
+            "From the first packet of a message to its last ACK",
             labels=("operation",),
         )
         for operation, histogram in sorted(self._durations.copy().items()):
@@ -167,7 +165,7 @@ class Metrics:
         yield durations
         yield HistogramMetricFamily(
             "rocekit_ack_round_trip_seconds",
-            "From a message's last packet to its acknowledgement, at the place of the capture",
+            "From the last packet of a message to its ACK, at the capture point",
             buckets=self._round_trips.buckets(),
             sum_value=self._round_trips.sum_ns / 1e9,
         )
@@ -195,13 +193,13 @@ class Metrics:
         for attribute, name, help_text in _KEPT:
             yield family(CounterMetricFamily, name, help_text, _sum_of(attribute))
         yield family(
-            GaugeMetricFamily, "outstanding_packets", "PSNs asked for and not acknowledged", _outstanding
+            GaugeMetricFamily, "outstanding_packets", "PSNs that are not acknowledged yet", _outstanding
         )
         yield family(
             GaugeMetricFamily, "last_packet_timestamp_seconds", "When its last packet was seen", _last_s
         )
         size = CounterMetricFamily(
-            "rocekit_connection_message_bytes", "Payload of ended messages, repeats left out", labels=_LABELS
+            "rocekit_connection_message_bytes", "Payload of ended messages, each byte once", labels=_LABELS
         )
         ended = CounterMetricFamily(
             "rocekit_connection_transfers", "Messages that have ended", labels=(*_LABELS, "status")
@@ -245,13 +243,13 @@ def _counter(name: str, help_text: str, label: str, values: Counter[str]) -> Any
 
 
 class MetricsServer:
-    """Answers scrapes over HTTP until it is closed; a context manager. What is scraped comes with `serve`.
+    """Answers scrapes over HTTP until it is closed; a context manager. `serve` gives it the metrics.
 
     Args:
-        address: ``:9464``, ``127.0.0.1:9464``, ``[::1]:9464`` or a port; without a host, every address.
+        address: ``:9464``, ``127.0.0.1:9464``, ``[::1]:9464`` or a port; without a host, all addresses.
 
     Attributes:
-        port: the one that it listens on, also where port 0 left the choice to the system.
+        port: the port that it listens on; the system chooses one for port 0.
 
     Raises:
         RocekitError: no prometheus-client, no such address, or its port is taken.
@@ -275,11 +273,11 @@ class MetricsServer:
         self.port: int = self._server.server_port
 
     def serve(self, metrics: Metrics) -> None:
-        """From now on answer with these."""
+        """From now on answer with these metrics."""
         self._registry.register(metrics)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -299,5 +297,5 @@ def parse_address(address: str) -> tuple[str, int]:
     """
     host, _, port = address.rpartition(":")
     if not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65535:
-        raise ValueError(f"{address!r} is no address: say :9464 or 127.0.0.1:9464")
+        raise ValueError(f"{address!r} is not an address: use :9464 or 127.0.0.1:9464")
     return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)

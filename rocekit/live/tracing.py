@@ -1,4 +1,4 @@
-"""Live: the same stages as for a file, fed with what an interface carries, telling of transfers as they end.
+"""Live analysis: the stages of a file analysis on the packets of an interface; reports transfers as they end.
 
 for item in rocekit.trace("eth0"):
     print(item)
@@ -32,53 +32,53 @@ if TYPE_CHECKING:
 
 
 WHOLE_FRAMES = 65535
-"""A snaplen that cuts nothing."""
+"""A snaplen that keeps whole frames."""
 Item: TypeAlias = "Connection | CmRecord | Transfer | Trouble | OrphanNak"
-"""What a trace tells of."""
+"""An item of a trace."""
 FORGET_AFTER = 200_000
-"""Transfers that a trace keeps at most, and a batch more, when it was told that few are asked for."""
+"""Transfers that a trace with ``plain`` keeps at most, plus one batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that has just gone wrong with a transfer that goes on."""
+    """Something that has just gone wrong with a transfer that is not over."""
 
     transfer: Transfer
     event: Event
 
 
-#: Addresses of which it is asked whether they are this host's.
+#: Addresses that are checked for being this host's.
 _MOST_ASKED = 1024
-#: Kinds of events worth a word while the transfer goes on.
-_TOLD = frozenset({"nak", "rnr_nak", "repeat"})
+#: Kinds of events that are reported before their transfer ends.
+_REPORTED = frozenset({"nak", "rnr_nak", "repeat"})
 
 
 class Trace:
-    """What an interface carries from now on, as connections, CM messages, transfers and troubles.
+    """Follow an interface from now on: connections, CM messages, transfers and troubles as they come.
 
-    Iterate, or take :meth:`batches`; a transfer comes when it ends. What changes a transfer after that (its
-    acknowledgement was lost, its requester asks again) shows in ``analysis``, which is there when the
-    iteration has ended.
+    Iterate over it, or over :meth:`batches`; a transfer comes when it ends. What happens to a transfer after
+    that (its ACK was lost, its requester sends again) is in ``analysis``, which exists when the iteration has
+    ended.
 
     Args:
         interface: its name.
-        duration_s, transfers: when to stop by itself.
-        write: a pcapng file that gets every frame.
+        duration_s, transfers: when to stop.
+        write: a pcapng file for all frames.
         promiscuous: also frames for other stations.
-        snaplen: bytes to keep of each frame, ``WHOLE_FRAMES`` for all. None: all where they are written, else
-            the headers and what connection managers say; the ICRCs of longer packets are then not checked.
-        journals: journals of the programs, read when the trace ends (their QP pairs also when it begins).
-        plain: how many of the transfers to which nothing happened to keep for the end, as in ``analyze``.
-            What befell others is then forgotten after ``FORGET_AFTER`` transfers: a trace may run for days.
+        snaplen: bytes to keep of each frame, ``WHOLE_FRAMES`` for all. None: all if they are written, else
+            the headers and CM messages; the ICRCs of longer packets are then not checked.
+        journals: journals of the programs, read when the trace ends (their QP pairs also when it starts).
+        plain: how many transfers without trouble to keep for the end, as in ``analyze``. Troubled ones are
+            then forgotten after ``FORGET_AFTER`` transfers: a trace may run for days.
 
     Attributes:
-        analysis: everything, once the iteration has ended.
+        analysis: the analysis, once the iteration has ended.
         forgets: whether ``plain`` was given.
 
     Raises:
-        CaptureError: no such interface, no privilege, or the interface went away; what was traced until then
-            has been handed out and is in ``analysis``.
-        JournalError: a journal cannot be read when the trace has ended; ``analysis`` is there without it.
+        CaptureError: no such interface, no privilege, or the interface disappeared; what was traced until
+            then was reported and is in ``analysis``.
+        JournalError: a journal cannot be read when the trace has ended; ``analysis`` then lacks it.
     """
 
     def __init__(
@@ -132,33 +132,33 @@ class Trace:
         self._items.append(transfer)
 
     def _change(self, transfer: Transfer, event: Event | None) -> None:
-        if event is None or event.kind not in _TOLD or event.count != 1:
+        if event is None or event.kind not in _REPORTED or event.count != 1:
             return
         if event.syndrome is None or self._orphan_naks.is_new(event.frame):
             self._items.append(Trouble(transfer, event))
 
     @property
     def dropped(self) -> int:
-        """Frames the kernel dropped because we were too slow."""
+        """Frames that the kernel dropped because the trace was too slow."""
         return self._capture.dropped
 
     @property
     def received(self) -> int:
-        """Frames the kernel handed over or dropped."""
+        """Frames that the kernel delivered or dropped."""
         return self._capture.received
 
     @property
     def connections(self) -> Sequence[Connection]:
-        """Those known so far, with their counters."""
+        """The connections known so far, with their counters."""
         return self._tracker.connections
 
     @property
     def counts(self) -> Counts:
-        """What was decoded so far."""
+        """The counts of packets decoded so far."""
         return self._decoder.counts
 
     def stop(self) -> None:
-        """End the trace; the iteration finishes with what has come."""
+        """End the trace; the iteration ends after the packets received so far."""
         self._capture.stop()
 
     def __iter__(self) -> Iterator[Item]:
@@ -166,7 +166,7 @@ class Trace:
             yield from items
 
     def batches(self) -> Iterator[list[Item]]:
-        """What comes, as lists of what came together: whoever prints it writes once for each."""
+        """The items in lists, one for each batch of frames: so a printer writes once for each."""
         started = time.monotonic_ns()
         problem: RocekitError | None = None
         try:
@@ -185,7 +185,7 @@ class Trace:
                 elif self._writer is not None:
                     self._writer.flush()
                 if self._items:
-                    yield self._told()
+                    yield self._take_items()
                 if self.forgets and self._ended - self._forgotten >= FORGET_AFTER:
                     self._tracker.forget()
                     self._forgotten = self._ended
@@ -198,14 +198,14 @@ class Trace:
                 self.finish()
             except JournalError as error:
                 problem = problem or error
-        if self._items:  # what went wrong is said last
-            yield self._told()
+        if self._items:  # items first, then the error
+            yield self._take_items()
         if problem is not None:
             raise problem
 
-    def _told(self) -> list[Item]:
-        """What has not been told yet."""
-        # The tracker holds on to the list's append: the list stays the same one.
+    def _take_items(self) -> list[Item]:
+        """The items that have not been reported yet."""
+        # The tracker has the append method of this list: keep the list itself.
         items = self._items.copy()
         self._items.clear()
         return items
@@ -217,7 +217,7 @@ class Trace:
         return self._most is not None and self._ended >= self._most
 
     def finish(self) -> None:
-        """Close the capture and the file, and conclude; called by the iteration's end, and harmless again."""
+        """Close the capture and the file, and make the analysis; the end of the iteration calls it."""
         if self.analysis is not None:
             return
         self._summary.dropped = self._capture.dropped

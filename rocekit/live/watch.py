@@ -1,7 +1,7 @@
 """The connections of a live interface as they are now: rates, troubles, findings, in bounded memory.
 
-A `Watch` is fed with frame batches and gives a `Snapshot` when asked: it has no clock, no thread and no
-screen. Where a trace keeps every transfer, this keeps counters of each connection, and what befell lately.
+A `Watch` takes frame batches and gives a `Snapshot` when asked: it has no clock, thread or screen. A trace
+keeps every transfer; this keeps counters of each connection, and its recent events.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from rocekit.track.events import Event
     from rocekit.track.transfers import Transfer
 
-#: Troubled transfers that each connection's findings rest on, and events that it tells of: the latest.
+#: The latest troubled transfers, on which a connection's findings are based, and its latest events.
 KEPT: Final = 50
-#: Spans of rates that the opened connection's graph goes back.
+#: Snapshots in the graph of the opened connection.
 HISTORY: Final = 240
-#: Connections whose findings are looked for again in one snapshot, those first that wait longest: what comes
-#: meanwhile waits in the capture's ring.
+#: Connections whose findings are updated in one snapshot, those first that wait longest. Meanwhile packets
+#: wait in the capture's ring.
 JUDGED_AT_ONCE: Final = 50
 
 
 class Line(NamedTuple):
-    """One connection now; a tuple, since thousands are made every second.
+    """One connection now; a tuple, because thousands are made every second.
 
     Attributes:
         a, b: its ends, as ``10.9.0.1 QP 0x11``.
-        bits_per_s: payload, both directions, repeats included; packets_per_s: both directions.
-        outstanding: PSNs asked for and not acknowledged, both sides.
-        round_trip_ns: the last message's last packet to its acknowledgement; None while there is none.
-        repeated, naks, rnr_naks, cnps, ce_marked, transfers: since the watch began; repeated_per_s: now.
+        bits_per_s: payload, both directions, with what was sent again; packets_per_s: both directions.
+        outstanding: PSNs that are not acknowledged yet, both sides.
+        round_trip_ns: from the last packet of the last message to its ACK; None while there is none.
+        repeated, naks, rnr_naks, cnps, ce_marked, transfers: since the watch started; repeated_per_s: now.
         rules: findings, the worst first; severity: of the worst, or None.
     """
 
@@ -70,9 +70,9 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything at one moment.
+    """All connections at one moment.
 
-    ``time_ns`` is that of the last packet; rates are over the time since the snapshot before.
+    ``time_ns`` is the time of the last packet; rates are over the time since the snapshot before.
     """
 
     time_ns: int
@@ -84,11 +84,11 @@ class Snapshot:
 
 @dataclass(slots=True)
 class _Past:
-    """What is remembered of a connection between snapshots.
+    """What is kept of a connection between snapshots.
 
     Attributes:
-        ends: addresses and QPNs as they were when ``names`` and ``flows`` were made of them: a QPN may become
-            known later.
+        ends: the addresses and QPNs from which ``names`` and ``flows`` were made: a QPN may become known
+            later.
         names: transport and both ends in words; flows: where its payload is counted.
         rules, severity: of ``findings``.
     """
@@ -104,7 +104,7 @@ class _Past:
     rules: tuple[str, ...] = ()
     severity: str | None = None
     troubled: deque[Transfer] | None = None
-    told: deque[tuple[Transfer, Event]] | None = None
+    events: deque[tuple[Transfer, Event]] | None = None
 
 
 class Watch:
@@ -148,9 +148,9 @@ class Watch:
         self._payload += sums.astype(np.int64)
 
     def _know(self, connection: Connection, past: _Past, ends: tuple[object, ...]) -> None:
-        """Note how a connection is called and which flows are its own.
+        """Store the names and flows of a connection.
 
-        Of UD that is whatever goes to these two QPs, whoever sent it.
+        The flows of UD are all packets to these two QPs, from any sender.
         """
         ips, qpns = connection.ips, connection.qpns
         ways = ((ips[side], ips[1 - side], qpns[1 - side]) for side in (0, 1))
@@ -164,12 +164,12 @@ class Watch:
     def _changed(self, transfer: Transfer, event: Event | None) -> None:
         past = self._of(transfer.connection)
         self._unjudged.setdefault(transfer.connection.id, transfer.connection)
-        if past.troubled is None or past.told is None:
-            past.troubled, past.told = deque(maxlen=KEPT), deque(maxlen=KEPT)
+        if past.troubled is None or past.events is None:
+            past.troubled, past.events = deque(maxlen=KEPT), deque(maxlen=KEPT)
         if not past.troubled or past.troubled[-1] is not transfer:
             past.troubled.append(transfer)
-        if event is not None and not (past.told and past.told[-1][1] is event):
-            past.told.append((transfer, event))
+        if event is not None and not (past.events and past.events[-1][1] is event):
+            past.events.append((transfer, event))
 
     def _of(self, connection: Connection) -> _Past:
         past = self._past.get(connection.id)
@@ -177,10 +177,10 @@ class Watch:
             past = self._past[connection.id] = _Past()
         return past
 
-    # ------------------------------------------------------------------ what is seen
+    # ------------------------------------------------------------------ snapshots
 
     def open(self, connection: int | None) -> None:
-        """From now on remember this connection's lines in ``history``."""
+        """From now on keep this connection's lines in ``history``."""
         self._opened = connection
         self.history.clear()
 
@@ -207,7 +207,7 @@ class Watch:
             lines.append(line)
             if connection.id == self._opened:
                 self.history.append(line)
-        # Transfers with trouble would be kept for a summary at the end, and there is none.
+        # The tracker keeps troubled transfers for a summary at the end; there is none here.
         self._tracker.forget()
         packets_per_s = (self._packets - self._packets_before) * rate
         self._packets_before = self._packets
@@ -238,7 +238,7 @@ class Watch:
         )
 
     def _judge(self, connection: Connection, past: _Past) -> None:
-        """What the rules say of the connection's latest troubles; those on the whole capture have no say."""
+        """Apply the rules to the connection's latest troubles, without the rules on the whole capture."""
         evidence = Evidence(
             connections=[connection],
             transfers=sorted(past.troubled or (), key=lambda t: t.id),
@@ -256,9 +256,9 @@ class Watch:
         past = self._past.get(connection)
         return () if past is None else past.findings
 
-    def told(self, connection: int) -> list[tuple[int, str]]:
-        """What befell a connection lately: (time, words), the latest last."""
+    def recent_events(self, connection: int) -> list[tuple[int, str]]:
+        """The recent events of a connection: (time, words), the latest last."""
         past = self._past.get(connection)
-        told = () if past is None or past.told is None else past.told
-        steps = [event_step(transfer, event) for transfer, event in told]
+        events = () if past is None or past.events is None else past.events
+        steps = [event_step(transfer, event) for transfer, event in events]
         return [(step.time_ns, f"{step.what}: {step.detail}") for step in steps]

@@ -1,8 +1,8 @@
-"""Which of several captures saw each packet, and when: where packets were lost, and how long their way took.
+"""Which of several captures contain each packet, and when: where packets were lost, and one-way delays.
 
-Capture points lie in an order on the way from one host to another. It follows from what the packets of both
-directions took from one point to the next, whatever the clocks say: their offset is in both, and the
-difference is twice the way.
+Capture points have an order on the way from one host to another. It follows from the delays of both
+directions between two points, even if the clocks differ: their offset is in both delays, and the difference
+of the two is twice the way.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _IS_REQUEST: Final = np.array([v in wire.OPCODES and not wire.OPCODES[v].respons
 
 @dataclass(frozen=True, slots=True)
 class Transmission:
-    """One packet sent once, wherever it was seen.
+    """A packet sent once, wherever it was seen.
 
     Attributes:
-        time_ns: when it was seen first; frames: frame references by capture that saw it.
+        time_ns: when it was first seen; frames: its frame reference in each capture that contains it.
     """
 
     time_ns: int
@@ -48,11 +48,10 @@ class Transmission:
 
 @dataclass(frozen=True, slots=True)
 class OneWay:
-    """The time that packets from ``src`` to ``dst`` took from one capture point to the next on their way.
+    """The delay of packets from ``src`` to ``dst`` between one capture point and the next.
 
     Attributes:
-        bound_ns: how far the truth may lie from these times, all by the same: what the clocks allow. None
-            where nothing bounds it.
+        bound_ns: how far the clocks may shift all these times together; None if unknown.
     """
 
     src: str
@@ -73,16 +72,16 @@ class OneWay:
 
 
 class Sightings:
-    """What several captures saw.
+    """What several captures contain.
 
     Args:
         packets: each packet once, as merged.
-        names: the captures' names.
+        names: the names of the captures.
 
     Attributes:
-        frames: by packet and capture, its frame number there, 0 where it was not seen.
-        seen_ns: likewise the aligned time, ``UNSEEN`` where it was not.
-        alignments: of the captures' clocks.
+        frames: the frame number by packet and capture, 0 where the packet is not in the capture.
+        seen_ns: likewise the aligned time, or ``UNSEEN``.
+        alignments: of the clocks of the captures.
     """
 
     def __init__(self, merged: Merged, packets: Packets, names: Sequence[str]) -> None:
@@ -101,7 +100,7 @@ class Sightings:
 
     @cached_property
     def _index(self) -> tuple[Ints, Ints]:
-        """Rows sorted by the PSN and receiver of their packets, and what they are sorted by."""
+        """Rows sorted by the PSN and receiver of their packets, and the sorted keys."""
         key = self._key(self._dst, self._qpn, self._psn)
         order = np.argsort(key, kind="stable")
         return order, key[order]
@@ -113,7 +112,7 @@ class Sightings:
     def transmissions(
         self, connection: Connection, side: int, psn: int, *, request: bool
     ) -> list[Transmission]:
-        """The packets with a PSN that ``side`` sent, in order; empty where its peer is not known."""
+        """The packets with a PSN that ``side`` sent, in order; empty if its peer is unknown."""
         src, dst, qpn = connection.ips[side], connection.ips[1 - side], connection.qpns[1 - side]
         if src is None or dst is None or qpn is None or dst not in self._addresses:
             return []
@@ -138,7 +137,7 @@ class Sightings:
     # ------------------------------------------------------------------ the way
 
     def _took(self, src: str, dst: str, first: int, second: int) -> Ints:
-        """What packets took from one capture point to another, ns."""
+        """The delays from one capture point to another, ns."""
         here, there = self._addresses.get(src, -1), self._addresses.get(dst, -1)
         times = self.seen_ns[(self._src == here) & (self._dst == there)]
         both = (times[:, first] != UNSEEN) & (times[:, second] != UNSEEN)
@@ -146,7 +145,7 @@ class Sightings:
         return took
 
     def points(self, src: str, dst: str) -> tuple[int, ...]:
-        """The captures that lie on the way from ``src`` to ``dst``, in the order in which packets pass them.
+        """The captures on the way from ``src`` to ``dst``, in the order in which packets pass them.
 
         Only those whose place follows from packets of both directions.
         """

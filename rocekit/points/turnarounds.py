@@ -1,7 +1,7 @@
-"""How soon what a host does passes by after what caused it: the samples from which a place is inferred.
+"""Turnarounds: the time from a packet to the packet that a host sends because of it.
 
-The first packets of each capture are kept as columns, put to their connections, and paired: a request and its
-acknowledgement, a NAK and its go-back, an answer and the next request.
+The capture point is inferred from them. The first packets of each capture are kept as columns, assigned to
+connections, and matched: a request with its ACK, a NAK with its go-back, an ACK with the next request.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
-#: Kinds of turnaround, the surest first.
+#: Kinds of turnaround, the most certain first.
 ANSWER, RESPONSE, GO_BACK, PROGRAM, REACTION = "answer", "response", "go_back", "program", "reaction"
 KINDS: Final = (ANSWER, RESPONSE, GO_BACK, PROGRAM, REACTION)
-#: How many of a kind there must be before their shortest means anything.
+#: How many of a kind it takes before the shortest counts.
 _LEAST: Final = {ANSWER: 4, RESPONSE: 4, GO_BACK: 3, PROGRAM: 4, REACTION: 16}
 
-#: Packets of each capture that are looked at.
+#: Packets of each capture that are kept.
 SAMPLE: Final = 1 << 16
-#: A turnaround whose median is within this of its shortest is the way's or the hardware's, not a program's.
+#: A turnaround is steady if its median is at most this many times the shortest: programs vary more.
 _STEADY: Final = 1.25
 
 _OUTGOING: Final = 4  # of LINKTYPE_LINUX_SLL's and SLL2's packet type
 _TYPE_AT: Final = {LINKTYPE_LINUX_SLL: 1, LINKTYPE_LINUX_SLL2: 10}
 
-_NONE, _REQUEST, _ANSWERED, _RESPONDED, _REFUSED = range(5)
+_NONE, _REQUEST, _ANSWERED, _RESPONDED, _NAKED = range(5)
 
 
 def _roles() -> Ints:
@@ -114,7 +114,7 @@ class Sampler:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """How soon a host's doings pass by after what caused them.
+    """The shortest turnaround of a host.
 
     Attributes:
         kind: what was timed; count: how often.
@@ -143,9 +143,9 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Turnarounds: of which connection's which side, of which kind (its place in ``KINDS``), how long.
+    """Turnarounds as columns: connection, side, kind (an index of ``KINDS``), time.
 
-    ``period``: the time from the request before to the one that is taken for a reaction.
+    ``period``: the time from the request before to the request that counts as a reaction.
     """
 
     pair: Ints
@@ -159,14 +159,14 @@ class Turns:
 
 
 def turnarounds(columns: Mapping[str, Ints], pair: Ints, side: Ints) -> Turns:
-    """All turnarounds in a sample whose packets ``place`` has put to their connections."""
+    """All turnarounds in a sample whose packets ``place`` has assigned to connections."""
     none = np.empty(0, np.int64)
     if not len(pair):
         return Turns(none, none, none, none, none)
     role = _ROLES[columns["opcode"]]
     acks = _ACK[columns["opcode"]]
     role[acks & (_SYNDROME_KINDS[columns["syndrome"]] != wire.ACK)] = _NONE
-    role[acks & _IS_SEQUENCE_NAK[columns["syndrome"]]] = _REFUSED
+    role[acks & _IS_SEQUENCE_NAK[columns["syndrome"]]] = _NAKED
     rows = np.flatnonzero((pair >= 0) & (role != _NONE))
     if not len(rows):
         return Turns(none, none, none, none, none)
@@ -180,7 +180,7 @@ def turnarounds(columns: Mapping[str, Ints], pair: Ints, side: Ints) -> Turns:
 def place(
     columns: Mapping[str, Ints], addresses: Mapping[str, int], connections: Sequence[Connection]
 ) -> tuple[Ints, Ints]:
-    """Each packet's connection (its index, −1 for none) and the side that sent it."""
+    """The connection of each packet (its index, −1 for none) and the side that sent it."""
     if not columns:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     owner: dict[int, int] = {}
@@ -204,17 +204,17 @@ def place(
 
 
 def _answers(pair: Ints, side: Ints, role: Ints, time: Ints, psn: Ints) -> list[Turns]:
-    """Requests and their answers, NAKs and their go-backs: neighbours among what has one PSN.
+    """Requests with their responses, NAKs with their go-backs: neighbours among packets with the same PSN.
 
-    What was sent more than once is left out, for its answer may be to either (Karn).
+    A request that was sent again is left out: its response may be to either copy (Karn).
     """
-    asker = np.where(role == _REQUEST, side, 1 - side)
-    key = (pair << 1 | asker) << 24 | psn
+    requester = np.where(role == _REQUEST, side, 1 - side)
+    key = (pair << 1 | requester) << 24 | psn
     order = np.argsort(key, kind="stable")
-    key, asker, role, time = key[order], asker[order], role[order], time[order]
+    key, requester, role, time = key[order], requester[order], role[order], time[order]
     same = key[1:] == key[:-1]
-    asked_once = np.ones(len(key), np.bool_)
-    asked_once[1:] = ~same | (role[:-1] != _REQUEST)
+    sent_once = np.ones(len(key), np.bool_)
+    sent_once[1:] = ~same | (role[:-1] != _REQUEST)
     pair = pair[order]
 
     def taken(mask: NDArray[np.bool_], kind: int, by: Ints) -> Turns:
@@ -222,23 +222,23 @@ def _answers(pair: Ints, side: Ints, role: Ints, time: Ints, psn: Ints) -> list[
         gap = time[at + 1] - time[at]
         return Turns(pair[at], by[at], np.full(len(at), kind), gap, np.zeros(len(at), np.int64))
 
-    asked = same & (role[:-1] == _REQUEST) & asked_once[:-1]
-    went_back = same & (role[:-1] == _REFUSED) & (role[1:] == _REQUEST)
+    first = same & (role[:-1] == _REQUEST) & sent_once[:-1]
+    went_back = same & (role[:-1] == _NAKED) & (role[1:] == _REQUEST)
     return [
-        taken(asked & (role[1:] == _ANSWERED), KINDS.index(ANSWER), 1 - asker),
-        taken(asked & (role[1:] == _RESPONDED), KINDS.index(RESPONSE), 1 - asker),
-        taken(went_back, KINDS.index(GO_BACK), asker),
+        taken(first & (role[1:] == _ANSWERED), KINDS.index(ANSWER), 1 - requester),
+        taken(first & (role[1:] == _RESPONDED), KINDS.index(RESPONSE), 1 - requester),
+        taken(went_back, KINDS.index(GO_BACK), requester),
     ]
 
 
 def _reactions(pair: Ints, side: Ints, role: Ints, time: Ints, psn: Ints) -> Turns:
-    """Answers that leave nothing outstanding, and the request that follows: a neighbour in its connection."""
+    """Responses that leave nothing outstanding, with the next request of the connection."""
     order = stable_order(pair)
     pair, side, role, time, psn = (column[order] for column in (pair, side, role, time, psn))
     same = (pair[1:] == pair[:-1]) & (side[1:] != side[:-1])
     good = (role == _ANSWERED) | (role == _RESPONDED)
     waited = same & good[:-1] & (role[1:] == _REQUEST)
-    # The answer's neighbour before must be the request that it answers, and no other be under way.
+    # The packet before must be the request of this response, with no other request outstanding.
     at = np.flatnonzero(waited[1:] & same[:-1] & (role[:-2] == _REQUEST) & (psn[:-2] == psn[1:-1])) + 1
     at = at[psn[at + 1] == (psn[at] + 1 & 0xFFFFFF)]
     return Turns(
@@ -251,7 +251,7 @@ def _reactions(pair: Ints, side: Ints, role: Ints, time: Ints, psn: Ints) -> Tur
 
 
 def is_paced(turns: Turns) -> bool:
-    """Whether the requester keeps its own time rather than waiting for answers."""
+    """Whether the requester sends at its own pace instead of waiting for responses."""
     if len(turns.gap) < _LEAST[REACTION]:
         return False
     period, gap = (_middle_half(times) for times in (turns.period, turns.gap))
@@ -259,6 +259,6 @@ def is_paced(turns: Turns) -> bool:
 
 
 def _middle_half(times: Ints) -> int:
-    """Between which two times the middle half of them lies: how far these are apart."""
+    """The interquartile range."""
     ordered = np.sort(times)
     return int(ordered[len(ordered) * 3 // 4] - ordered[len(ordered) // 4])

@@ -1,4 +1,4 @@
-"""A capture again, with each packet's story as its comment, for Wireshark and tshark to show."""
+"""Write a capture again with a comment on each packet, for Wireshark and tshark."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Annotated:
     """What was written.
 
     Attributes:
-        path: where to.
-        frames: all of them; described: those that are part of a story.
+        path: the file.
+        frames: all of them; described: those with a comment from the analysis.
         findings: frames that a finding names.
-        left_out: frames of link types that cannot be read, and so not be written again.
+        left_out: frames of unknown link types, which are not written again.
     """
 
     path: str
@@ -45,24 +45,26 @@ class Annotated:
 
 
 def annotate(analysis: Results, *outs: str | Path) -> list[Annotated]:
-    """Write an analysis' captures with comments: those they had, packets' stories, findings that name them.
+    """Write the captures of an analysis with comments: those they had, what each packet is, findings.
 
     Args:
         analysis: with all its transfers.
         outs: a pcapng file for each capture; ``"-"`` is standard output.
 
     Raises:
-        CaptureError: one of ``outs`` cannot be written, or there is nothing to say.
-        RocekitError: one of them is a capture itself.
-        ValueError: there are not as many as captures, or one of these is standard input.
+        CaptureError: one of ``outs`` cannot be written, or there are no RoCE packets.
+        RocekitError: one of ``outs`` is one of the captures.
+        ValueError: not one output for each capture, or a capture is standard input.
     """
     files = analysis.capture.files
     if len(files) != len(outs) or "-" in files:
-        raise ValueError("a capture is annotated by reading it again: give an output for each file")
+        raise ValueError(
+            "annotate reads captures twice: name files, not standard input, and one output for each"
+        )
     for out in outs:
         check_output(out, files)
     if not analysis.capture.counts.roce_packets:
-        raise CaptureError("no RoCE packets in it, so there is nothing to annotate", file=", ".join(files))
+        raise CaptureError("no RoCE packets to annotate", file=", ".join(files))
     stories = packet_stories(analysis)
     return [_write(stories, file, out) for file, out in enumerate(outs)]
 
@@ -99,7 +101,7 @@ def _write(stories: PacketStories, file: int, out: str | Path) -> Annotated:
 
 
 def _findings(stories: PacketStories, numbers: Ints) -> tuple[dict[int, list[Finding]], list[Finding]]:
-    """The findings by frame number in a capture, and those that name no frame at all."""
+    """The findings by frame number in a capture, and those that name no frame."""
     findings = stories.analysis.findings
     by_frame: dict[int, list[Finding]] = defaultdict(list)
     for finding in findings:
@@ -115,9 +117,9 @@ def _findings(stories: PacketStories, numbers: Ints) -> tuple[dict[int, list[Fin
 
 
 def _exchange(batch: FrameBatch, i: int) -> str:
-    """What a frame that is no RoCE packet says of a QP: the exchange of perftest and its like."""
+    """The QP that a TCP frame announces, as perftest does."""
     offer = parse_offer(batch.frame(i)) if batch.caplen[i] <= LONGEST_OFFER else None
-    return "" if offer is None else f"{offer.ip} names its {qpn(offer.qpn)}, which begins at PSN {offer.psn}"
+    return "" if offer is None else f"{offer.ip} announces {qpn(offer.qpn)}, first PSN {offer.psn}"
 
 
 def _words(finding: Finding) -> str:

@@ -1,6 +1,6 @@
-"""An analysis as the document that a report's page carries: names and words as JSON, numbers as columns.
+"""The document inside a report's page: names and words as JSON, numbers as columns.
 
-Times are ns since the capture's first packet, so that they fit a page's numbers; −1 stands for none.
+Times are ns since the capture's first packet, so that JavaScript's numbers hold them; −1 means none.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.explanation.topology import topology
-from rocekit.explanation.transfer import explain, operation_name
+from rocekit.explanation.transfer import explain, operation_name, syndrome_words
 from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.report.happenings import happenings, journal_times, timeout_words
-from rocekit.report.text import place_lines
+from rocekit.report.text import capture_point_lines
 from rocekit.wire.words import moment
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 SCHEMA: Final = "rocekit-report/1"
-#: Rows of packets in a page; beyond, runs of plain packets share one.
+#: Rows of packets in a page; of more packets, runs of plain ones share a row.
 MAX_ROWS: Final = 1_200_000
-#: Transfers whose stories are told in words; the others' are told from their columns.
+#: Transfers whose steps are in the document; the page shows others from their columns.
 MAX_STORIES: Final = 2_000
-#: Happenings with words; beyond, they are drawn and counted only.
+#: Happenings with words; more of them are only drawn and counted.
 MAX_WORDS: Final = 50_000
 
 Meta = dict[str, Any]
@@ -39,7 +39,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
-    """Everything that the page shows."""
+    """Everything that the page shows: JSON, and columns by name."""
     origin = analysis.capture.first_ns or 0
     shown = lanes.thinned(MAX_ROWS)
     columns = _packet_columns(shown, origin)
@@ -47,16 +47,18 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
     happening_meta, happening_columns = _happenings(analysis, origin)
     columns |= transfer_columns | happening_columns
     capture = analysis.capture.to_dict()
+    known, unknown = capture_point_lines(analysis)
     meta: Meta = {
         "schema": SCHEMA,
         "capture": {
             **{k: v for k, v in capture.items() if k not in ("first_ns", "last_ns")},
             "began": None if analysis.capture.first_ns is None else moment(analysis.capture.first_ns),
             "duration_ns": (analysis.capture.last_ns or 0) - origin,
-            "places": [line.strip() for line in place_lines(analysis)],
+            "places": [line.strip() for line in known],
+            "unknown": unknown,
         },
         "opcodes": {str(v): wire.OPCODES[v].name for v in _different(shown.opcode)},
-        "syndromes": {str(v): wire.syndrome_name(v) for v in _different(shown.syndrome)},
+        "syndromes": {str(v): syndrome_words(v) for v in _different(shown.syndrome)},
         "rows_stand_for": len(lanes),
         "frame_bits": FRAME_BITS,
         "connections": [_connection(c) for c in analysis.connections],
@@ -72,7 +74,7 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
 
 
 def _different(values: NDArray[np.uint8]) -> list[int]:
-    """Which values there are, from the lowest."""
+    """The different values, sorted."""
     return np.flatnonzero(np.bincount(values)).tolist()
 
 
@@ -157,7 +159,7 @@ def _transfers(analysis: Results, origin: int) -> tuple[Meta, Columns]:
 
 
 def _operation(transfer: Transfer) -> str:
-    """The operation with its verb's name where a work request tells it."""
+    """The operation, with its immediate or invalidate."""
     suffix = "+imm" if transfer.immediate is not None else ""
     suffix += "+inv" if transfer.invalidate_rkey is not None else ""
     return transfer.operation + suffix
@@ -183,7 +185,7 @@ def _happenings(analysis: Results, origin: int) -> tuple[Meta, Columns]:
 
 
 def _stories(analysis: Results, origin: int) -> Meta:
-    """The troubled transfers' stories first, then others as far as there is room."""
+    """The explanations of troubled transfers first, then of others up to ``MAX_STORIES``."""
     troubled = [t for t in analysis.transfers if not t.clean]
     plain = [t for t in analysis.transfers if t.clean]
     chosen = (sorted(troubled, key=lambda t: -len(t.events)) + plain)[:MAX_STORIES]
@@ -191,17 +193,17 @@ def _stories(analysis: Results, origin: int) -> Meta:
 
 
 def _story(transfer: Transfer, analysis: Results, origin: int) -> Meta:
-    told = explain(transfer, analysis)
+    explained = explain(transfer, analysis)
     return {
         "title": f"{operation_name(transfer)}",
-        "steps": [[s.time_ns - origin, s.what, s.detail, int(s.trouble)] for s in told.steps],
-        "verdict": told.verdict,
-        "notes": list(told.notes),
+        "steps": [[s.time_ns - origin, s.what, s.detail, int(s.trouble)] for s in explained.steps],
+        "verdict": explained.verdict,
+        "notes": list(explained.notes),
     }
 
 
 def _findings(analysis: Results, lanes: Lanes, origin: int) -> list[Meta]:
-    places = Places(lanes, analysis.findings)
+    places = FindingPlaces(lanes, analysis.findings)
     several = analysis.capture.several
     return [
         {
@@ -223,8 +225,8 @@ def _findings(analysis: Results, lanes: Lanes, origin: int) -> list[Meta]:
     ]
 
 
-class Places:
-    """Where the frames of findings stand among the packets of lanes."""
+class FindingPlaces:
+    """Where the frames of findings are among the packets of lanes."""
 
     def __init__(self, lanes: Lanes, findings: Sequence[Finding]) -> None:
         self._lanes = lanes
@@ -234,7 +236,7 @@ class Places:
         self._frames = lanes.frame[self._order]
 
     def rows(self, frames: Sequence[int]) -> NDArray[np.int64]:
-        """Rows of these frame references; those that are in no lane are left out."""
+        """The rows of these frame references, without those that are in no lane."""
         wanted = np.array(sorted(frames), np.int64)
         if not len(self._frames) or not len(wanted):
             return np.empty(0, np.int64)
@@ -242,7 +244,7 @@ class Places:
         return self._order[at[self._frames[at] == wanted]]
 
     def of(self, finding: Finding, origin: int) -> Meta | None:
-        """The lane and time that show a finding: its worst case, or else its first; None without packets."""
+        """The lane and time of a finding: its worst case, or else its first; None without packets."""
         lanes = self._lanes
         rows = self.rows(finding.frames)
         transfer = finding.transfer
@@ -276,6 +278,6 @@ class Places:
 
 
 def _worst(finding: Finding) -> Sequence[int]:
-    """The frames of a finding's worst case, where it names one."""
+    """The frames of a finding's worst case, if it names one."""
     worst = finding.evidence.get("worst")
     return worst.get("frames") or () if isinstance(worst, dict) else ()

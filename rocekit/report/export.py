@@ -1,8 +1,8 @@
 """Packets, connections, transfers and findings as tables for polars, pandas, DuckDB and spreadsheets.
 
-The columns are those of the JSON and of ``Packets``, one value each: numbers as numbers of their size, what
-is unknown or does not stand in a packet as null. Units stand in the names; times are whole nanoseconds, for a
-float loses them. This module needs polars, the extra ``rocekit[export]``.
+The columns are those of the JSON and of ``Packets``. Numbers have types of their size; what is unknown or not
+in a packet is null. Names contain units; times are integer nanoseconds, because a float loses precision. This
+module needs polars, the extra ``rocekit[export]``.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 TABLES: Final = ("packets", "connections", "transfers", "findings")
-#: Formats and the ends of their files' names.
+#: Formats and their file suffixes.
 FORMATS: Final = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
 
-#: Columns under other names than ``Packets`` has, which has no unit in them.
+#: Columns whose names in ``Packets`` have no unit.
 _RENAMED: Final = {"payload_length": "payload_bytes", "dma_length": "dma_bytes"}
-#: Columns that only the program itself can read.
+#: Columns for internal use only.
 _INNER: Final = frozenset({"has", "flow"})
 _BITS: Final = {name: homes[0][1].bits for name, homes in FIELD_HOMES.items()}
 
@@ -58,11 +58,11 @@ def need_polars() -> Any:
 
 
 def tables(analysis: Results, names: Iterable[str] = TABLES) -> dict[str, pl.DataFrame]:
-    """The tables of an analysis that kept all its transfers.
+    """The tables of an analysis as polars data frames, by name.
 
     Raises:
         RocekitError: polars is not installed.
-        ValueError: a name that is none of ``TABLES``; an analysis without all its transfers.
+        ValueError: a name that is not in ``TABLES``, or an analysis without all its transfers.
     """
     need_polars()
     makers: dict[str, Callable[[Results], pl.DataFrame]] = {
@@ -78,11 +78,11 @@ def tables(analysis: Results, names: Iterable[str] = TABLES) -> dict[str, pl.Dat
 
 
 def write_table(table: pl.DataFrame, out: Path | BinaryIO, kind: str) -> None:
-    """Write a table as one of ``FORMATS``. In CSV, which has none, a list is JSON text.
+    """Write a table as one of ``FORMATS``. CSV has no lists: there a list is JSON text.
 
     Raises:
         RocekitError: it cannot be written.
-        BrokenPipeError: whoever read it is gone.
+        BrokenPipeError: the reader has gone.
     """
     pl = need_polars()
     name = out if isinstance(out, Path) else "standard output"
@@ -91,7 +91,7 @@ def write_table(table: pl.DataFrame, out: Path | BinaryIO, kind: str) -> None:
             with complete(out) as path:
                 _write(pl, table, path, kind)
         else:
-            # polars would say in words of its own that a pipe's reader is gone.
+            # polars reports a closed pipe as an error of its own.
             whole = BytesIO()
             _write(pl, table, whole, kind)
             out.write(whole.getbuffer())
@@ -101,7 +101,7 @@ def write_table(table: pl.DataFrame, out: Path | BinaryIO, kind: str) -> None:
     except OSError as error:
         raise RocekitError(f"{name}: cannot be written: {error.strerror or error}") from None
     except pl.exceptions.PolarsError as error:
-        # What a full disk did is told by some formats in words of their own.
+        # Some formats report a full disk as an error of polars.
         raise RocekitError(f"{name}: cannot be written; is the disk full? ({error})") from None
 
 
@@ -124,7 +124,7 @@ def _write(pl: Any, table: pl.DataFrame, out: Path | BinaryIO, kind: str) -> Non
 
 
 def packets_table(stories: PacketStories) -> pl.DataFrame:
-    """A row a packet: what it is in its story, then its fields."""
+    """One row for each packet: its connection, transfer, role and cause, then its fields."""
     pl = need_polars()
     p = stories.packets
     n = len(p)
@@ -154,7 +154,7 @@ def packets_table(stories: PacketStories) -> pl.DataFrame:
 
 
 def _field(pl: Any, stories: PacketStories, name: str) -> Any:
-    """A column of ``Packets``, null where the packet has it not."""
+    """A column of ``Packets``, null where the packet does not have the field."""
     p = stories.packets
     values = p[name]
     if name == "opcode":
@@ -186,7 +186,7 @@ def _field(pl: Any, stories: PacketStories, name: str) -> Any:
 
 
 def _names(pl: Any, names: np.ndarray, codes: np.ndarray) -> Any:
-    """A column of few different texts, by their numbers; −1 is the last of ``names``."""
+    """A column of texts by their numbers; −1 is the last of ``names``."""
     return pl.Series(names[codes].tolist() if len(codes) else [], dtype=pl.String).cast(pl.Categorical)
 
 
@@ -200,12 +200,12 @@ def _nullable(pl: Any, values: np.ndarray, there: np.ndarray, dtype: Any) -> Any
 
 
 def connections_table(analysis: Results) -> pl.DataFrame:
-    """A row a connection."""
+    """One row for each connection."""
     return _table(_CONNECTION, analysis.connections)
 
 
 def transfers_table(analysis: Results) -> pl.DataFrame:
-    """A row a transfer, with its work request and completion, and its time split up."""
+    """One row for each transfer, with its work request, completion, and times."""
     clocks = {} if analysis.journal is None else analysis.journal.clocks
     times = {transfer.id: timing(transfer, clocks) for transfer in analysis.transfers}
     table = _table(_TRANSFER, analysis.transfers)
@@ -217,7 +217,7 @@ def transfers_table(analysis: Results) -> pl.DataFrame:
 
 
 def findings_table(analysis: Results) -> pl.DataFrame:
-    """A row a finding; its evidence as JSON text."""
+    """One row for each finding; its evidence is JSON text."""
     several = analysis.capture.several
     return _table(
         {
@@ -234,7 +234,7 @@ _TIMES: Final = ("software_ns", "sending_ns", "wire_ns", "recovery_ns", "complet
 
 
 def _table(columns: _Columns, records: Sequence[Any]) -> pl.DataFrame:
-    """Records as columns of the named types of polars; ``List(X)`` is a list of them."""
+    """Records as columns with polars types by name; ``List(X)`` is a list of X."""
     pl = need_polars()
 
     def dtype(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""What befell the packets of a lane, for graphs: each with its place, its wait and its words.
+"""What happened to the packets of a lane, for graphs: each with its place, its wait and its words.
 
-The tracker's events, what the CM said, and what the journal's programs were told, in one list by time. The
-words are those of ``explain``.
+One list by time has the tracker's events, the CM messages, and failed work requests of the journal. The words
+are those of ``explain``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NAK, RNR, TIMEOUT, REPEAT, HOLE, RESPONSE_HOLE, MISSED, LATE, DUPLICATE, CM, FAI
     "jump",
     "unsent",
 )
-#: Those that stand for PSNs which nobody saw.
+#: Those that stand for PSNs that are not in the capture.
 HOLES: Final = (HOLE, RESPONSE_HOLE, MISSED)
 _KINDS: Final = {
     "nak": NAK,
@@ -56,16 +56,15 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """Something to be drawn where it happened.
+    """Something that happened, to be drawn at its time and PSN.
 
     Attributes:
         lane: ``2 × connection + side`` of the requester.
-        time_ns: when; from_ns, until_ns: the wait that belongs to it (a timeout's silence before, an RNR
-            NAK's time after, of a work request without packets the time since it was posted), both
-            ``time_ns`` where there is none.
+        time_ns: when; from_ns, until_ns: its wait (the silence before a timeout, the time after an RNR NAK,
+            for a work request without packets the time since its post), both ``time_ns`` without one.
         frame: frame reference, 0 without one; psn, last_psn: unwrapped.
         transfer: its id, None without one.
-        what, detail: in words.
+        what, detail: its words.
     """
 
     kind: str
@@ -82,7 +81,7 @@ class Happening:
 
 
 def happenings(analysis: Results, connections: Iterable[Connection] | None = None) -> list[Happening]:
-    """Everything that befell the connections (all of them unless given), by time."""
+    """Everything that happened on the connections (all of them unless given), by time."""
     chosen = None if connections is None else {c.id for c in connections}
     several = analysis.capture.several
     found: list[Happening] = []
@@ -109,8 +108,8 @@ def _of_event(connection: Connection, transfer: Transfer | None, event: Event, s
     if transfer is None and event.kind != "missed":
         what, detail = _stray_words(event, several)
     elif transfer is None:
-        what = "packets that the capture missed"
-        detail = f"{plural(event.count, 'packet')} acknowledged that the capture never showed"
+        what = "packets not in the capture"
+        detail = f"{plural(event.count, 'packet')} acknowledged, but not in the capture"
     else:
         step = event_step(transfer, event, several)
         what, detail = step.what, step.detail
@@ -135,25 +134,25 @@ def _of_event(connection: Connection, transfer: Transfer | None, event: Event, s
 
 
 def timeout_words(connection: Connection, side: int) -> str:
-    """``; local ACK timeout 4.096 µs × 2^16 = 268.44 ms``, where it is known."""
+    """``; local ACK timeout 4.096 µs × 2^16 = 268.4 ms``, or that it is unknown."""
     code = connection.negotiated[side].ack_timeout
     if code is None:
-        return "; its local ACK timeout is not known"
+        return "; local ACK timeout unknown"
     timeout_us = wire.local_ack_timeout_us(code)
     if timeout_us is None:
-        return "; its local ACK timeout is 0: never"
+        return "; local ACK timeout 0: infinite"
     return f"; local ACK timeout 4.096 µs × 2^{code} = {duration(timeout_us * 1000)}"
 
 
 def _stray_words(event: Event, several: bool) -> tuple[str, str]:
     words = f"{event.kind.replace('_', ' ')}, frame {frame_name(event.frame, several=several)}"
-    return "PSNs of no known transfer", words
+    return "PSNs of an unknown transfer", words
 
 
 def _jumps(connection: Connection, several: bool) -> Iterator[Happening]:
     for event in connection.jumps:
         lane, frame = 2 * connection.id + event.side, frame_name(event.frame, several=several)
-        words = f"frame {frame}: another life of the QP, or a hole of the capture as large"
+        words = f"frame {frame}: the QP was used again, or as many packets are not in the capture"
         yield Happening(
             JUMP,
             lane,
@@ -164,7 +163,7 @@ def _jumps(connection: Connection, several: bool) -> Iterator[Happening]:
             event.psn,
             event.last_psn,
             None,
-            "the PSN leaps",
+            "PSN jump",
             words,
         )
 
@@ -184,7 +183,7 @@ def _failure(transfer: Transfer, analysis: Results) -> Happening:
         transfer.last_psn,
         transfer.id,
         f"WC {wc.wr_id} {wc.status}",
-        "the program was told that its work request failed",
+        "the work request completed with an error",
     )
 
 
@@ -194,7 +193,7 @@ def _messages(analysis: Results, chosen: set[int] | None) -> Iterator[Happening]
         connection = record.connection
         if connection is None or (chosen is not None and connection.id not in chosen):
             continue
-        again = ", again" if record.repeated else ""
+        again = ", sent again" if record.repeated else ""
         words = f"{record.src} → {record.dst}, frame {frame_name(record.frame, several=several)}{again}"
         for side in (0, 1):
             yield Happening(
@@ -213,11 +212,11 @@ def _messages(analysis: Results, chosen: set[int] | None) -> Iterator[Happening]
 
 
 def _unsent(analysis: Results, chosen: set[int] | None) -> Iterator[Happening]:
-    """Work requests of which no packet was seen, and which nothing says were carried out.
+    """Work requests without a packet in the capture that probably were not carried out.
 
-    An unsignaled one in front of any completion was carried out: errors always complete (10.3.1).
-    They stand at the PSN that would have been theirs: by arithmetic, or else the one behind what their QP
-    sent before them.
+    An unsignaled one before any completion was carried out: errors always complete (10.3.1). They are drawn
+        at
+    the PSN that would have been theirs: by arithmetic, or else the one after what their QP sent before.
     """
     journal = analysis.journal
     if journal is None:
@@ -241,19 +240,19 @@ def _without_packets(wr: WorkRequest, lane: int, psn: int, analysis: Results) ->
     posted, polled = _journal_times(wr, analysis)
     if wr.refused:
         code = abs(int(wr.event.fields["errno"]))
-        detail = f"refused when posted: {errorcode.get(code, code)}"
+        detail = f"post failed: {errorcode.get(code, code)}"
     elif polled is None:
-        detail = "no packet of it in this capture, no completion in the journal"
+        detail = "no packet in the capture, no completion in the journal"
     else:
-        detail = f"completed {duration(polled - posted)} after it was posted, without a packet"
-    outcome = "refused" if wr.refused else wr.wc.status if wr.wc is not None else "no completion"
+        detail = f"completed {duration(polled - posted)} after the post, no packet in the capture"
+    outcome = "post failed" if wr.refused else wr.wc.status if wr.wc is not None else "no completion"
     what = f"WR {wr.wr_id} {wr.opcode} {size(wr.length)}, {outcome}"
     at = posted if polled is None else polled
     return Happening(UNSENT, lane, at, posted, at, 0, psn, psn, None, what, detail)
 
 
 def journal_times(transfer: Transfer, analysis: Results) -> tuple[int | None, int | None]:
-    """When its WR was posted and its WC polled, on the capture's clock; None without."""
+    """When its WR was posted and its WC was polled, on the capture's clock; None without a journal."""
     if transfer.wr is None or analysis.journal is None:
         return None, None
     return _journal_times(transfer.wr, analysis)

@@ -1,4 +1,4 @@
-"""A transfer as a ladder between its two hosts: what went which way, in order, and how long nothing did."""
+"""A transfer as a ladder between its two hosts: its packets in order and direction, and its silences."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rocekit import wire
+from rocekit.explanation.transfer import syndrome_words
 from rocekit.files.frame_names import frame_name
-from rocekit.report.collect import CE, DUPLICATE, LOST, RESPONSE
+from rocekit.report.collector import CE, DUPLICATE, LOST, RESPONSE
 from rocekit.report.happenings import FAILED, HOLE, RESPONSE_HOLE, TIMEOUT, happenings, journal_times
 from rocekit.report.lanes import Lanes
 from rocekit.wire.psn import MASK
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 PACKET, NOTE = "packet", "note"
-#: More rungs than this are folded: packets that only count on share one.
+#: Of more rungs than this, consecutive packets share one.
 FOLD_ABOVE: Final = 60
 
 
@@ -30,10 +31,10 @@ class Rung:
     """A step of the ladder.
 
     Attributes:
-        kind: ``packet`` goes from one host to the other, ``note`` stands at the requester's, ``hole`` was
-            never seen. back: from responder to requester. lost: sent and did not arrive.
+        kind: ``packet`` goes from one host to the other, ``note`` is at the requester, ``hole`` is not in the
+            capture. back: from responder to requester. lost: sent and did not arrive.
         until_ns: the time of the last packet folded into it; count: how many there are.
-        refusal: a NAK or RNR NAK; answer: an acknowledgement of any kind.
+        nak: a NAK or RNR NAK; ack: an ACK, NAK or RNR NAK.
     """
 
     kind: str
@@ -44,8 +45,8 @@ class Rung:
     words: str = ""
     frame: int | str = ""
     back: bool = False
-    answer: bool = False
-    refusal: bool = False
+    ack: bool = False
+    nak: bool = False
     lost: bool = False
     round: int = 1
     count: int = 1
@@ -53,7 +54,7 @@ class Rung:
 
     @property
     def text(self) -> str:
-        """What is written on it."""
+        """The words on it."""
         if self.kind == NOTE:
             return self.words
         first, last = self.first_psn & MASK, self.last_psn & MASK
@@ -80,7 +81,7 @@ def ladder(analysis: Results, lanes: Lanes, transfer: Transfer) -> list[Rung]:
     for time_ns, words in zip(journal_times(transfer, analysis), ("WR posted", "WC polled"), strict=True):
         if time_ns is not None:
             rungs.append(Rung(NOTE, time_ns, time_ns, words=words))
-    # A timeout stands before the packet that it sent again.
+    # A timeout comes before the packet that it sent again.
     rungs.sort(key=lambda rung: (rung.time_ns, rung.kind == PACKET))
     return _folded(rungs) if len(rungs) > FOLD_ABOVE else rungs
 
@@ -96,22 +97,22 @@ def _belongs(lanes: Lanes, row: int, transfer: Transfer) -> bool:
 def _packet(analysis: Results, lanes: Lanes, row: int) -> Rung:
     opcode, flags = wire.OPCODES[int(lanes.opcode[row])], int(lanes.flags[row])
     psn, syndrome = int(lanes.psn[row]), int(lanes.syndrome[row])
-    answer = opcode.operation == "ACK"
-    words = wire.syndrome_name(syndrome) if answer else opcode.name.partition("_")[2].removeprefix("RDMA_")
-    words += ", CE" * bool(flags & CE) + ", doubled" * bool(flags & DUPLICATE)
+    ack = opcode.operation == "ACK"
+    words = syndrome_words(syndrome) if ack else opcode.name.partition("_")[2].removeprefix("RDMA_")
+    words += ", CE" * bool(flags & CE) + ", duplicated" * bool(flags & DUPLICATE)
     time_ns = int(lanes.time_ns[row])
     return Rung(
         PACKET,
         time_ns,
         time_ns,
         psn,
-        psn if answer else psn + int(lanes.span[row]) - 1,
+        psn if ack else psn + int(lanes.span[row]) - 1,
         words,
         frame_name(int(lanes.frame[row]), several=analysis.capture.several),
         back=bool(flags & RESPONSE),
         lost=bool(flags & LOST),
-        answer=answer,
-        refusal=answer and wire.syndrome_kind(syndrome) != wire.ACK,
+        ack=ack,
+        nak=ack and wire.syndrome_kind(syndrome) != wire.ACK,
         round=int(lanes.round[row]),
         bytes=int(lanes.bytes[row]),
     )
@@ -121,7 +122,7 @@ def _note(happening: Happening) -> Rung:
     time_ns = happening.time_ns
     if happening.kind in (HOLE, RESPONSE_HOLE):
         psns = happening.psn, happening.last_psn
-        return Rung(HOLE, time_ns, time_ns, *psns, "not seen here", back=happening.kind == RESPONSE_HOLE)
+        return Rung(HOLE, time_ns, time_ns, *psns, "not in the capture", back=happening.kind == RESPONSE_HOLE)
     words = happening.what if happening.kind == FAILED else happening.detail.rpartition("; ")[2]
     return Rung(NOTE, time_ns, time_ns, words=words)
 
@@ -144,8 +145,6 @@ def _folded(rungs: list[Rung]) -> list[Rung]:
 
 
 def _goes_on(before: Rung, rung: Rung) -> bool:
-    plain = all(
-        r.kind == PACKET and not r.answer and not r.lost and "," not in r.words for r in (before, rung)
-    )
+    plain = all(r.kind == PACKET and not r.ack and not r.lost and "," not in r.words for r in (before, rung))
     alike = (before.back, before.round) == (rung.back, rung.round)
     return plain and alike and rung.first_psn == before.last_psn + 1 and "REQUEST" not in rung.words

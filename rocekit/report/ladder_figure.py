@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from rocekit.explanation.transfer import operation_name
-from rocekit.report.figures import ACK_COLOUR, NAK_COLOUR, ROUNDS, WAIT_COLOUR
+from rocekit.report.figure_scene import ACK_COLOUR, NAK_COLOUR, ROUNDS, WAIT_COLOUR
 from rocekit.report.happenings import HOLE
 from rocekit.report.ladder import NOTE, Rung
 from rocekit.wire.words import duration, end, plural, size
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from rocekit.track.transfers import Transfer
 
-#: A figure of more rungs than this is no picture any more.
+#: More rungs than this are not drawn.
 MOST: Final = 250
 _SLANT: Final = 0.35
-#: A silence this many times the usual step, and at least this long, is written down.
+#: A silence this many times the usual step, and at least this long, is drawn.
 _LONG: Final = 20
 _LONG_NS: Final = 50_000
 
@@ -63,7 +63,7 @@ def draw_ladder(transfer: Transfer, rungs: Sequence[Rung], *, width: float = 8.5
         y += 1
         before = rung.until_ns
     if len(rungs) > len(shown):
-        axes.text(0.5, y, f"… {plural(len(rungs) - len(shown), 'step')} more", ha="center", fontsize=7.5)
+        axes.text(0.5, y, f"… and {plural(len(rungs) - len(shown), 'step')} more", ha="center", fontsize=7.5)
         y += 1
     for x, place, role in ((0, transfer.requester, "requester"), (1, transfer.responder, "responder")):
         axes.plot([x, x], [-0.7, y], color="#c5ccd5", linewidth=1.6, zorder=0)
@@ -87,7 +87,7 @@ def _rung(axes: Axes, rung: Rung, y: float) -> None:
         axes.plot(*tip, "x", color=NAK_COLOUR, markersize=7, markeredgewidth=1.8)
         axes.text(0.5, y - 0.12, rung.text, ha="center", va="bottom", fontsize=7, color="#556270")
         return
-    colour = NAK_COLOUR if rung.refusal else ACK_COLOUR if rung.answer else ROUNDS[min(4, rung.round) - 1]
+    colour = NAK_COLOUR if rung.nak else ACK_COLOUR if rung.ack else ROUNDS[min(4, rung.round) - 1]
     share = 0.72 if rung.lost else 1.0
     tip = (start + (stop - start) * share, y + _SLANT * share)
     style: dict[str, Any] = {"arrowstyle": "-" if rung.lost else "-|>", "shrinkA": 0, "shrinkB": 0}

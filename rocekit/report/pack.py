@@ -1,10 +1,10 @@
-"""Columns of numbers in little room: differences, by bytes, deflated; as text that a page can carry.
+"""Columns of numbers, compressed as text for a page: differences, split by bytes, deflated.
 
-A packed document is a gzip stream in base64. In it stand the columns' bytes, a JSON text, and four bytes
-(little-endian) that tell that text's length. The text's ``columns`` say of each column where it begins, how
-many values it has, and in how many planes: plane ``k`` holds byte ``k`` of every value. A value is the
-difference to the one before, zigzag-coded, so that small ones of both signs have high planes of zeros, which
-take no room. A column of one value throughout has no planes, but that ``value``.
+A packed document is a gzip stream in base64. It contains the bytes of the columns, a JSON text, and the
+length of that text in four bytes (little-endian). The text's ``columns`` give, for each column, its start,
+its number of values, and its number of planes: plane ``k`` holds byte ``k`` of every value. A value is the
+difference to the one before, zigzag-coded: so small differences of both signs have only zeros in the high
+planes, which take no space. A column with only one value has no planes, but that ``value``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ try:
     from isal.isal_zlib import compressobj
 
     _LEVEL: Final = 2
-except ImportError:  # not on this kind of machine: the same stream, seven times slower
+except ImportError:  # not available on this machine: the same stream, seven times slower
     from zlib import compressobj  # type: ignore[assignment]
 
     _LEVEL: Final = 3  # type: ignore[misc]
@@ -33,10 +33,10 @@ _BLOCK: Final = 1 << 14
 
 
 def planes(values: NDArray[Any], room: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-    """A column's planes, one a row.
+    """A column's planes, one in each row.
 
     Args:
-        room: memory to put them into, at least eight bytes a value.
+        room: memory for them, at least eight bytes for each value.
     """
     length = len(values)
     result = (np.empty(8 * length, np.uint8) if room is None else room[: 8 * length]).reshape(8, length)
@@ -58,7 +58,7 @@ def planes(values: NDArray[Any], room: NDArray[np.uint8] | None = None) -> NDArr
 
 
 def unpack_planes(data: bytes, count: int, length: int) -> NDArray[np.int64]:
-    """What ``planes`` took apart."""
+    """The reverse of ``planes``."""
     coded = np.zeros(length, np.uint64)
     for k in range(count):
         plane = np.frombuffer(data, np.uint8, length, k * length).astype(np.uint64)
@@ -72,7 +72,7 @@ def pack(meta: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:
     described: dict[str, dict[str, int]] = {}
     packer = compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     squeezed, at = [], 0
-    # One piece of memory for all: to be given new pages takes longer than what is done in them.
+    # The same memory for all: new pages cost more time than the work in them.
     room = np.empty(8 * max((len(values) for values in columns.values()), default=0), np.uint8)
     for name, values in columns.items():
         if len(values) and values[0] == values[-1] and (values == values[0]).all():
@@ -88,7 +88,7 @@ def pack(meta: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:
 
 
 def unpack(packed: str) -> tuple[dict[str, Any], dict[str, NDArray[np.int64]]]:
-    """What ``pack`` put together."""
+    """The reverse of ``pack``."""
     data = zlib.decompress(base64.b64decode(packed), _GZIP)
     end = len(data) - 4
     meta = json.loads(data[end - int.from_bytes(data[end:], "little") : end])

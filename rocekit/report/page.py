@@ -1,4 +1,4 @@
-"""The page of a report: everything in one file, nothing from a network."""
+"""The page of a report: one file that needs no network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rocekit.report.pack import pack
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Scripts in the order of their dependence; together they are one.
+#: The scripts in the order of their dependence; the page has them as one.
 SCRIPTS: Final = (
     *("data", "format", "table", "glyphs", "timeline", "psn", "companions", "ladder", "topology", "app"),
 )
@@ -23,8 +23,7 @@ SCRIPTS: Final = (
 def page(title: str, meta: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:
     """The HTML of a document (see ``document``).
 
-    What comes from captures and journals travels as base64 and is put into the page as text: it cannot
-    become markup.
+    Data of captures and journals is base64 and becomes text nodes: it cannot become markup.
     """
     script = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
     chart = _asset("uplot.js")

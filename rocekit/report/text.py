@@ -1,4 +1,4 @@
-"""What people read in a terminal: summaries, tables and stories; plain text that ``style`` may colour."""
+"""What people read in a terminal: summaries and tables; plain text that ``style`` may colour."""
 
 from __future__ import annotations
 
@@ -19,33 +19,56 @@ if TYPE_CHECKING:
 
 SHOWN_TRANSFERS = 20
 SHOWN_CONNECTIONS = 100
-_SHOWN_PLACES = 3
+_SHOWN_POINTS = 3
+#: More lines than this push what stands above them off a terminal.
+_SCREEN = 24
 _PAIRED = {"cm": "CM exchange", "journal": "journal", "psn": "PSNs", "handshake": "handshake"}
 
 
 def summary(analysis: Results, *, style: Style = plain, transfers: int | None = SHOWN_TRANSFERS) -> str:
-    """An analysis in text: the capture, connections, transfers, findings.
+    """An analysis in text: the capture, its findings, connections, transfers, the journal, what is unknown.
 
     Args:
-        transfers: how many to list, the troubled and the slowest first; None for all, in order.
+        transfers: how many to list, the most troubled and the slowest first; None for all, in order.
     """
-    lines = [*capture_lines(analysis.capture, style), *place_lines(analysis), ""]
+    details = []
     if analysis.connections:
-        lines.append(style("Connections", "title"))
-        lines += connection_lines(analysis.connections, None if transfers is None else SHOWN_CONNECTIONS)
+        details.append(style("Connections", "title"))
+        details += connection_lines(analysis.connections, None if transfers is None else SHOWN_CONNECTIONS)
     if analysis.cm:
         rejected = sum(r.message == "REJ" for r in analysis.cm)
-        refused = f", {rejected} of them REJ" if rejected else ""
-        lines.append(f"  {plural(len(analysis.cm), 'CM message')}{refused}")
+        details.append(f"  {plural(len(analysis.cm), 'CM message')}{f', {rejected} REJ' if rejected else ''}")
     if analysis.transfers:
-        lines += ["", *transfer_lines(analysis, style, transfers)]
+        details += ["", *transfer_lines(analysis, style, transfers)]
     if analysis.journal is not None:
-        lines += ["", *journal_lines(analysis, style)]
-    lines += ["", *finding_lines(analysis.findings, style, several=analysis.capture.several)]
-    return "\n".join(lines)
+        details += ["", *journal_lines(analysis, style)]
+    return "\n".join(in_order(analysis, [], details, style))
+
+
+def in_order(analysis: Results, head: Sequence[str], details: Sequence[str], style: Style) -> list[str]:
+    """The lines of a summary: the capture and ``head``, findings, ``details``, what is unknown.
+
+    Where the details fill a screen, the findings are named again behind them: a terminal shows the end.
+    """
+    known, unknown = capture_point_lines(analysis)
+    findings = finding_lines(analysis.findings, style, several=analysis.capture.several)
+    lines = [*capture_lines(analysis.capture, style), *head, *known, "", *findings]
+    if details:
+        lines += ["", *details]
+    if analysis.findings and len(details) > _SCREEN:
+        lines += ["", recap(analysis, style)]
+    return [*lines, "", *unknown] if unknown else lines
+
+
+def recap(analysis: Results, style: Style = plain) -> str:
+    """One line that names the findings described above."""
+    rules = Counter(f.rule for f in analysis.findings)
+    names = ", ".join(rule if n == 1 else f"{rule} ({n:,})" for rule, n in rules.items())
+    return style(f"{plural(len(analysis.findings), 'finding')} above: {names}", analysis.findings[0].severity)
 
 
 def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
+    """What was read: frames, packets, duration, ICRCs, clocks, and what could not be read."""
     counts = capture.counts
     name = ", ".join(capture.files)
     lines = [
@@ -57,7 +80,7 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
     checked = counts.roce_packets - counts.unchecked_icrc
     if counts.roce_packets:
         state = "all valid" if not counts.bad_icrc else style(f"{counts.bad_icrc} WRONG", "error")
-        unchecked = f", {counts.unchecked_icrc} not checkable" if counts.unchecked_icrc else ""
+        unchecked = f", {counts.unchecked_icrc} not checkable (truncated)" if counts.unchecked_icrc else ""
         lines.append(f"  ICRC: {checked:,} checked, {state}{unchecked}")
     if capture.copies:
         lines.append(f"  {plural(capture.copies, 'packet')} in more than one file, counted once")
@@ -65,18 +88,20 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
         bound = "" if alignment.bound_ns is None else f" ± {duration(alignment.bound_ns)}"
         lines.append(
             f"  clock of {capture.files[alignment.file]}: {duration(alignment.offset_ns)}{bound} ahead of "
-            f"{capture.files[0]}'s ({plural(alignment.common, 'packet')} in common)"
+            f"the clock of {capture.files[0]} ({plural(alignment.common, 'packet')} in both)"
         )
     for way in capture.sightings.one_way if capture.sightings is not None else ():
         bound = "" if way.bound_ns is None else f", all ± {duration(way.bound_ns)}"
         lines.append(
             f"  {way.src} → {way.dst}: {duration(way.took.median_ns)} from {capture.files[way.first]} to "
-            f"{capture.files[way.second]} (median of {way.took.count:,}; {duration(way.took.min_ns)} at the "
-            f"least, {duration(way.took.p99_ns)} for 99 %{bound})"
+            f"{capture.files[way.second]} (median of {way.took.count:,}; minimum "
+            f"{duration(way.took.min_ns)}, 99 % {duration(way.took.p99_ns)}{bound})"
         )
     if capture.dropped:
-        lost = plural(capture.dropped, "packet")
-        lines.append(style(f"  the capturing machine says it dropped {lost}", "warning"))
+        dropped = plural(capture.dropped, "packet")
+        lines.append(
+            style(f"  the capturing machine dropped {dropped}: they are not in the capture", "warning")
+        )
     for linktype, count in capture.skipped.items():
         lines.append(style(f"  left out: {plural(count, 'frame')} of {linktype_name(linktype)}", "warning"))
     if counts.malformed_packets:
@@ -84,24 +109,27 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
     for file, message in capture.damage[:5]:
         lines.append(style(f"  damaged: {file}: {message}", "warning"))
     if len(capture.damage) > 5:
-        lines.append(style(f"  … and {len(capture.damage) - 5} more damages", "warning"))
+        lines.append(style(f"  … and damage at {len(capture.damage) - 5} more places", "warning"))
     if capture.interrupted:
-        lines.append(style("  interrupted: what follows is of the part read until then", "warning"))
+        lines.append(style("  interrupted: only the part read until then is reported", "warning"))
     return lines
 
 
-def place_lines(analysis: Results) -> list[str]:
-    """Where each capture was taken: of each two hosts what can be told, each once."""
-    lines = []
+def capture_point_lines(analysis: Results) -> tuple[list[str], list[str]]:
+    """Where each capture was taken: the lines of what is known, and the lines of what is unknown."""
+    known, unknown = [], []
     for file, vantages in analysis.vantages().of_files().items():
-        name = f"{analysis.capture.files[file]}: " if analysis.capture.several else ""
-        told = [v for v in vantages if v.place is not None]
-        lines += [f"  {name}{v}" for v in (told or vantages)[:_SHOWN_PLACES]]
-    return lines
+        name = f" of {analysis.capture.files[file]}" if analysis.capture.several else ""
+        words = dict.fromkeys(str(v) for v in vantages if v.place is not None)
+        known += [f"  Capture point{name}: {point}" for point in list(words)[:_SHOWN_POINTS]]
+        if not words:
+            words = dict.fromkeys(map(str, vantages))
+            unknown += [f"Capture point{name}: {point}" for point in list(words)[:_SHOWN_POINTS]]
+    return known, unknown
 
 
 def connection_lines(connections: Sequence[Connection], limit: int | None = None) -> list[str]:
-    """A line a connection; of more than ``limit`` the troubled ones and those that carried most."""
+    """A line for each connection; of more than ``limit``, the most troubled and busiest."""
     rows = []
     shown = connections
     if limit is not None and len(connections) > limit:
@@ -115,7 +143,7 @@ def connection_lines(connections: Sequence[Connection], limit: int | None = None
                 (c.rnr_naks, "RNR NAK"),
                 (c.cnps, "CNP"),
                 (c.ce_marked, "CE"),
-                (c.duplicates, "doubled"),
+                (c.duplicates, "duplicated"),
                 (c.bad_icrc_count, "bad ICRC"),
             )
             if count
@@ -138,7 +166,7 @@ def connection_lines(connections: Sequence[Connection], limit: int | None = None
     lines = columns(rows, right=frozenset({0, 7, 8, 9}))
     if len(shown) < len(connections):
         more = plural(len(connections) - len(shown), "connection")
-        lines.append(f"  … and {more} with less trouble and fewer packets (--all lists every one)")
+        lines.append(f"  … and {more} with less trouble or fewer packets (--all lists them)")
     return lines
 
 
@@ -147,6 +175,7 @@ def _weight(c: Connection) -> tuple[int, int]:
 
 
 def transfer_lines(analysis: Results, style: Style, limit: int | None) -> list[str]:
+    """A table of the transfers; of more than ``limit``, the most troubled and slowest."""
     transfers = list(analysis.transfers)
     states = Counter(t.status for t in transfers) + analysis.left_out
     title = plural(states.total(), "transfer")
@@ -155,7 +184,7 @@ def transfer_lines(analysis: Results, style: Style, limit: int | None) -> list[s
     if limit is not None and states.total() > limit:
         shown = heapq.nsmallest(limit, transfers, key=lambda t: (t.clean, -t.duration_ns))
         head += f"; the {limit} {'slowest' if shown[0].clean else 'most troubled and slowest'}:"
-    rows = [("", "", "", "", "bytes", "packets", "PSN", "took", "status", "")]
+    rows = [("", "", "", "", "bytes", "packets", "PSN", "duration", "status", "")]
     rows += [transfer_row(t) for t in shown]
     return [style(head, "title"), *columns(rows, right=frozenset({0, 4, 5, 6, 7}))]
 
@@ -171,7 +200,7 @@ def transfer_row(t: Transfer) -> tuple[str, str, str, str, str, str, str, str, s
             (t.naks, "NAK"),
             (t.rnr_naks, "RNR NAK"),
             (t.timeouts, "timeout"),
-            (t.duplicates, "doubled"),
+            (t.duplicates, "duplicated"),
         )
         if count
     ]
@@ -194,26 +223,29 @@ def transfer_row(t: Transfer) -> tuple[str, str, str, str, str, str, str, str, s
 
 
 def journal_lines(analysis: Results, style: Style) -> list[str]:
+    """What the journal holds, how much of it was matched, and what was not."""
     journal = analysis.journal
     assert journal is not None
     requests = journal.work_requests
     matched = [wr for wr in requests if journal.transfer_of(wr) is not None]
     by_psn = sum(wr.matched_by == "psn" for wr in matched)
-    told = sum(event.record is not None for event in journal.cm_events)
+    cm_matched = sum(event.record is not None for event in journal.cm_events)
     lines = [
         style("Journal", "title")
-        + f": {plural(len(requests), 'work request')}, {len(matched):,} beside their transfers "
+        + f": {plural(len(requests), 'work request')}, {len(matched):,} matched with transfers "
         f"({by_psn:,} by PSN, {len(matched) - by_psn:,} by order), "
-        f"{plural(len(journal.cm_events), 'CM event')}, {told} beside their messages"
+        f"{plural(len(journal.cm_events), 'CM event')}, {cm_matched} matched with messages"
     ]
     for wr in journal.unmatched[:5]:
-        outcome = "refused when posted" if wr.refused else wr.wc.status if wr.wc else "no completion"
-        lines.append(f"  WR {wr.wr_id} {wr.opcode} {size(wr.length)} of {wr.qp}: not on the wire; {outcome}")
+        outcome = "post failed" if wr.refused else wr.wc.status if wr.wc else "no completion"
+        lines.append(
+            f"  WR {wr.wr_id} {wr.opcode} {size(wr.length)} of {wr.qp}: no packet in the capture; {outcome}"
+        )
     if len(journal.unmatched) > 5:
-        lines.append(f"  … and {len(journal.unmatched) - 5:,} more without a transfer")
+        lines.append(f"  … and {len(journal.unmatched) - 5:,} more without packets")
     for clock in journal.clocks.values():
         if clock.offset_ns:
-            lines.append(f"  clock of {clock.host}: {duration(clock.offset_ns)} ahead of the capture's")
+            lines.append(f"  clock of {clock.host}: {duration(clock.offset_ns)} ahead of the capture")
     for problem in analysis.journal_problems[:5]:
         lines.append(style(f"  not used: {problem}", "warning"))
     if len(analysis.journal_problems) > 5:

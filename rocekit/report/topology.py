@@ -1,4 +1,4 @@
-"""A topology for people: as text, and as a graph for Graphviz."""
+"""A topology as text, and as a graph for Graphviz."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from rocekit.wire.layout import Style, columns, plain
 from rocekit.wire.words import plural, qpn, short_size
 
 if TYPE_CHECKING:
-    from rocekit.explanation.topology import Group, Link, QpPair, Topology
+    from rocekit.explanation.topology import HostGroup, HostLink, QpPair, Topology
 
-#: QP pairs of a link that are listed without being asked for.
+#: QP pairs of a link that are listed by default.
 SHOWN_QPS: Final = 4
-#: Hosts up to which a table of who sends what to whom is drawn.
+#: The largest number of hosts with a table of bytes by sender and receiver.
 TABLE_HOSTS: Final = 16
 
-#: Inches between neighbours on a drawn circle: room for what stands at the edges.
+#: Inches between neighbours on a circle, with space for labels of edges.
 _APART: Final = 2.4
 
 
 def text(topology: Topology, *, style: Style = plain, every: bool = False) -> str:
-    """The shape, the links with their bytes and QPs, and who sends what to whom.
+    """The shape, the links with their bytes and QPs, and a table of bytes by sender and receiver.
 
     Args:
-        every: list all QP pairs of every link, however many there are.
+        every: list all QP pairs of every link.
     """
     if not topology.groups:
         return "No connections."
@@ -39,28 +39,32 @@ def text(topology: Topology, *, style: Style = plain, every: bool = False) -> st
         lines += _group(group, style)
     lines += ["", style("Links", "title"), *_links(topology, every)]
     if len(topology.links) > 1:
-        lines.append(f"  the busiest carries ×{topology.imbalance:.2f} of the mean")
+        lines.append(f"  busiest link: ×{topology.imbalance:.2f} of the mean")
     if 2 < len(topology.hosts) <= TABLE_HOSTS:
         lines += ["", style("From row to column", "title"), *_table(topology)]
-    return "\n".join(lines)
+    doubts = [_doubt(group, style) for group in topology.groups if group.shape == STAR]
+    return "\n".join([*lines, *([""] * bool(doubts)), *doubts])
 
 
-def _group(group: Group, style: Style) -> list[str]:
+def _group(group: HostGroup, style: Style) -> list[str]:
     hosts = group.hosts
     name = style(group.shape, "title")
     if group.shape == RING:
-        way = ", the data goes round this way" if group.one_way else ", data goes both ways"
+        way = ", data goes this way" if group.one_way else ", data goes both ways"
         arrow = " → " if group.one_way else " ⇄ "
         return [f"{name} of {len(hosts)}: {arrow.join((*hosts, hosts[0]))}{way}"]
     if group.shape != STAR:
         return [f"{name} of {len(hosts)}: {', '.join(hosts)}"]
     lines = [f"{name} of {len(hosts)}: {hosts[0]} in the middle of {', '.join(hosts[1:])}"]
     if group.passes is not None:
-        lines.append(
-            style(f"  the data passes through, {' → '.join(group.passes)}, as it does in a ring", "dim")
-        )
-    lines.append(style(f"  so looks any capture made at {hosts[0]}: give those of the others with it", "dim"))
+        lines.append(style(f"  the data passes through, as in a ring: {' → '.join(group.passes)}", "dim"))
     return lines
+
+
+def _doubt(group: HostGroup, style: Style) -> str:
+    hub = group.hosts[0]
+    words = f"Links without {hub}: unknown if the capture was made at {hub} (add the captures of other hosts)"
+    return style(words, "dim")
 
 
 def _links(topology: Topology, every: bool) -> list[str]:
@@ -92,7 +96,7 @@ def _qps(q: QpPair) -> tuple[str, str, str, str, str, str, str]:
     return (f"  {qpn(q.a_qpn)}", arrow, f"  {qpn(q.b_qpn)}", *sizes, q.transport)
 
 
-def _arrow(link: Link) -> str:
+def _arrow(link: HostLink) -> str:
     to = link.to
     return "⇄" if to is None or link.a == link.b else "→" if to == link.b else "←"
 
@@ -107,12 +111,12 @@ def _table(topology: Topology) -> list[str]:
 
 
 def dot(topology: Topology, *, every: bool = False) -> str:
-    """The topology in Graphviz's language: an edge for each direction, as wide as its share of the bytes.
+    """The topology in Graphviz's language: an edge for each direction, its width by its bytes.
 
     Args:
-        every: draw the QPs inside their hosts, and the edges between QPs.
+        every: draw QPs inside their hosts, and edges between QPs.
     """
-    # Hosts with their QPs inside are clusters, which only fdp places.
+    # Hosts with QPs inside are clusters, which only fdp can place.
     tree = [group.shape for group in topology.groups] == [TREE]
     engine = "fdp, K=1.6" if every else "dot" if tree else "neato"
     places = {} if every or tree else _places(topology.groups)
@@ -144,8 +148,8 @@ def dot(topology: Topology, *, every: bool = False) -> str:
     return "\n".join([*lines, "}"])
 
 
-def _places(groups: Iterable[Group]) -> dict[str, str]:
-    """Where hosts stand, in inches: each group on a circle in its order, a star's hub in the middle."""
+def _places(groups: Iterable[HostGroup]) -> dict[str, str]:
+    """The positions of hosts in inches: each group on a circle, a star's hub in the middle."""
     places: dict[str, str] = {}
     left = 0.0
     for group in groups:

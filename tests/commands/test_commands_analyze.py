@@ -61,6 +61,33 @@ def test_analyze_prints_capture_connections_transfers_journal_and_findings(captu
     assert "\x1b" not in result.stdout  # plain in a pipe
 
 
+LOSSY = """
+a RC_SEND_FIRST 5 1024
+a RC_SEND_LAST 7 64
+b NAK 6
+a RC_SEND_MIDDLE 6 1024
+a RC_SEND_LAST 7 64
+b ACK 7
+"""
+
+
+def test_analyze_says_findings_first_and_what_is_unknown_last(tmp_path: Path) -> None:
+    text = rocekit("analyze", Story(LOSSY).write(tmp_path / "x.pcapng")).stdout
+    parts = ("x.pcapng: ", "  ICRC: ", "\n1 finding\n  warning loss", "\nConnections\n", "\n1 transfer: ")
+    places = [text.index(part) for part in (*parts, "\nCapture point: unknown (")]
+    assert places == sorted(places)
+    assert text.splitlines()[-1].startswith("Capture point: unknown (")
+    assert "findings above" not in text
+
+
+def test_lists_that_fill_a_screen_name_the_findings_once_more(tmp_path: Path) -> None:
+    capture = Story(LOSSY + "\n".join(f"a RC_SEND_ONLY {p} 9\n b ACK {p}" for p in range(8, 40)))
+    lines = rocekit("analyze", capture.write(tmp_path / "x.pcapng"), "--all").stdout.splitlines()
+    assert lines[3].startswith("1 finding")
+    assert lines[-3] == "1 finding above: loss"
+    assert lines[-1].startswith("Capture point: unknown (")
+
+
 def test_analyze_prints_the_contract_as_one_json_document(capture: Path) -> None:
     result = rocekit("analyze", capture, "--format", "json")
     assert result.exit_code == 0
@@ -314,7 +341,7 @@ def test_ctrl_c_in_the_middle_leaves_what_was_read_marked_as_a_part(tmp_path: Pa
             assert document["capture"]["interrupted"] is True
             assert 0 < document["capture"]["frames"] < 40_000
         else:
-            assert "interrupted: what follows is of the part read until then" in said
+            assert "interrupted: only the part read until then is reported" in said
 
 
 def test_a_capture_read_to_its_end_is_not_marked_as_interrupted(capture: Path) -> None:

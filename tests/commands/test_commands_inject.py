@@ -143,7 +143,7 @@ def test_a_command_line_of_perftest_s_may_say_F(fake: FakeTraffic) -> None:
 
 
 def test_without_a_scenario_it_is_said_what_lists_them() -> None:
-    assert "rocekit inject --list names them" in rocekit("--both").stderr
+    assert "rocekit inject --list shows them" in rocekit("--both").stderr
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,12 @@ from rocekit.commands.doctor_checks import (
     ABILITIES,
     CHECKS,
     EXTRAS,
-    Check,
-    Lab,
-    Machine,
+    MachineCheck,
     Report,
     examine,
-    has_module,
     judge,
 )
+from rocekit.commands.doctor_machine import Lab, Machine, has_module
 from rocekit.lab.checks import Check as Piece
 from rocekit.record.build import Found
 
@@ -60,7 +58,7 @@ def put(machine: Machine, path: str, text: str = "") -> None:
     file.write_text(text)
 
 
-def check(report: Report, name: str) -> Check:
+def check(report: Report, name: str) -> MachineCheck:
     return next(c for c in report.checks if c.name == name)
 
 
@@ -148,7 +146,7 @@ def test_what_an_ability_misses_is_told_of_its_nearest_way() -> None:
     names = {need for _, _, ways in ABILITIES for way in ways for need in way}
 
     def missing(ability: str, *failed: str) -> tuple[str, ...]:
-        checks = tuple(Check(name, name, name not in failed, "") for name in sorted(names))
+        checks = tuple(MachineCheck(name, name, name not in failed, "") for name in sorted(names))
         return next(a.missing for a in judge(checks) if a.name == ability)
 
     assert missing("lab", "lab_vm") == ()
@@ -217,7 +215,7 @@ def test_an_interposer_that_can_be_built_is_no_lack(bare: Machine) -> None:
 
 @pytest.mark.parametrize("name", ["compiled", "icrcs"])
 def test_what_is_compiled_is_told_with_what_makes_it_anew(bare: Machine, name: str) -> None:
-    def at(state: str) -> Check:
+    def at(state: str) -> MachineCheck:
         return check(examine(replace(bare, compiled=lambda: state, icrcs=lambda: state)), name)
 
     told = {state: at(state) for state in ("compiled", "missing", "outdated", "declined")}

@@ -447,7 +447,7 @@ def test_what_could_be_read_of_a_damaged_capture_is_taken(tmp_path: Path) -> Non
     path = written(tmp_path, [(send(1), START), (send(2), START)])
     path.write_bytes(path.read_bytes()[:-20])
     done = run("replay", path, "-w", tmp_path / "y.pcap", status=1)
-    assert "what could be read was taken" in done.stderr
+    assert "what could be read was used" in done.stderr
     assert frames_of(tmp_path / "y.pcap") == [(send(1), START)]
 
 

@@ -253,22 +253,22 @@ def test_a_capture_that_shows_nothing_of_a_story_is_left_out(two: Path, tmp_path
     (strangers,) = [c.id for c in analysis.connections if "10.7.0.1" in c.ips]
     result = run(two, other, tmp_path / "out", "--connection", strangers)
     assert result.exit_code == 0, result.stderr
-    assert f"{two}: nothing of it" in result.output
+    assert f"{two}: nothing to keep" in result.output
     assert frames(tmp_path / "out" / "y.pcapng") == frames(other)
     assert not (tmp_path / "out" / "x.pcapng").exists()
 
 
 def test_wrong_use_is_said_in_one_line(two: Path, pcaps: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.pcapng"
-    assert "say what to cut out" in error(run(two, out), 2)
+    assert "say what to keep" in error(run(two, out), 2)
     assert "no connection 7: there are 2, counted from 0" in error(run(two, out, "--connection", 7))
     assert "no transfer 70: there are 4" in error(run(two, out, "--transfer", 70))
     assert "no finding rnr in this capture: it has loss" in error(run(two, out, "--finding", "rnr"))
     assert "no RoCE packets are in that part" in error(run(two, out, "--from", "10"))
-    assert "'soon' is no time" in error(run(two, out, "--from", "soon"), 2)
+    assert "'soon' is not a time" in error(run(two, out, "--from", "soon"), 2)
     assert "this is the file that is read" in error(run(two, two, "--redact"))
     assert "there is no folder" in error(run(two, tmp_path / "no" / "x", "--redact"))
-    assert "standard input cannot be" in error(run("-", out, "--redact"))
+    assert "twice, which is not possible with standard input" in error(run("-", out, "--redact"))
     empty = tmp_path / "empty.pcapng"
     PcapngWriter(empty).close()
     assert "no RoCE packets are in that part" in error(run(empty, out, "--redact"))

@@ -69,7 +69,7 @@ def test_a_story_goes_from_the_request_posted_to_the_completion_polled(tmp_path:
     assert "2 packets, 2,048 bytes" in again
     assert "frames 5–6" in again
     assert "frame 7" in detail(told, "ACK to PSN 8")
-    assert detail(told, "WC 7 SUCCESS") == "10 µs after the last acknowledgement"
+    assert detail(told, "WC 7 SUCCESS") == "10 µs after the last ACK"
 
 
 def test_the_title_says_what_went_where_and_how_it_ended(tmp_path: Path) -> None:
@@ -84,15 +84,18 @@ def test_the_last_line_splits_the_time(tmp_path: Path) -> None:
     assert told.verdict == "software 6 µs · wire 136 µs (102 µs of it recovering 1 loss) · completion 10 µs"
 
 
-def test_the_text_is_the_title_a_line_a_step_and_the_verdict(tmp_path: Path) -> None:
+def test_the_text_is_title_verdict_findings_steps_and_notes(tmp_path: Path) -> None:
     told = tell(Story(LOSS), folder=tmp_path)
     lines = str(told).splitlines()
     assert lines[0] == told.title
-    assert [line.split()[0] for line in lines[1:8]] == [
-        "+0", "+6", "+8", "+19", "+120", "+142", "+152",
-    ]  # fmt: skip
-    assert lines[8].strip() == told.verdict
-    assert len({line.index(s.what) for line, s in zip(lines[1:8], told.steps, strict=True)}) == 1  # aligned
+    assert lines[1].strip() == told.verdict
+    assert lines[2].startswith("  warning loss: ")
+    first = next(n for n, line in enumerate(lines) if line.strip().startswith("+"))
+    assert lines[first - 1].strip().startswith("→")
+    steps = lines[first : first + 7]
+    assert [line.split()[0] for line in steps] == ["+0", "+6", "+8", "+19", "+120", "+142", "+152"]
+    assert len({line.index(s.what) for line, s in zip(steps, told.steps, strict=True)}) == 1  # aligned
+    assert [line.strip() for line in lines[first + 7 :]] == list(told.notes)
 
 
 def test_how_the_request_was_matched_is_said(tmp_path: Path) -> None:
@@ -159,7 +162,7 @@ def test_a_read_asked_again_in_part_says_from_where_and_why() -> None:
             """
         )
     )
-    assert "asked again, responses were missing" in detail(told, "PSN 6 again")
+    assert "READ request sent again, responses missing" in detail(told, "PSN 6 again")
 
 
 def test_a_wait_for_a_receive_says_how_long_was_asked_and_how_long_it_took() -> None:
@@ -173,7 +176,7 @@ def test_a_timeout_says_how_long_nothing_came() -> None:
     told = tell(
         Story("a RC_SEND_ONLY 4 4\n b ACK 4\n a RC_SEND_ONLY 5 64\n +70ms\n a RC_SEND_ONLY 5 64\n b ACK 5"), 1
     )
-    assert "without an answer" in detail(told, "PSN 5 again")
+    assert "timeout: no response for" in detail(told, "PSN 5 again")
     assert told.verdict.endswith("recovering 1 timeout)")
 
 
@@ -189,7 +192,7 @@ def test_what_is_not_needed_is_not_told() -> None:
         ("a RC_SEND_ONLY_WITH_INVALIDATE 5 1 invalidate_rkey=9\n b ACK 5", "SEND with invalidate 0x9 1 byte"),
         ("a RC_RDMA_READ_REQUEST 5 64", "RDMA READ 64 bytes"),
         ("a RC_FETCH_ADD 5", "FETCH ADD 8 bytes"),
-        ("a RC_RDMA_WRITE_ONLY 5 64\n b NAK 5 remote_access_error", "refused: remote access error"),
+        ("a RC_RDMA_WRITE_ONLY 5 64\n b NAK 5 remote_access_error", "failed: NAK remote access error"),
         ("a RC_SEND_FIRST 5 1024\n a RC_SEND_MIDDLE 6 1024", "seen in part"),
         ("a RC_SEND_ONLY 5 64", "unacknowledged"),
         ("a UC_SEND_ONLY 5 64", "sent"),
@@ -201,8 +204,8 @@ def test_titles(text: str, title: str) -> None:
 
 def test_an_atomic_says_the_value_before() -> None:
     told = tell(Story("a RC_FETCH_ADD 5 swap_add=1\n b RC_ATOMIC_ACKNOWLEDGE 5 original=41"))
-    assert steps(told) == ["+0.0 PSN 5 only packet", "+1.0 PSN 5 answered"]
-    assert "0x29" in detail(told, "PSN 5 answered")
+    assert steps(told) == ["+0.0 PSN 5 only packet", "+1.0 PSN 5 response"]
+    assert "0x29" in detail(told, "PSN 5 response")
 
 
 def test_an_error_completion_is_the_outcome(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import rocekit
 from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.explanation.packet_words import describe, ordinal
 from rocekit.explanation.packets import CAUSES, REQUEST, RESPONSE, ROLES, PacketStories, packet_stories
-from rocekit.report.collect import DUPLICATE, Collector
-from rocekit.report.lanes import build_lanes
+from rocekit.report.collector import DUPLICATE, Collector
+from rocekit.report.lane_columns import build_lanes
 from rocekit.soft.engine.prng import Prng
 from rocekit.soft.testbed import run
 from rocekit.soft.testbed.program import random_program
@@ -65,7 +65,7 @@ def test_a_go_back_after_a_nak_is_the_second_round_of_what_it_repeats(tmp_path: 
         "ack 0 7 x0",
     ]
     assert list(describe(stories))[3:] == [
-        "NAK PSN sequence error: awaits PSN 6; transfer 0, connection 0",
+        "NAK PSN sequence error: expects PSN 6; transfer 0, connection 0",
         "transfer 0, PSN 6 again (2nd), after NAK in frame 4; SEND packet 2 of 3, connection 0",
         "transfer 0, PSN 7 again (2nd), after NAK in frame 4; SEND packet 3 of 3, connection 0",
         "ACK to PSN 7, completes transfer 0, connection 0",
@@ -88,8 +88,8 @@ def test_what_was_lost_before_the_capture_comes_in_its_second_round(tmp_path: Pa
     )
     assert lines(stories)[3:5] == ["request 1 6 x2 nak@3", "request 2 7 x2 nak@3"]
     words = list(describe(stories))
-    assert "PSN 7, passes over PSN 6;" in words[1]
-    assert "PSN 6 again (2nd, the first was not captured), after NAK in frame 3;" in words[3]
+    assert "PSN 7, PSN 6 missing before it;" in words[1]
+    assert "PSN 6 again (2nd, the first is not in the capture), after NAK in frame 3;" in words[3]
 
 
 def test_rounds_are_counted_up_through_rnr_waits_and_timeouts(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_rounds_are_counted_up_through_rnr_waits_and_timeouts(tmp_path: Path) ->
         "ack 0 5 x0",
     ]
     words = list(describe(stories))
-    assert "RNR NAK: no receive for PSN 5, asks to wait 10 µs" in words[1]
+    assert "RNR NAK: no receive for PSN 5, wait 10 µs" in words[1]
     assert "again (2nd), after RNR NAK in frame 2" in words[2]
-    assert "again (4th), after 70.00 ms without an answer" in words[4]
+    assert "again (4th), after 70.00 ms without a response" in words[4]
 
 
 def test_a_read_asked_again_from_the_middle_repeats_its_responses_from_there(tmp_path: Path) -> None:
@@ -146,14 +146,14 @@ def test_a_read_asked_again_from_the_middle_repeats_its_responses_from_there(tmp
     assert stories.asker.tolist() == [0] * 7
     words = list(describe(stories))
     assert "READ request for 3,072 bytes" in words[0]
-    assert "its answer was passed over in frame 4; READ request, from response 2 on" in words[4]
-    assert "again (2nd), asked again in frame 5; READ response 2 of 3" in words[5]
+    assert "its response was missing in frame 4; READ request, from response 2 on" in words[4]
+    assert "again (2nd), its request was sent again in frame 5; READ response 2 of 3" in words[5]
 
 
 def test_a_copy_by_the_network_keeps_its_originals_round_and_names_it(tmp_path: Path) -> None:
     stories = told(tmp_path, "a RC_SEND_ONLY 5 64\nagain\nb ACK 5\na RC_SEND_ONLY 6 64\nb ACK 6")
     assert lines(stories)[:2] == ["request 0 5 x1", "request 0 5 x1 doubled"]
-    assert "PSN 5, the same datagram as frame 1: doubled by the network" in list(describe(stories))[1]
+    assert "PSN 5, the same datagram as frame 1: duplicated by the network" in list(describe(stories))[1]
 
 
 def test_datagrams_are_known_by_their_frames(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_corrupted_packet_is_in_no_transfer(tmp_path: Path) -> None:
     )
     stories = packet_stories(story.analyze(tmp_path))
     assert lines(stories)[2] == "ignored -1 -1 x0"
-    assert list(describe(stories))[2] == "ICRC wrong: its receiver drops it"
+    assert list(describe(stories))[2] == "wrong ICRC: the receiver drops it"
 
 
 def test_a_qpn_that_lives_anew_starts_another_story(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_the_command_names_the_shape_and_lists_the_links(tmp_path: Path) -> None
     ring = [(f"10.0.0.{a}", f"10.0.0.{b}", 4, 0) for a, b in ((1, 3), (3, 2), (2, 4), (4, 1))]
     path = captured(tmp_path, *ring)
     printed = run(path)
-    assert "ring of 4: 10.0.0.1 → 10.0.0.3 → 10.0.0.2 → 10.0.0.4 → 10.0.0.1, the data" in printed
+    assert "ring of 4: 10.0.0.1 → 10.0.0.3 → 10.0.0.2 → 10.0.0.4 → 10.0.0.1, data goes this way" in printed
     assert "4 hosts, 4 links, 8 QPs, 16.0 KiB" in printed
     document = json.loads(run(path, "--format", "json"))
     assert document["schema"] == "rocekit/1"

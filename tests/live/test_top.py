@@ -24,7 +24,9 @@ from rocekit.capture import open_capture
 from rocekit.cli import rocekit
 from rocekit.errors import CaptureError
 from rocekit.files.frames import FrameBatch, empty_batch
-from rocekit.live.top import Opened, Table, Top
+from rocekit.live.top import Top
+from rocekit.live.top_connection import ConnectionScreen
+from rocekit.live.top_table import ConnectionTable
 from rocekit.live.watch import Watch
 
 
@@ -78,12 +80,12 @@ async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
 
 def seen(app: Top) -> str:
     """What stands in the table now."""
-    table = app.screen_stack[0].query_one(Table)
+    table = app.screen_stack[0].query_one(ConnectionTable)
     return "\n".join(table.render_line(y).text for y in range(table.size.height))
 
 
-async def shown(app: Top, pilot: Pilot[Any], connections: int) -> Table:
-    table = app.query_one(Table)
+async def shown(app: Top, pilot: Pilot[Any], connections: int) -> ConnectionTable:
+    table = app.query_one(ConnectionTable)
     await until(pilot, lambda: len(table.rows) == connections)
     return table
 
@@ -133,12 +135,12 @@ def test_the_chosen_connection_opens() -> None:
         await pilot.press("left", "down")
         assert table.chosen == 1
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, Opened))
+        await until(pilot, lambda: isinstance(app.screen, ConnectionScreen))
         story = str(app.screen.query_one("#story").render())
         assert "warning rnr: No receive was posted" in story
-        assert "RNR NAK asks to wait" in story
+        assert "RNR NAK, wait" in story
         await pilot.press("escape")
-        assert not isinstance(app.screen, Opened)
+        assert not isinstance(app.screen, ConnectionScreen)
 
     drive(Captured(LOSSY, REFUSED), look)
 

@@ -238,7 +238,7 @@ def test_a_nak_for_a_packet_that_was_never_seen_is_told_at_once(tmp_path: Path) 
         shots("a RC_SEND_ONLY 6 64 identification=99\n a RC_SEND_ONLY 7 64\n b ACK 7"),
     )
     assert (told["status"], told["err"]) == (0, "")
-    assert "10.0.0.2 → 10.0.0.1 QP 0x11  NAK psn_sequence_error for PSN 6" in told["out"]
+    assert "10.0.0.2 → 10.0.0.1 QP 0x11  NAK PSN sequence error for PSN 6" in told["out"]
     assert told["out"].count("frame 4") == 1
 
 
@@ -254,7 +254,7 @@ def test_the_host_s_own_address_says_where_it_is_taken(tmp_path: Path) -> None:
         """,
         shots("a RC_SEND_ONLY 5 64\n b ACK 5"),
     )
-    assert "taken at 10.0.0.2's side (the responder's): 10.0.0.2 is this host's address" in told["out"]
+    assert "Capture point: at 10.0.0.2, the responder (10.0.0.2 is this host's address)" in told["out"]
 
 
 @root_only

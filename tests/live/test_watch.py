@@ -70,7 +70,7 @@ def test_findings_are_those_of_the_connection() -> None:
     assert snapshots[-1].lines[0].rules == ("loss", "tail-loss")
     assert snapshots[-1].lines[0].severity == "warning"
     assert {finding.rule for finding in watch.findings(0)} == {"loss", "tail-loss"}
-    assert any("NAK PSN sequence error" in words for _, words in watch.told(0))
+    assert any("NAK PSN sequence error" in words for _, words in watch.recent_events(0))
 
 
 def test_history_is_the_opened_connection_s() -> None:
@@ -92,9 +92,9 @@ def test_what_is_kept_does_not_grow_with_the_troubles() -> None:
     watch, _ = watched(path)
     kept = watch._past[0]
     assert kept.troubled is not None
-    assert kept.told is not None
+    assert kept.events is not None
     assert 0 < len(kept.troubled) <= KEPT
-    assert 0 < len(kept.told) <= KEPT
+    assert 0 < len(kept.events) <= KEPT
     assert watch._tracker.transfers == []
     shortlist = watch._tracker._kept
     assert shortlist is not None

@@ -119,7 +119,7 @@ def test_the_program_is_not_written_over(program: Path, tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (
         1,
-        f"rocekit: error: {copy}: this is the program; name another file\n",
+        f"rocekit: error: {copy}: this is the program: name another file\n",
     )
     assert copy.read_bytes() == program.read_bytes()
 

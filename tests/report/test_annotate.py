@@ -94,7 +94,7 @@ def test_the_exchange_of_qp_numbers_is_told_as_well(tshark: str, tmp_path: Path)
     source = Story().frame(tcp_frame(text)).lines("a RC_SEND_ONLY 5 64").write(tmp_path / "x.pcapng")
     assert run(source, tmp_path / "out.pcapng").exit_code == 0
     said = comments(tshark, tmp_path / "out.pcapng")
-    assert said[1] == ["10.0.0.1 names its QP 0x11, which begins at PSN 5"]
+    assert said[1] == ["10.0.0.1 announces QP 0x11, first PSN 5"]
 
 
 def test_findings_of_no_frame_stand_on_the_capture_and_drops_are_told_on(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_two_captures_of_one_traffic_tell_its_story_each(tshark: str, tmp_path: 
     at_b = comments(tshark, tmp_path / "told" / "server.pcapng")
     assert (len(at_a), len(at_b)) == (7, 6)
     assert at_a[1][0].endswith("connection 0; frame 1 of server.pcapng, 2 µs later")
-    assert at_a[2][0].endswith("connection 0; not seen in server.pcapng")
+    assert at_a[2][0].endswith("connection 0; not in server.pcapng")
     assert "PSN 6 again (2nd), after NAK in frame 4;" in at_a[5][0]
     # The same packet in the other capture, by the other's frame numbers.
     assert "PSN 6 again (2nd), after NAK in frame 3;" in at_b[4][0]
@@ -164,7 +164,7 @@ def test_several_captures_are_written_to_a_folder_one_file_each(tmp_path: Path) 
     assert "name a folder for them" in error(run(client, server, "-"))
     assert "there is no folder" in error(run(client, server, tmp_path / "no" / "out"))
     assert "this is the file that is read" in error(run(client, server, tmp_path))
-    assert "standard input cannot be" in error(run(client, "-", tmp_path / "out"))
+    assert "twice, which is not possible with standard input" in error(run(client, "-", tmp_path / "out"))
     assert not (tmp_path / "out").exists()
     for place in ("a", "b"):
         (tmp_path / place).mkdir()
@@ -181,7 +181,7 @@ def test_wrong_use_is_said_in_one_line_and_leaves_no_file(tmp_path: Path) -> Non
     assert "there is no folder" in error(run(source, tmp_path / "no" / "out.pcapng"))
     assert "this is a folder" in error(run(source, tmp_path))
     assert "there is no such file" in error(run(tmp_path / "absent", tmp_path / "out"))
-    assert "standard input cannot be" in error(run("-", tmp_path / "out"))
+    assert "twice, which is not possible with standard input" in error(run("-", tmp_path / "out"))
     empty = tmp_path / "empty.pcapng"
     PcapngWriter(empty).close()
     assert "no RoCE packets" in error(run(empty, tmp_path / "out"))

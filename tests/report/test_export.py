@@ -197,7 +197,7 @@ def test_without_a_folder_named_they_stand_beside_in_one_named_like_the_capture(
 def test_wrong_use_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Story(LOSS).write(tmp_path / "x.pcapng")
     assert "takes one table" in error(run(source, "--to", "csv", "-o", "-"), 2)
-    assert "standard input cannot be" in error(run("-", "--to", "csv", "-o", tmp_path))
+    assert "twice, not possible with standard input" in error(run("-", "--to", "csv", "-o", tmp_path))
     assert "this is a file; -o names a folder" in error(run(source, "--to", "csv", "-o", source))
     assert "Not a directory" in error(run(source, "--to", "csv", "-o", source / "x"))
     assert "no RoCE packets" in error(run(_empty(tmp_path), "--to", "csv", "-o", tmp_path / "t"))

@@ -13,9 +13,9 @@ from flushed import dead_with_flushed
 
 import rocekit
 from rocekit.cli import rocekit as cli
-from rocekit.report.collect import Collector
+from rocekit.report.collector import Collector
 from rocekit.report.ladder import ladder
-from rocekit.report.lanes import build_lanes
+from rocekit.report.lane_columns import build_lanes
 
 pytest.importorskip("matplotlib", reason="no matplotlib (pip install 'rocekit[plot]')")
 
@@ -49,8 +49,8 @@ def test_all_that_happened_stands_in_the_picture(pcaps: Path, tmp_path: Path) ->
             "blast-sr-rnr.pcap · connection 0 RC · requests of 10.9.0.1 QP 0x16 → 10.9.0.2 QP 0x16",
             "4th or later",
         ),
-        *("NAK", "RNR NAK, its wait shaded", "acknowledged up to", "WR 9 SEND", "outstanding PSNs"),
-        *("ACK round-trip", "goodput, each byte once", "11559901"),
+        *("NAK", "RNR NAK (wait shaded)", "acknowledged up to", "WR 9 SEND", "outstanding PSNs"),
+        *("ACK round trip", "goodput, each byte once", "11559901"),
     ):
         assert wanted in words
 
@@ -67,7 +67,7 @@ def test_work_requests_that_sent_nothing_are_in_the_picture(pcaps: Path, tmp_pat
     out = tmp_path / "x.svg"
     assert run("plot", pcaps / "wr-list-clean.pcap", "-o", out, "--graph", "psn")[0] == 0
     assert "WR without packets" in words_of(out)
-    assert "WR 6 SEND 33,280 bytes, refused" in words_of(out)
+    assert "WR 6 SEND 33,280 bytes, post failed" in words_of(out)
     flushed = dead_with_flushed(pcaps, tmp_path, 300)
     assert run("plot", flushed, "-o", out, "--graph", "psn")[0] == 0
     assert "WR 1000 RDMA_WRITE 2,048 bytes, WR_FLUSH_ERR" in words_of(out)
@@ -98,7 +98,13 @@ def test_a_ladder_is_drawn(pcaps: Path, tmp_path: Path) -> None:
     code, _ = run("plot", pcaps / "ping-read-response-loss.pcap", "--graph", "ladder", "-o", out)
     assert code == 0
     words = words_of(out)
-    for wanted in ("READ_REQUEST", "not seen here", "287.9 ms without a packet", "2nd time", "WC polled"):
+    for wanted in (
+        "READ_REQUEST",
+        "not in the capture",
+        "287.9 ms without a packet",
+        "2nd time",
+        "WC polled",
+    ):
         assert wanted in words
 
 
@@ -124,19 +130,19 @@ def test_a_long_ladder_is_folded(tmp_path: Path) -> None:
     rungs = ladder(analysis, build_lanes(collector, analysis).lane(transfer.side), transfer)
     assert transfer.packets == 1024
     assert len(rungs) < 10
-    assert sum(r.count for r in rungs if not r.answer) == 1024
+    assert sum(r.count for r in rungs if not r.ack) == 1024
     assert sum(r.bytes for r in rungs) == transfer.bytes
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("-o", "x.jpeg"), 2, "name a picture that ends in .png, .svg, .pdf"),
+        (("-o", "x.jpeg"), 2, "the name must end in .png, .svg, .pdf"),
         (("-o", "x.png", "--connection", "7"), 1, "no connection 7: there are 1, counted from 0"),
         (("-o", "x.png", "--transfer", "99"), 1, "no transfer 99: there are 30, counted from 0"),
-        (("-o", "x.png", "--graph", "ladder", "--graph", "psn"), 2, "a ladder stands alone"),
+        (("-o", "x.png", "--graph", "ladder", "--graph", "psn"), 2, "a ladder cannot be combined"),
         (("-o", "x.png", "--from", "2s", "--to", "1s"), 1, "--from must be before --to"),
-        (("-o", "x.png", "--from", "noon"), 2, "is no time"),
+        (("-o", "x.png", "--from", "noon"), 2, "is not a time"),
         (("-o", "nowhere/x.png"), 1, "there is no folder nowhere"),
     ],
 )

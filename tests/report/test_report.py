@@ -21,10 +21,11 @@ from hypothesis.extra import numpy as hnp
 import rocekit
 from rocekit.analysis import Analysis
 from rocekit.cli import rocekit as cli
-from rocekit.report.collect import CE, DUPLICATE, LOST, RESPONSE, Collector
+from rocekit.report.collector import CE, DUPLICATE, LOST, RESPONSE, Collector
 from rocekit.report.document import document
 from rocekit.report.happenings import happenings
-from rocekit.report.lanes import Lanes, build_lanes
+from rocekit.report.lane_columns import build_lanes
+from rocekit.report.lanes import Lanes
 from rocekit.report.pack import pack, planes, unpack, unpack_planes
 from rocekit.report.page import page
 
@@ -169,9 +170,9 @@ def test_work_requests_that_sent_nothing_are_drawn_from_their_posting_to_their_e
             assert not any(t.first_psn <= h.psn <= t.last_psn and t.first_ns < h.from_ns for t in own), name
             assert h.until_ns == h.time_ns >= h.from_ns
             outcomes[h.what.rpartition(", ")[2]] += 1
-            if h.what.endswith("refused"):
-                assert h.detail == "refused when posted: EINVAL"
-    assert outcomes == {"refused": 4, "WR_FLUSH_ERR": 2, "LOC_QP_OP_ERR": 1}
+            if h.what.endswith("post failed"):
+                assert h.detail == "post failed: EINVAL"
+    assert outcomes == {"post failed": 4, "WR_FLUSH_ERR": 2, "LOC_QP_OP_ERR": 1}
 
 
 def test_what_a_dead_qp_flushed_stands_behind_what_it_sent(pcaps: Path, tmp_path: Path) -> None:
@@ -295,7 +296,7 @@ def test_a_page_is_the_same_without_isal(pcaps: Path, monkeypatch: pytest.Monkey
 def test_it_does_not_matter_how_many_lanes_are_made_at_a_time(
     every: dict[str, Drawn], pcaps: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocekit.report.lanes._BLOCK", 1)
+    monkeypatch.setattr("rocekit.report.lane_columns._BLOCK", 1)
     for name, _, lanes in each(every):
         alone = drawn(pcaps / name)[1]
         for column in fields(Lanes):

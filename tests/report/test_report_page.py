@@ -16,9 +16,9 @@ from places import TOOLS
 
 import rocekit
 from rocekit.cli import rocekit as cli
-from rocekit.report.collect import Collector
+from rocekit.report.collector import Collector
 from rocekit.report.document import document
-from rocekit.report.lanes import build_lanes
+from rocekit.report.lane_columns import build_lanes
 from rocekit.report.page import page as built
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def test_work_requests_that_sent_nothing_are_seen_and_told_of(
     page.mouse.move(x, y)
     words = page.locator(".tip").inner_text()
     assert "WR without packets: WR 2 SEND 64 bytes, WR_FLUSH_ERR" in words
-    assert "after it was posted, without a packet" in words
+    assert "after the post, no packet in the capture" in words
     # A deep queue that was flushed: as many as fit stand above, the packets keep their room.
     page = show(dead_with_flushed(pcaps, tmp_path, 100))
     assert page.evaluate("rocekit.page.timeline.charts[0].y[1]") < 2256527 + 12
@@ -273,7 +273,7 @@ def test_transfers_are_sorted_filtered_and_chosen(show: Open, pcaps: Path) -> No
     section = page.locator("#transfers")
     rows = section.locator("tbody tr[data-row]")
     assert rows.count() == 20
-    section.get_by_role("button", name="Took").click()
+    section.get_by_role("button", name="Duration").click()
     took = rows.first.locator("td").nth(9).inner_text()
     assert took == "227.3 ms"
     assert section.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
@@ -287,19 +287,19 @@ def test_transfers_are_sorted_filtered_and_chosen(show: Open, pcaps: Path) -> No
     title = page.locator("#transfer-title").inner_text()
     assert any(title.startswith(f"Transfer {number}") for number in waited)
     section.get_by_role("searchbox").fill("nothing like it")
-    assert "No transfer fits the filter." in section.inner_text()
+    assert "No transfer matches the filter." in section.inner_text()
 
 
 def test_a_ladder_shows_what_was_lost_and_what_came_again(show: Open) -> None:
     page = show("ping-write-loss-behind.pcap", "#t=16")
     words = page.locator(".ladder").inner_text()
     assert "frame 196 · did not arrive" in words
-    assert "NAK psn_sequence_error" in words
+    assert "NAK PSN sequence error" in words
     assert "2nd time" in words
     assert "WC polled" in words
     story = page.locator(".story").inner_text()
     assert "WR 8 posted" in story
-    assert "900.1 µs after the last acknowledgement" in story
+    assert "900.1 µs after the last ACK" in story
 
 
 def test_the_theme_can_be_chosen(show: Open) -> None:
@@ -356,7 +356,7 @@ def test_an_empty_capture_says_so(show: Open, folder: Path, pcaps: Path) -> None
     empty.write_bytes((pcaps / "rping-clean.pcap").read_bytes()[:24])
     page = show(empty)
     words = page.locator("main").inner_text()
-    assert "No RoCE traffic in this capture" in words
+    assert "No RoCE packets in this capture" in words
     assert "No connections." in words
     assert "Nothing to draw." in words
     assert "No transfers." in words
@@ -415,5 +415,5 @@ def test_a_page_of_what_was_read_until_ctrl_c_says_so(browser: Browser, folder: 
     page = browser.new_page()
     page.goto(out.as_uri())
     page.wait_for_selector("html[data-ready]")
-    assert page.inner_text("#damage").startswith("Interrupted: this is of the part")
+    assert page.inner_text("#damage").startswith("Interrupted: only the part of the capture read until then")
     page.close()

@@ -17,7 +17,7 @@ from rocekit.packets.rows import Rows
 from rocekit.soft.testbed import run
 from rocekit.soft.testbed.program import random_program
 from rocekit.soft.wires.faults import at_random
-from rocekit.track.causes import busy_since_ns as _busy_since_ns
+from rocekit.track.causes import busy_since_ns
 
 ONE_BY_ONE = "import rocekit.track.bulk\nrocekit.track.bulk.Chains.takes = lambda chains, start, end: start\n"
 #: Batches so small that packets wait over many of them.
@@ -87,8 +87,8 @@ def test_a_packet_by_itself_tells_as_much_of_what_its_sender_did_before(captures
             rows = Rows(packets, tail)
             tail = rows.tail()
             few = rows.only(list(range(0, len(packets), 7)))
-            since = [_busy_since_ns(rows, i) for i in range(0, len(packets), 7)]
-            assert [_busy_since_ns(few, k) for k in range(len(few))] == since
+            since = [busy_since_ns(rows, i) for i in range(0, len(packets), 7)]
+            assert [busy_since_ns(few, k) for k in range(len(few))] == since
             assert since != list(few.time_ns)  # they have been sending for longer
 
 

@@ -1,10 +1,10 @@
-// Puts the page together: what there is of the capture, findings, connections, graphs, a transfer, transfers.
+// Makes the page: the capture, findings, connections, graphs, one transfer, all transfers, what is unknown.
 
 const byId = (id) => document.getElementById(id);
 
 function connectionTroubles(c) {
   return [[c.retransmitted_packets, "sent again"], [c.naks, "NAK"], [c.rnr_naks, "RNR NAK"], [c.cnps, "CNP"], [c.ce_marked, "CE"],
-    [c.doubled, "doubled"], [c.bad_icrc, "wrong ICRC"]].filter(([count]) => count).map(([count, word]) => `${number(count)} ${word}`);
+    [c.doubled, "duplicated"], [c.bad_icrc, "wrong ICRC"]].filter(([count]) => count).map(([count, word]) => `${number(count)} ${word}`);
 }
 
 class Page {
@@ -26,13 +26,16 @@ class Page {
     const m = this.model, files = m.capture.files.map((f) => f.split("/").pop()).join(", ");
     byId("files").textContent = files;
     byId("when").textContent = (m.capture.began ? `${m.capture.began}, ${duration(m.capture.duration_ns)}` : "an empty capture") + (m.journal ? ", with a journal" : "");
-    byId("places").replaceChildren(...m.capture.places.slice(0, 6).map((line) => element("span", {}, line, element("br"))));
+    const lines = (id, words) => byId(id).replaceChildren(...words.slice(0, 6).map((line) => element("span", {}, line, element("br"))));
+    lines("places", m.capture.places);
+    lines("unknown", m.capture.unknown);
     const errors = m.findings.filter((f) => f.severity === "error").length, warnings = m.findings.filter((f) => f.severity === "warning").length;
+    const only = errors && errors === m.findings.length ? (errors === 1 ? "error" : "errors") : warnings && warnings === m.findings.length ? (warnings === 1 ? "warning" : "warnings") : null;
     const lost = m.findings.reduce((sum, f) => sum + (f.cost.added_ns ?? 0), 0);
     const sum = (name) => m.connections.reduce((total, c) => total + c[name], 0);
     const tile = (name, value, note = "", kind = "") => element("div", { class: kind || null }, element("dt", {}, name), element("dd", {}, value, note ? element("small", {}, " " + note) : null));
     byId("tiles").replaceChildren(
-      tile("Findings", number(m.findings.length), [errors ? plural(errors, "error") : "", warnings ? plural(warnings, "warning") : ""].filter(Boolean).join(", "), errors ? "bad" : warnings ? "warn" : ""),
+      tile("Findings", number(m.findings.length), only ?? [errors ? plural(errors, "error") : "", warnings ? plural(warnings, "warning") : ""].filter(Boolean).join(", "), errors ? "bad" : warnings ? "warn" : ""),
       tile("Time lost", lost ? duration(lost) : "none", "", lost ? "warn" : ""),
       tile("Sent again", number(sum("retransmitted_packets")), "packets", sum("retransmitted_packets") ? "warn" : ""),
       tile("RoCE packets", number(m.capture.roce_packets), m.capture.frames !== m.capture.roce_packets ? `of ${number(m.capture.frames)} frames` : ""),
@@ -41,23 +44,23 @@ class Page {
       tile("Payload", size(sum("bytes"))),
       tile("ICRC", m.capture.bad_icrc ? number(m.capture.bad_icrc) + " wrong" : m.capture.unchecked_icrc === m.capture.roce_packets ? "not checked" : "valid", m.capture.unchecked_icrc ? number(m.capture.unchecked_icrc) + " unchecked" : "", m.capture.bad_icrc ? "bad" : ""));
     const notices = m.capture.damage.map((d) => `${d.file}: ${d.message}`);
-    if (m.capture.interrupted) notices.unshift("Interrupted: this is of the part of the capture that was read until then.");
-    if (m.capture.dropped) notices.push(`The capturing machine says it dropped ${plural(m.capture.dropped, "packet")}.`);
+    if (m.capture.interrupted) notices.unshift("Interrupted: only the part of the capture read until then is reported.");
+    if (m.capture.dropped) notices.push(`The capturing machine dropped ${plural(m.capture.dropped, "packet")}: they are not in the capture.`);
     if (m.capture.malformed_packets) notices.push(`${plural(m.capture.malformed_packets, "packet")} malformed.`);
-    if (m.rowCount && m.rows_stand_for > m.rowCount) notices.push(`${number(m.rows_stand_for)} packets are drawn as ${number(m.rowCount)} bars: runs of plain ones share a bar; repeats, losses and marks are all there.`);
+    if (m.rowCount && m.rows_stand_for > m.rowCount) notices.push(`${number(m.rows_stand_for)} packets are drawn as ${number(m.rowCount)} bars: neighbouring plain packets share a bar; packets sent again, losses and marks are all drawn.`);
     byId("damage").replaceChildren(...notices.map((n) => element("p", { class: "notice bad" }, n)));
   }
 
   findings() {
     const list = byId("finding-list"), found = this.model.findings;
     if (!found.length) {
-      list.replaceChildren(element("li", { class: "notice" }, this.model.connections.length ? "No findings: nothing in this capture looks wrong." : "No RoCE traffic in this capture: there is nothing to judge."));
+      list.replaceChildren(element("li", { class: "notice" }, this.model.connections.length ? "No findings: nothing lost, nothing sent again, no NAK." : "No RoCE packets in this capture."));
       return;
     }
-    // The gravest first, and of these the dearest.
+    // The most severe first, and of these the most costly.
     const rank = { error: 0, warning: 1, info: 2 }, cost = (f) => f.cost.added_ns ?? 0;
     const order = found.map((_, k) => k).sort((a, b) => rank[found[a].severity] - rank[found[b].severity] || cost(found[b]) - cost(found[a]) || a - b);
-    this.dearest = order;
+    this.bySeverity = order;
     const first = order.length > 14 ? 10 : order.length, make = (k) => this.finding(found[k], k);
     list.replaceChildren(...order.slice(0, first).map(make));
     if (order.length > first) {
@@ -75,7 +78,7 @@ class Page {
     const links = [];
     if (f.place) links.push(element("a", { href: `#finding=${k}` }, "Show in the graph"));
     if (f.transfer !== null) links.push(" ", element("a", { href: `#t=${f.transfer}` }, `Transfer ${f.transfer}`));
-    const frames = f.frames.slice(0, 12).join(", ") + (f.frames.length > 12 ? ` … ${f.frames.length} in all` : "");
+    const frames = f.frames.slice(0, 12).join(", ") + (f.frames.length > 12 ? ` … (${f.frames.length} frames)` : "");
     return element("li", { class: "finding " + f.severity, id: `finding-${k}` },
       element("div", { class: "head" }, element("span", { class: "severity" }, f.severity), element("span", { class: "rule" }, f.rule),
         cost.length ? element("ul", { class: "cost", "aria-label": "Cost" }, ...cost) : null, element("span", { class: "grow" }), ...links),
@@ -84,7 +87,7 @@ class Page {
       element("div", { class: "more" }, [f.connection === null ? "" : `connection ${f.connection}`, frames ? `frames ${frames}` : ""].filter(Boolean).join(" · ")));
   }
 
-  // The same advice is written out once.
+  // The same advice is written once.
   advice(f) {
     this.advised ??= new Set();
     const words = element("p", { class: "advice" }, "→ " + f.advice);
@@ -99,10 +102,10 @@ class Page {
       byId("connection-table").replaceChildren(element("p", { class: "notice" }, "No connections."));
       return;
     }
-    byId("connections-title").append(element("small", {}, "choose one to draw it"));
+    byId("connections-title").append(element("small", {}, "click one to draw it"));
     const trouble = (c) => c.retransmitted_packets + c.naks + c.rnr_naks + c.bad_icrc;
     this.connections = new WindowedTable(byId("connection-table"), {
-      label: "Connections", rows: every.map((_, i) => i), empty: "None fits.", choose: (i) => this.openConnection(i, false),
+      label: "Connections", rows: every.map((_, i) => i), empty: "No match.", choose: (i) => this.openConnection(i, false),
       columns: [
         { label: "#", right: true, value: (i) => i, text: (i) => String(every[i].id) },
         { label: "Transport", value: (i) => every[i].transport, text: (i) => every[i].transport },
@@ -112,7 +115,7 @@ class Page {
         { label: "Transfers", right: true, value: (i) => every[i].transfers, text: (i) => number(every[i].transfers) },
         { label: "Payload", right: true, value: (i) => every[i].bytes, text: (i) => size(every[i].bytes) },
         { label: "MTU", right: true, value: (i) => every[i].path_mtu ?? 0, text: (i) => every[i].path_mtu ? String(every[i].path_mtu) : "?" },
-        { label: "Paired by", value: (i) => every[i].paired_by ?? "", text: (i) => ({ cm: "CM exchange", psn: "PSNs" })[every[i].paired_by] ?? every[i].paired_by ?? "one way only" },
+        { label: "Paired by", value: (i) => every[i].paired_by ?? "", text: (i) => ({ cm: "CM exchange", psn: "PSNs" })[every[i].paired_by] ?? every[i].paired_by ?? "not paired" },
         { label: "Trouble", right: false, value: (i) => -trouble(every[i]), text: (i) => connectionTroubles(every[i]).join(", ") || "none", style: (i) => trouble(every[i]) ? "warn-text" : "dim" },
       ],
     });
@@ -130,7 +133,7 @@ class Page {
     this.timeline = new Timeline(this.model, body, { onTransfer: (t) => this.openTransfer(t), onView: () => {} });
   }
 
-  // The side that is drawn first: where something went wrong, or else where most happens.
+  // The side that is drawn first: where something went wrong, or else the one with more packets.
   bestLane(id) {
     const m = this.model, weight = (lane) => { const [a, b] = m.rows(lane); return (b - a) + 1e6 * m.happenings(lane).filter((h) => m.kind(h) !== "cm").length; };
     return weight(2 * id + 1) > weight(2 * id) ? 2 * id + 1 : 2 * id;
@@ -174,14 +177,14 @@ class Page {
     const heading = byId("transfer-title");
     const name = (story?.title ?? m.operation(t)) + ` ${number(c.t_bytes[t])} bytes`;
     const wr = m.wr(t);
-    heading.replaceChildren(`Transfer ${c.t_id[t]}`, element("small", {}, [name, m.laneName(c.t_lane[t]), m.status(t), wr === null ? "" : `WR ${wr}${m.completion(t) ? " " + m.completion(t) : ""}`, `took ${duration(m.took(t))}`].filter(Boolean).join(" · ")));
+    heading.replaceChildren(`Transfer ${c.t_id[t]}`, element("small", {}, [name, m.laneName(c.t_lane[t]), m.status(t), wr === null ? "" : `WR ${wr}${m.completion(t) ? " " + m.completion(t) : ""}`, `duration ${duration(m.took(t))}`].filter(Boolean).join(" · ")));
     const [ladder, folded] = drawLadder(m, t);
-    const words = story ? this.story(story) : element("p", { class: "dim" }, "Nothing befell this transfer but its plain course.");
+    const words = story ? this.story(story) : element("p", { class: "dim" }, c.t_events[t] ? plural(c.t_events[t], "event") + ": see the ladder and the graphs." : "Nothing went wrong with this transfer.");
     byId("transfer-body").replaceChildren(element("div", { class: "split" },
       element("div", { class: "card" }, element("h3", {}, "What happened"), words,
         element("div", { class: "bar" }, element("button", { type: "button", onclick: () => this.zoomTo(t) }, "Show in the graph"))),
       element("div", { class: "card ladder", tabindex: 0, role: "group", "aria-label": "Ladder diagram" }, element("h3", {}, "Ladder"),
-        element("p", { class: "dim", style: "margin:0 0 4px;font-size:12px" }, "Times are those of the capture." + (folded ? " Packets that only count on share one thick arrow." : "")), ladder)));
+        element("p", { class: "dim", style: "margin:0 0 4px;font-size:12px" }, "Times are those at the capture point." + (folded ? " Consecutive packets share one thick arrow." : "")), ladder)));
     if (scroll) byId("transfer").scrollIntoView({ block: "start" });
   }
 
@@ -189,7 +192,7 @@ class Page {
     const origin = story.steps.length ? story.steps[0][0] : 0;
     const steps = story.steps.map(([time, what, detail, trouble]) => element("li", {},
       element("time", {}, "+" + duration(time - origin)), element("span", { class: trouble ? "trouble" : null }, element("b", {}, what), " ", detail)));
-    return element("div", {}, element("ol", { class: "story" }, ...steps), element("p", {}, story.verdict), ...story.notes.map((n) => element("p", { class: "dim", style: "margin:2px 0;font-size:13px" }, n)));
+    return element("div", {}, element("p", { style: "margin:0 0 6px" }, story.verdict), element("ol", { class: "story" }, ...steps), ...story.notes.map((n) => element("p", { class: "dim", style: "margin:2px 0;font-size:13px" }, n)));
   }
 
   zoomTo(t) {
@@ -204,7 +207,7 @@ class Page {
     byId("transfers-title").append(element("small", { id: "transfer-count" }));
     if (!m.transferCount) {
       holder.replaceChildren(element("p", { class: "notice" }, "No transfers."));
-      byId("transfer-body").replaceChildren(element("p", { class: "notice" }, "None to show."));
+      byId("transfer-body").replaceChildren(element("p", { class: "notice" }, "No transfers."));
       return;
     }
     const bad = (t) => c.t_events[t] > 0 || !["acked", "sent"].includes(m.status(t)) || (m.completion(t) ?? "SUCCESS") !== "SUCCESS";
@@ -218,7 +221,7 @@ class Page {
       { label: "Packets", right: true, value: (t) => c.t_packets[t], text: (t) => number(c.t_packets[t]) },
       { label: "PSN", right: true, value: (t) => c.t_psn[t], text: (t) => String(wirePsn(c.t_psn[t])) },
       { label: "At", right: true, value: (t) => c.t_first[t], text: (t) => duration(c.t_first[t]) },
-      { label: "Took", right: true, value: (t) => m.took(t), text: (t) => duration(m.took(t)) },
+      { label: "Duration", right: true, value: (t) => m.took(t), text: (t) => duration(m.took(t)) },
       { label: "Status", value: (t) => m.status(t), text: (t) => m.status(t), style: (t) => ["acked", "sent"].includes(m.status(t)) ? "" : "bad-text" },
       { label: "Trouble", value: (t) => -(c.t_events[t]), text: (t) => troubles(t) || (c.t_events[t] ? plural(c.t_events[t], "event") : ""), style: () => "warn-text" },
     ];
@@ -227,8 +230,8 @@ class Page {
     const search = element("input", { type: "search", placeholder: "READ, 10.9.0.1, acked, WR 7, #12 …", "aria-label": "Filter transfers by any word", oninput: () => apply() });
     const only = element("input", { type: "checkbox", onchange: () => apply() });
     const table = element("div");
-    holder.replaceChildren(element("div", { class: "bar" }, element("label", {}, "Filter ", search), element("label", {}, only, " only the troubled ones")), table);
-    this.table = new WindowedTable(table, { label: "Transfers", rows: Array.from({ length: m.transferCount }, (_, t) => t), columns, empty: "No transfer fits the filter.", choose: (t) => this.openTransfer(t) });
+    holder.replaceChildren(element("div", { class: "bar" }, element("label", {}, "Filter ", search), element("label", {}, only, " only with trouble")), table);
+    this.table = new WindowedTable(table, { label: "Transfers", rows: Array.from({ length: m.transferCount }, (_, t) => t), columns, empty: "No transfer matches the filter.", choose: (t) => this.openTransfer(t) });
     const words = (t) => [m.operation(t), m.laneName(c.t_lane[t]), m.status(t), m.wr(t) === null ? "" : "wr " + m.wr(t), "#" + c.t_id[t], m.completion(t) ?? "", troubles(t)].join(" ").toLowerCase();
     const apply = () => {
       const wanted = search.value.trim().toLowerCase();
@@ -239,17 +242,17 @@ class Page {
       count();
     };
     const count = () => {
-      const left = m.left_out ? `; ${number(m.left_out)} more to which nothing happened are counted only` : "";
+      const left = m.left_out ? `; ${number(m.left_out)} more without trouble are only counted` : "";
       byId("transfer-count").textContent = `${number(this.table.shown.length)} of ${number(m.transferCount)}${left}`;
     };
     count();
   }
 
-  // Where to start: the gravest finding's connection, or else the busiest; and its most troubled transfer.
+  // Where to start: the connection of the most severe finding, or else the busiest; and its most troubled transfer.
   begin() {
     const m = this.model, c = m.columns;
     if (!m.connections.length) return;
-    const found = (this.dearest ?? []).map((k) => m.findings[k]).find((f) => f.place);
+    const found = (this.bySeverity ?? []).map((k) => m.findings[k]).find((f) => f.place);
     if (found) this.openLane(found.place.lane);
     else this.openLane(this.bestLane(m.connections.reduce((best, x) => x.packets > m.connections[best].packets ? x.id : best, 0)));
     const own = m.transfers(this.timeline.lane);
@@ -285,7 +288,7 @@ class Page {
     const dark = window.matchMedia("(prefers-color-scheme: dark)");
     const modes = ["system", "light", "dark"];
     let mode = "system";
-    try { mode = modes.includes(localStorage.getItem("rocekit-theme")) ? localStorage.getItem("rocekit-theme") : mode; } catch { /* a page from a file may keep nothing */ }
+    try { mode = modes.includes(localStorage.getItem("rocekit-theme")) ? localStorage.getItem("rocekit-theme") : mode; } catch { /* a page from a file may have no storage */ }
     const apply = (shown = mode) => {
       document.documentElement.dataset.theme = shown === "system" ? (dark.matches ? "dark" : "light") : shown;
       byId("theme").textContent = "Theme: " + mode;
@@ -301,7 +304,7 @@ class Page {
     apply();
   }
 
-  // Axes and signs are drawn on canvas: they take their colours anew.
+  // Axes and signs are on canvas: draw them again in the new colours.
   recolour() {
     const timeline = this.timeline;
     if (!timeline || timeline.lane < 0) return;

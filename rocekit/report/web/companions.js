@@ -1,4 +1,4 @@
-// What stands under the PSNs, on the same time axis: rates, what is outstanding, round-trips, congestion.
+// The graphs below the PSNs, on the same time axis: rates, outstanding packets, round trips, congestion.
 
 const HEIGHT = 104;
 const STEPPED = uPlot.paths.stepped({ align: 1 });
@@ -12,7 +12,7 @@ function rateTicks(splits) {
 }
 const upwards = (u, min, max) => [0, max > 0 ? max * 1.1 : 1];
 
-// Round numbers between two, for a logarithmic axis: few enough to be read.
+// Round numbers between two values, for a logarithmic axis: few enough to read.
 function decades(min, max) {
   for (const steps of [[1, 2, 5], [1, 3], [1]]) {
     const found = [];
@@ -38,7 +38,7 @@ const COMPANIONS = [
     words: (timeline, width) => `averaged over ${duration(width)}`,
   },
   {
-    title: "Outstanding: asked and not yet answered",
+    title: "Outstanding: sent and not yet acknowledged",
     wanted: (timeline) => timeline.until > timeline.from && timeline.answered(),
     keys: [["PSNs (left)", "round1"], ["bytes (right)", "round4"]],
     y: [{ scale: "y", incrs: WHOLE, values: (u, splits) => splits.map(number) },
@@ -51,9 +51,9 @@ const COMPANIONS = [
     words: () => "the most at each moment",
   },
   {
-    title: "Acknowledgement round-trip",
+    title: "ACK round trip",
     wanted: (timeline) => { const rtt = timeline.model.columns.rtt; for (let i = timeline.from; i < timeline.until; i++) if (rtt[i] >= 0) return true; return false; },
-    keys: [["packet to its answer, where it was sent once", "ack"]],
+    keys: [["from a packet that was sent once to its ACK or response", "ack"]],
     y: [{ splits: (u, axis, min, max) => decades(min, max), filter: (u, splits) => splits, values: (u, splits) => splits.map((v) => duration(v).replace(/\.0+ /, " ")) }],
     series: () => [{ show: true, paths: () => null, points: { show: false } }],
     scales: { y: { distr: 3, range: (u) => u.rttRange ?? [1e3, 1e6] } },
@@ -175,7 +175,7 @@ class Companion {
   draw() {
     const { timeline, kind, plot } = this, [min, max] = timeline.view;
     const fine = Math.max(40, Math.floor(timeline.width() / 4));
-    // A rate over less than a packet's time says nothing.
+    // Bins shorter than the time of a packet would show no rate.
     const count = kind.coarse ? Math.max(24, Math.min(fine, (timeline.high - timeline.low) >> 1)) : fine;
     const width = (max - min) / count, bins = Array.from({ length: count + 1 }, (_, k) => min + k * width);
     kind.prepare?.(plot, timeline);

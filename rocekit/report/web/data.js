@@ -1,4 +1,4 @@
-// The document that the page carries: unpacked once into typed arrays. rocekit/report/pack.py wrote it.
+// The document in the page, unpacked once into typed arrays. rocekit/report/pack.py wrote it.
 
 const RESPONSE = 1, CE = 2, DUPLICATE = 4, LATE = 8, LOST = 16;
 const PSN_MODULO = 2 ** 24;
@@ -41,7 +41,7 @@ function unpackColumn(data, at, planes, length) {
   return values;
 }
 
-// Differences of 2^48 and more, as between broken clocks: beyond what a double adds up exactly.
+// Differences of 2^48 and more, as between broken clocks: a double cannot add them exactly.
 function unpackWide(data, at, planes, length, values) {
   let sum = 0n;
   for (let i = 0; i < length; i++) {
@@ -113,7 +113,7 @@ class Model {
     return this.capture.files.length > 1 ? file + ":" + number.toLocaleString("en-US") : number.toLocaleString("en-US");
   }
 
-  // The last transfer of the lane whose PSNs hold this one; -1 without.
+  // The last transfer of the lane that contains this PSN; -1 without one.
   transferAt(lane, psn) {
     const c = this.columns, list = this.transfers(lane);
     let low = 0, high = list.length;

@@ -1,10 +1,10 @@
-// Numbers and names for people, as the program's text output writes them; and small makers of elements.
+// Numbers and names as in the program's text output; and functions that make elements.
 
 const number = (value) => value.toLocaleString("en-US");
 const plural = (count, one, many) => number(count) + " " + (count === 1 ? one : many ?? one + "s");
 const fixed = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
-// As wire/words.py has it: four digits, and none behind the point where the value has none.
+// As in wire/words.py: four digits, without decimals where the value has none.
 function duration(ns) {
   const size = Math.abs(ns);
   const units = [["ns", 1], ["µs", 1e3], ["ms", 1e6], ["s", 1e9]];
@@ -26,7 +26,7 @@ const wirePsn = (psn) => ((psn % PSN_MODULO) + PSN_MODULO) % PSN_MODULO;
 const psnRange = (first, last) => "PSN " + wirePsn(first) + (last > first ? "–" + wirePsn(last) : "");
 const ordinal = (n) => n + (n === 2 ? "nd" : n === 3 ? "rd" : "th");
 
-// Ticks of a time axis: one unit for all of them, as many digits as they need.
+// Ticks of a time axis: the same unit and number of digits for all of them.
 function timeTicks(values, step) {
   const top = Math.max(...values.map(Math.abs), step);
   const [unit, factor] = top < 1e4 ? ["ns", 1] : top < 1e7 ? ["µs", 1e3] : top < 1e10 ? ["ms", 1e6] : ["s", 1e9];
@@ -55,7 +55,7 @@ function fill(made, attributes, children) {
   for (const child of children) if (child !== null && child !== undefined) made.append(child);
 }
 
-// The page's colours, from its style sheet, for what is drawn on canvas.
+// The colours of the style sheet, for what is drawn on canvas.
 function palette() {
   const style = getComputedStyle(document.documentElement);
   return new Proxy({}, { get: (known, name) => known[name] ??= style.getPropertyValue("--" + name).trim() });

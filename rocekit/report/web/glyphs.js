@@ -1,4 +1,4 @@
-// The signs of what happened, told apart by shape first and colour second.
+// The signs of what happened: each has its own shape, and a colour.
 
 const GLYPHS = {
   nak(ctx, x, y, c) { cross(ctx, x, y, 5, c.nak, 2.4); },
@@ -42,18 +42,18 @@ function cross(ctx, x, y, r, colour, width) {
   ctx.beginPath(); ctx.moveTo(x - r, y - r); ctx.lineTo(x + r, y + r); ctx.moveTo(x + r, y - r); ctx.lineTo(x - r, y + r); ctx.stroke();
 }
 
-// What a mark's number means, and the colours of rows of ticks; what is not here is a refusal's.
+// What a mark's number means, and the colours of rows of ticks; all others have the NAK's colour.
 const MARKS = ["cnp", "bad_icrc"];
 const RUG_COLOURS = { cnp: "cnp", ce: "ce", repeat: "round2", late: "round3", duplicate: "round4", missed: "soft", cm: "dim", jump: "dim", timeout: "text" };
 
 const SHORT_NAMES = {
-  nak: "NAK", rnr: "RNR NAK", timeout: "timeouts", repeat: "go-backs", hole: "holes", response_hole: "holes", missed: "missed", late: "late", duplicate: "doubled",
-  failed: "WC errors", jump: "leaps", unsent: "not sent", ce: "CE", cnp: "CNP", bad_icrc: "bad ICRC", posted: "posted", polled: "polled", cm: "CM",
+  nak: "NAK", rnr: "RNR NAK", timeout: "timeouts", repeat: "go-backs", hole: "gaps", response_hole: "gaps", missed: "not captured", late: "reordered", duplicate: "duplicated",
+  failed: "WC errors", jump: "jumps", unsent: "not sent", ce: "CE", cnp: "CNP", bad_icrc: "bad ICRC", posted: "posted", polled: "polled", cm: "CM",
 };
 
 const GLYPH_NAMES = {
-  nak: "NAK", rnr: "RNR NAK, its wait shaded", timeout: "timeout, its silence shaded", repeat: "goes back", hole: "PSNs passed over", response_hole: "responses passed over",
-  missed: "missed by the capture", late: "out of order", duplicate: "doubled by the network", failed: "WC in error", jump: "PSN leaps", unsent: "WR without packets",
+  nak: "NAK", rnr: "RNR NAK (wait shaded)", timeout: "timeout (silence shaded)", repeat: "go-back", hole: "PSNs missing", response_hole: "responses missing",
+  missed: "not in the capture", late: "reordered", duplicate: "duplicated by the network", failed: "WC with error", jump: "PSN jump", unsent: "WR without packets",
   ce: "ECN-CE mark", cnp: "CNP", bad_icrc: "wrong ICRC", posted: "WR posted", polled: "WC polled", cm: "CM message",
 };
 

@@ -1,4 +1,4 @@
-// One transfer between its two hosts, time going down: every packet an arrow, silence written where it is.
+// One transfer between its two hosts, time going down: every packet is an arrow, long silences are written.
 
 const LADDER = { width: 720, left: 190, right: 560, row: 27, most: 400, slant: 9 };
 
@@ -25,7 +25,7 @@ function ladderItems(model, transfer) {
   return items.sort((a, b) => a.time - b.time);
 }
 
-// Neighbours that only count on become one arrow.
+// Consecutive packets become one arrow.
 function foldLadder(items, model) {
   const folded = [];
   for (const item of items) {
@@ -59,9 +59,9 @@ function drawLadder(model, transfer) {
     before = item.until;
   }
   if (items.length > shown.length) { parts.push(text((left + right) / 2, y + 6, `… ${number(items.length - shown.length)} more`, "middle", "dim-text")); y += row; }
-  const [asker, answerer] = model.laneEnds(lane), height = y + 14;
+  const [requester, responder] = model.laneEnds(lane), height = y + 14;
   const rails = [left, right].map((x) => shape("line", { x1: x, x2: x, y1: 40, y2: height - 6, stroke: "var(--line)", "stroke-width": 2 }));
-  const names = [[left, asker, "requester"], [right, answerer, "responder"]].flatMap(([x, end, role]) => [
+  const names = [[left, requester, "requester"], [right, responder, "responder"]].flatMap(([x, end, role]) => [
     text(x, 16, endName(end), "middle", "", "600"), text(x, 31, role, "middle", "dim-text")]);
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
     "aria-label": `Ladder diagram of transfer ${c.t_id[transfer]}, ${plural(items.length, "step")}` }, ...rails, ...names, ...parts);
@@ -90,10 +90,10 @@ function ladderStep(model, item, y, slant) {
   if (item.kind === "hole" || item.kind === "response_hole") {
     const back = item.kind === "response_hole", start = back ? right : left, tip = back ? middle - 46 : middle + 46;
     return [shape("line", { x1: start, y1: y, x2: tip, y2: y + slant / 2, stroke: "var(--nak)", "stroke-width": 1.5, "stroke-dasharray": "4 4" }),
-      ...crossAt(tip, y + slant / 2), text(middle, y - 6, psnRange(item.first, item.last) + " not seen here", "middle", "dim-text")];
+      ...crossAt(tip, y + slant / 2), text(middle, y - 6, psnRange(item.first, item.last) + " not in the capture", "middle", "dim-text")];
   }
-  const refusal = item.ack && model.columns.syndrome[item.row] >> 5 !== 0;
-  const colour = refusal ? "var(--nak)" : item.ack ? "var(--ack)" : `var(--round${Math.min(4, item.round)})`;
+  const nak = item.ack && model.columns.syndrome[item.row] >> 5 !== 0;
+  const colour = nak ? "var(--nak)" : item.ack ? "var(--ack)" : `var(--round${Math.min(4, item.round)})`;
   const [x1, x2] = item.back ? [right, left] : [left, right], stop = item.lost ? x1 + (x2 - x1) * .72 : x2;
   const y2 = y + slant * (item.lost ? .72 : 1), made = [shape("line", { x1, y1: y, x2: stop, y2, stroke: colour, "stroke-width": item.count > 1 ? 3.5 : 1.8 })];
   if (item.lost) made.push(...crossAt(stop, y2));
@@ -104,7 +104,7 @@ function ladderStep(model, item, y, slant) {
   const opcode = model.opcode(item.row).replace(/^(RC|UC|UD|XRC)_/, "").replace("RDMA_", "");
   const name = item.ack ? model.syndrome(item.row) : item.count > 1 ? plural(item.count, "packet") : opcode;
   const again = item.round > 1 ? `, ${ordinal(item.round)} time` : "", amount = item.bytes ? ` · ${number(item.bytes)} B` : "";
-  const marks = [item.lost ? "did not arrive" : "", model.columns.flags[item.row] & CE ? "CE" : "", model.columns.flags[item.row] & DUPLICATE ? "doubled" : ""].filter(Boolean);
+  const marks = [item.lost ? "did not arrive" : "", model.columns.flags[item.row] & CE ? "CE" : "", model.columns.flags[item.row] & DUPLICATE ? "duplicated" : ""].filter(Boolean);
   made.push(text(middle, y - 3, `${psnRange(item.first, item.last)} ${name}${amount}${again}`, "middle"));
   made.push(text(right + 14, y + 4, `frame ${model.frameName(model.columns.frame[item.row])}${item.count > 1 ? " …" : ""}${marks.length ? " · " + marks.join(", ") : ""}`, "start", "dim-text"));
   return made;

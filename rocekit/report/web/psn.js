@@ -1,4 +1,4 @@
-// The PSN time-sequence graph: who sent which PSN when, how often, and what was acknowledged.
+// The PSN graph: which PSN was sent when and how often, and what was acknowledged.
 
 const RASTER_ABOVE = 30_000, BANDS_UPTO = 3_000, SIGNS_UPTO = 150, RUG_ROW = 11;
 
@@ -39,7 +39,7 @@ class PsnChart {
     this.plot.redraw(false, true);
   }
 
-  // The PSNs in sight, with what waits there.
+  // The PSNs in view, with room for what is drawn above them.
   fit() {
     const { low, high, happenings } = this.timeline, c = this.model.columns, [min, max] = this.timeline.view;
     let least = Infinity, most = -Infinity;
@@ -57,7 +57,7 @@ class PsnChart {
     }
     if (least === Infinity) [least, most] = [0, 1];
     this.crowd();
-    // Work requests without packets stand above; as far up as leaves the packets room.
+    // Work requests without packets are drawn above, but not far above the packets.
     const highest = most + Math.max(4, (most - least) * .5);
     if (!this.rugs.includes("unsent")) {
       for (const h of happenings) if (this.model.kind(h) === "unsent" && c.h_until[h] >= min && c.h_from[h] <= max) most = Math.max(most, Math.min(highest, c.h_psn[h] + 1));
@@ -67,7 +67,7 @@ class PsnChart {
     this.y = [least - margin, most + (most - least + 2 * margin) * room];
   }
 
-  // Kinds of which more are in sight than can stand on the packets: each gets a row of ticks at the top.
+  // Kinds with more signs in view than fit on the packets: each gets a row of ticks at the top.
   crowd() {
     const { happenings, marks, low, high, view: [min, max] } = this.timeline, c = this.model.columns, counts = {};
     for (const e of happenings) if (c.h_time[e] >= min && c.h_time[e] <= max) { const kind = this.model.kind(e); counts[kind] = (counts[kind] ?? 0) + 1; }
@@ -77,7 +77,7 @@ class PsnChart {
     this.counts = counts;
   }
 
-  // One tick of a row; every one of them, but each point once.
+  // One tick of a row.
   tick(ctx, kind, x) {
     const k = this.rugs.indexOf(kind);
     if (k < 0) return null;
@@ -123,7 +123,7 @@ class PsnChart {
     ctx.restore();
   }
 
-  // A timeout's silence and an RNR NAK's wait.
+  // The silence before a timeout, and the wait after an RNR NAK.
   waits(ctx) {
     const { happenings, colours } = this.timeline, c = this.model.columns, [min, max] = this.timeline.view;
     const { y0, h } = this.geometry;
@@ -151,7 +151,7 @@ class PsnChart {
     }
   }
 
-  // Each work request, or transfer, from its posting to its acknowledgement.
+  // Each work request, or transfer, from its post to its ACK.
   bands(ctx) {
     const { colours, lane, selected } = this.timeline, model = this.model, c = model.columns, [min, max] = this.timeline.view;
     const seen = [];
@@ -221,7 +221,7 @@ class PsnChart {
     }
   }
 
-  // Many packets: one picture element at a time; what was sent again stays on top of what was not.
+  // Many packets: pixels of one image; what was sent again is on top.
   raster(ctx, ratio) {
     const { low, high, colours } = this.timeline, c = this.model.columns, { x0, y0, w, h } = this.geometry;
     const W = Math.max(1, Math.round(w * ratio)), H = Math.max(1, Math.round(h * ratio));
@@ -287,7 +287,7 @@ class PsnChart {
     }
   }
 
-  // Work requests without packets: from their posting to where their signs stand, at the PSN that would have been theirs.
+  // Work requests without packets: from their post to their sign, at the PSN that would have been theirs.
   unsent(ctx) {
     const { happenings, colours, view: [min, max] } = this.timeline, c = this.model.columns, seen = new Set();
     if (this.rugs.includes("unsent")) return;
@@ -412,7 +412,7 @@ class PsnChart {
   signWords([, , e, m]) {
     const c = this.model.columns;
     if (e < 0) {
-      const what = c.mark_kind[m] === 0 ? "CNP: slow down" : "wrong ICRC: not looked into";
+      const what = c.mark_kind[m] === 0 ? "CNP: the sender slows down" : "wrong ICRC: the receiver drops it";
       return [what, `frame ${this.model.frameName(c.mark_frame[m])} · ${duration(c.mark_time[m])}`];
     }
     const [what, detail] = this.model.words(e);
@@ -432,12 +432,12 @@ class PsnChart {
     lines.push(`${psnRange(c.psn[i], last)}${c.bytes[i] ? " · " + number(c.bytes[i]) + " bytes" : ""} · at ${duration(c.time[i])}`);
     const notes = [];
     if (c.round[i] > 1) notes.push(`sent again (${ordinal(c.round[i])} time)`);
-    if (c.flags[i] & LOST) notes.push("did not arrive: a NAK tells");
-    if (c.flags[i] & DUPLICATE) notes.push("doubled by the network");
-    if (c.flags[i] & LATE) notes.push("overtaken by others");
+    if (c.flags[i] & LOST) notes.push("did not arrive (NAK)");
+    if (c.flags[i] & DUPLICATE) notes.push("duplicated by the network");
+    if (c.flags[i] & LATE) notes.push("reordered");
     if (c.flags[i] & CE) notes.push("ECN-CE marked");
     if (model.isAck(i)) notes.push(model.syndrome(i));
-    if (c.rtt[i] >= 0) notes.push("round-trip " + duration(c.rtt[i]));
+    if (c.rtt[i] >= 0) notes.push("round trip " + duration(c.rtt[i]));
     if (notes.length) lines.push(notes.join(" · "));
     if (transfer >= 0) lines.push(`transfer ${c.t_id[transfer]}: ${model.name(transfer)}, ${number(c.t_bytes[transfer])} bytes, ${model.status(transfer)}`);
     return lines;

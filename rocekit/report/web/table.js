@@ -1,4 +1,4 @@
-// A table of any length: only the rows in sight are in the document. Sorted by its heads, moved by its keys.
+// A table of any length: only the rows in view are in the page. Its heads sort it, keys move through it.
 
 const ROW_HEIGHT = 28;
 

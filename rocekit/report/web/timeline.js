@@ -1,6 +1,6 @@
-// The graphs of one lane over one time axis: what part of it is shown, and how it is moved through.
+// The graphs of one lane over one time axis: the part in view, and how to move and zoom.
 
-// Room at the left and right of every plot, so that all of them line up.
+// Space at the left and right of every plot, so that all of them line up.
 const LEFT = 84, RIGHT = 72;
 
 class Timeline {
@@ -37,12 +37,12 @@ class Timeline {
     this.toolbar.append(
       group(make("◀", "Earlier (left arrow)", () => this.pan(-.3)), make("▶", "Later (right arrow)", () => this.pan(.3))),
       group(make("−", "Zoom out (minus)", () => this.zoom(2)), make("+", "Zoom in (plus)", () => this.zoom(.5))),
-      group(make("All", "Show all of it (Home)", () => this.home())),
+      group(make("All", "Show everything (Home)", () => this.home())),
       group(make("‹ event", "Previous event (p)", () => this.event(-1)), make("event ›", "Next event (n)", () => this.event(1))),
-      element("span", { class: "dim grow", style: "font-size:12px" }, "Drag to zoom, Shift-drag or arrow keys to move, wheel after a click, double click for all."));
+      element("span", { class: "dim grow", style: "font-size:12px" }, "Drag: zoom. Shift-drag or arrow keys: move. Click, then wheel: zoom. Double click: everything."));
   }
 
-  // Show a lane: the requests of one side and their answers.
+  // Show a lane: the requests of one side and their responses.
   show(lane) {
     const model = this.model, c = model.columns;
     this.lane = lane;
@@ -150,7 +150,7 @@ class Timeline {
     if (actions[event.key]) { event.preventDefault(); actions[event.key](); }
   }
 
-  // To the next or previous happening; where it is not seen well, nearer to it.
+  // To the next or previous happening; zoom in where it is too small.
   event(step) {
     const c = this.model.columns;
     if (!this.happenings.length) { this.status.textContent = "Nothing went wrong in this direction."; return; }
@@ -175,7 +175,7 @@ class Timeline {
     if (span) {
       let [begin, end] = span;
       const width = Math.max(end - begin, 2_000);
-      // The whole of the transfer, where that is not much more.
+      // The whole transfer, if that is not much longer.
       const first = t < 0 ? begin : model.columns.t_first[t], last = t < 0 ? end : model.end(t);
       if (first <= end && last >= begin && last - first < 6 * width) { begin = Math.min(begin, first); end = Math.max(end, last); }
       const margin = Math.max(end - begin, 2_000) * .15;
@@ -195,7 +195,7 @@ class Timeline {
       if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.pan((event.deltaX || event.deltaY) / 800);
       else this.zoom(Math.exp(Math.max(-1, Math.min(1, event.deltaY / 300))), min + (max - min) * share);
     }, { passive: false });
-    // Shift-drag moves; without Shift, uPlot's own drag chooses what to zoom to.
+    // Shift-drag moves; without Shift, uPlot's own drag zooms.
     this.holder.addEventListener("mousedown", (event) => {
       this.holder.focus({ preventScroll: true });
       const over = event.target.closest(".u-over");
@@ -233,7 +233,7 @@ class Timeline {
     const a = x(this.view[0]), w = Math.max(3, x(this.view[1]) - a);
     ctx.fillRect(a, 1, w, height - 2); ctx.strokeRect(a, 1, w, height - 2);
     ctx.fillStyle = c.dim; ctx.font = "11px system-ui, sans-serif"; ctx.textBaseline = "middle"; ctx.textAlign = "right";
-    ctx.fillText("all of it", left - 8, height / 2);
+    ctx.fillText("overview", left - 8, height / 2);
   }
 
   overviewBins(count) {

@@ -1,4 +1,4 @@
-// Hosts and the QPs between them: boxes and lines. Few QPs are drawn one by one, many as one line for two hosts.
+// Hosts and the QPs between them: boxes and lines. Few QPs have a line each; many share one line between two hosts.
 
 const EACH_QP_UPTO = 10, HOSTS_UPTO = 200, LINKS_UPTO = 3000;
 
@@ -7,8 +7,9 @@ function drawTopology(model, holder, choose) {
   if (!topology || !topology.hosts.length) { holder.remove(); return; }
   const links = topology.links, hosts = topology.hosts;
   const pairs = links.reduce((sum, link) => sum + link.qps.length, 0);
-  const picture = hosts.length > HOSTS_UPTO || links.length > LINKS_UPTO ? "Too many to draw: the table below has them all." : hosts.length === 2 && pairs <= EACH_QP_UPTO ? twoHosts(model, links[0], choose) : manyHosts(model, hosts, links, choose);
-  const words = `${plural(hosts.length, "host")}, ${plural(pairs, "QP pair")}` + (topology.shape && topology.shape !== "other" ? `: a ${topology.shape}` : "");
+  const picture = hosts.length > HOSTS_UPTO || links.length > LINKS_UPTO ? "Too many to draw: see the table below." : hosts.length === 2 && pairs <= EACH_QP_UPTO ? twoHosts(model, links[0], choose) : manyHosts(model, hosts, links, choose);
+  const named = topology.shape && !["pair", "loopback", "other"].includes(topology.shape);
+  const words = `${plural(hosts.length, "host")}, ${plural(pairs, "QP pair")}` + (named ? `, shape: ${topology.shape}` : "");
   holder.replaceChildren(element("p", { class: "dim", style: "margin:0 0 6px;font-size:13px" }, words), picture);
 }
 
@@ -39,13 +40,13 @@ function twoHosts(model, link, choose) {
       shape("line", { x1: 180, x2: width - 180, y1: y, y2: y, stroke: "transparent", "stroke-width": 22 }),
       shape("line", { x1: 180, x2: width - 180, y1: y, y2: y, stroke: colour, "stroke-width": 2.5, "stroke-dasharray": troubles && colour === "var(--nak)" ? "7 4" : null }),
       text(168, y + 4, qpn(pair.a_qpn), "end"), text(width - 168, y + 4, qpn(pair.b_qpn)),
-      text(width / 2, y - 5, `${pair.transport} · ${size(pair.bytes_a_to_b)} → · ← ${size(pair.bytes_b_to_a)}${troubles ? " · " + troubles : ""}`, "middle", "dim-text"));
+      text(width / 2, y - 5, `${pair.transport} · → ${size(pair.bytes_a_to_b)} · ← ${size(pair.bytes_b_to_a)}${troubles ? " · " + troubles : ""}`, "middle", "dim-text"));
     parts.push(clickable(group, label, () => choose(pair.connections[0])));
   });
   return shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Hosts and QPs" }, ...parts);
 }
 
-// Few hosts are boxes, many are dots whose names stand around the circle.
+// Few hosts are boxes; many are dots with their names around the circle.
 function manyHosts(model, hosts, links, choose) {
   const n = hosts.length, dots = n > 12, radius = Math.max(90, Math.min(300, n * (dots ? 8 : 26)));
   const longest = Math.max(...hosts.map((host) => host.ip.length)) * 7 + 90, rim = dots ? longest : 40;

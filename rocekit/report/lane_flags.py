@@ -1,4 +1,4 @@
-"""What the tracker judged of single packets, laid onto the rows of lanes."""
+"""Flags of single packets in lanes: what the tracker found about them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.report.collect import DUPLICATE, LATE, LOST, RESPONSE
+from rocekit.report.collector import DUPLICATE, LATE, LOST, RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.explanation.results import Results
@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 
 def events_by_lane(analysis: Results) -> dict[int, list[Event]]:
-    """Every event, by its lane's number."""
+    """Every event, by lane number."""
     found: dict[int, list[Event]] = defaultdict(list)
     for transfer in analysis.transfers:
         events = transfer.events
@@ -32,12 +32,12 @@ def events_by_lane(analysis: Results) -> dict[int, list[Event]]:
     return found
 
 
-def flag_judged(
+def flag_packets(
     flags: NDArray[np.uint8], frame: Ints, time_ns: Ints, psn: Ints, events: Iterable[Event]
 ) -> None:
-    """Mark of a lane's packets those doubled by the network, overtaken by others, or that did not arrive."""
+    """Flag the packets of a lane that were duplicated by the network or reordered, or did not arrive."""
     bits = {"duplicate": DUPLICATE, "late": LATE}
-    refusals = []
+    naks = []
     for event in events:
         bit = bits.get(event.kind)
         if bit is not None:
@@ -47,23 +47,23 @@ def flag_judged(
                     flags[at] |= bit
                 at += 1
         elif event.kind in ("nak", "rnr_nak"):
-            refusals.append(event)
-    if refusals:
-        _flag_lost(flags, time_ns, psn, refusals)
+            naks.append(event)
+    if naks:
+        _flag_lost(flags, time_ns, psn, naks)
 
 
 def _flag_lost(flags: NDArray[np.uint8], time_ns: Ints, psn: Ints, events: list[Event]) -> None:
-    """What a NAK "PSN sequence error" names did not arrive when it was last sent.
+    """The PSN in a NAK "PSN sequence error" did not arrive when it was last sent.
 
-    Unless an RNR NAK had turned it away: then it had arrived, and the NAK is its effect.
+    Unless an RNR NAK had rejected it: then it had arrived, and the NAK is a consequence.
     """
-    asked = np.flatnonzero(flags & RESPONSE == 0)
-    order = asked[np.argsort(psn[asked], kind="stable")]
+    requests = np.flatnonzero(flags & RESPONSE == 0)
+    order = requests[np.argsort(psn[requests], kind="stable")]
     known = psn[order]
-    turned: dict[int, list[int]] = defaultdict(list)
+    rejected: dict[int, list[int]] = defaultdict(list)
     for event in events:
         if event.kind == "rnr_nak":
-            turned[event.psn].append(event.time_ns)
+            rejected[event.psn].append(event.time_ns)
     for event in events:
         if event.kind != "nak" or wire.syndrome_value(event.syndrome or 0) != wire.NAK_SEQUENCE_ERROR:
             continue
@@ -73,5 +73,5 @@ def _flag_lost(flags: NDArray[np.uint8], time_ns: Ints, psn: Ints, events: list[
         if before < 0:
             continue
         row = int(sent[before])
-        if not any(time_ns[row] < t <= event.time_ns for t in turned.get(event.psn, ())):
+        if not any(time_ns[row] < t <= event.time_ns for t in rejected.get(event.psn, ())):
             flags[row] |= LOST

@@ -1,4 +1,4 @@
-"""What of every packet graphs need, kept while an analysis reads it."""
+"""Keeps the columns of packets that graphs need, while an analysis reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RESPONSE, CE, DUPLICATE, LATE, LOST = 1, 2, 4, 8, 16
 _ECN_CE: Final = 3  # RFC 3168
 
-#: Kinds of packets, as graphs tell them apart; those between ``ACK`` and ``ATOMIC_ACK`` answer something.
+#: Kinds of packets in graphs; those from ``ACK`` to ``ATOMIC_ACK`` are responses.
 _KINDS: Final = ("", "ACK", "READ_RESPONSE", "ATOMIC_ACK", "READ", "ATOMIC", "CNP", "REQUEST")
 ACK, READ_RESPONSE, ATOMIC_ACK, READ, ATOMIC, CNP_PACKET, REQUEST = range(1, 8)
 
@@ -39,7 +39,7 @@ _UD: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].transport == "UD" f
 
 
 class Collector:
-    """Keeps of every packet that passes what graphs need: ``analyze(…, watch=collector)``."""
+    """Keeps what graphs need of every packet: ``analyze(…, watch=collector)``."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
@@ -77,18 +77,18 @@ class Collector:
             )
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """What was kept, in the order in which it came; no names at all where nothing was.
+        """The columns of the packets, in order; empty without packets.
 
-        What is the same for all packets takes no memory. Can be asked once.
+        A column with one value takes no memory. Can be called once.
         """
         return {name: _joined(self._parts.pop(name)) for name in list(self._parts)}
 
     def ways(self) -> list[Way | None]:
-        """Of each flow its addresses and destination QPN (see ``senders``)."""
+        """The addresses and destination QPN of each flow (see ``senders``)."""
         return self._ways.names()
 
 
-#: Of columns that many captures have nothing in.
+#: The value of columns that are empty in many captures.
 _NOTHING: Final = {"src_qpn": np.int32(-1), "asked": np.uint32(0)}
 
 

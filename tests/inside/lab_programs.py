@@ -7,8 +7,9 @@ does, and on UC and UD where it does nothing.
 
 from __future__ import annotations
 
-import os
 from typing import Any
+
+from amount import MORE
 
 from rocekit.lab.jobs import Job
 
@@ -129,7 +130,7 @@ def selection() -> list[Job]:
     """Every program without faults; under each fault every operation once, and both unreliable transports.
 
     A receiver whose UC messages were lost waits until it is ended, a third of a minute: those run under loss,
-    and under the other faults where more is asked for (``ROCEKIT_LAB_MORE=1``).
+    and under the other faults where more is asked for.
     """
     jobs = [perftest(row[0], "clean", qps=qps) for qps in (1, 4) for row in PERFTEST]
     jobs += [
@@ -141,7 +142,7 @@ def selection() -> list[Job]:
     for net in NETEM:
         if net != "clean":
             jobs += [perftest(row[0], net, qps=4) for row in PERFTEST if row[3] == "RC"]
-            names = UNRELIABLE if net == "loss" or os.environ.get("ROCEKIT_LAB_MORE") else UNRELIABLE[1:]
+            names = UNRELIABLE if net == "loss" or MORE else UNRELIABLE[1:]
             jobs += [perftest(name, net) for name in names]
             jobs += [rping(net), pingpong("rc", net)]
     return jobs

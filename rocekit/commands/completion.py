@@ -31,4 +31,6 @@ def command(shell: str | None) -> None:
         raise click.UsageError(f"cannot tell your shell; name one of {', '.join(SHELLS)}")
     writer = get_completion_class(name)
     assert writer is not None
-    click.echo(writer(click.get_current_context().find_root().command, {}, "rocekit", "_ROCEKIT_COMPLETE").source())
+    click.echo(
+        writer(click.get_current_context().find_root().command, {}, "rocekit", "_ROCEKIT_COMPLETE").source()
+    )

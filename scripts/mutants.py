@@ -65,6 +65,12 @@ class _Meaning(ast.NodeTransformer):
         node.returns = None
         return self.generic_visit(node)
 
+    def visit_If(self, node: ast.If) -> ast.AST:
+        # What is imported for the types only.
+        if any(isinstance(part, ast.Name) and part.id == "TYPE_CHECKING" for part in ast.walk(node.test)):
+            return ast.Pass()
+        return self.generic_visit(node)
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         node.annotation = ast.Constant(None)
         return self.generic_visit(node)

@@ -86,7 +86,7 @@ SCENARIO_PLANS: dict[str, Plan] = {
 }
 #: rxe has extended CQs, but without timestamps.
 OPTIONS: dict[str, dict[str, Any]] = {"cq-ex": {"timestamps": False}}
-#: Lost packets mean timeouts, of seconds where they were the CM's: only when everything is asked for.
+#: Lost packets mean timeouts, of seconds where they were the CM's: only when everything runs.
 LOSSY = tuple(SCENARIO_PLANS) if EVERYTHING else ()
 EVERY_WAY = tuple(itertools.product(CM_WAYS, CQ_WAYS))
 #: Ways to wait that run: of each kind something, unless more is asked for.
@@ -263,7 +263,7 @@ def mistakes(forks: Forks) -> dict[str, Any]:
 
 
 def both_ends(netem: str | None) -> None:
-    """What the client sends first: else it may be left waiting for an answer, with nothing to give up on."""
+    """What the client sends comes first: else it may wait for a response, with nothing to give up on."""
     for end in (A, B):
         set_netem(end, netem)
 

@@ -1,4 +1,4 @@
-"""perftest, rping and the libibverbs examples over real rxe devices: transfers are what they were told to do.
+"""perftest, rping and the libibverbs examples over real rxe devices: transfers are what they had to do.
 
 The lab runs the selection of lab_programs.py, or all of it (``scripts/test --everything``), and captures each
 program.

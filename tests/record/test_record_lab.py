@@ -1,7 +1,7 @@
 """Claims about recording real programs on the kernel's rxe: nothing is missing, nothing is matched wrongly.
 
 Programs that nobody here wrote (perftest, rdma-core's examples) and one on pyverbs run in the lab, both ends
-recorded, their packets captured by tcpdump. What each was told to do is the truth.
+recorded, their packets captured by tcpdump. What each had to do is the truth.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Part:
     obstacle: Callable[[], str | None] = _nothing
 
     def task(self, folder: Path) -> Task:
-        """What the program inside is told; ``folder`` is where lists of jobs are put for it."""
+        """The part as an order for the program inside; ``folder`` is for its list of jobs."""
         command = [sys.executable, *self.words]
         if self.jobs:
             listing = folder / f"{self.name}.jobs.json"

@@ -1,6 +1,6 @@
 # What scripts/test and scripts/demo share: everything a fresh machine needs, and nothing twice.
-# Sourced from the repository's root. Nothing here gives up unless there is no usable Python: what cannot be
-# had is remembered with leave_out and told at the end by tell_left_out.
+# Sourced from the repository's root. Nothing here gives up unless there is no usable Python: leave_out notes
+# what is missing, and tell_left_out prints it at the end.
 
 VENV=.venv
 LEFT_OUT=()

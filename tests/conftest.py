@@ -8,14 +8,19 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from amount import EVERYTHING, examples
 from hypothesis import HealthCheck, settings
+from lab_boot import Boot, Part
 from places import ROOT
 
 # No deadlines: the machines that run this are slow at times. A failure prints the blob that repeats it.
-settings.register_profile("rocekit", deadline=None, print_blob=True)
+settings.register_profile(
+    "rocekit", deadline=None, print_blob=True, max_examples=2000 if EVERYTHING else examples(100)
+)
 # The same examples in every run: what fails there is the change's doing. Elsewhere they are new each time.
 settings.register_profile(
     "ci",
@@ -23,7 +28,6 @@ settings.register_profile(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("thorough", parent=settings.get_profile("rocekit"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "rocekit"))
 
 
@@ -70,6 +74,18 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"{found.obstacle} (apt-get install {' '.join(found.packages)})")
     interposer()
     return build_stub(tmp_path_factory.mktemp("stub"))
+
+
+@pytest.fixture(scope="session")
+def boot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boot]:
+    """The lab, booted once for all the tests that this run has selected."""
+    parts: dict[str, Part] = {}
+    for item in request.session.items:
+        for marker in item.iter_markers("lab"):
+            parts.setdefault(marker.args[0].name, marker.args[0])
+    made = Boot(list(parts.values()), tmp_path_factory.mktemp("lab"))
+    yield made
+    made.close()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

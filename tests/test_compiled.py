@@ -10,6 +10,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
+from amount import runs
 from capture_bytes import enhanced, interface, section
 
 import rocekit
@@ -22,7 +23,7 @@ from rocekit.soft.testbed.program import random_program
 from rocekit.soft.wires.faults import at_random
 
 PACKAGE = Path(rocekit.__file__).resolve().parent
-SEEDS = int(os.environ.get("ROCEKIT_SEEDS", "60"))
+SEEDS = runs(60)
 WEATHER: tuple[dict[str, float], ...] = ({}, {"drop": 0.03}, {"drop": 0.15, "duplicate": 0.02})
 
 #: Prints all that an analysis says of captures, and which tracker said it.

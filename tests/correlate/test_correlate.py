@@ -291,6 +291,61 @@ def test_a_clock_that_contradicts_causality_is_put_right_within_its_bounds(ahead
     assert time.total_ns == 36_000  # measured by one clock: no offset can change it
 
 
+def test_each_request_narrows_the_bounds_of_the_clock() -> None:
+    """Every WR is posted before its first packet, every WC polled after its last acknowledgement: the
+    shortest of these times bound the clock, whichever request they belong to.
+    """
+    _, correlation = Story(
+        KNOWN
+        + """
+        A wr 1 SEND 64
+        +2us
+        a RC_SEND_ONLY 5 64
+        b ACK 5
+        +29us
+        A wc 1 SUCCESS opcode=SEND
+        A wr 2 SEND 64
+        +9us
+        a RC_SEND_ONLY 6 64
+        b ACK 6
+        +3us
+        A wc 2 SUCCESS opcode=SEND
+        A wr 3 SEND 64
+        +7us
+        a RC_SEND_ONLY 7 64
+        b ACK 7
+        +14us
+        A wc 3 SUCCESS opcode=SEND
+        """
+    ).correlated()
+    clock = correlation.clocks["host-a"]
+    assert (clock.low_ns, clock.high_ns) == (-2_000, 3_000 + STEP_NS)
+
+
+def test_each_receive_narrows_the_upper_bound_of_the_receiver_s_clock() -> None:
+    """A receive completes after its message's last packet."""
+    _, correlation = Story(
+        """
+        B created
+        B recv 11 4096
+        B recv 12 4096
+        B recv 13 4096
+        a RC_SEND_ONLY 5 64
+        +30us
+        B wc 11 SUCCESS opcode=RECV byte_len=64
+        a RC_SEND_ONLY 6 32
+        +4us
+        B wc 12 SUCCESS opcode=RECV byte_len=32
+        a RC_SEND_ONLY 7 16
+        b ACK 7
+        +12us
+        B wc 13 SUCCESS opcode=RECV byte_len=16
+        """
+    ).correlated()
+    clock = correlation.clocks["host-b"]
+    assert (clock.low_ns, clock.high_ns) == (None, 4_000 + STEP_NS)
+
+
 def test_every_host_has_a_clock_of_its_own() -> None:
     story = Story(
         """

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amount import examples
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -444,7 +445,7 @@ def test_what_is_no_rate(text: str) -> None:
         parse_rate(text)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.integers(0, 10_000_000), min_size=1, max_size=20), st.integers(0, 3_000_000))
 def test_who_is_late_catches_up_and_never_comes_early(gaps: list[int], slow_ns: int) -> None:
     now, sent = 0, []

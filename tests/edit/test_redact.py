@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from amount import examples
 from handmade import batch_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -163,7 +164,7 @@ def both(samples: list[Sample], *, believed: bool = False) -> tuple[FrameBatch, 
     return batch, before, redacted, Decoder().decode(redacted)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(seed=st.integers(0, 1 << 60))
 def test_no_address_key_or_payload_is_left_in_any_frame(seed: int) -> None:
     rng = random.Random(seed)
@@ -207,7 +208,7 @@ KEPT = (
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(seed=st.integers(0, 1 << 60))
 def test_everything_else_is_as_it_was_and_what_was_wrong_is_wrong(seed: int) -> None:
     rng = random.Random(seed)
@@ -219,7 +220,7 @@ def test_everything_else_is_as_it_was_and_what_was_wrong_is_wrong(seed: int) -> 
             assert before[name].tolist() == after[name].tolist(), name
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(seed=st.integers(0, 1 << 60), wrong=st.booleans(), ipv6=st.booleans())
 def test_a_udp_checksum_is_made_right_again_or_stays_wrong(seed: int, wrong: bool, ipv6: bool) -> None:
     rng = random.Random(seed)
@@ -284,7 +285,7 @@ def test_a_cm_request_keeps_what_connects_and_loses_who_and_what() -> None:
         assert secret not in new
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(length=st.integers(0, 256), seed=st.integers(0, 1 << 30))
 def test_of_a_mad_cut_anywhere_or_of_another_class_nothing_is_left_over(length: int, seed: int) -> None:
     rng = random.Random(seed)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from amount import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import PCAPS
@@ -295,7 +296,7 @@ def test_it_adds_up_to_the_transfers_of_real_captures(pcaps: Path, name: str) ->
         assert not (stories.transfer[stories.role == ROLES.index("request")] < 0).any()
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(seed=st.integers(0, 1 << 30), loss=st.sampled_from([0.0, 0.02, 0.2]))
 def test_it_adds_up_to_the_transfers_of_any_traffic(
     tmp_path_factory: pytest.TempPathFactory, seed: int, loss: float
@@ -327,7 +328,7 @@ def test_it_adds_up_to_the_transfers_of_runs_that_once_did_not(tmp_path: Path, s
     check(packet_stories(in_any_weather(tmp_path, seed)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 1 << 30))
 def test_it_adds_up_to_the_transfers_in_any_weather(
     tmp_path_factory: pytest.TempPathFactory, seed: int

@@ -193,6 +193,26 @@ class TestAckLoss:
         t.send(100, 4, only=[101, 102, 103])
         assert only(t.findings(), "ack-loss").evidence["psns"] == [103]
 
+    @pytest.mark.parametrize(("under_way", "rule"), [(8, "tail-loss"), (40, "tail-loss"), (80, "ack-loss")])
+    def test_a_sender_with_a_full_window_waits_for_an_acknowledgement(
+        self, under_way: int, rule: str
+    ) -> None:
+        """All that was sent had arrived, and the second message was not finished. A sender with few packets
+        under way would have sent the next one, which was lost; one with many waited for the acknowledgement.
+        """
+        t = settled(Talk(), 99)
+        t.send(100, 2)
+        t.send(102, 200, only=range(102, 100 + under_way))
+        t.wait(TIMEOUT)
+        t.send(100, 2, only=[100])
+        t.ack(100 + under_way - 1)
+        t.send(100, 2, only=[101])
+        t.send(102, 200, only=range(102, 302))
+        t.ack(301)
+        last = 100 + under_way - 1
+        found = only(t.findings(), rule)
+        assert found.evidence["psns"] == [last + 1 if rule == "tail-loss" else 101]
+
     def test_a_later_acknowledgement_covers_for_a_lost_one(self) -> None:
         t = settled(Talk(), 99)
         t.send(100, 4)
@@ -447,6 +467,23 @@ class TestSilence:
         assert found.evidence["psns"] == [1]
         assert found.evidence["gave_up"] is True
         assert found.evidence["configured_timeout_us"] == pytest.approx(67_108.864)
+
+    @pytest.mark.parametrize(
+        ("silent_ms", "gave_up"), [(60, False), (200, False), (400, True), (2_000, True)]
+    )
+    def test_a_requester_that_lets_several_intervals_pass_gave_up(
+        self, silent_ms: int, gave_up: bool
+    ) -> None:
+        """Two repeats, 100 ms apart, without an answer. Another connection shows how long the capture goes
+        on: where the next repeat is not yet long overdue, nobody gave up.
+        """
+        t = settled(Talk(), 99)
+        for _ in range(3):
+            t.send(100)
+            t.wait(100 * MS)
+        t.wait((silent_ms - 100) * MS)
+        t.packet("UD_SEND_ONLY", 7, bytes(64), src="10.9.0.7", dst="10.9.0.8", src_qpn=9, dest_qpn=8)
+        assert named(t.findings()) == (["retry-exceeded"] if gave_up else ["tail-loss"])
 
     def test_repeats_answered_at_last_are_a_tail_loss(self) -> None:
         t = settled(Talk(), 99)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from amount import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,7 +161,7 @@ _PACKET = st.fixed_dictionaries(
 
 
 @given(st.lists(_PACKET, min_size=1, max_size=40), st.integers(1, 50))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_flows_are_counted_as_one_by_one(
     tmp_path_factory: pytest.TempPathFactory, packets: list[dict[str, object]], batch_frames: int
 ) -> None:

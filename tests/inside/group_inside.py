@@ -35,7 +35,7 @@ RUNS: dict[str, tuple[GroupPlan, str | None]] = {
     "mesh-loss": (GroupPlan("mesh", HOSTS, 20_000, 2), "loss 10%"),
     "ring-loss": (GroupPlan("ring", HOSTS, 10_000, 2), "loss 10%"),
 }
-"""By name: the plan, and what befalls packets that the first device sends."""
+"""By name: the plan, and what happens to packets that the first device sends."""
 
 
 def run(name: str, plan: GroupPlan, netem: str | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
+from amount import EVERYTHING, MORE
 from lab_forks import Forks
 
 from rocekit.endpoint import (
@@ -84,21 +85,20 @@ SCENARIO_PLANS: dict[str, Plan] = {
     "cq-ex": _plan("cq-ex", iterations=10, qps=4),
 }
 #: rxe has extended CQs, but without timestamps.
-MORE: dict[str, dict[str, Any]] = {"cq-ex": {"timestamps": False}}
-#: Lost packets mean timeouts, of seconds where they were the CM's: only when everything is asked for.
-LOSSY = tuple(SCENARIO_PLANS) if os.environ.get("ROCEKIT_LAB_EVERYTHING") else ()
+OPTIONS: dict[str, dict[str, Any]] = {"cq-ex": {"timestamps": False}}
+#: Lost packets mean timeouts, of seconds where they were the CM's: only when everything runs.
+LOSSY = tuple(SCENARIO_PLANS) if EVERYTHING else ()
 EVERY_WAY = tuple(itertools.product(CM_WAYS, CQ_WAYS))
-MORE_ASKED = any(os.environ.get(f"ROCEKIT_LAB_{much}") for much in ("MORE", "EVERYTHING"))
 #: Ways to wait that run: of each kind something, unless more is asked for.
 WAYS = tuple(
     way
     for way in EVERY_WAY
-    if MORE_ASKED or way[0] == "sync" or way in (("thread", "channel"), ("poll", "nonblocking"))
+    if MORE or way[0] == "sync" or way in (("thread", "channel"), ("poll", "nonblocking"))
 )
 RUNS: dict[str, tuple[Plan, dict[str, Any]]] = {
-    **{name: (plan, MORE.get(name, {})) for name, plan in SCENARIO_PLANS.items()},
+    **{name: (plan, OPTIONS.get(name, {})) for name, plan in SCENARIO_PLANS.items()},
     **{
-        f"{name}-loss": (SCENARIO_PLANS[name], {"lossy": True, "qp": QUICK} | MORE.get(name, {}))
+        f"{name}-loss": (SCENARIO_PLANS[name], {"lossy": True, "qp": QUICK} | OPTIONS.get(name, {}))
         for name in LOSSY
     },
     "ping-sr-4qp": (Plan("ping-sr", 64, 5, qps=4), {}),
@@ -263,7 +263,7 @@ def mistakes(forks: Forks) -> dict[str, Any]:
 
 
 def both_ends(netem: str | None) -> None:
-    """What the client sends first: else it may be left waiting for an answer, with nothing to give up on."""
+    """What the client sends comes first: else it may wait for a response, with nothing to give up on."""
     for end in (A, B):
         set_netem(end, netem)
 

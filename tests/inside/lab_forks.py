@@ -215,9 +215,9 @@ def serve(requests: socket.socket) -> dict[str, Any]:
 
 
 def _keep(stdout: int, stderr: int, word: int) -> None:
-    """Fork once more, and tell of the fork; returns in the fork, with its standard streams in place.
+    """Fork once more, and report the fork; returns in the fork, with its standard streams in place.
 
-    A process's end is told to its parent only, and the preloaded Python has other things to wait for.
+    Only its parent learns of a process's end, and the preloaded Python has other things to wait for.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()

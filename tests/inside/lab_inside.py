@@ -131,9 +131,6 @@ def in_place() -> dict[str, Any]:
 
 
 def main() -> int:
-    """Exit status 7, which no program of the lab's own gives."""
-    print("to standard output")
-    print("to standard error", file=sys.stderr)
     facts: dict[str, Any] = {
         "directory": str(Path.cwd()),
         "python": sys.executable,
@@ -149,7 +146,7 @@ def main() -> int:
     facts["bad_netem"] = bad_netem()
     facts |= in_place()
     (OUT / "facts.json").write_text(json.dumps(facts, indent=1))
-    return 7
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Programs that nobody here wrote, as jobs for the lab, with what each is told to do.
+"""Programs that nobody here wrote, as jobs for the lab, with what each is to do.
 
 A job's ``truth`` lists ``messages``: an operation, its bytes, and how many of them all sides together send;
 the ``transport``; and ``complete``: whether every message must arrive, as it must on RC whatever the network
@@ -7,8 +7,9 @@ does, and on UC and UD where it does nothing.
 
 from __future__ import annotations
 
-import os
 from typing import Any
+
+from amount import MORE
 
 from rocekit.lab.jobs import Job
 
@@ -34,7 +35,7 @@ PERFTEST = (
 )
 #: The libibverbs examples: transport and default size.
 PINGPONG = {"rc": ("RC", 4096), "uc": ("UC", 4096), "ud": ("UD", 1024), "srq": ("RC", 4096)}
-#: Nobody tells the receiver of a lost datagram, so some of these wait for ever.
+#: The receiver does not learn of a lost datagram, so some of these wait for ever.
 PATIENCE_S = 12.0
 #: Now and then a program gives up under its netem, or a receiver that is to be late keeps up.
 TRIES = 4
@@ -85,9 +86,9 @@ def pingpong(kind: str, net: str) -> Job:
 
 
 def rping(net: str, rounds: int = 5, *, ipv6: bool = False) -> Job:
-    """A round: the client tells of its source, the server READs it; it tells of its sink, the server WRITEs.
+    """A round: the client names its source, the server READs it; it names its sink, the server WRITEs.
 
-    Each of the four steps is told by a SEND of 16 bytes; the buffers have 64.
+    A SEND of 16 bytes reports each of the four steps; the buffers have 64.
     """
     address = "fd00:9::2 -I fd00:9::1" if ipv6 else "10.9.0.2"
     listen = address.split()[0]
@@ -129,7 +130,7 @@ def selection() -> list[Job]:
     """Every program without faults; under each fault every operation once, and both unreliable transports.
 
     A receiver whose UC messages were lost waits until it is ended, a third of a minute: those run under loss,
-    and under the other faults where more is asked for (``ROCEKIT_LAB_MORE=1``).
+    and under the other faults where more is asked for.
     """
     jobs = [perftest(row[0], "clean", qps=qps) for qps in (1, 4) for row in PERFTEST]
     jobs += [
@@ -141,7 +142,7 @@ def selection() -> list[Job]:
     for net in NETEM:
         if net != "clean":
             jobs += [perftest(row[0], net, qps=4) for row in PERFTEST if row[3] == "RC"]
-            names = UNRELIABLE if net == "loss" or os.environ.get("ROCEKIT_LAB_MORE") else UNRELIABLE[1:]
+            names = UNRELIABLE if net == "loss" or MORE else UNRELIABLE[1:]
             jobs += [perftest(name, net) for name in names]
             jobs += [rping(net), pingpong("rc", net)]
     return jobs

@@ -1,6 +1,6 @@
-"""The lab's wires: what one end tells another leaves at its own interface, and it all goes away again.
+"""The lab's wires: what one end sends to another leaves at its own interface, and nothing stays behind.
 
-In a network namespace, which any root can make; the rxe devices on them are the business of the lab's tests.
+In a network namespace, which any root can make; tests in the lab try the rxe devices.
 """
 
 from __future__ import annotations

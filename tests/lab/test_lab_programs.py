@@ -1,12 +1,11 @@
-"""perftest, rping and the libibverbs examples over real rxe devices: transfers are what they were told to do.
+"""perftest, rping and the libibverbs examples over real rxe devices: transfers are what they had to do.
 
-One lab runs the selection of lab_programs.py and captures each program; ``ROCEKIT_LAB_EVERYTHING=1`` runs all
-of it. Captures made before are judged again, without a lab, with ``ROCEKIT_LAB_CAPTURES=FOLDER``.
+The lab runs the selection of lab_programs.py, or all of it (``scripts/test --everything``), and captures each
+program.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -16,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amount import EVERYTHING
+from lab_boot import Boot, Part
 from lab_programs import everything, selection
 
 import rocekit
-from rocekit import lab
-from rocekit.lab.jobs import Job, load_manifest, run_jobs
+from rocekit.lab.jobs import READY_LIMIT_S, Job, load_manifest
 
-JOBS = {job.name: job for job in (everything() if os.environ.get("ROCEKIT_LAB_EVERYTHING") else selection())}
+JOBS = {job.name: job for job in (everything() if EVERYTHING else selection())}
 PROGRAMS = {
     "perftest": ("ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw"),
     "rdmacm-utils": ("rping",),
@@ -32,26 +32,31 @@ PROGRAMS = {
 #: Ends of a message that the requester need not do anything more for.
 DONE = {"RC": {"acked"}, "UC": {"sent"}, "UD": {"sent"}}
 
-pytestmark = pytest.mark.lab
 
-
-@pytest.fixture(scope="module")
-def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with a capture a job, and the manifest."""
-    made = os.environ.get("ROCEKIT_LAB_CAPTURES")
-    if made:
-        return Path(made)
-    lacking = lab.missing() + [
+def missing_programs() -> str | None:
+    lacking = [
         f"{program} (apt-get install {package})"
         for package, programs in PROGRAMS.items()
         for program in programs
         if shutil.which(program) is None
     ]
-    if lacking:
-        pytest.skip(f"the lab's programs are missing: {'; '.join(lacking)}")
-    out = tmp_path_factory.mktemp("programs")
-    run_jobs(list(JOBS.values()), out)
-    return out
+    return f"the lab's programs are missing: {'; '.join(lacking)}" if lacking else None
+
+
+PART = Part(
+    "programs",
+    ("-m", "rocekit.lab.jobs"),
+    timeout_s=sum(job.limit_s + job.linger_s + READY_LIMIT_S + 15 for job in JOBS.values()),
+    jobs=tuple(JOBS.values()),
+    obstacle=missing_programs,
+)
+pytestmark = pytest.mark.lab(PART)
+
+
+@pytest.fixture(scope="module")
+def captures(boot: Boot) -> Path:
+    """The folder with a capture a job, and the manifest."""
+    return boot.of(PART)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from amount import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Shot, Story
@@ -129,7 +130,7 @@ def test_connection_management_is_read_from_several_captures_too(tmp_path: Path)
     assert two.connections[0].paired_by == "cm"
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.sampled_from(["a", "b", "both"]), min_size=60, max_size=60), st.integers(-50, 50))
 def test_wherever_each_packet_was_captured_the_transfers_are_the_same(
     tmp_path_factory: pytest.TempPathFactory, where: list[str], ahead_ms: int

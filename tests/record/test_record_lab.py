@@ -1,34 +1,26 @@
 """Claims about recording real programs on the kernel's rxe: nothing is missing, nothing is matched wrongly.
 
 Programs that nobody here wrote (perftest, rdma-core's examples) and one on pyverbs run in the lab, both ends
-recorded, their packets captured by tcpdump. What each was told to do is the truth. ``ROCEKIT_RECORD_LAB``
-names a folder with such a run's output, to look at one again.
+recorded, their packets captured by tcpdump. What each had to do is the truth.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import sys
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 
 import lab_record_inside as inside
 import pytest
-from lab_limits import in_a_long_lab, long_lab, more_lab
+from amount import EVERYTHING, lacks_more, needs_everything, or_skipped
+from lab_boot import Boot, Part
 
-from rocekit import lab
 from rocekit.analysis import Analysis, analyze
 from rocekit.journal import Journal, read_journal
 from rocekit.lab.jobs import load_manifest
 from rocekit.record.build import look
 from rocekit.wire.psn import MASK
 
-pytestmark = pytest.mark.lab
-
-EVERYTHING = bool(os.environ.get("ROCEKIT_LAB_EVERYTHING"))
 SELECTION = (
     *("send", "write_list", "write_Q16", "read", "fetch_add", "send_ud", "send_srq", "write_cm"),
     *("ibv_srq_pingpong", "rping", "explained", "refused", "extended", "windows", "killed"),
@@ -43,24 +35,20 @@ LOADERS = [name for name in ("ucx", "libfabric") if name in TRUTH]
 WHOLE = [name for name in TRUTH if name not in ("killed", "refused", *LOADERS)]
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    again = os.environ.get("ROCEKIT_RECORD_LAB")
-    if again:
-        return Path(again)
-    more_lab()
+def obstacle() -> str | None:
     found = look()
     if found.path is None and not found.can_build:
-        pytest.skip(f"{found.obstacle} (apt-get install {' '.join(found.packages)})")
-    missing = lab.missing()
-    if missing:
-        pytest.skip(f"no lab: {missing}")
-    folder = tmp_path_factory.mktemp("record")
-    listing = folder / "jobs.json"
-    listing.write_text(json.dumps([asdict(job) for job in INSTALLED]))
-    result = lab.run((sys.executable, inside.__file__, str(listing)), out=folder, timeout_s=2400)
-    assert result.returncode == 0
-    return folder
+        return f"{found.obstacle} (apt-get install {' '.join(found.packages)})"
+    return lacks_more()
+
+
+PART = Part("record", (inside.__file__,), timeout_s=2400, jobs=tuple(INSTALLED), obstacle=obstacle)
+pytestmark = pytest.mark.lab(PART)
+
+
+@pytest.fixture(scope="module")
+def out(boot: Boot) -> Path:
+    return boot.of(PART)
 
 
 _ANALYSES: dict[str, Analysis] = {}
@@ -174,7 +162,7 @@ def test_rping_does_what_its_manual_says(out: Path) -> None:
 
 def test_ucmatose_does_what_its_manual_says(out: Path) -> None:
     if "ucmatose" not in TRUTH:
-        long_lab()
+        needs_everything()
     ucmatose = journals(out, "ucmatose")
     for journal in ucmatose.values():
         assert [e["length"] for e in journal.of("wr_posted")] == [100] * 6
@@ -209,7 +197,7 @@ def test_transfers_are_explained_when_the_program_ends(out: Path) -> None:
     assert [t.wr.matched_by for t in found.transfers if t.wr] == ["psn"] * 5
 
 
-@pytest.mark.parametrize("name", in_a_long_lab(LOADERS))
+@pytest.mark.parametrize("name", or_skipped(LOADERS))
 def test_what_loads_libibverbs_at_run_time_is_recorded(out: Path, name: str) -> None:
     truth = TRUTH[name]
     if name not in load_manifest(out):

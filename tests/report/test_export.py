@@ -109,6 +109,16 @@ def test_every_field_has_its_column_and_its_own_type(analysis: rocekit.Analysis)
             assert not name.endswith("_ns") or dtype == pl.Int64
 
 
+@pytest.mark.parametrize(("vlan", "column"), [(None, None), (0, 0), (1, 1), (4094, 4094)])
+def test_vlan_0_is_a_tag_and_no_vlan_is_null(vlan: int | None, column: int | None, tmp_path: Path) -> None:
+    """A frame with VLAN 0 carries a priority and belongs to no VLAN (IEEE 802.1Q, 6.9)."""
+    story = Story(vlan=vlan) if vlan is not None else Story()
+    story.lines("a RC_SEND_ONLY 5 64\nb ACK 5")
+    packets = tables(story.analyze(tmp_path))["packets"]
+    assert packets["vlan"].to_list() == [column, column]
+    assert packets["priority"].to_list() == [None if vlan is None else 0] * 2
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_each_format_holds_the_same(pcaps: Path, kind: str, tmp_path: Path) -> None:
     source = pcaps / "ping-write-loss.pcapng"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from amount import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_endpoint import Fabric, MemoryConnection, MemoryEndpoint
@@ -145,7 +146,7 @@ def test_of_a_stream_only_every_nth_completion_is_asked_for_and_the_last(tmp_pat
     assert len([event for event in journal.of("wc_polled") if event["opcode"] == "SEND"]) == 3
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 12), st.integers(1, 30), st.integers(1, 2))
 def test_no_choice_of_depth_list_and_signaling_stops_a_stream(
     window: int, post_list: int, cq_mod: int, iterations: int, qps: int

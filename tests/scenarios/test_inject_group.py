@@ -10,6 +10,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
+from amount import examples
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,7 +56,7 @@ def test_a_ring_has_two_qps_a_host_and_a_hop_for_every_other_host(n: int) -> Non
     assert hops(outcome) == [n - 1, 2 * (n - 1)]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.sampled_from(["mesh", "ring"]), st.integers(3, 6), st.integers(1, 5000), st.integers(1, 3))
 def test_every_link_carries_what_the_arithmetic_says(name: str, n: int, size: int, iterations: int) -> None:
     """Of an all-to-all each host's blocks travel one hop, or on average n/2; of an all-reduce each host

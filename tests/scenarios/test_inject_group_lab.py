@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import group_inside
 import pytest
+from lab_boot import Boot, Part
 
 import rocekit
-from rocekit import lab
 from rocekit.explanation.topology import topology
 from rocekit.scenarios.hosts import soft_group
 
-pytestmark = pytest.mark.lab
+PART = Part("group", (group_inside.__file__,), timeout_s=600, devices=group_inside.HOSTS)
+pytestmark = pytest.mark.lab(PART)
 
-INSIDE = Path(group_inside.__file__)
 ADDRESSES = ("10.9.0.1", "10.9.0.2", "10.9.0.3")
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One boot for all of this file: the other labs have two devices."""
-    lacking = lab.missing()
-    if lacking:
-        pytest.skip(f"the lab is missing: {'; '.join(lacking)}")
-    folder = tmp_path_factory.mktemp("group") / "out"
-    result = lab.run([sys.executable, str(INSIDE)], devices=group_inside.HOSTS, out=folder, timeout_s=600)
-    assert result.returncode == 0, result.log[-2000:]
-    return folder
+def out(boot: Boot) -> Path:
+    return boot.of(PART)
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import struct
-import sys
 import tarfile
 from collections import defaultdict
 from functools import cache
@@ -18,9 +16,9 @@ from typing import Any
 
 import inject_inside
 import pytest
-from lab_limits import in_a_long_lab, more_lab
+from amount import needs_more, or_skipped
+from lab_boot import Boot, Part
 
-from rocekit import lab
 from rocekit.analysis import Analysis, analyze
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
@@ -29,28 +27,16 @@ from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.journal import Event, Journal, merge, read_journal
 from rocekit.wire import OPCODES, psns_of
 
-pytestmark = pytest.mark.lab
+PART = Part("inject", (inject_inside.__file__,), timeout_s=1800)
+pytestmark = pytest.mark.lab(PART)
 
-INSIDE = Path(inject_inside.__file__)
 PSNS = 1 << 24
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One boot for all of this file; each run's capture and journals as files of their own.
-
-    ``ROCEKIT_INJECT_LAB=FOLDER`` judges what an earlier boot left.
-    """
-    again = os.environ.get("ROCEKIT_INJECT_LAB")
-    if again:
-        return unpacked(Path(again))
-    lacking = lab.missing()
-    if lacking:
-        pytest.skip(f"the lab is missing: {'; '.join(lacking)}")
-    folder = tmp_path_factory.mktemp("inject") / "out"
-    result = lab.run([sys.executable, str(INSIDE)], out=folder, timeout_s=1800)
-    assert result.returncode == 0, result.log[-2000:]
-    return unpacked(folder)
+def out(boot: Boot) -> Path:
+    """Each run's capture and journals as files of their own."""
+    return unpacked(boot.of(PART))
 
 
 def unpacked(folder: Path) -> Path:
@@ -198,7 +184,7 @@ def test_every_request_is_explained(out: Path, name: str) -> None:
     assert analysis.capture.counts.bad_icrc == 0
 
 
-@pytest.mark.parametrize("name", in_a_long_lab(LOSSY))
+@pytest.mark.parametrize("name", or_skipped(LOSSY))
 def test_loss_was_there_and_was_recovered_from(out: Path, facts: dict[str, Any], name: str) -> None:
     """What is reliable was sent again; of what is not, the program missed something."""
     if inject_inside.RUNS[name][0].scenario in UNRELIABLE:
@@ -234,7 +220,7 @@ def test_qps_that_met_over_tcp_are_paired_by_what_they_said_there(out: Path, nam
 @pytest.mark.parametrize(("cm", "cq"), inject_inside.EVERY_WAY)
 def test_each_way_of_waiting_is_measured(facts: dict[str, Any], cm: str, cq: str) -> None:
     if (cm, cq) not in inject_inside.WAYS:
-        more_lab()
+        needs_more()
     outcome = facts["runs"][f"ping-sr-{cm}-{cq}"]["outcome"]
     assert (outcome["cm"], outcome["cq"]) == (cm, cq)
     assert 0 < outcome["t_min_us"] <= outcome["t_typical_us"] <= outcome["t_max_us"]
@@ -244,7 +230,7 @@ def test_each_way_of_waiting_is_measured(facts: dict[str, Any], cm: str, cq: str
 @pytest.mark.parametrize("cm", CM_WAYS)
 def test_who_sleeps_for_completions_saves_cpu(facts: dict[str, Any], cm: str) -> None:
     if any((cm, cq) not in inject_inside.WAYS for cq in CQ_WAYS):
-        more_lab()
+        needs_more()
     busy, *asleep = (facts["runs"][f"ping-sr-{cm}-{cq}"]["outcome"]["cpu_percent"] for cq in CQ_WAYS)
     assert max(asleep) < busy
 

@@ -1,53 +1,39 @@
 """Soft devices against the kernel's rxe, with programs of others: rping, the ping-pongs, perftest.
 
-Both roles, RC, UC and UD, connections with and without CM, IPv4 and IPv6, path MTUs 256 to 4096, and loss,
-reordering and duplication in both directions: some of each with ``ROCEKIT_LAB_MORE=1``, in a few minutes,
-and all with ``ROCEKIT_LAB_EVERYTHING=1``. ``ROCEKIT_SOFT_LAB`` names a folder with such output, to check it
-again.
+Both roles, RC, UC and UD, connections by CM and by hand, IPv4 and IPv6, path MTUs 256 to 4096, and loss,
+reordering and duplication in both directions: of each something with ``scripts/test --more``, and all of it
+with ``scripts/test --everything``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import soft_lab_inside
-from lab_limits import long_lab, more_lab
+from amount import EVERYTHING, lacks_more, needs_everything
+from lab_boot import Boot, Part
 
-from rocekit import lab
 from rocekit.analysis import analyze
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
 from rocekit.wire import OPCODES
 
-pytestmark = pytest.mark.lab
+WANTED = () if EVERYTHING else soft_lab_inside.SHORT
+PART = Part("soft", (soft_lab_inside.__file__, *WANTED), timeout_s=2400, obstacle=lacks_more)
+pytestmark = pytest.mark.lab(PART)
 
-INSIDE = Path(soft_lab_inside.__file__)
 CONVERSATIONS = soft_lab_inside.CONVERSATIONS
 CLEAN = [name for name, c in CONVERSATIONS.items() if not c.faults and c.netem is None]
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One boot for all tests of this file."""
-    again = os.environ.get("ROCEKIT_SOFT_LAB")
-    if again:
-        return Path(again)
-    more_lab()
-    lacking = lab.missing()
-    if lacking:
-        pytest.skip(f"the lab is missing: {'; '.join(lacking)}")
-    folder = tmp_path_factory.mktemp("soft") / "out"
-    wanted = () if os.environ.get("ROCEKIT_LAB_EVERYTHING") else soft_lab_inside.SHORT
-    result = lab.run([sys.executable, str(INSIDE), *wanted], out=folder, timeout_s=2400)
-    assert result.returncode == 0, result.log[-2000:]
-    return folder
+def out(boot: Boot) -> Path:
+    return boot.of(PART)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +45,7 @@ def facts(out: Path) -> dict[str, Any]:
 def only_if_run(name: str) -> None:
     """Skip what the short run leaves out."""
     if name not in soft_lab_inside.SHORT:
-        long_lab()
+        needs_everything()
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)

@@ -1,15 +1,15 @@
 """Random programs under random faults: claims about the devices, and about an analysis of their captures.
 
-2000 runs are analysed, and 1000 more are only run; ``ROCEKIT_SOFT_RUNS`` replaces the 2000. A failure prints
-the command that repeats it.
+Two thousand runs, or a quarter of them by default, are analysed, and half as many again only run; more with
+``ROCEKIT_SEEDS=20000 pytest tests/soft/test_soft_truth.py``. A failure prints the command that repeats it.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
+from amount import runs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ from rocekit.soft.testbed.program import Program, random_faults, random_program
 from rocekit.soft.testbed.replay import compare, differences, random_run
 from rocekit.soft.wires.faults import at_random
 
-RUNS = int(os.environ.get("ROCEKIT_SOFT_RUNS", "2000"))
+RUNS = runs(2000)
 SEEDS = st.integers(0, 2**32 - 1)
 many = settings(max_examples=max(10, RUNS // 2), deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -145,6 +145,38 @@ def test_without_a_count_a_read_may_be_shorter() -> None:
     assert told.tracker.connections[0].path_mtu is None
 
 
+@pytest.mark.parametrize(
+    ("msn", "packets"),
+    [
+        (
+            4,
+            1,
+        ),  # with one message behind it the READ takes 4 PSNs, which leave 1, or 2, which leave 3: unknown
+        (5, 2),  # two messages do not fit behind 4 PSNs
+        (6, 2),
+        (3, 1),  # none behind it, but it cannot take 5
+    ],
+)
+def test_a_read_leaves_a_psn_to_each_message_behind_it(msn: int, packets: int) -> None:
+    """The path MTU is above 256, for a packet has 300 bytes, and at most 1,024, as the CM agreed."""
+    told = (
+        Story()
+        .connect(4, 900)
+        .lines(
+            f"""
+            a RC_SEND_ONLY          4 300
+            b ACK 4 msn=1
+            a RC_RDMA_READ_REQUEST  5 2048
+            # 6 to 9 missed by the capture
+            a RC_SEND_ONLY         10 64
+            b ACK 10 msn={msn}
+            """
+        )
+        .track()
+    )
+    assert told[1].packets == packets
+
+
 def test_a_packet_that_no_smaller_path_mtu_carries_tells_a_reads_size() -> None:
     text = BEHIND_A_READ.format("", 11).replace("a RC_SEND_ONLY         4 64", "a RC_SEND_ONLY 4 1500")
     told = track(text)

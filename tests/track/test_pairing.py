@@ -71,8 +71,21 @@ def test_every_kind_of_answer_pairs(answer: str) -> None:
     assert pairs(told) == {"RC a=b by psn"}
 
 
-def test_a_nak_for_what_was_lost_before_the_capture_pairs() -> None:
-    assert pairs(track("a RC_SEND_ONLY 900 64\n b NAK 899")) == {"RC a=b by psn"}
+@pytest.mark.parametrize(
+    ("first", "asked", "found"),
+    [
+        (900, 899, "RC a=b by psn"),
+        (900, 850, "RC a=b by psn"),
+        (5_000, 4_000, "RC a=b by psn"),
+        (3, 0xFFFF00, "RC a=b by psn"),
+        (50_000, 900, "RC a=b?"),
+    ],
+)
+def test_a_nak_for_what_was_lost_before_the_capture_pairs(first: int, asked: int, found: str) -> None:
+    """It asks for the first PSN lost, which may be as many packets back as a sender has under way."""
+    told = track(f"a RC_SEND_ONLY {first} 64\n b NAK {asked}")
+    assert found in pairs(told)
+    assert ("by psn" in found) == (len(pairs(told)) == 1)
 
 
 def test_the_side_seen_requesting_first_is_a() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from amount import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from story import Shot, Story, Told, track
@@ -303,7 +304,7 @@ SEEDS = st.integers(0, 10_000)
 TAPS = st.sampled_from(["sent", "delivered"])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(SEEDS, st.sampled_from(FAULTS[:4]), st.lists(st.integers(1, 1000), max_size=20), TAPS)
 def test_a_capture_in_pieces_says_what_it_says_whole(
     seed: int, faults: dict[str, float], cuts: list[int], tap: str
@@ -328,7 +329,7 @@ def test_a_live_trace_whose_first_packet_is_corrupted_still_heeds_icrcs() -> Non
     assert not story.track(cuts=[1]).tracker.icrc_ignored
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(SEEDS, st.sampled_from(FAULTS), st.floats(0, 1), TAPS)
 def test_of_any_beginning_of_a_capture_what_was_done_stays_done(
     seed: int, faults: dict[str, float], part: float, tap: str
@@ -353,7 +354,7 @@ def facts(*told: Told) -> list[str]:
     )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(SEEDS, SEEDS, st.sampled_from(FAULTS[:4]), st.integers(-200, 200), TAPS)
 def test_what_other_hosts_do_at_the_same_time_changes_no_transfer(
     seed: int, other: int, faults: dict[str, float], shift_us: int, tap: str
@@ -365,7 +366,7 @@ def test_what_other_hosts_do_at_the_same_time_changes_no_transfer(
     assert facts(tracked(both)) == facts(one.track(), tracked(moved))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(SEEDS, st.sampled_from(FAULTS[:4]), TAPS)
 def test_what_other_qps_of_the_same_hosts_do_changes_no_transfer(
     seed: int, faults: dict[str, float], tap: str
@@ -403,7 +404,7 @@ PACKETS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(PACKETS, st.lists(st.integers(1, 60), max_size=5))
 def test_any_packets_in_any_order_make_transfers_that_keep_the_contract(
     packets: list[tuple[str, str, int, int, int, int]], cuts: list[int]
@@ -437,7 +438,7 @@ def test_any_packets_in_any_order_make_transfers_that_keep_the_contract(
         assert (c.transfers, c.bytes) == (len(own), sum(t.bytes for t in own))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(PACKETS)
 def test_any_packets_in_pieces_make_what_they_make_whole(
     packets: list[tuple[str, str, int, int, int, int]],

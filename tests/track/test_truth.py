@@ -1,13 +1,12 @@
 """Random programs between soft endpoints under random faults: an analysis tells what they know they did.
 
 A run's truth is the endpoints' own record, made as they sent; the capture of everything they sent is all that
-the analysis gets. More seeds with ``ROCEKIT_SEEDS=5000 pytest tests/test_truth.py``; one of them with
-``python tests/test_truth.py drop 4711``.
+the analysis gets. More seeds with ``ROCEKIT_SEEDS=5000 pytest tests/track/test_truth.py``; one of them with
+``PYTHONPATH=tests/tools python tests/track/test_truth.py drop 4711``.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
+from amount import runs
 from story import Shot, Story
 
 from rocekit.capture import open_capture
@@ -38,7 +38,7 @@ WEATHER: dict[str, dict[str, float]] = {
     "bit-error": {"bit-error": 0.03},
     "reorder": {"reorder": 0.03},
 }
-SEEDS = int(os.environ.get("ROCEKIT_SEEDS", "300"))
+SEEDS = runs(300)
 COMPARED = (
     *("operation", "immediate", "invalidate_rkey", "bytes", "packets", "first_psn", "last_psn"),
     *("remote_va", "rkey", "status", "retransmitted_packets", "naks", "rnr_naks", "timeouts"),

@@ -36,6 +36,12 @@ def test_going_the_difference_arrives(a: int, b: int) -> None:
     assert psn.add(b, psn.diff(a, b)) == a
 
 
+@given(PSNS, st.integers(0, 2**40))
+def test_an_unwrapped_psn_travels_as_its_24_bits(start: int, near: int) -> None:
+    assert psn.wire_psn(start) == start
+    assert psn.wire_psn(psn.unwrap(start, near)) == start
+
+
 @given(PSNS, PSNS)
 def test_every_psn_but_the_farthest_is_ahead_one_way_and_behind_the_other(a: int, b: int) -> None:
     if psn.diff(a, b) != -(2**23):

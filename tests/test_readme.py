@@ -22,7 +22,7 @@ import pytest
 from places import ROOT
 
 README = ROOT / "README.md"
-PAGES = {str(page.relative_to(ROOT)): page for page in (README, *sorted((ROOT / "docs").glob("*.md")))}
+PAGES = {str(page.relative_to(ROOT)): page for page in (README, *sorted((ROOT / "docs").rglob("*.md")))}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -91,6 +91,8 @@ def test_the_readme_shows_what_there_is() -> None:
 def test_there_are_examples() -> None:
     """Each command that can run anywhere has one on some page."""
     shown = shown_on()
+    # What a filter such as grep no longer finds would leave an example empty.
+    assert [command for block in EXAMPLES.values() for command, printed in block if not printed.strip()] == []
     for name in ("rules", "topology", "replay", "annotate", "slice", "plot", "export"):
         assert f"rocekit {name} " in shown, name
 

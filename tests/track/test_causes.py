@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from story import STEP_NS, Story
 
-from rocekit.track.transfers import Event
+from rocekit.track.events import Event
 
 TIMEOUT_US = 67_108
 

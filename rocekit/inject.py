@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from rocekit.endpoint import EndpointOptions, QpOptions
 from rocekit.scenarios import SCENARIOS
-from rocekit.scenarios.base import Plan
-from rocekit.scenarios.session import (
+from rocekit.scenarios.client_server import (
     DEFAULT_PORT,
     Outcome,
     Settings,
@@ -20,6 +19,7 @@ from rocekit.scenarios.session import (
     scenario_named,
     serve,
 )
+from rocekit.scenarios.scenario import Plan
 
 __all__ = [
     "DEFAULT_PORT",

@@ -7,7 +7,7 @@ import time
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_ATOMIC, SendWr
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Link, Plan, Run, Samples, Scenario, latency
+from rocekit.scenarios.scenario import PeerLink, Plan, Samples, Scenario, ScenarioRun, latency
 
 WORD = 8
 
@@ -45,7 +45,7 @@ class Atomic(Scenario):
 
     server_memory = client_memory
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         compare = run.plan.atomic == "CMP_AND_SWAP"
         expected = dict.fromkeys(run.links, 0)
         counted = dict.fromkeys(run.links, 0)
@@ -74,20 +74,20 @@ class Atomic(Scenario):
             )
         return latency(run.plan, times, started, one_way=False)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         """Its device counts; its program waits for the goodbye."""
 
-    def verify(self, run: Run) -> None:
+    def verify(self, run: ScenarioRun) -> None:
         count = int.from_bytes(run.links[0].region.read(0, WORD), sys.byteorder)
         if count != run.plan.iterations * run.plan.qps:
             raise ScenarioError(f"the counter is {count} after {run.plan.iterations * run.plan.qps} counts")
 
 
-def fetch_add(link: Link) -> SendWr:
+def fetch_add(link: PeerLink) -> SendWr:
     """Add 1 to the peer's counter."""
     return link.wr("ATOMIC_FETCH_AND_ADD", 0, WORD, remote=0, swap_add=1)
 
 
-def compare_swap(link: Link, expected: int) -> SendWr:
+def compare_swap(link: PeerLink, expected: int) -> SendWr:
     """Count the peer's counter up if it is still what was expected."""
     return link.wr("ATOMIC_CMP_AND_SWP", 0, WORD, remote=0, compare=expected, swap_add=expected + 1)

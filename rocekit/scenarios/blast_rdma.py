@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE
 from rocekit.endpoint.work import SendWr
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun
 from rocekit.scenarios.streaming import stream
 
 READ_SLOTS = 16
@@ -36,20 +36,20 @@ class BlastWrite(Scenario):
 
     server_memory = client_memory
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
 
-        def make(link: Link, i: int, slot: int, signaled: bool) -> SendWr:
+        def make(link: PeerLink, i: int, slot: int, signaled: bool) -> SendWr:
             at = slot * size
             link.region.write(at, pattern(i))
             return link.wr("RDMA_WRITE", at, size, remote=at, inline=run.inline_size, signaled=signaled)
 
         return stream(run, make)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         """Its device takes what comes; its program waits for the goodbye."""
 
-    def verify(self, run: Run) -> None:
+    def verify(self, run: ScenarioRun) -> None:
         plan, pattern = run.plan, Pattern(run.plan.size)
         slots = self._slots(plan)
         for link in run.links:
@@ -82,21 +82,21 @@ class BlastRead(Scenario):
     def server_memory(self, plan: Plan) -> int:
         return READ_SLOTS * plan.size
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         pattern = Pattern(plan.size)
         for slot in range(READ_SLOTS):
             link.region.write(slot * plan.size, pattern(slot))
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
 
-        def make(link: Link, i: int, slot: int, signaled: bool) -> SendWr:
+        def make(link: PeerLink, i: int, slot: int, signaled: bool) -> SendWr:
             return link.wr("RDMA_READ", slot * size, size, remote=i % READ_SLOTS * size, signaled=signaled)
 
-        def finished(link: Link, i: int, slot: int) -> None:
+        def finished(link: PeerLink, i: int, slot: int) -> None:
             pattern.check(i % READ_SLOTS, link.region.read(slot * size, size))
 
         return stream(run, make, finished, most=min(run.options.reads, run.endpoint.max_reads))
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         """Its device answers; its program waits for the goodbye."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocekit.endpoint.work import SendWr
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun
 from rocekit.scenarios.streaming import stream
 
 
@@ -32,20 +32,20 @@ class BlastSr(Scenario):
     def receives(self, plan: Plan) -> int:
         return min(plan.receives, plan.iterations)
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         for slot in range(self.receives(plan)):
             link.receive(slot * plan.size, plan.size)
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
 
-        def make(link: Link, i: int, slot: int, signaled: bool) -> SendWr:
+        def make(link: PeerLink, i: int, slot: int, signaled: bool) -> SendWr:
             link.region.write(slot * size, pattern(i))
             return link.wr("SEND", slot * size, size, inline=run.inline_size, signaled=signaled)
 
         return stream(run, make)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         plan, pattern = run.plan, Pattern(run.plan.size)
         slots = self.receives(plan)
         got = [0] * len(run.links)

@@ -6,10 +6,10 @@ import itertools
 import statistics
 import time
 
-from rocekit.endpoint import Ways
+from rocekit.endpoint import WaitWays
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Run, Samples
 from rocekit.scenarios.ping_sr import PingSr
+from rocekit.scenarios.scenario import Samples, ScenarioRun
 
 
 class ExtendedCq(PingSr):
@@ -29,9 +29,9 @@ class ExtendedCq(PingSr):
     name = "cq-ex"
     summary = "A ping-pong with an extended CQ: the device's completion timestamps, where it has them."
     extended = True
-    ways = Ways(cq="poll")
+    ways = WaitWays(cq="poll")
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         started = time.perf_counter_ns()
         samples = super().client(run)
         total = time.perf_counter_ns() - started

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Endpoint, Region
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario, latency
 from rocekit.scenarios.ping_pong import rounds
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun, latency
 
 
 class DeviceMemoryScenario(Scenario):
@@ -40,10 +40,10 @@ class DeviceMemoryScenario(Scenario):
     def server_region(self, endpoint: Endpoint, plan: Plan) -> Region:
         return endpoint.device_memory(self.server_memory(plan), self.access)
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         link.region.write(0, Pattern(plan.size)(0))
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         times: list[int] = []
         started = time.perf_counter_ns()
@@ -58,10 +58,10 @@ class DeviceMemoryScenario(Scenario):
             pattern.check(i, link.region.read(size, size))
         return latency(run.plan, times, started, one_way=False)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         """Its device does all; its program waits for the goodbye."""
 
-    def verify(self, run: Run) -> None:
+    def verify(self, run: ScenarioRun) -> None:
         for link in run.links:
             last = run.plan.iterations - 1
             Pattern(run.plan.size).check(last, link.region.read(0, run.plan.size))

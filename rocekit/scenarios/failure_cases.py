@@ -22,7 +22,7 @@ from rocekit.endpoint import (
     Sge,
     Target,
 )
-from rocekit.endpoint.tcp_words import Place
+from rocekit.endpoint.qp_address import QpAddress
 from rocekit.errors import VerbsError
 from rocekit.scenarios.plan import Remote
 
@@ -135,7 +135,7 @@ def _to_the_wrong_family(side: Side) -> None:
     """A datagram to an address that the device's own cannot reach, on a QP of its own."""
     endpoint = side.endpoint
     datagrams = endpoint.queue_pair(QpOptions(send_depth=1, recv_depth=1, transport="UD"))
-    datagrams.start(Place(1, 0, 0, 0, endpoint.ip), 0, BYTES)
+    datagrams.start(QpAddress(1, 0, 0, 0, endpoint.ip), 0, BYTES)
     other = "fd00::1" if ":" not in endpoint.ip else "192.0.2.1"
     datagrams.post_send(SendWr(1, "SEND", (Sge(side.region, 0, SHORT),), to=Target(other, 2, datagrams.qkey)))
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from rocekit.endpoint import CmNews, Connection, Deadline, Endpoint, QpOptions, Request
 from rocekit.errors import ScenarioError, VerbsError
-from rocekit.scenarios.base import OwnMeeting, Plan, Remote, Run, pack_reply, unpack_reply
 from rocekit.scenarios.failure_cases import BYTES, CASES, Case, Side
-from rocekit.scenarios.failure_words import EVENT_WORDS, STATUS_NOT, STATUS_WORDS
+from rocekit.scenarios.failure_meanings import EVENT_WORDS, STATUS_NOT, STATUS_WORDS
+from rocekit.scenarios.scenario import OwnMeeting, Plan, Remote, ScenarioRun, pack_reply, unpack_reply
 from rocekit.wire import CM_EVENTS, WC_STATUSES
 
 _ASKED = struct.Struct(">4sB")
@@ -53,8 +53,8 @@ class Failures(OwnMeeting):
 
     def call(
         self, endpoint: Endpoint, host: str, plan: Plan, port: int, options: QpOptions, timeout_s: float
-    ) -> Run:
-        run = Run(endpoint, plan, [], timeout_s=timeout_s, options=options)
+    ) -> ScenarioRun:
+        run = ScenarioRun(endpoint, plan, [], timeout_s=timeout_s, options=options)
         statuses: dict[str, list[str]] = {}
         instead: dict[str, list[str]] = {}
         passing: dict[str, list[str]] = {}
@@ -140,8 +140,8 @@ class Failures(OwnMeeting):
         endpoint.forget(connection)
         return _names(statuses, _STATUSES), _names(events, CM_EVENTS)
 
-    def serve(self, endpoint: Endpoint, port: int, options: QpOptions, timeout_s: float) -> Run:
-        run = Run(endpoint, Plan(self.name, BYTES, 1), [], timeout_s=timeout_s, options=options)
+    def serve(self, endpoint: Endpoint, port: int, options: QpOptions, timeout_s: float) -> ScenarioRun:
+        run = ScenarioRun(endpoint, Plan(self.name, BYTES, 1), [], timeout_s=timeout_s, options=options)
         statuses: set[str] = set()
         while True:
             deadline = Deadline(timeout_s)
@@ -212,7 +212,7 @@ def _names(bits: int, order: tuple[str, ...]) -> set[str]:
 
 
 def _tell(
-    run: Run,
+    run: ScenarioRun,
     statuses: dict[str, list[str]],
     instead: dict[str, list[str]],
     passing: dict[str, list[str]],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_WRITE
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario
 from rocekit.scenarios.ping_pong import answered, timed
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun
 
 OPCODES = ("SEND_WITH_IMM", "RDMA_WRITE_WITH_IMM")
 
@@ -37,29 +37,29 @@ class Immediate(Scenario):
 
     server_memory = client_memory
 
-    def prepare_client(self, plan: Plan, link: Link) -> None:
+    def prepare_client(self, plan: Plan, link: PeerLink) -> None:
         link.receive(plan.size, plan.size)
 
     prepare_server = prepare_client
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         return timed(run, lambda link, i: self._send(run, link, i), lambda link, i: self._take(run, link, i))
 
-    def server(self, run: Run) -> None:
-        def answer(link: Link, i: int) -> None:
+    def server(self, run: ScenarioRun) -> None:
+        def answer(link: PeerLink, i: int) -> None:
             self._take(run, link, i)
             self._send(run, link, i)
 
         answered(run, answer)
 
-    def _send(self, run: Run, link: Link, i: int) -> None:
+    def _send(self, run: ScenarioRun, link: PeerLink, i: int) -> None:
         size = run.plan.size
         link.region.write(0, Pattern(size)(i))
         opcode = OPCODES[i % 2]
         remote = 2 * size if opcode.startswith("RDMA") else None
         link.send(link.wr(opcode, 0, size, remote=remote, inline=run.inline_size, imm=i))
 
-    def _take(self, run: Run, link: Link, i: int) -> None:
+    def _take(self, run: ScenarioRun, link: PeerLink, i: int) -> None:
         """Look at message ``i``, which has come, and post the next receive."""
         size = run.plan.size
         done = link.received.popleft()

@@ -6,8 +6,8 @@ import struct
 import time
 
 from rocekit.endpoint import LOCAL_WRITE, MW_BIND, REMOTE_WRITE
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario, latency
 from rocekit.scenarios.ping_pong import rounds
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun, latency
 
 _OFFER = struct.Struct(">QI")
 _DONE = 8
@@ -40,13 +40,13 @@ class Invalidate(Scenario):
 
     server_memory = client_memory
 
-    def prepare_client(self, plan: Plan, link: Link) -> None:
+    def prepare_client(self, plan: Plan, link: PeerLink) -> None:
         link.receive(0, _OFFER.size)
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         link.receive(_CONTROL // 2, _DONE)
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         times: list[int] = []
         started = time.perf_counter_ns()
@@ -67,7 +67,7 @@ class Invalidate(Scenario):
             times.append(time.perf_counter_ns() - start)
         return latency(run.plan, times, started, one_way=False)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         for link, i in rounds(run):
             run.until(lambda link=link: not link.unsent)  # type: ignore[misc]

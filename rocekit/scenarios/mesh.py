@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Sequence
 from itertools import combinations
 
-from rocekit.scenarios.group import WORD, GroupPlan, GroupScenario, Load, Member, Steps, add
+from rocekit.scenarios.group_member import Member, Steps
+from rocekit.scenarios.group_scenario import WORD, GroupPlan, GroupScenario, Load, add
 
 
 class Mesh(GroupScenario):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from rocekit.scenarios.base import Link, Run, Samples, latency
+from rocekit.scenarios.scenario import PeerLink, Samples, ScenarioRun, latency
 
 
-def rounds(run: Run) -> Iterator[tuple[Link, int]]:
+def rounds(run: ScenarioRun) -> Iterator[tuple[PeerLink, int]]:
     """(link, number) of each round, the links in turns."""
     for i in range(run.plan.iterations):
         for link in run.links:
@@ -16,7 +16,9 @@ def rounds(run: Run) -> Iterator[tuple[Link, int]]:
             run.done += 1
 
 
-def timed(run: Run, ask: Callable[[Link, int], None], check: Callable[[Link, int], None]) -> Samples:
+def timed(
+    run: ScenarioRun, ask: Callable[[PeerLink, int], None], check: Callable[[PeerLink, int], None]
+) -> Samples:
     """The client's part: half of each round trip.
 
     Args:
@@ -34,7 +36,7 @@ def timed(run: Run, ask: Callable[[Link, int], None], check: Callable[[Link, int
     return latency(run.plan, times, started, one_way=True)
 
 
-def answered(run: Run, answer: Callable[[Link, int], None]) -> None:
+def answered(run: ScenarioRun, answer: Callable[[PeerLink, int], None]) -> None:
     """The server's part: ``answer`` looks at message ``i``, which has come, and sends one back."""
     for link, i in rounds(run):
         run.until(lambda link=link: link.received and not link.unsent)  # type: ignore[misc]

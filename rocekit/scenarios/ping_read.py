@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_READ
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario, latency
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun, latency
 
 SLOTS = 16
 
@@ -34,12 +34,12 @@ class PingRead(Scenario):
     def server_memory(self, plan: Plan) -> int:
         return SLOTS * plan.size
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         pattern = Pattern(plan.size)
         for slot in range(SLOTS):
             link.region.write(slot * plan.size, pattern(slot))
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         times: list[int] = []
         started = time.perf_counter_ns()
@@ -53,5 +53,5 @@ class PingRead(Scenario):
                 run.done += 1
         return latency(run.plan, times, started, one_way=False)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         """Its device answers; its program waits for the goodbye."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario, latency
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun, latency
 
 
 class PingSr(Scenario):
@@ -31,13 +31,13 @@ class PingSr(Scenario):
     def server_memory(self, plan: Plan) -> int:
         return plan.size
 
-    def prepare_client(self, plan: Plan, link: Link) -> None:
+    def prepare_client(self, plan: Plan, link: PeerLink) -> None:
         link.receive(plan.size, plan.size)
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         link.receive(0, plan.size)
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         times: list[int] = []
         started = time.perf_counter_ns()
@@ -55,7 +55,7 @@ class PingSr(Scenario):
                     link.receive(size, size)
         return latency(run.plan, times, started, one_way=True)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         for i in range(run.plan.iterations):
             for link in run.links:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
-from rocekit.endpoint import Region, Ways
+from rocekit.endpoint import Region, WaitWays
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Plan, Remote
 from rocekit.scenarios.ping_sr import PingSr
+from rocekit.scenarios.scenario import Plan, Remote
 
 _COUNT_AND_SIZE = struct.Struct(">II")
 
@@ -35,7 +35,7 @@ class PingSr0(PingSr):
 
     name = "ping-sr-0"
     summary = "SEND/RECV ping-pong, the plain way: synchronous CM, the CQ polled busily."
-    ways = Ways("sync", "poll")
+    ways = WaitWays("sync", "poll")
 
     def check(self, plan: Plan) -> None:
         if plan.qps != 1:
@@ -92,7 +92,7 @@ class PingSr2(PingSr1):
 
     name = "ping-sr-2"
     summary = "As ping-sr-1; a thread reads CM events, an unexpected DISCONNECTED ends with ECONNRESET."
-    ways = Ways("thread", "poll")
+    ways = WaitWays("thread", "poll")
 
 
 class PingSr3(PingSr2):
@@ -108,7 +108,7 @@ class PingSr3(PingSr2):
 
     name = "ping-sr-3"
     summary = "As ping-sr-2; a completion channel: less CPU, more latency."
-    ways = Ways("thread", "channel")
+    ways = WaitWays("thread", "channel")
 
 
 class PingSr4(PingSr3):
@@ -126,4 +126,4 @@ class PingSr4(PingSr3):
 
     name = "ping-sr-4"
     summary = "As ping-sr-3; CM channel and completion channel non-blocking, waited on with poll()."
-    ways = Ways("poll", "nonblocking")
+    ways = WaitWays("poll", "nonblocking")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_WRITE
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario, latency
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun, latency
 
 
 class PingWrite(Scenario):
@@ -32,7 +32,7 @@ class PingWrite(Scenario):
 
     server_memory = client_memory
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         times: list[int] = []
         started = time.perf_counter_ns()
@@ -47,7 +47,7 @@ class PingWrite(Scenario):
                 run.done += 1
         return latency(run.plan, times, started, one_way=True)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         for i in range(run.plan.iterations):
             for link in run.links:
@@ -64,7 +64,7 @@ def numbered(pattern: Pattern, i: int) -> bytes:
     return pattern(i)[:-1] + bytes([i % 255 + 1])
 
 
-def answered(link: Link, size: int, i: int) -> Callable[[], bool]:
+def answered(link: PeerLink, size: int, i: int) -> Callable[[], bool]:
     """Whether message ``i`` has arrived and what this side wrote is done, so that its buffer is free."""
     number = i % 255 + 1
     return lambda: link.region.read(2 * size - 1, 1)[0] == number and not link.unsent

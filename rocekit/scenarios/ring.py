@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from rocekit.scenarios.group import WORD, GroupPlan, GroupScenario, Load, Member, Steps, add
+from rocekit.scenarios.group_member import Member, Steps
+from rocekit.scenarios.group_scenario import WORD, GroupPlan, GroupScenario, Load, add
 
 
 class Ring(GroupScenario):

@@ -22,14 +22,14 @@ from rocekit.endpoint import (
     Target,
     is_receive,
 )
-from rocekit.endpoint.connection import RefusedPost
+from rocekit.endpoint.errors import RefusedPost
 from rocekit.errors import VerbsError
 from rocekit.scenarios.plan import Plan, Remote
 
 _GOODBYE_S = 10.0  # all is done and checked; an unanswered goodbye is not worth more
 
 
-class Link:
+class PeerLink:
     """One connection of a scenario: its QP, its memory, its peer's, and how many WRs are done.
 
     A wr_id is used once on a link, for a send or a receive.
@@ -154,7 +154,7 @@ class Samples:
     peak_ns: float = 0.0
 
 
-class Run:
+class ScenarioRun:
     """One side of a scenario while it runs.
 
     Args:
@@ -172,7 +172,7 @@ class Run:
         self,
         endpoint: Endpoint,
         plan: Plan,
-        links: list[Link],
+        links: list[PeerLink],
         *,
         timeout_s: float,
         options: QpOptions | None = None,
@@ -187,7 +187,7 @@ class Run:
         self.shared = shared
         self.notes: list[str] = []
         self.details: dict[str, Any] = {}
-        self.stamps: list[tuple[Link, int]] = []
+        self.stamps: list[tuple[PeerLink, int]] = []
         self.done = 0
         """Iterations finished, over all links; an error says how far it came."""
         self._by_qpn = {link.connection.qpn: link for link in links}
@@ -265,7 +265,7 @@ class Run:
             self._await_disconnect([link], last)
             link.connection.disconnect(last)
 
-    def _await_disconnect(self, links: list[Link], deadline: Deadline) -> None:
+    def _await_disconnect(self, links: list[PeerLink], deadline: Deadline) -> None:
         """Until the client has disconnected one of the links."""
         while not any(link.connection.disconnected for link in links):
             self.endpoint.gone(expected=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario
 from rocekit.scenarios.ping_pong import answered, timed
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun
 
 _HEADER = struct.Struct(">4sIQ")
 _MAGIC = b"sge\0"
@@ -37,26 +37,26 @@ class ScatterGather(Scenario):
 
     server_memory = client_memory
 
-    def prepare_client(self, plan: Plan, link: Link) -> None:
+    def prepare_client(self, plan: Plan, link: PeerLink) -> None:
         self._receive(plan, link)
 
     prepare_server = prepare_client
 
-    def _receive(self, plan: Plan, link: Link) -> None:
+    def _receive(self, plan: Plan, link: PeerLink) -> None:
         # Headers in front, bodies behind: the elements of a message are far apart.
         link.receive(_HEADER.size, _HEADER.size, more=((2 * _HEADER.size + plan.size, plan.size),))
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         return timed(run, lambda link, i: self._send(run, link, i), lambda link, i: self._take(run, link, i))
 
-    def server(self, run: Run) -> None:
-        def answer(link: Link, i: int) -> None:
+    def server(self, run: ScenarioRun) -> None:
+        def answer(link: PeerLink, i: int) -> None:
             self._take(run, link, i)
             self._send(run, link, i)
 
         answered(run, answer)
 
-    def _send(self, run: Run, link: Link, i: int) -> None:
+    def _send(self, run: ScenarioRun, link: PeerLink, i: int) -> None:
         length = body_length(run.plan.size, i)
         link.region.write(0, _HEADER.pack(_MAGIC, length, i))
         link.region.write(2 * _HEADER.size, Pattern(length)(i))
@@ -64,7 +64,7 @@ class ScatterGather(Scenario):
             link.wr("SEND", 0, _HEADER.size, more=((2 * _HEADER.size, length),), inline=run.inline_size)
         )
 
-    def _take(self, run: Run, link: Link, i: int) -> None:
+    def _take(self, run: ScenarioRun, link: PeerLink, i: int) -> None:
         size = run.plan.size
         done = link.received.popleft()
         magic, length, number = _HEADER.unpack(link.region.read(_HEADER.size, _HEADER.size))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rocekit.endpoint import RecvWr, Region, Sge, SharedReceives
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples
 from rocekit.scenarios.blast_sr import BlastSr
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, ScenarioRun
 from rocekit.wire.words import plural
 
 
@@ -33,18 +33,18 @@ class SharedReceiveQueue(BlastSr):
     def prepare_shared(self, plan: Plan, shared: SharedReceives, region: Region) -> None:
         shared.post(*(self._buffer(plan, region, slot) for slot in range(self.receives(plan))))
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         """Its QPs have no receives of their own."""
 
     def _buffer(self, plan: Plan, region: Region, slot: int) -> RecvWr:
         return RecvWr(slot, (Sge(region, slot * plan.size, plan.size),))
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         samples = super().client(run)
         run.notes.append(f"{plural(len(run.links), 'QP')}, one shared receive queue")
         return samples
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         assert run.shared is not None
         plan, pattern = run.plan, Pattern(run.plan.size)
         region = run.links[0].region

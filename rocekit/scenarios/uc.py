@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_WRITE
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun
 from rocekit.scenarios.unreliable import answer_each, ask_each
 
 RECEIVES = 16
@@ -47,7 +47,7 @@ class UnreliableConnection(Scenario):
     def receives(self, plan: Plan) -> int:
         return RECEIVES
 
-    def prepare_client(self, plan: Plan, link: Link) -> None:
+    def prepare_client(self, plan: Plan, link: PeerLink) -> None:
         for slot in range(RECEIVES):
             link.receive(2 * plan.size + (1 + slot) * _NOTE.size, _NOTE.size)
 
@@ -57,15 +57,15 @@ class UnreliableConnection(Scenario):
         self._torn = 0
         self._whole = True
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         samples = ask_each(run, self._send, self._take)
         run.notes.append(f"{self._torn} WRITEs were lost though the SEND behind them came")
         return samples
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         answer_each(run, self._take, self._send)
 
-    def _send(self, run: Run, link: Link, i: int) -> None:
+    def _send(self, run: ScenarioRun, link: PeerLink, i: int) -> None:
         size = run.plan.size
         link.region.write(0, Pattern(size)(i))
         link.region.write(2 * size, _NOTE.pack(i, self._whole))
@@ -74,7 +74,7 @@ class UnreliableConnection(Scenario):
             link.wr("SEND", 2 * size, _NOTE.size, inline=run.inline_size),
         )
 
-    def _take(self, run: Run, link: Link) -> int:
+    def _take(self, run: ScenarioRun, link: PeerLink) -> int:
         """The number of the message that came; whether its data came is noted."""
         size = run.plan.size
         _, at = link.take()

@@ -6,7 +6,7 @@ import struct
 
 from rocekit.endpoint import Target
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun
 from rocekit.scenarios.unreliable import answer_each, ask_each
 
 GRH = 40
@@ -15,7 +15,7 @@ RECEIVES = 16
 _NUMBER = struct.Struct(">Q")
 
 
-class Datagrams(Scenario):
+class UnreliableDatagrams(Scenario):
     """UD ping-pong: each message is a packet, sent to an address, and may be lost.
 
     1. both make a UD QP (ibv_create_qp, IBV_QPT_UD) with a Q_Key, move it to RTS, which needs no peer
@@ -52,7 +52,7 @@ class Datagrams(Scenario):
     def receives(self, plan: Plan) -> int:
         return RECEIVES
 
-    def prepare_client(self, plan: Plan, link: Link) -> None:
+    def prepare_client(self, plan: Plan, link: PeerLink) -> None:
         for slot in range(RECEIVES):
             link.receive(self._buffer(plan, slot), GRH + plan.size)
 
@@ -61,20 +61,20 @@ class Datagrams(Scenario):
     def _buffer(self, plan: Plan, slot: int) -> int:
         return plan.size + slot * (GRH + plan.size)
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         return ask_each(run, self._send, self._take)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         answer_each(run, self._take, self._send)
 
-    def _send(self, run: Run, link: Link, i: int) -> None:
+    def _send(self, run: ScenarioRun, link: PeerLink, i: int) -> None:
         size, peer = run.plan.size, link.connection.peer
         assert peer is not None
         link.region.write(0, _NUMBER.pack(i) + Pattern(size)(i)[_NUMBER.size :])
         to = Target(peer.ip, peer.qpn, link.connection.qkey)
         link.send(link.wr("SEND", 0, size, inline=run.inline_size, to=to))
 
-    def _take(self, run: Run, link: Link) -> int:
+    def _take(self, run: ScenarioRun, link: PeerLink) -> int:
         """The number of the datagram that came; its data is compared, and its buffer posted again."""
         size = run.plan.size
         done, at = link.take()

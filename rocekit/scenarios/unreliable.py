@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable
 
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Link, Run, Samples, latency
 from rocekit.scenarios.ping_pong import rounds
+from rocekit.scenarios.scenario import PeerLink, Samples, ScenarioRun, latency
 
 PATIENCE_S = 1.0
 
-Send = Callable[[Run, Link, int], None]
-Take = Callable[[Run, Link], int | None]
+Send = Callable[[ScenarioRun, PeerLink, int], None]
+Take = Callable[[ScenarioRun, PeerLink], int | None]
 
 
-def ask_each(run: Run, send: Send, take: Take) -> Samples:
+def ask_each(run: ScenarioRun, send: Send, take: Take) -> Samples:
     """The client's part.
 
     Args:
@@ -39,7 +39,7 @@ def ask_each(run: Run, send: Send, take: Take) -> Samples:
     return latency(run.plan, times, started, one_way=True)
 
 
-def _answer(run: Run, link: Link, i: int, take: Take) -> bool:
+def _answer(run: ScenarioRun, link: PeerLink, i: int, take: Take) -> bool:
     """Whether the answer to message ``i`` comes in time; that of an earlier one is late."""
     while run.within(lambda: bool(link.received), PATIENCE_S):
         if take(run, link) == i:
@@ -47,7 +47,7 @@ def _answer(run: Run, link: Link, i: int, take: Take) -> bool:
     return False
 
 
-def answer_each(run: Run, take: Take, send: Send) -> None:
+def answer_each(run: ScenarioRun, take: Take, send: Send) -> None:
     """The server's part, until the last message or the client's goodbye: how many come is not known."""
     last = dict.fromkeys(run.links, -1)
 

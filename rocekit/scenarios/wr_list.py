@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from rocekit.endpoint.connection import RefusedPost
+from rocekit.endpoint.errors import RefusedPost
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples
 from rocekit.scenarios.blast_sr import BlastSr
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, ScenarioRun
 
 LIST = 4
 BAD = 2
@@ -41,7 +41,7 @@ class WrList(BlastSr):
     def client_memory(self, plan: Plan) -> int:
         return LIST * plan.size
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         plan, pattern = run.plan, Pattern(run.plan.size)
         started = time.perf_counter_ns()
         refusals = 0
@@ -57,7 +57,7 @@ class WrList(BlastSr):
         messages = plan.iterations * plan.qps
         return Samples("bandwidth", (), total, messages * plan.size, messages)
 
-    def _post(self, run: Run, link: Link) -> int:
+    def _post(self, run: ScenarioRun, link: PeerLink) -> int:
         """Post a list with a bad WR, then what is left of it; how many were refused."""
         size = run.plan.size
         wrs = [link.wr("SEND", at * size, size, signaled=at == LIST - 1) for at in range(LIST)]
@@ -73,6 +73,6 @@ class WrList(BlastSr):
         return 1
 
 
-def most_sges(run: Run) -> int:
+def most_sges(run: ScenarioRun) -> int:
     """Elements that a WR may have: what was asked for may have been rounded up, to no more than this."""
     return max(run.options.sges, 64)

@@ -28,7 +28,7 @@ from rocekit.endpoint import EndpointOptions, QpOptions
 from rocekit.inject import Settings
 from rocekit.lab import jobs
 from rocekit.scenarios import SCENARIOS
-from rocekit.scenarios.base import Plan
+from rocekit.scenarios.scenario import Plan
 from rocekit.soft.backend import soft_backend
 from rocekit.soft.peers import perftest, pingpong, rping
 from rocekit.soft.peers.party import Party

@@ -13,7 +13,7 @@ import pytest
 import rocekit
 from rocekit import lab
 from rocekit.explanation.topology import topology
-from rocekit.scenarios.hosts import soft_group
+from rocekit.scenarios.group_run import soft_group
 
 pytestmark = pytest.mark.lab
 

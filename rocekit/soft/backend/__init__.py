@@ -26,9 +26,9 @@ from rocekit.endpoint import (
     Region,
     Request,
     SharedReceives,
-    Ways,
+    WaitWays,
 )
-from rocekit.endpoint.tcp import check_version, port_taken
+from rocekit.endpoint.errors import check_version, port_taken
 from rocekit.errors import VerbsError
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.journal import JournalWriter
@@ -89,7 +89,7 @@ class SoftEndpoint(Endpoint):
                 link = InterfaceLink(options.device, options.ip)
             address, self.active_mtu = link.address, link.path_mtu
         # A soft device works only while its program lets it: sleeping on the wire is its usual way.
-        options = replace(options, ways=options.ways.filled(Ways("poll", "nonblocking")))
+        options = replace(options, ways=options.ways.filled(WaitWays("poll", "nonblocking")))
         super().__init__(f"soft@{address}", address, journal, options)
         self.leaves_machine = options.device is not None
         self._local = link if isinstance(link, LocalLink) else None
@@ -226,7 +226,7 @@ class SoftEndpoint(Endpoint):
             raise VerbsError(f"MTU {options.path_mtu} (-m) is above the {self.active_mtu} of {self.device}")
 
     def _dial(self, host: str, port: int, options: QpOptions, deadline: Deadline) -> Connection:
-        check_version(self, host)
+        check_version(self.device, self.ip, host)
         self._dialing.clear()
         cm_id = self.soft.cm.create_id()
         for step in ("ADDR_RESOLVED", "ROUTE_RESOLVED"):
@@ -255,7 +255,7 @@ class SoftEndpoint(Endpoint):
         return self._psns.bits(24)
 
     def queue_pair(self, options: QpOptions) -> Connection:
-        self.soft.role = self.soft.role or ("client" if self._door is None else "server")
+        self.soft.role = self.soft.role or ("client" if self._listener is None else "server")
         return SoftConnection(self, None, options)
 
     def _listen(self, port: int, backlog: int) -> None:

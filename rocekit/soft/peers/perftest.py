@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rocekit.endpoint import Deadline
-from rocekit.endpoint.tcp_words import PLACE_BYTES, Place, begins_place, read_place, write_place
+from rocekit.endpoint.qp_address import ADDRESS_BYTES, QpAddress, begins_address, read_address, write_address
 from rocekit.errors import ScenarioError
 from rocekit.soft.backend.qp import cm_error
 from rocekit.soft.cm.ids import CmId, ConnParam
@@ -86,7 +86,7 @@ def _check(test: str, transport: str, rdma_cm: bool) -> None:
         )
 
 
-def _ready(party: Party, qp: Qp, mtu: int, peer: Place) -> None:
+def _ready(party: Party, qp: Qp, mtu: int, peer: QpAddress) -> None:
     """To RTS, without a connection manager."""
     device, now = party.device, party.now
     if qp.transport == "UD":
@@ -144,8 +144,8 @@ class _Served:
             return sum(self.mr.view.cast("Q"))
         return self.came
 
-    def place(self, psn: int) -> Place:
-        return Place(self.qp.qpn, psn, self.mr.rkey, self.mr.addr, self.party.ip)
+    def place(self, psn: int) -> QpAddress:
+        return QpAddress(self.qp.qpn, psn, self.mr.rkey, self.mr.addr, self.party.ip)
 
 
 def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False, transport: str = "RC") -> int:
@@ -170,18 +170,18 @@ def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False, t
         said = must_hear(talk, length)
         talk.say(said)
     mtu = _read_mtu(said)
-    own = write_place(served.place(_PSN), READS)
+    own = write_address(served.place(_PSN), READS)
     while True:
         head = talk.hear(NUMBER_BYTES)
         served.receive()
         if head is None:
             break
-        if not begins_place(head):  # a number of the client's; it wants one back
+        if not begins_address(head):  # a number of the client's; it wants one back
             talk.say(head)
             continue
-        said = head + must_hear(talk, PLACE_BYTES - NUMBER_BYTES)
+        said = head + must_hear(talk, ADDRESS_BYTES - NUMBER_BYTES)
         if served.qp.state == "INIT":
-            _ready(party, served.qp, mtu, read_place(said))
+            _ready(party, served.qp, mtu, read_address(said))
         talk.say(own)
     party.ending = True
     party.linger(0.2)
@@ -306,11 +306,11 @@ class _Work:
             self.mr.view[:] = _pattern(size)
         self.qp = party.qp(transport, max_send_wr=_TX_DEPTH, max_recv_wr=_RECEIVES)
 
-    def place(self) -> Place:
+    def place(self) -> QpAddress:
         psn = self.qp.sq_psn if self.qp.state == "RTS" else _PSN
-        return Place(self.qp.qpn, psn, self.mr.rkey, self.mr.addr, self.party.ip)
+        return QpAddress(self.qp.qpn, psn, self.mr.rkey, self.mr.addr, self.party.ip)
 
-    def run(self, peer: Place) -> None:
+    def run(self, peer: QpAddress) -> None:
         """Post all requests, and look at what they brought."""
         party, posted = self.party, 0
         done = 0
@@ -327,7 +327,7 @@ class _Work:
     def _mine(self) -> list[WC]:
         return [wc for wc in self.party.completions if wc.qpn == self.qp.qpn]
 
-    def _request(self, number: int, peer: Place) -> SendWR:
+    def _request(self, number: int, peer: QpAddress) -> SendWR:
         at = self.mr.addr + number % self._places * self.size
         sges = (Sge(at, self.size, self.mr.lkey),)
         ud = self.qp.transport == "UD"
@@ -359,7 +359,7 @@ def _introduce(talk: Talk, path_mtu: int) -> None:
         must_hear(talk, len(data))
 
 
-def _swap_places(talk: Talk, work: _Work) -> Place:
+def _swap_places(talk: Talk, work: _Work) -> QpAddress:
     talk.say_place(work.place())
     return talk.hear_place()
 
@@ -374,7 +374,7 @@ def _report(talk: Talk, work: _Work) -> None:
     if numbers:
         talk.say_place(work.place())
         # It may hang up instead of answering.
-        talk.hear(PLACE_BYTES if isinstance(talk, TcpTalk) else NUMBERS.size)
+        talk.hear(ADDRESS_BYTES if isinstance(talk, TcpTalk) else NUMBERS.size)
 
 
 def _connect(party: Party, qp: Qp, host: str, port: int, path_mtu: int, *, again: bool) -> CmId:

@@ -13,7 +13,7 @@ import struct
 from typing import Final, Protocol
 
 from rocekit.endpoint import Deadline
-from rocekit.endpoint.tcp_words import PLACE_BYTES, Place, read_place, write_place
+from rocekit.endpoint.qp_address import ADDRESS_BYTES, QpAddress, read_address, write_address
 from rocekit.errors import ScenarioError
 from rocekit.soft.engine.work import SendWR, Sge
 from rocekit.soft.peers.party import Party
@@ -31,15 +31,15 @@ _RECEIVES: Final = 4
 _FIRST_ID: Final = 1 << 20
 
 
-def pack_place(place: Place, reads: int = READS) -> bytes:
+def pack_place(place: QpAddress, reads: int = READS) -> bytes:
     """A side's place as it goes over a QP: numbers, big-endian."""
     return NUMBERS.pack(0, reads, place.qpn, place.psn, place.rkey, 0, place.address, gid(place.ip), 0, 0)
 
 
-def unpack_place(said: bytes) -> Place:
+def unpack_place(said: bytes) -> QpAddress:
     """The place that the other side told over a QP."""
     _lid, _reads, qpn, psn, rkey, _gap, address, raw, _srq, _index = NUMBERS.unpack(said)
-    return Place(qpn, psn, rkey, address, _ip(raw))
+    return QpAddress(qpn, psn, rkey, address, _ip(raw))
 
 
 def _ip(raw: bytes) -> str:
@@ -62,8 +62,8 @@ class Talk(Protocol):
 
     def say(self, data: bytes) -> None: ...
     def hear(self, length: int) -> bytes | None: ...
-    def say_place(self, place: Place) -> None: ...
-    def hear_place(self) -> Place: ...
+    def say_place(self, place: QpAddress) -> None: ...
+    def hear_place(self) -> QpAddress: ...
 
 
 def must_hear(talk: Talk, length: int) -> bytes:
@@ -115,11 +115,11 @@ class TcpTalk:
         said, self._heard = self._heard[:length], self._heard[length:]
         return said
 
-    def say_place(self, place: Place) -> None:
-        self.say(write_place(place, READS))
+    def say_place(self, place: QpAddress) -> None:
+        self.say(write_address(place, READS))
 
-    def hear_place(self) -> Place:
-        return read_place(must_hear(self, PLACE_BYTES))
+    def hear_place(self) -> QpAddress:
+        return read_address(must_hear(self, ADDRESS_BYTES))
 
 
 class QpTalk:
@@ -167,8 +167,8 @@ class QpTalk:
             raise ScenarioError(f"perftest said {heard!r}, not {length} bytes")
         return heard[0]
 
-    def say_place(self, place: Place) -> None:
+    def say_place(self, place: QpAddress) -> None:
         self.say(pack_place(place))
 
-    def hear_place(self) -> Place:
+    def hear_place(self) -> QpAddress:
         return unpack_place(self.hear(NUMBERS.size))

@@ -13,14 +13,23 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rocekit.endpoint import Deadline, Endpoint, EndpointOptions, QpOptions, SharedReceives, Ways
-from rocekit.endpoint.measures import measures
+from rocekit.endpoint import Deadline, Endpoint, EndpointOptions, QpOptions, SharedReceives, WaitWays
 from rocekit.errors import RocekitError, ScenarioError
 from rocekit.journal import JournalWriter
 from rocekit.machine import guard
 from rocekit.machine.devices import source_address
 from rocekit.scenarios import SCENARIOS
-from rocekit.scenarios.base import Link, OwnMeeting, Plan, Run, Samples, Scenario, patience_s, queue_options
+from rocekit.scenarios.measures import measures
+from rocekit.scenarios.scenario import (
+    OwnMeeting,
+    PeerLink,
+    Plan,
+    Samples,
+    Scenario,
+    ScenarioRun,
+    patience_s,
+    queue_options,
+)
 
 DEFAULT_PORT = 18515  # perftest's
 ENDED_EARLY = "or the client ended before it was done"
@@ -67,7 +76,7 @@ class Outcome:
     peer_ip: str | None
     path_mtu: int
     samples: Samples | None = None
-    ways: Ways = field(default_factory=Ways)
+    ways: WaitWays = field(default_factory=WaitWays)
     cpu_percent: float | None = None
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -160,9 +169,9 @@ def serve(
         return _outcome("server", run)
 
 
-def _meet_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> Run:
+def _meet_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> ScenarioRun:
     own = settings.told or Plan(scenario.name, scenario.default_size, scenario.default_iterations)
-    links: list[Link] = []
+    links: list[PeerLink] = []
     plan: Plan | None = None
     options = settings.qp
     shared: SharedReceives | None = None
@@ -188,7 +197,7 @@ def _meet_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> 
                 scenario.prepare_shared(told, shared, region)
             connection = request.connection(replace(options, shared=shared))
             connection.shown = region
-            link = Link(connection, region, peer)
+            link = PeerLink(connection, region, peer)
             scenario.prepare_server(told, link)
         except RocekitError as error:
             request.reject(str(error).encode())
@@ -198,7 +207,7 @@ def _meet_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> 
         link.connection.accept(scenario.reply_data(region), deadline)
         plan = told
         links.append(link)
-    return Run(endpoint, plan, links, timeout_s=settings.timeout_s, options=options, shared=shared)
+    return ScenarioRun(endpoint, plan, links, timeout_s=settings.timeout_s, options=options, shared=shared)
 
 
 def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make_endpoint) -> Outcome:
@@ -223,18 +232,18 @@ def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make
         if isinstance(scenario, OwnMeeting):
             run = scenario.call(endpoint, target, plan, settings.port, settings.qp, settings.timeout_s)
             return _outcome("client", run, None, target)
-        links: list[Link] = []
+        links: list[PeerLink] = []
         for index in range(plan.qps):
             deadline = Deadline(settings.timeout_s)
             region = endpoint.register(scenario.client_memory(plan), scenario.access)
             connection = endpoint.dial(target, settings.port, options, deadline)
             connection.shown = region
-            link = Link(connection, region)
+            link = PeerLink(connection, region)
             scenario.prepare_client(plan, link)
             told = connection.connect(scenario.request_data(plan, index, region), deadline)
             link.peer = scenario.read_reply(told)
             links.append(link)
-        run = Run(endpoint, plan, links, timeout_s=settings.timeout_s, options=options)
+        run = ScenarioRun(endpoint, plan, links, timeout_s=settings.timeout_s, options=options)
         with _how_far(run):
             cpu_ns, started_ns = time.process_time_ns(), time.perf_counter_ns()
             samples = scenario.client(run)
@@ -254,7 +263,7 @@ def _journal(path: Path | None) -> Iterator[JournalWriter | None]:
 
 
 @contextlib.contextmanager
-def _how_far(run: Run, *, counted: bool = True) -> Iterator[None]:
+def _how_far(run: ScenarioRun, *, counted: bool = True) -> Iterator[None]:
     """An error of a running scenario says how far it came, where it is ``counted``."""
     try:
         yield
@@ -265,7 +274,7 @@ def _how_far(run: Run, *, counted: bool = True) -> Iterator[None]:
 
 def _outcome(
     role: str,
-    run: Run,
+    run: ScenarioRun,
     samples: Samples | None = None,
     peer_ip: str | None = None,
     cpu_percent: float | None = None,

@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from rocekit.endpoint.waiting import CM_WAYS, CQ_WAYS, Ways
+from rocekit.endpoint.waiting import CM_WAYS, CQ_WAYS, WaitWays
 from rocekit.errors import RocekitError, ScenarioError
 from rocekit.journal import JournalWriter, merge, read_journal
-from rocekit.scenarios.base import Plan
-from rocekit.scenarios.session import (
+from rocekit.scenarios.client_server import (
     ENDED_EARLY,
     MakeEndpoint,
     Outcome,
@@ -26,6 +25,7 @@ from rocekit.scenarios.session import (
     scenario_named,
     serve,
 )
+from rocekit.scenarios.scenario import Plan
 
 _GRACE_S = 5.0
 
@@ -81,7 +81,8 @@ def compare(
     for cm in CM_WAYS:
         for cq in CQ_WAYS:
             sides = [
-                replace(side, endpoint=replace(side.endpoint, ways=Ways(cm, cq))) for side in (server, client)
+                replace(side, endpoint=replace(side.endpoint, ways=WaitWays(cm, cq)))
+                for side in (server, client)
             ]
             outcome = both(plan, *sides, make=make)
             if outcome.samples is None or outcome.samples.kind != "latency":

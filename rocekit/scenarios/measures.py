@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from rocekit.scenarios.base import Samples
+    from rocekit.scenarios.run import Samples
 
 #: Messages of a stream above which its peak is left out, as perftest does above its own limit.
 MOST_FOR_PEAK: Final = 2000

@@ -13,7 +13,7 @@ from rocekit.endpoint import (
     QpOptions,
     Region,
     SharedReceives,
-    Ways,
+    WaitWays,
 )
 from rocekit.scenarios.plan import (
     ATOMIC_TYPES,
@@ -23,16 +23,16 @@ from rocekit.scenarios.plan import (
     pack_reply,
     unpack_reply,
 )
-from rocekit.scenarios.run import Link, Run, Samples
+from rocekit.scenarios.run import PeerLink, Samples, ScenarioRun
 
 __all__ = [
     "ATOMIC_TYPES",
-    "Link",
+    "PeerLink",
     "OwnMeeting",
     "Pattern",
     "Plan",
     "Remote",
-    "Run",
+    "ScenarioRun",
     "Samples",
     "Scenario",
     "latency",
@@ -68,7 +68,7 @@ class Scenario(ABC):
     transport: ClassVar[str] = "RC"
     tcp: ClassVar[bool | None] = None
     sges: ClassVar[int] = 1
-    ways: ClassVar[Ways] = Ways()
+    ways: ClassVar[WaitWays] = WaitWays()
     extended: ClassVar[bool] = False
     shares_receives: ClassVar[bool] = False
     server_sees: ClassVar[str] = "each"
@@ -128,21 +128,21 @@ class Scenario(ABC):
         """Receives that a connection has posted at most."""
         return 1
 
-    def prepare_client(self, plan: Plan, link: Link) -> None:  # noqa: B027
+    def prepare_client(self, plan: Plan, link: PeerLink) -> None:  # noqa: B027
         """Before the connection is there."""
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:  # noqa: B027
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:  # noqa: B027
         """Before the connection is there: receives posted now are there for the first message."""
 
     @abstractmethod
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         """The client's part, up to its last completion."""
 
     @abstractmethod
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         """The server's part, up to where it waits for the client's goodbye."""
 
-    def verify(self, run: Run) -> None:  # noqa: B027
+    def verify(self, run: ScenarioRun) -> None:  # noqa: B027
         """What the server checks after the goodbye."""
 
 
@@ -150,13 +150,13 @@ class OwnMeeting(Scenario):
     """A scenario that meets its peer again and again, in ways of its own."""
 
     @abstractmethod
-    def serve(self, endpoint: Endpoint, port: int, options: QpOptions, timeout_s: float) -> Run:
+    def serve(self, endpoint: Endpoint, port: int, options: QpOptions, timeout_s: float) -> ScenarioRun:
         """The server's part; ``endpoint`` listens."""
 
     @abstractmethod
     def call(
         self, endpoint: Endpoint, host: str, plan: Plan, port: int, options: QpOptions, timeout_s: float
-    ) -> Run:
+    ) -> ScenarioRun:
         """The client's part."""
 
     def client_memory(self, plan: Plan) -> int:
@@ -164,10 +164,10 @@ class OwnMeeting(Scenario):
 
     server_memory = client_memory
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         raise NotImplementedError("see call")
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         raise NotImplementedError("see serve")
 
 

@@ -14,7 +14,8 @@ from rocekit.endpoint import Endpoint, EndpointOptions, QpOptions
 from rocekit.errors import JournalError, RocekitError, ScenarioError
 from rocekit.journal import JournalWriter
 from rocekit.scenarios import GROUPS
-from rocekit.scenarios.group import EXCHANGES, Group, GroupPlan
+from rocekit.scenarios.group_scenario import GroupPlan
+from rocekit.scenarios.host_group import EXCHANGES, HostGroup
 
 if TYPE_CHECKING:
     from rocekit.soft.wires.faults import Fault
@@ -105,7 +106,7 @@ def run_group(
     """
     scenario = GROUPS[plan.scenario]()
     scenario.check(plan)
-    group = Group(scenario, plan, endpoints, options=options, timeout_s=timeout_s, seed=seed, idle=idle)
+    group = HostGroup(scenario, plan, endpoints, options=options, timeout_s=timeout_s, seed=seed, idle=idle)
     try:
         group.run()
     except RocekitError as error:
@@ -182,7 +183,7 @@ def verbs_group(
     journal: str | Path | None = None,
 ) -> GroupOutcome:
     """A plan over devices of the kernel's, one for each host."""
-    from rocekit.scenarios.session import make_endpoint
+    from rocekit.scenarios.client_server import make_endpoint
 
     GROUPS[plan.scenario]().check(plan)
     with ExitStack() as stack:

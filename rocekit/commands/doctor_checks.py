@@ -115,8 +115,8 @@ def _first_line(program: str, option: str) -> str:
 class Lab:
     """What the lab says of itself: the pieces of either way to it."""
 
-    native: Callable[[], Sequence[checks.Check]] = checks.native
-    vm: Callable[[], Sequence[checks.Check]] = checks.vm
+    native: Callable[[], Sequence[checks.LabPiece]] = checks.native
+    vm: Callable[[], Sequence[checks.LabPiece]] = checks.vm
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +287,7 @@ def _python_package(machine: Machine, name: str, package: str, extra: str) -> Ch
     return Check(name, package, True, version)
 
 
-def _lab(name: str, title: str, pieces: Sequence[checks.Check]) -> Check:
+def _lab(name: str, title: str, pieces: Sequence[checks.LabPiece]) -> Check:
     """A way to the lab. What stands in it is the lab's own finding, so that the two never disagree."""
     lacking = [piece for piece in pieces if not piece.ok]
     if not lacking:

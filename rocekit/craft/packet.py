@@ -123,7 +123,7 @@ class PacketSpec:
             raise Wrong("step is written as {field: increment}", self._place, "step")
         for key in value:
             if key not in self._names or self.cm:
-                raise Wrong(f"{key} has no step here", self._place, "step")
+                raise Wrong(f"{key} cannot be stepped here", self._place, "step")
         return {key: self._read.whole("step", amount) for key, amount in value.items()}
 
     # ------------------------------------------------------------------ the frame

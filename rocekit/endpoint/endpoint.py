@@ -266,7 +266,7 @@ class Endpoint(ABC):
         """Read the connection events that are there; wait for the first one at most so long."""
 
     def gone(self, *, expected: bool = False) -> Connection | None:
-        """A connection that its peer has ended, if any; reads events if ``ways.cm`` or ``expected`` says so."""
+        """A connection that its peer has ended, if any; ``ways.cm`` or ``expected`` has events read first."""
         if expected or self.ways.cm == "poll":
             self.hear()
         for connection in self.connections.values():

@@ -18,7 +18,7 @@ _LIMITS = (
 )
 
 
-def devices(*, with_limits: bool = True) -> list[sysfs.Device]:
+def devices(*, with_limits: bool = True) -> list[sysfs.RdmaDevice]:
     """The devices of this machine; with their limits if pyverbs is installed.
 
     Raises:
@@ -34,7 +34,7 @@ def devices(*, with_limits: bool = True) -> list[sysfs.Device]:
     return [_with_limits(pyverbs, device) for device in found]
 
 
-def _with_limits(pyverbs: SimpleNamespace, device: sysfs.Device) -> sysfs.Device:
+def _with_limits(pyverbs: SimpleNamespace, device: sysfs.RdmaDevice) -> sysfs.RdmaDevice:
     try:
         with pyverbs.device.Context(name=device.name) as context:
             attributes = context.query_device()

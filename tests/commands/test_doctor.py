@@ -23,7 +23,7 @@ from rocekit.commands.doctor_checks import (
     has_module,
     judge,
 )
-from rocekit.lab.checks import Check as Piece
+from rocekit.lab.checks import LabPiece as Piece
 from rocekit.record.build import Found
 
 RXE = "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko"

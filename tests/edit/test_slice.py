@@ -264,14 +264,14 @@ def test_wrong_use_is_said_in_one_line(two: Path, pcaps: Path, tmp_path: Path) -
     assert "no connection 7: there are 2, counted from 0" in error(run(two, out, "--connection", 7))
     assert "no transfer 70: there are 4" in error(run(two, out, "--transfer", 70))
     assert "no finding rnr in this capture: it has loss" in error(run(two, out, "--finding", "rnr"))
-    assert "no RoCE packets are in that part" in error(run(two, out, "--from", "10"))
+    assert "it has no RoCE packets in that part" in error(run(two, out, "--from", "10"))
     assert "'soon' is no time" in error(run(two, out, "--from", "soon"), 2)
     assert "this is the file that is read" in error(run(two, two, "--redact"))
     assert "there is no folder" in error(run(two, tmp_path / "no" / "x", "--redact"))
     assert "standard input cannot be" in error(run("-", out, "--redact"))
     empty = tmp_path / "empty.pcapng"
     PcapngWriter(empty).close()
-    assert "no RoCE packets are in that part" in error(run(empty, out, "--redact"))
+    assert "it has no RoCE packets in that part" in error(run(empty, out, "--redact"))
     journal = tmp_path / "x.journal.jsonl"
     journal.write_bytes((pcaps / "ping-sr-clean.client.journal.jsonl").read_bytes())
     message = error(run(two, tmp_path / "x.pcap", "--redact", "--journal", journal))

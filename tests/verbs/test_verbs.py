@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rocekit import verbs
 from rocekit.errors import VerbsError
-from rocekit.machine.devices import Device, Gid, Port, choose, devices, source_address
+from rocekit.machine.devices import DevicePort, Gid, RdmaDevice, choose, devices, source_address
 from rocekit.verbs import librdmacm
 from rocekit.verbs.librdmacm import read_sockaddr, sockaddr
 from rocekit.verbs.loading import DISTRIBUTION
@@ -115,13 +115,13 @@ def test_a_kernel_without_rdma_and_one_without_a_device_are_told_apart(tmp_path:
         devices(tmp_path / "infiniband")
 
 
-RXE0 = Device(
+RXE0 = RdmaDevice(
     "rxe0",
     "",
     "",
     "rxe",
     (
-        Port(
+        DevicePort(
             1,
             "ACTIVE",
             "Ethernet",
@@ -134,12 +134,12 @@ RXE0 = Device(
         ),
     ),
 )
-RXE1 = Device(
+RXE1 = RdmaDevice(
     "rxe1",
     "",
     "",
     "rxe",
-    (Port(1, "DOWN", "Ethernet", "", (Gid(1, "::ffff:10.9.0.2", "RoCE v2", "vb"),)),),
+    (DevicePort(1, "DOWN", "Ethernet", "", (Gid(1, "::ffff:10.9.0.2", "RoCE v2", "vb"),)),),
 )
 
 

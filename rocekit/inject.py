@@ -2,8 +2,8 @@
 
     from rocekit.inject import Plan, Settings, call, serve
 
-The rooms behind this face: :mod:`rocekit.scenarios` (the programs), :mod:`rocekit.endpoint` (what they need
-of an RDMA stack), :mod:`rocekit.verbs` and :mod:`rocekit.soft` (who provides it).
+The packages behind it: :mod:`rocekit.scenarios` (the programs), :mod:`rocekit.endpoint` (the interface of an
+RDMA stack), :mod:`rocekit.verbs` and :mod:`rocekit.soft` (its backends).
 """
 
 from __future__ import annotations

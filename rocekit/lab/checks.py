@@ -44,7 +44,7 @@ def native() -> list[LabPiece]:
 
 
 def _first_namespace() -> bool:
-    """Whether this is process 1's network namespace, probably the first: older rxe needs the first."""
+    """Whether this is process 1's network namespace, which is probably the first."""
     try:
         return Path("/proc/self/ns/net").readlink() == Path("/proc/1/ns/net").readlink()
     except OSError:
@@ -52,7 +52,7 @@ def _first_namespace() -> bool:
 
 
 def _both() -> list[LabPiece]:
-    """The tools that set devices up, and the provider that verbs programs need; the VM uses the same files."""
+    """Whether this is process 1's network namespace, probably the first: older rxe works only there."""
     providers = any(
         Path(base).exists() for base in ("/etc/libibverbs.d/rxe.driver", "/usr/share/libibverbs.d/rxe.driver")
     )

@@ -123,8 +123,8 @@ class ProgramRecorder:
         self.result = Recording(journal)
         if has_own_privileges(self._program):
             raise ProgramError(
-                f"{self._program} has privileges of its own (setuid or capabilities), and the system preloads "
-                "no library into such a program; record it as root",
+                f"{self._program} has privileges of its own (setuid or capabilities), and the system "
+                "preloads no library into such a program; record it as root",
                 126,
             )
 

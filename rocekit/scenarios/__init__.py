@@ -1,4 +1,4 @@
-"""The scenarios of ``rocekit inject``: small programs over :mod:`rocekit.endpoint`, made to be read.
+"""The scenarios of ``rocekit inject``: small programs over :mod:`rocekit.endpoint`, written to be read.
 
 Each module has one class; the same class runs over every backend.
 """

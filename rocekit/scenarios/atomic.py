@@ -19,10 +19,10 @@ class Atomic(Scenario):
        address and rkey;
     2. the client counts up on every QP at once, by FETCH_ADD of 1 (ibv_post_send,
        IBV_WR_ATOMIC_FETCH_AND_ADD, ibv_send_wr.wr.atomic.compare_add), or by CMP_SWAP of what it last saw
-       with one more (`--atomic_type`; IBV_WR_ATOMIC_CMP_AND_SWP); the value found before comes back into its
+       with one more (`--atomic_type`; IBV_WR_ATOMIC_CMP_AND_SWP); the old value is returned into its
        own memory;
-    3. when it has completed (ibv_poll_cq), a FETCH_ADD always counted; a CMP_SWAP when nobody was faster,
-       else it is tried again with the value found;
+    3. when it has completed (ibv_poll_cq), a FETCH_ADD has always counted; a CMP_SWAP only if no other QP was
+       faster, else it is tried again with the returned value;
     4. at the end (rdma_disconnect) every value must have been found exactly once, and the server's counter
        must be their number.
 
@@ -38,7 +38,7 @@ class Atomic(Scenario):
 
     def check(self, plan: Plan) -> None:
         if plan.size != WORD:
-            raise ScenarioError(f"an atomic moves {WORD} bytes; -s {plan.size} cannot be")
+            raise ScenarioError(f"an atomic has {WORD} bytes; -s {plan.size} is not possible")
 
     def client_memory(self, plan: Plan) -> int:
         return WORD

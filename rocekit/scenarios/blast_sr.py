@@ -10,10 +10,10 @@ from rocekit.scenarios.streaming import stream
 class BlastSr(Scenario):
     """One-way stream of SENDs with many outstanding.
 
-    1. the server posts as many receives as it has buffers (ibv_post_recv), before the connection is there;
+    1. the server posts as many receives as it has buffers (ibv_post_recv), before the connection is made;
     2. the client fills a free buffer and posts a SEND (ibv_post_send, IBV_WR_SEND), `--post_list` of them in
        one call, until `--tx-depth` are outstanding; only every `--cq-mod`th is signaled (IBV_SEND_SIGNALED),
-       and its completion (ibv_poll_cq) stands for those before it;
+       and its completion (ibv_poll_cq) covers those before it;
     3. the server polls its receives (ibv_poll_cq), checks each message and posts its buffer again
        (ibv_post_recv);
     4. the client is done when its last SEND is acknowledged (ibv_poll_cq).

@@ -1,8 +1,4 @@
-"""Traffic: runs a scenario as server or as client, and says what was measured.
-
-The scenarios themselves are in :mod:`rocekit.scenarios`; the device they run over is a
-:class:`rocekit.endpoint.Endpoint`.
-"""
+"""Running a scenario as server or as client, over any :class:`rocekit.endpoint.Endpoint`."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from rocekit.machine.devices import source_address
 from rocekit.scenarios import SCENARIOS
 from rocekit.scenarios.measures import measures
 from rocekit.scenarios.scenario import (
-    OwnMeeting,
+    OwnConnections,
     PeerLink,
     Plan,
     Samples,
@@ -33,19 +29,19 @@ from rocekit.scenarios.scenario import (
 
 DEFAULT_PORT = 18515  # perftest's
 ENDED_EARLY = "or the client ended before it was done"
-"""Said of data that is not right, where the server sees no difference."""
+"""Added to the error of wrong data, if the server cannot tell which it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a side runs, whatever the scenario.
+    """How a side runs, for any scenario.
 
     Attributes:
         port: where the server listens.
-        timeout_s: how long nothing may happen before it is given up.
+        timeout_s: a side fails if nothing happens for so long.
         journal: a file for the verbs events, or None.
-        told: what a server's own options say will happen; most scenarios hear it from the client.
-        allow_remote: other machines' addresses that a client may talk to.
+        told: the plan by a server's own options; most scenarios get it from the client.
+        allow_remote: other machines' addresses that a client may send to.
     """
 
     endpoint: EndpointOptions = field(default_factory=EndpointOptions)
@@ -65,8 +61,8 @@ class Outcome:
         role: "client" or "server".
         samples: what was measured; None for a server, which measures nothing.
         ways: how it waited.
-        cpu_percent: of one CPU, that the client's process had while the scenario ran.
-        notes: what the scenario has to say beside the numbers; details: the same for JSON.
+        cpu_percent: of one CPU, used by the client's process while the scenario ran.
+        notes: the scenario's lines beside the numbers; details: the same for JSON.
     """
 
     role: str
@@ -123,7 +119,7 @@ def scenario_named(name: str) -> Scenario:
 
 
 def endpoint_options(scenario: Scenario, options: EndpointOptions) -> EndpointOptions:
-    """The options with what the scenario needs."""
+    """The options, with those that the scenario fixes."""
     return replace(
         options,
         ways=options.ways.filled(scenario.ways),
@@ -154,7 +150,7 @@ def serve(
         endpoint.listen(settings.port, backlog=64)
         if ready is not None:
             ready(endpoint.ip)
-        if isinstance(scenario, OwnMeeting):
+        if isinstance(scenario, OwnConnections):
             run = scenario.serve(endpoint, settings.port, settings.qp, settings.timeout_s)
             return _outcome("server", run)
         run = _meet_client(scenario, endpoint, settings)
@@ -182,7 +178,7 @@ def _meet_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> 
             told, index, peer = scenario.read_request(request.private_data, own)
             if told.scenario != scenario.name:
                 raise ScenarioError(f"this server does {scenario.name}, not {told.scenario}")
-            # post_list and cq_mod are the client's own affair and are not told.
+            # post_list and cq_mod concern the client only and are not sent.
             if plan not in (None, told) or index not in (None, len(links)):
                 raise ScenarioError("this server is busy with another client")
             scenario.check(told)
@@ -202,7 +198,7 @@ def _meet_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> 
         except RocekitError as error:
             request.reject(str(error).encode())
             if plan is not None:
-                continue  # the client at hand is still welcome
+                continue  # the first client is served all the same
             raise
         link.connection.accept(scenario.reply_data(region), deadline)
         plan = told
@@ -227,9 +223,9 @@ def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make
         at = replace(at, ip=source, any_ip=True)
     options = queue_options(scenario, plan, settings.qp)
     with _journal(settings.journal) as journal, make(at, journal) as endpoint:
-        if endpoint.leaves_machine or at.tcp:  # the meeting's TCP goes wherever the kernel finds a way
+        if endpoint.leaves_machine or at.tcp:  # TCP goes wherever the kernel has a route
             guard.check([target], settings.allow_remote)
-        if isinstance(scenario, OwnMeeting):
+        if isinstance(scenario, OwnConnections):
             run = scenario.call(endpoint, target, plan, settings.port, settings.qp, settings.timeout_s)
             return _outcome("client", run, None, target)
         links: list[PeerLink] = []
@@ -264,7 +260,7 @@ def _journal(path: Path | None) -> Iterator[JournalWriter | None]:
 
 @contextlib.contextmanager
 def _how_far(run: ScenarioRun, *, counted: bool = True) -> Iterator[None]:
-    """An error of a running scenario says how far it came, where it is ``counted``."""
+    """Adds to an error of a running scenario how many iterations were done, if they are ``counted``."""
     try:
         yield
     except RocekitError as error:

@@ -25,19 +25,19 @@ EXCHANGES_AHEAD = 2
 
 @dataclass(slots=True)
 class Parcel:
-    """A message under way: its bytes, and how many messages had to come before it could be sent."""
+    """A message under way: its bytes, and how many messages had to arrive before it could be sent."""
 
     length: int
     depth: int
 
 
 class Wire:
-    """One host's way to a neighbour: a link, and areas for what goes out and what comes in.
+    """One host's connection to a neighbour: a link, and areas for messages in each direction.
 
-    Messages are RDMA WRITEs with immediate, one behind the other into the neighbour's area, from its
-    beginning again where the next does not fit. Both ends reckon the place of each by its length alone. The
-    area holds two exchanges: a host can be one ahead of its neighbour, never two, since to end one it needs
-    what every other host has sent in it.
+    Messages are RDMA WRITEs with immediate, one after the other into the neighbour's area, from its start
+    again if the next does not fit. Both ends compute the offset of each from the lengths. The area holds two
+    exchanges: a host can be one ahead of its neighbour, never two, because it cannot end one without the
+    messages of all other hosts.
     """
 
     def __init__(self, link: PeerLink, area: int) -> None:
@@ -61,15 +61,15 @@ class Wire:
         self.bytes += len(data)
 
     def arrived(self, length: int) -> bytes:
-        """The message that came, so many bytes long.
+        """The message that arrived, of so many bytes.
 
         Raises:
-            ScenarioError: it is not the one whose turn it was.
+            ScenarioError: it is not the next one.
         """
-        told = self.link.received.popleft()
-        if (told.imm, told.byte_len) != (self._came & 0xFFFFFFFF, length):
+        done = self.link.received.popleft()
+        if (done.imm, done.byte_len) != (self._came & 0xFFFFFFFF, length):
             raise ScenarioError(
-                f"message {self._came} of {length} bytes should have come, {told.imm} of {told.byte_len} did"
+                f"message {self._came} of {length} bytes was expected, {done.imm} of {done.byte_len} came"
             )
         self._came += 1
         at, self._came_at = self._next(self._came_at, length)
@@ -85,8 +85,8 @@ class Member:
 
     Attributes:
         rank: its number; count: how many there are.
-        wires: its ways to its neighbours, by rank.
-        depth: how many messages, one waiting for the other, led to what it knows now.
+        wires: its connections to neighbours, by rank.
+        depth: the longest chain of messages, each sent after the one before arrived, that reached this host.
     """
 
     def __init__(self, rank: int, count: int, endpoint: Endpoint) -> None:
@@ -100,14 +100,14 @@ class Member:
         self._links: dict[int, PeerLink] = {}
 
     def meet(self, peer: int, wire: Wire) -> None:
-        """Have a way to a neighbour."""
+        """Add the connection to a neighbour."""
         self.wires[peer] = wire
         self.under_way[peer] = deque()
         self._links[wire.link.connection.qpn] = wire.link
 
     @property
     def next(self) -> int:
-        """The rank after this one, round the ring."""
+        """The rank after this one, on the ring."""
         return (self.rank + 1) % self.count
 
     @property
@@ -116,7 +116,7 @@ class Member:
 
     @property
     def others(self) -> list[int]:
-        """Every other rank, the next one first: so not all turn to rank 0 at once."""
+        """Every other rank, the next one first: so not all hosts send to rank 0 at once."""
         return [(self.rank + i) % self.count for i in range(1, self.count)]
 
     def put(self, peer: int, data: bytes) -> None:
@@ -125,7 +125,7 @@ class Member:
         self.under_way[peer].append(Parcel(len(data), self.depth + 1))
 
     def take(self, peer: int, group: Sequence[Member]) -> Steps[bytes]:
-        """The next bytes from a neighbour, when they have come."""
+        """The next bytes from a neighbour, when they have arrived."""
         wire = self.wires[peer]
         yield lambda: bool(wire.link.received)
         parcel = group[peer].under_way[self.rank].popleft()
@@ -137,7 +137,7 @@ class Member:
         return data
 
     def sent(self) -> Steps[None]:
-        """Until all that it sent is acknowledged: only then may its memory change."""
+        """Wait until all that it sent is acknowledged: only then may its memory change."""
         yield lambda: not any(wire.link.unsent for wire in self.wires.values())
 
     def expect(self, peer: int, at_once: int, ever: int) -> None:
@@ -148,11 +148,11 @@ class Member:
 
     @staticmethod
     def _post(wire: Wire) -> None:
-        # The immediate takes a receive; the bytes go where the WRITE says, and none into the receive.
+        # The immediate takes a receive; the WRITE's bytes do not go into it.
         wire.link.receive(0, 1)
 
     def poll(self) -> bool:
-        """Note what completed; whether anything did.
+        """Note completions; whether there were any.
 
         Raises:
             VerbsError: a work request failed.

@@ -21,8 +21,9 @@ class GroupPlan:
     """What the hosts of a group do.
 
     Attributes:
-        size: bytes that each host has for each other one in an all-to-all, and of the vector that each has in
-            an all-reduce.
+        size: bytes that each host sends each other one in an all-to-all, and bytes of each host's vector in
+        an
+            all-reduce.
         iterations: of each exchange.
         path_mtu: bytes.
     """
@@ -35,15 +36,13 @@ class GroupPlan:
 
     @property
     def words(self) -> int:
-        """Numbers in a host's vector: as many as fill the size, a whole number of them for each host."""
+        """Numbers in a host's vector: at least the size, and a multiple of the hosts."""
         return max(1, -(-self.size // (WORD * self.hosts))) * self.hosts
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one host sends a neighbour in one exchange: so many messages, together so many bytes, the longest
-    of so many.
-    """
+    """What one host sends a neighbour in one exchange: messages, their bytes, the bytes of the longest."""
 
     messages: int
     bytes: int
@@ -51,11 +50,11 @@ class Load:
 
 
 class GroupScenario(ABC):
-    """A way to connect n hosts, and how they exchange data over it. The docstring says it step by step.
+    """A topology of n hosts, and how they exchange data over it. The docstring of a subclass lists its steps.
 
     Attributes:
         summary: a sentence for ``--list``.
-        least: hosts.
+        least: the fewest hosts.
     """
 
     name: ClassVar[str]
@@ -65,7 +64,7 @@ class GroupScenario(ABC):
     default_iterations: ClassVar[int] = 5
 
     def check(self, plan: GroupPlan) -> None:
-        """Raises :class:`ScenarioError` for a plan that cannot be followed."""
+        """Raises :class:`ScenarioError` for a plan that this scenario cannot follow."""
         if not self.least <= plan.hosts <= MOST_HOSTS:
             raise ScenarioError(f"a {self.name} has {self.least} to {MOST_HOSTS} hosts, not {plan.hosts}")
 
@@ -79,7 +78,7 @@ class GroupScenario(ABC):
 
     @abstractmethod
     def all_to_all(self, member: Member, group: Sequence[Member], blocks: list[bytes]) -> Steps[list[bytes]]:
-        """Give block i to host i, and get one from each: what each gave to this host, by rank."""
+        """Send block i to host i; gives the blocks that each host sent to this one, by rank."""
 
     @abstractmethod
     def all_reduce(self, member: Member, group: Sequence[Member], vector: array[int]) -> Steps[array[int]]:
@@ -87,5 +86,5 @@ class GroupScenario(ABC):
 
 
 def add(into: array[int], other: array[int]) -> array[int]:
-    """Element by element, as 32-bit words that wrap around."""
+    """The sum, element by element, of 32-bit words that wrap around."""
     return array("I", ((a + b) & 0xFFFFFFFF for a, b in zip(into, other, strict=True)))

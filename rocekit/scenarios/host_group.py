@@ -22,7 +22,7 @@ _SLICE_S = 0.1
 
 @dataclass(slots=True)
 class Done:
-    """One exchange of one iteration: when each host began and ended, and the longest chain of messages."""
+    """One exchange of one iteration: when each host started and ended, and the longest chain of messages."""
 
     begun: list[int] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Done:
 
     @property
     def took_ns(self) -> int:
-        """From the first host's beginning to the last one's end."""
+        """From the first host's start to the last one's end."""
         return max(self.ended) - min(self.begun)
 
 
@@ -38,7 +38,7 @@ EXCHANGES = ("all-to-all", "all-reduce")
 
 
 def _room(loads: Sequence[Load]) -> int:
-    """An area that holds what may be under way, and the end that is left open where a message did not fit."""
+    """Bytes for all messages that may be under way, and for the end of the area if a message did not fit."""
     return max(1, EXCHANGES_AHEAD * max(load.bytes for load in loads) + max(load.longest for load in loads))
 
 
@@ -47,9 +47,10 @@ class HostGroup:
 
     Args:
         endpoints: a device for each host.
-        timeout_s: how long nothing may happen before it is given up.
-        seed: what starting PSNs are drawn from; None: anew each time.
-        idle: what to do while nothing has completed, until that time at most; None: wait as endpoints do.
+        timeout_s: a run fails if nothing happens for so long.
+        seed: of the starting PSNs; None: a new one.
+        idle: called while nothing has completed, with the time until which it may wait; None: wait as
+        endpoints do.
 
     Raises:
         VerbsError: a device refused.
@@ -82,11 +83,11 @@ class HostGroup:
 
     @property
     def traffic(self) -> dict[tuple[int, int], Wire]:
-        """Each direction of each link, by the ranks at its ends: what went over it."""
+        """Each direction of each link, by the ranks (from, to)."""
         return {(m.rank, peer): wire for m in self.members for peer, wire in m.wires.items()}
 
     def _join(self, a: Member, b: Member, options: QpOptions) -> None:
-        """A QP at each of two hosts, which know of each other without a connection manager."""
+        """Connect two hosts by a QP at each, without a connection manager."""
         ends: list[tuple[Member, Member, Connection, QpAddress]] = []
         loads = self.scenario.loads
         area = max(_room(loads(self.plan, *ranks)) for ranks in ((a.rank, b.rank), (b.rank, a.rank)))
@@ -151,7 +152,7 @@ class HostGroup:
                 next(iter(waits)).endpoint.pause(_SLICE_S)
 
     def _program(self, member: Member) -> Steps[None]:
-        """All that one host does."""
+        """The program of one host."""
         for name, exchange in zip(EXCHANGES, (self._all_to_all, self._all_reduce), strict=True):
             for i in range(self.plan.iterations):
                 done = self.done[name][i]

@@ -13,12 +13,12 @@ OPCODES = ("SEND_WITH_IMM", "RDMA_WRITE_WITH_IMM")
 class Immediate(Scenario):
     """SEND with immediate and WRITE with immediate in turns, back and forth.
 
-    1. both post a receive (ibv_post_recv): either operation takes one, a WRITE only to deliver its number;
+    1. both post a receive (ibv_post_recv): each operation takes one, a WRITE only for its number;
     2. the client SENDs message 0, 2, 4 … with its number as immediate data (ibv_post_send,
        IBV_WR_SEND_WITH_IMM, ibv_send_wr.imm_data = htonl(number)), and WRITEs message 1, 3, 5 … into the
        server's memory with its number (IBV_WR_RDMA_WRITE_WITH_IMM);
     3. the server's receive completes (ibv_poll_cq) as IBV_WC_RECV with the data in its buffer, or as
-       IBV_WC_RECV_RDMA_WITH_IMM with the data where the WRITE put it; the completion carries the number
+       IBV_WC_RECV_RDMA_WITH_IMM with the data at the WRITE's address; the completion has the number
        (IBV_WC_WITH_IMM, ntohl(wc.imm_data));
     4. it compares data and number, posts the next receive (ibv_post_recv), and sends the message back the
        same way (ibv_post_send); the client compares too.
@@ -30,7 +30,7 @@ class Immediate(Scenario):
     summary = "SEND and WRITE with immediate data in turns: the completion carries the message's number."
     access = (LOCAL_WRITE, REMOTE_WRITE)
 
-    # Three buffers: what is sent, what a SEND fills, what the peer's WRITE fills.
+    # Three buffers: data to send, data of the peer's SENDs, data of the peer's WRITEs.
 
     def client_memory(self, plan: Plan) -> int:
         return 3 * plan.size
@@ -60,7 +60,7 @@ class Immediate(Scenario):
         link.send(link.wr(opcode, 0, size, remote=remote, inline=run.inline_size, imm=i))
 
     def _take(self, run: ScenarioRun, link: PeerLink, i: int) -> None:
-        """Look at message ``i``, which has come, and post the next receive."""
+        """Check message ``i``, which has arrived, and post the next receive."""
         size = run.plan.size
         done = link.received.popleft()
         written = i % 2 == 1

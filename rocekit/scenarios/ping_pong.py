@@ -1,4 +1,4 @@
-"""What scenarios share in which a message goes there and one comes back, and the client takes the time."""
+"""The common parts of ping-pong scenarios, whose client measures round trips."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rocekit.scenarios.scenario import PeerLink, Samples, ScenarioRun, latency
 
 
 def rounds(run: ScenarioRun) -> Iterator[tuple[PeerLink, int]]:
-    """(link, number) of each round, the links in turns."""
+    """(link, number) of each round, over all links in turn."""
     for i in range(run.plan.iterations):
         for link in run.links:
             yield link, i
@@ -22,8 +22,8 @@ def timed(
     """The client's part: half of each round trip.
 
     Args:
-        ask: sends message ``i``, whose buffer is filled by then.
-        check: looks at the answer to it, when a receive has completed and nothing is outstanding.
+        ask: fills the buffer of message ``i`` and sends it.
+        check: checks the message that came back, when a receive has completed and nothing is outstanding.
     """
     times: list[int] = []
     started = time.perf_counter_ns()
@@ -37,7 +37,7 @@ def timed(
 
 
 def answered(run: ScenarioRun, answer: Callable[[PeerLink, int], None]) -> None:
-    """The server's part: ``answer`` looks at message ``i``, which has come, and sends one back."""
+    """The server's part: ``answer`` checks message ``i``, which has arrived, and sends one back."""
     for link, i in rounds(run):
         run.until(lambda link=link: link.received and not link.unsent)  # type: ignore[misc]
         answer(link, i)

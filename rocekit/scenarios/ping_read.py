@@ -14,10 +14,10 @@ class PingRead(Scenario):
     """RDMA READ, one at a time.
 
     1. the server fills its memory with up to 16 messages, registers it with REMOTE_READ (ibv_reg_mr), and
-       tells where it is and its rkey in the private data of its reply;
+       sends its address and rkey in the private data of its reply;
     2. the client READs one message after the other (ibv_post_send, IBV_WR_RDMA_READ) and compares; its own
        memory needs LOCAL_WRITE, because the responses are written there;
-    3. the server's device answers alone; the server's program waits for the client to disconnect
+    3. the server's device responds; the server's program waits for the client to disconnect
        (rdma_get_cm_event).
 
     The time of an iteration is the whole round trip.
@@ -54,4 +54,4 @@ class PingRead(Scenario):
         return latency(run.plan, times, started, one_way=False)
 
     def server(self, run: ScenarioRun) -> None:
-        """Its device answers; its program waits for the goodbye."""
+        """Its device responds; its program waits for the disconnect."""

@@ -12,10 +12,10 @@ class PingSr(Scenario):
 
     The client has two buffers, the server one:
 
-    1. both post a receive before the connection is there (ibv_post_recv);
+    1. both post a receive before the connection is made (ibv_post_recv);
     2. the client fills `ping` and posts a SEND of it (ibv_post_send);
     3. the server's receive completes (ibv_poll_cq, busy polling); it posts the next one into the same buffer,
-       and then a SEND of what it got. In this order: the answer invites the next ping, which must find a
+       and then a SEND of the message. In this order: the next ping follows that SEND, and must find a
        receive;
     4. the client's receive into `pong` completes (ibv_poll_cq); it compares pong with ping, and starts again.
 

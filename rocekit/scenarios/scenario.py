@@ -1,4 +1,4 @@
-"""What a scenario is: a program in two parts, and what its sides tell each other when they meet."""
+"""A scenario: a program in two parts, and what its sides send each other when they connect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rocekit.scenarios.run import PeerLink, Samples, ScenarioRun
 __all__ = [
     "ATOMIC_TYPES",
     "PeerLink",
-    "OwnMeeting",
+    "OwnConnections",
     "Pattern",
     "Plan",
     "Remote",
@@ -44,20 +44,21 @@ __all__ = [
 
 
 class Scenario(ABC):
-    """A program in two parts. A subclass says in its docstring, step by step, what it does.
+    """A program in two parts. The docstring of a subclass lists its steps.
 
     Attributes:
         summary: a sentence for ``--list``.
         default_size, default_iterations: perftest's.
         access: what the memory is registered for.
         transport: of its QPs.
-        tcp: whether its peers meet over TCP, whatever the user says; None: as the user says.
+        tcp: whether its peers are introduced over TCP; None: as the user says.
         sges: elements in its scatter-gather lists.
-        ways: how it waits, where the user does not say.
+        ways: how it waits, unless the user says.
         extended: whether its sends complete on an extended CQ.
         shares_receives: whether the server's QPs have one receive queue.
-        server_sees: whether the server's program sees "each" message, only what there is at the "end", or
-            "nothing", because its device does all.
+        server_sees: whether the server's program sees "each" message, only the memory at the "end", or
+        "nothing",
+            because its device does all.
     """
 
     name: ClassVar[str]
@@ -75,20 +76,20 @@ class Scenario(ABC):
     shared: ClassVar[bool] = False
     """Whether the server's connections share one region."""
 
-    # What the sides tell each other when they meet.
+    # What the sides send each other when they connect.
 
     def request_data(self, plan: Plan, index: int, region: Region) -> bytes:
         """The private data of the client's request for the connection ``index``."""
         return plan.pack(index, region)
 
     def read_request(self, data: bytes, own: Plan) -> tuple[Plan, int | None, Remote | None]:
-        """(plan, index of the connection if it was told, the client's memory if it was told).
+        """(plan, index of the connection if it is in the data, the client's memory if it is in the data).
 
         Args:
-            own: what the server's own options say.
+            own: the plan by the server's own options.
 
         Raises:
-            ScenarioError: the data is none of ours.
+            ScenarioError: the data is not of this scenario.
         """
         return Plan.unpack(data)
 
@@ -97,15 +98,15 @@ class Scenario(ABC):
         return pack_reply(region)
 
     def read_reply(self, data: bytes) -> Remote | None:
-        """The server's memory, if it was told.
+        """The server's memory, if it is in the data.
 
         Raises:
-            ScenarioError: the data is none of ours.
+            ScenarioError: the data is not of this scenario.
         """
         return unpack_reply(data)
 
     def check(self, plan: Plan) -> None:  # noqa: B027 -- most have nothing to refuse
-        """Refuse a plan that this scenario cannot follow, with :class:`ScenarioError`."""
+        """Raises :class:`ScenarioError` for a plan that this scenario cannot follow."""
 
     @abstractmethod
     def client_memory(self, plan: Plan) -> int:
@@ -122,17 +123,17 @@ class Scenario(ABC):
     def prepare_shared(  # noqa: B027
         self, plan: Plan, shared: SharedReceives, region: Region
     ) -> None:
-        """Before any connection is there, where the QPs share their receives."""
+        """Called before the first connection, if the QPs share their receives."""
 
     def receives(self, plan: Plan) -> int:
-        """Receives that a connection has posted at most."""
+        """The most receives that a connection has posted at once."""
         return 1
 
     def prepare_client(self, plan: Plan, link: PeerLink) -> None:  # noqa: B027
-        """Before the connection is there."""
+        """Called before the connection is made."""
 
     def prepare_server(self, plan: Plan, link: PeerLink) -> None:  # noqa: B027
-        """Before the connection is there: receives posted now are there for the first message."""
+        """Called before the connection is made: receives posted now are there for the first message."""
 
     @abstractmethod
     def client(self, run: ScenarioRun) -> Samples:
@@ -140,14 +141,14 @@ class Scenario(ABC):
 
     @abstractmethod
     def server(self, run: ScenarioRun) -> None:
-        """The server's part, up to where it waits for the client's goodbye."""
+        """The server's part, until it waits for the client's disconnect."""
 
     def verify(self, run: ScenarioRun) -> None:  # noqa: B027
-        """What the server checks after the goodbye."""
+        """The server's check after the disconnect."""
 
 
-class OwnMeeting(Scenario):
-    """A scenario that meets its peer again and again, in ways of its own."""
+class OwnConnections(Scenario):
+    """A scenario that makes its own connections, several one after the other."""
 
     @abstractmethod
     def serve(self, endpoint: Endpoint, port: int, options: QpOptions, timeout_s: float) -> ScenarioRun:
@@ -172,19 +173,19 @@ class OwnMeeting(Scenario):
 
 
 def patience_s(plan: Plan, timeout_s: float) -> float:
-    """How long a server that sees nothing of the client's work waits for its goodbye."""
+    """How long a server that sees nothing of the client's work waits for its disconnect."""
     return timeout_s + 0.05 * plan.iterations * plan.qps
 
 
 def latency(plan: Plan, times_ns: list[int], started_ns: int, *, one_way: bool) -> Samples:
-    """Samples of a scenario that waits for each answer; ``one_way`` halves them."""
+    """Samples of a scenario that waits for each message to come back; ``one_way`` halves them."""
     total = time.perf_counter_ns() - started_ns
     halved = tuple(value // 2 for value in times_ns) if one_way else tuple(times_ns)
     return Samples("latency", halved, total, len(times_ns) * plan.size, len(times_ns))
 
 
 def queue_options(scenario: Scenario, plan: Plan, options: QpOptions) -> QpOptions:
-    """The options with the depths that the plan needs, and the transport."""
+    """The options with the queue depths that the plan needs, and the scenario's transport."""
     return replace(
         options,
         send_depth=max(1, plan.window),

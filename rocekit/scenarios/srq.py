@@ -9,20 +9,20 @@ from rocekit.wire.words import plural
 
 
 class SharedReceiveQueue(BlastSr):
-    """A stream of SENDs on each of several QPs, whose receives come out of one queue.
+    """A stream of SENDs on each of several QPs, which take their receives from one queue.
 
     1. the server makes a shared receive queue (ibv_create_srq) and posts `--rx-depth` receives to it
        (ibv_post_srq_recv); each of its QPs is made with it (ibv_qp_init_attr.srq), and has no receives of
        its own;
     2. the client SENDs on all its QPs as in blast-sr (ibv_post_send, ibv_poll_cq);
-    3. a message takes the next receive, whichever QP it comes for; the completion (ibv_poll_cq) tells the
-       buffer by its wr_id and the QP by wc.qp_num;
-    4. the server compares the message with the next one due on this QP, and gives the buffer back
-       (ibv_post_srq_recv): one pool serves the busy and the idle QPs alike.
+    3. a message takes the next receive, whichever QP it comes for; the completion (ibv_poll_cq) has the
+       buffer in its wr_id and the QP in wc.qp_num;
+    4. the server compares the message with the next one due on this QP, and posts the buffer again
+       (ibv_post_srq_recv): busy and idle QPs share one pool.
     """
 
     name = "srq"
-    summary = "SENDs on several QPs (-q), whose receives come out of one shared queue."
+    summary = "SENDs on several QPs (-q), which take their receives from one shared queue."
     default_size = 4096
     shares_receives = True
     shared = True

@@ -1,4 +1,4 @@
-"""Ping-pong where messages may be lost: the client waits for each answer a while."""
+"""Ping-pong with messages that may be lost: the client waits for each to come back, for a limited time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ask_each(run: ScenarioRun, send: Send, take: Take) -> Samples:
 
     Args:
         send: sends message ``i``.
-        take: the number of the message whose answer came; None for one that is not to be counted.
+        take: gives the number of the message that came back; None if it does not count.
     """
     times: list[int] = []
     lost = 0
@@ -40,7 +40,7 @@ def ask_each(run: ScenarioRun, send: Send, take: Take) -> Samples:
 
 
 def _answer(run: ScenarioRun, link: PeerLink, i: int, take: Take) -> bool:
-    """Whether the answer to message ``i`` comes in time; that of an earlier one is late."""
+    """Whether message ``i`` comes back in time; earlier ones are late and do not count."""
     while run.within(lambda: bool(link.received), PATIENCE_S):
         if take(run, link) == i:
             return True
@@ -48,7 +48,7 @@ def _answer(run: ScenarioRun, link: PeerLink, i: int, take: Take) -> bool:
 
 
 def answer_each(run: ScenarioRun, take: Take, send: Send) -> None:
-    """The server's part, until the last message or the client's goodbye: how many come is not known."""
+    """The server's part, until the last message or the client's disconnect: some may be lost."""
     last = dict.fromkeys(run.links, -1)
 
     def over() -> bool:

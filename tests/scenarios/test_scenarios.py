@@ -174,7 +174,7 @@ def test_a_lost_packet_of_an_unreliable_write_takes_the_whole_write(
     assert outcome.notes == (
         "0 of 5 round trips were lost",
         # The server missed it, and wrote back what it had instead.
-        "1 WRITEs were lost though the SEND behind them came",
+        "1 WRITEs were lost though the SEND after them came",
     )
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from rocekit import _compiled
 from rocekit.lab import checks
 from rocekit.lab.checks import KERNEL_PACKAGE
-from rocekit.lab.vm import has_module as module_installed
-from rocekit.lab.vm import newest_kernel
+from rocekit.lab.kernels import has_module as module_installed
+from rocekit.lab.kernels import newest_kernel
 from rocekit.record import build as record_build
 
 CAP_NET_RAW = 13

@@ -9,8 +9,9 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from rocekit.lab.kernels import has_module, newest_kernel
 from rocekit.lab.net import PACKAGE_OF
-from rocekit.lab.vm import QEMU_PACKAGE, has_module, newest_kernel, qemu, virtme_run
+from rocekit.lab.vm import QEMU_PACKAGE, qemu, virtme_run
 
 KERNEL_PACKAGE = {"x86_64": "linux-image-amd64", "aarch64": "linux-image-arm64"}
 SET_UP_TOOLS = ("ip", "rdma", "tc", "modprobe")
@@ -52,7 +53,7 @@ def _first_namespace() -> bool:
 
 
 def _both() -> list[LabPiece]:
-    """Whether this is process 1's network namespace, probably the first: older rxe works only there."""
+    """The tools that set devices up and the provider that verbs programs need, in place and in a VM."""
     providers = any(
         Path(base).exists() for base in ("/etc/libibverbs.d/rxe.driver", "/usr/share/libibverbs.d/rxe.driver")
     )

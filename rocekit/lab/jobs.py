@@ -21,9 +21,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from rocekit.lab.net import MTU, A, B, LabError, set_netem, tool
+from rocekit.lab.job_programs import finish, shell, wait_until_listening
+from rocekit.lab.net import MTU, A, B, LabError, set_netem
 
 if TYPE_CHECKING:
     from rocekit.lab.front import LabResult
@@ -197,102 +198,16 @@ def _run_programs(job: Job, out: Path) -> dict[str, Any]:
     ):
         try:
             if job.server is not None:
-                server = _shell(job.server, environment, server_text)
-                _wait_until_listening(server, job.settle_s)
-            client = _shell(job.client, environment, client_text)
-            result["client_result"] = _finish(client, job.limit_s)
+                server = shell(job.server, environment, server_text)
+                wait_until_listening(server, job.settle_s)
+            client = shell(job.client, environment, client_text)
+            result["client_result"] = finish(client, job.limit_s)
         finally:
             if server is not None:
-                result["server_result"] = _finish(server, job.linger_s)
+                result["server_result"] = finish(server, job.linger_s)
     if job.server is None:
         (out / f"{job.name}.server.txt").unlink()
     return result
-
-
-def _shell(command: str, environment: dict[str, str], sink: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        ["/bin/bash", "-c", command],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=sink,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-
-
-def _finish(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
-    """Wait for a program, end its whole group if its time is over, and report how it ended."""
-    killed = False
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        killed = True
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(process.pid, number)
-                process.wait(2.0)
-                break
-            except subprocess.TimeoutExpired:
-                continue
-            except ProcessLookupError:
-                break
-        process.wait()
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    return {"returncode": process.returncode, "killed": killed}
-
-
-def _wait_until_listening(server: subprocess.Popen[bytes], settle_s: float) -> None:
-    """Wait until a process of the server's group listens, by TCP or the connection manager."""
-    began = time.monotonic()
-    while time.monotonic() - began < settle_s and server.poll() is None:
-        pids = _group(server.pid)
-        if _listens_tcp(pids) or _listens_cm(pids):
-            # Programs accept at once after they listen.
-            time.sleep(0.2)
-            return
-        time.sleep(0.1)
-
-
-def _group(leader: int) -> set[int]:
-    pids = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # "pid (name) state ppid pgrp …": the name may have blanks and brackets.
-            if int(stat.read_text().rpartition(")")[2].split()[2]) == leader:
-                pids.add(int(stat.parent.name))
-        except (OSError, ValueError, IndexError):
-            continue
-    return pids
-
-
-def _listens_tcp(pids: set[int]) -> bool:
-    inodes = set()
-    for table in ("tcp", "tcp6"):
-        try:
-            lines = Path("/proc/net", table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        inodes |= {fields[9] for line in lines if (fields := line.split())[3] == "0A"}
-    for pid in pids:
-        for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
-            try:
-                target = str(descriptor.readlink())
-            except OSError:
-                continue
-            if target.startswith("socket:[") and target[8:-1] in inodes:
-                return True
-    return False
-
-
-def _listens_cm(pids: set[int]) -> bool:
-    try:
-        shown = json.loads(tool("rdma", "-j", "resource", "show", "cm_id") or "[]")
-    except (LabError, ValueError):
-        return False
-    return any(entry.get("pid") in pids and entry.get("state") == "LISTEN" for entry in shown)
 
 
 def _counters() -> dict[str, dict[str, int]]:

@@ -392,7 +392,7 @@ def _settings(scenario: str, given: dict[str, Any]) -> Settings:
         port=given["port"],
         timeout_s=given["timeout_s"],
         journal=given["journal"],
-        told=_plan(scenario, given),
+        own_plan=_plan(scenario, given),
         allow_remote=given["allow_remote"],
     )
 

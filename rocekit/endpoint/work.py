@@ -138,8 +138,8 @@ WC_MEANINGS = {
     "REM_INV_REQ_ERR": "the peer found the request invalid",
     "REM_ACCESS_ERR": "the peer does not allow this access (rkey, bounds, permission)",
     "REM_OP_ERR": "the peer could not carry the request out",
-    "RETRY_EXC_ERR": "no acknowledgement after all retries: the peer is gone, or packets are lost on the way",
-    "RNR_RETRY_EXC_ERR": "the peer had no receive posted, each time it was asked",
+    "RETRY_EXC_ERR": "no acknowledgement after all retries: the peer is gone, or packets are lost",
+    "RNR_RETRY_EXC_ERR": "the peer had no receive posted, at any retry",
 }
 
 

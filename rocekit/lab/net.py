@@ -161,7 +161,7 @@ def collisions(devices: int = 2) -> list[str]:
             if pref in prefs
         ]
         if not any(rule.get("priority") == 0 and rule.get("table") == "local" for rule in rules):
-            found.append(f"`ip {family} rule` does not begin with the local table, as it does by default")
+            found.append(f"`ip {family} rule` does not start with the local table, which is the default")
         for table in (end.table for end in wanted):
             shown = subprocess.run(
                 ("ip", family, "route", "show", "table", str(table)),

@@ -220,4 +220,4 @@ def source_address(host: str, port: int) -> tuple[str, str]:
             probe.connect(target)
             return str(probe.getsockname()[0]), str(target[0])
     except OSError as error:
-        raise VerbsError(f"no way to {host}: {error.strerror or error}", errno=error.errno) from None
+        raise VerbsError(f"no route to {host}: {error.strerror or error}", errno=error.errno) from None

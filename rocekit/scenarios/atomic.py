@@ -89,5 +89,5 @@ def fetch_add(link: PeerLink) -> SendWr:
 
 
 def compare_swap(link: PeerLink, expected: int) -> SendWr:
-    """Count the peer's counter up if it is still what was expected."""
+    """Count the peer's counter up if it still has the expected value."""
     return link.wr("ATOMIC_CMP_AND_SWP", 0, WORD, remote=0, compare=expected, swap_add=expected + 1)

@@ -40,7 +40,7 @@ class Settings:
         port: where the server listens.
         timeout_s: a side fails if nothing happens for so long.
         journal: a file for the verbs events, or None.
-        told: the plan by a server's own options; most scenarios get it from the client.
+        own_plan: the plan by a server's own options; most scenarios get it from the client.
         allow_remote: other machines' addresses that a client may send to.
     """
 
@@ -49,7 +49,7 @@ class Settings:
     port: int = DEFAULT_PORT
     timeout_s: float = 30.0
     journal: Path | None = None
-    told: Plan | None = None
+    own_plan: Plan | None = None
     allow_remote: tuple[str, ...] = ()
 
 
@@ -153,7 +153,7 @@ def serve(
         if isinstance(scenario, OwnConnections):
             run = scenario.serve(endpoint, settings.port, settings.qp, settings.timeout_s)
             return _outcome("server", run)
-        run = _meet_client(scenario, endpoint, settings)
+        run = _accept_client(scenario, endpoint, settings)
         with _how_far(run, counted=scenario.server_sees == "each"):
             scenario.server(run)
             run.await_goodbye(patience_s(run.plan, settings.timeout_s))
@@ -165,8 +165,8 @@ def serve(
         return _outcome("server", run)
 
 
-def _meet_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> ScenarioRun:
-    own = settings.told or Plan(scenario.name, scenario.default_size, scenario.default_iterations)
+def _accept_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> ScenarioRun:
+    own = settings.own_plan or Plan(scenario.name, scenario.default_size, scenario.default_iterations)
     links: list[PeerLink] = []
     plan: Plan | None = None
     options = settings.qp
@@ -175,33 +175,33 @@ def _meet_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> 
         deadline = Deadline(settings.timeout_s)
         request = endpoint.request(deadline)
         try:
-            told, index, peer = scenario.read_request(request.private_data, own)
-            if told.scenario != scenario.name:
-                raise ScenarioError(f"this server does {scenario.name}, not {told.scenario}")
+            received, index, peer = scenario.read_request(request.private_data, own)
+            if received.scenario != scenario.name:
+                raise ScenarioError(f"this server does {scenario.name}, not {received.scenario}")
             # post_list and cq_mod concern the client only and are not sent.
-            if plan not in (None, told) or index not in (None, len(links)):
+            if plan not in (None, received) or index not in (None, len(links)):
                 raise ScenarioError("this server is busy with another client")
-            scenario.check(told)
-            options = queue_options(scenario, told, settings.qp)
+            scenario.check(received)
+            options = queue_options(scenario, received, settings.qp)
             endpoint.check_mtu(options)
             if links and scenario.shared:
                 region = links[0].region
             else:
-                region = scenario.server_region(endpoint, told)
+                region = scenario.server_region(endpoint, received)
             if scenario.shares_receives and shared is None:
-                shared = endpoint.share(scenario.receives(told), scenario.sges)
-                scenario.prepare_shared(told, shared, region)
+                shared = endpoint.share(scenario.receives(received), scenario.sges)
+                scenario.prepare_shared(received, shared, region)
             connection = request.connection(replace(options, shared=shared))
             connection.shown = region
             link = PeerLink(connection, region, peer)
-            scenario.prepare_server(told, link)
+            scenario.prepare_server(received, link)
         except RocekitError as error:
             request.reject(str(error).encode())
             if plan is not None:
                 continue  # the first client is served all the same
             raise
         link.connection.accept(scenario.reply_data(region), deadline)
-        plan = told
+        plan = received
         links.append(link)
     return ScenarioRun(endpoint, plan, links, timeout_s=settings.timeout_s, options=options, shared=shared)
 
@@ -236,8 +236,8 @@ def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make
             connection.shown = region
             link = PeerLink(connection, region)
             scenario.prepare_client(plan, link)
-            told = connection.connect(scenario.request_data(plan, index, region), deadline)
-            link.peer = scenario.read_reply(told)
+            reply = connection.connect(scenario.request_data(plan, index, region), deadline)
+            link.peer = scenario.read_reply(reply)
             links.append(link)
         run = ScenarioRun(endpoint, plan, links, timeout_s=settings.timeout_s, options=options)
         with _how_far(run):

@@ -77,8 +77,10 @@ class Failures(OwnConnections):
 
         def provoke(events: tuple[str, ...]) -> dict[str, str]:
             limit = min(timeout_s, _GOODBYE_S)
-            told = {event: endpoint.provoke(event, (host, port), broken, Deadline(limit)) for event in events}
-            return {event: why for event, why in told.items() if why is not None}
+            found = {
+                event: endpoint.provoke(event, (host, port), broken, Deadline(limit)) for event in events
+            }
+            return {event: why for event, why in found.items() if why is not None}
 
         why_not = provoke(_PROVOKED)
         theirs = self._report(endpoint, host, port, options, timeout_s)

@@ -144,7 +144,7 @@ def load() -> Callable[..., Any]:
     """librdmacm, as a caller ``call(function, *arguments)`` that raises :class:`VerbsError`.
 
     Raises:
-        VerbsError: it is not installed, or the kernel lacks what it stands on.
+        VerbsError: it is not installed, or the kernel lacks rdma_ucm.
     """
     try:
         library = ctypes.CDLL("librdmacm.so.1", use_errno=True)

@@ -74,7 +74,7 @@ def send_wr(pyverbs: SimpleNamespace, wr: SendWr, address_handle: Callable[[Targ
         sge.close()
     if wr.opcode in ATOMICS:
         add = wr.opcode == "ATOMIC_FETCH_AND_ADD"
-        # ibv_send_wr's compare_add is what is added, or what is compared with.
+        # ibv_send_wr's compare_add is the value to add, or the value to compare with.
         first, second = (wr.swap_add, 0) if add else (wr.compare, wr.swap_add)
         made.set_wr_atomic(wr.rkey, wr.remote_va, first, second)
     elif wr.rkey is not None:

@@ -229,8 +229,8 @@ def test_a_server_knows_what_its_own_options_say(fake: FakeTraffic) -> None:
     """ping-sr-0 tells it nothing else."""
     assert rocekit("ping-sr-0", "-n", "7", "-s", "99").exit_code == 0
     assert fake.server is not None
-    assert fake.server.told is not None
-    assert (fake.server.told.iterations, fake.server.told.size) == (7, 99)
+    assert fake.server.own_plan is not None
+    assert (fake.server.own_plan.iterations, fake.server.told.size) == (7, 99)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -161,7 +161,7 @@ def run(name: str, plan: Plan, more: dict[str, Any]) -> dict[str, Any]:
             qp,
             timeout_s=100,
             journal=WORK / f"{name}.{role}.jsonl",
-            told=plan,
+            own_plan=plan,
         )
         for role, ip in zip(("server", "client"), more.get("ips", ("10.9.0.2", "10.9.0.1")), strict=True)
     ]

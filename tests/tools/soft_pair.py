@@ -39,7 +39,7 @@ def talk(
             qp=qp or QpOptions(),
             timeout_s=10,
             journal=tmp_path / f"{role}.journal.jsonl",
-            told=plan,
+            own_plan=plan,
         )
 
     def serve() -> None:

@@ -176,7 +176,7 @@ def test_a_wrong_choice_says_what_there_is(wanted: dict[str, object], message: s
 
 def test_the_address_on_the_way_to_a_host() -> None:
     assert source_address("127.0.0.1", 18515) == ("127.0.0.1", "127.0.0.1")
-    with pytest.raises(VerbsError, match=r"no way to no\.such\.host\.invalid"):
+    with pytest.raises(VerbsError, match=r"no route to no\.such\.host\.invalid"):
         source_address("no.such.host.invalid", 18515)
 
 

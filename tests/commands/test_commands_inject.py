@@ -230,7 +230,7 @@ def test_a_server_knows_what_its_own_options_say(fake: FakeTraffic) -> None:
     assert rocekit("ping-sr-0", "-n", "7", "-s", "99").exit_code == 0
     assert fake.server is not None
     assert fake.server.own_plan is not None
-    assert (fake.server.own_plan.iterations, fake.server.told.size) == (7, 99)
+    assert (fake.server.own_plan.iterations, fake.server.own_plan.size) == (7, 99)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

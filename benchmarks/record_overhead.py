@@ -140,7 +140,7 @@ def inside(programs: tuple[Program, ...]) -> None:
     from lab_forks import Forks
     from lab_record_inside import recorded
 
-    from rocekit.lab import jobs
+    from rocekit.lab import job_programs
 
     if "ROCEKIT_STUB" in os.environ:
         program = Path(os.environ["ROCEKIT_STUB"])
@@ -149,7 +149,7 @@ def inside(programs: tuple[Program, ...]) -> None:
             "library": [[_pairs(program, _library_only(Path("/dev/shm/rocekit-pairs")), 40)]],
         }
         (out / "pairs.json").write_text(json.dumps(pairs))
-    ways = {"plain": vars(jobs)["_shell"], "library": library_alone(), "recorded": recorded(Forks())}
+    ways = {"plain": job_programs.shell, "library": library_alone(), "recorded": recorded(Forks())}
     for turn in range(ROUNDS):
         for program in programs:
             order = list(ways) if turn % 2 == 0 else list(reversed(ways))
@@ -163,11 +163,11 @@ def inside(programs: tuple[Program, ...]) -> None:
 
 def library_alone() -> Callable[..., Any]:
     """Starts a shell command with the interposer in it and nobody who empties its rings."""
-    from rocekit.lab import jobs
+    from rocekit.lab import job_programs
 
     def start(command: str, environment: dict[str, str], sink: Any) -> Any:
         shutil.rmtree(memory := Path("/dev/shm/rocekit-bench") / Path(sink.name).stem, ignore_errors=True)
-        return vars(jobs)["_shell"](command, environment | _library_only(memory, 2, 1 << 19), sink)
+        return job_programs.shell(command, environment | _library_only(memory, 2, 1 << 19), sink)
 
     return start
 
@@ -181,18 +181,18 @@ def _measure(program: Program, start: Callable[..., Any], work: Path) -> list[fl
 
 def _run_pair(command: str, start: Callable[..., Any], work: Path) -> str:
     """A server and a client; what the client printed."""
-    from rocekit.lab import jobs
+    from rocekit.lab import job_programs
 
     server = None
     with (work / "server.txt").open("wb") as server_text, (work / "client.txt").open("wb") as client_text:
         try:
             server = start(f"{command} -d rxe1", dict(os.environ), server_text)
-            vars(jobs)["_wait_until_listening"](server, 20.0)
+            job_programs.wait_until_listening(server, 20.0)
             client = start(f"{command} -d rxe0 10.9.0.2", dict(os.environ), client_text)
-            vars(jobs)["_finish"](client, 90.0)
+            job_programs.finish(client, 90.0)
         finally:
             if server is not None:
-                vars(jobs)["_finish"](server, 5.0)
+                job_programs.finish(server, 5.0)
     return (work / "client.txt").read_text()
 
 

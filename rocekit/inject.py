@@ -2,16 +2,15 @@
 
     from rocekit.inject import Plan, Settings, call, serve
 
-The rooms behind this face: :mod:`rocekit.scenarios` (the programs), :mod:`rocekit.endpoint` (what they need
-of an RDMA stack), :mod:`rocekit.verbs` and :mod:`rocekit.soft` (who provides it).
+The packages behind it: :mod:`rocekit.scenarios` (the programs), :mod:`rocekit.endpoint` (the interface of an
+RDMA stack), :mod:`rocekit.verbs` and :mod:`rocekit.soft` (its backends).
 """
 
 from __future__ import annotations
 
 from rocekit.endpoint import EndpointOptions, QpOptions
 from rocekit.scenarios import SCENARIOS
-from rocekit.scenarios.base import Plan
-from rocekit.scenarios.session import (
+from rocekit.scenarios.client_server import (
     DEFAULT_PORT,
     Outcome,
     Settings,
@@ -20,6 +19,7 @@ from rocekit.scenarios.session import (
     scenario_named,
     serve,
 )
+from rocekit.scenarios.scenario import Plan
 
 __all__ = [
     "DEFAULT_PORT",

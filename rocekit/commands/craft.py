@@ -11,8 +11,8 @@ from rocekit.commands import FILE
 from rocekit.commands.frames import rate_option, remote_option, send_frames, show_frames, write_frames
 
 if TYPE_CHECKING:
-    from rocekit.craft.file import Description
     from rocekit.craft.pace import Rate
+    from rocekit.craft.yaml_file import Description
 
 _NAMES = {"qpn": "dest_qpn"}
 
@@ -106,7 +106,7 @@ def command(
     import time
 
     from rocekit.craft import Wrong, craft, destinations, how_many
-    from rocekit.craft.file import read_packets
+    from rocekit.craft.yaml_file import read_packets
     from rocekit.errors import ScenarioError
     from rocekit.files.outputs import check_output
 

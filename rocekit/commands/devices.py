@@ -9,7 +9,7 @@ import click
 from rocekit.commands import format_option, print_json
 
 if TYPE_CHECKING:
-    from rocekit.machine.devices import Device
+    from rocekit.machine.devices import RdmaDevice
 
 
 @click.command()
@@ -33,7 +33,7 @@ def command(output: str) -> None:
         click.echo("\n".join(text(device) for device in found))
 
 
-def text(device: Device) -> str:
+def text(device: RdmaDevice) -> str:
     """A device as indented lines; limits have their names in verbs."""
     about = [f"node GUID {device.node_guid}"]
     if device.driver:

@@ -15,7 +15,7 @@ from rocekit import _compiled
 from rocekit.commands.doctor_machine import Machine, has_module
 from rocekit.lab import checks
 from rocekit.lab.checks import KERNEL_PACKAGE
-from rocekit.lab.vm import newest_kernel
+from rocekit.lab.kernels import newest_kernel
 
 CAP_NET_RAW = 13
 """Its bit in the capability sets of /proc/PID/status (capability.h); AF_PACKET sockets need it, packet(7)."""
@@ -197,7 +197,7 @@ def _python_package(machine: Machine, name: str, package: str, extra: str) -> Ma
     return MachineCheck(name, package, True, version)
 
 
-def _lab(name: str, title: str, pieces: Sequence[checks.Check]) -> MachineCheck:
+def _lab(name: str, title: str, pieces: Sequence[checks.LabPiece]) -> MachineCheck:
     """A way to run the lab, by the lab's own checks."""
     lacking = [piece for piece in pieces if not piece.ok]
     if not lacking:

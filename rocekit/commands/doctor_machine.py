@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rocekit import _compiled
 from rocekit.lab import checks
-from rocekit.lab.vm import has_module as module_installed
+from rocekit.lab.kernels import has_module as module_installed
 from rocekit.record import build as record_build
 
 
@@ -45,8 +45,8 @@ def _first_line(program: str, option: str) -> str:
 class Lab:
     """The lab's own checks: for running in place, and in a VM."""
 
-    native: Callable[[], Sequence[checks.Check]] = checks.native
-    vm: Callable[[], Sequence[checks.Check]] = checks.vm
+    native: Callable[[], Sequence[checks.LabPiece]] = checks.native
+    vm: Callable[[], Sequence[checks.LabPiece]] = checks.vm
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from rocekit.commands import format_option, print_json
 from rocekit.commands.inject_options import OPTIONS, ScenarioName, list_scenarios, option
 
 if TYPE_CHECKING:
-    from rocekit.scenarios.base import Plan, Scenario
-    from rocekit.scenarios.group import GroupScenario
-    from rocekit.scenarios.session import MakeEndpoint, Settings
+    from rocekit.scenarios.client_server import MakeEndpoint, Settings
+    from rocekit.scenarios.group_scenario import GroupScenario
+    from rocekit.scenarios.scenario import Plan, Scenario
 
 
 class InjectCommand(click.Command):
@@ -68,8 +68,8 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
     from rocekit.commands.inject_soft import check_files
     from rocekit.commands.inject_text import compared, text
     from rocekit.scenarios import GROUPS, SCENARIOS
-    from rocekit.scenarios.both import both, compare, terminated_cleanly
-    from rocekit.scenarios.session import call, serve
+    from rocekit.scenarios.both_sides import both, compare, terminated_cleanly
+    from rocekit.scenarios.client_server import call, serve
 
     check_files(given)
     if scenario in GROUPS:
@@ -112,7 +112,7 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
 def _group(scenario: str, host: str | None, output: str, given: dict[str, Any]) -> None:
     """Run a scenario of n hosts, all on this machine."""
     from rocekit.commands import inject_group
-    from rocekit.scenarios.both import terminated_cleanly
+    from rocekit.scenarios.both_sides import terminated_cleanly
 
     with terminated_cleanly():
         outcome = inject_group.run(scenario, host, given)
@@ -171,8 +171,8 @@ def _backend(given: dict[str, Any]) -> dict[str, MakeEndpoint]:
 
 def _plan(scenario: str, given: dict[str, Any]) -> Plan:
     from rocekit.scenarios import SCENARIOS
-    from rocekit.scenarios.base import Plan
     from rocekit.scenarios.plan import check_size
+    from rocekit.scenarios.scenario import Plan
 
     known = SCENARIOS[scenario]
     size = given["size"] or known.default_size
@@ -192,8 +192,8 @@ def _plan(scenario: str, given: dict[str, Any]) -> Plan:
 
 
 def _settings(scenario: str, given: dict[str, Any]) -> Settings:
-    from rocekit.endpoint import EndpointOptions, QpOptions, Ways
-    from rocekit.scenarios.session import Settings
+    from rocekit.endpoint import EndpointOptions, QpOptions, WaitWays
+    from rocekit.scenarios.client_server import Settings
 
     return Settings(
         endpoint=EndpointOptions(
@@ -201,7 +201,7 @@ def _settings(scenario: str, given: dict[str, Any]) -> Settings:
             port=given["ib_port"],
             gid_index=given["gid_index"],
             ip=given["ip"],
-            ways=Ways(given["cm"], given["cq"] or ("channel" if given["events"] else None)),
+            ways=WaitWays(given["cm"], given["cq"] or ("channel" if given["events"] else None)),
             tcp=not given["rdma_cm"],
             timestamps=given["timestamps"],
         ),
@@ -215,7 +215,7 @@ def _settings(scenario: str, given: dict[str, Any]) -> Settings:
         port=given["port"],
         timeout_s=given["timeout_s"],
         journal=given["journal"],
-        told=_plan(scenario, given),
+        own_plan=_plan(scenario, given),
         allow_remote=given["allow_remote"],
     )
 

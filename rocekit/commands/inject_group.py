@@ -9,8 +9,8 @@ from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from rocekit.endpoint import EndpointOptions, QpOptions
-    from rocekit.scenarios.group import GroupPlan
-    from rocekit.scenarios.hosts import GroupOutcome
+    from rocekit.scenarios.group_run import GroupOutcome
+    from rocekit.scenarios.group_scenario import GroupPlan
 
 SOFT_HOSTS = 4
 #: The options that a group looks at; what else is given would be left out without a word.
@@ -24,7 +24,7 @@ _TAKEN: Final = (
 def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
     """Run a scenario of n hosts with the options of the command line."""
     from rocekit.commands.inject_soft import check_place, faults_of, refuse_for_verbs
-    from rocekit.scenarios.hosts import soft_group, verbs_group
+    from rocekit.scenarios.group_run import soft_group, verbs_group
 
     if host is not None or given["both"]:
         raise click.UsageError(f"{scenario} runs all its hosts here: give neither HOST nor --both.")
@@ -62,9 +62,9 @@ def _refuse_others(scenario: str) -> None:
 
 
 def _plan(scenario: str, given: dict[str, Any], hosts: int) -> GroupPlan:
-    from rocekit.endpoint.connection import DEFAULT_MTU
+    from rocekit.endpoint.options import DEFAULT_MTU
     from rocekit.scenarios import GROUPS
-    from rocekit.scenarios.group import GroupPlan
+    from rocekit.scenarios.group_scenario import GroupPlan
     from rocekit.scenarios.plan import check_size
 
     known = GROUPS[scenario]

@@ -11,8 +11,8 @@ from rocekit.commands import FILE
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from rocekit.scenarios.base import Scenario
-    from rocekit.scenarios.group import GroupScenario
+    from rocekit.scenarios.group_scenario import GroupScenario
+    from rocekit.scenarios.scenario import Scenario
 
 COUNT = click.IntRange(min=1)
 BYTES = click.IntRange(min=0)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rocekit.scenarios.base import Scenario
-    from rocekit.scenarios.group import GroupScenario
-    from rocekit.scenarios.session import Outcome
+    from rocekit.scenarios.client_server import Outcome
+    from rocekit.scenarios.group_scenario import GroupScenario
+    from rocekit.scenarios.scenario import Scenario
 
 BEFORE = """
     Before: each side opens the device (ibv_open_device), makes a protection domain (ibv_alloc_pd), a CQ
@@ -31,7 +31,7 @@ WIDTH = 108
 
 def steps(scenario: type[Scenario] | type[GroupScenario]) -> str:
     """The steps of a scenario with their verbs calls."""
-    from rocekit.scenarios.group import GroupScenario
+    from rocekit.scenarios.group_scenario import GroupScenario
 
     if issubclass(scenario, GroupScenario):
         meet, part = BY_PROGRAM, ""

@@ -17,7 +17,7 @@ from rocekit.commands import FILE
 from rocekit.errors import RocekitError
 
 if TYPE_CHECKING:
-    from rocekit.record.collect import Recording
+    from rocekit.record.recording import Recording
 
 JOURNAL_SUFFIX = ".journal.jsonl"
 """As in ``rocekit.analysis``; importing that module would delay the program."""
@@ -86,7 +86,7 @@ def command(
         program = shutil.which(command_line[0])
         if program is not None and path.exists() and path.samefile(program):
             raise RocekitError(f"{path}: this is the program: name another file")
-    from rocekit.record import ProgramError, Recorder, find_program, holding_signals
+    from rocekit.record import ProgramError, ProgramRecorder, find_program, holding_signals
     from rocekit.record.build import interposer
 
     try:
@@ -106,7 +106,7 @@ def command(
                     from rocekit.record.kernel_cm import KernelCm
 
                     kernel_cm = KernelCm()
-                result = Recorder(
+                result = ProgramRecorder(
                     command_line,
                     output or default_output(command_line[0], write),
                     library,

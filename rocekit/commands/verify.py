@@ -10,7 +10,7 @@ import click
 from rocekit.commands import FILE, format_option, print_json
 
 if TYPE_CHECKING:
-    from rocekit.verify import Comparison
+    from rocekit.verify import TsharkComparison
 
 _SHOWN = 50  # disagreements in text; --format json lists up to a thousand
 
@@ -44,7 +44,7 @@ def command(ctx: click.Context, file: Path, output: str) -> None:
         ctx.exit(1)
 
 
-def text(comparison: Comparison) -> str:
+def text(comparison: TsharkComparison) -> str:
     """The comparison in text: each disagreement, then the counts."""
     lines = [str(disagreement) for disagreement in comparison.disagreements[:_SHOWN]]
     if comparison.total > len(lines):

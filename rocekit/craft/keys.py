@@ -1,4 +1,4 @@
-"""What a description of packets may say, and what stands there when it does not."""
+"""The keys of a description of packets, and their defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocekit import wire
 from rocekit.wire import cm as wire_cm
 from rocekit.wire.build import DST_MAC, SRC_MAC
 
-#: Keys that are of the network below and of the frame, and their defaults.
+#: Keys of the network headers and of the frame, and their defaults.
 NETWORK: Final = MappingProxyType(
     {
         "src": "10.9.0.1",
@@ -33,7 +33,7 @@ NETWORK: Final = MappingProxyType(
 )
 IPV6_ADDRESSES: Final = MappingProxyType({"src": "fd00:9::1", "dst": "fd00:9::2"})
 TEXTS: Final = frozenset({"src", "dst", "src_mac", "dst_mac"})
-#: Bits of what is a number there.
+#: Bits of the numbers among them.
 BITS: Final = MappingProxyType(
     {
         "vlan": 12,
@@ -51,7 +51,7 @@ BITS: Final = MappingProxyType(
 )
 MAC_ADDRESS: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", re.IGNORECASE)
 
-#: Keys of the packet as a whole: what each means.
+#: Keys of the packet as a whole, and what each means.
 PACKET: Final = MappingProxyType(
     {
         "op": "opcode by name or number, or CM_REQ, CM_REP, …",
@@ -66,7 +66,7 @@ PACKET: Final = MappingProxyType(
 
 
 def fields_of(headers: Iterable[wire.Header]) -> tuple[str, ...]:
-    """Fields that may be said, in wire order: the opcode is ``op``; of reserved ones, those of the BTH."""
+    """Fields that a description may have, in wire order: no opcode, and reserved ones only of the BTH."""
     return tuple(
         dict.fromkeys(
             f.name
@@ -78,19 +78,19 @@ def fields_of(headers: Iterable[wire.Header]) -> tuple[str, ...]:
 
 
 FIELDS: Final = fields_of(wire.HEADERS.values())
-#: Fields of MADs and CM messages: what is bytes there takes ``text:…``, ``hex:…`` or an address.
+#: Fields of MADs and CM messages: bytes are given as ``text:…``, ``hex:…`` or an address.
 CM_HEADERS: Final = (wire_cm.MAD, *wire_cm.CM_MESSAGES.values())
 CM_FIELDS: Final = fields_of(CM_HEADERS)
-#: What may stand for all packets; the CM's fields may, too.
+#: Keys that may be given for all packets; the CM's fields may be, too.
 COMMON: Final = (*PACKET, *NETWORK, *FIELDS)
 KEYS: Final = tuple(dict.fromkeys((*COMMON, *CM_FIELDS)))
 
-#: What a sender of each field would put there, where 0 would not do.
+#: Defaults of fields for which 0 would not do.
 FIELD_DEFAULTS: Final = MappingProxyType(
     {
         "dest_qpn": 0x11,
         "src_qpn": 0x12,
-        "qkey": 0x1111_1111,  # what the libibverbs examples take
+        "qkey": 0x1111_1111,  # that of the libibverbs examples
         "syndrome": wire.make_syndrome(wire.ACK),
         "remote_va": 0x10000,
         "rkey": 0x1234,

@@ -1,4 +1,4 @@
-"""Frames that go one after the other, and how fast: so much a second, or each at its time."""
+"""When frames are sent: at a rate, or each at its time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)(pps|p/s|bit|bits|bit/s|bp
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """An Ethernet frame to send, when (ns after the first one), and the address that it goes to."""
+    """An Ethernet frame to send, when (ns after the first one), and its destination address."""
 
     frame: bytes
     at_ns: int
@@ -23,7 +23,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So much a second.
+    """How much is sent in a second.
 
     Attributes:
         value: packets, or bits of whole frames (without preamble, FCS and gap).
@@ -34,7 +34,7 @@ class Rate:
     bits: bool = False
 
     def gap_ns(self, frame_bytes: int) -> int:
-        """From the beginning of a frame of so many bytes to that of the next."""
+        """From the start of a frame of so many bytes to the start of the next."""
         return round((frame_bytes * 8 if self.bits else 1) * 1e9 / self.value)
 
     def __str__(self) -> str:
@@ -55,10 +55,10 @@ def parse_rate(text: str) -> Rate:
 
 
 class Pacer:
-    """Waits until each frame's time has come; who is late sends at once, and keeps to the plan.
+    """Waits until each frame's time; a late frame is sent at once, and the others keep their times.
 
     Args:
-        now, sleep: the clock in ns, and what waits so many seconds.
+        now, sleep: the clock in ns, and a function that waits so many seconds.
     """
 
     def __init__(

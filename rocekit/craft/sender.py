@@ -1,4 +1,4 @@
-"""Sends frames on an interface as they are (packet(7)), to nowhere but where the guard lets them go."""
+"""Sends frames on an interface as they are (packet(7)), only to addresses that the guard allows."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Sender:
 
     Args:
         interface: its name.
-        destinations: every address that will be sent to.
-        allowed: those of other machines that somebody named on purpose.
+        destinations: every address that frames will be sent to.
+        allowed: other machines' addresses that the user named.
 
     Attributes:
         mac: the interface's MAC address; loopback: whether it is the loopback interface.
         frames: how many were sent.
 
     Raises:
-        ScenarioError: no such interface, no right to send on it, or a destination that the guard refuses.
+        ScenarioError: there is no such interface, no right to send on it, or the guard refuses a destination.
     """
 
     def __init__(self, interface: str, destinations: Iterable[str], allowed: Iterable[str] = ()) -> None:
@@ -64,10 +64,10 @@ class Sender:
         return fcntl.ioctl(self._socket, request, Struct("16s24x").pack(self.interface.encode()))
 
     def send(self, frame: bytes) -> None:
-        """Send one frame; waits where the interface's queue is full.
+        """Send one frame; waits while the interface's queue is full.
 
         Raises:
-            ScenarioError: the interface does not take it.
+            ScenarioError: the interface refuses it.
         """
         while True:
             try:
@@ -100,14 +100,14 @@ class Sender:
 
 
 def check_interface(interface: str) -> None:
-    """Raises :class:`ScenarioError` where there is no such interface."""
+    """Raises :class:`ScenarioError` if there is no such interface."""
     names = [name for _, name in socket.if_nameindex()]
     if interface not in names:
         raise ScenarioError(f"no interface {interface}; there is {', '.join(names)}")
 
 
 def interface_mac(interface: str) -> str | None:
-    """The MAC address of an interface, None where there is no such interface."""
+    """The MAC address of an interface, None if there is no such interface."""
     try:
         return Path("/sys/class/net", interface, "address").read_text().strip() or None
     except OSError:
@@ -120,7 +120,7 @@ def interface_address(interface: str) -> str | None:
 
 
 def mac_of(address: str, interface: str) -> str:
-    """The MAC address to which a frame for an address goes on an interface.
+    """The MAC address of an IP address on an interface.
 
     Raises:
         ScenarioError: nobody answers for the address.
@@ -130,5 +130,5 @@ def mac_of(address: str, interface: str) -> str:
         return _NO_MAC
     found = neighbour(address, interface)
     if found is None:
-        raise ScenarioError(f"nobody on {interface} answers for {address}: say its MAC address (dst_mac)")
+        raise ScenarioError(f"nobody on {interface} answers for {address}: give its MAC address (dst_mac)")
     return found

@@ -1,12 +1,12 @@
-"""What stands for what in a redacted capture: one mapping for its packets, its CM messages and its journal.
+"""The replacements of a redacted capture: one mapping for its packets, its CM messages and its journal.
 
-Keys and memory addresses go the recorder's way (:mod:`rocekit.journal.redaction`). The rest is what a capture
-has besides: MAC and IP addresses, GIDs, GUIDs, host names, private data, immediate data, atomics' operands.
-The same becomes the same everywhere, so that what the analysis goes by is kept.
+Keys and memory addresses are replaced as the recorder does (:mod:`rocekit.journal.redaction`). Here are the
+other values of a capture: MAC and IP addresses, GIDs, GUIDs, host names, private data, immediate data,
+operands of atomics. Equal values have equal replacements everywhere, so the analysis finds the same.
 
-IP addresses become those set aside for tests and documents (RFC 2544, RFC 3849, RFC 5771), numbered as they
-come, which reads better in a ticket than random ones. QPNs, PSNs, ports, P_Keys of the default partition,
-VLANs and times stay: they are the story.
+IP addresses become those reserved for tests and documents (RFC 2544, RFC 3849, RFC 5771), numbered in the
+order of the capture, which is easier to read in a ticket than random ones. QPNs, PSNs, ports, P_Keys of the
+default partition, VLANs and times stay: the analysis needs them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIRST_IPV4_GROUP: Final = IPv4Address("233.252.0.0")  # RFC 5771: documents
 _LINK_LOCAL: Final = IPv6Address("fe80::")
 _MAPPED: Final = 0xFFFF << 32
 _BROADCAST: Final = b"\xff" * 6
-#: IEEE 802.1D's reserved groups: PAUSE and its like go there, from whomever.
+#: IEEE 802.1D's reserved groups, the destination of PAUSE and similar frames.
 _RESERVED_GROUP: Final = b"\x01\x80\xc2\0\0"
 _DEFAULT_PKEYS: Final = frozenset({0, 0x7FFF, 0xFFFF})  # 10.9.1: the default partition
 
@@ -35,8 +35,8 @@ class Redactor(Redaction):
     """The replacements of one capture and its journals.
 
     Args:
-        secret: what random replacements are made with; a new one when not given.
-        taken: IP addresses that stand in the originals, so that none of them stands for another.
+        secret: the key of random replacements; None: a new one.
+        taken: IP addresses of the originals, which are never replacements.
     """
 
     def __init__(self, secret: bytes | None = None, taken: Iterable[str] = ()) -> None:
@@ -49,7 +49,7 @@ class Redactor(Redaction):
     # ------------------------------------------------------------------ addresses
 
     def ip(self, text: str) -> str:
-        """An IP address's replacement; a text that is none becomes ``::``."""
+        """An IP address's replacement; any other text becomes ``::``."""
         found = self.ips.get(text)
         if found is None:
             try:
@@ -66,7 +66,7 @@ class Redactor(Redaction):
         return found
 
     def _new_ip(self, address: IPv4Address | IPv6Address) -> str:
-        """The next free address of the same kind; what says nothing of anybody stays."""
+        """The next free address of the same kind; loopback, broadcast and unspecified addresses stay."""
         if address.is_unspecified or address.is_loopback or address == IPv4Address("255.255.255.255"):
             return str(address)
         if isinstance(address, IPv4Address):
@@ -106,7 +106,7 @@ class Redactor(Redaction):
         return self._hash(b"guid", guid, 8) or 1 if guid else 0
 
     def host(self, name: str) -> str:
-        """A host's name."""
+        """The replacement of a host's name."""
         return self.hosts.setdefault(name, f"host{len(self.hosts) + 1}")
 
     # ------------------------------------------------------------------ keys and data
@@ -116,7 +116,7 @@ class Redactor(Redaction):
         return qkey if qkey == GSI_QKEY else self.key(qkey)
 
     def pkey(self, pkey: int) -> int:
-        """A P_Key's replacement: the default partition's stay, full membership stays (its highest bit)."""
+        """A P_Key's replacement: the default partition's stay, as does full membership (the highest bit)."""
         if pkey in _DEFAULT_PKEYS:
             return pkey
         number = self._hash(b"pkey", pkey & 0x7FFF, 2) & 0x7FFF
@@ -127,11 +127,11 @@ class Redactor(Redaction):
         return self._hash(b"value", value, 8) or 1 if value else 0
 
     def name(self, number: int) -> int:
-        """A wr_id or another name that a program gave: pointers are moved like addresses, numbers stay."""
+        """The replacement of a wr_id or another name: pointers move like addresses, numbers stay."""
         return self.address(number) if number >> 32 else number
 
     def data(self, data: bytes) -> bytes:
-        """As many bytes of no meaning: equal data stays equal, zeros at its end stay zeros."""
+        """As many random bytes: equal data stays equal, zeros at its end stay zeros."""
         own = data.rstrip(b"\0")
         if not own:
             return data

@@ -1,8 +1,7 @@
-"""Frames without addresses, keys and payload, and with the checksums and ICRCs that then are right.
+"""Frames without their addresses, keys and payload, with new checksums and ICRCs.
 
-What was wrong stays wrong: a checksum or an ICRC that did not fit the frame does not fit the redacted one
-either. All bytes that are not known to be harmless become zero: payload, pad, what stands behind the packet,
-options. Lengths never change.
+A checksum or an ICRC that was invalid is invalid again. All bytes that are not known to be harmless become
+zero: payload, pad, bytes after the packet, options. Lengths never change.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ _IPV6_BYTES: Final = 40
 _TCP: Final = 6
 _TCP_BYTES: Final = 20
 _UDP: Final = 17
-_NO_OPERATION: Final = 1  # of IPv4's and TCP's options: says nothing
+_NO_OPERATION: Final = 1  # an option of IPv4 and TCP without content
 _FRAGMENT: Final = 44
 _EXTENSIONS: Final = (0, 43, 44, 60)
-_PAUSE_BYTES: Final = 20  # opcode, and what PFC says of eight classes
-_WRONG: Final = (0x0F0F, 0x00F0)  # what makes a right 16-bit checksum a wrong one
-#: Where cooked captures keep the sender's link address, and where its length.
+_PAUSE_BYTES: Final = 20  # opcode, and PFC's times of eight classes
+_WRONG: Final = (0x0F0F, 0x00F0)  # XORed with a valid 16-bit checksum, it is invalid
+#: In cooked captures: offsets of the sender's link address and of its length, and the bytes of that.
 _COOKED: Final = {LINKTYPE_LINUX_SLL: (6, 4, 2), LINKTYPE_LINUX_SLL2: (12, 11, 1)}
 _LINK_ADDRESS_BYTES: Final = 8
 
@@ -62,15 +61,17 @@ def redact_batch(
     redactor: Redactor,
     doubtful: NDArray[np.bool_] | None = None,
 ) -> FrameBatch:
-    """A batch with its RoCE packets, and of the other frames those named, redacted.
+    """A batch with its RoCE packets and the named other frames redacted.
 
     Args:
         batch: any frames; its buffer is not changed.
-        packets: the RoCE packets of this batch, with their ICRCs checked; network: where they lie in it.
-        others: places in the batch of frames that are PAUSE, PFC, or a TCP exchange of QP numbers; the frames
-            that are neither RoCE nor named here become all zeros.
-        doubtful: packets so damaged that their opcodes do not say what stands behind the BTH; None:
-            those with a wrong ICRC.
+        packets: the RoCE packets of this batch, with their ICRCs checked; network: where they are in it.
+        others: indices in the batch of frames that are PAUSE, PFC, or a TCP exchange of QP numbers; frames
+        that
+            are neither RoCE nor named here become all zeros.
+        doubtful: packets so damaged that their opcodes do not determine the headers after the BTH; None:
+        those
+            with an invalid ICRC.
     """
     view = replace(batch, buffer=batch.buffer.copy())
     strangers = np.setdiff1d(np.arange(len(batch)), network.index)
@@ -91,7 +92,7 @@ def redact_batch(
 
 
 class _Roce:
-    """The packets of a batch; ``old`` is what was captured, ``new`` what is made of it."""
+    """The packets of a batch; ``old`` has the captured bytes, ``new`` the redacted ones."""
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class _Roce:
         begins = net.bth + np.where(self._doubtful, wire.BTH.length, HEADERS_BYTES[p.opcode])
         for i in np.flatnonzero(begins > readable).tolist():
             begins[i] = self._whole_headers(i, int(readable[i]))
-        ends = (self._batch.offset + self._batch.caplen)[net.index]  # what stands behind the packet goes too
+        ends = (self._batch.offset + self._batch.caplen)[net.index]  # bytes after the packet become zero, too
         mads = np.isin(p.dest_qpn, wire.MAD_QPNS) & (self._has & HAS["DETH"] != 0) & (begins <= readable)
         texts = {i: redact_mad(p.payload(i), self._redactor) for i in np.flatnonzero(mads).tolist()}
         new = self._new
@@ -137,7 +138,7 @@ class _Roce:
             new[at : at + len(text)] = np.frombuffer(text, np.uint8)
 
     def _whole_headers(self, i: int, readable: int) -> int:
-        """Where the headers end of which packet ``i`` has every byte."""
+        """The end of the headers that are complete in packet ``i``."""
         at = int(self._net.bth[i]) + wire.BTH.length
         if at > readable:
             return max(readable, int(self._net.bth[i]))
@@ -149,7 +150,7 @@ class _Roce:
         return at
 
     def _fields(self) -> None:
-        """Keys, memory addresses, and data that stands in headers."""
+        """Redact keys, memory addresses, and data in headers."""
         redactor = self._redactor
         ways: dict[str, Callable[[int], int]] = {
             "remote_va": redactor.address,
@@ -181,7 +182,7 @@ class _Roce:
         scatter(self._new, at, values.astype(">u8").view(np.uint8).reshape(-1, 8)[:, 8 - width :])
 
     def _options(self) -> None:
-        """IPv4 options and IPv6 extension headers may hold addresses."""
+        """Redact IPv4 options and IPv6 extension headers, which may contain addresses."""
         net = self._net
         for i in np.flatnonzero((net.roce_version == 2) & (self._ip_bytes > _IPV4_BYTES)).tolist():
             start, end = int(net.start[i]), int(net.start[i] + self._ip_bytes[i])
@@ -233,13 +234,13 @@ class _Roce:
         if wrong.any():
             own = icrc_columns(self._old, net.start[rows], net.bth[rows], at, net.roce_version[rows] == 2)
             sent = p.icrc[rows]
-            # An ICRC that a device left out stays left out; any other is as wrong as it was, bit for bit.
+            # An ICRC that a device left out stays left out; any other is wrong by the same bits as before.
             constant = np.isin(sent, (0, 0xFFFFFFFF)) & (sent != icrc)
             icrc = np.where(wrong, np.where(constant, sent, icrc ^ sent ^ own), icrc)
         scatter(self._new, at, icrc.astype("<u4").view(np.uint8).reshape(-1, 4))
 
     def _udp_checksums(self) -> None:
-        """Most senders leave it 0, which says that there is none (A17.3.1)."""
+        """Write new UDP checksums; most senders leave them 0, which means that there is none (A17.3.1)."""
         net = self._net
         at = net.bth - UDP_BYTES
         rows = np.flatnonzero((net.roce_version == 2) & (net.bth <= net.limit))
@@ -256,7 +257,7 @@ class _Roce:
 
 
 def _each(column: NDArray[Any], way: Callable[[int], int]) -> NDArray[np.uint64]:
-    """Every value of a column replaced, each different one asked for once."""
+    """A column with every value replaced; each different value is computed once."""
     values, place = np.unique(column, return_inverse=True)
     return np.array([way(int(value)) for value in values.tolist()], np.uint64)[place]
 
@@ -265,7 +266,7 @@ def _each(column: NDArray[Any], way: Callable[[int], int]) -> NDArray[np.uint64]
 
 
 def _link_addresses(batch: FrameBatch, rows: Ints, redactor: Redactor) -> None:
-    """MAC addresses, and those of cooked captures, in place."""
+    """Redact MAC addresses, and link addresses of cooked captures, in place."""
     kinds = batch.linktype[rows]
     ethernet = batch.offset[rows[kinds == LINKTYPE_ETHERNET]]
     if len(ethernet):
@@ -284,7 +285,7 @@ def _link_addresses(batch: FrameBatch, rows: Ints, redactor: Redactor) -> None:
 
 
 def _other(batch: FrameBatch, new: Bytes, i: int, start: int, ethertype: int, redactor: Redactor) -> None:
-    """A PAUSE, PFC or TCP frame into ``new``, which holds zeros."""
+    """Write a PAUSE, PFC or TCP frame into ``new``, which is all zeros."""
     old, begin, end = batch.buffer, int(batch.offset[i]), int(batch.offset[i] + batch.caplen[i])
     keep = min(start, end)
     if ethertype == link.ETHERTYPE_MAC_CONTROL:
@@ -297,7 +298,7 @@ def _other(batch: FrameBatch, new: Bytes, i: int, start: int, ethertype: int, re
 
 
 def _tcp(old: Bytes, new: Bytes, start: int, end: int, redactor: Redactor) -> None:
-    """A TCP segment with the offers of QPs in it; zeros where it is none, or cut in its headers."""
+    """Write a TCP segment with the QPs exchanged in it; zeros if it is none, or truncated in its headers."""
     version = int(old[start]) >> 4
     if end - start < _IPV6_BYTES:
         return
@@ -331,7 +332,7 @@ def _tcp(old: Bytes, new: Bytes, start: int, end: int, redactor: Redactor) -> No
 
 
 def _replace(old: Bytes, new: Bytes, at: int, was: int, now: int) -> None:
-    """Write a checksum that is as right or wrong as the old one."""
+    """Write a checksum that is valid if the old one was."""
     value = _in_place_of(int.from_bytes(old[at : at + 2].tobytes(), "big"), was, now)
     new[at : at + 2] = (value >> 8, value & 0xFF)
 
@@ -340,7 +341,7 @@ def _replace(old: Bytes, new: Bytes, at: int, was: int, now: int) -> None:
 
 
 def _in_place_of(sent: int, was: int, now: int) -> int:
-    """The checksum for one that was sent, where ``was`` was right and ``now`` is; a wrong one stays wrong."""
+    """The new checksum: ``now`` if ``sent`` was the valid one, ``was``; else an invalid one."""
     if sent == was:
         return now
     wrong = now ^ _WRONG[0]
@@ -358,7 +359,7 @@ def _checksum(data: bytes, at: int) -> int:
 
 
 def _addresses_at(start: int, version: int) -> tuple[int, int]:
-    """Where an IP header's two addresses begin and end."""
+    """The offsets where an IP header's two addresses start and end."""
     return (start + 12, start + 20) if version == 4 else (start + 8, start + 40)
 
 

@@ -1,7 +1,7 @@
 """Journal events redacted with the same replacements as the packets beside them.
 
-What a key of the journal's schema holds decides what becomes of it. A key that is not in the schema, and free
-text (command lines, process names, the kernel's own lines), is left out.
+How a value is replaced depends on its key in the journal's schema. Left out are keys that are not in the
+schema, and free text (command lines, process names, the kernel's own lines).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _IPS: Final = frozenset({"local_ip", "remote_ip", "dest_ip", "dest_gid"})
 _VALUES: Final = frozenset({"compare", "swap_add"})
 _TEXTS: Final = frozenset({"program", "arguments", "process", "text"})
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_+ ()-]*")
-"""Names of statuses, opcodes, states, devices; no address and no path is written with these alone."""
+"""Characters of names of statuses, opcodes, states, devices; no address and no path has only these."""
 
 
 def redact_event(event: Event, redactor: Redactor) -> Event:
-    """The event with everything replaced that must not travel."""
+    """The event with all confidential values replaced."""
     schema = SCHEMA[event.event]
     fields = {}
     for key, value in event.fields.items():
@@ -65,7 +65,7 @@ def _redact(key: str, value: Any, redactor: Redactor) -> Any:
 
 
 def _device(name: str, redactor: Redactor) -> str:
-    """A device's name; a soft one has its address in it."""
+    """A device's name; that of a soft device contains its address."""
     kind, at, address = name.partition("@")
     if not _PLAIN.fullmatch(kind):
         return "device"

@@ -1,4 +1,4 @@
-"""MADs, and the texts with which programs connect their QPs, without what they tell of their makers."""
+"""Redaction of MADs, and of the texts with which programs connect their QPs over TCP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DATA: Final = frozenset({"private_data", "additional_info"})
 
 
 def redact_mad(payload: bytes, redactor: Redactor) -> bytes:
-    """A MAD of the same length. Of one that is no CM message, the common header only is kept."""
+    """A redacted MAD of the same length. If it is no CM message, only the common header is kept."""
     if len(payload) < MAD.length:
         return bytes(len(payload))
     head = MAD.unpack(payload)
@@ -31,7 +31,7 @@ def redact_mad(payload: bytes, redactor: Redactor) -> bytes:
     if not is_cm or layout is None or head["base_version"] != 1:
         return payload[: MAD.length].ljust(len(payload), b"\0")
     body = payload[MAD.length :]
-    # Of a message that was cut, its whole fields are what the rest would have followed.
+    # A truncated message is redacted as if it were complete, then truncated again.
     whole = _redact_cm(layout, body.ljust(layout.length, b"\0"), redactor)
     return (payload[: MAD.length] + _cut(layout, whole, len(body))).ljust(len(payload), b"\0")
 
@@ -42,7 +42,7 @@ def _number(values: dict[str, int | bytes], name: str) -> int:
 
 
 def _cut(layout: Header, whole: bytes, length: int) -> bytes:
-    """A message cut as it was, without the field that the cut runs through."""
+    """A message truncated as before, without the field that is incomplete."""
     for field in layout.fields:
         end = (field.offset + field.bits + 7) // 8
         if end > length and field.name not in _DATA:
@@ -68,7 +68,7 @@ def _redact_cm(layout: Header, body: bytes, redactor: Redactor) -> bytes:
 
 
 def _private(values: dict[str, int | bytes], name: str, value: bytes, redactor: Redactor) -> bytes:
-    """Private data, behind the addresses of the IP CM service where they stand in front of it."""
+    """Private data; the addresses of the IP CM service before it, if any, are redacted as addresses."""
     service = values.get("service_id")
     if name != "private_data" or not isinstance(service, int) or ip_service(service) is None:
         return redactor.data(value)
@@ -87,7 +87,7 @@ def _private(values: dict[str, int | bytes], name: str, value: bytes, redactor: 
 
 
 def redact_offer(payload: bytes, redactor: Redactor) -> bytes:
-    """The payload of a TCP segment, with nothing left of it but the offers of QPs, their keys replaced."""
+    """The payload of a TCP segment: zeros except for the QPs in it, whose keys are replaced."""
     out = bytearray(len(payload))
     for pattern in (PERFTEST, PINGPONG):
         for match in pattern.finditer(payload):

@@ -1,7 +1,7 @@
-"""A capture's RoCE packets once more, with :mod:`rocekit.edit.rewrite`'s changes, at any pace.
+"""A capture's RoCE packets as frames to send, with :mod:`rocekit.edit.rewrite`'s changes, at any pace.
 
-What cannot be sent as it was is left out and counted: packets that the snaplen cut, fragments, frames that
-are no RoCE.
+Frames that cannot be sent as they were are left out and counted: truncated packets, fragments, frames that
+are not RoCE.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 
-from rocekit.craft.pace import Outgoing
-from rocekit.edit.rewrite import Changes, Place, rewrite
+from rocekit.craft.pace import Outgoing, Rate
+from rocekit.edit.rewrite import Changes, FrameLayout, rewrite
 from rocekit.files.frames import LINKTYPE_ETHERNET, FrameBatch
 from rocekit.files.reader import open_capture
 from rocekit.packets.decoder import Decoder
 from rocekit.packets.network import Network
 
 if TYPE_CHECKING:
-    from rocekit.craft.pace import Rate
     from rocekit.files.reader import CaptureReader
     from rocekit.packets import Packets
     from rocekit.packets.filters import Filter
@@ -33,14 +32,14 @@ QPN_BITS: Final = 24
 
 @dataclass(slots=True)
 class Extent:
-    """What there is to replay.
+    """How much there is to replay.
 
     Attributes:
-        packets, bytes: of the frames; last_ns: when the last goes, after the first, about.
-        left_out: how many frames are not replayed, by why.
+        packets, bytes: of the frames; last_ns: about when the last is sent, after the first.
+        left_out: how many frames are not replayed, by reason.
         sources, destinations: addresses as captured; qps: (address, QPN) that packets go to.
         first_ns: the first frame's time, since the epoch.
-        damage: what of the capture could not be read.
+        damage: parts of the capture that could not be read.
     """
 
     packets: int = 0
@@ -64,8 +63,8 @@ class Replay:
     Args:
         path: a capture, or ``-`` for standard input, which is kept in memory.
         chosen: which packets; None: all.
-        speed: how much faster than captured; None: as fast as can be.
-        rate: this pace in place of the capture's.
+        speed: how much faster than captured; None: as fast as possible.
+        rate: this pace instead of the capture's.
 
     Raises:
         CaptureError: it is no capture.
@@ -100,10 +99,11 @@ class Replay:
         for batch, network, rows, packets in self._batches():
             for row, dst in zip(rows.tolist(), packets.dst.tolist(), strict=True):
                 index = int(network.index[row])
-                frame = rewrite(batch.frame(index), _place(batch, network, row), self._changes)
+                frame = rewrite(batch.frame(index), _layout(batch, network, row), self._changes)
                 if self._rate is None:
                     since = int(batch.time_ns[index]) - self.extent.first_ns
-                    # A clock that went back does not make a frame earlier than the one before it.
+                    # A frame is never sent earlier than the one before, even if the capture's clock went
+                    # back.
                     due = max(due, round(since / self._speed) if self._speed else 0)
                 address = packets.addresses[dst]
                 yield Outgoing(frame, due, self._changes.addresses.get(address, address))
@@ -151,7 +151,7 @@ class Replay:
             for batch in reader:
                 packets, network = decoder.decode(batch), decoder.network
                 wanted = np.ones(len(packets), np.bool_) if self._chosen is None else self._chosen(packets)
-                # A packet that the capture has not whole cannot be sent again.
+                # A packet that is not complete in the capture cannot be sent.
                 whole = (network.end <= network.limit) & ~network.truncated & ~network.fragment
                 rows = np.flatnonzero(wanted & whole)
                 if extent is not None:
@@ -163,10 +163,10 @@ class Replay:
                 extent.damage += [str(damage) for damage in reader.damage]
 
 
-def _place(batch: FrameBatch, network: Network, row: int) -> Place:
+def _layout(batch: FrameBatch, network: Network, row: int) -> FrameLayout:
     index = int(network.index[row])
     start = int(batch.offset[index])
-    return Place(
+    return FrameLayout(
         int(network.start[row]) - start,
         int(network.bth[row]) - start,
         int(network.end[row]) - start,
@@ -177,7 +177,7 @@ def _place(batch: FrameBatch, network: Network, row: int) -> Place:
 
 
 def peers_of(path: Path) -> dict[tuple[str, int], tuple[str, int]]:
-    """Which QP of a capture talks to which, by (address, QPN) of each."""
+    """The peer of each QP of a capture, by (address, QPN)."""
     from rocekit.analysis import analyze
 
     found: dict[tuple[str, int], tuple[str, int]] = {}

@@ -1,7 +1,7 @@
-"""Other addresses, QPNs, PSNs and keys in captured packets, with checksums that are as right as they were.
+"""Changing addresses, QPNs, PSNs and keys in captured packets, with checksums as valid as before.
 
-A checksum or ICRC that was right is right again; one that was wrong stays wrong, by the same bits: what is
-sent anew shows the same fault.
+A checksum or ICRC that was valid is valid again; one that was wrong stays wrong by the same bits, so that the
+packet shows the same fault when it is sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rocekit.wire.link import ETHERTYPE_IPV4, ETHERTYPE_IPV6, UDP_BYTES
 from rocekit.wire.psn import MASK
 
 Qp = tuple[str | None, int]
-"""(address, QPN) of a QP as captured; None: at any address."""
+"""(address, QPN) of a QP in the capture; None: at any address."""
 
 _MAC_BYTES: Final = 6
 _ADDRESSES: Final = {4: (12, 16, 4), 6: (8, 24, 16)}  # source and destination in the IP header; bytes of one
@@ -39,13 +39,13 @@ _QPN_OF_RECEIVER: Final = "remote_qpn"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where things are in a frame, in bytes from its beginning.
+class FrameLayout:
+    """Where the headers are in a frame, in bytes from its start.
 
     Attributes:
-        ip: the network header; bth: the BTH; end: behind the ICRC.
-        ip_version: 4 or 6, a GRH counting as 6; roce_version: 1 or 2.
-        ethernet: whether the frame begins with an Ethernet header.
+        ip: the network header; bth: the BTH; end: the end of the ICRC.
+        ip_version: 4 or 6, and 6 for a GRH; roce_version: 1 or 2.
+        ethernet: whether the frame starts with an Ethernet header.
     """
 
     ip: int
@@ -58,16 +58,17 @@ class Place:
 
 @dataclass(frozen=True)
 class Changes:
-    """What becomes of what, everything else staying as it is.
+    """The new values; all others stay.
 
     Attributes:
         addresses: by address; macs: by MAC address, in lower case.
         qpns: by :data:`Qp`.
-        psns: by how much PSNs move: those of requests to that QP and of the answers to them; (None, −1) is
-            every other QP.
+        psns: by how much the PSNs of requests to a QP, and of their responses, move; (None, −1) is every
+        other
+            QP.
         rkeys: by rkey.
         va: by how much remote addresses move.
-        peers: the QP at the other end of each, both as captured, to know whose requests are answered.
+        peers: the peer of each QP, both as captured: to find the requests that a response belongs to.
     """
 
     addresses: Mapping[str, str] = field(default_factory=dict)
@@ -80,12 +81,12 @@ class Changes:
 
     @cached_property
     def _packed(self) -> Mapping[bytes, bytes]:
-        """New addresses by old ones, both as they stand in an IP header, and as they stand in a GID."""
+        """New addresses by old ones, both as in an IP header and as in a GID."""
         packed = {}
         for old, new in self.addresses.items():
             was, becomes = ipaddress.ip_address(old), ipaddress.ip_address(new)
             if was.version != becomes.version:
-                raise ValueError(f"{old} cannot become {new}: they are not of one IP version")
+                raise ValueError(f"{old} cannot become {new}: they are not of the same IP version")
             packed[was.packed] = becomes.packed
             packed[gid(old)] = gid(new)
             packed[was.packed.rjust(16, b"\0")] = becomes.packed.rjust(16, b"\0")
@@ -95,7 +96,7 @@ class Changes:
         return self._packed.get(packed, packed)
 
     def qpn(self, ip: str, qpn: int) -> int:
-        """What a QPN at an address becomes; the management QPs stay what they are."""
+        """The new QPN of a QP at an address; the management QPs keep theirs."""
         if qpn in wire.MAD_QPNS:
             return qpn
         return self.qpns.get((ip, qpn), self.qpns.get((None, qpn), qpn))
@@ -110,29 +111,29 @@ class Changes:
         return 0
 
     def check(self) -> None:
-        """Raises ValueError where an address cannot become another."""
+        """Raises ValueError if an address cannot become another."""
         assert self._packed is not None
 
 
-def rewrite(frame: bytes, place: Place, changes: Changes) -> bytes:
+def rewrite(frame: bytes, layout: FrameLayout, changes: Changes) -> bytes:
     """An Ethernet frame with the changes made.
 
     Args:
-        frame: a whole frame; what does not begin with an Ethernet header gets one.
-        place: where its packet is, not cut short and no fragment.
+        frame: a complete frame; one without an Ethernet header gets one.
+        layout: of its packet, which is neither truncated nor a fragment.
     """
     data = bytearray(frame)
-    checks = _Checks(data, place)
-    src, dst = _addresses(data, place)
-    if place.end - wire.ICRC_BYTES >= place.bth + BTH.length:
-        _transport(data, place, changes, src, dst)
-    first, second, size = _ADDRESSES[place.ip_version]
-    for at in (place.ip + first, place.ip + second):
+    checks = _Checks(data, layout)
+    src, dst = _addresses(data, layout)
+    if layout.end - wire.ICRC_BYTES >= layout.bth + BTH.length:
+        _transport(data, layout, changes, src, dst)
+    first, second, size = _ADDRESSES[layout.ip_version]
+    for at in (layout.ip + first, layout.ip + second):
         data[at : at + size] = changes.address(bytes(data[at : at + size]))
     checks.restore(data)
-    if not place.ethernet:
-        kind = wire.ROCE_V1_ETHERTYPE if place.roce_version == 1 else _ETHERTYPES[place.ip_version]
-        data[: place.ip] = ethernet(kind, src_mac=SRC_MAC, dst_mac=DST_MAC)
+    if not layout.ethernet:
+        kind = wire.ROCE_V1_ETHERTYPE if layout.roce_version == 1 else _ETHERTYPES[layout.ip_version]
+        data[: layout.ip] = ethernet(kind, src_mac=SRC_MAC, dst_mac=DST_MAC)
     for at in (0, _MAC_BYTES):
         old = data[at : at + _MAC_BYTES].hex(":")
         if old in changes.macs:
@@ -143,11 +144,11 @@ def rewrite(frame: bytes, place: Place, changes: Changes) -> bytes:
 _ETHERTYPES: Final = {4: ETHERTYPE_IPV4, 6: ETHERTYPE_IPV6}
 
 
-def _addresses(data: bytearray, place: Place) -> tuple[str, str]:
-    """Source and destination in words; a GID with an IPv4 address in it is that address."""
-    first, second, size = _ADDRESSES[place.ip_version]
-    return _text(data[place.ip + first : place.ip + first + size]), _text(
-        data[place.ip + second : place.ip + second + size]
+def _addresses(data: bytearray, layout: FrameLayout) -> tuple[str, str]:
+    """Source and destination as text; an IPv4-mapped GID as IPv4."""
+    first, second, size = _ADDRESSES[layout.ip_version]
+    return _text(data[layout.ip + first : layout.ip + first + size]), _text(
+        data[layout.ip + second : layout.ip + second + size]
     )
 
 
@@ -157,24 +158,24 @@ def _text(packed: bytes | bytearray) -> str:
     return str(mapped or address)
 
 
-def _transport(data: bytearray, place: Place, changes: Changes, src: str, dst: str) -> None:
-    """The BTH, the headers behind it, and a CM message in its payload."""
-    limit = place.end - wire.ICRC_BYTES
-    opcode = wire.OPCODES.get(data[place.bth])
-    dest_qpn = _get(data, place.bth, BTH, "dest_qpn")
-    _put(data, place.bth, BTH, "dest_qpn", changes.qpn(dst, dest_qpn))
+def _transport(data: bytearray, layout: FrameLayout, changes: Changes, src: str, dst: str) -> None:
+    """Change the BTH, the headers after it, and a CM message in its payload."""
+    limit = layout.end - wire.ICRC_BYTES
+    opcode = wire.OPCODES.get(data[layout.bth])
+    dest_qpn = _get(data, layout.bth, BTH, "dest_qpn")
+    _put(data, layout.bth, BTH, "dest_qpn", changes.qpn(dst, dest_qpn))
     if opcode is None:
         return
     if opcode.response:
-        # An answer has the PSN of what it answers: a request to the QP that now answers.
+        # A response has the PSN of its request, which went to the QP that sends the response.
         asked = changes.peers.get((dst, dest_qpn))
         shift = changes.shift(*asked) if asked is not None else changes.shift("", -1)
     else:
         shift = changes.shift(dst, dest_qpn)
     if opcode.value != wire.CNP_OPCODE:
-        psn = _get(data, place.bth, BTH, "psn")
-        _put(data, place.bth, BTH, "psn", psn + shift & MASK)
-    at = place.bth + BTH.length
+        psn = _get(data, layout.bth, BTH, "psn")
+        _put(data, layout.bth, BTH, "psn", psn + shift & MASK)
+    at = layout.bth + BTH.length
     for header in opcode.headers:
         if at + header.length > limit:
             return
@@ -188,7 +189,7 @@ def _transport(data: bytearray, place: Place, changes: Changes, src: str, dst: s
 
 
 def _mad(data: bytearray, at: int, limit: int, changes: Changes, src: str, dst: str) -> None:
-    """QPNs, starting PSNs and addresses in a CM message (12.6, A11)."""
+    """Change QPNs, starting PSNs and addresses in a CM message (12.6, A11)."""
     if at + wire_cm.MAD_BYTES > limit or _get(data, at, wire_cm.MAD, "mgmt_class") != wire_cm.MGMT_CLASS_CM:
         return
     number = _get(data, at, wire_cm.MAD, "attribute_id")
@@ -199,7 +200,7 @@ def _mad(data: bytearray, at: int, limit: int, changes: Changes, src: str, dst: 
     message = wire_cm.CM_MESSAGES[name]
     if _QPN_OF_SENDER in message.by_name:
         own = _get(data, at, message, _QPN_OF_SENDER)
-        # The PSN at which the receiver shall begin to send to that QP (12.6.5).
+        # The first PSN that the receiver sends to that QP (12.6.5).
         _change(data, at, message, "starting_psn", lambda n: n + changes.shift(src, own) & MASK)
         _put(data, at, message, _QPN_OF_SENDER, changes.qpn(src, own))
     _change(data, at, message, _QPN_OF_RECEIVER, lambda n: changes.qpn(dst, n))
@@ -235,7 +236,7 @@ def _put(data: bytearray, at: int, header: Header, name: str, value: int) -> Non
 
 
 def _change(data: bytearray, at: int, header: Header, name: str, change: Callable[[int], int]) -> None:
-    """Change a field, where the header has it."""
+    """Change a field, if the header has it."""
     if name in header.by_name:
         _put(data, at, header, name, change(_get(data, at, header, name)))
 
@@ -244,41 +245,41 @@ def _change(data: bytearray, at: int, header: Header, name: str, change: Callabl
 
 
 class _Checks:
-    """By which bits each checksum of a packet is wrong, to make it wrong by the same after a change."""
+    """The bits by which each checksum of a packet is wrong, so that they stay wrong by the same bits."""
 
-    def __init__(self, data: bytearray, place: Place) -> None:
-        self._place = place
+    def __init__(self, data: bytearray, layout: FrameLayout) -> None:
+        self._layout = layout
         self._ip = self._udp = None
-        if place.ip_version == 4:
-            found = int.from_bytes(data[place.ip + _IPV4_CHECKSUM : place.ip + _IPV4_CHECKSUM + 2], "big")
-            # Zero stands for a checksum that the interface was to fill in.
+        if layout.ip_version == 4:
+            found = int.from_bytes(data[layout.ip + _IPV4_CHECKSUM : layout.ip + _IPV4_CHECKSUM + 2], "big")
+            # Zero is a checksum that the interface was to compute.
             self._ip = self._ipv4(data) ^ found if found else 0
-        if place.roce_version == 2:
+        if layout.roce_version == 2:
             found = int.from_bytes(data[self._udp_at + 6 : self._udp_at + 8], "big")
             self._udp = self._udp_of(data) ^ found if found else None
         self._icrc = None
         if self._has_icrc:
-            end = place.end
+            end = layout.end
             self._icrc = self._icrc_of(data) ^ int.from_bytes(data[end - wire.ICRC_BYTES : end], "little")
 
     @property
     def _has_icrc(self) -> bool:
-        return self._place.end - wire.ICRC_BYTES >= self._place.bth + BTH.length
+        return self._layout.end - wire.ICRC_BYTES >= self._layout.bth + BTH.length
 
     @property
     def _udp_at(self) -> int:
-        return self._place.bth - UDP_BYTES
+        return self._layout.bth - UDP_BYTES
 
     def restore(self, data: bytearray) -> None:
-        """Write the checksums of what the packet is now."""
-        place = self._place
+        """Write the checksums of the changed packet."""
+        layout = self._layout
         if self._ip is not None:
-            self._set(data, place.ip + _IPV4_CHECKSUM, self._ipv4(data) ^ self._ip)
+            self._set(data, layout.ip + _IPV4_CHECKSUM, self._ipv4(data) ^ self._ip)
         if self._icrc is not None:
             right = self._icrc_of(data) ^ self._icrc
-            data[place.end - wire.ICRC_BYTES : place.end] = right.to_bytes(wire.ICRC_BYTES, "little")
+            data[layout.end - wire.ICRC_BYTES : layout.end] = right.to_bytes(wire.ICRC_BYTES, "little")
         if self._udp is not None:
-            # Zero would say that there is none.
+            # Zero would mean that there is none.
             self._set(data, self._udp_at + 6, self._udp_of(data) ^ self._udp or 0xFFFF)
 
     @staticmethod
@@ -286,22 +287,22 @@ class _Checks:
         data[at : at + 2] = value.to_bytes(2, "big")
 
     def _ipv4(self, data: bytearray) -> int:
-        at = self._place.ip
+        at = self._layout.ip
         length = (data[at] & 0x0F) * 4
         header = data[at : at + length]
         return internet_checksum(bytes(header[:_IPV4_CHECKSUM] + header[_IPV4_CHECKSUM + 2 :]))
 
     def _udp_of(self, data: bytearray) -> int:
-        place, at = self._place, self._udp_at
-        first, _, size = _ADDRESSES[place.ip_version]
-        length = place.end - at
-        pseudo = data[place.ip + first : place.ip + first + 2 * size]
+        layout, at = self._layout, self._udp_at
+        first, _, size = _ADDRESSES[layout.ip_version]
+        length = layout.end - at
+        pseudo = data[layout.ip + first : layout.ip + first + 2 * size]
         pseudo += length.to_bytes(4, "big") + _UDP_PROTOCOL.to_bytes(4, "big")
-        body = data[at : at + 6] + data[at + 8 : place.end]
+        body = data[at : at + 6] + data[at + 8 : layout.end]
         return internet_checksum(bytes(pseudo + body)) or 0xFFFF
 
     def _icrc_of(self, data: bytearray) -> int:
-        place = self._place
-        udp = place.roce_version == 2
-        network = place.bth - place.ip - (UDP_BYTES if udp else 0)
-        return icrc(data[place.ip : place.end - wire.ICRC_BYTES], network, udp=udp)
+        layout = self._layout
+        udp = layout.roce_version == 2
+        network = layout.bth - layout.ip - (UDP_BYTES if udp else 0)
+        return icrc(data[layout.ip : layout.end - wire.ICRC_BYTES], network, udp=udp)

@@ -1,7 +1,6 @@
-"""A story cut out of a capture: its packets, what connected its QPs, and its part of the journal.
+"""A part of a capture: its packets, the exchange that connected its QPs, and its part of the journal.
 
-What is cut out is a capture like any other. It keeps the times, lengths and link types of its frames; only
-frame numbers begin anew.
+Frames keep their times, lengths and link types; their numbers start at 1 again.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to cut out; what is given several times is put together, times limit all of it.
+    """What to keep: all that is given together, limited by the times.
 
     Attributes:
         connections, transfers: by id; findings: by rule.
@@ -57,7 +56,7 @@ class Choice:
 
     @property
     def everything(self) -> bool:
-        """Whether it limits nothing: then only what is no RoCE is left out."""
+        """Whether it limits nothing: then only frames that are not RoCE are left out."""
         return not (self.connections or self.transfers or self.findings) and not self.timed
 
     @property
@@ -67,14 +66,14 @@ class Choice:
 
 @dataclass(slots=True)
 class Slice:
-    """What was written of a capture.
+    """The part of a capture that was written.
 
     Attributes:
-        path: where to; None where the capture has nothing of the story.
-        frames: how many; sources: their numbers in the capture that they come from.
+        path: the file; None if the capture has none of the chosen packets.
+        frames: how many; sources: their numbers in the original capture.
         other_frames: TCP exchanges of QP numbers and pause frames among ``frames``.
-        left_out: frames that are no RoCE and not part of the story.
-        wrong_icrcs: frames whose ICRC was wrong, which cannot be seen any more without their payload.
+        left_out: frames that are not RoCE and were not kept.
+        wrong_icrcs: frames with an invalid ICRC, which cannot be checked without their payload.
     """
 
     path: str | None = None
@@ -87,11 +86,11 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What was written.
+    """The files that were written.
 
     Attributes:
         slices: of each capture.
-        journal: the journal's path, None where there is none; events: how many it has.
+        journal: the journal's path, None if there is none; events: how many it has.
     """
 
     slices: list[Slice]
@@ -100,7 +99,7 @@ class Cut:
 
 
 def journal_beside(out: str | Path) -> Path:
-    """Where the journal of a capture is found by itself: ``x.journal.jsonl`` beside ``x.pcapng``."""
+    """Where an analysis looks for the journal of a capture: ``x.journal.jsonl`` beside ``x.pcapng``."""
     return Path(out).parent / f"{stem(out)}{JOURNAL_SUFFIX}"
 
 
@@ -112,18 +111,18 @@ def cut(
     headers_only: bool = False,
     redactor: Redactor | None = None,
 ) -> Cut:
-    """Write a part of an analysis' captures, and of its journal beside the first of them.
+    """Write a part of an analysis's captures, and of its journal beside the first of them.
 
     Args:
         analysis: with all its transfers.
         outs: a pcapng file for each capture; ``"-"`` is standard output, which takes no journal.
-        headers_only: leave out payloads, except the CM's; frames keep the length they had on the wire.
+        headers_only: leave out payloads, except the CM's; frames keep their wire length.
         redactor: replaces addresses, keys and payload; see ``rocekit.edit.redact``.
 
     Raises:
         CaptureError: one of ``outs`` cannot be written, or nothing is left to write.
-        RocekitError: there is no such connection, transfer or finding; one of ``outs`` is a capture itself.
-        ValueError: there are not as many as captures, or one of these is standard input.
+        RocekitError: there is no such connection, transfer or finding, or one of ``outs`` is one of the
+        captures. ValueError: there are not as many outputs as captures, or a capture is standard input.
     """
     files = analysis.capture.files
     if len(files) != len(outs) or "-" in files:
@@ -133,7 +132,7 @@ def cut(
     stories = packet_stories(analysis)
     selected = _select(stories, choice)
     if not selected.any():
-        raise CaptureError("no RoCE packets are in that part of it", file=", ".join(files))
+        raise CaptureError("it has no RoCE packets in that part", file=", ".join(files))
     slices = [
         _write(stories, file, selected, out, choice, headers_only, redactor) for file, out in enumerate(outs)
     ]
@@ -152,7 +151,7 @@ def cut(
 
 
 def originals(analysis: Analysis) -> Iterable[str]:
-    """The IP addresses that an analysis knows of, so that no redaction uses one of them."""
+    """The IP addresses in an analysis, which no replacement may equal."""
     for connection in analysis.connections:
         yield from (ip for ip in connection.ips if ip is not None)
     for record in analysis.cm:
@@ -172,7 +171,7 @@ def originals(analysis: Analysis) -> Iterable[str]:
 
 
 def _select(stories: PacketStories, choice: Choice) -> Bools:
-    """Which packets, a value a row."""
+    """Which packets are chosen: one value for each row."""
     p = stories.packets
     selected = np.full(len(p), not (choice.connections or choice.transfers or choice.findings))
     for number in choice.connections:
@@ -196,7 +195,7 @@ def _select(stories: PacketStories, choice: Choice) -> Bools:
 
 
 def _of_transfer(stories: PacketStories, number: int) -> Bools:
-    """A transfer's packets, what made it repeat them, and what acknowledged it."""
+    """A transfer's packets, those that caused its repeats, and those that acknowledged it."""
     transfer = stories.analysis.transfers[number]
     mine = stories.transfer == number
     frames = [transfer.first_frame, transfer.last_frame]
@@ -211,7 +210,7 @@ def _of_transfer(stories: PacketStories, number: int) -> Bools:
 
 
 def _of_finding(stories: PacketStories, rule: str) -> Bools:
-    """What a finding tells of: its connections from its first packet to its last, or its frames alone."""
+    """A finding's connections from first packet to last, or its frames if it has no connection."""
     analysis = stories.analysis
     found = [finding for finding in analysis.findings if finding.rule == rule]
     if not found:
@@ -232,7 +231,7 @@ def _of_finding(stories: PacketStories, rule: str) -> Bools:
 
 
 def _whole(stories: PacketStories, selected: Bools) -> bool:
-    """Whether the connections that are cut out are there from their first packet to their last."""
+    """Whether the chosen connections are complete, from first packet to last."""
     used = np.unique(stories.connection[selected])
     return bool(selected[np.isin(stories.connection, used[used >= 0])].all())
 
@@ -249,7 +248,7 @@ def _write(
     headers_only: bool,
     redactor: Redactor | None,
 ) -> Slice:
-    """Read a capture again and write what was chosen of it."""
+    """Read a capture again and write the chosen part of it."""
     capture = stories.analysis.capture
     numbers = stories.frames_of(file)
     mine = selected & (numbers > 0)
@@ -304,7 +303,7 @@ def _take(batch: FrameBatch, rows: Ints) -> FrameBatch:
 
 
 def _ends(stories: PacketStories, selected: Bools) -> set[tuple[str | None, int | None]]:
-    """The ends of the chosen connections: address and QPN."""
+    """The two sides of each chosen connection: address and QPN."""
     used = np.unique(stories.connection[selected])
     chosen = [stories.analysis.connections[i] for i in used[used >= 0].tolist()]
     return {(c.ips[side], c.qpns[side]) for c in chosen for side in (0, 1)}
@@ -313,7 +312,7 @@ def _ends(stories: PacketStories, selected: Bools) -> set[tuple[str | None, int 
 def _offers(
     batch: FrameBatch, others: Ints, ends: set[tuple[str | None, int | None]], every: bool
 ) -> list[int]:
-    """The frames in which programs tell each other the QPs of the chosen connections."""
+    """The TCP frames in which programs exchange the QPs of the chosen connections."""
     found = []
     for i in others[batch.caplen[others] <= LONGEST_OFFER].tolist():
         offer = parse_offer(batch.frame(i))
@@ -330,7 +329,7 @@ def _pauses(batch: FrameBatch, others: Ints, network: Network, first: int, last:
 
 
 def _headers(batch: FrameBatch, packets: Packets, network: Network, own: Ints) -> Ints:
-    """Captured lengths without payloads: frames of packets end with their last header, MADs stay whole."""
+    """Captured lengths without payloads: packets end with their last header; MADs stay complete."""
     caplen = batch.caplen.copy()
     mads = np.isin(packets.dest_qpn, wire.MAD_QPNS)
     length = network.bth + HEADERS_BYTES[packets.opcode] - batch.offset[own]
@@ -339,7 +338,7 @@ def _headers(batch: FrameBatch, packets: Packets, network: Network, own: Ints) -
 
 
 def describe_choice(choice: Choice) -> Sequence[str]:
-    """What was chosen, for people."""
+    """What was chosen, as text."""
     words = [f"connection {n}" for n in choice.connections]
     words += [f"transfer {n}" for n in choice.transfers]
     words += [f"finding {rule}" for rule in choice.findings]

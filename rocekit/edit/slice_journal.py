@@ -24,14 +24,13 @@ _WORK: Final = frozenset({"wr_posted", "recv_posted", "wc_polled"})
 def slice_journal(
     stories: PacketStories, selected: NDArray[np.bool_], *, everything: bool, whole: bool
 ) -> list[Event]:
-    """The events that tell of the chosen packets, in order.
+    """The events of the chosen packets, in order.
 
     Args:
         selected: which packets.
         everything: whether all of the capture was chosen; then every event stays.
-        whole: whether the chosen connections are there from beginning to end: then all their work requests
-            stay. Else only those whose transfers were chosen do, and each gets the PSN that it had, which can
-            no longer be counted up to.
+        whole: whether the chosen connections are complete: then all their work requests stay. Else only those
+            of the chosen transfers stay, and each gets its PSN, which can no longer be counted.
     """
     analysis = stories.analysis
     correlation = analysis.journal
@@ -60,7 +59,7 @@ def slice_journal(
 
 
 def _work_of(qp: JournalQp) -> list[Event]:
-    """Everything a QP was asked and told."""
+    """All work requests and completions of a QP."""
     events = [wr.event for wr in (*qp.sends, *qp.receives)]
     events += [wr.wc.event for wr in (*qp.sends, *qp.receives) if wr.wc is not None]
     events += [wc.event for wc in (*qp.receive_completions, *qp.stray_completions)]

@@ -1,81 +1,34 @@
-"""A QP and its way to a peer, as scenarios use it; see :mod:`rocekit.endpoint`."""
+"""A QP and its way to a peer, as scenarios use it."""
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from rocekit.endpoint.tcp_words import Place
-from rocekit.endpoint.waiting import Deadline, errno_text
-from rocekit.endpoint.work import (
-    LOCAL_WRITE,
-    REMOTE_ATOMIC,
-    REMOTE_READ,
-    REMOTE_WRITE,
-    RecvWr,
-    Region,
-    SendWr,
-)
+from rocekit.endpoint.errors import RefusedPost, errno_text
+from rocekit.endpoint.local_device import LocalDevice
+from rocekit.endpoint.options import DEFAULT_MTU, QpOptions
+from rocekit.endpoint.qp_address import QpAddress
+from rocekit.endpoint.receives import post_receives
+from rocekit.endpoint.tcp_introduction import Introduced, TcpIntroduction
+from rocekit.endpoint.waiting import Deadline
+from rocekit.endpoint.work import LOCAL_WRITE, RecvWr, Region, SendWr
 from rocekit.errors import VerbsError
-from rocekit.wire.cm import REJ_REASONS
-
-if TYPE_CHECKING:
-    from rocekit.endpoint import Endpoint
-    from rocekit.endpoint.tcp import TcpTalk
 
 _FLUSH_S: Final = 0.5
 
-
-DEFAULT_MTU: Final = 1024
-"""Bytes of payload in a packet where neither the user nor a connection manager chose."""
-
 ANSWERED: Final = frozenset({"CONNECT_RESPONSE", "ESTABLISHED"})
-"""Events that tell the side that asked that its peer accepted."""
+"""Events by which the client learns that the server accepted."""
 
 ARRIVED: Final = frozenset({"ESTABLISHED", "DISCONNECTED"})
-"""Events that tell the side that accepted that it is connected, or was.
+"""Events by which the server learns that it is connected, or was.
 
-Of a peer that is quick to leave the DREQ may be heard before the RTU, or the RTU be lost: then the CM tells
-of the end alone.
+If the client leaves quickly, its DREQ may come before its RTU, or the RTU be lost: then the CM reports only
+the end.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class QpOptions:
-    """How a QP is made and how patient it is.
-
-    Attributes:
-        send_depth, recv_depth: WRs that its queues hold.
-        sges: elements in a scatter-gather list.
-        inline_size: bytes that may be sent inline.
-        path_mtu: bytes; None leaves it to the connection manager.
-        timeout: local ACK timeout code, 4.096 µs × 2^code.
-        retry_cnt: how often a lost packet is sent again; some devices (rxe) never count 7 down.
-        rnr_retry: how often a receiver that was not ready is asked again; 7 is without end.
-        min_rnr_timer: code of the pause that this side asks for when it is not ready.
-        reads: READs and atomics outstanding at once, each way.
-        transport: RC, UC or UD.
-        access: what the peer may do through the QP (``qp_access_flags``), where its memory allows it too.
-        shared: the receive queue that it takes its receives from, instead of one of its own.
-    """
-
-    send_depth: int = 128
-    recv_depth: int = 512
-    sges: int = 1
-    inline_size: int = 0
-    path_mtu: int | None = None
-    timeout: int = 14
-    retry_cnt: int = 6
-    rnr_retry: int = 7
-    min_rnr_timer: int = 12
-    reads: int = 16
-    transport: str = "RC"
-    access: tuple[str, ...] = (REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC)
-    shared: SharedReceives | None = None
 
 
 class Connection(ABC):
@@ -88,26 +41,26 @@ class Connection(ABC):
         qpn: this side's QP number.
         qkey: of a UD QP.
         peer_data: the private data that came with the peer's request or reply.
-        peer: the peer's QP, where both told each other over TCP.
+        peer: the peer's QP, if they were introduced over TCP.
         path_mtu: bytes of payload in a packet; 0 before it is known.
-        usual_mtu, peer_mtu: what each side would take, where both tell each other over TCP.
+        usual_mtu, peer_mtu: what each side would take, if they were introduced over TCP.
         connected: whether both sides may send.
-        talk: the TCP connection over which the peers met, or None.
-        shown: the region that is named to a peer met over TCP.
+        introduction: the TCP connection over which they were introduced, or None.
+        shown: the region whose address is sent to a peer over TCP.
     """
 
-    def __init__(self, endpoint: Endpoint, qpn: int, transport: str = "RC") -> None:
+    def __init__(self, endpoint: LocalDevice, qpn: int, transport: str = "RC") -> None:
         self.endpoint = endpoint
         self.qpn = qpn
         self.transport = transport
         self.qkey = 0x1111_1111
         self.peer_data = b""
-        self.peer: Place | None = None
+        self.peer: QpAddress | None = None
         self.path_mtu = 0
         self.usual_mtu = self.peer_mtu = DEFAULT_MTU
         self.connected = False
         self.disconnected = False
-        self.talk: TcpTalk | None = None
+        self.introduction: TcpIntroduction | None = None
         self.shown: Region | None = None
         self.outstanding: set[tuple[bool, int]] = set()
         """(whether it is a receive, wr_id) of WRs whose completion is still to come."""
@@ -158,7 +111,7 @@ class Connection(ABC):
         Raises:
             VerbsError: the device refused one; those before it were posted.
         """
-        posted = _post_receives(self.endpoint, self._post_recv, wrs, qp=self.qp)
+        posted = post_receives(self.endpoint, self._post_recv, wrs, qp=self.qp)
         self.outstanding.update((True, wr.wr_id) for wr in posted)
 
     def _journal_send(self, wr: SendWr, now: int, failed: int | None) -> None:
@@ -187,7 +140,7 @@ class Connection(ABC):
         )
 
     def grant(self, region: Region, offset: int, length: int, access: Iterable[str] = (LOCAL_WRITE,)) -> int:
-        """A key of its own for a part of a region, which the peer may use and may invalidate.
+        """A key for a part of a region, which the peer may use and may invalidate.
 
         Raises:
             VerbsError: the device refused.
@@ -196,22 +149,25 @@ class Connection(ABC):
 
     @abstractmethod
     def _post_send(self, wrs: Sequence[SendWr]) -> tuple[int, int]:
-        """Post; (place of the WR that was refused, errno), or (0, 0)."""
+        """Post; (index of the WR that was refused, errno), or (0, 0)."""
 
     @abstractmethod
     def _post_recv(self, wrs: Sequence[RecvWr]) -> tuple[int, int]:
-        """Post; (place of the WR that was refused, errno), or (0, 0)."""
+        """Post; (index of the WR that was refused, errno), or (0, 0)."""
 
-    # Meeting the peer.
+    # Connecting to the peer.
 
     def connect(self, private_data: bytes, deadline: Deadline) -> bytes:
         """Ask the peer, and be connected; gives the peer's private data.
 
         Raises:
-            VerbsError: refused, unreachable, or not in time.
+            VerbsError: rejected, unreachable, or not in time.
         """
-        if self.talk is not None:
-            self.talk.connect(self, private_data, deadline)
+        if self.introduction is not None:
+            own = self._introduced(private_data)
+            self.peer, self.peer_data, mtu = self.introduction.request(own, deadline)
+            self.start(self.peer, own[0].psn, min(mtu, self.usual_mtu))
+            self.introduction.ready()
         else:
             self.peer_data = self._connect(private_data, deadline)
         self.connected = True
@@ -223,14 +179,24 @@ class Connection(ABC):
         Raises:
             VerbsError: it went away, or not in time.
         """
-        if self.talk is not None:
-            self.talk.accept(self, private_data, deadline)
+        if self.introduction is not None:
+            assert self.peer is not None
+            own = self._introduced(private_data)
+            self.start(self.peer, own[0].psn, min(self.peer_mtu, self.usual_mtu))
+            self.introduction.reply(own, deadline)
         else:
             self._accept(private_data, deadline)
         self.connected = True
 
-    def start(self, peer: Place, psn: int, path_mtu: int) -> None:
-        """Get ready to talk to a QP that is known without a connection manager.
+    def _introduced(self, private_data: bytes) -> Introduced:
+        """What the peer is sent over TCP."""
+        shown = self.shown
+        rkey, address = (0, 0) if shown is None else (shown.rkey, shown.addr)
+        own = QpAddress(self.qpn, self.endpoint.draw_psn(), rkey, address, self.endpoint.ip)
+        return own, private_data, self.usual_mtu
+
+    def start(self, peer: QpAddress, psn: int, path_mtu: int) -> None:
+        """Get ready to exchange packets with a QP that is known without a connection manager.
 
         Args:
             psn: the first that this side sends.
@@ -240,13 +206,22 @@ class Connection(ABC):
         """
         raise VerbsError(f"{self.endpoint.device} connects through a connection manager only")
 
+    def look_for_goodbye(self) -> None:
+        """Notice that a peer introduced over TCP said goodbye or hung up."""
+        if self.introduction is not None and self.connected and not self.disconnected:
+            self.disconnected = self.introduction.peer_left()
+
     def disconnect(self, deadline: Deadline) -> None:
         """End the connection, and flush what is still posted. Does nothing the second time."""
         if not self.connected:
             return
         self.connected = False
-        if self.talk is not None:
-            self.talk.goodbye(self, deadline)
+        if self.introduction is not None:
+            with contextlib.suppress(VerbsError):
+                self.introduction.say_goodbye()
+                if not self.disconnected:
+                    self.introduction.await_goodbye(deadline)
+                    self.disconnected = True
         else:
             self._goodbye(deadline)
         self.to_error()
@@ -263,78 +238,11 @@ class Connection(ABC):
 
     @abstractmethod
     def _goodbye(self, deadline: Deadline) -> None:
-        """Tell the peer that it is over, or answer it, and wait until it is."""
+        """Send the peer the end of the connection, or confirm the peer's, and wait until it is over."""
 
     @abstractmethod
     def to_error(self) -> None:
         """Move the QP to ERR: what is posted is flushed."""
-
-
-class RefusedPost(VerbsError):
-    """A work request that the device did not take.
-
-    Attributes:
-        place: which of the list; those before it were posted, those behind it were not.
-    """
-
-    def __init__(self, place: int, message: str, code: int) -> None:
-        super().__init__(message, errno=code)
-        self.place = place
-
-
-class SharedReceives(ABC):
-    """A shared receive queue: several QPs take their receives from it.
-
-    Attributes:
-        number: what the journal calls it.
-    """
-
-    def __init__(self, endpoint: Endpoint, number: int) -> None:
-        self.endpoint = endpoint
-        self.number = number
-
-    def post(self, *wrs: RecvWr) -> None:
-        """Post receives, in one list.
-
-        Raises:
-            VerbsError: the device refused one; those before it were posted.
-        """
-        _post_receives(self.endpoint, self._post, wrs, device=self.endpoint.device, srq=self.number)
-
-    @abstractmethod
-    def _post(self, wrs: Sequence[RecvWr]) -> tuple[int, int]:
-        """Post; (place of the WR that was refused, errno), or (0, 0)."""
-
-
-def _post_receives(
-    endpoint: Endpoint,
-    post: Callable[[Sequence[RecvWr]], tuple[int, int]],
-    wrs: Sequence[RecvWr],
-    *,
-    qp: tuple[str, int] | None = None,
-    device: str | None = None,
-    srq: int | None = None,
-) -> Sequence[RecvWr]:
-    """Post and write to the journal; gives those that were posted."""
-    now = endpoint.now()
-    refused, code = post(wrs)
-    for index, wr in enumerate(wrs[: refused + 1] if code else wrs):
-        endpoint.log(
-            "recv_posted",
-            qp,
-            time_ns=now,
-            device=device,
-            srq=srq,
-            wr_id=wr.wr_id,
-            sges=[sge.to_dict() for sge in wr.sges],
-            length=wr.length,
-            errno=code if code and index == refused else None,
-        )
-    if code:
-        raise RefusedPost(
-            refused, f"{endpoint.device} refused receive {wrs[refused].wr_id}: {errno_text(code)}", code
-        )
-    return wrs
 
 
 class Request(ABC):
@@ -348,24 +256,4 @@ class Request(ABC):
 
     @abstractmethod
     def reject(self, private_data: bytes) -> None:
-        """Turn it away."""
-
-
-def cm_error(kind: str, status: int, private_data: bytes, there: str) -> VerbsError:
-    """What a connection event that ends a handshake means.
-
-    Args:
-        kind: a name of ``wire.CM_EVENTS``.
-        status: 0, a negative errno, or of a REJECTED the reason that the peer's CM gave.
-        there: whom it was about, in words.
-    """
-    if kind == "REJECTED":
-        said = private_data.rstrip(b"\0").decode("utf-8", "replace")
-        if said and said.isprintable():
-            return VerbsError(f"{there} rejected the connection: {said}", errno=errno.ECONNREFUSED)
-        reason = REJ_REASONS.get(status, f"reason {status}")
-        hint = "; is its server running?" if status == 8 else ""
-        return VerbsError(f"{there} rejected the connection: {reason}{hint}", errno=errno.ECONNREFUSED)
-    code = -status if status < 0 else None
-    why = "" if code is None else f": {errno_text(code)}"
-    return VerbsError(f"{kind} on the way to {there}{why}", errno=code)
+        """Reject the peer's request."""

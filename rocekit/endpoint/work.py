@@ -1,6 +1,6 @@
-"""What a program posts, and what comes back: work requests, the memory they name, and completions.
+"""Work requests, the memory they name, and completions; the same for every backend.
 
-Names and meanings are those of libibverbs; every backend takes and gives these.
+Names and meanings are those of libibverbs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ REMOTE_WRITE = "REMOTE_WRITE"
 REMOTE_READ = "REMOTE_READ"
 REMOTE_ATOMIC = "REMOTE_ATOMIC"
 MW_BIND = "MW_BIND"
-"""That keys of their own may be made for parts of the region (:meth:`Connection.grant`)."""
+"""Allows memory windows: keys for parts of the region (:meth:`Connection.grant`)."""
 
 ATOMICS = frozenset({"ATOMIC_FETCH_AND_ADD", "ATOMIC_CMP_AND_SWP"})
 
@@ -22,7 +22,7 @@ class Region(ABC):
     """Registered memory.
 
     Attributes:
-        addr, length: where it is, in bytes.
+        addr, length: its address and its bytes.
         lkey, rkey: the keys of local and of remote use.
     """
 
@@ -41,7 +41,7 @@ class Region(ABC):
 
 
 class DeviceMemory(Region):
-    """A region over memory of the device's own; ``read`` and ``write`` copy over the bus."""
+    """A region on the device itself; ``read`` and ``write`` copy over the bus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Sge:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a UD request goes: the address handle's address, the QP there, and the Q_Key that it demands."""
+    """The destination of a UD request: the address handle's address, the QP there, and its Q_Key."""
 
     ip: str
     qpn: int
@@ -73,8 +73,8 @@ class Target:
 class SendWr:
     """A work request for the send queue; names and meanings are those of ``ibv_send_wr``.
 
-    ``compare`` and ``swap_add`` stand for themselves, whatever field of ``ibv_send_wr`` holds them: a
-    FETCH_ADD adds ``swap_add``, a CMP_SWAP puts ``swap_add`` where it found ``compare``.
+    ``compare`` and ``swap_add`` have the names of the packet's fields, not those of ``ibv_send_wr``: a
+    FETCH_ADD adds ``swap_add``, a CMP_SWAP writes ``swap_add`` if it finds ``compare``.
     """
 
     wr_id: int
@@ -94,7 +94,7 @@ class SendWr:
 
     @property
     def length(self) -> int:
-        """The bytes it moves."""
+        """Its payload bytes."""
         return sum(sge.length for sge in self.sges)
 
 
@@ -115,7 +115,7 @@ class Completion:
     """A work completion. ``opcode`` and ``byte_len`` mean nothing unless the status is SUCCESS.
 
     Attributes:
-        timestamp: when the device completed it, in ticks of its own clock; of extended CQs only.
+        timestamp: when the device completed it, in ticks of its own clock; only of extended CQs.
     """
 
     qpn: int
@@ -138,8 +138,8 @@ WC_MEANINGS = {
     "REM_INV_REQ_ERR": "the peer found the request invalid",
     "REM_ACCESS_ERR": "the peer does not allow this access (rkey, bounds, permission)",
     "REM_OP_ERR": "the peer could not carry the request out",
-    "RETRY_EXC_ERR": "no acknowledgement after all retries: the peer is gone, or packets are lost on the way",
-    "RNR_RETRY_EXC_ERR": "the peer had no receive posted, each time it was asked",
+    "RETRY_EXC_ERR": "no acknowledgement after all retries: the peer is gone, or packets are lost",
+    "RNR_RETRY_EXC_ERR": "the peer had no receive posted, at any retry",
 }
 
 

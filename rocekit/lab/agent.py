@@ -1,16 +1,16 @@
-"""What runs where the devices are: sets the lab up, runs the command, says how it ended.
+"""The agent: sets the lab up where the devices are, runs the command, reports how it ended.
 
-In place it is a child process of ``rocekit lab``; in a VM it is what the guest runs. Both ways it talks to
-the starter over one control channel, a line of JSON a message:
+In place it is a child process of ``rocekit lab``; in a VM the guest runs it. It exchanges messages with its
+starter over one control channel, each a line of JSON:
 
     agent → starter  {"say": "hello", "kernel": "..."}       it runs
                      {"say": "up"}                           the devices are there, the command starts
                      {"say": "failed", "message": "..."}     no lab; the last message
                      {"say": "ended", "returncode": n, "timed_out": false, "streams": [n, n]}
-                     {"say": "bye"}                          the output folder has been handed over
-    starter → agent  {"do": "interrupt"}                     as if the user had typed Ctrl-C
+                     {"say": "bye"}                          the output folder is complete
+    starter → agent  {"do": "interrupt"}                     the user typed Ctrl-C
 
-The agent ends everything when the channel ends: a starter that was killed leaves nothing behind.
+The agent ends everything when the channel ends: even a starter that was killed leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from pathlib import Path
 from rocekit.lab.net import LabError, wired
 
 TIMED_OUT = 124
-"""The exit status of a command that ran into its time limit, as timeout(1) has it."""
+"""The exit status of a command whose time limit passed, that of timeout(1)."""
 GRACE_S = 3.0
-"""How long a command that is told to end (SIGTERM) may take before it is killed."""
+"""How long a command may run after SIGTERM before it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the agent is asked to do. ``out`` is the folder that the starter reads afterwards."""
+    """What the agent shall do. ``out`` is the folder that the starter reads afterwards."""
 
     command: tuple[str, ...]
     directory: str
@@ -49,7 +49,7 @@ class Order:
     netem_b: str | None
     out: str
     scratch: str | None = None
-    """Where the command's output folder is while it runs, if not ``out`` itself: a memory file system."""
+    """The command's output folder while it runs, in memory, if it is not ``out`` itself."""
     devices: int = 2
 
     def to_json(self) -> str:
@@ -62,14 +62,14 @@ class Order:
 
 
 def say(channel: int, **message: object) -> bool:
-    """Send one message; says whether the starter is there to hear it."""
+    """Send one message; whether the starter is still there."""
     return write_all(channel, json.dumps(message).encode() + b"\n")
 
 
 def write_all(descriptor: int, data: bytes) -> bool:
-    """Write to a starter; False when it is gone.
+    """Write to a starter; False if it is gone.
 
-    A port of the VM whose other end is gone would block a writer for ever, so descriptors do not block here.
+    Descriptors must be non-blocking: a port of the VM whose other end is gone would block a writer for ever.
     """
     view = memoryview(data)
     poll = select.poll()
@@ -87,7 +87,7 @@ def write_all(descriptor: int, data: bytes) -> bool:
 
 @contextmanager
 def _guest_port(name: str, flags: int) -> Iterator[int]:
-    """A virtio-serial port of the VM by its name; udev's links are not waited for."""
+    """A virtio-serial port of the VM by its name, without waiting for udev's links."""
     end = time.monotonic() + 10
     while True:
         for entry in Path("/sys/class/virtio-ports").glob("*"):
@@ -114,14 +114,14 @@ class Ending:
 
 
 def run_command(order: Order, channel: int, streams: Sequence[int]) -> Ending:
-    """Run the command and pass on what it prints, until it ends, its time is over or the starter is gone.
+    """Run the command and pass on its output, until it ends, its time limit passes or the starter is gone.
 
     Raises:
         LabError: the order's directory does not exist here.
     """
     scratch = order.scratch or order.out
     if not os.access(order.directory, os.X_OK):
-        raise LabError(f"the current directory, {order.directory}, is not seen in the lab's VM: use another")
+        raise LabError(f"the lab's VM does not have the current directory, {order.directory}: use another")
     _adopt_orphans()
     environment = {**order.environment, "ROCEKIT_LAB": "1", "ROCEKIT_LAB_OUT": scratch}
     try:
@@ -154,7 +154,7 @@ def run_command(order: Order, channel: int, streams: Sequence[int]) -> Ending:
     while routes or child.poll() is None:
         now = time.monotonic()
         if child.poll() is not None:
-            # A descendant may hold the pipes open for ever: it gets a moment, then the whole group goes.
+            # A descendant may hold the pipes open for ever: after a moment the whole group is killed.
             drain_until = drain_until or now + GRACE_S
             if now > drain_until:
                 break
@@ -202,7 +202,7 @@ def _read(channel: int) -> bytes:
 
 
 def _signal(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """To the command's whole process group, which outlives its leader."""
+    """Send a signal to the command's whole process group, which outlives its leader."""
     try:
         os.killpg(child.pid, number)
     except (ProcessLookupError, PermissionError):
@@ -210,7 +210,7 @@ def _signal(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 PR_SET_CHILD_SUBREAPER = 36
-"""prctl(2): what the command's descendants leave behind becomes our child, and can be found."""
+"""prctl(2): processes that the command leaves behind become the agent's children, and can be found."""
 
 
 def _adopt_orphans() -> None:
@@ -218,7 +218,7 @@ def _adopt_orphans() -> None:
 
 
 def _end_orphans() -> None:
-    """Daemons that left the command's process group would keep the devices busy, and outlive the lab."""
+    """End daemons that left the command's process group: they would keep the devices busy."""
     for _ in range(100):
         try:
             children = Path("/proc/self/task", str(os.getpid()), "children").read_text().split()
@@ -235,7 +235,7 @@ def _end_orphans() -> None:
 
 
 def serve(order: Order, channel: int, streams: Sequence[int]) -> None:
-    """Set up, run, hand over, undo: all of the agent's work."""
+    """Set up, run the command, hand over the output, undo the set-up."""
     for descriptor in (channel, *streams):
         os.set_blocking(descriptor, False)
     if not say(channel, say="hello", kernel=os.uname().release):
@@ -265,7 +265,7 @@ def _hand_over(scratch: Path, out: Path) -> None:
         if entry.is_dir() and not entry.is_symlink():
             shutil.copytree(entry, out / entry.name, symlinks=True, dirs_exist_ok=True)
         else:
-            # Times kept, owner not: 9p may not let the guest change it.
+            # Times are kept; the owner is not: 9p may not let the guest change it.
             shutil.copy2(entry, out / entry.name, follow_symlinks=False)
 
 
@@ -273,7 +273,7 @@ def main(arguments: Sequence[str]) -> int:
     """``agent FOLDER`` in a VM, ``agent FOLDER DESCRIPTOR`` in place: the order is FOLDER/order.json."""
     folder = Path(arguments[0])
     order = Order.from_json((folder / "order.json").read_text())
-    # The undoing must run whatever ends the agent; the starter's end is noticed on the channel. Not SIG_IGN,
+    # The set-up must be undone whatever ends the agent; the channel shows the starter's end. Not SIG_IGN,
     # which the command would inherit.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: None)

@@ -1,4 +1,4 @@
-"""``rocekit.lab.run``: where the command runs is decided here, and what it left is brought back."""
+"""``rocekit.lab.run``: decides where the command runs, and brings back its output folder."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ Mode = Literal["auto", "native", "vm"]
 class LabResult:
     """A command that ran in the lab.
 
-    ``returncode`` is the command's own (128 + n after signal n), or 124 when its time was over. ``out`` is
-    the folder with what it wrote to ``$ROCEKIT_LAB_OUT``, or None where it wrote nothing and none was asked
-    for. ``mode`` is "native" or "vm", ``kernel`` the version that ran, ``accelerator`` the VM's ("kvm" or
-    "tcg"), ``log`` what its boot printed. ``setup_s`` went by before the command, ``command_s`` in it.
+    ``returncode`` is the command's own (128 + n after signal n), or 124 if its time limit passed. ``out`` is
+    the folder with what it wrote to ``$ROCEKIT_LAB_OUT``, or None if it wrote nothing and no folder was
+    named. ``mode`` is "native" or "vm", ``kernel`` the version that ran, ``accelerator`` the VM's ("kvm" or
+    "tcg"), ``log`` what its boot printed. ``setup_s`` is the time before the command, ``command_s`` the
+    command's.
     """
 
     returncode: int
@@ -60,29 +61,29 @@ def run(
     stdout: BinaryIO | None = None,
     stderr: BinaryIO | None = None,
 ) -> LabResult:
-    """Run a command where two rxe devices talk over a veth pair, and wait for its end.
+    """Run a command where two rxe devices are connected by a veth pair, and wait for its end.
 
-    It runs in the caller's directory (read-only in a VM; what it writes to /tmp there is lost), as root, with
-    ``ROCEKIT_LAB=1``, this Python's folder first on PATH, and ``ROCEKIT_LAB_OUT`` naming a folder whose
-    content comes back. Its standard input is empty.
+    It runs in the caller's directory (read-only in a VM, where /tmp is lost at the end), as root, with
+    ``ROCEKIT_LAB=1``, this Python's folder first on PATH, and a folder ``ROCEKIT_LAB_OUT`` whose content is
+    brought back. Its standard input is empty.
 
     Args:
         command: the program and its arguments; no shell.
         netem: what tc-netem does to packets that rxe0's end sends, in its own words: ``loss 2%``.
         netem_b: the same for rxe1's end.
-        devices: how many, 2 to 8; more than two hang on a bridge.
+        devices: how many, 2 to 8; more than two are connected by a bridge.
         timeout_s: the command's time limit, in seconds.
         out: where the output folder goes; by default ``lab-out``, ``lab-out-2``, … in the current directory,
-            made only when something was written.
-        mode: "native", "vm", or "auto": in place where that is possible.
+            made only if something was written.
+        mode: "native", "vm", or "auto": in place if that is possible.
         memory, cpus: the VM's size.
-        boot_timeout_s: the VM's time limit up to the point where it speaks.
+        boot_timeout_s: the VM's time limit until its agent's first message.
         counted: in a VM whose clock counts instructions: for measurements on a busy machine; slow.
         environment: instead of the caller's own.
         stdout, stderr: where the command's output goes, as it is printed; by default the caller's own.
 
     Raises:
-        LabError: something is missing, the lab did not come up, or it did not answer any more.
+        LabError: something is missing, the lab did not start, or it no longer answers.
         ValueError: an empty command, a limit that is not positive, an unknown mode.
     """
     if not command:
@@ -142,12 +143,12 @@ def run(
 
 
 def pick_mode() -> Literal["native", "vm"]:
-    """What "auto" means on this machine."""
+    """The mode that "auto" chooses on this machine."""
     return "native" if native_obstacle() is None else "vm"
 
 
 def _binary(stream: object) -> BinaryIO:
-    """The bytes below a text stream; a replacement that has none (a test's) gets the text."""
+    """The byte stream of a text stream; a replacement without one (a test's) gets an unused one."""
     buffer = getattr(stream, "buffer", None)
     return buffer if buffer is not None else io.BytesIO()
 
@@ -159,13 +160,13 @@ def _environment(caller: Mapping[str, str]) -> dict[str, str]:
     path = [str(Path(sys.executable).parent), *path, "/usr/local/sbin", "/usr/sbin", "/sbin"]
     kept["PATH"] = os.pathsep.join(dict.fromkeys(path))
     if not any((Path(folder) / "rocekit").is_dir() for folder in sys.path if "site-packages" in folder):
-        # Run from a source tree that is not installed: the command finds the same rocekit.
+        # In a source tree that is not installed, the command finds the same rocekit.
         kept["PYTHONPATH"] = os.pathsep.join(filter(None, (source, kept.get("PYTHONPATH"))))
     return kept
 
 
 def _keep(landing: Path, out: Path | None) -> Path | None:
-    """Move what came back to where it belongs."""
+    """Move the output to the folder that the user named, or to a new one."""
     if out is None:
         if not any(landing.iterdir()):
             return None

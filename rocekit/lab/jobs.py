@@ -1,11 +1,11 @@
-"""Several pairs of programs in one lab, each captured: what captures and tests are made with.
+"""Several pairs of programs in one lab, each captured, for tests and the captures that come with rocekit.
 
-Booting the lab's VM costs far more than running a program in it, so all jobs share one lab:
+Booting the lab's VM takes far longer than running a program in it, so all jobs share one lab:
 
     run_jobs([Job("send", server="ib_send_bw -d rxe1 -x 1", client="ib_send_bw -d rxe0 -x 1 10.9.0.2")], out)
 
-leaves in ``out``, for each job, ``NAME.pcap`` (seen on rxe0's end, nanoseconds), ``NAME.server.txt`` and
-``NAME.client.txt`` (what the programs printed), and one ``manifest.json`` that tells how each ended.
+leaves in ``out``, for each job, ``NAME.pcap`` (captured at rxe0's end, nanoseconds), ``NAME.server.txt`` and
+``NAME.client.txt`` (what the programs printed), and one ``manifest.json`` with how each ended.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from rocekit.lab.net import MTU, A, B, LabError, set_netem, tool
+from rocekit.lab.job_programs import finish, shell, wait_until_listening
+from rocekit.lab.net import MTU, A, B, LabError, set_netem
 
 if TYPE_CHECKING:
     from rocekit.lab.front import LabResult
@@ -33,8 +34,8 @@ TCPDUMP = (
     *("tcpdump", "-i", A.interface, "--time-stamp-precision=nano", "--immediate-mode", "-U"),
     *("-B", "65536", "-s", str(MTU + 100), "-Z", "root"),
 )
-"""Immediate mode: else the kernel hands packets over up to a second late, and a capture loses its tail. Each
-packet then gets a slot of the snap length in the buffer, so that is as short as may be: 8,000 slots, not 250.
+"""Immediate mode: else the kernel delivers packets up to a second late, and a capture lacks its last ones.
+Each packet then takes a slot of the snaplen in the buffer, so the snaplen is short: 8,000 slots, not 250.
 """
 
 
@@ -42,14 +43,14 @@ packet then gets a slot of the snap length in the buffer, so that is as short as
 class Job:
     """A server, a client, and what happens to their packets.
 
-    ``server`` and ``client`` are shell commands with $OUT naming the output folder and $NAME the job. The
-    client starts once the server listens, on a TCP port or for the connection manager, or after ``settle_s``
-    where it does neither. A job without a server has just a client. ``limit_s`` bounds the client; a server
-    still there ``linger_s`` after the client's end is ended: no error for receivers of lost datagrams.
+    ``server`` and ``client`` are shell commands; $OUT is the output folder and $NAME the job's name. The
+    client starts when the server listens, on a TCP port or with the connection manager, or after ``settle_s``
+    if it does neither. A job without a server has only a client. ``limit_s`` limits the client; a server that
+    still runs ``linger_s`` after the client's end is ended: no error for receivers of lost datagrams.
 
-    Chance has a say in what netem does and in who is slow: a job is run up to ``tries`` times, until its
-    client ends well and rxe's counter ``strikes``, where one is named, has moved. The manifest has the last
-    run, and in ``tried`` how many there were.
+    netem is random, and so is which side is slow: a job is run up to ``tries`` times, until its client ends
+    well and rxe's counter ``strikes``, if one is named, has moved. The manifest has the last run, and in
+    ``tried`` how many there were.
     """
 
     name: str
@@ -64,7 +65,7 @@ class Job:
     tries: int = 1
     strikes: str | None = None
     truth: dict[str, Any] = field(default_factory=dict)
-    """What the programs were told to do, for whoever reads the manifest."""
+    """What the programs are asked to do, for readers of the manifest."""
 
 
 def run_jobs(jobs: Sequence[Job], out: Path, *, timeout_s: float | None = None, **options: Any) -> LabResult:
@@ -72,12 +73,12 @@ def run_jobs(jobs: Sequence[Job], out: Path, *, timeout_s: float | None = None, 
 
     Args:
         jobs: with names that differ.
-        out: the folder for all of it.
-        timeout_s: for all jobs together; by default what the jobs' own limits add up to.
+        out: the folder for all files.
+        timeout_s: for all jobs together; by default the sum of the jobs' own limits.
         options: passed on to ``rocekit.lab.run``.
 
     Raises:
-        LabError: no lab, or not all jobs came to their end in time.
+        LabError: no lab, or not all jobs ended in time.
     """
     import tempfile
 
@@ -87,7 +88,7 @@ def run_jobs(jobs: Sequence[Job], out: Path, *, timeout_s: float | None = None, 
     if len(set(names)) != len(names) or not all(re.fullmatch(r"[\w.+-]+", name) for name in names):
         raise ValueError("jobs need names that differ and can be file names")
     limit = timeout_s or sum(job.limit_s + job.linger_s + READY_LIMIT_S + 15 for job in jobs)
-    # /tmp is seen in the VM; a temporary folder elsewhere might not be.
+    # The VM has /tmp; it may not have a temporary folder elsewhere.
     with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="rocekit-jobs-") as listing:
         json.dump([asdict(job) for job in jobs], listing)
         listing.flush()
@@ -144,7 +145,7 @@ def run_job(job: Job, out: Path) -> dict[str, Any]:
 
 
 def run_until_meant(job: Job, out: Path) -> dict[str, Any]:
-    """One job, inside the lab, again as long as it did not come out as it was meant and has tries left."""
+    """One job, inside the lab, run again while its outcome is not the intended one and it has tries left."""
     entry, tried = run_job(job, out), 1
     while tried < job.tries and not as_meant(entry):
         entry, tried = run_job(job, out), tried + 1
@@ -152,7 +153,7 @@ def run_until_meant(job: Job, out: Path) -> dict[str, Any]:
 
 
 def as_meant(entry: dict[str, Any]) -> bool:
-    """Whether a run's client ended well, and what was to happen to it happened."""
+    """Whether a run's client ended well, and the intended fault happened."""
     moved = any(entry["strikes"] in counts for counts in entry["counters"].values())
     return entry["client_result"]["returncode"] == 0 and (entry["strikes"] is None or moved)
 
@@ -166,12 +167,12 @@ def _wait_for_capture(capture: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + READY_LIMIT_S
     while "listening on" not in log.read_text():
         if capture.poll() is not None or time.monotonic() > end:
-            raise LabError(f"tcpdump did not start: {log.read_text().strip() or 'no word from it'}")
+            raise LabError(f"tcpdump did not start: {log.read_text().strip() or 'it printed nothing'}")
         time.sleep(0.02)
 
 
 def _stop_capture(capture: subprocess.Popen[bytes], pcap: Path) -> None:
-    """Once the file has stopped growing, so that its tail is in it."""
+    """Stop tcpdump when the file no longer grows, so that the last packets are in it."""
     size = -1
     for _ in range(20):
         time.sleep(0.3)
@@ -197,106 +198,20 @@ def _run_programs(job: Job, out: Path) -> dict[str, Any]:
     ):
         try:
             if job.server is not None:
-                server = _shell(job.server, environment, server_text)
-                _wait_until_listening(server, job.settle_s)
-            client = _shell(job.client, environment, client_text)
-            result["client_result"] = _finish(client, job.limit_s)
+                server = shell(job.server, environment, server_text)
+                wait_until_listening(server, job.settle_s)
+            client = shell(job.client, environment, client_text)
+            result["client_result"] = finish(client, job.limit_s)
         finally:
             if server is not None:
-                result["server_result"] = _finish(server, job.linger_s)
+                result["server_result"] = finish(server, job.linger_s)
     if job.server is None:
         (out / f"{job.name}.server.txt").unlink()
     return result
 
 
-def _shell(command: str, environment: dict[str, str], sink: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        ["/bin/bash", "-c", command],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=sink,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-
-
-def _finish(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
-    """Wait for a program, end its whole group if need be, and say how it went."""
-    killed = False
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        killed = True
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(process.pid, number)
-                process.wait(2.0)
-                break
-            except subprocess.TimeoutExpired:
-                continue
-            except ProcessLookupError:
-                break
-        process.wait()
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    return {"returncode": process.returncode, "killed": killed}
-
-
-def _wait_until_listening(server: subprocess.Popen[bytes], settle_s: float) -> None:
-    """Until a process of the server's group listens, by TCP or the connection manager."""
-    began = time.monotonic()
-    while time.monotonic() - began < settle_s and server.poll() is None:
-        pids = _group(server.pid)
-        if _listens_tcp(pids) or _listens_cm(pids):
-            # Listening is one step before accepting; programs take it at once.
-            time.sleep(0.2)
-            return
-        time.sleep(0.1)
-
-
-def _group(leader: int) -> set[int]:
-    pids = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # "pid (name) state ppid pgrp …": the name may hold blanks and brackets.
-            if int(stat.read_text().rpartition(")")[2].split()[2]) == leader:
-                pids.add(int(stat.parent.name))
-        except (OSError, ValueError, IndexError):
-            continue
-    return pids
-
-
-def _listens_tcp(pids: set[int]) -> bool:
-    inodes = set()
-    for table in ("tcp", "tcp6"):
-        try:
-            lines = Path("/proc/net", table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        inodes |= {fields[9] for line in lines if (fields := line.split())[3] == "0A"}
-    for pid in pids:
-        for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
-            try:
-                target = str(descriptor.readlink())
-            except OSError:
-                continue
-            if target.startswith("socket:[") and target[8:-1] in inodes:
-                return True
-    return False
-
-
-def _listens_cm(pids: set[int]) -> bool:
-    try:
-        shown = json.loads(tool("rdma", "-j", "resource", "show", "cm_id") or "[]")
-    except (LabError, ValueError):
-        return False
-    return any(entry.get("pid") in pids and entry.get("state") == "LISTEN" for entry in shown)
-
-
 def _counters() -> dict[str, dict[str, int]]:
-    """rxe's own counts of what it did, per device."""
+    """rxe's own counters, by device."""
     counts: dict[str, dict[str, int]] = {}
     for end in (A, B):
         folder = Path("/sys/class/infiniband", end.device, "ports/1/hw_counters")
@@ -325,7 +240,7 @@ def main(arguments: Sequence[str]) -> int:
             * (entry["tried"] > 1),
             flush=True,
         )
-        # After each job, so that a lab that dies tells of what came before.
+        # After each job, so that a lab that dies leaves the jobs before.
         manifest = {"kernel": os.uname().release, "tcpdump": shlex.join(TCPDUMP), "jobs": entries}
         (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     return 0

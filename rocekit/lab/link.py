@@ -1,4 +1,4 @@
-"""The starter's side of a lab: passes on what the command prints and waits, within limits, for its end."""
+"""The starter's side of the control channel: passes on what the command prints and waits for its end."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from typing import Any, BinaryIO
 from rocekit.lab.net import LabError
 
 HAND_OVER_S = 120.0
-"""How long the output folder may take to come back once the command has ended."""
+"""How long the output folder may take to come back after the command's end."""
 UP_LIMIT_S = 120.0
-"""How long modules, wire and devices may take to come up, once the agent speaks."""
+"""How long modules, wire and devices may take after the agent's first message."""
 SETTLE_S = 15.0
-"""What is left to the agent beyond the command's own time limit to end it and to report."""
+"""The time that the agent has after the command's limit to end it and to report."""
 
 
 class DiedError(LabError):
-    """The process behind the lab is gone, and did not say why."""
+    """The lab's process is gone, without a message."""
 
 
 class NoHelloError(DiedError):
-    """It never spoke at all: with KVM, a reason to try without."""
+    """The agent sent no message at all: with KVM, a reason to try without."""
 
 
 @dataclass
 class Session:
-    """What a lab's agent has said so far. Times are seconds of the monotonic clock."""
+    """The messages of a lab's agent so far. Times are seconds of the monotonic clock."""
 
     said: dict[str, dict[str, Any]] = field(default_factory=dict)
     started_at: float = field(default_factory=time.monotonic)
@@ -53,19 +53,19 @@ def follow(
     up_limit_s: float,
     timeout_s: float,
 ) -> Session:
-    """Serve one agent from its first word to its last.
+    """Serve one agent from its first message to its last.
 
     Args:
         control: the control channel, read and written.
         streams: where the command's standard output and standard error arrive.
         sinks: where they go.
-        alive: whether the process behind the channels still runs.
-        hello_limit_s: how long the agent's first word may take.
+        alive: whether the process at the other end of the channels still runs.
+        hello_limit_s: how long the agent's first message may take.
         up_limit_s: how long the devices may take after it.
-        timeout_s: the command's own limit, which the agent enforces; here it only bounds the wait.
+        timeout_s: the command's own limit, which the agent enforces; here it only limits the wait.
 
     Raises:
-        LabError: the set-up failed, or a limit passed without the word that was due.
+        LabError: the set-up failed, or a limit passed without the message that was due.
     """
     session = Session()
     start = session.started_at
@@ -81,7 +81,7 @@ def follow(
             now = time.monotonic()
             ended = session.said.get("ended")
             if "bye" in session.said and ended is not None:
-                # The last bytes of the streams may trail the last word.
+                # The last bytes of the streams may come after the last message.
                 missing = [n for n, want in zip(counts, ended["streams"], strict=True) if n < want]
                 if not missing or now > (session.ended_at or now) + SETTLE_S:
                     return session
@@ -131,7 +131,7 @@ def _check_limits(
     elif session.up_at is not None:
         if now > session.up_at + timeout_s + SETTLE_S:
             raise LabError(
-                f"the lab did not end its command within its limit of {timeout_s:g} s; it was killed"
+                f"the lab did not end its command within the limit of {timeout_s:g} s; it was killed"
             )
     elif session.hello_at is not None:
         if now > session.hello_at + up_limit_s:
@@ -144,14 +144,14 @@ def _died(session: Session) -> LabError:
     if session.ended_at is not None:
         return DiedError("the lab died after the command ended: the output folder may be incomplete")
     if session.up_at is not None:
-        return DiedError("the lab died while the command ran, of a kernel panic or for want of memory")
+        return DiedError("the lab died while the command ran: a kernel panic, or too little memory")
     if session.hello_at is not None:
         return DiedError("the lab died before its devices were there")
     return NoHelloError("the lab ended before it had started")
 
 
 class _Interrupts:
-    """Ctrl-C goes to the command, which may want to sum up; a second one, SIGTERM and SIGHUP end it."""
+    """Passes Ctrl-C on to the command, which may sum up; a second one, SIGTERM and SIGHUP end the lab."""
 
     def __init__(self, control: int) -> None:
         self._control = control
@@ -191,7 +191,7 @@ def _ended(number: int, frame: FrameType | None) -> None:
 
 
 def end_group(leader: int, reap: Callable[[float], bool]) -> None:
-    """End a process group that we started: SIGTERM, two seconds, SIGKILL.
+    """End a process group that this process started: SIGTERM, two seconds, SIGKILL.
 
     Args:
         leader: the process id of its leader, which is the group's id.

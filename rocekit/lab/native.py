@@ -1,7 +1,7 @@
 """The lab in place: this machine's own kernel has rxe, and the user is root.
 
-The agent is a child process rather than part of this one: it undoes its set-up when its channel to us ends,
-so that even a starter that was killed leaves no interface, rule or process behind.
+The agent is a child process, not part of this one: it undoes its set-up when its channel to the caller ends,
+so even a caller that was killed leaves no interface, rule or process behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HELLO_LIMIT_S = 30.0
 
 
 def run_in_place(order: Order, sinks: tuple[BinaryIO, BinaryIO]) -> tuple[Session, str]:
-    """Run the order on this machine; returns what the agent said, and the kernel's version.
+    """Run the order on this machine; returns the agent's messages, and the kernel's version.
 
     Raises:
         LabError: the set-up failed or a limit passed.
@@ -54,7 +54,7 @@ def run_in_place(order: Order, sinks: tuple[BinaryIO, BinaryIO]) -> tuple[Sessio
                 timeout_s=order.timeout_s,
             )
         finally:
-            # The agent sees its channel end, ends the command and undoes the set-up.
+            # The agent sees the end of its channel, ends the command and undoes the set-up.
             ours.close()
             _end_agent(process)
     return session, os.uname().release

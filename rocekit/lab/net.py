@@ -1,14 +1,14 @@
-"""Two rxe devices, or more, that talk over a wire that can be watched: the set-up and its undoing.
+"""Two or more rxe devices on a wire that can be watched: the set-up and its undoing.
 
-rxe hands a packet for its own MAC address over internally, and the kernel delivers what is addressed to
-itself without any device. Both hide the traffic from a capture. Here each of the two ends of a veth pair
-carries an rxe device, and routing rules send what one end tells the other over the pair: the rule that
-prefers local delivery moves behind rules that match locally made packets. What arrives is still delivered
-locally, since those rules look at packets of this machine's own making only.
+rxe delivers a packet for its own MAC address internally, and the kernel delivers packets to itself without
+any device. Both hide the traffic from a capture. Here each end of a veth pair has an rxe device, and routing
+rules send packets from one end to the other over the pair: the rule that prefers local delivery moves behind
+rules that match packets made here. Packets that arrive are still delivered locally, because those rules match
+only packets made here.
 
     va 02:00:00:00:00:01  10.9.0.1  fd00:9::1  rxe0        vb 02:00:00:00:00:02  10.9.0.2  fd00:9::2  rxe1
 
-More than two hang on a bridge, each by a veth pair of its own: vc with rxe2 and 10.9.0.3, and so on.
+More than two are connected by a bridge, each with its own veth pair: vc with rxe2 and 10.9.0.3, and so on.
 
 GID index 1 of each device is its RoCE v2 IPv4 address, index 2 the IPv6 one; 0 is the link-local address.
 Needs root, in the kernel's first network namespace (older rxe knows no other).
@@ -30,7 +30,7 @@ from rocekit.errors import ScenarioError
 
 
 class LabError(ScenarioError):
-    """The lab could not be set up, or did not do what it was asked; the message says what to do."""
+    """The lab could not be set up, or failed; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ BRIDGE = "vlab"
 
 
 def ends(devices: int = 2) -> tuple[End, ...]:
-    """The ends that so many devices have."""
+    """The ends of so many devices."""
     return tuple(
         End(
             f"v{'abcdefgh'[i]}",
@@ -68,15 +68,16 @@ A, B = ends()
 MTU = 4200
 """Room for a 4096 byte path MTU and headers: IPv6's 40, UDP's 8, at most 56 for RoCE's own and the ICRC."""
 DEVICE_PREF, FROM_PREF, TO_PREF = PREFS = (100, 101, 102)
-"""Rules for look-ups that name the device, for packets made here that name where they come from, and for the
-others made here. The first is no matter of origin: the connection manager makes one without, for IPv6, when
-it checks where a request came from."""
+"""Rules for look-ups with a device, for packets made here with a source address, and for others made here.
+The first needs no source: the connection manager looks up without one, for IPv6, when it checks where a
+request
+came from."""
 LOCAL_PREF = 200
-"""Where the rule that prefers local delivery (by default 0) stands while the lab is up."""
+"""The preference of the rule for local delivery (by default 0) while the lab is up."""
 MODULES = ("rdma_rxe", "rdma_ucm", "ib_uverbs", "veth")
 MODULES_IF_THERE = ("ib_umad", "sch_netem", "sch_ingress", "cls_flower", "cls_u32", "act_gact")
 SETTINGS = (("accept_local", "1"), ("rp_filter", "0"), ("arp_ignore", "1"))
-"""IPv4 settings that let an end take packets which come from an address of this same machine."""
+"""IPv4 settings that let an end accept packets from an address of this same machine."""
 
 
 def families() -> tuple[str, ...]:
@@ -88,7 +89,7 @@ def tool(*command: str, given: str | None = None) -> str:
     """Run a set-up program, with ``given`` on its standard input, and return what it printed.
 
     Raises:
-        LabError: it is missing or refused; the message carries its own words.
+        LabError: it is missing or failed; the message has its first line.
     """
     try:
         done = subprocess.run(
@@ -111,7 +112,7 @@ PACKAGE_OF = {"ip": "iproute2", "rdma": "iproute2", "tc": "iproute2", "modprobe"
 
 
 def _try(*command: str, given: str | None = None) -> None:
-    """Undo or improve something that may be gone or not there: failing is fine."""
+    """Run a set-up program that may fail: what it undoes or improves may not be there."""
     try:
         tool(*command, given=given)
     except LabError:
@@ -119,7 +120,7 @@ def _try(*command: str, given: str | None = None) -> None:
 
 
 def _batch(*lines: str, family: str = "-4", keep_going: bool = False) -> None:
-    """Several ip commands at the cost of one start of the program."""
+    """Several ip commands with one start of the program."""
     given = "".join(f"{line}\n" for line in lines)
     if keep_going:
         _try("ip", family, "-force", "-batch", "-", given=given)
@@ -131,7 +132,7 @@ def _batch(*lines: str, family: str = "-4", keep_going: bool = False) -> None:
 
 
 def collisions(devices: int = 2) -> list[str]:
-    """What of this machine stands in the lab's way, in words; empty where the lab can be set up."""
+    """What on this machine conflicts with the lab, in words; empty if the lab can be set up."""
     wanted = ends(devices)
     interfaces = [end.interface for end in wanted]
     if devices > 2:
@@ -160,7 +161,7 @@ def collisions(devices: int = 2) -> list[str]:
             if pref in prefs
         ]
         if not any(rule.get("priority") == 0 and rule.get("table") == "local" for rule in rules):
-            found.append(f"`ip {family} rule` does not begin with the local table, as it does by default")
+            found.append(f"`ip {family} rule` does not start with the local table, which is the default")
         for table in (end.table for end in wanted):
             shown = subprocess.run(
                 ("ip", family, "route", "show", "table", str(table)),
@@ -178,11 +179,11 @@ def load_modules(devices: int = 2) -> None:
     """Load what rxe, the connection manager, veth, netem and the bridge of more than two devices need.
 
     Raises:
-        LabError: a module that the lab cannot do without is not there or may not be loaded.
+        LabError: a module that the lab needs is missing or may not be loaded.
     """
     tool("modprobe", "-a", *MODULES, *(("bridge",) if devices > 2 else ()))
     _try("modprobe", "-a", "-q", *MODULES_IF_THERE)
-    # Where no udev runs, the kernel's devtmpfs still makes the nodes, a moment later.
+    # Without udev, the kernel's devtmpfs makes the nodes, a moment later.
     _wait_for(Path("/dev/infiniband/rdma_cm"), 5.0)
 
 
@@ -196,10 +197,10 @@ def _wait_for(path: Path, seconds: float) -> bool:
 
 
 def set_netem(end: End, netem: str | None) -> None:
-    """Put tc-netem's words (``loss 2%``, ``delay 2ms reorder 25% 50%``) on one end, or take them off.
+    """Put a fault in tc-netem's words (``loss 2%``, ``delay 2ms reorder 25% 50%``) on one end, or remove it.
 
-    It meddles with what that end sends. A capture on ``va`` sees what netem on ``va`` let through, and all
-    of what ``vb`` sent after netem on ``vb``.
+    It applies to packets that the end sends. A capture on ``va`` sees them after netem on ``va``, and those
+    of ``vb`` after netem on ``vb``.
 
     Raises:
         LabError: tc does not understand the words.
@@ -217,13 +218,13 @@ def wired(
     devices: int = 2,
     throwaway: bool = False,
 ) -> Iterator[None]:
-    """The devices, for as long as the block runs; what was there before is put back after it.
+    """The devices, for as long as the block runs; afterwards the machine is as before.
 
-    Modules stay loaded: whether something else uses them by then is not ours to know. ``throwaway`` is for a
-    machine that ends with the block: it is neither examined first nor tidied up.
+    Modules stay loaded: something else may use them by then. ``throwaway`` is for a machine that ends with
+    the block: it is neither examined first nor tidied up.
 
     Raises:
-        LabError: no root, a missing program or module, or something of this machine is in the way.
+        LabError: no root, a missing program or module, or something on this machine conflicts.
     """
     if os.geteuid() != 0:
         raise LabError("two rxe devices need root: run it with sudo, or ask for the VM (--mode vm)")
@@ -238,7 +239,7 @@ def wired(
     with ExitStack() as undo:
         for name, value in SETTINGS:
             undo.callback(_set(Path("/proc/sys/net/ipv4/conf/all", name), value))
-        # Nothing of ours was there before, so whatever of it is there afterwards goes, however far we got.
+        # Nothing of the lab was there before, so all of it is removed, however far the set-up got.
         undo.callback(take_down)
         _link(wanted)
         for family in families():
@@ -256,7 +257,7 @@ def wired(
 
 
 def _set(path: Path, value: str) -> Callable[[], None]:
-    """Write a kernel setting; returns what puts the old value back."""
+    """Write a kernel setting; returns a function that restores the old value."""
     before = path.read_text()
     path.write_text(value)
 
@@ -267,7 +268,7 @@ def _set(path: Path, value: str) -> Callable[[], None]:
 
 
 def _port(end: End) -> str:
-    """What an end's other end is called that hangs on the bridge."""
+    """The name of an end's peer, which is a port of the bridge."""
     return f"{end.interface}-port"
 
 
@@ -292,7 +293,7 @@ def _link(wanted: Sequence[End]) -> None:
 
 
 def _addressing(family: str, wanted: Sequence[End]) -> list[str]:
-    """The ip commands that make the ends talk over the wire, with neighbours that need no asking."""
+    """The ip commands that connect the ends over the wire, with permanent neighbours."""
 
     def address(end: End) -> str:
         return end.ipv4 if family == "-4" else end.ipv6
@@ -313,17 +314,17 @@ def _addressing(family: str, wanted: Sequence[End]) -> list[str]:
                 f"rule add pref {FROM_PREF} iif lo from {source} to {target} lookup {here.table}",
             ]
     for there in wanted:
-        # What has no source yet goes out at the first of the other ends, and has its address then.
+        # A packet without a source leaves at the first of the other ends, and takes its address.
         here = wanted[0] if there is not wanted[0] else wanted[1]
         lines.append(f"rule add pref {TO_PREF} iif lo to {address(there)} lookup {here.table}")
     return [*lines, f"rule add pref {LOCAL_PREF} lookup local", "rule del pref 0"]
 
 
 def take_down() -> None:
-    """Remove the lab from this machine, whole or what is left of it; harmless where there is none.
+    """Remove the lab, or what is left of it, from this machine; harmless if there is none.
 
     After a lab that was killed together with its agent, three IPv4 settings of ``all`` keep the lab's values
-    (accept_local 1, rp_filter 0, arp_ignore 1): what they were is not known any more.
+    (accept_local 1, rp_filter 0, arp_ignore 1): the old values are unknown.
     """
     there = ends(MOST_DEVICES) if Path("/sys/class/net", BRIDGE).exists() else (A, B)
     for family in families():
@@ -336,7 +337,7 @@ def take_down() -> None:
             if (rule.get("priority"), rule.get("table")) in ours
         ]
         flushed = [f"route flush table {end.table}" for end in there]
-        # The first rule at once, so that local delivery is never without one.
+        # The first rule first, so that local delivery always has one.
         _batch(*first, *gone, *flushed, family=family, keep_going=True)
     for end in there:
         _try("rdma", "link", "del", end.device)

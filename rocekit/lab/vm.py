@@ -1,13 +1,12 @@
 """The lab in a small QEMU VM, for machines whose own kernel has no rxe or whose user is not root.
 
 virtme-ng's ``virtme-run`` boots an installed distribution kernel on the machine's own files, read-only over
-9p: the guest sees the same /usr, virtual environment and source tree. Standard streams and control channel
-of the command are virtio-serial ports of our own, so that nothing of the boot gets between them.
+9p: the guest sees the same /usr, virtual environment and source tree. The command's output and the control
+channel have virtio-serial ports of their own, so nothing that the boot prints gets into them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import re
@@ -27,12 +26,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rocekit.lab.agent import Order
+from rocekit.lab.kernels import Kernel, newest_kernel
 from rocekit.lab.link import UP_LIMIT_S, DiedError, NoHelloError, Session, end_group, follow
 from rocekit.lab.net import LabError
 
 PORTS = ("control", "stdout", "stderr")
 SHARE = "/run/rocekit/share"
-"""Where the guest sees the folder that is shared with it, writable."""
+"""Where the guest sees the shared folder, which it can write."""
 ROOT_TAG = "rocekit.root"
 CACHED_ROOT = """
 mkdir -p /run/rocekit/root /run/rocekit/upper /run/rocekit/work
@@ -46,66 +46,30 @@ fi
 mount -t overlay -o lowerdir=/tmp,upperdir=/run/rocekit/upper,workdir=/run/rocekit/work lab-tmp /tmp
 """
 """virtme mounts the machine's files without a cache: every program start reads them again, which takes
-most of the time under emulation. So the machine's root once more, cached, over it.
-/tmp can be written to, in memory.
+most of the time under emulation. So the machine's root is mounted over it once more, with a cache.
+/tmp is writable, in memory.
 """
 UNNEEDED = (
     "kvm_amd,kvm_intel,ccp,psmouse,sg,sr_mod,ahci,iTCO_wdt,i2c_i801,lpc_ich,pcspkr,serio_raw,i6300esb,"
     "aesni_intel,sha512_ssse3,sha256_ssse3,sha1_ssse3,ghash_clmulni_intel,crct10dif_pclmul,powernow_k8,"
     "evdev,qemu_fw_cfg"
 )
-"""Modules that udev would load at boot and nobody here wants: they double the boot time under emulation."""
+"""Modules that udev would load and the lab does not need: they double the boot time under emulation."""
 EMULATED = {"x86_64": ("tsc=reliable", "clocksource=tsc")}
-"""Kernel parameters under emulation. QEMU gives all its processors one time stamp counter, which Linux takes
-for several, not alike; its second choice, the HPET, costs microseconds whenever anybody asks for the time.
+"""Kernel parameters under emulation. QEMU gives all its processors one time stamp counter; Linux takes it for
+several that differ, and chooses the HPET, which costs microseconds each time a program reads the clock.
 """
 COUNTED = "-icount shift=0,sleep=off"
-"""QEMU's options for a clock of instructions: one is 2^0 ns, and while the guest idles its clock goes on to
-the next thing that it waits for.
+"""QEMU's options for a clock that counts instructions: one is 2^0 ns, and an idle guest's clock jumps to the
+next event that it waits for.
 """
 KVM_HELLO_S = 30.0
-"""With working KVM the guest speaks within seconds; one that does not is broken (nested virtualisation)."""
+"""With working KVM the first message comes within seconds; else KVM is broken (nested virtualisation)."""
 QEMU_PACKAGE = {"x86_64": "qemu-system-x86", "aarch64": "qemu-system-arm"}
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """An installed kernel that the VM can boot."""
-
-    version: str
-    image: Path
-
-
-def newest_kernel(boot: Path = Path("/boot"), modules: Path = Path("/lib/modules")) -> Kernel | None:
-    """The newest installed kernel whose modules include rdma_rxe, or None."""
-    found = []
-    for image in boot.glob("vmlinuz-*"):
-        version = image.name.removeprefix("vmlinuz-")
-        if has_module(modules / version, "rdma_rxe") and os.access(image, os.R_OK):
-            found.append(Kernel(version, image))
-    return max(found, key=lambda kernel: version_key(kernel.version), default=None)
-
-
-def version_key(version: str) -> list[tuple[int, int, str]]:
-    """Orders kernel versions as people do: 6.1.0-9 before 6.1.0-10."""
-    return [
-        (1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"\d+|[a-z]+", version)
-    ]
-
-
-def has_module(folder: Path, name: str) -> bool:
-    """Whether a kernel's module folder has a module, compressed or not, or its image has it built in."""
-    texts = []
-    for index in ("modules.dep", "modules.builtin"):
-        with contextlib.suppress(OSError):
-            texts.append((folder / index).read_text())
-    if not texts:
-        return any(folder.rglob(f"{name}.ko*")) if folder.is_dir() else False
-    return any(re.search(rf"^\S*/{name}\.ko", text, re.MULTILINE) for text in texts)
-
-
 def virtme_run() -> str | None:
-    """virtme-ng's starter: beside this Python first, then on PATH."""
+    """virtme-ng's program: beside this Python, else on PATH."""
     beside = Path(sys.executable).parent / "virtme-run"
     if os.access(beside, os.X_OK):
         return str(beside)
@@ -120,7 +84,7 @@ def qemu() -> str | None:
 def kvm_promising() -> bool:
     """Whether KVM is worth trying: accessible, and the processor offers virtualisation.
 
-    A /dev/kvm on a processor without the flag is one that a hypervisor passes through: QEMU asserts or hangs.
+    If the processor lacks the flag, /dev/kvm was passed through by a hypervisor, and QEMU asserts or hangs.
     """
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False
@@ -135,10 +99,10 @@ def kvm_promising() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """How large the VM is, how long it may take to come up, and what its clock counts.
+    """How large the VM is, how long it may take to boot, and what its clock counts.
 
-    ``counted``: its clock counts the instructions that it executes, one a nanosecond, whatever else this
-    machine does meanwhile. So what programs cost there can be measured on a busy machine. Always emulated.
+    ``counted``: its clock counts the instructions that it executes, one each nanosecond, whatever else this
+    machine does. So the cost of programs can be measured on a busy machine. Always emulated.
     """
 
     memory: str = "2G"
@@ -149,7 +113,7 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A VM that has done its work."""
+    """A VM whose command has ended."""
 
     session: Session
     kernel: str
@@ -160,10 +124,10 @@ class Ended:
 def run_in_vm(order: Order, guest: Guest, sinks: tuple[BinaryIO, BinaryIO], out: Path) -> Ended:
     """Boot, run the order, bring its output folder back into ``out``, and leave nothing behind.
 
-    KVM is used where it works; where the guest does not speak in time under it, emulation takes over.
+    KVM is used if it works; if the guest sends no message in time under it, the guest is emulated.
 
     Raises:
-        LabError: something is missing, or a limit passed; the message carries the last words of the boot.
+        LabError: something is missing, or a limit passed; the message has the last line of the boot.
     """
     kernel = newest_kernel()
     if kernel is None:
@@ -230,12 +194,12 @@ def _boot(
 
 def _with_log(error: DiedError, log: _Log) -> DiedError:
     lines = [line.strip() for line in log.text().splitlines() if line.strip()]
-    words = f" (the VM's last words: {lines[-1][:200]})" if lines else ""
+    words = f" (the VM's last line: {lines[-1][:200]})" if lines else ""
     return type(error)(f"{error}{words}")
 
 
 class _Log:
-    """Collects what a VM prints beside its command; the first 256 KB and no more."""
+    """Collects what a VM prints apart from its command's output: the first 256 KB."""
 
     LIMIT = 1 << 18
 
@@ -254,14 +218,14 @@ class _Log:
         return self._data.decode(errors="replace")
 
     def close(self) -> None:
-        """After the processes have ended, and the pipe with them."""
+        """To be called after the processes have ended, and their end of the pipe."""
         self._thread.join(5.0)
         if not self._thread.is_alive():
             self._pipe.close()
 
 
 def _short_folder(stack: ExitStack) -> Path:
-    """A private folder that is removed afterwards; short, since a socket's path has at most 107 bytes."""
+    """A private folder that is removed afterwards; short, because a socket's path has at most 107 bytes."""
     base = tempfile.gettempdir()
     return Path(
         stack.enter_context(
@@ -281,7 +245,7 @@ def _listener(path: Path) -> Iterator[socket.socket]:
 
 
 def _accept(listener: socket.socket, process: subprocess.Popen[bytes], until: float) -> socket.socket:
-    """QEMU connects to all ports as it starts, before the guest runs."""
+    """QEMU's connection to a port; it connects to all as it starts, before the guest runs."""
     while not select.select([listener], [], [], 0.2)[0]:
         if process.poll() is not None:
             raise NoHelloError(f"the VM did not start: virtme-run ended with status {process.returncode}")
@@ -334,9 +298,9 @@ def _command(folder: Path, share: Path, kernel: Kernel, guest: Guest, accelerato
 
 
 def _start(command: list[str], folder: Path) -> subprocess.Popen[bytes]:
-    """In a session of its own, its temporary files in our folder.
+    """Start QEMU in a session of its own, with its temporary files in ``folder``.
 
-    What it prints goes through a pipe: QEMU opens its console by name, and would cut a file short.
+    Its output goes through a pipe: QEMU opens its console by name, and would truncate a file.
     """
     environment = {**os.environ, "TMPDIR": str(folder)}
     environment["PATH"] = os.pathsep.join(

@@ -1,7 +1,6 @@
-"""RDMA devices, their ports and GIDs, as the kernel's sysfs shows them; their limits, as verbs does.
+"""RDMA devices, their ports and GIDs, from the kernel's sysfs.
 
-Nothing but sysfs is needed for names, ports and GIDs. Limits are asked of the device through pyverbs where
-it is there (:func:`rocekit.verbs.devices`), and are empty where not.
+Their limits come from :func:`rocekit.verbs.devices`, which needs pyverbs; here they are empty.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ NO_DEVICE = (
 
 @dataclass(frozen=True, slots=True)
 class Gid:
-    """An entry of a port's GID table: an address that QPs of the port can talk from.
+    """An entry of a port's GID table: an address that QPs of the port can send from.
 
     Attributes:
-        index: its place, perftest's ``-x``.
+        index: its index, perftest's ``-x``.
         gid: 128 bits, as an IPv6 address.
         type: "RoCE v2", "RoCE v1" or "IB".
         netdev: the network interface that has the address, or None.
@@ -44,18 +43,18 @@ class Gid:
 
     @property
     def ip(self) -> str:
-        """The IP address that the GID stands for: IPv4 where it is a mapped one."""
+        """The GID as an IP address: IPv4 if it is IPv4-mapped."""
         address = ipaddress.IPv6Address(self.gid)
         return str(address.ipv4_mapped or address)
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class DevicePort:
     """A port of a device.
 
     Attributes:
         state: "ACTIVE", "DOWN" and so on.
-        active_mtu, max_mtu: bytes; None where the kernel does not say and pyverbs is missing.
+        active_mtu, max_mtu: bytes; None without pyverbs.
     """
 
     number: int
@@ -68,19 +67,19 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class RdmaDevice:
     """An RDMA device.
 
     Attributes:
-        node_guid: as sysfs writes it, 0011:2233:4455:6677.
-        limits: what the device can do at most (``struct ibv_device_attr``); empty without pyverbs.
+        node_guid: in sysfs' notation, 0011:2233:4455:6677.
+        limits: the device's (``struct ibv_device_attr``); empty without pyverbs.
     """
 
     name: str
     node_guid: str
     firmware: str
     driver: str | None
-    ports: tuple[Port, ...]
+    ports: tuple[DevicePort, ...]
     limits: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,14 +92,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """Where an endpoint talks from."""
+    """The device, port and GID that an endpoint uses."""
 
-    device: Device
-    port: Port
+    device: RdmaDevice
+    port: DevicePort
     gid: Gid
 
 
-def devices(sysfs: Path = SYSFS) -> list[Device]:
+def devices(sysfs: Path = SYSFS) -> list[RdmaDevice]:
     """The devices of this machine, without their limits.
 
     Raises:
@@ -114,10 +113,10 @@ def devices(sysfs: Path = SYSFS) -> list[Device]:
     return found
 
 
-def _device(path: Path) -> Device:
+def _device(path: Path) -> RdmaDevice:
     ports = sorted((path / "ports").iterdir(), key=lambda port: int(port.name))
     driver = path / "device" / "driver"
-    return Device(
+    return RdmaDevice(
         name=path.name,
         node_guid=_read(path / "node_guid"),
         firmware=_read(path / "fw_ver"),
@@ -127,11 +126,11 @@ def _device(path: Path) -> Device:
 
 
 def _software_driver(path: Path) -> str | None:
-    # A software device has no device/driver; rxe and siw show which they are by a file of their own.
+    # A software device has no device/driver; rxe has a file "parent".
     return "rxe" if (path / "parent").exists() else None
 
 
-def _port(path: Path) -> Port:
+def _port(path: Path) -> DevicePort:
     gids = []
     for entry in sorted((path / "gids").iterdir(), key=lambda gid: int(gid.name)):
         value = _read(entry)
@@ -142,7 +141,7 @@ def _port(path: Path) -> Port:
         gids.append(
             Gid(int(entry.name), str(ipaddress.IPv6Address(value)), _GID_TYPES.get(kind, kind), netdev)
         )
-    return Port(
+    return DevicePort(
         number=int(path.name),
         state=_read(path / "state").partition(": ")[2],
         link_layer=_read(path / "link_layer"),
@@ -155,7 +154,7 @@ _GID_TYPES = {"IB/RoCE v1": "RoCE v1"}
 
 
 def _read(path: Path) -> str:
-    # An unused GID's attributes fail with EINVAL; a file may go while we look.
+    # An unused GID's attributes fail with EINVAL; a file may disappear meanwhile.
     try:
         return path.read_text().strip()
     except OSError:
@@ -163,13 +162,13 @@ def _read(path: Path) -> str:
 
 
 def choose(
-    found: list[Device], *, device: str | None, port: int, gid_index: int | None, ip: str | None
+    found: list[RdmaDevice], *, device: str | None, port: int, gid_index: int | None, ip: str | None
 ) -> Local:
-    """The device, port and GID that the options name; the first RoCE v2 GID with an IPv4 address, else with
-    any.
+    """The device, port and GID that the options name; of several GIDs the first of RoCE v2 with an IPv4
+    address, else with any.
 
     Raises:
-        VerbsError: there is none such.
+        VerbsError: there is none.
     """
     names = ", ".join(one.name for one in found)
     if device is not None and device not in {one.name for one in found}:
@@ -210,7 +209,7 @@ def choose(
 
 
 def source_address(host: str, port: int) -> tuple[str, str]:
-    """(this machine's address on the way to a host, the host's address). Sends nothing.
+    """(this machine's address on the route to a host, the host's address). Sends nothing.
 
     Raises:
         VerbsError: the name has no address, or no route leads there.
@@ -221,4 +220,4 @@ def source_address(host: str, port: int) -> tuple[str, str]:
             probe.connect(target)
             return str(probe.getsockname()[0]), str(target[0])
     except OSError as error:
-        raise VerbsError(f"no way to {host}: {error.strerror or error}", errno=error.errno) from None
+        raise VerbsError(f"no route to {host}: {error.strerror or error}", errno=error.errno) from None

@@ -1,8 +1,8 @@
-"""What may be sent where: nothing leaves this machine unless somebody named the address that it goes to.
+"""The guard: nothing leaves this machine unless the user named its destination address.
 
-Made-up packets and load meant for a test can break a network that others work on. So whatever sends asks
-here first, and gets no for everything but loopback, this machine's own addresses, and those of its network
-namespaces (the other ends of veth pairs, containers).
+Made-up packets and load for a test can break a network that others work on. So every sender asks here first.
+Allowed are loopback, this machine's own addresses, and those of its network namespaces (the other ends of
+veth pairs, containers).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ OPTION = "--allow-remote"
 
 
 def check(destinations: Iterable[str], allowed: Iterable[str] = ()) -> None:
-    """Refuse destinations that are not of this machine, before anything is sent.
+    """Refuse destinations that are not on this machine, before anything is sent.
 
     Args:
-        destinations: addresses or host names; a name that cannot be resolved is left to whoever uses it.
-        allowed: addresses or host names that somebody named on purpose.
+        destinations: addresses or host names; a name that cannot be resolved is left to its user.
+        allowed: addresses or host names that the user named.
 
     Raises:
-        ScenarioError: the first destination that is neither.
+        ScenarioError: a destination is neither; the first such.
     """
     named = {address for name in allowed for address in _resolved(name)}
     for destination in dict.fromkeys(destinations):
@@ -40,7 +40,7 @@ def check(destinations: Iterable[str], allowed: Iterable[str] = ()) -> None:
 
 
 def is_own(address: str) -> bool:
-    """Whether an address is loopback, or one of this machine's or of its namespaces'."""
+    """Whether an address is loopback, this machine's, or one of its namespaces'."""
     found = _plain(address)
     if found.is_loopback:
         return True
@@ -50,7 +50,7 @@ def is_own(address: str) -> bool:
 
 
 def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Without a scope, and IPv4 as such where it is mapped into IPv6, as in a GID."""
+    """The address without a scope; one that is IPv4-mapped, as in a GID, becomes IPv4."""
     found = ipaddress.ip_address(address.partition("%")[0])
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
     return mapped or found
@@ -78,7 +78,7 @@ def _addresses(links: Iterable[dict[str, object]]) -> frozenset[str]:
 
 
 def _namespaces() -> Iterator[tuple[str, ...]]:
-    """How to run a command in each other network namespace of this machine that we may enter."""
+    """How to run a command in each other network namespace of this machine that this process may enter."""
     for entry in ip("netns", "list"):
         yield "ip", "netns", "exec", str(entry["name"])
     if os.geteuid() != 0:

@@ -1,4 +1,4 @@
-"""What iproute2 says of this machine's interfaces, routes and neighbours, as JSON."""
+"""This machine's interfaces, routes and neighbours, from iproute2's JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RESOLVE_S: Final = 1.0
 
 
 def ip(*arguments: str, within: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """``ip -j ARGUMENTS``, or nothing where it fails.
+    """The output of ``ip -j ARGUMENTS``; empty if it fails.
 
     Args:
         within: a command that runs it elsewhere, as ``nsenter`` does.
@@ -29,7 +29,7 @@ def ip(*arguments: str, within: Sequence[str] = ()) -> list[dict[str, Any]]:
 
 
 def first_address(interface: str) -> str | None:
-    """The first address of an interface that routes beyond its link, None where it has none."""
+    """The first address of an interface that is not link-local, None if it has none."""
     for link in ip("addr", "show", "dev", interface):
         for entry in link.get("addr_info", []):
             if entry.get("scope") != "link":
@@ -38,14 +38,12 @@ def first_address(interface: str) -> str | None:
 
 
 def leads_away(interface: str) -> bool:
-    """Whether what is sent on an interface goes off and does not come back in, as on loopback it does; False
-    also where there is no such interface.
-    """
+    """Whether packets sent on an interface leave the machine, unlike on loopback; False if there is none."""
     return any("LOOPBACK" not in link.get("flags", ()) for link in ip("link", "show", "dev", interface))
 
 
 def neighbour(address: str, interface: str) -> str | None:
-    """The MAC address that the kernel knows, or finds out, for the next hop to an address."""
+    """The MAC address of the next hop to an address, which the kernel knows or finds."""
     route = ip("route", "get", address, "oif", interface)
     hop = str(route[0].get("gateway", address)) if route else address
     deadline = time.monotonic() + _RESOLVE_S

@@ -1,8 +1,8 @@
-"""The interposer's library: where it is, and building it where it is not.
+"""Finding the interposer's library, or building it.
 
-A wheel built on a machine with a C compiler and rdma-core's headers has it. Elsewhere it is compiled when it
-is first needed, into the user's cache, by whatever compiler this machine has; without one, what is missing is
-said.
+A wheel built on a machine with a C compiler and rdma-core's headers contains it. Otherwise it is compiled
+when it is first needed, into the user's cache, by the compiler of this machine; without one, the error names
+what is missing.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ HEADERS: Final = {
     "infiniband/verbs.h": "libibverbs-dev",
     "rdma/rdma_cma.h": "librdmacm-dev",
 }
-"""What it includes beside the C library's, and the Debian packages they come in."""
+"""The headers that it needs beside the C library's, and their Debian packages."""
 FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,now,-z,relro")
 _LIMIT_S: Final = 120
 
 
 class InterposerError(RocekitError):
-    """There is no interposer here, and it cannot be built."""
+    """There is no interposer, and it cannot be built."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where the library is, or why there is none: what is missing, and the packages it comes in."""
+    """Where the library is, or why there is none: what is missing, and its packages."""
 
     path: Path | None
     obstacle: str | None = None
@@ -47,7 +47,7 @@ class Found:
 
 
 def digest() -> str:
-    """What the sources and the flags add up to: a library built from others is not used."""
+    """A hash of the sources and the flags: a library built from others is not used."""
     return hashlib.sha256(" ".join((sources_digest(), *FLAGS)).encode()).hexdigest()[:16]
 
 
@@ -58,9 +58,9 @@ def cache_folder() -> Path:
 
 
 def packaged() -> Path | None:
-    """The library that came with the package, unless it was built from other sources than those beside it.
+    """The library in the package, unless it was built from other sources than those beside it.
 
-    What it was built from stands in it: times of files tell nothing of what pip has unpacked.
+    It contains the hash of its sources: the times of files that pip unpacked are useless for this.
     """
     wanted = f"{MARK}{sources_digest()}".encode()
     for path in sorted(SOURCES.parent.glob("_interposer*.so")):
@@ -70,20 +70,20 @@ def packaged() -> Path | None:
 
 
 def cached() -> Path:
-    """Where the library is or will be that these sources make on this machine."""
+    """Where the library of these sources is or will be, on this machine."""
     return cache_folder() / f"interposer-{digest()}-{platform.machine()}.so"
 
 
 def fallback() -> Path:
-    """Where the library goes when the cache cannot be written, as in a container: good for this boot.
+    """Where the library goes if the cache cannot be written, as in a container: until the next boot.
 
-    Also where root has one that programs of others can load.
+    Also where root puts one that other users' programs can load.
     """
     return Path(tempfile.gettempdir()) / f"rocekit-{os.geteuid()}" / cached().name
 
 
 def _trusted(path: Path) -> bool:
-    """Whether it is there, and nobody else's, as is its folder: a program will run what is in it."""
+    """Whether it exists, and it and its folder belong to this user: programs will run its code."""
     try:
         found, folder = path.lstat(), path.parent.stat()
     except OSError:
@@ -123,7 +123,7 @@ def _open_to_all(path: Path) -> bool:
 
 
 def _own_folder(path: Path) -> None:
-    """Make a folder, or see that it is ours."""
+    """Make a folder, or check that it belongs to this user."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.stat().st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "belongs to somebody else", str(path))
@@ -167,10 +167,10 @@ def _has_header(cc: str, header: str) -> bool:
 
 
 def interposer() -> Path:
-    """The library's path; built first where it has to be.
+    """The library's path; it is built first if necessary.
 
     Raises:
-        InterposerError: it is not here and cannot be built; what is missing.
+        InterposerError: there is none and it cannot be built; says what is missing.
     """
     found = look()
     if found.path is not None:
@@ -196,10 +196,10 @@ def interposer() -> Path:
 
 
 def build(path: Path) -> None:
-    """Compile the interposer to ``path``, all at once or not at all.
+    """Compile the interposer to ``path``, atomically.
 
     Raises:
-        InterposerError: the compiler refused, with its first words.
+        InterposerError: the compiler failed; has its first error.
         OSError: the folder cannot be written.
     """
     cc = compiler()
@@ -213,7 +213,7 @@ def build(path: Path) -> None:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
         except subprocess.TimeoutExpired:
-            raise InterposerError(f"{cc} did not come to an end in {_LIMIT_S} s") from None
+            raise InterposerError(f"{cc} did not end within {_LIMIT_S} s") from None
         if done.returncode:
             said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
             raise InterposerError(f"{cc} could not build the interposer: {said}")

@@ -1,4 +1,4 @@
-"""The packets of an interface, kept in a file by a thread while a program is recorded."""
+"""The packets of an interface, captured by a thread while a program is recorded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocekit.files.interface import LiveCapture
 from rocekit.files.pcapng_write import PcapngWriter
 
 TAIL_S = 0.3
-"""How long packets may be under way after the program's end."""
+"""How long packets may still arrive after the program's end."""
 
 
 class PacketCapture:
@@ -21,7 +21,7 @@ class PacketCapture:
         path: the pcapng file to write.
 
     Raises:
-        CaptureError: no such interface, no privilege, or the file cannot be written.
+        CaptureError: no such interface, no right to capture, or the file cannot be written.
     """
 
     def __init__(self, interface: str, path: Path) -> None:
@@ -47,10 +47,10 @@ class PacketCapture:
             self.error = error
 
     def stop(self) -> None:
-        """Wait for the packets under way, and finish the file.
+        """Wait for the last packets, and finish the file.
 
         Raises:
-            CaptureError: what went wrong in the meantime.
+            CaptureError: an error of the capture while it ran.
         """
         time.sleep(TAIL_S)
         self._capture.stop()

@@ -1,4 +1,4 @@
-"""What recorded programs write, collected while they run: shared memory emptied into a journal."""
+"""Emptying the shared memory of recorded programs into a journal, while they run."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rocekit.errors import JournalError
 from rocekit.record import ring as record_ring
-from rocekit.record.events import Lines
-from rocekit.record.lines import Process
+from rocekit.record.journal_lines import JournalLines
+from rocekit.record.process import Process, alive
+from rocekit.record.recording import Recording
 from rocekit.record.ring import RingFile, records
 
 if TYPE_CHECKING:
@@ -22,65 +22,33 @@ if TYPE_CHECKING:
     from rocekit.journal.redaction import Redaction
 
 HOLD_NS: Final = 200_000_000
-"""How long records wait for others of an earlier time: a thread may be put to sleep before it has written."""
+"""How long records wait for earlier ones: a thread may sleep between taking the time and writing."""
 TAKE_NS: Final = 250_000_000
-"""How long records stay in the rings, unless one of these fills up to a quarter before."""
+"""How long records stay in the rings, unless a ring becomes a quarter full before."""
 LEAST_PAUSE_S: Final = 0.005
 MOST_PAUSE_S: Final = 0.02
-"""Between two looks at the rings. At the longer one a ring of 32,768 slots takes 1.6 million in a second."""
+"""Pauses between two looks at the rings; with the longer one, 32,768 slots take 1.6 million a second."""
 QUIET_NS: Final = 100_000_000
-"""A program that has written nothing for so long is not disturbed by what is done meanwhile."""
+"""A program that has written nothing for so long is not disturbed by making lines."""
 MOST_BACKLOG: Final = 128 << 20
 """Bytes of records waiting to become lines; beyond that they stay in the rings."""
 _HURRY: Final = 64 << 20
-"""Above this the backlog is worked on without regard to what it takes from the program."""
+"""Above this, lines are made even if that takes processor time from the program."""
 _SHARE_S: Final = 0.002
 """Time for making lines in one tick."""
 _ONE_IN: Final = 100
-"""The share of all time that making lines has while the program goes on writing."""
+"""Making lines takes one part in so many of the time while the program writes."""
 
 
 _ALL: Final = 1 << 63
 _PART: Final = 256 * record_ring.SLOT
 """Bytes that are unpacked at a time."""
-_Chunk: TypeAlias = "tuple[RingFile, Lines, int, memoryview]"
+_Chunk: TypeAlias = "tuple[RingFile, JournalLines, int, memoryview]"
 """Slots of a process's ring."""
 _Taken: TypeAlias = "tuple[int, deque[_Chunk]]"
-"""What was taken together, and until when (by the monotonic clock) everything is known with that."""
-_Waiting: TypeAlias = "tuple[int, int, bytes, Lines, bool]"
-"""A record: its time, its number, itself, what makes lines of it, and whether its call came to its end."""
-
-
-@dataclass(slots=True)
-class Recording:
-    """What became of it.
-
-    Attributes:
-        status: the program's exit status, or None when a signal ended it; ``signal``: that signal.
-        processes: those that opened a device, by pid: their program's name.
-        sends, receives, completions, others: records written.
-        lost: records that found no room in the rings, by kind.
-        not_recorded: what the program did that cannot be seen.
-        going_on: processes that went on when the program had ended.
-        failed: what could not be written, journal or packets; what was written before is there.
-    """
-
-    journal: Path
-    status: int | None = None
-    signal: int | None = None
-    processes: dict[int, str] = field(default_factory=dict)
-    sends: int = 0
-    receives: int = 0
-    completions: int = 0
-    others: int = 0
-    lost: dict[str, int] = field(default_factory=dict)
-    not_recorded: list[str] = field(default_factory=list)
-    going_on: list[int] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-
-    @property
-    def total_lost(self) -> int:
-        return sum(self.lost.values())
+"""Chunks taken together, and the time (monotonic) up to which all records are known with them."""
+_Waiting: TypeAlias = "tuple[int, int, bytes, JournalLines, bool]"
+"""A record: its time, its number, its bytes, the maker of its lines, and whether its call returned."""
 
 
 class Rings:
@@ -89,7 +57,7 @@ class Rings:
     Args:
         folder: where processes make their files.
         writer: the journal.
-        redaction: what becomes of keys and addresses.
+        redaction: replaces keys and addresses.
 
     Attributes:
         pause_s: how long after a tick the next one is due, in seconds.
@@ -102,7 +70,7 @@ class Rings:
         self._writer = writer
         self._result = result
         self._redaction = redaction
-        self._files: dict[Path, tuple[RingFile, Lines]] = {}
+        self._files: dict[Path, tuple[RingFile, JournalLines]] = {}
         self._bad: set[Path] = set()
         self._looked = -1
         self._taken_ns = self._wrote_ns = time.monotonic_ns()
@@ -122,7 +90,7 @@ class Rings:
     # ------------------------------------------------------------------ taking
 
     def collect(self) -> None:
-        """Take what the processes have written since the last time, and look at none of it."""
+        """Copy what the processes have written since the last time, without unpacking it."""
         began, self._taken_ns = time.time_ns(), time.monotonic_ns()
         self._find()
         chunks: deque[_Chunk] = deque()
@@ -131,8 +99,8 @@ class Rings:
                 for ring, slots in file.take():
                     self._backlog += len(slots)
                     chunks.append((file, lines, ring, memoryview(slots)))
-            self._tell_lost(lines, file.lost(), self._last_ns)
-        # Where not all was taken, what stayed there may be older than what comes after it.
+            self._log_lost(lines, file.lost(), self._last_ns)
+        # If not all was taken, what stayed may be older than what is taken later.
         complete_ns = self._taken_ns - HOLD_NS if self._backlog < MOST_BACKLOG else 0
         if complete_ns or chunks:
             self._taken.append((complete_ns, chunks))
@@ -141,14 +109,14 @@ class Rings:
         self._last_ns = began
 
     def _find(self) -> None:
-        """Take up the files of processes that are new."""
+        """Open the files of new processes."""
         changed = os.stat(self._folder).st_mtime_ns  # noqa: PTH116  (this is done a hundred times a second)
         if changed != self._looked:
-            # A file that is not whole yet is looked at again.
+            # A file that is not complete yet is looked at again.
             self._looked = changed if self._look() else -1
 
     def _look(self) -> bool:
-        """Take up new files; whether none of them is still in the making."""
+        """Open new files; whether all of them are complete."""
         whole = True
         for path in self._folder.iterdir():
             if path in self._files or path in self._bad:
@@ -157,7 +125,7 @@ class Rings:
                 whole = self._open(path) and whole
             elif path.suffix == ".failed":
                 self._bad.add(path)
-                self._tell_failed(path)
+                self._log_failed(path)
         return whole
 
     def _open(self, path: Path) -> bool:
@@ -168,10 +136,10 @@ class Rings:
                 self._bad.add(path)
             return path in self._bad
         process = self._process(file.pid, file.forked_from)
-        lines = Lines(process, self._redaction, gids=device_gids)
+        lines = JournalLines(process, self._redaction, gids=device_gids)
         self._files[path] = (file, lines)
         self._result.processes[file.pid] = file.program
-        self._tell(
+        self._log(
             "recording",
             process.pid,
             time_ns=file.started_ns,
@@ -183,18 +151,18 @@ class Rings:
         )
         return True
 
-    def _tell_failed(self, path: Path) -> None:
-        """A process that could not make its rings."""
+    def _log_failed(self, path: Path) -> None:
+        """Report a process that could not make its rings."""
         try:
             pid, reason = int(path.name.split(".")[0]), os.strerror(int(path.read_text() or 0))
         except (OSError, ValueError):
             return
         what = f"process {pid}: no room for its rings ({reason}); a smaller --ring-size may fit"
         self._result.not_recorded.append(what)
-        self._tell("not_recorded", pid, what=what)
+        self._log("not_recorded", pid, what=what)
 
     def _process(self, pid: int, forked_from: int) -> Process:
-        """What is known of a process whose file was found. A child's may be found before its parent's."""
+        """The state of a process whose file was found. A child's may be found before its parent's."""
         process = self._expected.pop(pid, None) or Process(self._writer.host, pid)
         self._processes[pid] = process
         if forked_from:
@@ -204,26 +172,26 @@ class Rings:
             process.parent = parent
         return process
 
-    def _tell_lost(self, lines: Lines, lost: Mapping[str, int], since_ns: int) -> None:
+    def _log_lost(self, lines: JournalLines, lost: Mapping[str, int], since_ns: int) -> None:
         if not lost:
             return
         for kind, count in lost.items():
             self._result.lost[kind] = self._result.lost.get(kind, 0) + count
-        self._tell("records_lost", lines.process.pid, count=sum(lost.values()), since_ns=since_ns, **lost)
+        self._log("records_lost", lines.process.pid, count=sum(lost.values()), since_ns=since_ns, **lost)
 
-    def _tell(self, event: str, pid: int, **fields: Any) -> None:
+    def _log(self, event: str, pid: int, **fields: Any) -> None:
         self._writer.write(event, pid=pid, **fields)
 
     # ------------------------------------------------------------------ writing
 
     def write(self, *, for_s: float | None = None) -> bool:
-        """Make lines of what was taken, oldest first; what may still be joined by something older waits.
+        """Make lines of what was taken, oldest first; records before which older ones may still come wait.
 
         Args:
             for_s: stop after this time.
 
         Returns:
-            Whether nothing is left that is due.
+            Whether no record is left that is due.
         """
         stop = None if for_s is None else time.monotonic() + for_s
         out: list[str] = []
@@ -237,9 +205,9 @@ class Rings:
         return whole
 
     def _unpack(self, stop: float | None) -> bool:
-        """Put the records of what was taken first together with those that wait, in the order of their times.
+        """Merge the records of the oldest chunks with those that wait, in the order of their times.
 
-        False when time is over before: what is unpacked by then is kept apart, since older may follow.
+        False if time is over before: records unpacked by then are kept apart, because older ones may follow.
         """
         complete_ns, chunks = self._taken[0]
         while chunks:
@@ -253,21 +221,21 @@ class Rings:
         self._put_in_order(complete_ns)
         return True
 
-    def _wait(self, raws: Iterable[bytes], lines: Lines, *, finished: bool) -> None:
+    def _wait(self, raws: Iterable[bytes], lines: JournalLines, *, finished: bool) -> None:
         for raw in raws:
             self._count += 1
             mono = int.from_bytes(raw[16:24], "little")
             self._unpacked.append((mono, self._count, raw, lines, finished))
 
     def _put_in_order(self, complete_ns: int) -> None:
-        """Let what is unpacked wait for its turn; up to this time everything is there."""
+        """Sort the unpacked records into those that wait; up to this time all are there."""
         self._complete_ns = max(self._complete_ns, complete_ns)
         self._waiting += self._unpacked
         self._unpacked.clear()
         self._waiting.sort()
 
     def _make_lines(self, out: list[str], stop: float | None) -> bool:
-        """Lines of the records up to where all are known; False when time is over before."""
+        """Lines of the records up to the time until which all are known; False if time is over before."""
         done = 0
         whole = True
         for mono, _count, raw, lines, finished in self._waiting:
@@ -282,13 +250,13 @@ class Rings:
         del self._waiting[:done]
         return whole
 
-    def _lines_of(self, raw: bytes, lines: Lines, finished: bool) -> list[str]:
-        """A record's lines; none of one that makes no sense: a program may write where it must not."""
+    def _lines_of(self, raw: bytes, lines: JournalLines, finished: bool) -> list[str]:
+        """A record's lines; none if it is invalid: a program may overwrite it by mistake."""
         try:
             (record,) = records(raw, finished=finished)
             made = list(lines.of(record))
         except (struct.error, ValueError, LookupError):
-            self._tell_lost(lines, {"others": 1}, self._began_ns)
+            self._log_lost(lines, {"others": 1}, self._began_ns)
             return []
         self._tally(record.type)
         if record.type == record_ring.NOT_COVERED:
@@ -307,16 +275,16 @@ class Rings:
             self._result.others += 1
 
     def tick(self) -> bool:
-        """What is to be done now and then while the program runs; whether there was anything to do.
+        """Do the periodic work while the program runs; whether there was any.
 
-        The program may have no processor to spare for this: as a rule it is a look at the rings and no more.
-        ``pause_s`` is how long after it the next one is due.
+        The program may need all processors, so this usually only looks at the rings. ``pause_s`` is how long
+        after it the next one is due.
         """
         now = time.monotonic_ns()
         self._find()
         fullest = max([file.most_waiting() / file.slots for file, _ in self._files.values()], default=0.0)
         grown, self._fullest = fullest - self._fullest, fullest
-        # In time for a ring that goes on filling up as fast not to be half full.
+        # Soon enough that a ring that fills up at this rate is not half full by then.
         self.pause_s = min(max(self.pause_s * 0.25 / max(grown, 0.01), LEAST_PAUSE_S), MOST_PAUSE_S)
         taking = fullest > 0.25 or now - self._taken_ns >= TAKE_NS
         if taking:
@@ -334,7 +302,7 @@ class Rings:
         return True
 
     def finish(self) -> None:
-        """The rest, when the program has ended. Processes that go on are named and not waited for."""
+        """Write the rest after the program's end. Processes that still run are named and not waited for."""
         self.collect()
         self.write()
         for file, lines in self._files.values():
@@ -345,10 +313,10 @@ class Rings:
             lost = file.lost()
             if holes:
                 lost["others"] = lost.get("others", 0) + holes
-            self._tell_lost(lines, lost, self._last_ns)
+            self._log_lost(lines, lost, self._last_ns)
             if alive(file.pid):
                 self._result.going_on.append(file.pid)
-                self._tell(
+                self._log(
                     "not_recorded", file.pid, what="what this process did after the recorded program's end"
                 )
         self._put_in_order(_ALL)
@@ -358,17 +326,8 @@ class Rings:
             file.close()
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be buried does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state not in "ZX"
-
-
 def device_gids(device: str) -> list[str] | None:
-    """A device's addresses, in words, by the kernel's table; port 1's, without the empty ones."""
+    """A device's addresses from the kernel's GID table of port 1, without the empty ones."""
     import ipaddress
 
     folder = Path("/sys/class/infiniband", device, "ports/1/gids")

@@ -1,4 +1,4 @@
-"""What the interposer is built from. Of the standard library only: setup.py runs this file by itself."""
+"""The interposer's sources. Imports only the standard library: setup.py runs this file alone."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 
 SOURCES: Final = Path(__file__).resolve().parent / "interposer"
 MARK: Final = "rocekit interposer of sources "
-"""Stands in a built library in front of :func:`sources_digest` (ring.c)."""
+"""Precedes :func:`sources_digest` in a built library (ring.c)."""
 MACRO: Final = "ROCEKIT_SOURCES"
 
 
 def sources_digest() -> str:
-    """What the sources' names and bytes add up to: a library built from others is not used."""
+    """A hash of the sources' names and bytes: a library built from other sources is not used."""
     hashed = hashlib.sha256()
     for path in sorted(SOURCES.iterdir()):
         if path.suffix in (".c", ".h", ".map"):

@@ -1,9 +1,9 @@
-"""What the kernel's connection managers do, for every process, by their tracepoints.
+"""The events of the kernel's connection managers, for every process, from their tracepoints.
 
 ``rdma_cma`` is the RDMA connection manager (addresses, events, queue pairs), ``ib_cma`` the one below it
-(messages, states, reasons for rejections). They are read from a tracing instance of our own, so that nobody
-else's tracing is touched; nothing is left of it at the end. Sources: Linux Documentation/trace/ftrace.rst,
-drivers' cma_trace.h and cm_trace.h for what the events say.
+(messages, states, reasons for rejections). They are read from a tracing instance made for this, so that other
+tracing is not affected; it is removed at the end. Sources: Linux Documentation/trace/ftrace.rst; for the
+events the drivers' cma_trace.h and cm_trace.h.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TracingError(RocekitError):
 
 @dataclass(frozen=True, slots=True)
 class KernelEvent:
-    """A tracepoint that was passed: journal fields, and when by the monotonic clock."""
+    """An event of a tracepoint: journal fields, and its time by the monotonic clock."""
 
     mono_ns: int
     pid: int
@@ -49,7 +49,7 @@ class KernelEvent:
 
 
 def parse(line: str) -> KernelEvent | None:
-    """An event out of a line of ``trace_pipe``; None for a line that is none."""
+    """The event in a line of ``trace_pipe``; None if the line has none."""
     found = _LINE.match(line)
     if found is None:
         return None
@@ -83,7 +83,7 @@ class KernelCm:
     """The connection managers' events from :meth:`start` to :meth:`stop`.
 
     Raises:
-        TracingError: no root, no tracefs, or no such tracepoints; what to do.
+        TracingError: no root, no tracefs, or no such tracepoints; says what to do.
     """
 
     def __init__(self) -> None:
@@ -121,10 +121,10 @@ class KernelCm:
         return Path(self._mounted.name)
 
     def start(self) -> None:
-        """Begin."""
+        """Start tracing."""
         try:
             self._instance.mkdir()
-            # The clock that our records have beside the real one.
+            # The clock that recorded events have beside the real one.
             (self._instance / "trace_clock").write_text("mono")
             (self._instance / "buffer_size_kb").write_text(str(_BUFFER_KB))
             for group in GROUPS:
@@ -135,7 +135,7 @@ class KernelCm:
             raise TracingError(f"the kernel's tracepoints: {error.strerror or error}") from None
 
     def events(self) -> Iterator[KernelEvent]:
-        """What has happened since the last time."""
+        """The events since the last time."""
         while self._pipe >= 0:
             try:
                 got = os.read(self._pipe, 65536)
@@ -154,7 +154,7 @@ class KernelCm:
                     yield event
 
     def stop(self) -> None:
-        """End, and leave nothing behind."""
+        """End tracing, and remove the instance."""
         if self._pipe >= 0:
             os.close(self._pipe)
             self._pipe = -1
@@ -169,7 +169,7 @@ class KernelCm:
                 return
             except FileNotFoundError:
                 return
-            except OSError:  # a reader is still going away
+            except OSError:  # a reader has not closed it yet
                 time.sleep(0.02)
 
     def _unmount(self) -> None:

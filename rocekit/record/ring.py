@@ -1,12 +1,12 @@
-"""The memory that a recorded program writes into: its layout, and taking records out of it.
+"""The shared memory that a recorded program writes into: its layout, and taking records out of it.
 
 ``interposer/record.h`` has the writing side and the reasons. A file is one process; its rings are arrays of
-64-byte slots; a record is one or more slots in a row. A slot's first word tells whether it is written (how
-often the ring has come round to it, from 1), and so nothing here locks or makes a writer wait: slots that
-have been read are handed back by moving the ring's tail.
+64-byte slots; a record is one or more consecutive slots. A slot's first word shows that it is written: it
+counts the ring's rounds, from 1. So nothing here locks or makes a writer wait; slots that have been read are
+freed by moving the ring's tail.
 
 Taking is done while the program runs, and may share a processor with it: slots are copied many at a time, and
-not one by one looked at. That comes later, in :meth:`RingFile.split`.
+only :meth:`RingFile.split` looks at each, later.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ LAYOUT: Final = 3
 PAGE: Final = 4096
 SLOT: Final = 64
 FIRST: Final = 32
-"""Where a record's payload begins in its first slot."""
+"""The offset of a record's payload in its first slot."""
 CONTINUED: Final = 16
-"""Where it goes on in the others."""
+"""Its offset in the other slots."""
 NO_PSN: Final = (1 << 64) - 1
 FILLED: Final = 1 << 63
-"""Set in a slot's first word while the call that the record tells of goes on."""
+"""Set in a slot's first word until the recorded call returns."""
 
 FILE = struct.Struct("<8sIIQIIQQ64s")
 """magic, layout, rings, slots, pid, forked from, started (real, monotonic), program."""
 CONTROL: Final = 192
-"""Bytes of a ring's control block, and where in it: head, tail, and what was lost of each kind."""
+"""Bytes of a ring's control block, and the offsets in it of head, tail, and lost records of each kind."""
 HEAD, TAIL, LOST = 0, 64, 128
 KINDS: Final = ("sends", "receives", "completions", "others")
 
@@ -49,7 +49,7 @@ CM_EVENT, CM_CALL, MW, DM, NOT_COVERED = range(19, 24)
 
 SEND_BODY = struct.Struct("<QQIIIBBBB")
 """wr_id, remote_va, rkey, imm, length, opcode, flags, items, error. Of a BIND_MW: wr_id, the window's start,
-its new key, its access rights, the key that it had; the rest alike."""
+its new key, its access rights, its old key; the rest is the same."""
 RECV_BODY = struct.Struct("<QIBBBx")
 """wr_id, srq, items, error, cut; the first SGE follows."""
 WC_BODY = struct.Struct("<QIIIIHBB")
@@ -59,7 +59,7 @@ SGE = struct.Struct("<QII")
 OPERANDS = struct.Struct("<QQ")
 """compare, swap_add."""
 BOUND = struct.Struct("<QII")
-"""size, mr_lkey, mr_rkey: what a BIND_MW has in place of SGEs."""
+"""size, mr_lkey, mr_rkey: of a BIND_MW, instead of SGEs."""
 QP_BODY = struct.Struct("<7I4B")
 """type, max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline, srq; sq_sig_all, extended, error,
 covered."""
@@ -92,7 +92,7 @@ class Record:
 
     Attributes:
         payload: without the slots' own words.
-        finished: whether the call that it tells of came to its end.
+        finished: whether the recorded call returned.
         before: of a send, the PSNs that its QP's earlier sends took, or ``NO_PSN``.
     """
 
@@ -111,7 +111,7 @@ class RingFile:
     """One process's rings.
 
     Attributes:
-        pid: whose; ``forked_from``: the process it was forked from with devices open, 0 for none.
+        pid: the process; ``forked_from``: the one that it was forked from with devices open, 0 for none.
         program: its name.
         started_ns, started_mono_ns: when it opened its first device.
         slots: of each ring.
@@ -121,7 +121,7 @@ class RingFile:
         """Map a file.
 
         Raises:
-            JournalError: it is not one, or not whole yet.
+            JournalError: it is no ring file, or not complete yet.
         """
         self.path = path
         try:
@@ -141,27 +141,27 @@ class RingFile:
         self.program = program.rstrip(b"\0").decode(errors="replace")
         self.slots = self._slots = slots
         self._bits = slots.bit_length() - 1
-        # Words of 8 bytes, and no NumPy: it takes longer to load than many programs run.
+        # Words of 8 bytes, without NumPy: loading it takes longer than many programs run.
         self._bytes = memoryview(self._map)
         self._words = self._bytes.cast("Q")
         self._controls = [(PAGE + i * CONTROL) // 8 for i in range(rings)]
         self._rings = [start + i * slots * SLOT for i in range(rings)]
         self._rest = [b""] * rings
         self._lost = [0] * len(KINDS)
-        # A lock taken and released is the memory barrier that Python offers: words, then what they guard.
+        # Taking and releasing a lock is Python's memory barrier: the words are read before the slots.
         self._barrier = threading.Lock()
 
     def most_waiting(self) -> int:
-        """Slots that wait to be taken, of the ring that has the most."""
+        """Slots that wait to be taken, in the ring that has the most."""
         words = self._words
         return max([words[at + HEAD // 8] - words[at + TAIL // 8] for at in self._controls])
 
     def drain(self) -> list[bytes]:
-        """What was written since the last time, oldest first within each ring: whole records, raw."""
+        """The complete records since the last time, raw, oldest first within each ring."""
         return [b"".join(whole) for i, raw in self.take() if (whole := self.split(i, raw))]
 
     def take(self) -> list[tuple[int, bytes]]:
-        """What was written since the last time: numbers of rings and, for :meth:`split`, their slots."""
+        """The slots written since the last time, by the number of their ring, for :meth:`split`."""
         return [(i, raw) for i in range(len(self._rings)) if (raw := self._take(i))]
 
     def _take(self, i: int) -> bytes:
@@ -174,7 +174,7 @@ class RingFile:
             at = tail & (self._slots - 1)
             n = min(head - tail, self._slots - at)
             first = (ring + at * SLOT) // 8
-            # Words between which others lie, copied without looking at one: fast.
+            # The first word of each slot, copied with a stride: fast.
             words = self._words[first : first + n * SLOT // 8 : SLOT // 8].tobytes()
             done = _same(words, ((tail >> self._bits) + 1).to_bytes(8, "little") * n) // 8
             with self._barrier:
@@ -187,7 +187,7 @@ class RingFile:
         return b"".join(parts)
 
     def split(self, i: int, raw: bytes | memoryview) -> list[bytes]:
-        """The records in what was taken of a ring, in that order; one that is cut off waits for its rest."""
+        """The records in slots taken from a ring, in order; an incomplete one waits for its other slots."""
         raw = self._rest[i] + raw
         found = []
         at, size = 0, len(raw)
@@ -201,11 +201,11 @@ class RingFile:
         return found
 
     def finish(self) -> tuple[list[bytes], list[bytes], int]:
-        """The last of it, when the process is gone or writes no more and what was taken before is split.
+        """The last records, when the process has ended or writes no more, and all taken slots are split.
 
         Returns:
-            Records; then records of calls that never came back; then the number of slots that were reserved
-            and never written.
+            Records; records of calls that never returned; the number of slots that were reserved and never
+            written.
         """
         whole = [record for i, raw in self.take() for record in self.split(i, raw)]
         unfinished: list[bytes] = []
@@ -232,7 +232,7 @@ class RingFile:
         return bytes(self._bytes[at : at + SLOT])
 
     def _written(self, i: int, at: int, head: int) -> tuple[int, bool]:
-        """How many slots the record at ``at`` has, 0 for none that is whole, and whether its call ended."""
+        """How many slots the record at ``at`` has, 0 if it is incomplete, and whether its call returned."""
         slots = self._slot(i, at)[9] or 1
         if at + slots > head:
             return 0, False
@@ -242,7 +242,7 @@ class RingFile:
         return slots, not any(word & FILLED for word in words)
 
     def lost(self) -> dict[str, int]:
-        """Records that found no room since the last time this was asked, by kind; none is left out."""
+        """Records lost since the last call because the rings were full, by kind."""
         now = [
             sum(self._words[control + LOST // 8 + k] for control in self._controls) for k in range(len(KINDS))
         ]
@@ -258,7 +258,7 @@ class RingFile:
 
 
 def _same(one: bytes, other: bytes) -> int:
-    """How many bytes, from their beginning, two of the same length have alike: whole words."""
+    """How many bytes at the start are equal in two of the same length, in whole words."""
     if one == other:
         return len(one)
     alike, apart = 0, len(one) // 8

@@ -7,7 +7,7 @@ import time
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_ATOMIC, SendWr
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Link, Plan, Run, Samples, Scenario, latency
+from rocekit.scenarios.scenario import PeerLink, Plan, Samples, Scenario, ScenarioRun, latency
 
 WORD = 8
 
@@ -19,10 +19,10 @@ class Atomic(Scenario):
        address and rkey;
     2. the client counts up on every QP at once, by FETCH_ADD of 1 (ibv_post_send,
        IBV_WR_ATOMIC_FETCH_AND_ADD, ibv_send_wr.wr.atomic.compare_add), or by CMP_SWAP of what it last saw
-       with one more (`--atomic_type`; IBV_WR_ATOMIC_CMP_AND_SWP); the value found before comes back into its
+       with one more (`--atomic_type`; IBV_WR_ATOMIC_CMP_AND_SWP); the old value is returned into its
        own memory;
-    3. when it has completed (ibv_poll_cq), a FETCH_ADD always counted; a CMP_SWAP when nobody was faster,
-       else it is tried again with the value found;
+    3. when it has completed (ibv_poll_cq), a FETCH_ADD has always counted; a CMP_SWAP only if no other QP was
+       faster, else it is tried again with the returned value;
     4. at the end (rdma_disconnect) every value must have been found exactly once, and the server's counter
        must be their number.
 
@@ -38,14 +38,14 @@ class Atomic(Scenario):
 
     def check(self, plan: Plan) -> None:
         if plan.size != WORD:
-            raise ScenarioError(f"an atomic moves {WORD} bytes; -s {plan.size} cannot be")
+            raise ScenarioError(f"an atomic has {WORD} bytes; -s {plan.size} is not possible")
 
     def client_memory(self, plan: Plan) -> int:
         return WORD
 
     server_memory = client_memory
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         compare = run.plan.atomic == "CMP_AND_SWAP"
         expected = dict.fromkeys(run.links, 0)
         counted = dict.fromkeys(run.links, 0)
@@ -74,20 +74,20 @@ class Atomic(Scenario):
             )
         return latency(run.plan, times, started, one_way=False)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         """Its device counts; its program waits for the goodbye."""
 
-    def verify(self, run: Run) -> None:
+    def verify(self, run: ScenarioRun) -> None:
         count = int.from_bytes(run.links[0].region.read(0, WORD), sys.byteorder)
         if count != run.plan.iterations * run.plan.qps:
             raise ScenarioError(f"the counter is {count} after {run.plan.iterations * run.plan.qps} counts")
 
 
-def fetch_add(link: Link) -> SendWr:
+def fetch_add(link: PeerLink) -> SendWr:
     """Add 1 to the peer's counter."""
     return link.wr("ATOMIC_FETCH_AND_ADD", 0, WORD, remote=0, swap_add=1)
 
 
-def compare_swap(link: Link, expected: int) -> SendWr:
-    """Count the peer's counter up if it is still what was expected."""
+def compare_swap(link: PeerLink, expected: int) -> SendWr:
+    """Count the peer's counter up if it still has the expected value."""
     return link.wr("ATOMIC_CMP_AND_SWP", 0, WORD, remote=0, compare=expected, swap_add=expected + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE
 from rocekit.endpoint.work import SendWr
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun
 from rocekit.scenarios.streaming import stream
 
 READ_SLOTS = 16
@@ -14,12 +14,12 @@ class BlastWrite(Scenario):
     """One-way stream of RDMA WRITEs with many outstanding.
 
     1. the server registers as many buffers as may be outstanding with REMOTE_WRITE and LOCAL_WRITE
-       (ibv_reg_mr), and tells address and rkey when the two meet;
+       (ibv_reg_mr), and sends address and rkey when they connect;
     2. the client fills a free buffer and WRITEs it to the same place in the server's memory (ibv_post_send,
        IBV_WR_RDMA_WRITE), with `--post_list`, `--tx-depth` and `--cq-mod` as in blast-sr;
     3. the client polls (ibv_poll_cq) until its last WRITE is acknowledged: then all data has arrived;
-    4. after the goodbye (rdma_disconnect) the server, which no completion told anything, checks what each
-       buffer got last.
+    4. after the disconnect (rdma_disconnect) the server, which got no completion, checks the last message in
+       each buffer.
     """
 
     name = "blast-write"
@@ -36,20 +36,20 @@ class BlastWrite(Scenario):
 
     server_memory = client_memory
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
 
-        def make(link: Link, i: int, slot: int, signaled: bool) -> SendWr:
+        def make(link: PeerLink, i: int, slot: int, signaled: bool) -> SendWr:
             at = slot * size
             link.region.write(at, pattern(i))
             return link.wr("RDMA_WRITE", at, size, remote=at, inline=run.inline_size, signaled=signaled)
 
         return stream(run, make)
 
-    def server(self, run: Run) -> None:
-        """Its device takes what comes; its program waits for the goodbye."""
+    def server(self, run: ScenarioRun) -> None:
+        """Its device takes the WRITEs; its program waits for the disconnect."""
 
-    def verify(self, run: Run) -> None:
+    def verify(self, run: ScenarioRun) -> None:
         plan, pattern = run.plan, Pattern(run.plan.size)
         slots = self._slots(plan)
         for link in run.links:
@@ -60,13 +60,13 @@ class BlastWrite(Scenario):
 class BlastRead(Scenario):
     """Stream of RDMA READs, `--outs` of them outstanding.
 
-    1. the server fills 16 messages, registers them with REMOTE_READ (ibv_reg_mr), and tells address and rkey
-       when the two meet; both agree how many READs may be under way (rdma_conn_param.initiator_depth and
+    1. the server fills 16 messages, registers them with REMOTE_READ (ibv_reg_mr), and sends address and rkey
+       when they connect; both agree how many READs may be outstanding (rdma_conn_param.initiator_depth and
        responder_resources, ibv_qp_attr.max_rd_atomic and max_dest_rd_atomic);
     2. the client posts READs (ibv_post_send, IBV_WR_RDMA_READ) until so many are outstanding; a READ beyond
        that would wait in the device;
     3. it polls (ibv_poll_cq), checks each message, and READs into the buffer again;
-    4. the server's device answers alone; its program waits for the client to disconnect
+    4. the server's device responds; its program waits for the client to disconnect
        (rdma_get_cm_event).
     """
 
@@ -82,21 +82,21 @@ class BlastRead(Scenario):
     def server_memory(self, plan: Plan) -> int:
         return READ_SLOTS * plan.size
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         pattern = Pattern(plan.size)
         for slot in range(READ_SLOTS):
             link.region.write(slot * plan.size, pattern(slot))
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
 
-        def make(link: Link, i: int, slot: int, signaled: bool) -> SendWr:
+        def make(link: PeerLink, i: int, slot: int, signaled: bool) -> SendWr:
             return link.wr("RDMA_READ", slot * size, size, remote=i % READ_SLOTS * size, signaled=signaled)
 
-        def finished(link: Link, i: int, slot: int) -> None:
+        def finished(link: PeerLink, i: int, slot: int) -> None:
             pattern.check(i % READ_SLOTS, link.region.read(slot * size, size))
 
         return stream(run, make, finished, most=min(run.options.reads, run.endpoint.max_reads))
 
-    def server(self, run: Run) -> None:
-        """Its device answers; its program waits for the goodbye."""
+    def server(self, run: ScenarioRun) -> None:
+        """Its device responds; its program waits for the disconnect."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from rocekit.endpoint.work import SendWr
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun
 from rocekit.scenarios.streaming import stream
 
 
 class BlastSr(Scenario):
     """One-way stream of SENDs with many outstanding.
 
-    1. the server posts as many receives as it has buffers (ibv_post_recv), before the connection is there;
+    1. the server posts as many receives as it has buffers (ibv_post_recv), before the connection is made;
     2. the client fills a free buffer and posts a SEND (ibv_post_send, IBV_WR_SEND), `--post_list` of them in
        one call, until `--tx-depth` are outstanding; only every `--cq-mod`th is signaled (IBV_SEND_SIGNALED),
-       and its completion (ibv_poll_cq) stands for those before it;
+       and its completion (ibv_poll_cq) covers those before it;
     3. the server polls its receives (ibv_poll_cq), checks each message and posts its buffer again
        (ibv_post_recv);
     4. the client is done when its last SEND is acknowledged (ibv_poll_cq).
@@ -32,20 +32,20 @@ class BlastSr(Scenario):
     def receives(self, plan: Plan) -> int:
         return min(plan.receives, plan.iterations)
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         for slot in range(self.receives(plan)):
             link.receive(slot * plan.size, plan.size)
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
 
-        def make(link: Link, i: int, slot: int, signaled: bool) -> SendWr:
+        def make(link: PeerLink, i: int, slot: int, signaled: bool) -> SendWr:
             link.region.write(slot * size, pattern(i))
             return link.wr("SEND", slot * size, size, inline=run.inline_size, signaled=signaled)
 
         return stream(run, make)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         plan, pattern = run.plan, Pattern(run.plan.size)
         slots = self.receives(plan)
         got = [0] * len(run.links)

@@ -1,4 +1,4 @@
-"""``cq-ex``: an extended CQ whose completions say when the device made them."""
+"""``cq-ex``: an extended CQ whose completions have the device's timestamps."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import itertools
 import statistics
 import time
 
-from rocekit.endpoint import Ways
+from rocekit.endpoint import WaitWays
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Run, Samples
 from rocekit.scenarios.ping_sr import PingSr
+from rocekit.scenarios.scenario import Samples, ScenarioRun
 
 
 class ExtendedCq(PingSr):
@@ -17,21 +17,22 @@ class ExtendedCq(PingSr):
 
     1. beside the ordinary CQ for receives (ibv_create_cq) there is an extended one for sends
        (ibv_create_cq_ex, wc_flags IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP); a device
-       without timestamps (rxe) says so here, and does with --no-timestamps;
+       without timestamps (rxe) refuses it, and needs --no-timestamps;
     2. ping and pong as in ping-sr (ibv_post_send, ibv_post_recv);
     3. receives are polled by ibv_poll_cq; sends by ibv_start_poll, ibv_next_poll and ibv_end_poll, and only
-       what is asked for is read: wr_id, status, ibv_wc_read_qp_num, ibv_wc_read_opcode,
+       the requested fields are read: wr_id, status, ibv_wc_read_qp_num, ibv_wc_read_opcode,
        ibv_wc_read_completion_ts;
-    4. the timestamps (ibv_wc_read_completion_ts) must not go back; the time between two of them is printed,
-       by the device's clock, beside the time by the program's.
+    4. the timestamps (ibv_wc_read_completion_ts) must not decrease; the time between two of them is printed,
+    in
+       ticks of the device's clock, beside the program's time.
     """
 
     name = "cq-ex"
     summary = "A ping-pong with an extended CQ: the device's completion timestamps, where it has them."
     extended = True
-    ways = Ways(cq="poll")
+    ways = WaitWays(cq="poll")
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         started = time.perf_counter_ns()
         samples = super().client(run)
         total = time.perf_counter_ns() - started
@@ -43,7 +44,7 @@ class ExtendedCq(PingSr):
             raise ScenarioError(f"{len(stamps)} completions have a timestamp, of {run.plan.iterations}")
         between = [after - before for before, after in itertools.pairwise(stamps)]
         if between and min(between) < 0:
-            raise ScenarioError("the device's completion timestamps go back")
+            raise ScenarioError("the device's completion timestamps decrease")
         if between:
             run.notes.append(
                 f"completion timestamps: {stamps[-1] - stamps[0]} ticks of the device's clock from first to "

@@ -1,24 +1,24 @@
-"""``device-memory``: messages into memory of the server's device."""
+"""``device-memory``: messages into memory on the server's device."""
 
 from __future__ import annotations
 
 import time
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Endpoint, Region
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario, latency
 from rocekit.scenarios.ping_pong import rounds
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun, latency
 
 
 class DeviceMemoryScenario(Scenario):
-    """WRITEs into and READs out of memory that the server's device has of its own.
+    """WRITEs into and READs from memory on the server's device itself.
 
-    1. the server allocates memory on the device (ibv_alloc_dm; a device without such says so here) and
+    1. the server allocates memory on the device (ibv_alloc_dm; a device without any refuses) and
        registers it (ibv_reg_dm_mr with IBV_ACCESS_ZERO_BASED, REMOTE_WRITE and REMOTE_READ): its addresses
-       begin at 0;
+       start at 0;
     2. it copies a first message there (ibv_memcpy_to_dm);
     3. the client READs it (ibv_post_send, IBV_WR_RDMA_READ, remote_addr 0) and compares; then it WRITEs the
-       next one (IBV_WR_RDMA_WRITE), READs that back, and so on: the server's memory bus sees none of it;
-    4. after the goodbye the server copies the last message from the device (ibv_memcpy_from_dm) and
+       next one (IBV_WR_RDMA_WRITE), READs that back, and so on, without the server's memory bus;
+    4. after the disconnect the server copies the last message from the device (ibv_memcpy_from_dm) and
        compares.
 
     The time of an iteration is that of a WRITE and a READ.
@@ -40,10 +40,10 @@ class DeviceMemoryScenario(Scenario):
     def server_region(self, endpoint: Endpoint, plan: Plan) -> Region:
         return endpoint.device_memory(self.server_memory(plan), self.access)
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         link.region.write(0, Pattern(plan.size)(0))
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         times: list[int] = []
         started = time.perf_counter_ns()
@@ -58,10 +58,10 @@ class DeviceMemoryScenario(Scenario):
             pattern.check(i, link.region.read(size, size))
         return latency(run.plan, times, started, one_way=False)
 
-    def server(self, run: Run) -> None:
-        """Its device does all; its program waits for the goodbye."""
+    def server(self, run: ScenarioRun) -> None:
+        """Its device does all; its program waits for the disconnect."""
 
-    def verify(self, run: Run) -> None:
+    def verify(self, run: ScenarioRun) -> None:
         for link in run.links:
             last = run.plan.iterations - 1
             Pattern(run.plan.size).check(last, link.region.read(0, run.plan.size))

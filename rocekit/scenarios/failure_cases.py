@@ -1,4 +1,4 @@
-"""One mistake each, on a connection of its own: what ``failures`` provokes completion statuses with."""
+"""The cases with which ``failures`` provokes completion statuses: one mistake each, on its own connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rocekit.endpoint import (
     Sge,
     Target,
 )
-from rocekit.endpoint.tcp_words import Place
+from rocekit.endpoint.qp_address import QpAddress
 from rocekit.errors import VerbsError
 from rocekit.scenarios.plan import Remote
 
@@ -33,22 +33,22 @@ _ALL: Final = (LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ)
 
 
 class Forged(Region):
-    """A region under a key that is not its own."""
+    """A region with a key that is not its own."""
 
     def __init__(self, region: Region) -> None:
         self.addr, self.length = region.addr, region.length
         self.lkey = self.rkey = region.lkey ^ 0x5A5A_5A00
 
     def read(self, offset: int, length: int) -> bytes:
-        raise NotImplementedError("nobody reads through a forged key")
+        raise NotImplementedError("a forged region is not read")
 
     def write(self, offset: int, data: bytes) -> None:
-        raise NotImplementedError("nobody writes through a forged key")
+        raise NotImplementedError("a forged region is not written")
 
 
 @dataclass(slots=True)
 class Side:
-    """One side of a case: its QP, its memory, the peer's, and what completed."""
+    """One side of a case: its QP, both sides' memory, and its completions."""
 
     endpoint: Endpoint
     connection: Connection
@@ -64,7 +64,7 @@ class Side:
         self.connection.post_send(SendWr(wr_id, opcode, sges, **more))
 
     def await_completions(self, count: int, seconds: float) -> None:
-        """Poll until so many WRs have completed, well or badly, or the time is over."""
+        """Poll until so many WRs have completed, with any status, or the time is over."""
         limit = Deadline(seconds)
         while len(self.completions) < count and not limit.passed():
             found = self.endpoint.poll()
@@ -84,14 +84,14 @@ def _same(options: QpOptions) -> QpOptions:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How a status comes about.
+    """How a status is caused.
 
     Attributes:
         status: that of the client's completion.
-        how: what is done, in words.
-        client: posts what fails; ``expect`` completions are waited for.
-        prepare: what the server does before the connection is there.
-        server: what it does when it is there.
+        how: the mistake, in words.
+        client: posts the WR that fails; ``expect`` completions are waited for.
+        prepare: the server's part before the connection is made.
+        server: its part afterwards.
         client_options, server_options: how the QPs differ from usual ones.
         access: what the server's memory is registered for.
         windows: whether the device must have memory windows.
@@ -124,7 +124,7 @@ def _flushed(side: Side) -> None:
     try:
         side.send(2)
     except VerbsError:
-        pass  # a device may have failed the QP already, and take nothing more
+        pass  # the device may have failed the QP already, and refuse any WR
 
 
 def _forged_send(side: Side) -> None:
@@ -132,22 +132,22 @@ def _forged_send(side: Side) -> None:
 
 
 def _to_the_wrong_family(side: Side) -> None:
-    """A datagram to an address that the device's own cannot reach, on a QP of its own."""
+    """A datagram to an address that this device cannot reach, on a QP of its own."""
     endpoint = side.endpoint
     datagrams = endpoint.queue_pair(QpOptions(send_depth=1, recv_depth=1, transport="UD"))
-    datagrams.start(Place(1, 0, 0, 0, endpoint.ip), 0, BYTES)
+    datagrams.start(QpAddress(1, 0, 0, 0, endpoint.ip), 0, BYTES)
     other = "fd00::1" if ":" not in endpoint.ip else "192.0.2.1"
     datagrams.post_send(SendWr(1, "SEND", (Sge(side.region, 0, SHORT),), to=Target(other, 2, datagrams.qkey)))
 
 
-def _bind_what_may_not_be_bound(side: Side) -> None:
+def _bind_without_right(side: Side) -> None:
     plain = side.endpoint.register(BYTES)
     side.connection.grant(plain, 0, BYTES, (LOCAL_WRITE, REMOTE_WRITE))
     side.send(1)
 
 
 def _send_later(side: Side) -> None:
-    """When the peer has had the time to do its part."""
+    """Post when the peer has had the time to do its part."""
     side.await_completions(1, 0.3)
     side.send(1)
 
@@ -212,10 +212,10 @@ CASES: Final = (
         access=(LOCAL_WRITE, REMOTE_READ),
     ),
     Case("LOC_PROT_ERR", "a SEND from memory under a wrong lkey", _forged_send),
-    Case("WR_FLUSH_ERR", "a SEND behind a WRITE that failed", _flushed, expect=2),
+    Case("WR_FLUSH_ERR", "a SEND after a WRITE that failed", _flushed, expect=2),
     Case(
         "RNR_RETRY_EXC_ERR",
-        "a SEND, no receive posted, asked again once (rnr_retry 1)",
+        "a SEND, no receive posted, sent again once (rnr_retry 1)",
         lambda side: side.send(1),
         client_options=lambda options: replace(options, rnr_retry=1),
         server_options=lambda options: replace(options, min_rnr_timer=1),
@@ -235,7 +235,7 @@ CASES: Final = (
     ),
     Case(
         "BAD_RESP_ERR",
-        "a READ of 1,024 bytes, answered in packets of another path MTU",
+        "a READ of 1,024 bytes, with responses of another path MTU",
         lambda side: side.send(1, "RDMA_READ", 1024, remote_va=side.peer.addr, rkey=side.peer.rkey),
         server_options=_small_packets,
         client_options=_impatient,
@@ -244,7 +244,7 @@ CASES: Final = (
     Case(
         "MW_BIND_ERR",
         "a memory window on memory that was registered without MW_BIND",
-        _bind_what_may_not_be_bound,
+        _bind_without_right,
         expect=2,
         windows=True,
     ),

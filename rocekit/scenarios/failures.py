@@ -1,4 +1,4 @@
-"""``failures``: every completion status and connection event that can be brought about, once."""
+"""``failures``: every completion status and connection event that can be provoked, once."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from rocekit.endpoint import CmNews, Connection, Deadline, Endpoint, QpOptions, Request
 from rocekit.errors import ScenarioError, VerbsError
-from rocekit.scenarios.base import OwnMeeting, Plan, Remote, Run, pack_reply, unpack_reply
 from rocekit.scenarios.failure_cases import BYTES, CASES, Case, Side
-from rocekit.scenarios.failure_words import EVENT_WORDS, STATUS_NOT, STATUS_WORDS
+from rocekit.scenarios.failure_meanings import EVENT_WORDS, STATUS_NOT, STATUS_WORDS
+from rocekit.scenarios.scenario import OwnConnections, Plan, Remote, ScenarioRun, pack_reply, unpack_reply
 from rocekit.wire import CM_EVENTS, WC_STATUSES
 
 _ASKED = struct.Struct(">4sB")
@@ -20,7 +20,7 @@ _BROKEN, _REFUSE, _LAST = 253, 254, 255
 _COMPLETES_S = 3.0
 _GOODBYE_S = 5.0
 _STATUSES = tuple(WC_STATUSES.values())
-#: Events that no case's connection brings, in this order: the device is gone after the last.
+#: Events that no case's connection causes, in this order: the device is gone after the last.
 _PROVOKED = (
     *("ADDR_ERROR", "UNREACHABLE", "CONNECT_ERROR", "MULTICAST_JOIN", "MULTICAST_ERROR"),
     *("ADDR_CHANGE", "TIMEWAIT_EXIT"),
@@ -28,21 +28,22 @@ _PROVOKED = (
 _LAST_PROVOKED = ("ROUTE_ERROR", "DEVICE_REMOVAL")
 
 
-class Failures(OwnMeeting):
-    """What can go wrong, one thing at a time, each on a connection of its own.
+class Failures(OwnConnections):
+    """Failures, one at a time, each on its own connection.
 
     1. for each status of a completion (enum ibv_wc_status) the client connects (rdma_connect), makes the one
-       mistake that ends in it, or has the server make it (ibv_post_send, ibv_post_recv, ibv_modify_qp), and
-       polls (ibv_poll_cq) what comes of it; the QP has failed then, and is taken down (rdma_disconnect,
+       mistake that causes it, or has the server make it (ibv_post_send, ibv_post_recv, ibv_modify_qp), and
+       polls (ibv_poll_cq); the QP has failed then, and is taken down (rdma_disconnect,
        ibv_destroy_qp);
-    2. connection events (enum rdma_cm_event_type) come along with that (rdma_get_cm_event); those that do
-       not are brought about: a port without a listener and a server that refuses (rdma_connect, rdma_reject),
-       addresses without a way (rdma_resolve_addr), a multicast group (rdma_join_multicast), and what else the
-       backend can do;
-    3. the server tells in the private data of its last accept (rdma_accept) which statuses and events it saw;
-    4. printed is of each (ibv_wc_status_str, rdma_event_str) whether it was seen, by whom, how it was brought
-       about or why it cannot be, and what it means. With --journal and --capture, rocekit explain tells the
-       same of each work request.
+    2. connection events (enum rdma_cm_event_type) come with that (rdma_get_cm_event); the others are
+    provoked: a port without a listener and a server that rejects (rdma_connect, rdma_reject),
+       addresses without a route (rdma_resolve_addr), a multicast group (rdma_join_multicast), and others that
+       the backend supports;
+    3. the server sends in the private data of its last accept (rdma_accept) which statuses and events it saw;
+    4. for each one (ibv_wc_status_str, rdma_event_str) is printed which side saw it, how it was provoked or
+    why
+       it cannot be, and what it means. With --journal and --capture, rocekit explain shows the same for each
+       work request.
     """
 
     name = "failures"
@@ -53,8 +54,8 @@ class Failures(OwnMeeting):
 
     def call(
         self, endpoint: Endpoint, host: str, plan: Plan, port: int, options: QpOptions, timeout_s: float
-    ) -> Run:
-        run = Run(endpoint, plan, [], timeout_s=timeout_s, options=options)
+    ) -> ScenarioRun:
+        run = ScenarioRun(endpoint, plan, [], timeout_s=timeout_s, options=options)
         statuses: dict[str, list[str]] = {}
         instead: dict[str, list[str]] = {}
         passing: dict[str, list[str]] = {}
@@ -66,8 +67,8 @@ class Failures(OwnMeeting):
             if case.status in seen:
                 statuses.setdefault(case.status, []).append(case.how)
             else:
-                told = f"tried {case.how}; the device says {', '.join(seen) or 'nothing'}"
-                instead.setdefault(case.status, []).append(told)
+                other = f"tried {case.how}; the device reports {', '.join(seen) or 'nothing'}"
+                instead.setdefault(case.status, []).append(other)
             for status in set(seen) & set(_STATUSES) - {case.status}:
                 passing.setdefault(status, []).append(case.how)
             run.done += 1
@@ -76,8 +77,10 @@ class Failures(OwnMeeting):
 
         def provoke(events: tuple[str, ...]) -> dict[str, str]:
             limit = min(timeout_s, _GOODBYE_S)
-            told = {event: endpoint.provoke(event, (host, port), broken, Deadline(limit)) for event in events}
-            return {event: why for event, why in told.items() if why is not None}
+            found = {
+                event: endpoint.provoke(event, (host, port), broken, Deadline(limit)) for event in events
+            }
+            return {event: why for event, why in found.items() if why is not None}
 
         why_not = provoke(_PROVOKED)
         theirs = self._report(endpoint, host, port, options, timeout_s)
@@ -95,7 +98,7 @@ class Failures(OwnMeeting):
         options: QpOptions,
         timeout_s: float,
     ) -> list[str]:
-        """The statuses that a case brought the client; or the device's refusal."""
+        """The client's completion statuses in a case; or the device's error."""
         deadline = Deadline(timeout_s)
         region = endpoint.register(BYTES)
         wanted = case.client_options(_few(options))
@@ -116,7 +119,7 @@ class Failures(OwnMeeting):
     def _refusals(
         self, endpoint: Endpoint, host: str, port: int, options: QpOptions, timeout_s: float
     ) -> None:
-        """A server that says no."""
+        """Connect to a server that rejects."""
         deadline = Deadline(timeout_s)
         connection = endpoint.dial(host, port, _few(options), deadline)
         try:
@@ -124,7 +127,7 @@ class Failures(OwnMeeting):
         except VerbsError:
             endpoint.forget(connection)
             return
-        raise ScenarioError("the server accepted what it was to refuse")
+        raise ScenarioError("the server accepted the connection that it should reject")
 
     def _report(
         self, endpoint: Endpoint, host: str, port: int, options: QpOptions, timeout_s: float
@@ -140,8 +143,8 @@ class Failures(OwnMeeting):
         endpoint.forget(connection)
         return _names(statuses, _STATUSES), _names(events, CM_EVENTS)
 
-    def serve(self, endpoint: Endpoint, port: int, options: QpOptions, timeout_s: float) -> Run:
-        run = Run(endpoint, Plan(self.name, BYTES, 1), [], timeout_s=timeout_s, options=options)
+    def serve(self, endpoint: Endpoint, port: int, options: QpOptions, timeout_s: float) -> ScenarioRun:
+        run = ScenarioRun(endpoint, Plan(self.name, BYTES, 1), [], timeout_s=timeout_s, options=options)
         statuses: set[str] = set()
         while True:
             deadline = Deadline(timeout_s)
@@ -172,7 +175,7 @@ class Failures(OwnMeeting):
     def _serve_one(
         self, endpoint: Endpoint, request: Request, case: Case, options: QpOptions, timeout_s: float
     ) -> set[str]:
-        """The statuses that a case brought the server."""
+        """The server's completion statuses in a case."""
         region = endpoint.register(BYTES, case.access)
         connection = request.connection(case.server_options(_few(options)))
         side = Side(endpoint, connection, region, Remote(0, 0, 0))
@@ -212,14 +215,14 @@ def _names(bits: int, order: tuple[str, ...]) -> set[str]:
 
 
 def _tell(
-    run: Run,
+    run: ScenarioRun,
     statuses: dict[str, list[str]],
     instead: dict[str, list[str]],
     passing: dict[str, list[str]],
     why_not: dict[str, str],
     theirs: tuple[set[str], set[str]],
 ) -> None:
-    """Note of each status and event who saw it, how it came about or why it did not, and what it means."""
+    """Note for each status and event who saw it, how it was provoked or why it was not, and what it means."""
     ours = _events(run.endpoint.heard_of)
     rows = []
     for status in _STATUSES:

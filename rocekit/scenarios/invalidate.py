@@ -1,4 +1,4 @@
-"""``invalidate``: a key that the peer gives back with SEND WITH INVALIDATE."""
+"""``invalidate``: a key that the peer invalidates with SEND WITH INVALIDATE."""
 
 from __future__ import annotations
 
@@ -6,31 +6,32 @@ import struct
 import time
 
 from rocekit.endpoint import LOCAL_WRITE, MW_BIND, REMOTE_WRITE
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario, latency
 from rocekit.scenarios.ping_pong import rounds
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun, latency
 
 _OFFER = struct.Struct(">QI")
 _DONE = 8
-_CONTROL = 64  # bytes of the area for offers and dones, in front of the data
+_CONTROL = 64  # bytes of the area for offers and dones, before the data
 
 
 class Invalidate(Scenario):
-    """The server lends the client a key for each message, and the client's last SEND takes it back.
+    """The server gives the client a key for each message, and the client's last SEND invalidates it.
 
-    1. for each message the server makes a key of its own for its buffer: a memory window of type 2
+    1. for each message the server makes a new key for its buffer: a memory window of type 2
        (ibv_alloc_mw, IBV_MW_TYPE_2), bound by a WR with REMOTE_WRITE (ibv_post_send, IBV_WR_BIND_MW);
     2. it SENDs address and key to the client (ibv_post_send, IBV_WR_SEND), whose receive was posted
        before (ibv_post_recv);
-    3. the client WRITEs the message with this key (ibv_post_send, IBV_WR_RDMA_WRITE), and behind it posts
+    3. the client WRITEs the message with this key (ibv_post_send, IBV_WR_RDMA_WRITE), and after it posts
        a SEND with invalidate that names the key (IBV_WR_SEND_WITH_INV, ibv_send_wr.invalidate_rkey);
-    4. the server's device takes the key out of use before the receive completes (ibv_poll_cq,
-       IBV_WC_WITH_INV): nobody can write there any more, and the server compares the message.
+    4. the server's device invalidates the key before the receive completes (ibv_poll_cq, IBV_WC_WITH_INV):
+    the
+       client can no longer write there, and the server compares the message.
 
     The time of an iteration is that from the offer to the acknowledgement of the last SEND.
     """
 
     name = "invalidate"
-    summary = "SEND with invalidate: the client gives back the key that it was lent for a message."
+    summary = "SEND with invalidate: the client invalidates the key that it got for a message."
     default_size = 4096
     default_iterations = 10
     access = (LOCAL_WRITE, REMOTE_WRITE, MW_BIND)
@@ -40,13 +41,13 @@ class Invalidate(Scenario):
 
     server_memory = client_memory
 
-    def prepare_client(self, plan: Plan, link: Link) -> None:
+    def prepare_client(self, plan: Plan, link: PeerLink) -> None:
         link.receive(0, _OFFER.size)
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         link.receive(_CONTROL // 2, _DONE)
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         times: list[int] = []
         started = time.perf_counter_ns()
@@ -67,7 +68,7 @@ class Invalidate(Scenario):
             times.append(time.perf_counter_ns() - start)
         return latency(run.plan, times, started, one_way=False)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         for link, i in rounds(run):
             run.until(lambda link=link: not link.unsent)  # type: ignore[misc]

@@ -6,23 +6,24 @@ from array import array
 from collections.abc import Sequence
 from itertools import combinations
 
-from rocekit.scenarios.group import WORD, GroupPlan, GroupScenario, Load, Member, Steps, add
+from rocekit.scenarios.group_member import Member, Steps
+from rocekit.scenarios.group_scenario import WORD, GroupPlan, GroupScenario, Load, add
 
 
 class Mesh(GroupScenario):
     """n hosts connected all to all.
 
     1. each host has a QP for every other one: n·(n−1) QPs at n·(n−1)/2 links (ibv_create_qp);
-    2. each tells the others QPN, PSN, address and rkey, and moves its QPs to RTR and RTS (ibv_modify_qp);
+    2. all exchange QPN, PSN, address and rkey, and move their QPs to RTR and RTS (ibv_modify_qp);
     3. all-to-all: each host WRITEs its block for host i to host i (ibv_post_send,
-       IBV_WR_RDMA_WRITE_WITH_IMM), all at once, and polls for the n−1 blocks that come (ibv_poll_cq: the
+       IBV_WR_RDMA_WRITE_WITH_IMM), all at once, and polls for the n−1 blocks for it (ibv_poll_cq: the
        immediate completes a receive). Every block takes one hop;
     4. all-reduce: the vector is cut into n pieces, and host i adds up the i-th pieces of all; each sends
-       every other host its piece for it, then gives every other host the sum of its own. Two hops;
-    5. each host compares the blocks with what was sent to it, and the sums with what they must be.
+       every other host the piece of that host, then sends every other host the sum of its own. Two hops;
+    5. each host checks the blocks and the sums.
 
-    As few hops as there can be; but the QPs, and what each host keeps for them, grow with the square of the
-    hosts, and all of a host's traffic leaves at once.
+    The fewest possible hops; but the number of QPs grows with the square of the hosts, and all of a host's
+    traffic is sent at once.
     """
 
     name = "mesh"

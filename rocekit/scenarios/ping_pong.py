@@ -1,27 +1,29 @@
-"""What scenarios share in which a message goes there and one comes back, and the client takes the time."""
+"""The common parts of ping-pong scenarios, whose client measures round trips."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 
-from rocekit.scenarios.base import Link, Run, Samples, latency
+from rocekit.scenarios.scenario import PeerLink, Samples, ScenarioRun, latency
 
 
-def rounds(run: Run) -> Iterator[tuple[Link, int]]:
-    """(link, number) of each round, the links in turns."""
+def rounds(run: ScenarioRun) -> Iterator[tuple[PeerLink, int]]:
+    """(link, number) of each round, over all links in turn."""
     for i in range(run.plan.iterations):
         for link in run.links:
             yield link, i
             run.done += 1
 
 
-def timed(run: Run, ask: Callable[[Link, int], None], check: Callable[[Link, int], None]) -> Samples:
+def timed(
+    run: ScenarioRun, ask: Callable[[PeerLink, int], None], check: Callable[[PeerLink, int], None]
+) -> Samples:
     """The client's part: half of each round trip.
 
     Args:
-        ask: sends message ``i``, whose buffer is filled by then.
-        check: looks at the answer to it, when a receive has completed and nothing is outstanding.
+        ask: fills the buffer of message ``i`` and sends it.
+        check: checks the message that came back, when a receive has completed and nothing is outstanding.
     """
     times: list[int] = []
     started = time.perf_counter_ns()
@@ -34,8 +36,8 @@ def timed(run: Run, ask: Callable[[Link, int], None], check: Callable[[Link, int
     return latency(run.plan, times, started, one_way=True)
 
 
-def answered(run: Run, answer: Callable[[Link, int], None]) -> None:
-    """The server's part: ``answer`` looks at message ``i``, which has come, and sends one back."""
+def answered(run: ScenarioRun, answer: Callable[[PeerLink, int], None]) -> None:
+    """The server's part: ``answer`` checks message ``i``, which has arrived, and sends one back."""
     for link, i in rounds(run):
         run.until(lambda link=link: link.received and not link.unsent)  # type: ignore[misc]
         answer(link, i)

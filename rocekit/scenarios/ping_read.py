@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_READ
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario, latency
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun, latency
 
 SLOTS = 16
 
@@ -14,10 +14,10 @@ class PingRead(Scenario):
     """RDMA READ, one at a time.
 
     1. the server fills its memory with up to 16 messages, registers it with REMOTE_READ (ibv_reg_mr), and
-       tells where it is and its rkey in the private data of its reply;
+       sends its address and rkey in the private data of its reply;
     2. the client READs one message after the other (ibv_post_send, IBV_WR_RDMA_READ) and compares; its own
        memory needs LOCAL_WRITE, because the responses are written there;
-    3. the server's device answers alone; the server's program waits for the client to disconnect
+    3. the server's device responds; the server's program waits for the client to disconnect
        (rdma_get_cm_event).
 
     The time of an iteration is the whole round trip.
@@ -34,12 +34,12 @@ class PingRead(Scenario):
     def server_memory(self, plan: Plan) -> int:
         return SLOTS * plan.size
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         pattern = Pattern(plan.size)
         for slot in range(SLOTS):
             link.region.write(slot * plan.size, pattern(slot))
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         times: list[int] = []
         started = time.perf_counter_ns()
@@ -53,5 +53,5 @@ class PingRead(Scenario):
                 run.done += 1
         return latency(run.plan, times, started, one_way=False)
 
-    def server(self, run: Run) -> None:
-        """Its device answers; its program waits for the goodbye."""
+    def server(self, run: ScenarioRun) -> None:
+        """Its device responds; its program waits for the disconnect."""

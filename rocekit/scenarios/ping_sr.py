@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario, latency
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun, latency
 
 
 class PingSr(Scenario):
@@ -12,10 +12,10 @@ class PingSr(Scenario):
 
     The client has two buffers, the server one:
 
-    1. both post a receive before the connection is there (ibv_post_recv);
+    1. both post a receive before the connection is made (ibv_post_recv);
     2. the client fills `ping` and posts a SEND of it (ibv_post_send);
     3. the server's receive completes (ibv_poll_cq, busy polling); it posts the next one into the same buffer,
-       and then a SEND of what it got. In this order: the answer invites the next ping, which must find a
+       and then a SEND of the message. In this order: the next ping follows that SEND, and must find a
        receive;
     4. the client's receive into `pong` completes (ibv_poll_cq); it compares pong with ping, and starts again.
 
@@ -31,13 +31,13 @@ class PingSr(Scenario):
     def server_memory(self, plan: Plan) -> int:
         return plan.size
 
-    def prepare_client(self, plan: Plan, link: Link) -> None:
+    def prepare_client(self, plan: Plan, link: PeerLink) -> None:
         link.receive(plan.size, plan.size)
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         link.receive(0, plan.size)
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         times: list[int] = []
         started = time.perf_counter_ns()
@@ -55,7 +55,7 @@ class PingSr(Scenario):
                     link.receive(size, size)
         return latency(run.plan, times, started, one_way=True)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         for i in range(run.plan.iterations):
             for link in run.links:

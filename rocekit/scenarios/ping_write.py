@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable
 
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_WRITE
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario, latency
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun, latency
 
 
 class PingWrite(Scenario):
     """RDMA WRITE ping-pong.
 
-    1. both told the other where their memory is and its rkey, in the private data of the handshake; both
-       registered it (ibv_reg_mr) with REMOTE_WRITE (and LOCAL_WRITE, without which that is not allowed);
+    1. both register memory (ibv_reg_mr) with REMOTE_WRITE (and LOCAL_WRITE, which that requires), and send
+    each
+       other its address and rkey in the private data of the handshake;
     2. the client WRITEs its ping into the server's memory (ibv_post_send, IBV_WR_RDMA_WRITE);
-    3. no completion tells the server (ibv_poll_cq finds none): it watches the last byte, which counts up with
-       each message, and which a WRITE puts down last;
-    4. the server WRITEs what it got back (ibv_post_send), and the client, watching its own last byte,
-       compares.
+    3. the server gets no completion (ibv_poll_cq finds none): it watches the last byte, which counts up with
+       each message, and which a WRITE writes last;
+    4. the server WRITEs the message back (ibv_post_send); the client watches its own last byte and compares.
 
     The time of an iteration is half the round trip.
     """
@@ -28,11 +28,11 @@ class PingWrite(Scenario):
     access = (LOCAL_WRITE, REMOTE_WRITE)
 
     def client_memory(self, plan: Plan) -> int:
-        return 2 * plan.size  # what is sent, then where the peer writes
+        return 2 * plan.size  # data to send, then data that the peer writes
 
     server_memory = client_memory
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         times: list[int] = []
         started = time.perf_counter_ns()
@@ -47,7 +47,7 @@ class PingWrite(Scenario):
                 run.done += 1
         return latency(run.plan, times, started, one_way=True)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         size, pattern = run.plan.size, Pattern(run.plan.size)
         for i in range(run.plan.iterations):
             for link in run.links:
@@ -60,12 +60,12 @@ class PingWrite(Scenario):
 
 
 def numbered(pattern: Pattern, i: int) -> bytes:
-    """Message ``i`` with its number in the last byte: never 0, and never that of the one before."""
+    """Message ``i`` with its number in the last byte: never 0, and different from the one before."""
     return pattern(i)[:-1] + bytes([i % 255 + 1])
 
 
-def answered(link: Link, size: int, i: int) -> Callable[[], bool]:
-    """Whether message ``i`` has arrived and what this side wrote is done, so that its buffer is free."""
+def answered(link: PeerLink, size: int, i: int) -> Callable[[], bool]:
+    """Whether message ``i`` has arrived and this side's WRITE has completed, so that its buffer is free."""
     number = i % 255 + 1
     return lambda: link.region.read(2 * size - 1, 1)[0] == number and not link.unsent
 

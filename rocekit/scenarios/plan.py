@@ -1,6 +1,6 @@
-"""What will happen, as the client tells the server in the private data of its request; and what is sent.
+"""The plan, which the client sends the server in the private data of its request; and the data to send.
 
-Numbers are in network byte order. Both sides also tell where their memory is: the server in its reply.
+Numbers are in network byte order. Both sides also send the address of their memory: the server in its reply.
 """
 
 from __future__ import annotations
@@ -23,19 +23,14 @@ _PATTERN_SPAN = 4093
 
 
 def check_size(size: int) -> None:
-    """See that a message may be so large.
-
-    Raises:
-        ScenarioError: it may not (IBA Vol. 1, 9.7.7).
-    """
+    """Raises ScenarioError if no message may be so large (IBA Vol. 1, 9.7.7)."""
     if size > MAX_MESSAGE_BYTES:
         raise ScenarioError(f"a message has at most {MAX_MESSAGE_BYTES:,} bytes, not {size:,} (-s)")
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """The peer's memory that this side may use; a ``length`` of 4 GiB and more is told as one byte less than
-    that."""
+    """The peer's memory that this side may use; ``length`` is cut at 4 GiB less a byte."""
 
     addr: int
     rkey: int
@@ -44,20 +39,20 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will happen, as the client tells it.
+    """What the client and the server will do.
 
     Attributes:
         size: bytes of a message.
         iterations: messages, round trips or operations on each QP.
         qps: connections made one after the other.
-        window, receives: sends and receives outstanding at most on a QP.
+        window, receives: the most sends and receives outstanding on a QP.
         post_list: WRs in one post.
-        cq_mod: every so manyth WR is signaled.
-        path_mtu: bytes, or 0 for what rdma_cm says.
+        cq_mod: one WR in so many is signaled.
+        path_mtu: bytes; 0: rdma_cm's.
         atomic: a name of :data:`ATOMIC_TYPES`.
 
     Raises:
-        ScenarioError: a number is larger than can be told.
+        ScenarioError: a number does not fit into the private data.
     """
 
     scenario: str
@@ -104,14 +99,14 @@ class Plan:
         """(plan, index of the connection, the client's memory).
 
         Raises:
-            ScenarioError: it is no request of ours.
+            ScenarioError: it is no such request.
         """
         if len(data) < _PLAN.size or data[:4] != _MAGIC:
             raise ScenarioError("the client is not `rocekit inject`")
         _, name, index, *work, mtu, atomic, addr, rkey, length = _PLAN.unpack_from(data)
         qps, size, iterations, window, receives = work
         if atomic >= len(ATOMIC_TYPES) or not size or not iterations or not qps or not window or not receives:
-            raise ScenarioError("the client's plan makes no sense")
+            raise ScenarioError("the client's plan is invalid")
         plan = cls(
             name.rstrip(b"\0").decode("ascii", "replace"),
             size,
@@ -134,7 +129,7 @@ def unpack_reply(data: bytes) -> Remote:
     """The server's memory.
 
     Raises:
-        ScenarioError: it is no reply of ours.
+        ScenarioError: it is no such reply.
     """
     if len(data) < _REPLY.size or data[:4] != _MAGIC:
         raise ScenarioError("the server is not `rocekit inject`")
@@ -143,7 +138,7 @@ def unpack_reply(data: bytes) -> Remote:
 
 
 class Pattern:
-    """The bytes of the i-th message: never the same twice in a row, nor alike in two places of one."""
+    """The bytes of the i-th message: consecutive messages differ, and so do the parts of one."""
 
     def __init__(self, size: int) -> None:
         self._size = size

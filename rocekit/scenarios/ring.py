@@ -5,24 +5,25 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from rocekit.scenarios.group import WORD, GroupPlan, GroupScenario, Load, Member, Steps, add
+from rocekit.scenarios.group_member import Member, Steps
+from rocekit.scenarios.group_scenario import WORD, GroupPlan, GroupScenario, Load, add
 
 
 class Ring(GroupScenario):
     """n hosts connected in a ring, 0–1–2–…–0; data goes round one way.
 
     1. each host has a QP for the one before it and one for the next: 2n QPs at n links (ibv_create_qp);
-    2. neighbours tell each other QPN, PSN, address and rkey, and move their QPs to RTR and RTS
+    2. neighbours exchange QPN, PSN, address and rkey, and move their QPs to RTR and RTS
        (ibv_modify_qp);
     3. all-to-all: each host WRITEs all its n−1 blocks to the next (ibv_post_send,
        IBV_WR_RDMA_WRITE_WITH_IMM), which keeps the first and passes the others on, and so on (ibv_poll_cq:
        the immediate completes a receive). A block takes up to n−1 hops, and every link carries n·(n−1)/2;
     4. all-reduce: the vector is cut into n pieces. In n−1 steps each host gets a piece, adds its own and
        passes it on, after which every host has one piece of the sum; in n−1 more those go round. 2·(n−1)
-       hops, and every link carries 2·(n−1)/n of a vector, however many hosts there are;
-    5. each host compares the blocks with what was sent to it, and the sums with what they must be.
+       hops, and every link carries 2·(n−1)/n of a vector, for any number of hosts;
+    5. each host checks the blocks and the sums.
 
-    Few QPs and evenly loaded links; but everything waits for the slowest link, as often as there are hops.
+    Few QPs and evenly loaded links; but each hop waits for the slowest link.
     """
 
     name = "ring"

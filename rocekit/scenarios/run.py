@@ -1,4 +1,4 @@
-"""One side of a scenario while it runs: its links to the peer, waiting for completions, what was measured."""
+"""One side of a scenario while it runs: its connections, waiting for completions, its measurements."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from rocekit.endpoint import (
     Target,
     is_receive,
 )
-from rocekit.endpoint.connection import RefusedPost
+from rocekit.endpoint.errors import RefusedPost
 from rocekit.errors import VerbsError
 from rocekit.scenarios.plan import Plan, Remote
 
-_GOODBYE_S = 10.0  # all is done and checked; an unanswered goodbye is not worth more
+_GOODBYE_S = 10.0  # all is done and checked; an unanswered DREQ is worth no longer wait
 
 
-class Link:
-    """One connection of a scenario: its QP, its memory, its peer's, and how many WRs are done.
+class PeerLink:
+    """One connection of a scenario: its QP, both sides' memory, and which WRs are done.
 
     A wr_id is used once on a link, for a send or a receive.
     """
@@ -46,7 +46,7 @@ class Link:
 
     @property
     def unsent(self) -> int:
-        """Sends posted whose completion is still to come."""
+        """Posted sends that have not completed."""
         return len(self._sending)
 
     def wr(
@@ -97,7 +97,7 @@ class Link:
         """Post in one list.
 
         Raises:
-            RefusedPost: the device did not take one of them; those before it are on their way.
+            RefusedPost: the device refused one of them; those before it are posted.
         """
         ids = [wr.wr_id for wr in wrs]
         try:
@@ -125,7 +125,7 @@ class Link:
         return self._next_id - 1
 
     def completed(self, completion: Completion) -> None:
-        """Note a completion. That of a send tells of the unsignaled ones before it too."""
+        """Note a completion. A send's covers the unsignaled sends before it, too."""
         if is_receive(completion):
             self.received.append(completion)
         else:
@@ -135,15 +135,15 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """What the client measured.
+    """The client's measurements.
 
     Attributes:
         kind: "latency" or "bandwidth".
-        times_ns: of each iteration, for latency; a ping-pong's is half its round trip, as perftest gives it.
+        times_ns: of each iteration, for latency; for a ping-pong half the round trip, as in perftest.
         total_ns: from the first post to the last completion.
         moved: bytes of payload, one way.
         operations: WRs that moved them.
-        peak_ns: the shortest time a message took on average in any part of a stream; 0: not known.
+        peak_ns: the shortest average time of a message in any part of a stream; 0: unknown.
     """
 
     kind: str
@@ -154,12 +154,12 @@ class Samples:
     peak_ns: float = 0.0
 
 
-class Run:
+class ScenarioRun:
     """One side of a scenario while it runs.
 
     Args:
         options: of its QPs.
-        timeout_s: how long nothing may happen before it is given up.
+        timeout_s: the run fails if nothing happens for so long.
 
     Attributes:
         shared: the receive queue that all its QPs share, if they do.
@@ -172,7 +172,7 @@ class Run:
         self,
         endpoint: Endpoint,
         plan: Plan,
-        links: list[Link],
+        links: list[PeerLink],
         *,
         timeout_s: float,
         options: QpOptions | None = None,
@@ -187,9 +187,9 @@ class Run:
         self.shared = shared
         self.notes: list[str] = []
         self.details: dict[str, Any] = {}
-        self.stamps: list[tuple[Link, int]] = []
+        self.stamps: list[tuple[PeerLink, int]] = []
         self.done = 0
-        """Iterations finished, over all links; an error says how far it came."""
+        """Finished iterations, over all links; an error message has this number."""
         self._by_qpn = {link.connection.qpn: link for link in links}
 
     def until(self, condition: Callable[[], bool]) -> None:
@@ -206,7 +206,7 @@ class Run:
             try:
                 self.endpoint.look_around(deadline)
             except Disconnected:
-                # The peer may have ended well: what completed before its goodbye was noticed still counts.
+                # The peer may have ended well: completions before its disconnect was noticed still count.
                 while self._poll():
                     pass
                 if not condition():
@@ -225,7 +225,7 @@ class Run:
         return bool(found)
 
     def within(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Poll until the condition holds, at most so long; whether it does. For what may be lost."""
+        """Poll until the condition holds, at most so long; whether it does. For messages that may be lost."""
         limit = Deadline(seconds)
         while not condition():
             if limit.passed():
@@ -235,24 +235,24 @@ class Run:
         return True
 
     def flush(self) -> None:
-        """Wait until every send is done."""
+        """Wait until every send has completed."""
         self.until(lambda: not any(link.unsent for link in self.links))
 
     def goodbye(self) -> None:
-        """The client's end: everything is done, so disconnect."""
+        """Disconnect, at the client's end."""
         for link in self.links:
             link.connection.disconnect(Deadline(min(self.timeout_s, _GOODBYE_S)))
 
     def await_goodbye(self, patience_s: float) -> None:
-        """The server's end: until the client has disconnected, and the last sends are acknowledged.
+        """Wait, at the server's end, until the client has disconnected and the last sends are acknowledged.
 
-        A request to disconnect is answered only then; until it is, the client's QP stays to acknowledge.
+        Only then the server answers the client's DREQ: until it does, the client's QP stays to send ACKs.
 
         Raises:
-            VerbsError: the client does not, or sends stayed unacknowledged.
+            VerbsError: the client does not disconnect, or sends stayed unacknowledged.
         """
         self._await_disconnect(self.links, Deadline(patience_s))
-        # The client says goodbye on all its links when it is done with all.
+        # The client disconnects all its links when it is done with all.
         last = Deadline(self.timeout_s)
         while any(link.unsent for link in self.links):
             if self._poll():
@@ -265,8 +265,8 @@ class Run:
             self._await_disconnect([link], last)
             link.connection.disconnect(last)
 
-    def _await_disconnect(self, links: list[Link], deadline: Deadline) -> None:
-        """Until the client has disconnected one of the links."""
+    def _await_disconnect(self, links: list[PeerLink], deadline: Deadline) -> None:
+        """Wait until the client has disconnected one of the links."""
         while not any(link.connection.disconnected for link in links):
             self.endpoint.gone(expected=True)
             if self._poll():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario
 from rocekit.scenarios.ping_pong import answered, timed
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun
 
 _HEADER = struct.Struct(">4sIQ")
 _MAGIC = b"sge\0"
@@ -16,11 +16,11 @@ class ScatterGather(Scenario):
     """A fixed header and a variable body, gathered from two buffers and scattered into two.
 
     1. both post a receive of two elements (ibv_post_recv, ibv_recv_wr.num_sge = 2): 16 bytes for the header,
-       `--size` for the body; their QPs were made for two (ibv_qp_cap.max_send_sge, max_recv_sge);
+       `--size` for the body; their QPs allow two (ibv_qp_cap.max_send_sge, max_recv_sge);
     2. the client fills the header (kind, length of the body, number) and a body of 1 to `--size` bytes, and
        posts one SEND of both (ibv_post_send, ibv_send_wr.sg_list): the device gathers one message;
     3. the server's device scatters it: the header fills the first element, the body goes to the second; the
-       completion (ibv_poll_cq, wc.byte_len) tells how long they were together;
+       completion (ibv_poll_cq, wc.byte_len) has their total length;
     4. the server reads the header, compares length and body, posts the next receive (ibv_post_recv), and
        sends both back the same way; the client compares.
 
@@ -37,26 +37,26 @@ class ScatterGather(Scenario):
 
     server_memory = client_memory
 
-    def prepare_client(self, plan: Plan, link: Link) -> None:
+    def prepare_client(self, plan: Plan, link: PeerLink) -> None:
         self._receive(plan, link)
 
     prepare_server = prepare_client
 
-    def _receive(self, plan: Plan, link: Link) -> None:
-        # Headers in front, bodies behind: the elements of a message are far apart.
+    def _receive(self, plan: Plan, link: PeerLink) -> None:
+        # Headers first, bodies after them: the elements of a message are far apart.
         link.receive(_HEADER.size, _HEADER.size, more=((2 * _HEADER.size + plan.size, plan.size),))
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         return timed(run, lambda link, i: self._send(run, link, i), lambda link, i: self._take(run, link, i))
 
-    def server(self, run: Run) -> None:
-        def answer(link: Link, i: int) -> None:
+    def server(self, run: ScenarioRun) -> None:
+        def answer(link: PeerLink, i: int) -> None:
             self._take(run, link, i)
             self._send(run, link, i)
 
         answered(run, answer)
 
-    def _send(self, run: Run, link: Link, i: int) -> None:
+    def _send(self, run: ScenarioRun, link: PeerLink, i: int) -> None:
         length = body_length(run.plan.size, i)
         link.region.write(0, _HEADER.pack(_MAGIC, length, i))
         link.region.write(2 * _HEADER.size, Pattern(length)(i))
@@ -64,7 +64,7 @@ class ScatterGather(Scenario):
             link.wr("SEND", 0, _HEADER.size, more=((2 * _HEADER.size, length),), inline=run.inline_size)
         )
 
-    def _take(self, run: Run, link: Link, i: int) -> None:
+    def _take(self, run: ScenarioRun, link: PeerLink, i: int) -> None:
         size = run.plan.size
         done = link.received.popleft()
         magic, length, number = _HEADER.unpack(link.region.read(_HEADER.size, _HEADER.size))
@@ -76,5 +76,5 @@ class ScatterGather(Scenario):
 
 
 def body_length(size: int, i: int) -> int:
-    """How long the body of message ``i`` is: 1 to ``size`` bytes, the longest first."""
+    """The length of message ``i``'s body: 1 to ``size`` bytes, the longest first."""
     return size - i * 37 % size

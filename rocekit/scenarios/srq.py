@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from rocekit.endpoint import RecvWr, Region, Sge, SharedReceives
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples
 from rocekit.scenarios.blast_sr import BlastSr
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, ScenarioRun
 from rocekit.wire.words import plural
 
 
 class SharedReceiveQueue(BlastSr):
-    """A stream of SENDs on each of several QPs, whose receives come out of one queue.
+    """A stream of SENDs on each of several QPs, which take their receives from one queue.
 
     1. the server makes a shared receive queue (ibv_create_srq) and posts `--rx-depth` receives to it
        (ibv_post_srq_recv); each of its QPs is made with it (ibv_qp_init_attr.srq), and has no receives of
        its own;
     2. the client SENDs on all its QPs as in blast-sr (ibv_post_send, ibv_poll_cq);
-    3. a message takes the next receive, whichever QP it comes for; the completion (ibv_poll_cq) tells the
-       buffer by its wr_id and the QP by wc.qp_num;
-    4. the server compares the message with the next one due on this QP, and gives the buffer back
-       (ibv_post_srq_recv): one pool serves the busy and the idle QPs alike.
+    3. a message takes the next receive, whichever QP it comes for; the completion (ibv_poll_cq) has the
+       buffer in its wr_id and the QP in wc.qp_num;
+    4. the server compares the message with the next one due on this QP, and posts the buffer again
+       (ibv_post_srq_recv): busy and idle QPs share one pool.
     """
 
     name = "srq"
-    summary = "SENDs on several QPs (-q), whose receives come out of one shared queue."
+    summary = "SENDs on several QPs (-q), which take their receives from one shared queue."
     default_size = 4096
     shares_receives = True
     shared = True
@@ -33,18 +33,18 @@ class SharedReceiveQueue(BlastSr):
     def prepare_shared(self, plan: Plan, shared: SharedReceives, region: Region) -> None:
         shared.post(*(self._buffer(plan, region, slot) for slot in range(self.receives(plan))))
 
-    def prepare_server(self, plan: Plan, link: Link) -> None:
+    def prepare_server(self, plan: Plan, link: PeerLink) -> None:
         """Its QPs have no receives of their own."""
 
     def _buffer(self, plan: Plan, region: Region, slot: int) -> RecvWr:
         return RecvWr(slot, (Sge(region, slot * plan.size, plan.size),))
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         samples = super().client(run)
         run.notes.append(f"{plural(len(run.links), 'QP')}, one shared receive queue")
         return samples
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         assert run.shared is not None
         plan, pattern = run.plan, Pattern(run.plan.size)
         region = run.links[0].region

@@ -6,22 +6,22 @@ import time
 from collections.abc import Callable
 from itertools import chain
 
-from rocekit.endpoint.measures import peak_ns
 from rocekit.endpoint.work import SendWr
-from rocekit.scenarios.base import Link, Run, Samples
+from rocekit.scenarios.measures import peak_ns
+from rocekit.scenarios.scenario import PeerLink, Samples, ScenarioRun
 
 
 def stream(
-    run: Run,
-    make: Callable[[Link, int, int, bool], SendWr],
-    finished: Callable[[Link, int, int], None] = lambda link, i, slot: None,
+    run: ScenarioRun,
+    make: Callable[[PeerLink, int, int, bool], SendWr],
+    finished: Callable[[PeerLink, int, int], None] = lambda link, i, slot: None,
     *,
     most: int | None = None,
 ) -> Samples:
     """Post ``plan.iterations`` WRs on every link and wait until they are done.
 
-    ``plan.post_list`` of them go in one call; every ``plan.cq_mod``th is signaled, and the last: its
-    completion stands for those before it.
+    Each post has ``plan.post_list`` of them; every ``plan.cq_mod``th and the last are signaled: their
+    completions cover those before.
 
     Args:
         make: (link, number, slot of the buffer, whether it is signaled) to a WR.
@@ -31,13 +31,13 @@ def stream(
     plan = run.plan
     slots = min(plan.window if most is None else min(most, plan.window), plan.iterations)
     batch = min(plan.post_list, slots)
-    # A signaled WR must be among those outstanding whenever there is no room for the next batch.
+    # When there is no room for the next batch, one of the outstanding WRs must be signaled.
     every = min(plan.cq_mod, slots - batch + 1)
-    posted: dict[Link, list[int]] = {link: [] for link in run.links}
-    completed: dict[Link, list[int]] = {link: [] for link in run.links}
+    posted: dict[PeerLink, list[int]] = {link: [] for link in run.links}
+    completed: dict[PeerLink, list[int]] = {link: [] for link in run.links}
 
-    def due(link: Link) -> int:
-        """How many WRs the next post of a link has; 0 when it must wait, or is done."""
+    def due(link: PeerLink) -> int:
+        """How many WRs the next post of a link has; 0 if it must wait, or is done."""
         count = min(batch, plan.iterations - len(posted[link]))
         return count if link.unsent + count <= slots else 0
 

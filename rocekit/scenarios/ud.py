@@ -1,4 +1,4 @@
-"""``ud``: datagrams, which nobody acknowledges."""
+"""``ud``: datagrams, which are not acknowledged."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 from rocekit.endpoint import Target
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples, Scenario
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, Scenario, ScenarioRun
 from rocekit.scenarios.unreliable import answer_each, ask_each
 
 GRH = 40
@@ -15,32 +15,35 @@ RECEIVES = 16
 _NUMBER = struct.Struct(">Q")
 
 
-class Datagrams(Scenario):
+class UnreliableDatagrams(Scenario):
     """UD ping-pong: each message is a packet, sent to an address, and may be lost.
 
     1. both make a UD QP (ibv_create_qp, IBV_QPT_UD) with a Q_Key, move it to RTS, which needs no peer
-       (ibv_modify_qp), post receives with 40 bytes to spare for the network header (ibv_post_recv), and tell
-       each other address and QPN over TCP, as ibv_ud_pingpong does;
+       (ibv_modify_qp), post receives with 40 bytes to spare for the network header (ibv_post_recv), and
+       exchange addresses and QPNs over TCP, as ibv_ud_pingpong does;
     2. each makes an address handle to the other (ibv_create_ah) and names it, the QPN and the Q_Key in every
        request (ibv_post_send, ibv_send_wr.wr.ud.ah, remote_qpn, remote_qkey);
-    3. a send completes (ibv_poll_cq) when it has left: no acknowledgement comes, nothing is sent again;
+    3. a send completes (ibv_poll_cq) when it is sent: there is no ACK, nothing is sent again;
     4. a receive completes with the sender's QPN (wc.src_qp, wc.byte_len with the 40 bytes); the message
-       begins with its number, the data is compared, the buffer posted again (ibv_post_recv) and the message
+       starts with its number, the data is compared, the buffer posted again (ibv_post_recv) and the message
        sent back;
-    5. an answer that does not come within a second (ibv_poll_cq) counts as lost, and the client goes on.
+    5. a message that does not come back within a second (ibv_poll_cq) counts as lost, and the client
+    continues.
 
-    The time of an iteration is half the round trip, of those that came back.
+    The time of an iteration is half the round trip, of messages that came back.
     """
 
     name = "ud"
-    summary = "Datagrams with address handles and a Q_Key: nobody acknowledges, what is lost is lost."
+    summary = "Datagrams with address handles and a Q_Key: no ACKs, lost messages are not sent again."
     default_size = 1024
     transport = "UD"
     tcp = True
 
     def check(self, plan: Plan) -> None:
         if plan.size < _NUMBER.size:
-            raise ScenarioError(f"a datagram begins with {_NUMBER.size} bytes of number; -s {plan.size}")
+            raise ScenarioError(
+                f"a datagram starts with its number, {_NUMBER.size} bytes; -s {plan.size} is less"
+            )
         if plan.size > 4096:
             raise ScenarioError(f"a datagram is one packet: 4096 bytes, not {plan.size} (-s)")
 
@@ -52,7 +55,7 @@ class Datagrams(Scenario):
     def receives(self, plan: Plan) -> int:
         return RECEIVES
 
-    def prepare_client(self, plan: Plan, link: Link) -> None:
+    def prepare_client(self, plan: Plan, link: PeerLink) -> None:
         for slot in range(RECEIVES):
             link.receive(self._buffer(plan, slot), GRH + plan.size)
 
@@ -61,21 +64,21 @@ class Datagrams(Scenario):
     def _buffer(self, plan: Plan, slot: int) -> int:
         return plan.size + slot * (GRH + plan.size)
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         return ask_each(run, self._send, self._take)
 
-    def server(self, run: Run) -> None:
+    def server(self, run: ScenarioRun) -> None:
         answer_each(run, self._take, self._send)
 
-    def _send(self, run: Run, link: Link, i: int) -> None:
+    def _send(self, run: ScenarioRun, link: PeerLink, i: int) -> None:
         size, peer = run.plan.size, link.connection.peer
         assert peer is not None
         link.region.write(0, _NUMBER.pack(i) + Pattern(size)(i)[_NUMBER.size :])
         to = Target(peer.ip, peer.qpn, link.connection.qkey)
         link.send(link.wr("SEND", 0, size, inline=run.inline_size, to=to))
 
-    def _take(self, run: Run, link: Link) -> int:
-        """The number of the datagram that came; its data is compared, and its buffer posted again."""
+    def _take(self, run: ScenarioRun, link: PeerLink) -> int:
+        """The number of the received datagram; its data is compared, and its buffer posted again."""
         size = run.plan.size
         done, at = link.take()
         if done.byte_len != GRH + size:

@@ -1,4 +1,4 @@
-"""Ping-pong where messages may be lost: the client waits for each answer a while."""
+"""Ping-pong with messages that may be lost: the client waits for each to come back, for a limited time."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import time
 from collections.abc import Callable
 
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Link, Run, Samples, latency
 from rocekit.scenarios.ping_pong import rounds
+from rocekit.scenarios.scenario import PeerLink, Samples, ScenarioRun, latency
 
 PATIENCE_S = 1.0
 
-Send = Callable[[Run, Link, int], None]
-Take = Callable[[Run, Link], int | None]
+Send = Callable[[ScenarioRun, PeerLink, int], None]
+Take = Callable[[ScenarioRun, PeerLink], int | None]
 
 
-def ask_each(run: Run, send: Send, take: Take) -> Samples:
+def ask_each(run: ScenarioRun, send: Send, take: Take) -> Samples:
     """The client's part.
 
     Args:
         send: sends message ``i``.
-        take: the number of the message whose answer came; None for one that is not to be counted.
+        take: gives the number of the message that came back; None if it does not count.
     """
     times: list[int] = []
     lost = 0
@@ -39,16 +39,16 @@ def ask_each(run: Run, send: Send, take: Take) -> Samples:
     return latency(run.plan, times, started, one_way=True)
 
 
-def _answer(run: Run, link: Link, i: int, take: Take) -> bool:
-    """Whether the answer to message ``i`` comes in time; that of an earlier one is late."""
+def _answer(run: ScenarioRun, link: PeerLink, i: int, take: Take) -> bool:
+    """Whether message ``i`` comes back in time; earlier ones are late and do not count."""
     while run.within(lambda: bool(link.received), PATIENCE_S):
         if take(run, link) == i:
             return True
     return False
 
 
-def answer_each(run: Run, take: Take, send: Send) -> None:
-    """The server's part, until the last message or the client's goodbye: how many come is not known."""
+def answer_each(run: ScenarioRun, take: Take, send: Send) -> None:
+    """The server's part, until the last message or the client's disconnect: some may be lost."""
     last = dict.fromkeys(run.links, -1)
 
     def over() -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from rocekit.endpoint.connection import RefusedPost
+from rocekit.endpoint.errors import RefusedPost
 from rocekit.errors import ScenarioError
-from rocekit.scenarios.base import Link, Pattern, Plan, Run, Samples
 from rocekit.scenarios.blast_sr import BlastSr
+from rocekit.scenarios.scenario import Pattern, PeerLink, Plan, Samples, ScenarioRun
 
 LIST = 4
 BAD = 2
@@ -19,11 +19,11 @@ class WrList(BlastSr):
 
     1. the server posts its receives (ibv_post_recv, one list of all of them);
     2. the client chains four SENDs (ibv_send_wr.next) and posts them in one call (ibv_post_send). The third
-       has more elements than its QP was made for (num_sge above max_send_sge): the call fails with an errno
-       and sets bad_wr to it. The two before it are on their way; the fourth was not looked at;
-    3. the client makes the bad one good and posts what is left, in one call (ibv_post_send). Of the four only
-       the last is signaled (IBV_SEND_SIGNALED): its completion (ibv_poll_cq) says that all four are done, and
-       frees their places in the send queue;
+       has more elements than its QP allows (num_sge above max_send_sge): the call fails with an errno and
+       sets bad_wr to it. The two before it are posted; the fourth is not;
+    3. the client corrects the bad one and posts the rest, in one call (ibv_post_send). Of the four only
+       the last is signaled (IBV_SEND_SIGNALED): its completion (ibv_poll_cq) covers all four, and frees their
+       places in the send queue;
     4. the server polls (ibv_poll_cq) and checks: every message came once, in order, none twice.
     """
 
@@ -41,7 +41,7 @@ class WrList(BlastSr):
     def client_memory(self, plan: Plan) -> int:
         return LIST * plan.size
 
-    def client(self, run: Run) -> Samples:
+    def client(self, run: ScenarioRun) -> Samples:
         plan, pattern = run.plan, Pattern(run.plan.size)
         started = time.perf_counter_ns()
         refusals = 0
@@ -53,12 +53,14 @@ class WrList(BlastSr):
                 run.until(lambda link=link: not link.unsent)  # type: ignore[misc]
                 run.done += LIST
         total = time.perf_counter_ns() - started
-        run.notes.append(f"{refusals} bad WRs refused: those before them were posted, those behind them not")
+        run.notes.append(
+            f"{refusals} bad WRs refused: those before them were posted, those after them were not"
+        )
         messages = plan.iterations * plan.qps
         return Samples("bandwidth", (), total, messages * plan.size, messages)
 
-    def _post(self, run: Run, link: Link) -> int:
-        """Post a list with a bad WR, then what is left of it; how many were refused."""
+    def _post(self, run: ScenarioRun, link: PeerLink) -> int:
+        """Post a list with a bad WR, then the rest of it; how many were refused."""
         size = run.plan.size
         wrs = [link.wr("SEND", at * size, size, signaled=at == LIST - 1) for at in range(LIST)]
         bad = replace(wrs[BAD], sges=wrs[BAD].sges * (most_sges(run) + 1))
@@ -73,6 +75,6 @@ class WrList(BlastSr):
         return 1
 
 
-def most_sges(run: Run) -> int:
-    """Elements that a WR may have: what was asked for may have been rounded up, to no more than this."""
+def most_sges(run: ScenarioRun) -> int:
+    """The most elements that a WR may have: the device may have rounded up the requested number to this."""
     return max(run.options.sges, 64)

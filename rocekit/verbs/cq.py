@@ -1,19 +1,17 @@
-"""A device's completion queues, through pyverbs: asked again and again, or slept on."""
+"""A device's completion queues, through pyverbs: polled in a loop, or slept on."""
 
 from __future__ import annotations
 
 import os
 import select
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rocekit.endpoint.work import Completion
 from rocekit.errors import VerbsError
+from rocekit.verbs.open_device import OpenDevice
+from rocekit.verbs.post import network_order
 from rocekit.wire import WC_STATUSES
-
-if TYPE_CHECKING:
-    from rocekit.verbs import VerbsEndpoint
 
 _WC_OPCODES: Final = (
     *("SEND", "RDMA_WRITE", "RDMA_READ", "COMP_SWAP", "FETCH_ADD", "BIND_MW", "LOCAL_INV"),
@@ -22,62 +20,65 @@ _WC_OPCODES: Final = (
 _SUCCESS: Final = 0
 
 
-def network_order(immediate: int) -> int:
-    """A 32-bit number as the machine's own whose bytes in memory are in network order, or back."""
-    return int.from_bytes(immediate.to_bytes(4, "big"), sys.byteorder)
-
-
 class Completions:
-    """The CQ of an endpoint, and beside it, where wanted, an extended one for its sends.
+    """The CQ of an endpoint, and if wanted an extended one for its sends.
+
+    Args:
+        way: how a program waits for completions, one of ``CQ_WAYS``.
 
     Attributes:
-        walks: whether one turn at the extended CQ takes several completions, by ``ibv_next_poll``.
+        walks: whether one poll of the extended CQ takes several completions, by ``ibv_next_poll``.
 
     Raises:
         VerbsError: the device refused.
     """
 
     def __init__(
-        self, endpoint: VerbsEndpoint, entries: int, *, extended: bool, timestamps: bool, walks: bool = True
+        self,
+        device: OpenDevice,
+        entries: int,
+        *,
+        way: str | None,
+        extended: bool,
+        timestamps: bool,
+        walks: bool = True,
     ) -> None:
-        self._endpoint = endpoint
+        self._device = device
         self._timestamps = timestamps
         self.walks = walks
-        cq = endpoint.pyverbs.cq
-        enums = endpoint.pyverbs.enums
+        cq = device.pyverbs.cq
+        enums = device.pyverbs.enums
         self._opcodes = {int(getattr(enums, f"IBV_WC_{name}")): name for name in _WC_OPCODES}
         self._with_imm = int(enums.IBV_WC_WITH_IMM)
         self._channel: Any = None
-        if endpoint.ways.cq != "poll":
+        if way != "poll":
             before = _descriptors()
-            self._channel = endpoint.ask(
-                "create a completion channel", lambda: cq.CompChannel(endpoint.context)
-            )
-            endpoint.release(self._channel.close)
-            # pyverbs keeps the descriptor to itself; sleeping on it with a limit needs it.
+            self._channel = device.ask("create a completion channel", lambda: cq.CompChannel(device.context))
+            device.release(self._channel.close)
+            # pyverbs does not give the descriptor; sleeping on it with a limit needs it.
             (self._fd,) = _descriptors() - before
-            os.set_blocking(self._fd, endpoint.ways.cq != "nonblocking")
-        self.cq = endpoint.ask(
-            f"create a CQ of {entries}", lambda: cq.CQ(endpoint.context, entries, channel=self._channel)
+            os.set_blocking(self._fd, way != "nonblocking")
+        self.cq = device.ask(
+            f"create a CQ of {entries}", lambda: cq.CQ(device.context, entries, channel=self._channel)
         )
-        endpoint.release(self.cq.close)
+        device.release(self.cq.close)
         self.extended: Any = None
         if extended:
             if self._channel is not None:
                 raise VerbsError("pyverbs cannot sleep on an extended CQ: it needs --cq poll")
-            # What is not asked for here has no reader: calling it would end the process.
+            # A field that is not requested here has no reader: calling it would end the process.
             flags = enums.IBV_WC_EX_WITH_QP_NUM
             if timestamps:
                 flags |= enums.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
             wanted = cq.CqInitAttrEx(cqe=entries, wc_flags=flags)
             what = f"create an extended CQ{' with completion timestamps' * timestamps}"
             try:
-                self.extended = endpoint.ask(what, lambda: cq.CQEX(endpoint.context, wanted))
+                self.extended = device.ask(what, lambda: cq.CQEX(device.context, wanted))
             except VerbsError as error:
                 if not timestamps:
                     raise
                 raise VerbsError(f"{error}; --no-timestamps does without", errno=error.errno) from None
-            endpoint.release(self.extended.close)
+            device.release(self.extended.close)
 
     @property
     def for_sends(self) -> Any:
@@ -94,7 +95,7 @@ class Completions:
     def _poll_extended(self, most: int) -> list[Completion]:
         """``ibv_start_poll``, ``ibv_next_poll`` … ``ibv_end_poll``."""
         cq = self.extended
-        attributes = self._endpoint.pyverbs.cq.PollCqAttr()
+        attributes = self._device.pyverbs.cq.PollCqAttr()
         found: list[Completion] = []
         while len(found) < most and not cq.start_poll(attributes):
             found.append(self._extended_completion())
@@ -104,7 +105,7 @@ class Completions:
         return found
 
     def _extended_completion(self) -> Completion:
-        """The one that the extended CQ is at."""
+        """The completion that the extended CQ is at."""
         cq = self.extended
         status = WC_STATUSES.get(cq.status, str(cq.status))
         done = status == "SUCCESS"
@@ -138,10 +139,10 @@ class Completions:
         self.cq.req_notify()
 
     def sleep(self, seconds: float, also: int | None) -> bool:
-        """Until the channel tells of a completion, or there is something to read at ``also``; whether it did.
+        """Sleep until the channel reports a completion, or ``also`` can be read; whether a completion came.
 
-        ``ibv_get_cq_event`` of pyverbs would stop every thread of the process, so it is called when the
-        event is there; the waiting is poll()'s.
+        ``ibv_get_cq_event`` of pyverbs would stop every thread of the process: poll() waits, and it is called
+        only when the event is there.
         """
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
@@ -155,7 +156,7 @@ class Completions:
 
 
 def _descriptors() -> set[int]:
-    """The descriptors of this process that tell of RDMA events."""
+    """The descriptors of this process that report RDMA events."""
     found = set()
     for entry in Path("/proc/self/fd").iterdir():
         try:

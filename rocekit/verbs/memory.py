@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from typing import TYPE_CHECKING
 
 from rocekit.endpoint.work import DeviceMemory, Region
-
-if TYPE_CHECKING:
-    from rocekit.verbs import VerbsEndpoint
+from rocekit.verbs.open_device import OpenDevice
 
 
 class VerbsMemory(Region):
     """A region over memory of this process that is zero at first."""
 
-    def __init__(self, endpoint: VerbsEndpoint, length: int, access: int) -> None:
+    def __init__(self, device: OpenDevice, length: int, access: int) -> None:
         if length < 1:
             raise ValueError("a region has at least one byte")
         self._bytes = mmap.mmap(-1, length)
         self.length = length
         self.addr = ctypes.addressof(ctypes.c_char.from_buffer(self._bytes))
-        make = endpoint.pyverbs.mr.MR
-        self.mr = endpoint.ask("register memory", lambda: make(endpoint.pd, length, access, self.addr))
+        make = device.pyverbs.mr.MR
+        self.mr = device.ask("register memory", lambda: make(device.pd, length, access, self.addr))
         self.lkey = self.mr.lkey
         self.rkey = self.mr.rkey
-        endpoint.release(self.mr.close)
+        device.release(self.mr.close)
 
     def read(self, offset: int, length: int) -> bytes:
         return self._bytes[offset : offset + length]
@@ -37,20 +34,20 @@ class VerbsMemory(Region):
 class VerbsDeviceMemory(DeviceMemory):
     """A region over memory of the device; ``ibv_memcpy_to_dm`` and ``ibv_memcpy_from_dm`` reach it."""
 
-    def __init__(self, endpoint: VerbsEndpoint, length: int, access: int) -> None:
-        pyverbs = endpoint.pyverbs
+    def __init__(self, device: OpenDevice, length: int, access: int) -> None:
+        pyverbs = device.pyverbs
         attributes = pyverbs.device.AllocDmAttr(length)
-        self._dm = endpoint.ask(
+        self._dm = device.ask(
             f"allocate {length} bytes of device memory",
-            lambda: pyverbs.device.DM(endpoint.context, attributes),
+            lambda: pyverbs.device.DM(device.context, attributes),
         )
-        endpoint.release(self._dm.close)
+        device.release(self._dm.close)
         zero_based = access | pyverbs.enums.IBV_ACCESS_ZERO_BASED
-        mr = endpoint.ask(
+        mr = device.ask(
             "register device memory",
-            lambda: pyverbs.mr.DMMR(endpoint.pd, length, zero_based, dm=self._dm, offset=0),
+            lambda: pyverbs.mr.DMMR(device.pd, length, zero_based, dm=self._dm, offset=0),
         )
-        endpoint.release(mr.close)
+        device.release(mr.close)
         self.addr, self.length, self.lkey, self.rkey = 0, length, mr.lkey, mr.rkey
 
     def read(self, offset: int, length: int) -> bytes:

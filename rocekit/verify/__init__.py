@@ -1,14 +1,14 @@
-"""A second opinion: what tshark reads in the same frames, field by field.
+"""A second opinion: rocekit's values beside tshark's, frame by frame, field by field.
 
-tshark is not asked what it does not know or does not look at:
+Not compared is what tshark does not know:
 
 - whether an ICRC is valid: it shows the four bytes and does not compute them;
-- payload, pad and ICRC of a packet that the snaplen cut;
-- the headers behind the BTH of a CNP, and of RD and XRC opcodes, which it takes for others; of FLUSH and
-  ATOMIC WRITE, which it learned in version 4.4. Where it differs there, the difference is counted under that
-  reason;
+- payload, pad and ICRC of a truncated packet;
 - the CM messages MRA, LAP, APR, SIDR_REQ and SIDR_REP, which it does not dissect;
-- anything across packets (retransmission, pairing, reassembly), of which it has no notion for RoCE.
+- everything across packets (retransmission, pairing, reassembly), which it does not do for RoCE.
+
+The headers after the BTH of a CNP, of RD and XRC opcodes, and of FLUSH and ATOMIC WRITE (known from version
+4.4 on), which tshark misreads, are compared; a difference there is counted under that reason.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from rocekit.verify.tshark import (
     MAD,
     UDP,
     Answers,
-    Lines,
     Question,
+    TsharkFrames,
     Value,
     find_tshark,
     number,
@@ -59,12 +59,12 @@ from rocekit.wire.cm import MAD_BYTES
 from rocekit.wire.link import IP_LENGTH, MALFORMED, SHORT, UDP_LENGTH, UNKNOWN_OPCODE
 from rocekit.wire.mad import Mad
 
-MOST_LISTED: Final = 1000  #: disagreements kept one by one; the rest is only counted
+MOST_LISTED: Final = 1000  #: disagreements that are listed; the rest is only counted
 
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A value that the two read differently; None: absent."""
+    """A value that rocekit and tshark read differently; None: absent."""
 
     frame: int
     field: str
@@ -94,17 +94,17 @@ def _words(value: Value) -> str:
 
 
 @dataclass(slots=True)
-class Comparison:
-    """What came of a comparison.
+class TsharkComparison:
+    """The result of a comparison.
 
     Attributes:
         file, tshark: the capture, and tshark's version.
-        frames, packets: how many frames both read; how many of them are RoCE to at least one.
+        frames, packets: how many frames both read; how many of them at least one takes for RoCE.
         values: how many values were compared.
         total: how many of them differ without a known reason; ``disagreements``: the first of those.
-        explained: why tshark differs, where that is known, and in how many values.
-        left_out: fields that this tshark does not know and was not asked for.
-        problem: what tshark complained of, if it did; damage: what of the capture we could not read.
+        explained: known reasons for a difference, and how many values each explains.
+        left_out: fields that this tshark does not know.
+        problem: tshark's error message, if any; damage: parts of the capture that rocekit could not read.
     """
 
     file: str
@@ -121,7 +121,7 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing differs that has no known reason."""
+        """Whether every difference has a known reason."""
         return self.total == 0
 
     def to_dict(self) -> dict[str, object]:
@@ -148,19 +148,19 @@ class Comparison:
             self.disagreements.append(Disagreement(_int(row["frame"]), name, ours, theirs))
 
 
-def verify(file: str | Path) -> Comparison:
-    """Compare our reading of a capture with tshark's.
+def verify(file: str | Path) -> TsharkComparison:
+    """Compare rocekit's reading of a capture with tshark's.
 
     Raises:
-        CaptureError: the capture cannot be read at all, by us or by tshark; or there is no tshark.
+        CaptureError: rocekit or tshark cannot read the capture at all, or there is no tshark.
     """
     if str(file) == "-":
         raise CaptureError("verify reads its file twice; give a file and not standard input")
     with open_capture(file) as capture:
         path, version = find_tshark()
-        comparison = Comparison(str(file), version)
+        comparison = TsharkComparison(str(file), version)
         decoder = Decoder()
-        with Lines(path, str(file)) as lines:
+        with TsharkFrames(path, str(file)) as lines:
             comparison.left_out = lines.left_out
             for batch in capture:
                 packets = decoder.decode(batch)
@@ -174,7 +174,7 @@ def verify(file: str | Path) -> Comparison:
                     if frame in rows:
                         _compare(comparison, *rows[frame], theirs, batch.frame(at))
                     elif theirs("infiniband.bth.opcode"):
-                        _stranger(comparison, frame, theirs)
+                        _only_tshark(comparison, frame, theirs)
             lines.finish()
         comparison.problem, comparison.damage = lines.problem, capture.damage
         if lines.problem is not None and not lines.frames and capture.frames:
@@ -185,7 +185,7 @@ def verify(file: str | Path) -> Comparison:
     return comparison
 
 
-def _stranger(comparison: Comparison, frame: int, theirs: Answers) -> None:
+def _only_tshark(comparison: TsharkComparison, frame: int, theirs: Answers) -> None:
     """A frame that only tshark takes for RoCE."""
     comparison.packets += 1
     comparison.values += 1
@@ -196,7 +196,7 @@ def _stranger(comparison: Comparison, frame: int, theirs: Answers) -> None:
     comparison.note({"frame": frame}, "opcode", None, number(opcode), reason)
 
 
-def _compare(comparison: Comparison, row: Row, mad: Mad | None, theirs: Answers, frame: bytes) -> None:
+def _compare(comparison: TsharkComparison, row: Row, mad: Mad | None, theirs: Answers, frame: bytes) -> None:
     comparison.packets += 1
     for question, ours in _asked(row, mad):
         text = theirs(question.field)
@@ -216,7 +216,7 @@ def _compare(comparison: Comparison, row: Row, mad: Mad | None, theirs: Answers,
 
 
 def _asked(row: Row, mad: Mad | None) -> Iterator[tuple[Question, Value]]:
-    """The questions about a packet, each with our own answer."""
+    """The values to compare of a packet, each with rocekit's own."""
     ours: dict[str, Value] = dict(row)
     name = row["opcode"]
     ours["opcode"] = OPCODE_NAMES[name] if isinstance(name, str) else name
@@ -256,33 +256,33 @@ def _reason(row: Row, question: Question, value: Value, theirs: Answers, frame: 
     opcode = OPCODES.get(OPCODE_NAMES.get(name, -1)) if isinstance(name, str) else None
     if question in ICRC:
         if row["truncated"]:
-            return "a packet cut by the snaplen has no ICRC; tshark shows the last bytes there are"
+            return "a packet truncated by the snaplen has no ICRC; tshark shows its last bytes"
         if row["fragment"]:
             return "a first fragment has no ICRC; tshark shows its last bytes"
         if row["malformed"] == MALFORMED[UNKNOWN_OPCODE] and value is None:
-            return "tshark shows no ICRC behind an opcode that it does not know"
+            return "tshark shows no ICRC after an opcode that it does not know"
         if opcode is not None and not opcode.payload and row["payload_length"] and value is None:
-            return "tshark shows no ICRC behind a payload where it expects none"
+            return "tshark shows no ICRC after a payload that it does not expect"
         if row.get("dest_qpn") in MAD_QPNS and value is None and _int(row["payload_length"]) < MAD_BYTES:
-            return "tshark looks for a whole MAD in whatever goes to QP 0 or 1, and for no ICRC behind less"
+            return "tshark expects a whole MAD in every packet to QP 0 or 1, and shows no ICRC after less"
         if row["roce_version"] == 1 and value == int.from_bytes(frame[-4:], "little"):
-            return "tshark takes the end of a RoCE v1 packet from the frame and not from the GRH"
+            return "tshark takes the end of a RoCE v1 packet from the frame, not from the GRH"
     if opcode is not None and (question in EXTENDED or question in ICRC):
         if opcode.value == CNP_OPCODE:
             return "tshark does not know CNP"
         if opcode.operation in ("FLUSH", "ATOMIC_WRITE"):
             return "tshark knows FLUSH and ATOMIC WRITE from 4.4 on"
-    # A short one of those it drops together with its BTH.
+    # tshark shows not even the BTH of a short one of those.
     behind = question in EXTENDED or question in ICRC or not theirs("infiniband.bth.opcode")
     if opcode is not None and opcode.transport in ("RD", "XRC") and behind:
         return f"tshark takes {opcode.transport} opcodes for others"
     if value is None or row.get(question.name) is None:
         if row["malformed"] in _LENGTHS:
-            return "lengths that contradict each other: the two stop reading at different places"
+            return "lengths contradict each other: rocekit and tshark stop reading at different places"
         if value is None and "IPv6" in theirs("_ws.malformed"):
-            return "tshark stops at a damaged IPv6 option, which is stepped over here"
+            return "tshark stops at a damaged IPv6 option, which rocekit skips"
     return None
 
 
-#: What is malformed about lengths.
+#: Malformed lengths.
 _LENGTHS: Final = frozenset(MALFORMED[code] for code in (SHORT, IP_LENGTH, UDP_LENGTH))

@@ -1,12 +1,11 @@
-"""tshark as a source of answers: where it is, which of its fields hold what, and what it says of each frame.
+"""tshark: where it is, its name for each field, and its values for each frame.
 
-pyshark says which tshark there is (its configuration may name one). The fields are asked of that tshark
-directly, all
-in one pass over the file: pyshark hands on one packet object at a time, some thousand a second at most, while
-``tshark -T fields`` is ten times as fast and gives the same values.
+pyshark finds tshark (its configuration may name one). tshark itself is then run, for all fields in one pass
+over the file: pyshark gives one packet object at a time, some thousand a second at most; ``tshark -T fields``
+is ten times as fast and gives the same values.
 
-Dissectors that guess at payloads, and would call a small SEND a damaged message of some storage protocol, are
-switched off, as is the putting together of IP fragments, for here a frame is a frame.
+Dissectors that guess at payloads are off: they would take a small SEND for a damaged message of a storage
+protocol. So is the reassembly of IP fragments: here each frame counts.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def _becn(text: str) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is compared: a value of ours, tshark's field, and how its text is read.
+    """A value to compare: rocekit's name, tshark's field, and how its text is read.
 
     ``last`` takes the last of several occurrences (the innermost VLAN tag), else the first.
     """
@@ -204,10 +203,10 @@ def find_tshark() -> tuple[str, str]:
         path = finder.get_process_path()
     except ImportError:
         path = shutil.which("tshark")
-    except Exception:  # pyshark raises what it likes when it finds none
+    except Exception:  # pyshark raises various errors if it finds none
         path = None
     if path is None:
-        raise CaptureError(f"verify needs tshark, which is not here; {HOW_TO_GET}")
+        raise CaptureError(f"verify needs tshark, which is not installed; {HOW_TO_GET}")
     return path, _version(path)
 
 
@@ -221,17 +220,17 @@ def _version(path: str) -> str:
     return next((word.rstrip(".") for word in words if word[:1].isdigit()), "of unknown version")
 
 
-class Lines:
-    """tshark's answers about a capture, a frame at a time, in order; a context manager that ends tshark.
+class TsharkFrames:
+    """tshark's values for a capture, a frame at a time, in order; a context manager that ends tshark.
 
     Args:
         path: of tshark.
         file: the capture.
 
     Attributes:
-        frames: how many frames it has answered for.
-        left_out: fields that this tshark does not know, and was not asked for.
-        problem: what it complained of at its end, if it did.
+        frames: how many frames it has given so far.
+        left_out: fields that this tshark does not know.
+        problem: its error message, if it ended with one.
     """
 
     def __init__(self, path: str, file: str) -> None:
@@ -247,7 +246,7 @@ class Lines:
         self._command += ["-T", "fields", "-E", "occurrence=a", "-E", "aggregator=,"]
         self._start()
         if not self._cells[0] and self._process.wait() != 0:
-            # Another version names some fields otherwise: it lists them and gives up.
+            # Another version has other names for some fields: it lists those it does not know and ends.
             self._complaints.seek(0)
             self.left_out = frozenset(line.strip() for line in self._complaints).intersection(_FIELDS)
             if self.left_out:
@@ -271,7 +270,7 @@ class Lines:
         self.frames += self._cells[0].isdigit()
 
     def of(self, frame: int) -> Answers | None:
-        """The answers about a frame, as a function from a field to its text; None when there are none."""
+        """The values of a frame, as a function from a field to its text; None if tshark has none."""
         while self._cells[0].isdigit() and int(self._cells[0]) < frame:
             self._read()
         if not self._cells[0].isdigit() or int(self._cells[0]) != frame:
@@ -285,7 +284,7 @@ class Lines:
         return answer
 
     def finish(self) -> None:
-        """Read what is left, and keep what tshark complained of."""
+        """Read the rest, and keep tshark's error message."""
         while self._cells[0]:
             self._read()
         if self._process.wait() != 0:
@@ -293,7 +292,7 @@ class Lines:
             said = [line.strip() for line in self._complaints if line.strip() and "dangerous" not in line]
             self.problem = said[-1] if said else f"tshark ended with status {self._process.returncode}"
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> TsharkFrames:
         return self
 
     def __exit__(self, *error: object) -> None:

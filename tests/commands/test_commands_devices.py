@@ -9,15 +9,18 @@ from click.testing import CliRunner
 
 from rocekit import cli, verbs
 from rocekit.errors import VerbsError
-from rocekit.machine.devices import Device, Gid, Port
+from rocekit.machine.devices import DevicePort, Gid, RdmaDevice
 
 GIDS = (Gid(0, "fe80::ff:fe00:1", "RoCE v1", "va"), Gid(1, "::ffff:10.9.0.1", "RoCE v2", "va"))
-RXE = Device(
+RXE = RdmaDevice(
     name="rxe0",
     node_guid="0000:00ff:fe00:0001",
     firmware="",
     driver="rxe",
-    ports=(Port(1, "ACTIVE", "Ethernet", "10 Gb/sec", GIDS, 1024, 4096), Port(2, "DOWN", "Ethernet", "", ())),
+    ports=(
+        DevicePort(1, "ACTIVE", "Ethernet", "10 Gb/sec", GIDS, 1024, 4096),
+        DevicePort(2, "DOWN", "Ethernet", "", ()),
+    ),
     limits={"max_qp": 1048560},
 )
 
@@ -48,7 +51,7 @@ def test_json_has_every_field() -> None:
 
 
 def test_a_machine_without_rdma_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none() -> list[Device]:
+    def none() -> list[RdmaDevice]:
         raise VerbsError("no RDMA in this kernel: modprobe rdma_rxe")
 
     monkeypatch.setattr(verbs, "devices", none)

@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 
 from rocekit import cli
 from rocekit.commands.inject_text import compared
-from rocekit.endpoint import Ways
-from rocekit.endpoint.measures import peak_ns
+from rocekit.endpoint import WaitWays
 from rocekit.errors import VerbsError
 from rocekit.inject import Outcome, Settings
-from rocekit.scenarios import GROUPS, SCENARIOS, session
-from rocekit.scenarios import both as both_sides
-from rocekit.scenarios.base import Plan, Samples
+from rocekit.scenarios import GROUPS, SCENARIOS, both_sides, client_server
+from rocekit.scenarios.measures import peak_ns
+from rocekit.scenarios.scenario import Plan, Samples
 
 LATENCY = Samples("latency", (3000, 1000, 2000), total_ns=10_000, moved=192, operations=3)
 BANDWIDTH = Samples("bandwidth", (), total_ns=1000, moved=125, operations=5, peak_ns=100.0)
@@ -58,7 +57,7 @@ class FakeTraffic:
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTraffic:
     fake = FakeTraffic()
     for name in ("serve", "call", "both"):
-        monkeypatch.setattr(both_sides if name == "both" else session, name, getattr(fake, name))
+        monkeypatch.setattr(both_sides if name == "both" else client_server, name, getattr(fake, name))
     return fake
 
 
@@ -203,7 +202,7 @@ def test_a_device_that_refuses_is_one_line(fake: FakeTraffic, monkeypatch: pytes
     def refuse(*arguments: object, **options: object) -> Outcome:
         raise VerbsError("no RDMA device 'mlx9' (-d); there is rxe0")
 
-    monkeypatch.setattr(session, "call", refuse)
+    monkeypatch.setattr(client_server, "call", refuse)
     result = rocekit("ping-sr", "h", "-d", "mlx9")
     assert result.exit_code == 1
     assert result.stderr == "rocekit: error: no RDMA device 'mlx9' (-d); there is rxe0\n"
@@ -212,15 +211,15 @@ def test_a_device_that_refuses_is_one_line(fake: FakeTraffic, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("words", "ways", "tcp"),
     [
-        ("", Ways(), False),
-        ("-e", Ways(cq="channel"), False),
-        ("--cm thread --cq nonblocking", Ways("thread", "nonblocking"), False),
-        ("-e --cq poll", Ways(cq="poll"), False),
-        ("-R", Ways(), False),
-        ("--no-rdma_cm", Ways(), True),
+        ("", WaitWays(), False),
+        ("-e", WaitWays(cq="channel"), False),
+        ("--cm thread --cq nonblocking", WaitWays("thread", "nonblocking"), False),
+        ("-e --cq poll", WaitWays(cq="poll"), False),
+        ("-R", WaitWays(), False),
+        ("--no-rdma_cm", WaitWays(), True),
     ],
 )
-def test_how_to_wait_and_how_to_meet(fake: FakeTraffic, words: str, ways: Ways, tcp: bool) -> None:
+def test_how_to_wait_and_how_to_meet(fake: FakeTraffic, words: str, ways: WaitWays, tcp: bool) -> None:
     assert rocekit("ping-sr", "h", *words.split()).exit_code == 0
     assert fake.client is not None
     assert (fake.client.endpoint.ways, fake.client.endpoint.tcp) == (ways, tcp)
@@ -230,8 +229,8 @@ def test_a_server_knows_what_its_own_options_say(fake: FakeTraffic) -> None:
     """ping-sr-0 tells it nothing else."""
     assert rocekit("ping-sr-0", "-n", "7", "-s", "99").exit_code == 0
     assert fake.server is not None
-    assert fake.server.told is not None
-    assert (fake.server.told.iterations, fake.server.told.size) == (7, 99)
+    assert fake.server.own_plan is not None
+    assert (fake.server.own_plan.iterations, fake.server.own_plan.size) == (7, 99)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -251,9 +250,9 @@ def test_help_without_a_scenario_is_that_of_the_command() -> None:
 
 def test_the_ways_of_waiting_are_compared_in_a_table() -> None:
     outcome = Outcome(
-        "client", Plan("ping-sr", 64, 3), "rxe0", "a", "b", 1024, LATENCY, Ways("sync", "poll"), 99.6
+        "client", Plan("ping-sr", 64, 3), "rxe0", "a", "b", 1024, LATENCY, WaitWays("sync", "poll"), 99.6
     )
-    slower = replace(outcome, ways=Ways("poll", "nonblocking"), cpu_percent=40.0)
+    slower = replace(outcome, ways=WaitWays("poll", "nonblocking"), cpu_percent=40.0)
     names, *rows = compared([outcome, slower]).splitlines()
     assert names.split() == ["cm", "cq", "t_min[usec]", "t_typical[usec]", "99%[usec]", "CPU[%]"]
     assert [row.split() for row in rows] == [

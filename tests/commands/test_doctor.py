@@ -21,7 +21,7 @@ from rocekit.commands.doctor_checks import (
     judge,
 )
 from rocekit.commands.doctor_machine import Lab, Machine, has_module
-from rocekit.lab.checks import Check as Piece
+from rocekit.lab.checks import LabPiece as Piece
 from rocekit.record.build import Found
 
 RXE = "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko"

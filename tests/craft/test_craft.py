@@ -21,9 +21,9 @@ import rocekit
 from rocekit import cli, wire
 from rocekit.capture import open_capture
 from rocekit.craft import Wrong, craft
-from rocekit.craft.file import parse_packets, read_packets
 from rocekit.craft.keys import FIELDS, NETWORK, PACKET
 from rocekit.craft.pace import Pacer, Rate, parse_rate
+from rocekit.craft.yaml_file import parse_packets, read_packets
 from rocekit.decode import Decoder, Packets, Row
 from rocekit.errors import ScenarioError
 from rocekit.files.pcapng_write import PcapngWriter

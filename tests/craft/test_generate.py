@@ -12,8 +12,10 @@ from click.testing import CliRunner
 from rocekit import analyze
 from rocekit.capture import open_capture
 from rocekit.cli import rocekit as cli
-from rocekit.craft.generate import OPERATIONS, Messages, Traffic, generate, qpn, rounds
-from rocekit.craft.generate_frames import host
+from rocekit.craft.generate import OPERATIONS, Traffic, generate
+from rocekit.craft.traffic_columns import Messages, qpn
+from rocekit.craft.traffic_frames import host
+from rocekit.craft.traffic_rounds import rounds
 from rocekit.decode import ICRC_VALID, Decoder, Packets
 from rocekit.errors import CaptureError
 from rocekit.track.transfers import Transfer

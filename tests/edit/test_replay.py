@@ -20,7 +20,7 @@ from rocekit import cli, wire
 from rocekit.analysis import Analysis
 from rocekit.capture import open_capture
 from rocekit.edit.replay import Replay
-from rocekit.edit.rewrite import Changes, Place, rewrite
+from rocekit.edit.rewrite import Changes, FrameLayout, rewrite
 from rocekit.wire.build import build_frame, build_packet
 
 CAPTURES = sorted(PCAPS.glob("*.pcap*"))
@@ -191,7 +191,7 @@ def test_the_management_qps_stay_what_they_are(version: int, family: int) -> Non
     frame = build_frame("UD_SEND_ONLY", src=src, dst=dst, dest_qpn=1, src_qpn=1, roce_version=version)
     network = 40 if family == 6 or version == 1 else 20
     udp = 8 if version == 2 else 0
-    place = Place(14, 14 + network + udp, len(frame), 6 if version == 1 else family, version)
+    place = FrameLayout(14, 14 + network + udp, len(frame), 6 if version == 1 else family, version)
     changes = Changes(qpns={(None, 1): 77}, psns={(None, 1): 3, (None, -1): 5})
     assert rewrite(frame, place, changes) == frame
 
@@ -240,7 +240,7 @@ def test_a_packet_changed_is_the_packet_made_so(
     frame = made(old, qpn, psn, 5)
     tags = 0 if vlan is None else 4 if isinstance(vlan, int) else 8
     network = 14 + tags + (40 if version == 1 or family == 6 else 20) + (8 if version == 2 else 0)
-    place = Place(14 + tags, network, len(frame), 6 if version == 1 else family, version)
+    place = FrameLayout(14 + tags, network, len(frame), 6 if version == 1 else family, version)
     shift = 0xFFFFF0
     changes = Changes(
         dict(zip(old, new, strict=True)),
@@ -294,7 +294,7 @@ def test_a_checksum_that_was_right_is_right_and_a_wrong_one_wrong(
         for what, right in ((ip_sum, right_ip), (udp_sum, right_udp))
     )
     frame = put(packet, (said[0], said[1]))
-    place = Place(14, 14 + network + 8, len(frame), family, 2)
+    place = FrameLayout(14, 14 + network + 8, len(frame), family, 2)
     changes = Changes(dict(zip(old, new, strict=True)), psns={(None, -1): 3})
     found = rewrite(frame, place, changes)
     body = found[14:]

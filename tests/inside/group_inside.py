@@ -18,13 +18,13 @@ from click.testing import CliRunner
 from rocekit.cli import rocekit
 from rocekit.commands.inject_group import text
 from rocekit.endpoint import LOCAL_WRITE, REMOTE_WRITE, EndpointOptions, QpOptions, RecvWr, Sge
-from rocekit.endpoint.tcp_words import Place
+from rocekit.endpoint.qp_address import QpAddress
 from rocekit.errors import RocekitError
 from rocekit.inject import make_endpoint
 from rocekit.lab.jobs import TCPDUMP
 from rocekit.lab.net import BRIDGE, A, ends, set_netem
-from rocekit.scenarios.group import GroupPlan
-from rocekit.scenarios.hosts import verbs_group
+from rocekit.scenarios.group_run import verbs_group
+from rocekit.scenarios.group_scenario import GroupPlan
 
 OUT = Path(os.environ.get("ROCEKIT_LAB_OUT", "."))
 WORK = Path("/tmp/group-inside")  # the output folder is slow
@@ -88,7 +88,7 @@ def crafted() -> dict[str, Any]:
     with make_endpoint(EndpointOptions(device=there.device), None) as endpoint:
         region = endpoint.register(4096, (LOCAL_WRITE, REMOTE_WRITE))
         connection = endpoint.queue_pair(QpOptions())
-        connection.start(Place(0x99, 100, 0, 0, here.ipv4), 200, 1024)
+        connection.start(QpAddress(0x99, 100, 0, 0, here.ipv4), 200, 1024)
         for number in range(3):
             connection.post_recv(RecvWr(number, (Sge(region, 64 * number, 64),)))
         path = WORK / "crafted.yaml"

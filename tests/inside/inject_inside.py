@@ -31,16 +31,16 @@ from rocekit.endpoint import (
     QpOptions,
     SendWr,
     Sge,
-    Ways,
+    WaitWays,
 )
-from rocekit.endpoint.tcp_words import Place
+from rocekit.endpoint.qp_address import QpAddress
 from rocekit.endpoint.waiting import CM_WAYS, CQ_WAYS
 from rocekit.errors import RocekitError
 from rocekit.inject import Settings
 from rocekit.lab.jobs import TCPDUMP
 from rocekit.lab.net import A, B, set_netem, tool
-from rocekit.scenarios.base import Plan
-from rocekit.scenarios.both import both, terminated_cleanly
+from rocekit.scenarios.both_sides import both, terminated_cleanly
+from rocekit.scenarios.scenario import Plan
 from rocekit.verbs import VerbsEndpoint
 
 OUT = Path(os.environ.get("ROCEKIT_LAB_OUT", "."))
@@ -108,7 +108,7 @@ RUNS: dict[str, tuple[Plan, dict[str, Any]]] = {
     "ping-sr-tcp": (_plan("ping-sr"), {"tcp": True}),
     "atomic-tcp": (_plan("atomic", size=8, qps=2), {"tcp": True}),
     "atomic-cmp": (_plan("atomic", size=8, qps=2, atomic="CMP_AND_SWAP"), {}),
-    **{f"ping-sr-{cm}-{cq}": (Plan("ping-sr", 64, ENOUGH), {"ways": Ways(cm, cq)}) for cm, cq in WAYS},
+    **{f"ping-sr-{cm}-{cq}": (Plan("ping-sr", 64, ENOUGH), {"ways": WaitWays(cm, cq)}) for cm, cq in WAYS},
 }
 
 
@@ -155,13 +155,13 @@ def run(name: str, plan: Plan, more: dict[str, Any]) -> dict[str, Any]:
             EndpointOptions(
                 ip=ip,
                 tcp=more.get("tcp", False),
-                ways=more.get("ways", Ways()),
+                ways=more.get("ways", WaitWays()),
                 timestamps=more.get("timestamps", True),
             ),
             qp,
             timeout_s=100,
             journal=WORK / f"{name}.{role}.jsonl",
-            told=plan,
+            own_plan=plan,
         )
         for role, ip in zip(("server", "client"), more.get("ips", ("10.9.0.2", "10.9.0.1")), strict=True)
     ]
@@ -335,7 +335,7 @@ def extended() -> dict[str, Any]:
         links = [end.queue_pair(QpOptions()) for end in (client, other)]
         regions = [end.register(4096, (LOCAL_WRITE, REMOTE_WRITE)) for end in (client, other)]
         places = [
-            Place(link.qpn, 100, region.rkey, region.addr, end.ip)
+            QpAddress(link.qpn, 100, region.rkey, region.addr, end.ip)
             for link, region, end in zip(links, regions, ends, strict=True)
         ]
         for link, place in zip(links, reversed(places), strict=True):

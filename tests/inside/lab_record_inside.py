@@ -178,7 +178,7 @@ def recorded(forks: Forks) -> Callable[[str, dict[str, str], IO[bytes]], Run]:
 def main(arguments: list[str]) -> int:
     interposer()
     with Forks() as forks:
-        vars(jobs)["_shell"] = recorded(forks)
+        vars(jobs)["shell"] = recorded(forks)
         return jobs.main(arguments)
 
 

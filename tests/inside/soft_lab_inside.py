@@ -26,9 +26,9 @@ from lab_forks import Forks, Run
 from rocekit import inject
 from rocekit.endpoint import EndpointOptions, QpOptions
 from rocekit.inject import Settings
-from rocekit.lab import jobs
+from rocekit.lab import job_programs
 from rocekit.scenarios import SCENARIOS
-from rocekit.scenarios.base import Plan
+from rocekit.scenarios.scenario import Plan
 from rocekit.soft.backend import soft_backend
 from rocekit.soft.peers import perftest, pingpong, rping
 from rocekit.soft.peers.party import Party
@@ -300,7 +300,8 @@ def converse(conversation: Conversation, out: Path) -> None:
     try:
         if not conversation.serves:
             call()
-            vars(jobs)["_wait_until_listening"](program, 10.0)
+            assert program is not None
+            job_programs.wait_until_listening(program, 10.0)
         with Party(
             "va",
             SOFT[conversation.ip],

@@ -17,8 +17,8 @@ from rocekit.inject import Settings
 from rocekit.journal import JournalWriter
 from rocekit.machine import guard
 from rocekit.machine.iproute import ip
-from rocekit.scenarios import session
-from rocekit.scenarios.base import Plan
+from rocekit.scenarios import client_server
+from rocekit.scenarios.scenario import Plan
 
 #: Kept for documentation (RFC 5737, RFC 3849): nobody's.
 NOBODY = ("192.0.2.7", "2001:db8::7", "224.0.0.1", "255.255.255.255")
@@ -68,16 +68,16 @@ def test_a_name_that_nobody_knows_is_left_to_who_uses_it(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::7"])
 def test_no_scenario_is_run_with_another_machine_unasked(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Whether this machine has a route there is not the question.
-    monkeypatch.setattr(session, "source_address", lambda host, port: ("127.0.0.2", host))
+    monkeypatch.setattr(client_server, "source_address", lambda host, port: ("127.0.0.2", host))
 
     def make(options: EndpointOptions, journal: JournalWriter | None) -> MemoryEndpoint:
         return MemoryEndpoint(Fabric(), "127.0.0.2", journal)
 
     ours = Settings(endpoint=EndpointOptions(ip="127.0.0.2"))
     with pytest.raises(ScenarioError, match=f"--allow-remote {host} sends there"):
-        session.call(host, Plan("ping-sr", 64, 1), ours, make=make)
+        client_server.call(host, Plan("ping-sr", 64, 1), ours, make=make)
     with pytest.raises(VerbsError, match="nobody listens"):
-        session.call(host, Plan("ping-sr", 64, 1), replace(ours, allow_remote=(host,)), make=make)
+        client_server.call(host, Plan("ping-sr", 64, 1), replace(ours, allow_remote=(host,)), make=make)
 
 
 #: For benchmarks (RFC 2544), nobody's, and no other run's of these tests.

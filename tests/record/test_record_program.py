@@ -15,7 +15,7 @@ import pytest
 from recorded import record, recorder, run
 
 from rocekit.journal import read_journal
-from rocekit.record import Recorder
+from rocekit.record import ProgramRecorder
 from rocekit.record.build import compiler, interposer
 
 
@@ -207,4 +207,4 @@ def test_a_static_program_is_said_to_be_out_of_reach(program: Path, tmp_path: Pa
 
 def test_a_ring_must_be_a_power_of_two(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="power of two"):
-        Recorder(["true"], tmp_path / "x", Path("/nowhere"), slots=100)
+        ProgramRecorder(["true"], tmp_path / "x", Path("/nowhere"), slots=100)

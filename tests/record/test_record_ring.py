@@ -13,8 +13,9 @@ from rocekit.errors import JournalError
 from rocekit.journal import JournalWriter, read_journal
 from rocekit.record import ring
 from rocekit.record.build import compiler
-from rocekit.record.collect import HOLD_NS, TAKE_NS, Recording, Rings
+from rocekit.record.collect import HOLD_NS, TAKE_NS, Rings
 from rocekit.record.interposer_sources import SOURCES
+from rocekit.record.recording import Recording
 
 C = r"""
 #include "record.h"

@@ -19,8 +19,8 @@ from rocekit.journal import Journal, parse_event
 from rocekit.journal.redaction import Redaction
 from rocekit.journal.work_requests import read_programs
 from rocekit.record import ring
-from rocekit.record.events import Lines
-from rocekit.record.lines import Process
+from rocekit.record.journal_lines import JournalLines
+from rocekit.record.process import Process
 
 
 def test_a_killed_program_s_journal_holds_everything_until_then(program: Path, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_redaction_hides_what_programs_tell_each_other_as_they_connect() -> None
     plain, hidden, again = (
         json.loads(line)["private_data"]
         for redaction in (None, Redaction(b"secret"), Redaction(b"secret"))
-        for line in Lines(Process("host", 1), redaction).of(record)
+        for line in JournalLines(Process("host", 1), redaction).of(record)
     )
     assert bytes.fromhex(plain) == told
     assert len(hidden) == len(plain)

@@ -13,9 +13,9 @@ from soft_pair import talk
 from rocekit.analysis import Analysis, analyze
 from rocekit.inject import Outcome
 from rocekit.journal import read_journal
-from rocekit.scenarios.base import Plan
 from rocekit.scenarios.failure_cases import CASES
-from rocekit.scenarios.failure_words import EVENT_WORDS, STATUS_NOT, STATUS_WORDS
+from rocekit.scenarios.failure_meanings import EVENT_WORDS, STATUS_NOT, STATUS_WORDS
+from rocekit.scenarios.scenario import Plan
 from rocekit.wire import CM_EVENTS, WC_STATUSES
 
 

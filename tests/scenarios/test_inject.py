@@ -20,15 +20,15 @@ from memory_endpoint import Fabric, MemoryConnection, MemoryEndpoint
 
 from rocekit import inject
 from rocekit.endpoint import LOCAL_WRITE, EndpointOptions, SendWr
-from rocekit.endpoint.measures import measures, percentile
 from rocekit.errors import RocekitError, ScenarioError, VerbsError
 from rocekit.inject import Outcome, Settings
 from rocekit.journal import Journal, JournalWriter, merge, read_journal
 from rocekit.scenarios import SCENARIOS
-from rocekit.scenarios import both as inject_both
-from rocekit.scenarios.base import Pattern, Plan, Samples, pack_reply, unpack_reply
-from rocekit.scenarios.session import ENDED_EARLY
-from rocekit.verbs.rdmacm import ACCEPT_DATA_BYTES, CONNECT_DATA_BYTES
+from rocekit.scenarios import both_sides as inject_both
+from rocekit.scenarios.client_server import ENDED_EARLY
+from rocekit.scenarios.measures import measures, percentile
+from rocekit.scenarios.scenario import Pattern, Plan, Samples, pack_reply, unpack_reply
+from rocekit.verbs.rdma_cm import ACCEPT_DATA_BYTES, CONNECT_DATA_BYTES
 
 #: What the stack in memory can carry out; all scenarios run over soft devices in test_soft_backend.py.
 IN_MEMORY = ("ping-sr", "blast-sr", "ping-write", "ping-read", "atomic")

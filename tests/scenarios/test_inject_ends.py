@@ -221,7 +221,7 @@ def test_addresses_of_two_ip_versions_are_named() -> None:
     words = ["inject", "ping-sr", "::1", "--bind", "127.9.9.9", *SOFT]
     result = CliRunner().invoke(cli.rocekit, words)
     assert result.exit_code == 1
-    assert "::1 and 127.9.9.9 of soft@127.9.9.9 are not of one IP version" in result.stderr
+    assert "::1 and 127.9.9.9 of soft@127.9.9.9 are not of the same IP version" in result.stderr
 
 
 def test_two_sides_on_one_real_interface_are_told_that_they_do_not_meet(

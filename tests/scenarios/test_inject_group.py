@@ -21,9 +21,10 @@ from rocekit.endpoint import EndpointOptions
 from rocekit.errors import ScenarioError
 from rocekit.explanation.topology import topology
 from rocekit.scenarios import GROUPS
-from rocekit.scenarios import hosts as inject_group
-from rocekit.scenarios.group import GroupPlan, GroupScenario, Member, Steps, add
-from rocekit.scenarios.hosts import GroupOutcome, soft_group
+from rocekit.scenarios import group_run as inject_group
+from rocekit.scenarios.group_member import Member, Steps
+from rocekit.scenarios.group_run import GroupOutcome, soft_group
+from rocekit.scenarios.group_scenario import GroupPlan, GroupScenario, add
 from rocekit.scenarios.mesh import Mesh
 from rocekit.scenarios.ring import Ring
 from rocekit.soft.wires.fault_file import fault_from_words

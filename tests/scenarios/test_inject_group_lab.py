@@ -12,7 +12,7 @@ from lab_boot import Boot, Part
 
 import rocekit
 from rocekit.explanation.topology import topology
-from rocekit.scenarios.hosts import soft_group
+from rocekit.scenarios.group_run import soft_group
 
 PART = Part("group", (group_inside.__file__,), timeout_s=600, devices=group_inside.HOSTS)
 pytestmark = pytest.mark.lab(PART)

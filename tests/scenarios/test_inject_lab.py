@@ -282,7 +282,7 @@ def test_failures_tells_what_the_device_says_to_each_mistake(facts: dict[str, An
     assert all(row["how"] for name, row in told.items() if name not in seen)
     # What is an invalid request to others, rxe refuses before it is sent, or cannot carry out.
     assert told["REM_INV_REQ_ERR"]["how"].startswith("a READ on a QP that was made ready without REMOTE_READ")
-    for said in ("receive of 8; the device says REM_OP_ERR", "no multiple of 8; the device says"):
+    for said in ("receive of 8; the device reports REM_OP_ERR", "no multiple of 8; the device reports"):
         assert said in told["REM_INV_REQ_ERR"]["how"]
 
 

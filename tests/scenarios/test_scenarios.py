@@ -15,14 +15,13 @@ from soft_pair import talk
 from rocekit.analysis import Analysis, analyze
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
-from rocekit.endpoint import Ways
-from rocekit.endpoint.connection import QpOptions
-from rocekit.endpoint.tcp import read_message, write_message
-from rocekit.endpoint.tcp_words import Place
+from rocekit.endpoint import QpOptions, WaitWays
+from rocekit.endpoint.qp_address import QpAddress
+from rocekit.endpoint.tcp_introduction import read_message, write_message
 from rocekit.endpoint.waiting import CM_WAYS, CQ_WAYS
 from rocekit.journal import read_journal
 from rocekit.scenarios import SCENARIOS
-from rocekit.scenarios.base import Plan
+from rocekit.scenarios.scenario import Plan
 from rocekit.soft.wires.faults import Fault
 from rocekit.track.handshake import parse_offer
 
@@ -149,8 +148,8 @@ def test_a_ping_pong_comes_back_whatever_its_way_of_waiting(
     cm: str, cq: str, tmp_path: Path, ips: tuple[str, str]
 ) -> None:
     plan = Plan("ping-sr", 64, 5)
-    outcome = talk(plan, tmp_path, server_ip=ips[0], client_ip=ips[1], ways=Ways(cm, cq))
-    assert outcome.ways == Ways(cm, cq)
+    outcome = talk(plan, tmp_path, server_ip=ips[0], client_ip=ips[1], ways=WaitWays(cm, cq))
+    assert outcome.ways == WaitWays(cm, cq)
     assert outcome.cpu_percent is not None
 
 
@@ -175,7 +174,7 @@ def test_a_lost_packet_of_an_unreliable_write_takes_the_whole_write(
     assert outcome.notes == (
         "0 of 5 round trips were lost",
         # The server missed it, and wrote back what it had instead.
-        "1 WRITEs were lost though the SEND behind them came",
+        "1 WRITEs were lost though the SEND after them came",
     )
 
 
@@ -190,7 +189,7 @@ def test_without_rdma_cm_the_same_happens(name: str, tmp_path: Path, ips: tuple[
 
 
 places = st.builds(
-    Place,
+    QpAddress,
     qpn=st.integers(0, 2**24 - 1),
     psn=st.integers(0, 2**24 - 1),
     rkey=st.integers(0, 2**32 - 1),
@@ -201,7 +200,7 @@ places = st.builds(
 
 @given(places, st.binary(max_size=56), st.sampled_from([256, 1024, 4096]))
 def test_what_peers_tell_each_other_over_tcp_is_read_out_of_captures_too(
-    place: Place, data: bytes, path_mtu: int
+    place: QpAddress, data: bytes, path_mtu: int
 ) -> None:
     said = write_message(place, data, path_mtu)
     told, back, mtu = read_message(said)

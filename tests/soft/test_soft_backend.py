@@ -16,7 +16,7 @@ from rocekit.analysis import analyze
 from rocekit.endpoint import Deadline, EndpointOptions, QpOptions
 from rocekit.errors import RocekitError, VerbsError
 from rocekit.inject import Settings
-from rocekit.scenarios.base import Plan
+from rocekit.scenarios.scenario import Plan
 from rocekit.soft.backend import SoftEndpoint, soft_backend
 from rocekit.soft.engine.packet import Datagram
 from rocekit.soft.wires.faults import Fault

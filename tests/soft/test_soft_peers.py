@@ -104,7 +104,7 @@ def test_a_transport_that_cannot_do_it_is_said_in_one_line(forks: Forks) -> None
         (("send_bw", BY_TCP), "no client within 0.2 s (--timeout)"),
         (("rping", "127.0.0.1"), "rejected the connection: invalid service ID (nobody listens on it)"),
         (("rping", "127.0.0.99"), "the connection was not established within 0.2 s"),
-        (("rping", "no.such.host.invalid"), "no way to no.such.host.invalid"),
+        (("rping", "no.such.host.invalid"), "no route to no.such.host.invalid"),
     ],
 )
 def test_who_is_not_there_is_said_in_one_line(forks: Forks, words: tuple[str, ...], said: str) -> None:

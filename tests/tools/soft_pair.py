@@ -6,11 +6,10 @@ import threading
 from pathlib import Path
 
 from rocekit import inject
-from rocekit.endpoint import EndpointOptions, Ways
-from rocekit.endpoint.connection import QpOptions
+from rocekit.endpoint import EndpointOptions, QpOptions, WaitWays
 from rocekit.errors import RocekitError
 from rocekit.inject import Outcome, Settings
-from rocekit.scenarios.base import Plan
+from rocekit.scenarios.scenario import Plan
 from rocekit.soft.backend import soft_backend
 from rocekit.soft.wires.faults import Fault
 
@@ -23,7 +22,7 @@ def talk(
     server_ip: str,
     client_ip: str,
     faults: tuple[Fault, ...] = (),
-    ways: Ways | None = None,
+    ways: WaitWays | None = None,
     qp: QpOptions | None = None,
     tcp: bool = False,
     timestamps: bool = True,
@@ -35,12 +34,12 @@ def talk(
     def settings(role: str, ip: str) -> Settings:
         return Settings(
             endpoint=EndpointOptions(
-                device=device, ip=ip, ways=ways or Ways(), tcp=tcp, timestamps=timestamps
+                device=device, ip=ip, ways=ways or WaitWays(), tcp=tcp, timestamps=timestamps
             ),
             qp=qp or QpOptions(),
             timeout_s=10,
             journal=tmp_path / f"{role}.journal.jsonl",
-            told=plan,
+            own_plan=plan,
         )
 
     def serve() -> None:

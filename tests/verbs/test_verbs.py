@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from rocekit import verbs
 from rocekit.errors import VerbsError
-from rocekit.machine.devices import Device, Gid, Port, choose, devices, source_address
-from rocekit.verbs import rdmacm
-from rocekit.verbs.rdmacm import CmEvent, cm_error, read_sockaddr, sockaddr
+from rocekit.machine.devices import DevicePort, Gid, RdmaDevice, choose, devices, source_address
+from rocekit.verbs import librdmacm
+from rocekit.verbs.librdmacm import read_sockaddr, sockaddr
+from rocekit.verbs.loading import DISTRIBUTION
+from rocekit.verbs.rdma_cm import PORT_SPACE_TCP, RdmaCmEvent, RdmaCmId, cm_error
 
 # pyverbs
 
@@ -46,13 +48,13 @@ def test_a_pyverbs_of_another_python_is_not_tried(tmp_path: Path, monkeypatch: p
 
 def test_only_pyverbs_is_taken_from_where_the_distribution_keeps_it() -> None:
     """A virtual environment stays without the rest of the distribution's packages."""
-    if not (verbs.DISTRIBUTION / "pyverbs").is_dir():
+    if not (DISTRIBUTION / "pyverbs").is_dir():
         pytest.skip("no python3-pyverbs on this machine")
     code = (
         "import sys; before = list(sys.path)\n"
         "from rocekit import verbs\n"
         "try:\n    pyverbs = verbs.load()\n"
-        "except verbs.VerbsError as error:\n    print('not loaded:', error); sys.exit()\n"
+        "except verbs.loading.VerbsError as error:\n    print('not loaded:', error); sys.exit()\n"
         "assert sys.path == before\n"
         "print(pyverbs.enums.IBV_QPT_RC, pyverbs.cq.__file__)\n"
     )
@@ -113,13 +115,13 @@ def test_a_kernel_without_rdma_and_one_without_a_device_are_told_apart(tmp_path:
         devices(tmp_path / "infiniband")
 
 
-RXE0 = Device(
+RXE0 = RdmaDevice(
     "rxe0",
     "",
     "",
     "rxe",
     (
-        Port(
+        DevicePort(
             1,
             "ACTIVE",
             "Ethernet",
@@ -132,12 +134,12 @@ RXE0 = Device(
         ),
     ),
 )
-RXE1 = Device(
+RXE1 = RdmaDevice(
     "rxe1",
     "",
     "",
     "rxe",
-    (Port(1, "DOWN", "Ethernet", "", (Gid(1, "::ffff:10.9.0.2", "RoCE v2", "vb"),)),),
+    (DevicePort(1, "DOWN", "Ethernet", "", (Gid(1, "::ffff:10.9.0.2", "RoCE v2", "vb"),)),),
 )
 
 
@@ -174,7 +176,7 @@ def test_a_wrong_choice_says_what_there_is(wanted: dict[str, object], message: s
 
 def test_the_address_on_the_way_to_a_host() -> None:
     assert source_address("127.0.0.1", 18515) == ("127.0.0.1", "127.0.0.1")
-    with pytest.raises(VerbsError, match=r"no way to no\.such\.host\.invalid"):
+    with pytest.raises(VerbsError, match=r"no route to no\.such\.host\.invalid"):
         source_address("no.such.host.invalid", 18515)
 
 
@@ -193,10 +195,10 @@ def test_an_address_of_no_family_is_none() -> None:
 def test_structures_lie_as_the_headers_say(tmp_path: Path) -> None:
     """The compiler and rdma-core's own headers are asked where each field is."""
     asked = {
-        "struct ibv_qp_attr": (rdmacm.QpAttr, ["path_mtu", "rq_psn", "sq_psn", "dest_qp_num", "ah_attr"]),
-        "struct ibv_qp_attr ": (rdmacm.QpAttr, ["max_rd_atomic", "min_rnr_timer", "timeout", "rnr_retry"]),
-        "struct rdma_conn_param": (rdmacm._ConnParam, ["private_data_len", "srq", "qp_num"]),
-        "struct rdma_cm_event": (rdmacm._Event, ["id", "listen_id", "event", "status"]),
+        "struct ibv_qp_attr": (librdmacm.QpAttr, ["path_mtu", "rq_psn", "sq_psn", "dest_qp_num", "ah_attr"]),
+        "struct ibv_qp_attr ": (librdmacm.QpAttr, ["max_rd_atomic", "min_rnr_timer", "timeout", "rnr_retry"]),
+        "struct rdma_conn_param": (librdmacm.ConnParameters, ["private_data_len", "srq", "qp_num"]),
+        "struct rdma_cm_event": (librdmacm.EventStruct, ["id", "listen_id", "event", "status"]),
     }
     lines = [
         f'printf("%zu\\n", offsetof({struct}, {name}));'
@@ -224,9 +226,9 @@ def test_structures_lie_as_the_headers_say(tmp_path: Path) -> None:
     ours = [getattr(kind, name).offset for kind, names in asked.values() for name in names]
     assert [int(offset) for offset in offsets] == ours
     assert [int(value) for value in told.split()] == [
-        ctypes.sizeof(rdmacm.QpAttr),
-        ctypes.sizeof(rdmacm._ConnParam),
-        rdmacm.PORT_SPACE_TCP,
+        ctypes.sizeof(librdmacm.QpAttr),
+        ctypes.sizeof(librdmacm.ConnParameters),
+        PORT_SPACE_TCP,
     ]
 
 
@@ -234,12 +236,12 @@ class Somewhere:
     remote = ("10.9.0.2", 18515)
 
 
-def told(event: CmEvent) -> VerbsError:
+def told(event: RdmaCmEvent) -> VerbsError:
     return cm_error(event, Somewhere())  # type: ignore[arg-type]
 
 
 def test_a_rejection_gives_the_reason_and_a_missing_listener_the_next_question() -> None:
-    event = CmEvent("REJECTED", 1, 8, bytes(148), 0, 0)
+    event = RdmaCmEvent("REJECTED", 1, 8, bytes(148), 0, 0)
     error = told(event)
     assert str(error).startswith("10.9.0.2 port 18515 rejected the connection: ")
     assert "is its server running?" in str(error)
@@ -251,7 +253,7 @@ def test_a_rejection_gives_the_reason_and_a_missing_listener_the_next_question()
 
 
 def test_an_unreachable_peer_has_its_errno() -> None:
-    error = told(CmEvent("UNREACHABLE", 1, -errno.ETIMEDOUT, b"", 0, 0))
+    error = told(RdmaCmEvent("UNREACHABLE", 1, -errno.ETIMEDOUT, b"", 0, 0))
     assert str(error).startswith("UNREACHABLE on the way to 10.9.0.2 port 18515: ETIMEDOUT")
     assert error.errno == errno.ETIMEDOUT
 
@@ -260,7 +262,7 @@ def test_too_much_private_data_is_the_callers_mistake() -> None:
     class Channel:
         call = staticmethod(lambda *a: None)
 
-    cm = rdmacm.CmId(Channel(), 1)  # type: ignore[arg-type]
+    cm = RdmaCmId(Channel(), 1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="57 bytes of private data; a REQ takes 56"):
         cm.connect(17, bytes(57), reads=1, retry=1, rnr_retry=1)
     with pytest.raises(ValueError, match="197 bytes of private data; a REP takes 196"):

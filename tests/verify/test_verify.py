@@ -19,7 +19,7 @@ from rocekit.capture import PcapngWriter
 from rocekit.commands.verify import command
 from rocekit.decode import Decoder
 from rocekit.errors import CaptureError
-from rocekit.verify import Comparison, verify
+from rocekit.verify import TsharkComparison, verify
 from rocekit.verify import tshark as asking
 from rocekit.wire import BTH, OPCODE_NAMES, OPCODES, Opcode
 from rocekit.wire.cm import CM_ATTRIBUTE_IDS, CM_MESSAGES, IP_CM
@@ -42,7 +42,9 @@ UNKNOWN_TO_TSHARK = [
 KNOWN_TO_TSHARK = [o for o in OPCODES.values() if o not in UNKNOWN_TO_TSHARK]
 
 
-def compare(tmp_path: Path, frames: Sequence[bytes], wirelen: Sequence[int] | None = None) -> Comparison:
+def compare(
+    tmp_path: Path, frames: Sequence[bytes], wirelen: Sequence[int] | None = None
+) -> TsharkComparison:
     path = tmp_path / "made.pcapng"
     with PcapngWriter(path) as writer:
         writer.write_batch(batch_of(frames, wirelen=wirelen))

@@ -1,6 +1,6 @@
 /*
- * The connection manager: the events that a program gets, and what it asks for. librdmacm's own queue pair
- * changes come through ibv_create_qp and ibv_modify_qp like anybody's.
+ * The connection manager: the events that a program gets, and its calls. librdmacm's own changes of queue pairs
+ * go through ibv_create_qp and ibv_modify_qp, and are recorded there.
  */
 #include "verbs.h"
 
@@ -39,7 +39,7 @@ static void put_params(struct record_cm *record, const struct rdma_conn_param *p
     put_private_data(record, param->private_data, param->private_data_len);
 }
 
-/* The record without the private data that it has not. */
+/* The bytes of the record, without unused room for private data. */
 static void put(enum record_type type, const struct rdma_cm_id *id, struct record_cm *record)
 {
     struct device *device = id->verbs ? device_of(id->verbs) : NULL;
@@ -83,7 +83,7 @@ EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_
     return result;
 }
 
-/* A call is told of before it is made: the events that it brings come after it. A failure is told of once more. */
+/* A call is recorded before it is made, so that its events come after it. A failure is recorded once more. */
 static struct record_cm asked(uint32_t what, const struct rdma_cm_id *id, const struct rdma_conn_param *param)
 {
     struct record_cm record = {.what = what};

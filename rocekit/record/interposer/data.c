@@ -1,7 +1,7 @@
 /*
- * The data path: posts and polls. A record is written before the call it tells of and committed after it: the
- * program may free a work request as soon as another thread has polled its completion, so the lists are not
- * looked at any more once the provider has had them, save to find which one was refused.
+ * The data path: posts and polls. A record is written before its call and committed after it: the program may free
+ * a work request as soon as another thread has polled its completion, so the lists are not read after the
+ * provider's call, except to find which one was refused.
  */
 #include "verbs.h"
 
@@ -20,13 +20,13 @@ static inline struct record_item *item_at(const struct span *span, uint32_t firs
     return (struct record_item *)slot->continued + i % 3;
 }
 
-/* A binding has none, whatever stands there. */
+/* A BIND_MW has none, whatever num_sge is. */
 static inline uint32_t sges_of(const struct ibv_send_wr *wr)
 {
     return wr->num_sge > 0 && wr->opcode != IBV_WR_BIND_MW ? (uint32_t)wr->num_sge : 0;
 }
 
-/* What a WR has beside its SGEs: an address for UD, operands for atomics, what a binding binds. */
+/* A WR's items beside its SGEs: an address for UD, operands for atomics, the region of a BIND_MW. */
 static inline uint32_t extra_items(const struct ibv_qp *qp, const struct ibv_send_wr *wr)
 {
     return qp->qp_type == IBV_QPT_UD || wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
@@ -38,7 +38,7 @@ static inline uint32_t send_slots(const struct ibv_qp *qp, const struct ibv_send
     return slots_of_send(kept_items(sges_of(wr) + extra_items(qp, wr)));
 }
 
-/* psns: what the QP's earlier sends took, and then this one as well; NULL where that is not known. */
+/* psns: the PSNs of the QP's earlier sends; this one's are added. NULL if unknown. */
 static inline __attribute__((always_inline)) uint32_t
 write_send(const struct span *span, uint32_t first, uint8_t device, const struct ibv_qp *qp,
            const struct ibv_send_wr *wr, struct stamp now, const struct qp_state *state, uint32_t path_mtu,
@@ -76,7 +76,7 @@ write_send(const struct span *span, uint32_t first, uint8_t device, const struct
         send->remote_va = wr->wr.atomic.remote_addr;
         send->rkey = wr->wr.atomic.rkey;
         send->flags |= SEND_ATOMIC;
-        /* A FETCH_ADD's only operand is first in the verbs structure, where a CMP_SWAP has what it compares. */
+        /* The verbs structure has a FETCH_ADD's only operand where a CMP_SWAP has the value to compare. */
         if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP)
             *item_at(span, first, items++) =
                 (struct record_item){.compare = wr->wr.atomic.compare_add, .swap_add = wr->wr.atomic.swap};
@@ -115,7 +115,7 @@ write_send(const struct span *span, uint32_t first, uint8_t device, const struct
     return slots;
 }
 
-/* Mark the WRs from `bad` on as refused; all of them when it is none of the list. */
+/* Mark the WRs from `bad` on as refused; all of them if it is not in the list. */
 #define REFUSE(type, span, wr, bad, result)                                                                  \
     do {                                                                                                     \
         __typeof__(wr) w;                                                                                    \
@@ -142,7 +142,7 @@ static uint32_t length_of(const struct ibv_send_wr *wr)
     return length;
 }
 
-/* Post what there is no room to tell of. Which of it was refused is found out before the list may be gone. */
+/* Post WRs for which the ring has no room. The refused ones are found before the list may be freed. */
 static int post_unseen(struct device *device, struct qp_state *state, struct ibv_qp *qp, struct ibv_send_wr *wr,
                        struct ibv_send_wr **bad)
 {
@@ -153,7 +153,7 @@ static int post_unseen(struct device *device, struct qp_state *state, struct ibv
         const struct ibv_send_wr *w = wr;
         uint64_t psns = 0;
 
-        /* From the bad one on; all of them when it is none of the list. */
+        /* From the bad one on; all of them if it is not in the list. */
         while (w && w != *bad)
             w = w->next;
         for (w = w ? w : wr; w; w = w->next)
@@ -164,7 +164,7 @@ static int post_unseen(struct device *device, struct qp_state *state, struct ibv
     return result;
 }
 
-/* The PSNs of what was refused are the next one's. */
+/* The next send takes the PSNs of the refused ones. */
 static void give_back(struct qp_state *state, const struct span *span, uint64_t taken)
 {
     uint32_t at;
@@ -218,7 +218,7 @@ int data_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr
     return result;
 }
 
-/* A type 1 window's binding is a work request in other clothes. The key comes back in the window. */
+/* Binding a type 1 window is a work request, too. The new key is returned in the window. */
 int data_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
     struct device *device = device_of(qp->context);

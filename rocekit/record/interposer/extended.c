@@ -1,8 +1,8 @@
 /*
- * The extended calls: a QP that was created with operations, and an extended CQ, have function pointers of
- * their own, which ours take the places of. A work request is put together by several calls between wr_start
- * and wr_complete; it is kept beside the QP until then. The provider's lock on the queue, held from wr_start
- * to wr_complete, keeps other threads from what is kept as well.
+ * The extended calls: a QP that was created with operations, and an extended CQ, have function pointers of their
+ * own, which are replaced. A work request is made by several calls between wr_start and wr_complete; it is kept
+ * beside the QP until then. The provider's lock on the queue, held from wr_start to wr_complete, protects the kept
+ * work requests, too.
  */
 #include "table.h"
 #include "verbs.h"
@@ -16,14 +16,14 @@ struct kept {
     struct record_item items[];
 };
 
-/* A function that libibverbs' structure has from version 1.15 on, next after wr_atomic_write. */
+/* A function in libibverbs' structure from version 1.15 on, after wr_atomic_write. */
 typedef void flush_function(struct ibv_qp_ex *, uint32_t rkey, uint64_t remote, size_t length, uint8_t type,
                             uint8_t level);
 
 struct extended_qp {
     struct ibv_qp_ex real; /* only its function pointers are used */
     flush_function *flush;
-    uint32_t count, room;  /* work requests since wr_start, and how many can be kept */
+    uint32_t count, room;  /* work requests since wr_start, and room for how many */
     uint32_t items, size;  /* items of each, and bytes */
     uint32_t beyond;       /* work requests that could not be kept */
     uint8_t device;
@@ -50,7 +50,7 @@ static inline struct kept *kept_at(struct extended_qp *e, uint32_t i)
     return (struct kept *)(e->kept + (size_t)i * e->size);
 }
 
-/* The work request being put together, or NULL when there was no room for it. */
+/* The work request that is being made, or NULL if there was no room for it. */
 static inline struct kept *current(struct extended_qp *e)
 {
     return e->count && !e->beyond ? kept_at(e, e->count - 1) : NULL;
@@ -88,7 +88,7 @@ static inline void add_sge(const struct extended_qp *e, struct kept *kept, uint6
     add_item(e, kept, sge_item(addr, length, lkey));
 }
 
-/* What comes first among the items: setters may be called in any order. */
+/* The first item, an address or operands: setters may be called in any order. */
 static inline void put_first(const struct extended_qp *e, struct kept *kept, struct record_item item)
 {
     uint32_t i = kept->send.items < e->items ? kept->send.items++ : e->items - 1;
@@ -129,7 +129,7 @@ static int wr_complete(struct ibv_qp_ex *qp)
 
     for (i = 0; i < e->count; i++)
         slots += slots_of_send(kept_at(e, i)->send.items);
-    /* What was not kept cannot be counted either: the QP's PSNs are not known any more. */
+    /* The PSNs of work requests that were not kept cannot be counted: the QP's PSNs are unknown from now on. */
     if (state && e->beyond)
         atomic_store_explicit(&state->path_mtu, 0, memory_order_relaxed);
     else if (state && (state->datagrams || path_mtu)) {
@@ -163,7 +163,7 @@ static int wr_complete(struct ibv_qp_ex *qp)
     }
     record_filled(&span);
     result = e->real.wr_complete(qp);
-    /* It posts all or nothing. */
+    /* wr_complete posts all or nothing. */
     if (__builtin_expect(result, 0)) {
         if (before != NO_PSN)
             atomic_fetch_sub_explicit(&state->psns, psns, memory_order_relaxed);
@@ -290,11 +290,11 @@ static void wr_flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote, size_
     struct kept *kept = begin(e, qp, 14 /* IBV_WR_FLUSH, newer than some headers */, rkey, remote, 0);
 
     if (kept)
-        kept->send.length = (uint32_t)length; /* the range's: A19.4.2 has 32 bits for it */
+        kept->send.length = (uint32_t)length; /* of the range: 32 bits by A19.4.2 */
     e->flush(qp, rkey, remote, length, type, level);
 }
 
-/* ------------------------------------------------------------------ their setters */
+/* ------------------------------------------------------------------ setters */
 
 static void wr_set_ud_addr(struct ibv_qp_ex *qp, struct ibv_ah *ah, uint32_t remote_qpn, uint32_t qkey)
 {
@@ -356,10 +356,10 @@ static void wr_set_sge_list(struct ibv_qp_ex *qp, size_t count, const struct ibv
     e->real.wr_set_sge_list(qp, count, list);
 }
 
-/* ------------------------------------------------------------------ in and out of their places */
+/* ------------------------------------------------------------------ replacing the functions */
 
-/* The pointers up to wr_abort are in every libibverbs that has the structure; wr_atomic_write and wr_flush came
- * later, and are there when a QP could be created with them. */
+/* Every libibverbs with this structure has the pointers up to wr_abort; wr_atomic_write and wr_flush came later,
+ * and exist if a QP could be created with them. */
 #define EACH(DO)                                                                                             \
     DO(wr_atomic_cmp_swp)                                                                                    \
     DO(wr_atomic_fetch_add)                                                                                  \

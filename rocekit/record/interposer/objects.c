@@ -1,6 +1,6 @@
 /*
- * Set-up and teardown: devices, queue pairs, memory, address handles. Here the kernel is called anyway, so
- * nothing is in a hurry.
+ * Set-up and teardown: devices, queue pairs, memory, address handles. These call the kernel anyway, so speed does
+ * not matter here.
  */
 #include "table.h"
 #include "verbs.h"
@@ -14,14 +14,14 @@ TABLE(srqs, 16);
 TABLE(qp_states, 16);
 
 static _Atomic uint32_t device_count, srq_count;
-static _Atomic uint32_t generation; /* of the table of devices: what threads remember of it may be old */
+static _Atomic uint32_t generation; /* of the table of devices: threads' copies of entries may be old */
 static __thread struct {
     struct ibv_context *context;
     struct device *device;
     uint32_t generation;
 } last __attribute__((tls_model("initial-exec")));
 
-/* libibverbs calls some of its own exported functions in a way that comes back to us. */
+/* libibverbs calls some of its own exported functions through the wrappers. */
 static __thread int inside __attribute__((tls_model("initial-exec")));
 
 /* ------------------------------------------------------------------ devices */
@@ -45,7 +45,7 @@ static uint8_t number_of(struct ibv_context *context)
     return device ? device->number : UINT8_MAX;
 }
 
-/* Put a function in a field of the extended context, where this libibverbs and this device have it. */
+/* Replace a function in the extended context, if this libibverbs and this device have it. */
 #define HOOK(field, ours)                                                                                    \
     do {                                                                                                     \
         struct verbs_context *extended = verbs_get_ctx_op(context, field);                                   \
@@ -55,7 +55,7 @@ static uint8_t number_of(struct ibv_context *context)
         }                                                                                                    \
     } while (0)
 
-/* A closed device's entry is kept: another thread may be about to look at it, and there are few. */
+/* A closed device's entry is kept: another thread may be reading it, and there are few. */
 static struct device *new_device(struct ibv_context *context)
 {
     struct device *device = calloc(1, sizeof *device);
@@ -89,7 +89,7 @@ void device_hook(struct ibv_context *context)
     context->ops.post_recv = data_post_recv;
     context->ops.post_srq_recv = data_post_srq_recv;
     context->ops.poll_cq = data_poll_cq;
-    /* Which old libraries leave empty for a device that has no windows. */
+    /* Empty in old libraries if the device has no windows. */
     if (context->ops.alloc_mw)
         context->ops.alloc_mw = objects_alloc_mw;
     if (context->ops.bind_mw)
@@ -134,7 +134,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 {
     REAL(ibv_close_device);
 
-    /* Its memory may be the next context's: the entry goes first, or that one's could be taken for it. */
+    /* The next context may get the same memory: the entry is removed first, so that it is not found for that one. */
     table_take(&devices, context);
     atomic_fetch_add(&generation, 1);
     return real(context);
@@ -316,7 +316,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 
 /* ------------------------------------------------------------------ completion queues */
 
-/* What the caller's attributes are known to have; a program built long ago has fewer. */
+/* The attributes that the caller's structure has; an old program's has fewer. */
 static size_t cq_attr_size(const struct ibv_cq_init_attr_ex *attr)
 {
     if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD)
@@ -328,7 +328,7 @@ static size_t cq_attr_size(const struct ibv_cq_init_attr_ex *attr)
 
 #define WANTED_OF_WC (IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM)
 
-/* Completions without their QP's number say nothing: it is asked for where the program did not. */
+/* Completions need their QP's number: it is requested even if the program does not. */
 #define CREATE_CQ_EX(create)                                                                                 \
     struct ibv_cq_init_attr_ex more = {0};                                                                   \
     struct ibv_cq_ex *cq;                                                                                    \

@@ -1,9 +1,9 @@
 /*
- * Finding the functions behind the wrappers, and standing in for them where a program asks for them by name.
+ * Finding the functions that the wrappers replace, and giving the wrappers to programs that look them up by name.
  *
- * UCX, NCCL and libfabric load libibverbs while they run. What they are linked with binds to us like anything
- * else, since the preloaded come first; what they ask dlsym or dlvsym for would not, so those two are wrapped
- * as well. To find glibc's own dlsym without asking dlsym, its symbol table is read.
+ * UCX, NCCL and libfabric load libibverbs while they run. Linked symbols bind to the wrappers, because the preloaded
+ * library comes first; those that dlsym or dlvsym finds would not, so these two are wrapped, too. glibc's own dlsym
+ * is found in its symbol table.
  */
 #define _GNU_SOURCE
 #include "verbs.h"
@@ -51,7 +51,7 @@ static void *in_object(const struct dl_phdr_info *object, const ElfW(Dyn) *dynam
         if (dynamic->d_tag != DT_SYMTAB && dynamic->d_tag != DT_STRTAB && dynamic->d_tag != DT_GNU_HASH)
             continue;
         if (at < object->dlpi_addr)
-            at += object->dlpi_addr; /* not relocated here: the vDSO, and some machines' glibc */
+            at += object->dlpi_addr; /* not relocated: the vDSO, and glibc on some machines */
         if (dynamic->d_tag == DT_SYMTAB)
             symbols = (const ElfW(Sym) *)at;
         else if (dynamic->d_tag == DT_STRTAB)
@@ -84,7 +84,7 @@ static int visit(struct dl_phdr_info *object, size_t size, void *data)
     int i;
 
     (void)size;
-    /* In libc since glibc 2.34, in libdl before. */
+    /* In libc from glibc 2.34 on, before in libdl. */
     if (!object->dlpi_name || (!strstr(object->dlpi_name, "/libc.so") && !strstr(object->dlpi_name, "/libdl.so")))
         return 0;
     for (i = 0; i < object->dlpi_phnum; i++)
@@ -128,14 +128,14 @@ static inline dlvsym_type the_dlvsym(void)
     return found;
 }
 
-/* ------------------------------------------------------------------ the functions behind the wrappers */
+/* ------------------------------------------------------------------ the replaced functions */
 
 struct library {
     const char *stem;
     char path[512];
 };
 
-/* A library under another name: a wheel's own copy is called libibverbs-0a1b2c3d.so.1, say. */
+/* A library under another name: a wheel's copy may be called libibverbs-0a1b2c3d.so.1. */
 static int named_like(struct dl_phdr_info *object, size_t size, void *data)
 {
     struct library *library = data;
@@ -188,7 +188,7 @@ void *real_function(const char *name)
 
 /* ------------------------------------------------------------------ by name */
 
-/* The wrapper in the place of a function that a program found by name in one of the libraries. */
+/* The wrapper of a function that a program found by name in one of the libraries. */
 static void *stand_in(void *found, const char *name)
 {
     size_t i;
@@ -217,8 +217,8 @@ static inline bool may_be_wrapped(void *handle, const char *name)
            (!strncmp(name, "ibv_", 4) || !strncmp(name, "rdma_", 5) || !strncmp(name, "mlx5dv_", 7));
 }
 
-/* Both end in a jump, not a call: glibc tells from the return address whose RTLD_NEXT and RTLD_DEFAULT is meant.
- * (GCC and clang make it one from -O2 on; tests/test_record.py looks.) */
+/* Both end in a jump, not a call: RTLD_NEXT and RTLD_DEFAULT depend on the caller, which glibc finds by the return
+ * address. (GCC and clang make it a jump from -O2 on; tests/record/test_record.py checks this.) */
 EXPORT void *dlsym(void *restrict handle, const char *restrict name)
 {
     if (__builtin_expect(may_be_wrapped(handle, name), 0))

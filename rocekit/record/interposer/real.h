@@ -1,4 +1,4 @@
-/* The functions that were meant, looked_up by name and version whichever way their library came into the process. */
+/* The replaced functions, looked up by name and version however their library was loaded. */
 #ifndef ROCEKIT_REAL_H
 #define ROCEKIT_REAL_H
 
@@ -6,7 +6,7 @@
 #define RDMACM "librdmacm.so"
 #define MLX5 "libmlx5.so"
 
-/* The function of wrapped.h that a wrapper stands in for. */
+/* The function of wrapped.h that a wrapper replaces. */
 void *real_function(const char *name);
 
 /* Another function of one of the libraries, or NULL. */

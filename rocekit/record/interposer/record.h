@@ -1,11 +1,11 @@
 /*
- * What the interposer writes, and where: the layout of the shared memory between a recorded program and
- * `rocekit record`. rocekit/record/ring.py reads it; tests/test_record_ring.py holds the two together.
+ * The layout of the shared memory between a recorded program and `rocekit record`. rocekit/record/ring.py reads
+ * it; tests/record/test_record_ring.py compares the two.
  *
  * A process that opens a verbs device makes one file in the recorder's folder and maps it: a header, one
- * control block for each ring, the rings. A ring is an array of 64-byte slots; a record takes one or more in
- * a row. A thread writes to one ring of its own as long as there are rings enough; beyond that threads share
- * rings, which stays correct: slots are reserved by compare-and-swap and committed one by one.
+ * control block for each ring, the rings. A ring is an array of 64-byte slots; a record takes one or more
+ * consecutive ones. Each thread writes to a ring of its own while there are enough; further threads share rings,
+ * which is correct, too: slots are reserved by compare-and-swap and committed one by one.
  */
 #ifndef ROCEKIT_RECORD_H
 #define ROCEKIT_RECORD_H
@@ -22,9 +22,9 @@
 #define RECORD_PAGE 4096
 #define RECORD_SLOT 64
 #define RECORD_CONTINUED 48 /* payload bytes of a record's second and further slots */
-#define RECORD_ITEMS 64     /* SGEs (and one address or pair of operands) that a record keeps at most; rxe has 32 */
+#define RECORD_ITEMS 64     /* the most SGEs (and one address or pair of operands) of a record; rxe has 32 */
 
-/* Set in a commit word while the call that the record tells of has not returned. */
+/* Set in a commit word until the recorded call returns. */
 #define RECORD_FILLED (1ULL << 63)
 
 enum record_type {
@@ -60,29 +60,29 @@ struct record_file {
 
 struct record_ring {
     _Alignas(64) _Atomic uint64_t head; /* the next slot to reserve; slot numbers never wrap */
-    uint64_t tail_seen;                 /* a late copy of tail, so that writers leave its cache line alone */
+    uint64_t tail_seen;                 /* a late copy of tail, so that writers do not touch its cache line */
     _Alignas(64) _Atomic uint64_t tail; /* written by the reader: slots before it may be used again */
     _Alignas(64) _Atomic uint64_t lost_sends;
     _Atomic uint64_t lost_receives, lost_completions, lost_others;
 };
 
 struct record_slot {
-    _Atomic uint64_t commit; /* once written, how often the ring has come round to this slot: 1 at first */
+    _Atomic uint64_t commit; /* once written, the ring's round: 1 at first */
     union {
         struct {
             uint8_t type, slots, device, thread;
-            uint32_t number; /* the QPN, where the record has one */
+            uint32_t number; /* the QPN, if the record has one */
             uint64_t mono, real;
             uint8_t payload[32];
         };
         struct {
-            uint64_t before; /* of a send's second slot: PSNs that the QP's earlier sends took, or NO_PSN */
+            uint64_t before; /* in a send's second slot: the PSNs of the QP's earlier sends, or NO_PSN */
             uint8_t continued[RECORD_CONTINUED];
         };
     };
 };
 
-/* 16 bytes: a scatter/gather element, or what UD, atomics and memory windows need beside the SGEs. */
+/* 16 bytes: a scatter/gather element, or the data of UD, atomics and memory windows beside the SGEs. */
 struct record_item {
     union {
         struct {
@@ -110,8 +110,8 @@ struct record_item {
 
 #define NO_PSN UINT64_MAX
 
-/* A send has two slots at least, for what stands in the second one's head. A BIND_MW has the window's start, new
- * key and access rights (as imm), as length the key that it had, and one item: its size and its region's keys. */
+/* A send has at least two slots: the second one's head is needed. A BIND_MW has the window's start, new key, access
+ * rights (as imm), old key (as length), and one item: its size and its region's keys. */
 struct record_send {
     uint64_t wr_id, remote_va;
     uint32_t rkey, imm, length; /* imm: immediate in host order, or the rkey to invalidate */
@@ -152,7 +152,7 @@ struct record_modify {
 };
 
 struct record_mr {
-    uint64_t addr, length, host_addr; /* addr as SGEs and remote programs name it */
+    uint64_t addr, length, host_addr; /* addr: as used by SGEs and remote programs */
     uint32_t lkey, rkey, access, unused;
 };
 
@@ -208,21 +208,21 @@ struct stamp {
 
 enum record_kind { KIND_SEND, KIND_RECEIVE, KIND_COMPLETION, KIND_OTHER };
 
-/* Slots [at, at + slots) of a ring; ring is NULL when nothing is to be written. */
+/* Slots [at, at + slots) of a ring; ring is NULL if nothing is to be written. */
 struct span {
     struct record_ring *ring;
     struct record_slot *base;
     uint64_t mask, at;
     uint32_t slots;
-    uint8_t bits, thread; /* bits: of a slot's number, its place in the ring */
+    uint8_t bits, thread; /* bits: of a slot's number, those that are its index */
 };
 
 /* The ring that this thread writes to, without its slots; no ring before its first record. */
 extern __thread struct span record_own __attribute__((tls_model("initial-exec")));
 
-/* How far the real clock is from the monotonic one, as this thread last saw it. Both are slewed alike
- * (clock_adjtime(2)), and so only a step changes it: looking once in a millisecond is enough, and saves half of
- * what a record costs. */
+/* The difference between the real and the monotonic clock, as this thread last read it. Both are slewed alike
+ * (clock_adjtime(2)), so only a step changes it: reading it once a millisecond is enough, and halves the cost of a
+ * record. */
 struct record_clocks {
     uint64_t looked;
     int64_t offset;
@@ -231,7 +231,7 @@ extern __thread struct record_clocks record_clocks __attribute__((tls_model("ini
 
 #define RECORD_LOOK_NS 1000000u
 
-/* Off the path that every record takes, which is inlined below. */
+/* Not inlined: records seldom need it. */
 void record_look_at_clocks(void);
 bool record_join(void);
 void record_lose(struct record_ring *ring, uint32_t records, enum record_kind kind);
@@ -252,7 +252,7 @@ static inline struct stamp record_now(void)
     return (struct stamp){.mono = mono, .real = mono + (uint64_t)record_clocks.offset};
 }
 
-/* Reserve room. Where there is none, `records` are counted as lost. Neither waits nor allocates. */
+/* Reserve room. If there is none, `records` are counted as lost. Neither waits nor allocates. */
 static inline struct span record_reserve(uint32_t slots, uint32_t records, enum record_kind kind)
 {
     struct span span = {0};
@@ -295,7 +295,7 @@ static inline void record_mark(const struct span *span, uint64_t bit)
                               memory_order_release);
 }
 
-/* Say that the slots are written, before the call they tell of; a program that dies in it leaves them so. */
+/* Mark the slots as written, before the call; if the program dies in the call, they stay so. */
 static inline void record_filled(const struct span *span)
 {
     record_mark(span, RECORD_FILLED);

@@ -1,6 +1,6 @@
 /*
- * The rings: how a process gets its file, and how records get into it. After the file is mapped nothing here
- * waits, allocates or calls the kernel, apart from page faults and what clock_gettime does.
+ * The rings: making a process's file, and writing records into it. After the file is mapped nothing here waits,
+ * allocates or calls the kernel, apart from page faults and clock_gettime.
  */
 #define _GNU_SOURCE
 #include "record.h"
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #ifdef ROCEKIT_SOURCES
-/* For whoever asks whether this library belongs to the sources beside it. */
+/* Shows whether this library was built from the sources beside it. */
 __attribute__((used)) static const char sources[] = "rocekit interposer of sources " ROCEKIT_SOURCES;
 #endif
 
@@ -28,7 +28,7 @@ static struct record_file *file;
 static size_t file_size;
 static uint32_t ring_count = 8;
 static uint64_t ring_slots = 1 << 15;
-static unsigned ring_bits; /* of a slot's number, its place in the ring */
+static unsigned ring_bits; /* the bits of a slot's number that are its index in the ring */
 static uint32_t forked_from;
 static char folder[PATH_MAX - 64];
 static _Atomic unsigned threads;
@@ -44,7 +44,7 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-#define READING_NS 1000 /* the two clocks cannot be read at the same moment: a difference below is no step */
+#define READING_NS 1000 /* the two clocks are not read at the same moment: a smaller difference is no step */
 
 void record_look_at_clocks(void)
 {
@@ -70,7 +70,7 @@ static unsigned long number_from(const char *name, unsigned long otherwise)
     return text ? strtoul(text, NULL, 10) : otherwise;
 }
 
-/* The child of a fork has its parent's rings mapped and must not write there. */
+/* The child of a fork has its parent's rings mapped and must not write to them. */
 static void after_fork(void)
 {
     int before = atomic_load(&state);
@@ -106,7 +106,7 @@ __attribute__((constructor)) static void start(void)
     atomic_store(&state, WANTED);
 }
 
-/* There is nobody to tell but the recorder: a file with the reason in place of one with rings. */
+/* Tell the recorder the reason, in a file instead of the rings. */
 static void tell_failure(int reason)
 {
     char path[PATH_MAX], text[16];
@@ -127,7 +127,7 @@ static int new_file(void)
     char path[PATH_MAX];
     int fd, n;
 
-    /* A process may come by a second time, in another program's clothes, by exec. */
+    /* A process may come here a second time, as another program, after exec. */
     for (n = 0; n < 1000; n++) {
         snprintf(path, sizeof path, "%s/%d.%d.ring", folder, getpid(), n);
         fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -136,7 +136,7 @@ static int new_file(void)
         if (errno != EEXIST)
             return -1;
     }
-    /* Without room now, writing would end the program by SIGBUS later. */
+    /* Without room now, a later write would end the program by SIGBUS. */
     if (fd < 0)
         return -1;
     do
@@ -183,8 +183,8 @@ static bool map_file(void)
     return true;
 }
 
-/* Devices are opened off the data path, so the file is there before the first work request. Only a child that
- * goes on with its parent's devices comes here later. */
+/* Devices are opened off the data path, so the file exists before the first work request. Only a child that uses
+ * its parent's devices comes here later. */
 bool record_is_on(void)
 {
     int now = atomic_load_explicit(&state, memory_order_acquire);
@@ -194,7 +194,7 @@ bool record_is_on(void)
     if (now == OFF)
         return false;
     while (now != WANTED || !atomic_compare_exchange_strong(&state, &now, OPENING)) {
-        /* Another thread opens its first device at the same moment. */
+        /* Another thread opens its first device at the same time. */
         if (now == ON || now == OFF)
             return now == ON;
         sched_yield();
@@ -225,7 +225,7 @@ void record_lose(struct record_ring *ring, uint32_t records, enum record_kind ki
     atomic_fetch_add_explicit(count[kind], records, memory_order_relaxed);
 }
 
-/* Give this thread its ring; false where nothing is recorded. */
+/* Give this thread its ring; false if nothing is recorded. */
 bool record_join(void)
 {
     uint32_t number, which;

@@ -1,4 +1,4 @@
-/* Pointers to what belongs to them: a fixed array, read without locks, written off the data path. */
+/* A table from pointers to their data: a fixed array, read without locks, written off the data path. */
 #ifndef ROCEKIT_TABLE_H
 #define ROCEKIT_TABLE_H
 
@@ -21,12 +21,12 @@ struct table {
 
 #define TABLE_GONE ((const void *)1)
 
-/* Untouched pages of the rows cost nothing. */
+/* Unused pages of the rows take no memory. */
 #define TABLE(name, size_bits)                                                                               \
     static struct table_row name##_rows[1u << (size_bits)];                                                  \
     static struct table name = {name##_rows, size_bits, PTHREAD_MUTEX_INITIALIZER}
 
-/* Allocators align what verbs objects lie in to 16 at least. */
+/* Allocators align verbs objects to at least 16 bytes. */
 static inline uint32_t table_start(const struct table *table, const void *key)
 {
     return (uint32_t)(((uintptr_t)key >> 4) * 0x9e3779b97f4a7c15ull >> (64 - table->bits));
@@ -66,7 +66,7 @@ static inline bool table_put(struct table *table, const void *key, void *value)
     return done;
 }
 
-/* Take a key out; its value, or NULL. */
+/* Remove a key; gives its value, or NULL. */
 static inline void *table_take(struct table *table, const void *key)
 {
     uint32_t mask = (1u << table->bits) - 1, i = table_start(table, key), n;

@@ -1,4 +1,4 @@
-/* What the interposer's files share about verbs objects. */
+/* Declarations about verbs objects that the interposer's files share. */
 #ifndef ROCEKIT_VERBS_H
 #define ROCEKIT_VERBS_H
 
@@ -8,7 +8,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
-/* rdma-core's mlx5 extensions; its headers are not needed for passing pointers on. */
+/* rdma-core's mlx5 extensions; passing pointers on needs no headers of theirs. */
 struct mlx5dv_context_attr;
 struct mlx5dv_qp_init_attr;
 struct mlx5dv_cq_init_attr;
@@ -19,7 +19,7 @@ struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *, struct ibv_cq_init_attr
                                    struct mlx5dv_cq_init_attr *);
 int mlx5dv_init_obj(struct mlx5dv_obj *, uint64_t);
 
-/* An open device: the functions that ours took the places of. */
+/* An open device: the functions that were replaced. */
 struct device {
     uint8_t number;
     struct ibv_context_ops ops;
@@ -34,20 +34,20 @@ struct device *device_of(struct ibv_context *context);
 void device_hook(struct ibv_context *context);
 void device_unhook(struct ibv_context *context);
 
-/* data.c: in the places of a context's data path */
+/* data.c: replace a context's data path */
 int data_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
 int data_post_recv(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **);
 int data_post_srq_recv(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_wr **);
 int data_poll_cq(struct ibv_cq *, int, struct ibv_wc *);
 int data_bind_mw(struct ibv_qp *, struct ibv_mw *, struct ibv_mw_bind *);
 
-/* extended.c: in the places of a QP's and a CQ's own functions */
+/* extended.c: replace a QP's and a CQ's own functions */
 bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_wr, uint32_t max_send_sge);
 void extended_unhook_qp(struct ibv_qp *qp);
 bool extended_hook_cq(struct ibv_cq_ex *cq, uint64_t wc_flags);
 void extended_unhook_cq(struct ibv_cq *cq);
 
-/* objects.c: in the places of a context's set-up calls that the headers inline */
+/* objects.c: replace a context's set-up calls that the headers inline */
 struct ibv_qp *objects_create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *);
 struct ibv_cq_ex *objects_create_cq_ex(struct ibv_context *, struct ibv_cq_init_attr_ex *);
 struct ibv_srq *objects_create_srq_ex(struct ibv_context *, struct ibv_srq_init_attr_ex *);
@@ -56,11 +56,11 @@ struct ibv_mr *objects_reg_dm_mr(struct ibv_pd *, struct ibv_dm *, uint64_t, siz
 struct ibv_mw *objects_alloc_mw(struct ibv_pd *, enum ibv_mw_type);
 int objects_dealloc_mw(struct ibv_mw *);
 
-/* What a QP's sends have come to: with its starting PSN, which PSN is next. So a journal with a gap in it still
- * tells the PSNs of what comes after. */
+/* The PSNs of a QP's sends so far: with its starting PSN, they give the next. So even a journal with a gap has the
+ * PSNs of later sends. */
 struct qp_state {
     _Atomic uint64_t psns;
-    _Atomic uint32_t path_mtu; /* bytes, 0 while it is not known */
+    _Atomic uint32_t path_mtu; /* bytes, 0 while it is unknown */
     bool datagrams;
 };
 
@@ -90,7 +90,7 @@ static inline struct record_item sge_item(uint64_t addr, uint32_t length, uint32
     return (struct record_item){.addr = addr, .length = length, .lkey = lkey};
 }
 
-/* Tell of the binding of a memory window; gives its one item. */
+/* Record the binding of a memory window; gives its one item. */
 static inline struct record_item describe_binding(struct record_send *send, const struct ibv_mw *mw, uint32_t rkey,
                                                   const struct ibv_mw_bind_info *info)
 {

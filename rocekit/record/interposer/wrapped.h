@@ -1,6 +1,6 @@
 /*
- * Every function that stands in for a library's: WRAPPED(library, version, name). The versions are those of
- * exports.map; a caller bound to another version of a name (IBVERBS_1.0, before 2007) is left alone.
+ * Every function that replaces a library's: WRAPPED(library, version, name). The versions are those of exports.map;
+ * a caller bound to another version of a name (IBVERBS_1.0, before 2007) is not recorded.
  */
 WRAPPED(VERBS, "IBVERBS_1.1", ibv_open_device)
 WRAPPED(VERBS, "IBVERBS_1.1", ibv_close_device)

@@ -21,9 +21,9 @@ from rocekit.endpoint import (
     Region,
     Request,
     SharedReceives,
-    Ways,
+    WaitWays,
 )
-from rocekit.endpoint.tcp import check_version, port_taken
+from rocekit.endpoint.errors import check_version, port_taken
 from rocekit.errors import VerbsError
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.journal import JournalWriter
@@ -89,7 +89,7 @@ class SoftEndpoint(Endpoint):
                 link = InterfaceLink(options.device, options.ip)
             address, active_mtu = link.address, link.path_mtu
         # A soft device works only while its program calls it: by default it sleeps on the wire.
-        options = replace(options, ways=options.ways.filled(Ways("poll", "nonblocking")))
+        options = replace(options, ways=options.ways.filled(WaitWays("poll", "nonblocking")))
         super().__init__(f"soft@{address}", address, journal, options)
         self.leaves_machine = options.device is not None
         if link is not None:
@@ -229,7 +229,7 @@ class SoftEndpoint(Endpoint):
             raise VerbsError(f"MTU {options.path_mtu} (-m) is above the {active_mtu} of {self.device}")
 
     def _dial(self, host: str, port: int, options: QpOptions, deadline: Deadline) -> Connection:
-        check_version(self, host)
+        check_version(self.device, self.ip, host)
         self._dialing.clear()
         cm = self.adapter.device.cm
         cm_id = cm.create_id()
@@ -254,7 +254,7 @@ class SoftEndpoint(Endpoint):
 
     def queue_pair(self, options: QpOptions) -> Connection:
         device = self.adapter.device
-        device.role = device.role or ("client" if self._door is None else "server")
+        device.role = device.role or ("client" if self._listener is None else "server")
         return SoftConnection(self, self.adapter, None, options)
 
     def _listen(self, port: int, backlog: int) -> None:

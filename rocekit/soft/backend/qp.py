@@ -18,9 +18,10 @@ from rocekit.endpoint import (
     SendWr,
     SharedReceives,
 )
-from rocekit.endpoint.connection import ANSWERED, ARRIVED, DEFAULT_MTU
-from rocekit.endpoint.connection import cm_error as meaning_of
-from rocekit.endpoint.tcp_words import Place
+from rocekit.endpoint.connection import ANSWERED, ARRIVED
+from rocekit.endpoint.errors import cm_error as meaning_of
+from rocekit.endpoint.options import DEFAULT_MTU
+from rocekit.endpoint.qp_address import QpAddress
 from rocekit.errors import VerbsError
 from rocekit.journal.schema import SCHEMA
 from rocekit.soft.backend.adapter import SoftAdapter
@@ -122,7 +123,7 @@ class SoftConnection(Connection):
         self.path_mtu = receiving["path_mtu"] = min(receiving["path_mtu"], wanted)
         self._ready(receiving, cm.qp_attributes(self._id, "RTS"))
 
-    def start(self, peer: Place, psn: int, path_mtu: int) -> None:
+    def start(self, peer: QpAddress, psn: int, path_mtu: int) -> None:
         endpoint = self.endpoint
         if self.transport == "UD":
             self.path_mtu = self._adapter.active_mtu

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from rocekit.endpoint import Deadline
-from rocekit.endpoint.tcp import port_taken
+from rocekit.endpoint.errors import port_taken
 from rocekit.errors import ScenarioError, VerbsError
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.soft.backend.qp import cm_error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rocekit.endpoint.tcp_words import Place
+from rocekit.endpoint.qp_address import QpAddress
 from rocekit.errors import ScenarioError
 from rocekit.soft.engine.qp import Qp
 from rocekit.soft.peers.party import Party
@@ -61,7 +61,7 @@ def check_test(test: str, transport: str, rdma_cm: bool) -> None:
         )
 
 
-def move_to_rts(party: Party, qp: Qp, mtu: int, peer: Place) -> None:
+def move_to_rts(party: Party, qp: Qp, mtu: int, peer: QpAddress) -> None:
     """Move a QP from INIT to RTS without a connection manager."""
     device, now = party.device, party.now
     if qp.transport == "UD":

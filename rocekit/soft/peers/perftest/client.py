@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rocekit.endpoint import Deadline
-from rocekit.endpoint.tcp_words import PLACE_BYTES, Place
+from rocekit.endpoint.qp_address import ADDRESS_BYTES, QpAddress
 from rocekit.errors import ScenarioError
 from rocekit.soft.backend.qp import cm_error
 from rocekit.soft.cm.ids import CmId, ConnParam
@@ -102,12 +102,12 @@ class _Requests:
             self.mr.view[:] = pattern(size)
         self.qp = party.qp(transport, max_send_wr=_TX_DEPTH, max_recv_wr=RECEIVES)
 
-    def address(self) -> Place:
+    def address(self) -> QpAddress:
         """The address of the QP and its memory, for the server."""
         psn = self.qp.sq_psn if self.qp.state == "RTS" else FIRST_PSN
-        return Place(self.qp.qpn, psn, self.mr.rkey, self.mr.addr, self.party.ip)
+        return QpAddress(self.qp.qpn, psn, self.mr.rkey, self.mr.addr, self.party.ip)
 
-    def run(self, peer: Place) -> None:
+    def run(self, peer: QpAddress) -> None:
         """Post all requests, and check their results."""
         party, posted = self.party, 0
         done = 0
@@ -124,7 +124,7 @@ class _Requests:
     def _completions(self) -> list[WC]:
         return [wc for wc in self.party.completions if wc.qpn == self.qp.qpn]
 
-    def _request(self, number: int, peer: Place) -> SendWR:
+    def _request(self, number: int, peer: QpAddress) -> SendWR:
         at = self.mr.addr + number % self._places * self.size
         sges = (Sge(at, self.size, self.mr.lkey),)
         ud = self.qp.transport == "UD"
@@ -156,7 +156,7 @@ def _send_preamble(exchange: PerftestExchange, path_mtu: int) -> None:
         receive_all(exchange, len(data))
 
 
-def _exchange_addresses(exchange: PerftestExchange, work: _Requests) -> Place:
+def _exchange_addresses(exchange: PerftestExchange, work: _Requests) -> QpAddress:
     exchange.send_address(work.address())
     return exchange.receive_address()
 
@@ -171,7 +171,7 @@ def _report(exchange: PerftestExchange, work: _Requests) -> None:
     if numbers:
         exchange.send_address(work.address())
         # The server may close the connection instead of answering.
-        exchange.receive(PLACE_BYTES if isinstance(exchange, TcpExchange) else NUMBERS.size)
+        exchange.receive(ADDRESS_BYTES if isinstance(exchange, TcpExchange) else NUMBERS.size)
 
 
 def _connect(party: Party, qp: Qp, host: str, port: int, path_mtu: int, *, retry: bool) -> CmId:

@@ -13,7 +13,7 @@ import struct
 from typing import Final, Protocol
 
 from rocekit.endpoint import Deadline
-from rocekit.endpoint.tcp_words import PLACE_BYTES, Place, read_place, write_place
+from rocekit.endpoint.qp_address import ADDRESS_BYTES, QpAddress, read_address, write_address
 from rocekit.errors import ScenarioError
 from rocekit.soft.engine.memory import Sge
 from rocekit.soft.engine.work import SendWR
@@ -32,15 +32,15 @@ _RECEIVES: Final = 4
 _FIRST_ID: Final = 1 << 20
 
 
-def pack_address(own: Place, reads: int = READS) -> bytes:
+def pack_address(own: QpAddress, reads: int = READS) -> bytes:
     """An address as it is sent over a QP: numbers, big-endian."""
     return NUMBERS.pack(0, reads, own.qpn, own.psn, own.rkey, 0, own.address, gid(own.ip), 0, 0)
 
 
-def unpack_address(said: bytes) -> Place:
+def unpack_address(said: bytes) -> QpAddress:
     """The address that the peer sent over a QP."""
     _lid, _reads, qpn, psn, rkey, _padding, address, raw, _srq, _index = NUMBERS.unpack(said)
-    return Place(qpn, psn, rkey, address, _ip(raw))
+    return QpAddress(qpn, psn, rkey, address, _ip(raw))
 
 
 def _ip(raw: bytes) -> str:
@@ -63,8 +63,8 @@ class PerftestExchange(Protocol):
 
     def send(self, data: bytes) -> None: ...
     def receive(self, length: int) -> bytes | None: ...
-    def send_address(self, own: Place) -> None: ...
-    def receive_address(self) -> Place: ...
+    def send_address(self, own: QpAddress) -> None: ...
+    def receive_address(self) -> QpAddress: ...
 
 
 def receive_all(exchange: PerftestExchange, length: int) -> bytes:
@@ -116,11 +116,11 @@ class TcpExchange:
         said, self._received = self._received[:length], self._received[length:]
         return said
 
-    def send_address(self, own: Place) -> None:
-        self.send(write_place(own, READS))
+    def send_address(self, own: QpAddress) -> None:
+        self.send(write_address(own, READS))
 
-    def receive_address(self) -> Place:
-        return read_place(receive_all(self, PLACE_BYTES))
+    def receive_address(self) -> QpAddress:
+        return read_address(receive_all(self, ADDRESS_BYTES))
 
 
 class QpExchange:
@@ -168,8 +168,8 @@ class QpExchange:
             raise ScenarioError(f"perftest sent {messages!r}, not {length} bytes")
         return messages[0]
 
-    def send_address(self, own: Place) -> None:
+    def send_address(self, own: QpAddress) -> None:
         self.send(pack_address(own))
 
-    def receive_address(self) -> Place:
+    def receive_address(self) -> QpAddress:
         return unpack_address(self.receive(NUMBERS.size))

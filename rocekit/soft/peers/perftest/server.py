@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rocekit.endpoint.tcp_words import PLACE_BYTES, Place, begins_place, read_place, write_place
+from rocekit.endpoint.qp_address import ADDRESS_BYTES, QpAddress, begins_address, read_address, write_address
 from rocekit.errors import ScenarioError
 from rocekit.soft.cm.ids import CmId, ConnParam
 from rocekit.soft.engine.packet import GRH_AREA_BYTES
@@ -80,9 +80,9 @@ class _TestQp:
             return sum(self.mr.view.cast("Q"))
         return self.received
 
-    def address(self, psn: int) -> Place:
+    def address(self, psn: int) -> QpAddress:
         """The address of the QP and its memory, for the client."""
-        return Place(self.qp.qpn, psn, self.mr.rkey, self.mr.addr, self.party.ip)
+        return QpAddress(self.qp.qpn, psn, self.mr.rkey, self.mr.addr, self.party.ip)
 
 
 def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False, transport: str = "RC") -> int:
@@ -107,18 +107,18 @@ def serve(party: Party, test: str, *, port: int = PORT, rdma_cm: bool = False, t
         said = receive_all(exchange, length)
         exchange.send(said)
     mtu = _read_mtu(said)
-    own = write_place(test_qp.address(FIRST_PSN), READS)
+    own = write_address(test_qp.address(FIRST_PSN), READS)
     while True:
         head = exchange.receive(NUMBER_BYTES)
         test_qp.receive()
         if head is None:
             break
-        if not begins_place(head):  # a number; the client expects one back
+        if not begins_address(head):  # a number; the client expects one back
             exchange.send(head)
             continue
-        said = head + receive_all(exchange, PLACE_BYTES - NUMBER_BYTES)
+        said = head + receive_all(exchange, ADDRESS_BYTES - NUMBER_BYTES)
         if test_qp.qp.state == "INIT":
-            move_to_rts(party, test_qp.qp, mtu, read_place(said))
+            move_to_rts(party, test_qp.qp, mtu, read_address(said))
         exchange.send(own)
     party.ending = True
     party.linger(0.2)

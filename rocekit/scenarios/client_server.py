@@ -1,8 +1,4 @@
-"""Traffic: runs a scenario as server or as client, and says what was measured.
-
-The scenarios themselves are in :mod:`rocekit.scenarios`; the device they run over is a
-:class:`rocekit.endpoint.Endpoint`.
-"""
+"""Running a scenario as server or as client, over any :class:`rocekit.endpoint.Endpoint`."""
 
 from __future__ import annotations
 
@@ -13,30 +9,39 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rocekit.endpoint import Deadline, Endpoint, EndpointOptions, QpOptions, SharedReceives, Ways
-from rocekit.endpoint.measures import measures
+from rocekit.endpoint import Deadline, Endpoint, EndpointOptions, QpOptions, SharedReceives, WaitWays
 from rocekit.errors import RocekitError, ScenarioError
 from rocekit.journal import JournalWriter
 from rocekit.machine import guard
 from rocekit.machine.devices import source_address
 from rocekit.scenarios import SCENARIOS
-from rocekit.scenarios.base import Link, OwnMeeting, Plan, Run, Samples, Scenario, patience_s, queue_options
+from rocekit.scenarios.measures import measures
+from rocekit.scenarios.scenario import (
+    OwnConnections,
+    PeerLink,
+    Plan,
+    Samples,
+    Scenario,
+    ScenarioRun,
+    patience_s,
+    queue_options,
+)
 
 DEFAULT_PORT = 18515  # perftest's
 ENDED_EARLY = "or the client ended before it was done"
-"""Said of data that is not right, where the server sees no difference."""
+"""Added to the error of wrong data, if the server cannot tell which it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a side runs, whatever the scenario.
+    """How a side runs, for any scenario.
 
     Attributes:
         port: where the server listens.
-        timeout_s: how long nothing may happen before it is given up.
+        timeout_s: a side fails if nothing happens for so long.
         journal: a file for the verbs events, or None.
-        told: what a server's own options say will happen; most scenarios hear it from the client.
-        allow_remote: other machines' addresses that a client may talk to.
+        own_plan: the plan by a server's own options; most scenarios get it from the client.
+        allow_remote: other machines' addresses that a client may send to.
     """
 
     endpoint: EndpointOptions = field(default_factory=EndpointOptions)
@@ -44,7 +49,7 @@ class Settings:
     port: int = DEFAULT_PORT
     timeout_s: float = 30.0
     journal: Path | None = None
-    told: Plan | None = None
+    own_plan: Plan | None = None
     allow_remote: tuple[str, ...] = ()
 
 
@@ -56,8 +61,8 @@ class Outcome:
         role: "client" or "server".
         samples: what was measured; None for a server, which measures nothing.
         ways: how it waited.
-        cpu_percent: of one CPU, that the client's process had while the scenario ran.
-        notes: what the scenario has to say beside the numbers; details: the same for JSON.
+        cpu_percent: of one CPU, used by the client's process while the scenario ran.
+        notes: the scenario's lines beside the numbers; details: the same for JSON.
     """
 
     role: str
@@ -67,7 +72,7 @@ class Outcome:
     peer_ip: str | None
     path_mtu: int
     samples: Samples | None = None
-    ways: Ways = field(default_factory=Ways)
+    ways: WaitWays = field(default_factory=WaitWays)
     cpu_percent: float | None = None
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -114,7 +119,7 @@ def scenario_named(name: str) -> Scenario:
 
 
 def endpoint_options(scenario: Scenario, options: EndpointOptions) -> EndpointOptions:
-    """The options with what the scenario needs."""
+    """The options, with those that the scenario fixes."""
     return replace(
         options,
         ways=options.ways.filled(scenario.ways),
@@ -145,10 +150,10 @@ def serve(
         endpoint.listen(settings.port, backlog=64)
         if ready is not None:
             ready(endpoint.ip)
-        if isinstance(scenario, OwnMeeting):
+        if isinstance(scenario, OwnConnections):
             run = scenario.serve(endpoint, settings.port, settings.qp, settings.timeout_s)
             return _outcome("server", run)
-        run = _meet_client(scenario, endpoint, settings)
+        run = _accept_client(scenario, endpoint, settings)
         with _how_far(run, counted=scenario.server_sees == "each"):
             scenario.server(run)
             run.await_goodbye(patience_s(run.plan, settings.timeout_s))
@@ -160,9 +165,9 @@ def serve(
         return _outcome("server", run)
 
 
-def _meet_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> Run:
-    own = settings.told or Plan(scenario.name, scenario.default_size, scenario.default_iterations)
-    links: list[Link] = []
+def _accept_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> ScenarioRun:
+    own = settings.own_plan or Plan(scenario.name, scenario.default_size, scenario.default_iterations)
+    links: list[PeerLink] = []
     plan: Plan | None = None
     options = settings.qp
     shared: SharedReceives | None = None
@@ -170,35 +175,35 @@ def _meet_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> 
         deadline = Deadline(settings.timeout_s)
         request = endpoint.request(deadline)
         try:
-            told, index, peer = scenario.read_request(request.private_data, own)
-            if told.scenario != scenario.name:
-                raise ScenarioError(f"this server does {scenario.name}, not {told.scenario}")
-            # post_list and cq_mod are the client's own affair and are not told.
-            if plan not in (None, told) or index not in (None, len(links)):
+            received, index, peer = scenario.read_request(request.private_data, own)
+            if received.scenario != scenario.name:
+                raise ScenarioError(f"this server does {scenario.name}, not {received.scenario}")
+            # post_list and cq_mod concern the client only and are not sent.
+            if plan not in (None, received) or index not in (None, len(links)):
                 raise ScenarioError("this server is busy with another client")
-            scenario.check(told)
-            options = queue_options(scenario, told, settings.qp)
+            scenario.check(received)
+            options = queue_options(scenario, received, settings.qp)
             endpoint.check_mtu(options)
             if links and scenario.shared:
                 region = links[0].region
             else:
-                region = scenario.server_region(endpoint, told)
+                region = scenario.server_region(endpoint, received)
             if scenario.shares_receives and shared is None:
-                shared = endpoint.share(scenario.receives(told), scenario.sges)
-                scenario.prepare_shared(told, shared, region)
+                shared = endpoint.share(scenario.receives(received), scenario.sges)
+                scenario.prepare_shared(received, shared, region)
             connection = request.connection(replace(options, shared=shared))
             connection.shown = region
-            link = Link(connection, region, peer)
-            scenario.prepare_server(told, link)
+            link = PeerLink(connection, region, peer)
+            scenario.prepare_server(received, link)
         except RocekitError as error:
             request.reject(str(error).encode())
             if plan is not None:
-                continue  # the client at hand is still welcome
+                continue  # the first client is served all the same
             raise
         link.connection.accept(scenario.reply_data(region), deadline)
-        plan = told
+        plan = received
         links.append(link)
-    return Run(endpoint, plan, links, timeout_s=settings.timeout_s, options=options, shared=shared)
+    return ScenarioRun(endpoint, plan, links, timeout_s=settings.timeout_s, options=options, shared=shared)
 
 
 def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make_endpoint) -> Outcome:
@@ -218,23 +223,23 @@ def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make
         at = replace(at, ip=source, any_ip=True)
     options = queue_options(scenario, plan, settings.qp)
     with _journal(settings.journal) as journal, make(at, journal) as endpoint:
-        if endpoint.leaves_machine or at.tcp:  # the meeting's TCP goes wherever the kernel finds a way
+        if endpoint.leaves_machine or at.tcp:  # TCP goes wherever the kernel has a route
             guard.check([target], settings.allow_remote)
-        if isinstance(scenario, OwnMeeting):
+        if isinstance(scenario, OwnConnections):
             run = scenario.call(endpoint, target, plan, settings.port, settings.qp, settings.timeout_s)
             return _outcome("client", run, None, target)
-        links: list[Link] = []
+        links: list[PeerLink] = []
         for index in range(plan.qps):
             deadline = Deadline(settings.timeout_s)
             region = endpoint.register(scenario.client_memory(plan), scenario.access)
             connection = endpoint.dial(target, settings.port, options, deadline)
             connection.shown = region
-            link = Link(connection, region)
+            link = PeerLink(connection, region)
             scenario.prepare_client(plan, link)
-            told = connection.connect(scenario.request_data(plan, index, region), deadline)
-            link.peer = scenario.read_reply(told)
+            reply = connection.connect(scenario.request_data(plan, index, region), deadline)
+            link.peer = scenario.read_reply(reply)
             links.append(link)
-        run = Run(endpoint, plan, links, timeout_s=settings.timeout_s, options=options)
+        run = ScenarioRun(endpoint, plan, links, timeout_s=settings.timeout_s, options=options)
         with _how_far(run):
             cpu_ns, started_ns = time.process_time_ns(), time.perf_counter_ns()
             samples = scenario.client(run)
@@ -254,8 +259,8 @@ def _journal(path: Path | None) -> Iterator[JournalWriter | None]:
 
 
 @contextlib.contextmanager
-def _how_far(run: Run, *, counted: bool = True) -> Iterator[None]:
-    """An error of a running scenario says how far it came, where it is ``counted``."""
+def _how_far(run: ScenarioRun, *, counted: bool = True) -> Iterator[None]:
+    """Adds to an error of a running scenario how many iterations were done, if they are ``counted``."""
     try:
         yield
     except RocekitError as error:
@@ -265,7 +270,7 @@ def _how_far(run: Run, *, counted: bool = True) -> Iterator[None]:
 
 def _outcome(
     role: str,
-    run: Run,
+    run: ScenarioRun,
     samples: Samples | None = None,
     peer_ip: str | None = None,
     cpu_percent: float | None = None,

@@ -1,4 +1,4 @@
-"""What a run measured, in perftest's numbers."""
+"""The measurements of a run, in perftest's numbers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from rocekit.scenarios.base import Samples
+    from rocekit.scenarios.run import Samples
 
-#: Messages of a stream above which its peak is left out, as perftest does above its own limit.
+#: No peak is computed of streams with more messages, as in perftest.
 MOST_FOR_PEAK: Final = 2000
 
 
 def measures(samples: Samples) -> dict[str, float | int]:
-    """perftest's numbers: of a latency in µs, of a bandwidth in Gb/s and million messages a second."""
+    """perftest's numbers: latencies in µs, bandwidth in Gb/s and million messages a second."""
     found: dict[str, float | int] = {"operations": samples.operations, "bytes": samples.moved}
     if samples.kind == "latency":
         times = sorted(samples.times_ns) or [0]
@@ -45,8 +45,8 @@ def percentile(ordered: list[int], percent: float) -> int:
 
 
 def peak_ns(posted: Sequence[int], completed: Sequence[int]) -> float:
-    """perftest's peak: of all runs of messages i … j, the least time a message, from the post of i to the
-    completion of j; 0 where there are none, or too many to try all.
+    """perftest's peak: the least time for each message over all sequences of messages i … j, from the post of
+    i to the completion of j; 0 if there are none, or too many to try all.
 
     Args:
         posted, completed: when each message was, in ns.

@@ -1,8 +1,8 @@
-"""Synthetic packets as bytes: for each opcode and length one frame is built, copied, and filled by columns.
+"""Synthetic packets as bytes: one frame for each opcode and length is built, copied, and filled by columns.
 
-The ICRC is linear over bits: changing a byte changes it by an amount that depends on the byte's change and on
-how many bytes follow, and on nothing else. So a frame's ICRC is its template's, with a looked-up amount for
-each byte in which the two differ.
+The ICRC is linear over bits: changing a byte changes it by an amount that depends only on the change and on
+how many bytes follow. So a frame's ICRC is its template's, changed by a looked-up amount for each byte in
+which the two differ.
 """
 
 from __future__ import annotations
@@ -15,26 +15,23 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from struct import Struct
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.craft.generate import qpn
+from rocekit.craft.traffic import Traffic
+from rocekit.craft.traffic_columns import Columns, Ints, qpn
 from rocekit.files.outputs import not_written
 from rocekit.wire import BTH, ICRC_BYTES
 from rocekit.wire.build import build_frame
 from rocekit.wire.link import UDP_BYTES, scatter
 
-if TYPE_CHECKING:
-    from rocekit.craft.generate import Columns, Traffic
-
 Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
 
 LEAST_SNAPLEN: Final = 64
-#: Packets turned into bytes at once: their frames stand in memory.
+#: Packets turned into bytes at once: their frames are in memory.
 _CHUNK: Final = 1 << 14
 _WHOLE: Final = 262_144
 _ETHERNET, _VLAN_TAG = 14, 4
@@ -58,7 +55,7 @@ def _crc_table() -> NDArray[np.uint32]:
 
 
 def _amounts(following: list[int]) -> dict[int, NDArray[np.uint32]]:
-    """What a change of a byte by each of 256 xors changes the CRC by, for numbers of bytes behind it."""
+    """The change of the CRC for each of the 256 changes of a byte, by the number of bytes that follow it."""
     table, found = _crc_table(), {}
     amount = table.copy()
     for distance in range(max(following) + 1):
@@ -70,7 +67,7 @@ def _amounts(following: list[int]) -> dict[int, NDArray[np.uint32]]:
 
 @dataclass(slots=True)
 class _Template:
-    """The record of one kind of packet: how it looks, where its fields stand, what they do to the ICRC."""
+    """The record of one kind of packet: its bytes, where its fields are, how they change the ICRC."""
 
     record: Bytes
     frame: Bytes
@@ -79,10 +76,10 @@ class _Template:
 
 
 class FrameWriter:
-    """Writes the packets of `generate.rounds` as a pcap or pcapng file.
+    """Writes the packets of :func:`rocekit.craft.traffic_rounds.rounds` as a pcap or pcapng file.
 
     Raises:
-        ValueError: ``snaplen`` is too small to tell anything.
+        ValueError: ``snaplen`` is too small for an analysis.
         CaptureError: the file cannot be written.
     """
 
@@ -112,7 +109,7 @@ class FrameWriter:
         if self._pcapng:
             from rocekit.files.pcapng_write import PcapngWriter
 
-            PcapngWriter(self, snaplen=self._snaplen)  # type: ignore[arg-type]  # its head; the rest is ours
+            PcapngWriter(self, snaplen=self._snaplen)  # type: ignore[arg-type]  # its head only
         else:
             self._put(Struct("<IHHiIII").pack(0xA1B23C4D, 2, 4, 0, 0, self._snaplen, 1))
 
@@ -189,7 +186,7 @@ class FrameWriter:
                 if f.offset % 8 == 0 and f.bits % 8 == 0:
                     fields.setdefault(f.name, (start + f.offset // 8, f.bits // 8))
             start += header.length
-        end = {4: (16, 20), 6: (24, 40)}[traffic.ip_version]  # behind source and destination
+        end = {4: (16, 20), 6: (24, 40)}[traffic.ip_version]  # where source and destination end
         fields |= {"src": (self._link + end[0] - 3, 3), "dst": (self._link + end[1] - 3, 3)}
         if traffic.ip_version == 4:
             fields["ip_id"] = (self._link + 4, 2)
@@ -206,7 +203,7 @@ class FrameWriter:
         )
 
     def _record(self, frame: bytes) -> Bytes:
-        """A record around a frame, its time left open."""
+        """A record with a frame, without its time."""
         kept = frame[: self._snaplen]
         if self._pcapng:
             total = 32 + len(kept) + -len(kept) % 4
@@ -217,7 +214,7 @@ class FrameWriter:
         return np.frombuffer(record, np.uint8)
 
     def _fill(self, template: _Template, packets: Columns) -> Bytes:
-        """The template's record, once a packet, with the packets' own fields."""
+        """The template's record once for each packet, with the packet's own fields."""
         n, traffic = len(packets), self._traffic
         records = np.empty((n, len(template.record)), np.uint8)
         records[:] = template.record

@@ -1,4 +1,4 @@
-"""Scenarios of n hosts: their devices, one run of them, and what came of it."""
+"""Running a scenario of n hosts, over soft devices or the kernel's, and its outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from rocekit.endpoint import Endpoint, EndpointOptions, QpOptions
 from rocekit.errors import JournalError, RocekitError, ScenarioError
 from rocekit.journal import JournalWriter
 from rocekit.scenarios import GROUPS
-from rocekit.scenarios.group import EXCHANGES, Group, GroupPlan
+from rocekit.scenarios.group_scenario import GroupPlan
+from rocekit.scenarios.host_group import EXCHANGES, HostGroup
 
 if TYPE_CHECKING:
     from rocekit.soft.wires.faults import Fault
@@ -25,12 +26,12 @@ _FIRST_ADDRESS = "10.9.0."
 
 @dataclass(frozen=True, slots=True)
 class ExchangeOutcome:
-    """What an exchange took.
+    """An exchange and its times.
 
     Attributes:
         messages: over all links, of one iteration; bytes: their payload.
-        hops: messages in the longest chain of which each waited for the one before.
-        times_ns: of each iteration, from the first host's beginning to the last one's end.
+        hops: messages in the longest chain, each sent after the one before arrived.
+        times_ns: of each iteration, from the first host's start to the last one's end.
     """
 
     name: str
@@ -59,7 +60,7 @@ class GroupOutcome:
     Attributes:
         devices: (device, address) by rank.
         link_bytes: by ranks (from, to), payload in the whole run.
-        packets: that the wire in memory carried; None over other wires.
+        packets: on the wire in memory; None over other wires.
     """
 
     plan: GroupPlan
@@ -105,7 +106,7 @@ def run_group(
     """
     scenario = GROUPS[plan.scenario]()
     scenario.check(plan)
-    group = Group(scenario, plan, endpoints, options=options, timeout_s=timeout_s, seed=seed, idle=idle)
+    group = HostGroup(scenario, plan, endpoints, options=options, timeout_s=timeout_s, seed=seed, idle=idle)
     try:
         group.run()
     except RocekitError as error:
@@ -142,10 +143,10 @@ def soft_group(
     faults: Iterable[Fault] = (),
     seed: int | None = None,
 ) -> GroupOutcome:
-    """A plan over soft devices on a wire in memory, whose time passes only while all wait.
+    """Run a plan over soft devices on a wire in memory, whose time passes only while all wait.
 
     Args:
-        capture: pcapng to write of all that is sent, before faults.
+        capture: pcapng to write of all packets, before faults.
         seed: the same one gives the same run and files, byte for byte.
     """
     from rocekit.files.pcapng_write import PcapngWriter
@@ -181,8 +182,8 @@ def verbs_group(
     timeout_s: float = 30.0,
     journal: str | Path | None = None,
 ) -> GroupOutcome:
-    """A plan over devices of the kernel's, one for each host."""
-    from rocekit.scenarios.session import make_endpoint
+    """Run a plan over devices of the kernel, one for each host."""
+    from rocekit.scenarios.client_server import make_endpoint
 
     GROUPS[plan.scenario]().check(plan)
     with ExitStack() as stack:
@@ -193,7 +194,7 @@ def verbs_group(
 
 @contextmanager
 def _soft_journals(path: str | Path | None, hosts: int) -> Iterator[list[JournalWriter | None]]:
-    """A writer for each host, all of one file, as if each host were a machine with one process."""
+    """A writer for each host, all into one file, as if each host were a machine with one process."""
     if path is None:
         yield [None] * hosts
         return

@@ -1,4 +1,4 @@
-"""Records of verbs objects, made journal lines: devices, queue pairs, memory, address handles, events."""
+"""Journal lines of verbs objects: devices, queue pairs, memory, address handles, events."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from rocekit import wire
 from rocekit.record import ring
-from rocekit.record.lines import LineMaker, access_names, ip_of_gid
-from rocekit.record.names import ASYNC_EVENTS, QP_STATES, QP_TYPES
+from rocekit.record.line_maker import LineMaker, access_names, ip_of_gid
 from rocekit.record.ring import Record
+from rocekit.record.verbs_names import ASYNC_EVENTS, QP_STATES, QP_TYPES
 
-# The bits of enum ibv_qp_attr_mask that are told of.
+# The bits of enum ibv_qp_attr_mask that the journal has.
 _STATE, _ACCESS, _PORT, _QKEY, _AV, _MTU = 1 << 0, 1 << 3, 1 << 5, 1 << 6, 1 << 7, 1 << 8
 _TIMEOUT, _RETRY, _RNR_RETRY, _RQ_PSN, _RD_ATOMIC = 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13
 _MIN_RNR, _SQ_PSN, _DEST_RD_ATOMIC, _DEST_QPN = 1 << 15, 1 << 16, 1 << 17, 1 << 20
@@ -21,7 +21,7 @@ _UNSEEN: Final = 0xFF
 
 
 class ObjectLines(LineMaker):
-    """The lines of everything but work requests, completions and the connection manager."""
+    """The lines of all records except work requests, completions and the connection manager."""
 
     def _device(self, r: Record) -> Iterator[str]:
         name = r.payload.split(b"\0", 1)[0].decode(errors="replace")
@@ -60,7 +60,7 @@ class ObjectLines(LineMaker):
         timeout, retry, rnr_retry, min_rnr, rd_atomic, dest_rd_atomic, port, index = values[8:16]
         sgid, dgid, flow_label, tclass, hop_limit, _sl, error = values[16:]
         seen: dict[str, Any] = {}
-        told = {
+        known = {
             "state": (_STATE, QP_STATES[min(state, len(QP_STATES) - 1)]),
             "dest_qpn": (_DEST_QPN, dest_qpn),
             "sq_psn": (_SQ_PSN, sq_psn),
@@ -76,7 +76,7 @@ class ObjectLines(LineMaker):
             "access": (_ACCESS, access_names(access)),
             "port": (_PORT, port),
         }
-        seen = {name: value for name, (bit, value) in told.items() if mask & bit}
+        seen = {name: value for name, (bit, value) in known.items() if mask & bit}
         if mask & _AV:
             seen["port"] = port
             local, remote = ip_of_gid(sgid), ip_of_gid(dgid)
@@ -89,7 +89,7 @@ class ObjectLines(LineMaker):
         if mask & _SQ_PSN and not error:
             self._qp(r).sq_psn = sq_psn
         if error:
-            # It did not come to pass: what was asked for must not be taken for what is.
+            # It failed: the attributes asked for are not the QP's.
             seen = {"state": seen.get("state"), "errno": error}
         yield self.event(r, "qp_modified", qp=self._place(r), **seen)
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import errno
 import itertools
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from rocekit.endpoint.work import ATOMICS, RecvWr, SendWr, Target
-from rocekit.verbs.cq import network_order
 
 _NO_WR = (1 << 64) - 1
 
 
+def network_order(immediate: int) -> int:
+    """A 32-bit number whose bytes in this machine's memory are in network order, or back."""
+    return int.from_bytes(immediate.to_bytes(4, "big"), sys.byteorder)
+
+
 def post(pyverbs: SimpleNamespace, call: Callable[[Any, Any], None], made: list[Any]) -> tuple[int, int]:
-    """Post a list; (place of the WR that was refused, errno) as libibverbs says it, or (0, 0)."""
+    """Post a list; (index of the WR that was refused, errno) as libibverbs reports it, or (0, 0)."""
     for wr, following in itertools.pairwise(made):
         wr.next_wr = following
     empty = pyverbs.wr.SGE(0, 0, 0)
@@ -69,7 +74,7 @@ def send_wr(pyverbs: SimpleNamespace, wr: SendWr, address_handle: Callable[[Targ
         sge.close()
     if wr.opcode in ATOMICS:
         add = wr.opcode == "ATOMIC_FETCH_AND_ADD"
-        # ibv_send_wr's compare_add is what is added, or what is compared with.
+        # ibv_send_wr's compare_add is the value to add, or the value to compare with.
         first, second = (wr.swap_add, 0) if add else (wr.compare, wr.swap_add)
         made.set_wr_atomic(wr.rkey, wr.remote_va, first, second)
     elif wr.rkey is not None:

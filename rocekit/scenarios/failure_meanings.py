@@ -18,22 +18,22 @@ STATUS_WORDS: Final = MappingProxyType(
         "SUCCESS": "the work request was carried out",
         **WC_MEANINGS,
         "MW_BIND_ERR": "a memory window could not be bound to the region",
-        "BAD_RESP_ERR": "the peer answered something that fits no request",
+        "BAD_RESP_ERR": "the peer's response fits no request",
         "LOC_EEC_OP_ERR": _RD,
         "LOC_RDD_VIOL_ERR": _RD,
         "REM_INV_RD_REQ_ERR": _RD,
         "INV_EECN_ERR": _RD,
         "INV_EEC_STATE_ERR": _RD,
-        "REM_ABORT_ERR": "the peer took back what it had begun",
+        "REM_ABORT_ERR": "the peer aborted the operation",
         "FATAL_ERR": "the device failed",
-        "RESP_TIMEOUT_ERR": "a driver's own: no response in time",
-        "GENERAL_ERR": "a driver's own: anything else",
+        "RESP_TIMEOUT_ERR": "of some drivers only: no response in time",
+        "GENERAL_ERR": "of some drivers only: any other error",
         "TM_ERR": _TAGS,
         "TM_RNDV_INCOMPLETE": _TAGS,
     }
 )
 
-#: Why no case here brings a status about.
+#: Why no case here causes a status.
 STATUS_NOT: Final = MappingProxyType(
     {
         "LOC_EEC_OP_ERR": _NO_RD,
@@ -41,9 +41,9 @@ STATUS_NOT: Final = MappingProxyType(
         "REM_INV_RD_REQ_ERR": _NO_RD,
         "INV_EECN_ERR": _NO_RD,
         "INV_EEC_STATE_ERR": _NO_RD,
-        "LOC_ACCESS_ERR": "a forbidden access is told to the peer (REM_ACCESS_ERR), here as an async event",
-        "REM_ABORT_ERR": "nothing in RoCE takes an answer back",
-        "FATAL_ERR": "the device would have to break",
+        "LOC_ACCESS_ERR": "a forbidden access is reported to the peer (REM_ACCESS_ERR), here by an event",
+        "REM_ABORT_ERR": "nothing in RoCE aborts an operation",
+        "FATAL_ERR": "the device would have to fail",
         "RESP_TIMEOUT_ERR": "only some drivers give it",
         "GENERAL_ERR": "only some drivers give it",
         "TM_ERR": _NO_TAGS,
@@ -54,21 +54,21 @@ STATUS_NOT: Final = MappingProxyType(
 #: Events that ``rdma_get_cm_event`` can give, in words.
 EVENT_WORDS: Final = MappingProxyType(
     {
-        "ADDR_RESOLVED": "rdma_resolve_addr found the device and the way to the address",
-        "ADDR_ERROR": "rdma_resolve_addr found no way there",
+        "ADDR_RESOLVED": "rdma_resolve_addr found the device and a route to the address",
+        "ADDR_ERROR": "rdma_resolve_addr found no route to the address",
         "ROUTE_RESOLVED": "rdma_resolve_route is done (RoCE: the netdev's route)",
         "ROUTE_ERROR": "rdma_resolve_route failed: the device is gone, or a subnet manager knows no path",
         "CONNECT_REQUEST": "a client asks the listener to connect (REQ)",
-        "CONNECT_RESPONSE": "the server accepted (REP); the program moves its QP and says so (RTU)",
-        "CONNECT_ERROR": "the connection could not be made, though the peer had answered",
+        "CONNECT_RESPONSE": "the server accepted (REP); the program moves its QP and confirms (RTU)",
+        "CONNECT_ERROR": "the connection could not be made, though the peer had replied",
         "UNREACHABLE": "the peer's connection manager did not answer",
-        "REJECTED": "the peer refused (REJ), with a reason",
-        "ESTABLISHED": "the connection is there (RTU, or the first packet)",
-        "DISCONNECTED": "the peer ended the connection, or answered that this side did (DREQ, DREP)",
-        "DEVICE_REMOVAL": "the device is going: everything on it must be destroyed",
+        "REJECTED": "the peer rejected the request (REJ), with a reason",
+        "ESTABLISHED": "the connection is made (RTU, or the first packet)",
+        "DISCONNECTED": "the peer ended the connection, or confirmed that this side did (DREQ, DREP)",
+        "DEVICE_REMOVAL": "the device is being removed: everything on it must be destroyed",
         "MULTICAST_JOIN": "rdma_join_multicast is done: the group's address handle is there",
-        "MULTICAST_ERROR": "the group could not be joined, or was left by force",
+        "MULTICAST_ERROR": "the group could not be joined, or membership was lost",
         "ADDR_CHANGE": "the address moved to another device (a bond failed over): connections are stale",
-        "TIMEWAIT_EXIT": "packets of the old connection can no longer come: its QP number may be used again",
+        "TIMEWAIT_EXIT": "packets of the old connection no longer arrive: its QP number may be used again",
     }
 )

@@ -1,9 +1,8 @@
-"""Records of the interposer, made journal lines.
+"""Journal lines of the interposer's records.
 
-A record says what the program's memory said: numbers, pointers, codes. What they mean depends on what came
-before (which address handle a pointer was, whether a QP signals everything), so a process's records are to be
-handed over in the order of their times. Work requests and completions, of which there are many, are put into
-words without detours.
+A record has numbers, pointers and codes from the program's memory. Their meaning depends on earlier records
+(the address handle of a pointer, whether a QP signals everything), so a process's records must come in the
+order of their times. Work requests and completions, of which there are many, are formatted directly as text.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from rocekit import wire
 from rocekit.record import ring
-from rocekit.record.lines import Process, access_names
-from rocekit.record.names import CALLS, WC_OPCODES, WR_OPCODES
-from rocekit.record.objects import ObjectLines
+from rocekit.record.line_maker import access_names
+from rocekit.record.object_lines import ObjectLines
+from rocekit.record.process import Process
 from rocekit.record.ring import Record
+from rocekit.record.verbs_names import CALLS, WC_OPCODES, WR_OPCODES
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ _IMMEDIATE = frozenset({"SEND_WITH_IMM", "RDMA_WRITE_WITH_IMM"})
 _INVALIDATING = frozenset({"SEND_WITH_INV", "LOCAL_INV"})
 
 
-class Lines(ObjectLines):
-    """Journal lines out of the records of one process; see ``LineMaker`` for the arguments."""
+class JournalLines(ObjectLines):
+    """The journal lines of one process's records; see ``LineMaker`` for the arguments."""
 
     def __init__(self, process: Process, redaction: Redaction | None = None, *, gids: Any = None) -> None:
         super().__init__(process, redaction, gids=gids)
@@ -56,7 +56,7 @@ class Lines(ObjectLines):
         }
 
     def of(self, record: Record) -> Iterator[str]:
-        """The lines that a record becomes."""
+        """The lines of a record."""
         if record.type == ring.WC:
             yield self._wc(record)
         elif record.type == ring.SEND:
@@ -95,7 +95,7 @@ class Lines(ObjectLines):
             length, mr_lkey, mr_rkey = ring.BOUND.unpack_from(r.payload, at)
             items = 0
         sges, total = self._sges(r.payload, at, items)
-        # Of more SGEs than a record holds, none is better than some.
+        # If a record has not all SGEs, the line has none.
         more = ("" if 0 < total < length else f',"sges":{sges}') + more
         more += self._carried(imm, name in _IMMEDIATE, name in _INVALIDATING)
         if name.startswith(("RDMA_", "ATOMIC_", "FLUSH")):
@@ -157,7 +157,7 @@ class Lines(ObjectLines):
             more = f',"opcode":"{WC_OPCODES.get(opcode, f"OPCODE_{opcode}")}"'
             if opcode >= 128 or opcode in (2, 3, 4):
                 more += f',"byte_len":{byte_len}'
-            # rxe sets the flags for what was sent as well, where they tell nothing.
+            # rxe sets the flags for sends as well, where they mean nothing.
             if opcode >= 128:
                 more += self._carried(imm, bool(flags & _WITH_IMM), bool(flags & _WITH_INV))
                 if qp.transport == "UD" and src_qpn:
@@ -166,13 +166,13 @@ class Lines(ObjectLines):
         return f'{self._head(r)},"event":"wc_polled"{qp.prefix},"wr_id":{wr_id},"status":"{name}"{more}}}'
 
     def _carried(self, imm: int, immediate: bool, invalidates: bool) -> str:
-        """What a message carries beside its payload, in JSON: an immediate, or a key to invalidate."""
+        """A message's immediate or key to invalidate, in JSON."""
         if immediate:
             return f',"imm":{imm}'
         return f',"invalidate_rkey":{self._key(imm)}' if invalidates else ""
 
     def _sges(self, payload: bytes, at: int, count: int) -> tuple[str, int]:
-        """A list of SGEs in JSON, and their bytes in all."""
+        """A list of SGEs in JSON, and their total bytes."""
         total = 0
         parts = []
         for k in range(count):
@@ -185,7 +185,7 @@ class Lines(ObjectLines):
     # ------------------------------------------------------------------ the connection manager
 
     def _cm(self, r: Record) -> tuple[int, int, dict[str, Any]]:
-        """An event's or call's code, its status, and the fields that both have."""
+        """The code of an event or call, its status, and the other fields."""
         values = ring.CM_BODY.unpack_from(r.payload)
         cm_id, listen_id, status, what, remote_qpn, qkey = values[:6]
         resources, depth, retry, rnr_retry, flow, srq, length, has_params = values[6:14]

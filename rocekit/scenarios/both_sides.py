@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from rocekit.endpoint.waiting import CM_WAYS, CQ_WAYS, Ways
+from rocekit.endpoint.waiting import CM_WAYS, CQ_WAYS, WaitWays
 from rocekit.errors import RocekitError, ScenarioError
 from rocekit.journal import JournalWriter, merge, read_journal
-from rocekit.scenarios.base import Plan
-from rocekit.scenarios.session import (
+from rocekit.scenarios.client_server import (
     ENDED_EARLY,
     MakeEndpoint,
     Outcome,
@@ -26,6 +25,7 @@ from rocekit.scenarios.session import (
     scenario_named,
     serve,
 )
+from rocekit.scenarios.scenario import Plan
 
 _GRACE_S = 5.0
 
@@ -52,7 +52,7 @@ def both(plan: Plan, server: Settings, client: Settings, *, make: MakeEndpoint =
         try:
             outcome = call(said["ip"], plan, client, make=make)
         except RocekitError as error:
-            # The server may know better why: it saw the same end from the other side.
+            # The server may know the cause: it saw the same end from the other side.
             raise _better(error, ours) from None
         _hear(ours, process, client.timeout_s)
         return outcome
@@ -72,7 +72,7 @@ def both(plan: Plan, server: Settings, client: Settings, *, make: MakeEndpoint =
 def compare(
     plan: Plan, server: Settings, client: Settings, *, make: MakeEndpoint = make_endpoint
 ) -> list[Outcome]:
-    """A ping-pong in each of the nine ways of waiting, both sides the same way.
+    """A ping-pong with each of the nine ways of waiting, the same on both sides.
 
     Raises:
         RocekitError: what went wrong in one of them, or the scenario measures no round trip.
@@ -81,7 +81,8 @@ def compare(
     for cm in CM_WAYS:
         for cq in CQ_WAYS:
             sides = [
-                replace(side, endpoint=replace(side.endpoint, ways=Ways(cm, cq))) for side in (server, client)
+                replace(side, endpoint=replace(side.endpoint, ways=WaitWays(cm, cq)))
+                for side in (server, client)
             ]
             outcome = both(plan, *sides, make=make)
             if outcome.samples is None or outcome.samples.kind != "latency":
@@ -111,7 +112,7 @@ def _hear(
     timeout_s: float,
 ) -> dict[str, str]:
     if not pipe.poll(timeout_s + _GRACE_S):
-        raise ScenarioError("the server's process says nothing")
+        raise ScenarioError("the server's process sent no message")
     try:
         said: dict[str, str] = pipe.recv()
     except EOFError:
@@ -126,7 +127,7 @@ def _better(error: RocekitError, pipe: multiprocessing.connection.Connection) ->
     with contextlib.suppress(EOFError, OSError):
         if pipe.poll(_GRACE_S):
             said = pipe.recv()
-            ended = ("disconnected", ENDED_EARLY)  # what it saw is what became of the client's error
+            ended = ("disconnected", ENDED_EARLY)  # only the effect of the client's error
             if "error" in said and not any(words in said["error"] for words in ended):
                 return ScenarioError(f"server: {said['error']}")
     return error
@@ -147,7 +148,7 @@ def _join_journals(journal: Path, other: Path) -> None:
 
 @contextlib.contextmanager
 def terminated_cleanly() -> Iterator[None]:
-    """SIGTERM ends the program as an exception does: all is taken down, and journals are written out."""
+    """Let SIGTERM end the program as an exception does: all is taken down, and journals are complete."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)

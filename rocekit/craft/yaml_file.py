@@ -1,4 +1,4 @@
-"""Descriptions of packets in YAML files; :mod:`rocekit.craft` says what they may hold."""
+"""Descriptions of packets in YAML files; :mod:`rocekit.craft` lists what they may contain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKETS: Final = "packets"
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Packets and what they have in common, as ``craft`` takes them, and where each stands."""
+    """Packets and the keys for all of them, as ``craft`` takes them, and their lines in the file."""
 
     packets: tuple[dict[str, Any], ...]
     common: Mapping[str, Any]

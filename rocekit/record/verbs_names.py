@@ -1,4 +1,4 @@
-"""The numbers that libibverbs and the interposer use, by name, as the journal has them."""
+"""The journal's names of the numbers that libibverbs and the interposer use."""
 
 from __future__ import annotations
 

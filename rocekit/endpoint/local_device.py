@@ -1,0 +1,29 @@
+"""What a connection needs of the endpoint that made it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from rocekit.endpoint.work import Completion
+
+
+class LocalDevice(Protocol):
+    """The endpoint, as its connections and shared receive queues know it."""
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def ip(self) -> str: ...
+
+    def now(self) -> int:
+        """Nanoseconds since the epoch."""
+
+    def log(self, event: str, qp: tuple[str, int] | None = None, **fields: Any) -> None:
+        """Write an event to the journal, if there is one."""
+
+    def poll(self, most: int = 32) -> list[Completion]:
+        """The completions that are there now, at most ``most``."""
+
+    def draw_psn(self) -> int:
+        """A starting PSN."""

@@ -1,0 +1,38 @@
+"""The outcome of a recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(slots=True)
+class Recording:
+    """The outcome of a recording.
+
+    Attributes:
+        status: the program's exit status, or None if a signal ended it; ``signal``: that signal.
+        processes: those that opened a device, by pid: their program's name.
+        sends, receives, completions, others: records written.
+        lost: records for which the rings had no room, by kind.
+        not_recorded: the program's actions that the recorder cannot see.
+        going_on: processes that still ran after the program's end.
+        failed: why journal or packets could no longer be written; what was written before is there.
+    """
+
+    journal: Path
+    status: int | None = None
+    signal: int | None = None
+    processes: dict[int, str] = field(default_factory=dict)
+    sends: int = 0
+    receives: int = 0
+    completions: int = 0
+    others: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
+    not_recorded: list[str] = field(default_factory=list)
+    going_on: list[int] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def total_lost(self) -> int:
+        return sum(self.lost.values())

@@ -150,7 +150,7 @@ def _mads(packets: Packets) -> dict[int, Mad]:
 
 
 class PacketLines:
-    """PacketLines for people: what every packet has in columns, then what its headers say."""
+    """Lines for people: common fields in columns, then the other fields of the headers."""
 
     def __init__(self) -> None:
         self._widths = {"frame": 5, "time": 12, "route": 0, "opcode": 0, "qpn": 6}
@@ -200,7 +200,7 @@ class PacketLines:
 
 
 def _details(row: Row, mad: Mad | None) -> str:
-    """What the extended headers, the flags and the checks say."""
+    """The fields of extended headers, the flags and the checks, in words."""
     from rocekit.wire import syndrome_kind, syndrome_name
 
     parts: list[str] = []

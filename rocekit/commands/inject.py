@@ -158,10 +158,10 @@ def _check_meeting(scenario: str, given: dict[str, Any]) -> None:
 
 def _backend(given: dict[str, Any]) -> dict[str, MakeEndpoint]:
     """The arguments that choose the backend, if it is not verbs."""
-    from rocekit.commands.inject_soft import check_place, faults_of, refuse_for_verbs
+    from rocekit.commands.inject_soft import check_place, faults_of, reject_for_verbs
 
     if given["backend"] == "verbs":
-        refuse_for_verbs(given)
+        reject_for_verbs(given)
         return {}
     check_place(given)
     from rocekit.soft.backend import soft_backend

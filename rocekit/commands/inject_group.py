@@ -23,14 +23,14 @@ _TAKEN: Final = (
 
 def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
     """Run a scenario of n hosts with the options of the command line."""
-    from rocekit.commands.inject_soft import check_place, faults_of, refuse_for_verbs
+    from rocekit.commands.inject_soft import check_place, faults_of, reject_for_verbs
     from rocekit.scenarios.group_run import soft_group, verbs_group
 
     if host is not None or given["both"]:
         raise click.UsageError(f"{scenario} runs all its hosts here: give neither HOST nor --both.")
-    _refuse_others(scenario)
+    _reject_other_options(scenario)
     if given["backend"] == "verbs":
-        refuse_for_verbs(given)
+        reject_for_verbs(given)
         devices = _devices(scenario, given)
         plan = _plan(scenario, given, len(devices))
         return verbs_group(
@@ -50,7 +50,7 @@ def run(scenario: str, host: str | None, given: dict[str, Any]) -> GroupOutcome:
     )
 
 
-def _refuse_others(scenario: str) -> None:
+def _reject_other_options(scenario: str) -> None:
     context = click.get_current_context()
     for parameter in context.command.params:
         name = parameter.name or ""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _SOFT_ONLY = ("capture", "fault", "faults", "seed")
 
 
-def refuse_for_verbs(given: dict[str, Any]) -> None:
+def reject_for_verbs(given: dict[str, Any]) -> None:
     """Reject options that are for soft devices only."""
     for name in _SOFT_ONLY:
         if given[name] not in (None, ()):

@@ -92,7 +92,7 @@ class PacketStories:
             the aligned clocks.
         connection: the connection's id.
         sender: 0 if its ``a`` sent the packet, 1 if its ``b`` did.
-        asker: the requester's side: the sender of a request, the receiver of a response.
+        requester: the side that is requester: the sender of a request, the receiver of a response.
         transfer: the id of the transfer that contains the packet's PSN.
         psn: the PSN unwrapped, as transfers have it.
         role: what it is, an index of ``ROLES``. ``ignored`` is a packet that receivers drop: malformed, or
@@ -111,7 +111,7 @@ class PacketStories:
     packets: Packets
     connection: NDArray[np.int32]
     sender: NDArray[np.int8]
-    asker: NDArray[np.int8]
+    requester: NDArray[np.int8]
     transfer: NDArray[np.int32]
     psn: Ints
     role: NDArray[np.int8]
@@ -181,9 +181,9 @@ def packet_stories(analysis: Results, packets: Packets | None = None) -> PacketS
     find_places(d)
     find_rounds(d)
     own = np.isin(d.role, (REQUEST, DATAGRAM, CNP))
-    asker = np.where(d.sender < 0, -1, np.where(own, d.sender, 1 - d.sender)).astype(np.int8)
+    requester = np.where(d.sender < 0, -1, np.where(own, d.sender, 1 - d.sender)).astype(np.int8)
     return PacketStories(
-        d.packets, d.connection, d.sender, asker, d.transfer, d.psn, d.role, d.round,
+        d.packets, d.connection, d.sender, requester, d.transfer, d.psn, d.role, d.round,
         d.before, d.duplicate, d.cause, d.cause_row, d.event, d.gap, d.events,
         d.analysis, d.cm,
     )  # fmt: skip

@@ -168,7 +168,8 @@ def _steps(transfer: Transfer, time: Timing, several: bool) -> list[Step]:
     if acked is not None:
         steps.append(acked)
     if wc is not None and time.completion_ns is not None:
-        after = "the last ACK" if transfer.acked_ns is not None else "the last packet"
+        response = "the last response" if transfer.is_read else "the last ACK"
+        after = response if transfer.acked_ns is not None else "the last packet"
         at = (transfer.acked_ns if transfer.acked_ns is not None else transfer.last_ns) + time.completion_ns
         vendor = wc.event.get("vendor_err")
         error = f", vendor error {vendor:#x}" if vendor else ""

@@ -64,7 +64,7 @@ class Collector:
             "opcode": opcode,
             "psn": packets.psn.astype(np.int32),
             "bytes": packets.payload_length,
-            "asked": np.where(reads, packets.dma_length, 0).astype(np.uint32) if reads.any() else None,
+            "requested": np.where(reads, packets.dma_length, 0).astype(np.uint32) if reads.any() else None,
             "syndrome": packets.syndrome.astype(np.uint8),
             "ce": packets.ecn == _ECN_CE,
             "bad": packets.icrc_state == ICRC_INVALID,
@@ -89,7 +89,7 @@ class Collector:
 
 
 #: The value of columns that are empty in many captures.
-_NOTHING: Final = {"src_qpn": np.int32(-1), "asked": np.uint32(0)}
+_NOTHING: Final = {"src_qpn": np.int32(-1), "requested": np.uint32(0)}
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -68,11 +68,11 @@ def psn_graph(scene: Scene, axes: Axes) -> None:
         chosen = np.flatnonzero((rounds == number) & ~ack & ~read)
         if len(chosen):
             _bars(axes, times[chosen], psn[chosen], span[chosen], colour, name)
-        asked = np.flatnonzero((rounds == number) & read)
-        if len(asked):
-            ends = psn[asked] + span[asked]
-            axes.vlines(times[asked], psn[asked], ends, colors=colour, linestyles="dotted", linewidth=1)
-            axes.plot(times[asked], psn[asked], "_", color=colour, markersize=8, label="READ request")
+        requests = np.flatnonzero((rounds == number) & read)
+        if len(requests):
+            ends = psn[requests] + span[requests]
+            axes.vlines(times[requests], psn[requests], ends, colors=colour, linestyles="dotted", linewidth=1)
+            axes.plot(times[requests], psn[requests], "_", color=colour, markersize=8, label="READ request")
     lost = np.flatnonzero(lanes.flags[rows] & LOST)
     if len(lost):
         axes.plot(times[lost], psn[lost] + 0.5, "s", color=NAK_COLOUR, markersize=7, markerfacecolor="none",

@@ -90,7 +90,7 @@ def _marks(c: dict[str, NDArray[Any]], lane: Ints, kind: NDArray[np.uint8], mark
 
 
 #: The collected columns that are used once packets are in their lanes.
-_USED: Final = ("frame", "time_ns", "opcode", "psn", "bytes", "asked", "syndrome", "ce")
+_USED: Final = ("frame", "time_ns", "opcode", "psn", "bytes", "requested", "syndrome", "ce")
 #: Rows that are processed at once, so that they stay in the processor's cache.
 _BLOCK: Final = 1 << 15
 
@@ -144,8 +144,8 @@ def _block(
     response = (kind >= ACK) & (kind <= ATOMIC_ACK)
     psn, mtu = _unwrap(c["psn"], lane, first, sides)
     span = np.ones(n, np.int64)
-    reads = np.flatnonzero((kind == READ) & (c["asked"] > 0))
-    span[reads] = np.maximum(1, -(-c["asked"][reads].astype(np.int64) // mtu[lane[reads]]))
+    reads = np.flatnonzero((kind == READ) & (c["requested"] > 0))
+    span[reads] = np.maximum(1, -(-c["requested"][reads].astype(np.int64) // mtu[lane[reads]]))
     floor = lane << _PSN_BITS
     key = floor + psn
     key += _BIAS
@@ -160,8 +160,8 @@ def _block(
     data = response & (kind != ACK)
     unseen = ~response & (key < high_before)
     if data.any():
-        answered_before = _running_max(np.where(data, key, floor), floor)
-        unseen = np.where(data, key < answered_before, unseen)
+        responded_before = _running_max(np.where(data, key, floor), floor)
+        unseen = np.where(data, key < responded_before, unseen)
     unseen &= (rounds == 1) & (flags & LATE == 0)
     rounds[unseen] = 2
     rounds[flags & LATE != 0] = 1  # an original, even after its repeat
@@ -178,11 +178,11 @@ def _block(
     high = np.maximum(np.maximum(high_before, after), begin)
     rtt = np.full(n, -1, np.int64)
     fresh = np.flatnonzero(response & ~nak & (acked > np.maximum(before, begin - 1)))
-    asked_at = _asked_at(key, response, once, c["time_ns"])
-    rtt[fresh] = _since(key[fresh], c["time_ns"][fresh], asked_at)
+    requested_at = _requested_at(key, response, once, c["time_ns"])
+    rtt[fresh] = _since(key[fresh], c["time_ns"][fresh], requested_at)
     new = ~response & (key >= high_before)
     reliable = np.array([connection.transport not in ("UC", "UD") for connection, _ in sides])[lane]
-    weight = np.where(kind == READ, c["asked"], np.where(kind == ATOMIC, wire.ATOMIC_BYTES, c["bytes"]))
+    weight = np.where(kind == READ, c["requested"], np.where(kind == ATOMIC, wire.ATOMIC_BYTES, c["bytes"]))
     return {
         "time_ns": c["time_ns"],
         "frame": c["frame"],
@@ -271,14 +271,14 @@ def _ack_by_responses(up_to: Ints, key: Ints, rows: Ints) -> None:
 def _lane_starts(key: Ints, response: Any, lane: Ints, count: int) -> Ints:
     """The first requested PSN of each lane: nothing below it is outstanding."""
     lows = np.arange(count, dtype=np.int64) << _PSN_BITS
-    asked = np.flatnonzero(~response)
-    lanes = lane[asked]
+    requests = np.flatnonzero(~response)
+    lanes = lane[requests]
     begins = starts(lanes)
-    lows[lanes[begins]] = key[asked[begins]]
+    lows[lanes[begins]] = key[requests[begins]]
     return lows
 
 
-def _asked_at(key: Ints, response: Any, once: Any, time_ns: Ints) -> tuple[Ints, Ints]:
+def _requested_at(key: Ints, response: Any, once: Any, time_ns: Ints) -> tuple[Ints, Ints]:
     """Requests that were sent once: their sorted keys, and their times."""
     rows = np.flatnonzero(~response & once)
     keys = key[rows]
@@ -287,8 +287,8 @@ def _asked_at(key: Ints, response: Any, once: Any, time_ns: Ints) -> tuple[Ints,
     return key[rows], time_ns[rows]
 
 
-def _since(key: Ints, time_ns: Ints, asked: tuple[Ints, Ints]) -> Ints:
-    keys, times = asked
+def _since(key: Ints, time_ns: Ints, requests: tuple[Ints, Ints]) -> Ints:
+    keys, times = requests
     if not len(keys):
         return np.full(len(key), -1, np.int64)
     place = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
@@ -299,7 +299,7 @@ def _outstanding_bytes(key: Ints, span: Ints, new: Any, weight: Ints, acked: Int
     """Bytes requested so far less those of PSNs below ``acked``; of an unfinished READ, its share."""
     rows = np.flatnonzero(new)
     sums = np.concatenate([[0], np.cumsum(weight[rows])])
-    asked = np.cumsum(np.where(new, weight, 0))
+    requested = np.cumsum(np.where(new, weight, 0))
     if not len(rows):
         return np.zeros(len(key), np.int64)
     # ``acked`` stays the same for many packets: compute once for each such run.
@@ -309,4 +309,4 @@ def _outstanding_bytes(key: Ints, span: Ints, new: Any, weight: Ints, acked: Int
     last = rows[np.maximum(below - 1, 0)]
     rest = np.where(below > 0, np.clip(key[last] + span[last] - up_to, 0, span[last]), 0)
     done = sums[below] - weight[last] * rest // span[last]
-    return np.maximum(asked - np.repeat(done, np.diff(np.append(runs, len(acked)))), 0)
+    return np.maximum(requested - np.repeat(done, np.diff(np.append(runs, len(acked)))), 0)

@@ -72,7 +72,7 @@ def test_a_go_back_after_a_nak_is_the_second_round_of_what_it_repeats(tmp_path: 
         "ACK to PSN 7, completes transfer 0, connection 0",
     ]
     assert stories.sender.tolist() == [0, 0, 0, 1, 0, 0, 1]
-    assert stories.asker.tolist() == [0] * 7
+    assert stories.requester.tolist() == [0] * 7
 
 
 def test_what_was_lost_before_the_capture_comes_in_its_second_round(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_read_asked_again_from_the_middle_repeats_its_responses_from_there(tmp
         "response 0 11 x2 asked_again@5",
         "response 0 12 x2 asked_again@5",
     ]
-    assert stories.asker.tolist() == [0] * 7
+    assert stories.requester.tolist() == [0] * 7
     words = list(describe(stories))
     assert "READ request for 3,072 bytes" in words[0]
     assert "its response was missing in frame 4; READ request, from response 2 on" in words[4]

@@ -230,7 +230,7 @@ def test_two_sides_on_one_real_interface_are_told_that_they_do_not_meet(
     monkeypatch.setattr("rocekit.machine.iproute.ip", lambda *words: [{"ifname": words[-1], "flags": ["UP"]}])
     result = CliRunner().invoke(cli.rocekit, ["inject", "ping-sr", "--both", "-d", "eth9", *SOFT])
     assert result.exit_code == 1
-    assert "what one side sends on eth9 leaves this machine" in result.stderr
+    assert "packets sent on eth9 leave this machine" in result.stderr
 
 
 def test_of_both_sides_the_client_has_the_address_that_was_asked_for(sides: Sides) -> None:

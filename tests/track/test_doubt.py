@@ -95,8 +95,8 @@ TOLD_LATE = "a RC_SEND_ONLY 5 64\n+{}us\nb {} 5\n{}a RC_SEND_ONLY 5 64\nb ACK 5"
 @pytest.mark.parametrize(
     ("late_us", "refused", "wait", "said"),
     [
-        (67_108, "NAK", "", "after the NAK, or a timeout: the wait of 67.11 ms fits as well"),
-        (66_468, "RNR", "+639us\n", "after the RNR NAK, or a timeout: the wait of 67.11 ms fits as well"),
+        (67_108, "NAK", "", "after the NAK, or a timeout (after 67.11 ms, which fits too)"),
+        (66_468, "RNR", "+639us\n", "after the RNR NAK, or a timeout (after 67.11 ms, which fits too)"),
     ],
 )
 def test_an_explanation_names_the_other_reason(

@@ -39,7 +39,7 @@ const COMPANIONS = [
   },
   {
     title: "Outstanding: sent and not yet acknowledged",
-    wanted: (timeline) => timeline.until > timeline.from && timeline.answered(),
+    wanted: (timeline) => timeline.until > timeline.from && timeline.acknowledged(),
     keys: [["PSNs (left)", "round1"], ["bytes (right)", "round4"]],
     y: [{ scale: "y", incrs: WHOLE, values: (u, splits) => splits.map(number) },
       { scale: "bytes", side: 1, size: RIGHT, grid: { show: false }, values: (u, splits) => splits.map((v) => size(Math.round(v)).replace(".0 ", " ")) }],

@@ -250,7 +250,7 @@ class PsnChart {
 
   staircase(ctx) {
     const { low, high, from, until, colours } = this.timeline, c = this.model.columns;
-    if (from === until || !this.timeline.answered()) return;
+    if (from === until || !this.timeline.acknowledged()) return;
     ctx.strokeStyle = colours.ack; ctx.lineWidth = 1.5; ctx.lineJoin = "round";
     ctx.beginPath();
     const start = Math.max(from, low - 1);
@@ -444,7 +444,7 @@ class PsnChart {
   }
 }
 
-Timeline.prototype.answered = function () { return !["UC", "UD"].includes(this.model.connections[this.lane >> 1].transport); };
+Timeline.prototype.acknowledged = function () { return !["UC", "UD"].includes(this.model.connections[this.lane >> 1].transport); };
 
 function colourNumber(text) {
   const [r, g, b] = text.match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));

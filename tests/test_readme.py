@@ -21,6 +21,9 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
+# A command of a page may need the file that the one before it made.
+pytestmark = pytest.mark.xdist_group("pages")
+
 README = ROOT / "README.md"
 PAGES = {str(page.relative_to(ROOT)): page for page in (README, *sorted((ROOT / "docs").rglob("*.md")))}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -291,6 +291,48 @@ def test_a_clock_that_contradicts_causality_is_put_right_within_its_bounds(ahead
     assert time.total_ns == 36_000  # measured by one clock: no offset can change it
 
 
+def test_of_two_lives_of_a_qp_pair_a_request_belongs_to_the_one_at_its_time() -> None:
+    """QPNs are used again: the program that posts in the second life has nothing to do with the first."""
+    story = Story().connect(5, 900, comm_id=1).lines("a RC_SEND_ONLY 5 64\nb ACK 5\n+2s")
+    story.connect(70_000, 80_000, comm_id=2).lines(
+        """
+        A created
+        A wr 1 SEND 64
+        a RC_SEND_ONLY 70000 64
+        b ACK 70000
+        A wc 1 SUCCESS opcode=SEND
+        """
+    )
+    told, correlation = story.correlated()
+    assert len(told.tracker.connections) == 2
+    assert matches(told, correlation) == ["1 psn SEND 70000"]
+    assert correlation.to_dict()["matched"] == 1
+    assert told[0].wr is None
+
+
+@pytest.mark.parametrize(("who", "psn"), [("a", 6), ("b", 901)])
+def test_a_ud_qp_s_requests_are_found_whichever_side_of_the_connection_it_is(who: str, psn: int) -> None:
+    program = who.upper()
+    text = f"""
+        a UD_SEND_ONLY 5 64
+        b UD_SEND_ONLY 900 32
+        {program} created
+        {program} modified sq_psn={psn}
+        {program} wr 1 SEND 48
+        {who} UD_SEND_ONLY {psn} 48
+    """
+    assert tell(text, transport="UD") == [f"1 psn SEND {psn}"]
+
+
+def test_a_cm_event_with_a_qp_belongs_to_that_qp_s_connection() -> None:
+    """Whether or not the capture has the exchange of messages."""
+    story = Story(KNOWN).entry("a", "cm_event", type="ESTABLISHED")
+    told, correlation = story.lines("A wr 1 SEND 64\na RC_SEND_ONLY 5 64\nb ACK 5").correlated()
+    (event,) = correlation.cm_events
+    assert event.connection is told.tracker.connections[0]
+    assert event.record is None
+
+
 def test_each_request_narrows_the_bounds_of_the_clock() -> None:
     """Every WR is posted before its first packet, every WC polled after its last acknowledgement: the
     shortest of these times bound the clock, whichever request they belong to.

@@ -1,8 +1,7 @@
 """What is named is what was done: seeded runs of soft endpoints with faults, held against their own record.
 
-A thousand runs, or a quarter of them by default, are shared out among the kinds of faults; more with
-``ROCEKIT_SEEDS=20000 pytest tests/findings/test_findings_truth.py``. ``benchmarks/findings.py`` reports
-precision and recall of each rule.
+A thousand runs, shared out among the kinds of faults; more with ``ROCEKIT_SEEDS=20000 pytest
+tests/findings/test_findings_truth.py``. ``benchmarks/findings.py`` reports precision and recall of each rule.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import pytest
 from amount import runs
 from fault_truth import KINDS, Kind, outcomes
 
-SEEDS = runs(1000)
+SEEDS = runs(1000, always=True)
 
 #: The shares of what must be named that may be missed, and of runs in which something else may be said, where
 #: the packets do not tell for certain (see the report in benchmarks/README.md).

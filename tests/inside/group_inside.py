@@ -51,7 +51,8 @@ def run(name: str, plan: GroupPlan, netem: str | None) -> dict[str, Any]:
     devices = [EndpointOptions(device=end.device) for end in ends(HOSTS)]
     try:
         # On a slow emulated machine nothing may be taken for lost that is only late, where nothing is.
-        options = QpOptions(timeout=16 if netem else 18)
+        # Where packets are lost, rxe sends again without end: it does not give up on a slow host.
+        options = QpOptions(timeout=16, retry_cnt=7) if netem else QpOptions(timeout=18)
         outcome = verbs_group(plan, devices, options=options, timeout_s=60, journal=journal)
         fact["outcome"], fact["text"] = outcome.to_dict(), text(outcome)
     except RocekitError as error:

@@ -38,7 +38,7 @@ from rocekit.files.frames import (
     LINKTYPE_RAW,
     FrameBatch,
 )
-from rocekit.journal import Event, read_journal
+from rocekit.journal import JournalEvent, read_journal
 from rocekit.journal.schema import SCHEMA
 from rocekit.packets.network import Network
 from rocekit.wire.build import build_frame, build_ip_cm, build_mad
@@ -407,7 +407,7 @@ def test_a_redacted_event_of_any_kind_can_be_read_and_tells_no_address_key_or_pa
         if key in fields:
             fields[key] = 0x5A5B5C5D
     fields["unheard_of"] = "10.77.66.55"
-    event = Event(1, name, "alices-laptop", 5, ("rxe0", 17) if "qp" in keys else None, fields)
+    event = JournalEvent(1, name, "alices-laptop", 5, ("rxe0", 17) if "qp" in keys else None, fields)
     text = json.dumps(redact_event(event, redactor()).to_dict())
     for secret in ("alice", "10.77.66.55", "/home", "a1b2c3d4", str(0x5A5B5C5D)):
         assert secret not in text

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocekit.errors import JournalError
-from rocekit.journal import Event, Journal, JournalWriter, merge, read_journal
+from rocekit.journal import Journal, JournalEvent, JournalWriter, merge, read_journal
 from rocekit.journal.schema import SCHEMA
 
 QP = ("rxe0", 17)
@@ -47,8 +47,10 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     journal = read_journal(path)
     assert journal.problems == []
     assert journal.events == [
-        Event(1, "qp_created", "a", 9, QP, {"transport": "RC", "max_send_wr": 16, "sq_sig_all": True}),
-        Event(2, "wr_posted", "a", 9, QP, {"wr_id": 1, "opcode": "SEND", "length": 65536, "sges": sges}),
+        JournalEvent(1, "qp_created", "a", 9, QP, {"transport": "RC", "max_send_wr": 16, "sq_sig_all": True}),
+        JournalEvent(
+            2, "wr_posted", "a", 9, QP, {"wr_id": 1, "opcode": "SEND", "length": 65536, "sges": sges}
+        ),
     ]
 
 
@@ -166,8 +168,8 @@ def test_a_missing_file_is_an_error_of_one_line(tmp_path: Path) -> None:
 
 
 def test_journals_of_two_hosts_become_one_in_the_order_of_time() -> None:
-    def event(time_ns: int, host: str) -> Event:
-        return Event(time_ns, "async_event", host, 1, None, {"type": "COMM_EST"})
+    def event(time_ns: int, host: str) -> JournalEvent:
+        return JournalEvent(time_ns, "async_event", host, 1, None, {"type": "COMM_EST"})
 
     both = merge([Journal([event(1, "a"), event(5, "a")]), Journal([event(1, "b"), event(3, "b")])])
     assert [(e.time_ns, e.host) for e in both] == [(1, "a"), (1, "b"), (3, "b"), (5, "a")]

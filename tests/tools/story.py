@@ -44,8 +44,7 @@ from rocekit.correlate.pairs import journal_pairs
 from rocekit.decode import Decoder
 from rocekit.files.frames import LINKTYPE_ETHERNET, FrameBatch
 from rocekit.files.pcapng_write import PcapngWriter
-from rocekit.journal import Event as Entry
-from rocekit.journal import Journal
+from rocekit.journal import Journal, JournalEvent
 from rocekit.journal.work_requests import read_programs
 from rocekit.track.known_pairs import Pair
 from rocekit.track.tracker import Tracker
@@ -140,7 +139,7 @@ class Story:
         self.shots: list[Shot] = []
         self.now = start_ns
         self.clocks = clocks or {}
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEvent] = []
         self.common = common
         self.transport = transport
         self.ip_ids = ip_ids
@@ -288,7 +287,7 @@ class Story:
         if event == "qp_created":
             fields.setdefault("transport", self.transport)
         time_ns = self.now + self.clocks.get(who, 0)
-        self.entries.append(Entry(time_ns, event, f"host-{who}", 1, (f"rxe_{who}", end.qpn), fields))
+        self.entries.append(JournalEvent(time_ns, event, f"host-{who}", 1, (f"rxe_{who}", end.qpn), fields))
         return self
 
     def journal(self) -> Journal:

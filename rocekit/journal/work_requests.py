@@ -55,7 +55,7 @@ class WorkCompletion:
         return self.event.time_ns
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: ``{"wr_id", "status", "polled_ns", …}``, and the event's others."""
+        """For JSON: wr_id, status, polled_ns, and the event's other keys."""
         fields = {k: v for k, v in self.event.fields.items() if k not in ("wr_id", "status")}
         return {"wr_id": self.wr_id, "status": self.status, "polled_ns": self.polled_ns, **fields}
 
@@ -132,7 +132,7 @@ class WorkRequest:
         return self.wc or self.implied_by
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: ``{"wr_id", "opcode", "length", "posted_ns", "matched_by", …}``, and the event's others."""
+        """For JSON: wr_id, opcode, length, posted_ns, matched_by, and the event's other keys."""
         skip = ("wr_id", "opcode", "length")
         fields = {k: v for k, v in self.event.fields.items() if k not in skip}
         return {

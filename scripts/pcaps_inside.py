@@ -109,7 +109,7 @@ def packet_sockets() -> int:
 
 
 def run_inject(job: dict[str, Any]) -> dict[str, Any]:
-    """Run `rocekit inject` as two hosts; tcpdump captures it and, where asked for, `rocekit trace` as well."""
+    """Run `rocekit inject` as two hosts, captured by tcpdump and, where asked for, by `rocekit trace`."""
     name, pcap = job["name"], OUT / f"{job['name']}.pcap"
     for end, words in ((A, job["netem"]), (B, job["netem_b"])):
         set_netem(end, words)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from rocekit.correlate.clocks import Clock
 from rocekit.correlate.cm_events import PlacedEvent
 from rocekit.correlate.correlation import Correlation, correlate
-from rocekit.correlate.pairs import journal_pairs, negotiated
+from rocekit.correlate.pairs import journal_pairs
 from rocekit.correlate.time_split import Timing, recovery_ns, timing
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "Timing",
     "correlate",
     "journal_pairs",
-    "negotiated",
     "recovery_ns",
     "timing",
 ]

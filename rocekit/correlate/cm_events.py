@@ -96,9 +96,9 @@ def _same_ports(event: JournalEvent, exchange: Exchange) -> bool:
         return False
     here = (event.get("local_ip"), event.get("local_port"))
     there = (event.get("remote_ip"), event.get("remote_port"))
-    asking = (ip_cm["source_address"], ip_cm["source_port"])
-    asked = (ip_cm["destination_address"], ip_cm["destination_port"])
-    return None not in (*here, *there) and (here, there) in ((asking, asked), (asked, asking))
+    source = (ip_cm["source_address"], ip_cm["source_port"])
+    destination = (ip_cm["destination_address"], ip_cm["destination_port"])
+    return None not in (*here, *there) and (here, there) in ((source, destination), (destination, source))
 
 
 def _same_data(event: JournalEvent, exchange: Exchange) -> bool:

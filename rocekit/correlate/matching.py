@@ -32,7 +32,7 @@ def match_sends(qp: JournalQp, place: tuple[Connection, int], transfers: list[Tr
     """
     wrs = [wr for wr in qp.sends if not wr.refused and not wr.local]
     if qp.lossy_ns is not None:
-        # Behind a gap in the journal neither arithmetic nor order holds; the PSNs that the recorder wrote do.
+        # Behind a gap in the journal only the PSNs that the recorder wrote are certain.
         wrs = [wr for wr in wrs if wr.recorded_psn is not None or wr.posted_ns < qp.lossy_ns]
     if not wrs or not transfers:
         return {}

@@ -10,7 +10,7 @@ from rocekit.track.connections import Negotiated
 from rocekit.track.known_pairs import Pair
 
 
-def negotiated(qp: JournalQp, peer: JournalQp | None = None) -> Negotiated:
+def _negotiated(qp: JournalQp, peer: JournalQp | None = None) -> Negotiated:
     """A QP's attributes as the journal has them."""
     a = qp.attributes
     return Negotiated(
@@ -44,7 +44,7 @@ def journal_pairs(programs: Programs) -> list[Pair]:
                 qp.transport or "RC",
                 (a.get("local_ip"), a.get("dest_ip") or gid_ip(a.get("dest_gid"))),
                 (qp.qpn, int(a["dest_qpn"])),
-                (negotiated(qp, peer), negotiated(peer, qp) if peer is not None else other),
+                (_negotiated(qp, peer), _negotiated(peer, qp) if peer is not None else other),
             )
         )
     return pairs

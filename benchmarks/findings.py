@@ -3,9 +3,9 @@
     .venv/bin/python benchmarks/findings.py 1000
     .venv/bin/python benchmarks/findings.py 1000 --write
 
-Every kind of fault (tests/tools/fault_truth.py) is done to as many programs as said, each drawn from its
-seed and run with and without the fault; the endpoints' own record says what must be named. ``--write`` puts
-the tables into benchmarks/README.md. The same number gives the same tables.
+For each kind of fault (tests/tools/fault_truth.py), that many programs, each made from its seed, run with and
+without the fault. The endpoints' own record says what must be reported. ``--write`` puts the tables into
+benchmarks/README.md. The same number gives the same tables.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ sys.path.insert(0, str(HERE.parent / "tests" / "tools"))
 from fault_truth import KINDS, outcomes  # noqa: E402
 
 BEGIN, END = "<!-- findings: begin -->", "<!-- findings: end -->"
-#: Seeds that a process takes at once.
+#: Seeds that a process works through at once.
 PIECE = 50
 
 Counts = Counter[tuple[str, str, str]]
 
 
 def count(job: tuple[int, int, int]) -> Counts:
-    """What came of some seeds of a kind: (what, the kind, the rule) to how often."""
+    """The results of some seeds of a kind: (result, kind, rule) to how often."""
     number, first, last = job
     kind = KINDS[number]
     counts: Counts = Counter()
-    for told in outcomes(kind, range(first, last)):
+    for outcome in outcomes(kind, range(first, last)):
         counts["runs", str(kind), ""] += 1
-        for expected in told.expected:
-            counts["found" if told.found(expected) else "missed", str(kind), expected.rule] += 1
-        for rule, _ in told.strange:
+        for expected in outcome.expected:
+            counts["found" if outcome.found(expected) else "missed", str(kind), expected.rule] += 1
+        for rule, _ in outcome.strange:
             counts["strange", str(kind), rule] += 1
     return counts
 
 
 def share(part: int, whole: int) -> str:
-    """A ratio, cut and not rounded: 1.000 means all."""
+    """A ratio, rounded down: 1.000 means all."""
     return "–" if not whole else f"{part * 1000 // whole / 1000:.3f}"
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
-    """A Markdown table whose columns but the first are numbers."""
+    """A Markdown table; all columns but the first are numbers."""
     names = list(head)
     lines = [names, ["---", *["--:"] * (len(names) - 1)], *([str(cell) for cell in row] for row in rows)]
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def report(counts: Counts, seeds: int) -> str:
-    """Both tables."""
+    """Both tables: by rule and by fault."""
 
     def total(what: str, *, kind: str | None = None, rule: str | None = None) -> int:
         return sum(
@@ -75,11 +75,11 @@ def report(counts: Counts, seeds: int) -> str:
             (f"`{rule}`", found + missed, share(found, found + strange), share(found, found + missed))
         )
     lines = [
-        f"{seeds:,} seeds of each kind, {total('runs'):,} runs that had something to hit.",
+        f"{seeds:,} seeds of each kind, {total('runs'):,} runs with a packet that the fault could hit.",
         "",
-        *table(("rule", "to be named", "precision", "recall"), rules),
+        *table(("rule", "to be reported", "precision", "recall"), rules),
         "",
-        *table(("fault, captured as", "runs", "to be named", "recall", "named besides"), kinds),
+        *table(("fault, captured as", "runs", "to be reported", "recall", "reported besides"), kinds),
     ]
     return "\n".join(lines)
 

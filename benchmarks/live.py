@@ -1,14 +1,13 @@
-"""Live, on a veth pair of its own: what `rocekit trace`, `tcpdump` and the two in a pipe drop.
+"""Live capture on a veth pair: how many packets `rocekit trace`, `tcpdump` and the two in a pipe drop.
 
     sudo .venv/bin/python benchmarks/live.py --rate 200000 --seconds 10
 
 Makes a network namespace with a veth pair, sends generated RoCE packets at a steady rate into one end
-(sendmmsg), and captures at the other: with `rocekit trace`, with `tcpdump -w /dev/null`, and with
-`tcpdump -w - | rocekit analyze -`; `--only top` watches with
-`rocekit top` on a terminal. Prints a row for each: packets sent, received and dropped, and seconds of
-processor. No packet is sent twice, for to the analysis that is a retransmission and quite another load:
-`--packets 100000` sends so many again and again, and measures that. Needs root, and memory for all that is
-sent; nothing outside the namespace is touched.
+(sendmmsg), and captures at the other: with `rocekit trace`, with `tcpdump -w /dev/null`, with
+`tcpdump -w - | rocekit analyze -`, and with `rocekit top` on a terminal. Prints a row for each: packets sent,
+received and dropped, and processor seconds. No packet is sent twice, because the analysis takes it for a
+retransmission, which is a different load. `--packets 100000` measures that: it sends these packets again and
+again. Needs root, and memory for all packets; nothing outside the namespace changes.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ TICK_S = 0.002
 
 @dataclass(frozen=True)
 class Row:
-    """What one way of capturing did."""
+    """The result of one way of capturing."""
 
     name: str
     sent: int
@@ -65,7 +64,7 @@ HEAD = "| captured by | packets/s | sent | received | dropped | CPU s |\n|---|--
 
 
 class Sender:
-    """The frames of a pcap file, sent through a packet socket, many at each call of the kernel."""
+    """Sends the frames of a pcap file through a packet socket, many with each system call."""
 
     def __init__(self, interface: str, path: Path) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -89,7 +88,7 @@ class Sender:
         self._messages["vectors"] = 1
 
     def send(self, rate: int, seconds: float) -> tuple[int, float]:
-        """Send at ``rate`` packets a second; gives how many were sent, and in what time."""
+        """Send at ``rate`` packets a second; returns how many were sent, and in how many seconds."""
         many, sent, began = len(self._messages), 0, time.monotonic()
         while (now := time.monotonic() - began) < seconds:
             due = int(now * rate) - sent
@@ -113,7 +112,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--bytes", type=int, default=1024, help="payload of the packets, a path MTU")
     parser.add_argument(
-        "--packets", type=int, help="different packets, sent again and again; as many as are sent otherwise"
+        "--packets",
+        type=int,
+        help="how many different packets to send, again and again; by default none is sent twice",
     )
     parser.add_argument("--pairs", type=int, default=64, help="QP pairs")
     parser.add_argument("--only", choices=tuple(WAYS), help="one way of capturing only")
@@ -143,16 +144,16 @@ def main() -> None:
 
 
 def trace(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
-    """`rocekit trace`: its own words, which are the kernel's."""
+    """`rocekit trace`: the counts that it prints, which are the kernel's."""
     sockets = _sockets()
-    with Path(folder, "told").open("wb") as told:
+    with Path(folder, "output").open("wb") as output:
         process = subprocess.Popen(
-            [ROCEKIT, "trace", "receive", "--format", "json"], stdout=told, stderr=subprocess.STDOUT
+            [ROCEKIT, "trace", "receive", "--format", "json"], stdout=output, stderr=subprocess.STDOUT
         )
         _wait_for_socket(sockets)
         sent, took = sender.send(rate, seconds)
         cpu_s = _end(process)
-    document = json.loads(Path(folder, "told").read_text().splitlines()[-1])
+    document = json.loads(Path(folder, "output").read_text().splitlines()[-1])
     return Row("rocekit trace", sent, took, document["received"], document["dropped"], cpu_s)
 
 
@@ -171,7 +172,7 @@ def tcpdump(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
 
 
 def piped(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
-    """`tcpdump -w - | rocekit analyze -`: received and dropped are tcpdump's, the time is rocekit's."""
+    """`tcpdump -w - | rocekit analyze -`: dropped is tcpdump's count, received and the time are rocekit's."""
     sockets = _sockets()
     first = subprocess.Popen(
         ["tcpdump", "-i", "receive", "-w", "-", "udp", "port", "4791"],
@@ -179,8 +180,8 @@ def piped(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
         stderr=subprocess.PIPE,
         text=True,
     )
-    with Path(folder, "told").open("wb") as told:
-        second = subprocess.Popen([ROCEKIT, "analyze", "-"], stdin=first.stdout, stdout=told)
+    with Path(folder, "output").open("wb") as output:
+        second = subprocess.Popen([ROCEKIT, "analyze", "-"], stdin=first.stdout, stdout=output)
     assert first.stdout is not None
     assert first.stderr is not None
     first.stdout.close()
@@ -195,13 +196,13 @@ def piped(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
     first.wait()
     _, dropped = _counts(said[0])
     cpu_s = _used(second)
-    found = re.search(r"([\d,]+) frames?", Path(folder, "told").read_text())
+    found = re.search(r"([\d,]+) frames?", Path(folder, "output").read_text())
     frames = -1 if found is None else int(found[1].replace(",", ""))
     return Row("tcpdump -w - \\| rocekit analyze -", sent, took, frames, dropped, cpu_s)
 
 
 def top(sender: Sender, rate: int, seconds: float, folder: Path) -> Row:
-    """`rocekit top` on a terminal of its own: its own words, dropped as its first line says it."""
+    """`rocekit top` on its own terminal: the counts that it shows, dropped from its first line."""
     sockets = _sockets()
     us, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
@@ -244,12 +245,12 @@ WAYS = {"trace": trace, "tcpdump": tcpdump, "pipe": piped, "top": top}
 
 
 def _sockets() -> int:
-    """Packet sockets of this namespace."""
+    """The number of packet sockets in this namespace."""
     return len(Path("/proc/net/packet").read_text().splitlines()) - 1
 
 
 def _wait_for_socket(before: int, timeout_s: float = 60.0) -> None:
-    """Until whoever was started captures."""
+    """Wait until the program that was started captures."""
     end = time.monotonic() + timeout_s
     while _sockets() <= before and time.monotonic() < end:
         time.sleep(0.05)
@@ -269,7 +270,7 @@ def _end(process: subprocess.Popen[bytes]) -> float:
 
 
 def _used(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> float:
-    """Wait for a process; the processor seconds it took."""
+    """Wait for a process; returns the processor seconds that it used."""
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return used.ru_utime + used.ru_stime

@@ -1,19 +1,19 @@
 """What recording costs: `python benchmarks/record_overhead.py [stub|share|counted|lab]`.
 
-stub: nanoseconds that a posted work request and its polled completion take more, on a device that does
-nothing (tests/tools/stub), where nothing hides them. Rounds with and without in turn.
+stub: how many nanoseconds longer a posted work request and its polled completion take, on a device that does
+nothing (tests/tools/stub), so that nothing else hides the cost. Rounds with and without recording alternate.
 
-share: how much of a processor the recorder's own process takes while a program on that device posts and polls
-so many times a second, by the scheduler's account.
+share: how much processor time the recorder's own process uses while a program on that device posts and polls
+at a given rate, as the scheduler counts it.
 
 counted: perftest's own latency and message rate, and rdma-core's ping-pong, on rxe in a VM whose clock counts
-instructions (one a nanosecond, whatever else this machine does), with and without `rocekit record` in turn,
-as a ratio with its spread. One processor, on which the ends wait for completions asleep (-e): everything that
-recording does there, the recorder's own process with it, is paid by the programs. First what a pair takes on
-the device that does nothing, in instructions.
+instructions (one a nanosecond, whatever else this machine does). Runs with and without `rocekit record`
+alternate; the result is a ratio with its spread. There is one processor, and both ends sleep until a
+completion arrives (-e), so everything that recording does, in the recorder's own process too, delays the
+programs. First it measures the instructions of a pair on the device that does nothing.
 
-lab: the same polling, in the lab as it always is: two processors, and the clock on the wall. Under emulation
-on a busy machine the spread is wide.
+lab: the same programs polling, in the usual lab: two processors, measured in real time. Under emulation on a
+busy machine the spread is wide.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ ROUNDS = int(os.environ.get("ROUNDS", "8"))
 
 @dataclass(frozen=True)
 class Program:
-    """A program that both ends run, and the numbers in what the client says at its end."""
+    """A program that both ends run, and the numbers in what the client prints at its end."""
 
     command: str
     says: str
     numbers: tuple[str, ...]
-    """What the groups of ``says`` are."""
+    """The names of the groups of ``says``."""
 
 
 LATENCY = r"^ *64 +\d+ +\S+ +\S+ +(\S+)\s+(\S+)"
-"""perftest's row of a size: bytes, iterations, least, most, median, mean. In cycles (-C): for microseconds it
-measures the processor's frequency, and what it finds under emulation is anything."""
+"""perftest's row of a size: bytes, iterations, least, most, median, mean. In cycles (-C), because for
+microseconds perftest measures the processor's frequency, which is meaningless under emulation."""
 SOON = "-F -x 1 -u 18 -s 64"
-"""A local ACK timeout of one second: emulation is slow, and a shorter one would ask again."""
+"""A local ACK timeout of one second: emulation is slow, and a shorter one would cause retransmissions."""
 COUNTED = (
     Program(f"ib_send_lat {SOON} -n 3000 -C -e", LATENCY, ("median, cycles", "mean, cycles")),
     Program("ibv_rc_pingpong -g 1 -n 3000 -s 64 -e", r"= (\S+) usec/iter", ("mean of both ways, µs",)),
@@ -66,8 +66,8 @@ POLLING = (
     Program(f"ib_write_bw {SOON} -D 2 -f 0 -t 16", r"^ *64 +(\d+) ", ("work requests in two seconds",)),
     Program("ibv_rc_pingpong -g 1 -n 3000 -s 64", r"= (\S+) usec/iter", ("mean of both ways, µs",)),
 )
-"""The rate is counted over a time (-D): again no frequency is needed. It polls, as -D must; who is written to
-does nothing meanwhile, so that one processor will do."""
+"""The rate is counted over a time (-D), so again no frequency is needed. With -D it must poll. The target of
+the WRITEs does nothing meanwhile, so one processor is enough."""
 
 
 PAIRS = Program("a pair of WR and WC on the stub device", "", ("instructions",))
@@ -94,7 +94,7 @@ def stub() -> None:
 
 
 def _library_only(memory: Path, rings: int = 1, slots: int = 1 << 20) -> dict[str, str]:
-    """What puts the interposer in, with nobody who empties its rings: room for the whole round."""
+    """The environment that loads the interposer without a recorder: its rings hold the whole round."""
     from rocekit.record.build import interposer
 
     memory.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def _library_only(memory: Path, rings: int = 1, slots: int = 1 << 20) -> dict[st
 
 
 def _pairs(program: Path, variables: dict[str, str], rounds: int = 300) -> float:
-    """Nanoseconds a pair, the median of so many times a thousand."""
+    """Nanoseconds a pair: the median of ``rounds`` rounds of a thousand pairs."""
     said = subprocess.run(
         [str(program), "pairs", str(rounds)],
         env=os.environ | variables,
@@ -133,7 +133,7 @@ def share() -> None:
 
 
 def inside(programs: tuple[Program, ...]) -> None:
-    """In the lab: run, and write what was measured to result.json."""
+    """In the lab: run the programs, and write the measurements to result.json."""
     result: dict[str, dict[str, list[list[float]]]] = {}
     out = Path(os.environ["ROCEKIT_LAB_OUT"])
     work = Path(tempfile.mkdtemp())
@@ -173,7 +173,7 @@ def library_alone() -> Callable[..., Any]:
 
 
 def _measure(program: Program, start: Callable[..., Any], work: Path) -> list[float]:
-    """The numbers that the client told, or none."""
+    """The numbers that the client printed, or none."""
     found = re.search(program.says, _run_pair(program.command, start, work), re.MULTILINE)
     values = [float(group) for group in found.groups()] if found else []
     return values if all(math.isfinite(value) and value for value in values) else []

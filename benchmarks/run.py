@@ -1,14 +1,14 @@
-"""rocekit beside other programs: every row of the table of speeds, with one command.
+"""rocekit's speed beside other programs: every row of the table in README.md, with one command.
 
     .venv/bin/python benchmarks/run.py
     .venv/bin/python benchmarks/run.py --rows stat,pairs --repeats 3
     sudo .venv/bin/python benchmarks/run.py --rows live
 
-Every work is a whole process, start-up included, its output going to /dev/null, its capture read once before
-so that it stands in the page cache. rocekit and its peer run in turns, so that both suffer alike from what
-else runs on the machine; what is printed are medians, and the median of the ratios run by run: by the clock,
-and by seconds of processor (user and system). The captures are made once by `rocekit generate` and kept in
---folder. The rows ``live`` need root: see benchmarks/live.py.
+Every run is a whole process, start-up included, with its output to /dev/null. Its capture was read once
+before, so that it is in the page cache. rocekit and its peer run in turn, so that other load on the machine
+affects both alike. Printed are medians, and the median of the ratios of each pair of runs: in real time, and
+in processor seconds (user and system). The captures are made once by `rocekit generate` and kept in --folder.
+The rows ``live`` need root: see benchmarks/live.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIX_FIELDS = ("frame.number", "frame.time_epoch", "ip.src", "ip.dst", "infiniban
               "infiniband.bth.destqp")  # fmt: skip
 MILLION = 1_000_000
 
-#: Captures by name: packets, and what `rocekit generate` is asked for besides.
+#: Captures by name: the number of packets, and further options of `rocekit generate`.
 CAPTURES: dict[str, tuple[int, tuple[str, ...]]] = {
     "snaplen-128": (MILLION, ("--snaplen", "128")),
     "full": (MILLION, ()),
@@ -48,7 +48,7 @@ STAT = ("tshark", "-r", "{}", "-q", "-z", "io,stat,0")
 
 @dataclass(frozen=True)
 class Comparison:
-    """A work of rocekit on a capture beside a peer's on that or another; ``least``: the ratio to reach."""
+    """A run of rocekit and a run of a peer, each on its capture; ``least`` and ``aim``: ratios to reach."""
 
     title: str
     ours: tuple[str, ...]
@@ -59,7 +59,7 @@ class Comparison:
     aim: float
 
 
-#: What a user's shell has: PYTHONDONTWRITEBYTECODE, say, would have every start compile every module.
+#: A user's environment. PYTHONDONTWRITEBYTECODE, for one, would make every start compile every module.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 PIPE = "tcpdump -r {} -w - 2> /dev/null"
 SMALL, FULL = "snaplen-128", "full"
@@ -87,7 +87,7 @@ ROWS: dict[str, Comparison] = {
 
 @dataclass(frozen=True)
 class Run:
-    """One process: seconds by the clock, processor seconds, peak memory in bytes."""
+    """One process: real time and processor time in seconds, peak memory in bytes."""
 
     wall_s: float
     cpu_s: float
@@ -114,7 +114,7 @@ def run(command: Sequence[str]) -> Run:
 
 
 def capture(folder: Path, name: str) -> Path:
-    """The capture ``name``; made unless it is there, and read once."""
+    """The capture ``name``: made unless it exists, and read once."""
     packets, words = CAPTURES[name]
     path = folder / f"{name.replace('%', '')}.pcap"
     if not path.exists():
@@ -151,7 +151,7 @@ def compare(row: Comparison, folder: Path, repeats: int) -> str:
 
 
 HEAD = (
-    "| ours / peer | clock, s | CPU, s | by the clock | by CPU | our peak, MB | at least (aim) | reached |\n"
+    "| ours / peer | time, s | CPU, s | time ratio | CPU ratio | peak, MB | at least (aim) | reached |\n"
     "|---|--:|--:|--:|--:|--:|--:|---|"
 )
 
@@ -174,7 +174,7 @@ def start(folder: Path, repeats: int) -> list[str]:
 
 
 def memory(folder: Path, repeats: int) -> list[str]:
-    """The peak at ten million packets, beside that at one."""
+    """Peak memory at ten million packets, beside that at one million."""
     paths = [str(capture(folder, name)) for name in ("snaplen-128", "10-million")]
     one, ten = ([run((ROCEKIT, "analyze", path)) for _ in range(max(1, repeats // 2))] for path in paths)
     return [
@@ -184,7 +184,7 @@ def memory(folder: Path, repeats: int) -> list[str]:
 
 
 def report(folder: Path, repeats: int) -> list[str]:
-    """A page of a million packets beside the analysis that it tells of, and how large it is."""
+    """The report of a million packets beside its analysis, and the size of its page."""
     lines = []
     for name in (SMALL, "loss-1%"):
         ours = (ROCEKIT, "report", "{}", "-o", "{}.html")
@@ -204,7 +204,7 @@ def report(folder: Path, repeats: int) -> list[str]:
 
 
 def icrc_rate(_folder: Path, repeats: int) -> list[str]:
-    """ICRCs of packets of 1,024 bytes, by processor seconds of this process."""
+    """ICRCs of packets of 1,024 bytes a second, in processor time of this process."""
     import numpy as np
 
     from rocekit.packets.icrc_columns import icrc_columns
@@ -264,7 +264,7 @@ def main() -> None:
             missing = [words[0] for words in (row.ours, row.peer) if shutil.which(words[0]) is None]
             lines = [compare(row, arguments.folder, arguments.repeats)] if not missing else []
             if missing:
-                print(f"left out: {name}, there is no {missing[0]}", file=sys.stderr)
+                print(f"left out: {name}, because {missing[0]} is not installed", file=sys.stderr)
         else:
             lines = OTHERS[name](arguments.folder, arguments.repeats)
         for line in lines:

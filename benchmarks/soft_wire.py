@@ -1,8 +1,7 @@
-"""How many packets a second the wire in memory carries on one core, the capture written as they go.
+"""How many packets a second the wire in memory carries on one core, with and without writing a capture.
 
-``python benchmarks/soft_wire.py [MESSAGES]`` sends that many WRITEs of 64 KiB at path MTU 1024. Processor
-time is
-what is measured: other programs of the machine do not count.
+``python benchmarks/soft_wire.py [MESSAGES]`` sends that many WRITEs of 64 KiB at path MTU 1024. It measures
+processor time, so other programs on the machine do not count.
 """
 
 from __future__ import annotations

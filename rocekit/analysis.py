@@ -1,6 +1,7 @@
-"""The whole way from captures and journals to connections, transfers and findings.
+"""The whole analysis: from captures and journals to connections, transfers and findings.
 
 import rocekit
+
 a = rocekit.analyze("x.pcapng")
 print(a)
 slow = a.transfers.where(operation="READ", status="acked")
@@ -46,7 +47,7 @@ Watch = Callable[[Packets], None]
 
 @dataclass(slots=True)
 class Analysis(Results):
-    """What captures and journals add up to, and what can be asked of it."""
+    """The results of captures and journals, and the questions that can be asked of them."""
 
     def statistics(self) -> Statistics:
         """Counts and times of every direction of every connection.
@@ -57,13 +58,13 @@ class Analysis(Results):
         from rocekit.explanation.statistics import statistics
 
         if self.evidence is None:
-            raise ValueError("there is no evidence to count")
+            raise ValueError("no statistics: this analysis was not made from a capture")
         if self.left_out.total():
             raise ValueError("statistics need all transfers: analyse without plain")
         return statistics(self.evidence)
 
     def topology(self) -> Topology:
-        """Who talks to whom, over which QPs, and what shape that makes.
+        """Which hosts talk to each other, over which QPs, and the pattern of it.
 
         Raises:
             ValueError: this analysis was not made from a capture.
@@ -73,7 +74,7 @@ class Analysis(Results):
         return topology(self)
 
     def explain(self, transfer: int | Transfer) -> Explanation:
-        """What happened to a transfer, when and why.
+        """The explanation of a transfer: what happened to it, when and why.
 
         Raises:
             ValueError: there is no such transfer.
@@ -91,7 +92,7 @@ class Analysis(Results):
         return explain(transfer, self)
 
     def capture_dict(self) -> dict[str, Any]:
-        """The JSON's ``capture``: what was read, and where it was taken."""
+        """The JSON's ``capture``: what was read, and where it was captured."""
         taken = [v.to_dict() for vs in self.vantages().of_files().values() for v in vs]
         seen = self.capture.sightings
         delays = [] if seen is None else [way.to_dict() for way in seen.one_way]
@@ -99,7 +100,7 @@ class Analysis(Results):
         return self.capture.to_dict() | {"taken_at": taken, "clocks": clocks, "one_way": delays}
 
     def vantage_dicts(self) -> list[dict[str, Any]]:
-        """The JSON's ``vantages``: where each connection was captured, one for each capture that shows it."""
+        """The JSON's ``vantages``: where each connection was captured, for each capture that contains it."""
         places = self.vantages().of_connections()
         return [{"connection": number} | v.to_dict() for number, vs in sorted(places.items()) for v in vs]
 
@@ -136,14 +137,14 @@ def find_journals(capture: str | Path) -> list[Path]:
     own = path.parent / f"{name}{JOURNAL_SUFFIX}"
     try:
         beside = sorted(path.parent.iterdir())
-    except OSError:  # a folder that may be passed through but not listed
+    except OSError:  # the folder may be entered but not listed
         beside = []
     others = [p for p in beside if p.name.startswith(f"{name}.") and p.name.endswith(JOURNAL_SUFFIX)]
     return [p for p in dict.fromkeys([own, *others]) if p.is_file()]
 
 
 def read_journals(captures: Sequence[str | Path], journals: Iterable[str | Path] | None) -> Journal | None:
-    """The journals named, or those found beside the captures; None when there is none."""
+    """The given journals as one, or those beside the captures; None when there is none."""
     if journals is None:
         journals = [p for capture in captures for p in find_journals(capture)]
     paths = list(journals)
@@ -177,19 +178,19 @@ def analyze(
 
     Args:
         captures: pcap or pcapng files, compressed or not; ``"-"`` is standard input.
-        journals: journals of the programs; None: those named like the captures, as ``find_journals`` has it.
+        journals: journals of the programs; None: those that ``find_journals`` finds.
         progress: called with the reader after every batch.
         check_icrc: whether to verify every ICRC.
-        plain: how many of the transfers to which nothing happened to keep, the slowest; the others are only
-            counted, so that memory does not grow with the capture. None keeps all, as a journal does.
-        watch: called with every batch of packets, in the order in which they are judged.
-        stop: asked after every batch, and now and then while a pipe is silent; once it says yes nothing more
-            is read, and ``capture.interrupted`` says that this is a part.
+        plain: how many transfers without events to keep: the slowest. The others are only counted, so that
+            memory does not grow with the capture. None keeps all; with a journal all are kept.
+        watch: called with every batch of packets, in the order in which they are tracked.
+        stop: called after every batch, and now and then while a pipe is silent. When it returns True, nothing
+            more is read, and ``capture.interrupted`` is set.
 
     Raises:
-        CaptureError: a file that is no capture or cannot be read at all.
-        JournalError: a journal without any usable line.
-        ValueError: no capture given.
+        CaptureError: a file is no capture or cannot be read at all.
+        JournalError: a journal cannot be read or has no usable line.
+        ValueError: no capture is given.
     """
     if not captures:
         raise ValueError("no capture given")
@@ -198,15 +199,15 @@ def analyze(
     observer = Observer()
     decoder = Decoder(check_icrc=check_icrc)
     summary = CaptureSummary(files=[str(c) for c in captures], counts=decoder.counts, pauses=decoder.pauses)
-    told = _Told(progress, stop)
+    callbacks = _Callbacks(progress, stop)
     if len(captures) == 1:
-        for packets in _read(captures[0], 0, decoder, summary, told, tracker):
+        for packets in _read(captures[0], 0, decoder, summary, callbacks, tracker):
             observer.feed(packets)
             tracker.feed(packets)
             if watch is not None:
                 watch(packets)
     else:
-        packets = _feed_merged(captures, decoder, summary, told, tracker, observer)
+        packets = _feed_merged(captures, decoder, summary, callbacks, tracker, observer)
         if watch is not None:
             watch(packets)
     tracker.finish()
@@ -221,7 +222,7 @@ def conclude(
     *,
     paths: tuple[str, ...] = (),
 ) -> Analysis:
-    """Correlate and judge what a finished tracker holds."""
+    """Correlate the journal with what a finished tracker has, and find the problems."""
     correlation = None
     if journal is not None:
         from rocekit.correlate import correlate
@@ -260,8 +261,8 @@ def conclude(
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """Whom reading tells how far it got, and who may end it (see ``analyze``)."""
+class _Callbacks:
+    """The caller's functions that reading calls (see ``analyze``)."""
 
     progress: Progress | None
     stop: Callable[[], bool] | None
@@ -272,17 +273,17 @@ def _read(
     number: int,
     decoder: Decoder,
     summary: CaptureSummary,
-    told: _Told,
+    callbacks: _Callbacks,
     tracker: Tracker,
 ) -> Iterator[Packets]:
-    """The packets of one capture, batch by batch; notes what the reader says of it in ``summary``.
+    """The packets of one capture, batch by batch. What the reader reports of the file goes to ``summary``.
 
-    What other frames tell of QP pairs, the tracker learns before it gets the packets of the same batch.
+    The tracker learns the QP pairs in a batch's TCP handshakes before it gets the batch's packets.
     """
     handshakes = Handshakes()
 
     def is_over() -> bool:
-        summary.interrupted = summary.interrupted or (told.stop is not None and told.stop())
+        summary.interrupted = summary.interrupted or (callbacks.stop is not None and callbacks.stop())
         return summary.interrupted
 
     with open_capture(str(path), file=number) as reader:
@@ -295,8 +296,8 @@ def _read(
             for first_end, second_end in handshakes.feed(batch, others):
                 tracker.learn(first_end, second_end)
             yield packets
-            if told.progress is not None:
-                told.progress(reader)
+            if callbacks.progress is not None:
+                callbacks.progress(reader)
         summary.damage += [(str(path), str(damage)) for damage in reader.damage]
         for frame, comments in reader.comments.items():
             summary.comments[frame_reference(number, frame)] = comments
@@ -310,16 +311,16 @@ def _feed_merged(
     captures: Sequence[str | Path],
     decoder: Decoder,
     summary: CaptureSummary,
-    told: _Told,
+    callbacks: _Callbacks,
     tracker: Tracker,
     observer: Observer,
 ) -> Packets:
-    """Several captures: every packet once, in the order of the aligned clocks."""
+    """Track several captures: every packet once, sorted by the aligned clocks."""
     mads: dict[int, Mad] = {}
     parts: list[Packets] = []
     for number, path in enumerate(captures):
         batches = []
-        for packets in _read(path, number, decoder, summary, told, tracker):
+        for packets in _read(path, number, decoder, summary, callbacks, tracker):
             for row, mad in find_mads(packets):
                 mads[frame_reference(number, int(packets.frame[row]))] = mad
             batches.append(Packets.concat([packets]))

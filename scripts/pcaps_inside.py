@@ -1,7 +1,7 @@
-"""What make_pcaps.py runs inside the lab: each capture of a listing, one after the other.
+"""The part of make_pcaps.py that runs inside the lab: it makes each capture of a listing in turn.
 
-`rocekit` commands run in forks of this process, as two hosts: starting Python anew for each would take most
-of the time in an emulated VM. Other programs run as the lab's jobs do.
+`rocekit` commands run in forks of this process, as two hosts, because in an emulated VM starting Python for
+each would take most of the time. Other programs run as the lab's jobs do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CLONE_NEWUTS = 0x04000000
 
 
 def fork(host: str, command: str, says: Path) -> int:
-    """A child that is `host` and runs a `rocekit` command line in this process's image."""
+    """Fork a child with the host name `host` that runs a `rocekit` command line; returns its process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -57,7 +57,7 @@ def fork(host: str, command: str, says: Path) -> int:
 
 
 def wait(pid: int, limit_s: float) -> int:
-    """A child's exit status; one that does not end is made to."""
+    """Wait for a child and return its exit status; a child that does not end in time is stopped."""
     for seconds, number in ((limit_s, signal.SIGTERM), (15.0, signal.SIGKILL), (15.0, signal.SIGKILL)):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -70,7 +70,7 @@ def wait(pid: int, limit_s: float) -> int:
 
 
 class Late(Exception):
-    """Something did not begin in time; what would have been captured then is worth nothing."""
+    """Something did not start in time, so the capture would be useless."""
 
 
 def until(condition: Callable[[], bool], what: str, limit_s: float = 60.0) -> None:
@@ -81,8 +81,8 @@ def until(condition: Callable[[], bool], what: str, limit_s: float = 60.0) -> No
         time.sleep(0.05)
 
 
-def begun(pid: int, condition: Callable[[], bool], what: str) -> None:
-    """A child that does not begin in time is ended."""
+def wait_for_start(pid: int, condition: Callable[[], bool], what: str) -> None:
+    """Wait until a child has started; one that does not start in time is stopped."""
     try:
         until(condition, what)
     except Late:
@@ -109,7 +109,7 @@ def packet_sockets() -> int:
 
 
 def run_inject(job: dict[str, Any]) -> dict[str, Any]:
-    """`rocekit inject` as two hosts, captured by tcpdump and, where asked for, by `rocekit trace` as well."""
+    """Run `rocekit inject` as two hosts, captured by tcpdump and, where asked for, by `rocekit trace`."""
     name, pcap = job["name"], OUT / f"{job['name']}.pcap"
     for end, words in ((A, job["netem"]), (B, job["netem_b"])):
         set_netem(end, words)
@@ -119,7 +119,7 @@ def run_inject(job: dict[str, Any]) -> dict[str, Any]:
     log = OUT / f"{name}.tcpdump.txt"
     with log.open("w") as sink:
         words = list(TCPDUMP)
-        if job["devices"] > 2:  # where everything passes once
+        if job["devices"] > 2:  # every packet crosses the bridge once
             words[words.index("-i") + 1] = BRIDGE
         dump = subprocess.Popen([*words, "-w", str(pcap), job["capture_filter"]], stderr=sink)
     try:
@@ -132,16 +132,16 @@ def run_inject(job: dict[str, Any]) -> dict[str, Any]:
             tool("tc", "qdisc", "del", "dev", B.interface, "ingress")
         for end in (A, B):
             set_netem(end, None)
-    told = log.read_text()
-    entry["packets_captured"] = number_before("packets? captured", told)
-    entry["dropped_by_kernel"] = number_before("packets? dropped by kernel", told)
-    if entry["packets_captured"]:  # else its words are shown
+    words = log.read_text()
+    entry["packets_captured"] = number_before("packets? captured", words)
+    entry["dropped_by_kernel"] = number_before("packets? dropped by kernel", words)
+    if entry["packets_captured"]:  # else make_pcaps.py prints it
         log.unlink()
     return entry
 
 
 def _beside(job: dict[str, Any], name: str) -> dict[str, Any]:
-    """Both programs, and `rocekit trace` where asked for, while tcpdump listens."""
+    """Run both programs, and `rocekit trace` where asked for, while tcpdump captures."""
     trace = None
     if job["traced"]:
         before = packet_sockets()
@@ -150,14 +150,14 @@ def _beside(job: dict[str, Any], name: str) -> dict[str, Any]:
             f"rocekit trace {A.interface} --write {OUT / name}.pcapng",
             OUT / f"{name}.trace.txt",
         )
-        begun(trace, lambda: packet_sockets() > before, "rocekit trace did not begin")
+        wait_for_start(trace, lambda: packet_sockets() > before, "rocekit trace did not start")
     counted = counters(job["devices"])
     server = None
     journal = f"--journal {OUT / name}.%s.journal.jsonl"
     if job["server"]:
         said = OUT / f"{name}.server.txt"
         server = fork("server", f"{job['server']} {journal % 'server'}", said)
-        begun(
+        wait_for_start(
             server,
             lambda: said.exists() and "listening on" in said.read_text(),
             "the server did not listen",
@@ -180,7 +180,7 @@ def _beside(job: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def run_program(job: dict[str, Any]) -> dict[str, Any]:
-    """A program that nobody here wrote."""
+    """Run a program that is not part of rocekit."""
     names = ("name", "client", "server", "netem", "netem_b", "capture_filter")
     made = run_job(Job(**{key: job[key] for key in names}, limit_s=90.0, settle_s=15.0), OUT)
     return {
@@ -195,7 +195,7 @@ def run_program(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def dropped(job: dict[str, Any]) -> dict[str, int]:
-    """How many packets tc dropped: what rxe0 and rxe1 sent, and what rxe1 should have received."""
+    """The packets that tc dropped: of those that rxe0 and rxe1 sent, and on arrival at rxe1."""
     found = {}
     for end, words in ((A, job["netem"]), (B, job["netem_b"])):
         if words:

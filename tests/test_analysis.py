@@ -1,4 +1,4 @@
-"""The whole way from files to transfers: the JSON contract, tables, and captures whose truth others know."""
+"""The whole analysis: the JSON contract, tables, and captures made by others whose contents are known."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ STATUSES = {"acked", "unacknowledged", "incomplete", "sent"}
 
 
 def check_contract(document: dict[str, Any], *, several: bool = False) -> None:
-    """Every key that the contract promises, of its type; what is added may be anything that JSON can say."""
+    """Check that every key of the contract is there, with a value of its type."""
     assert document["schema"] == "rocekit/1"
     for part, keys in CONTRACT.items():
         records = [document[part]] if part == "capture" else document[part]
@@ -118,7 +118,7 @@ def test_the_document_is_the_contract(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a UC_SEND_ONLY 5 64", "b ACK 5", "a UD_SEND_ONLY 5 64", "a CNP 0"])
-def test_the_contract_holds_for_next_to_nothing(tmp_path: Path, text: str) -> None:
+def test_the_contract_holds_for_almost_empty_captures(tmp_path: Path, text: str) -> None:
     check_contract(json.loads(json.dumps(Story(text).analyze(tmp_path).to_dict())))
 
 
@@ -131,7 +131,7 @@ def test_times_are_whole_nanoseconds_since_the_epoch(tmp_path: Path) -> None:
     )
 
 
-def test_what_nothing_reveals_is_null(tmp_path: Path) -> None:
+def test_what_is_unknown_is_null(tmp_path: Path) -> None:
     (connection,) = Story("a RC_SEND_ONLY 5 64").analyze(tmp_path).to_dict()["connections"]
     assert connection["a"] == {"ip": "10.0.0.1", "qpn": None}
     assert connection["b"] == {"ip": "10.0.0.2", "qpn": 0x12}
@@ -146,7 +146,7 @@ def test_damaged_packets_are_counted_by_kind(tmp_path: Path) -> None:
     assert capture["malformed_packets"] + capture["truncated_packets"] >= 1
 
 
-def test_several_captures_name_frames_with_their_file(tmp_path: Path) -> None:
+def test_with_several_captures_a_frame_has_the_number_of_its_file(tmp_path: Path) -> None:
     story = Story().connect(5, 900).lines("a RC_SEND_ONLY 5 64\n b ACK 5")
     one, two = story.write(tmp_path / "one.pcapng"), story.write(tmp_path / "two.pcapng")
     document = rocekit.analyze(one, two).to_dict()
@@ -158,7 +158,7 @@ def test_several_captures_name_frames_with_their_file(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- tables
 
 
-def test_tables_filter_by_value_and_by_question(tmp_path: Path) -> None:
+def test_tables_filter_by_value_and_by_function(tmp_path: Path) -> None:
     found = Story(FULL).analyze(tmp_path).transfers
     assert [t.id for t in found.where(operation="WRITE")] == [0]
     assert [t.id for t in found.where(bytes=lambda n: n < 100, status="acked")] == [1]
@@ -200,7 +200,7 @@ def test_an_analysis_prints_as_the_command_prints_it(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- files and journals
 
 
-def test_a_journal_named_like_the_capture_is_found_by_itself(tmp_path: Path) -> None:
+def test_a_journal_named_like_the_capture_is_found(tmp_path: Path) -> None:
     story = Story(FULL)
     plain = story.write(tmp_path / "x.pcapng")
     packed = tmp_path / "x.pcapng.gz"
@@ -213,7 +213,7 @@ def test_a_journal_named_like_the_capture_is_found_by_itself(tmp_path: Path) -> 
     assert [t.wr.wr_id for t in rocekit.analyze(plain).transfers if t.wr] == [1, 2]
 
 
-def test_journals_given_stand_for_those_found_and_none_given_means_none(tmp_path: Path) -> None:
+def test_given_journals_replace_those_beside_the_capture_and_an_empty_list_means_none(tmp_path: Path) -> None:
     story = Story(FULL)
     capture = story.write(tmp_path / "x.pcapng")
     (tmp_path / "x.journal.jsonl").write_text("not a journal\n")
@@ -224,7 +224,7 @@ def test_journals_given_stand_for_those_found_and_none_given_means_none(tmp_path
     assert given.unmatched == []
 
 
-def test_a_bad_line_of_a_journal_is_told_and_the_rest_used(tmp_path: Path) -> None:
+def test_a_bad_line_of_a_journal_is_reported_and_the_others_are_used(tmp_path: Path) -> None:
     story = Story(FULL)
     journal = story.write_journal(tmp_path / "story.journal.jsonl")
     lines = journal.read_text().splitlines()
@@ -236,7 +236,7 @@ def test_a_bad_line_of_a_journal_is_told_and_the_rest_used(tmp_path: Path) -> No
     assert [t.wr.wr_id for t in analysis.transfers if t.wr] == [1, 2]
 
 
-def test_what_cannot_be_analysed_is_an_error_of_its_kind(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_an_error_of_its_kind(tmp_path: Path) -> None:
     capture = Story(FULL).write(tmp_path / "x.pcapng")
     with pytest.raises(CaptureError):
         rocekit.analyze(tmp_path / "missing.pcap")
@@ -246,7 +246,7 @@ def test_what_cannot_be_analysed_is_an_error_of_its_kind(tmp_path: Path) -> None
         rocekit.analyze()
 
 
-def test_a_cut_capture_is_analysed_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_an_incomplete_capture_is_analysed_up_to_its_end(tmp_path: Path) -> None:
     path = Story(FULL).write(tmp_path / "x.pcapng")
     path.write_bytes(path.read_bytes()[:-50])
     analysis = rocekit.analyze(path)
@@ -254,7 +254,7 @@ def test_a_cut_capture_is_analysed_as_far_as_it_goes(tmp_path: Path) -> None:
     assert analysis.transfers[0].status == "acked"
 
 
-# ---------------------------------------------------------------------- captures that others made
+# ---------------------------------------------------------------------- captures made by others
 
 Facts = dict[tuple[str, str], int]
 OTHERS: dict[str, tuple[int, int, Facts]] = {
@@ -279,7 +279,7 @@ CM = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_captures_that_others_made_hold_what_they_say(others: Path, name: str) -> None:
+def test_captures_made_by_others_contain_what_is_known_of_them(others: Path, name: str) -> None:
     frames, packets, wanted = OTHERS[name]
     analysis = rocekit.analyze(others / name)
     check_contract(json.loads(json.dumps(analysis.to_dict())))
@@ -323,7 +323,7 @@ def test_rping_repeats_its_six_transfers_five_times(others: Path) -> None:
 
 
 @pytest.mark.parametrize("node", [0, 1, 2])
-def test_a_ring_of_qps_from_psn_zero_is_told_apart_at_each_host(others: Path, node: int) -> None:
+def test_the_qps_of_a_ring_that_start_at_psn_zero_are_paired_at_each_host(others: Path, node: int) -> None:
     analysis = rocekit.analyze(others / f"nccl_ring_node{node}.pcap")
     assert analysis.capture.counts.roce_packets == 184
     assert {c.paired_by for c in analysis.connections} == {"psn"}
@@ -335,10 +335,10 @@ def test_a_ring_of_qps_from_psn_zero_is_told_apart_at_each_host(others: Path, no
     assert [f.rule for f in analysis.findings if f.severity != "info"] == []
 
 
-# ---------------------------------------------------------------------- ends before the end
+# ---------------------------------------------------------------------- interrupted, or not readable twice
 
 
-def test_an_analysis_that_is_stopped_has_what_was_read_and_says_so(tmp_path: Path) -> None:
+def test_an_analysis_that_is_stopped_has_what_was_read_and_is_marked_as_interrupted(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     generate(path, Traffic(packets=200_000), snaplen=128)
     whole = rocekit.analyze(path)
@@ -356,7 +356,7 @@ def test_an_analysis_that_is_stopped_has_what_was_read_and_says_so(tmp_path: Pat
     assert not part.capture.damage
 
 
-def test_packets_of_standard_input_cannot_be_had_twice(
+def test_packets_of_standard_input_cannot_be_read_twice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = Story().connect(5, 900).lines(FULL).write(tmp_path / "x.pcapng")
@@ -369,7 +369,7 @@ def test_packets_of_standard_input_cannot_be_had_twice(
 
 
 def test_a_capture_of_nothing_but_malformed_packets(pcaps: Path, tmp_path: Path) -> None:
-    """One packet, whose transport header names a version that does not exist."""
+    """One packet, whose transport header has a version that does not exist."""
     data = bytearray((pcaps / "rping-clean.pcap").read_bytes())
     length = int.from_bytes(data[32:36], "little")
     data[24 + 16 + 14 + 20 + 8 + 1] |= 0x0F

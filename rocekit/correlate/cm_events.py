@@ -1,7 +1,7 @@
-"""CM events beside CM messages: which message each event of a program tells of, and of which connection.
+"""CM events beside CM messages: which message caused each event of a program, on which connection.
 
-An event is placed by its QP where it has one, by the addresses and ports that the REQ's private-data header
-carries (IBA Vol. 1, A11), and else by the private data itself.
+An event is placed by its QP where it has one, else by the addresses and ports in the header of the REQ's
+private data (IBA Vol. 1, A11), else by the private data itself.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit.files.frame_names import frame_name
 
 if TYPE_CHECKING:
-    from rocekit.journal import Event
+    from rocekit.journal import JournalEvent
     from rocekit.track.cm_exchanges import CmRecord, Exchange
     from rocekit.track.connections import Connection
 
-#: What arrives from the peer when an event is told (rdma_get_cm_event(3)); other events have no message.
+#: The messages from the peer that cause an event (rdma_get_cm_event(3)); other events have none.
 _MESSAGES: Final = MappingProxyType(
     {
         "CONNECT_REQUEST": ("REQ",),
@@ -32,9 +32,9 @@ _MESSAGES: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class PlacedEvent:
-    """A CM event with the message that caused it and its connection, as far as they are known."""
+    """A CM event, the message that caused it, and its connection; None where unknown."""
 
-    event: Event
+    event: JournalEvent
     record: CmRecord | None
     connection: Connection | None
 
@@ -54,14 +54,14 @@ class PlacedEvent:
 
 
 def place_cm_events(
-    events: Sequence[Event],
+    events: Sequence[JournalEvent],
     exchanges: Sequence[Exchange],
     connections: dict[tuple[str, str, int], Connection],
 ) -> list[PlacedEvent]:
-    """Place each event.
+    """The message and the connection of each event.
 
     Args:
-        connections: by (host, device, QPN), as the journal's QPs are bound.
+        connections: of the journal's QPs, by (host, device, QPN).
     """
     placed = []
     for event in events:
@@ -74,8 +74,10 @@ def place_cm_events(
     return placed
 
 
-def _exchange(event: Event, exchanges: Sequence[Exchange], connection: Connection | None) -> Exchange | None:
-    """The exchange an event belongs to; of several that fit, the last that had begun by then."""
+def _exchange(
+    event: JournalEvent, exchanges: Sequence[Exchange], connection: Connection | None
+) -> Exchange | None:
+    """The exchange that an event belongs to; of several that fit, the last one begun by then."""
     if connection is not None:
         own = [x for x in exchanges if x.connection is connection]
         if own:
@@ -88,19 +90,19 @@ def _exchange(event: Event, exchanges: Sequence[Exchange], connection: Connectio
     return chosen[-1] if chosen else None
 
 
-def _same_ports(event: Event, exchange: Exchange) -> bool:
+def _same_ports(event: JournalEvent, exchange: Exchange) -> bool:
     ip_cm = exchange.request.cm.ip_cm
     if ip_cm is None:
         return False
     here = (event.get("local_ip"), event.get("local_port"))
     there = (event.get("remote_ip"), event.get("remote_port"))
-    asking = (ip_cm["source_address"], ip_cm["source_port"])
-    asked = (ip_cm["destination_address"], ip_cm["destination_port"])
-    return None not in (*here, *there) and (here, there) in ((asking, asked), (asked, asking))
+    source = (ip_cm["source_address"], ip_cm["source_port"])
+    destination = (ip_cm["destination_address"], ip_cm["destination_port"])
+    return None not in (*here, *there) and (here, there) in ((source, destination), (destination, source))
 
 
-def _same_data(event: Event, exchange: Exchange) -> bool:
-    """Whether a message that the event may tell of carries its private data, padding aside."""
+def _same_data(event: JournalEvent, exchange: Exchange) -> bool:
+    """Whether a message that can have caused the event carries its private data, padding aside."""
     text = event.get("private_data")
     data = b"" if text is None else bytes.fromhex(text).rstrip(b"\0")
     if not data:
@@ -109,8 +111,8 @@ def _same_data(event: Event, exchange: Exchange) -> bool:
     return any(r.message in wanted and r.cm.private_data.rstrip(b"\0") == data for r in exchange.records)
 
 
-def _message(event: Event, exchange: Exchange) -> CmRecord | None:
-    """The message from the peer that the event tells of."""
+def _message(event: JournalEvent, exchange: Exchange) -> CmRecord | None:
+    """The message from the peer that caused the event."""
     remote = event.get("remote_ip")
     for name in _MESSAGES.get(str(event.get("type")), ()):
         for record in exchange.records:

@@ -1,15 +1,16 @@
-"""The QP pairs that a journal names, and what its QPs were set to."""
+"""QP pairs that a journal names, and the attributes that its QPs were given."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rocekit.correlate.addresses import gid_ip, may_be
 from rocekit.journal.work_requests import JournalQp, Programs
 from rocekit.track.connections import Negotiated
 from rocekit.track.known_pairs import Pair
 
 
-def negotiated(qp: JournalQp, peer: JournalQp | None = None) -> Negotiated:
+def _negotiated(qp: JournalQp, peer: JournalQp | None = None) -> Negotiated:
     """A QP's attributes as the journal has them."""
     a = qp.attributes
     return Negotiated(
@@ -26,7 +27,7 @@ def negotiated(qp: JournalQp, peer: JournalQp | None = None) -> Negotiated:
 
 
 def journal_pairs(programs: Programs) -> list[Pair]:
-    """The QP pairs that a journal names: one end knows both QPNs, so one end's journal is enough."""
+    """The QP pairs that a journal names. Either end knows both QPNs, so the journal of one end is enough."""
     paired = ("RC", "UC", "XRC", None)
     connected = [qp for qp in programs.qps if qp.attributes.get("dest_qpn") and qp.transport in paired]
     pairs = []
@@ -43,27 +44,14 @@ def journal_pairs(programs: Programs) -> list[Pair]:
                 qp.transport or "RC",
                 (a.get("local_ip"), a.get("dest_ip") or gid_ip(a.get("dest_gid"))),
                 (qp.qpn, int(a["dest_qpn"])),
-                (negotiated(qp, peer), negotiated(peer, qp) if peer is not None else other),
+                (_negotiated(qp, peer), _negotiated(peer, qp) if peer is not None else other),
             )
         )
     return pairs
 
 
-def gid_ip(gid: str | None) -> str | None:
-    """A GID's textual address; an IPv4-mapped one as IPv4, as packets carry it (A17.4.5)."""
-    if gid is None:
-        return None
-    import ipaddress
-
-    try:
-        address = ipaddress.IPv6Address(gid)
-    except ValueError:
-        return None
-    return str(address.ipv4_mapped or address)
-
-
 def _peer(qp: JournalQp, connected: Sequence[JournalQp]) -> JournalQp | None:
-    """The journal's other end of ``qp``, if it is there once."""
+    """The QP that ``qp`` is connected to, if exactly one QP of the journal fits."""
     found = [
         other
         for other in connected
@@ -74,8 +62,3 @@ def _peer(qp: JournalQp, connected: Sequence[JournalQp]) -> JournalQp | None:
         and may_be(qp.attributes.get("local_ip"), other.attributes.get("dest_ip"))
     ]
     return found[0] if len(found) == 1 else None
-
-
-def may_be(a: object, b: object) -> bool:
-    """Whether two of anything may be one: they are, or one of them is not known."""
-    return a is None or b is None or a == b

@@ -15,7 +15,7 @@ from rocekit.journal.schema import SCHEMA
 
 if TYPE_CHECKING:
     from rocekit.edit.redact import Redactor
-    from rocekit.journal import Event
+    from rocekit.journal import JournalEvent
 
 _ADDRESSES: Final = frozenset({"addr", "host_addr", "remote_va", "cm_id", "listen_id"})
 _KEYS: Final = frozenset({"lkey", "rkey", "invalidate_rkey", "old_rkey", "mr_rkey", "mr_lkey", "imm"})
@@ -26,7 +26,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_+ ()-]*")
 """Characters of names of statuses, opcodes, states, devices; no address and no path has only these."""
 
 
-def redact_event(event: Event, redactor: Redactor) -> Event:
+def redact_event(event: JournalEvent, redactor: Redactor) -> JournalEvent:
     """The event with all confidential values replaced."""
     schema = SCHEMA[event.event]
     fields = {}

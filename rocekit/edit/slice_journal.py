@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rocekit.correlate import Correlation
     from rocekit.explanation.packets import PacketStories
-    from rocekit.journal import Event
+    from rocekit.journal import JournalEvent
     from rocekit.journal.work_requests import JournalQp
     from rocekit.track.transfers import Transfer
 
@@ -23,7 +23,7 @@ _WORK: Final = frozenset({"wr_posted", "recv_posted", "wc_polled"})
 
 def slice_journal(
     stories: PacketStories, selected: NDArray[np.bool_], *, everything: bool, whole: bool
-) -> list[Event]:
+) -> list[JournalEvent]:
     """The events of the chosen packets, in order.
 
     Args:
@@ -58,7 +58,7 @@ def slice_journal(
     ]
 
 
-def _work_of(qp: JournalQp) -> list[Event]:
+def _work_of(qp: JournalQp) -> list[JournalEvent]:
     """All work requests and completions of a QP."""
     events = [wr.event for wr in (*qp.sends, *qp.receives)]
     events += [wr.wc.event for wr in (*qp.sends, *qp.receives) if wr.wc is not None]
@@ -66,7 +66,7 @@ def _work_of(qp: JournalQp) -> list[Event]:
     return events
 
 
-def _work_of_transfer(transfer: Transfer) -> list[Event]:
+def _work_of_transfer(transfer: Transfer) -> list[JournalEvent]:
     requests = [wr for wr in (transfer.wr, transfer.recv_wr) if wr is not None]
     completions = [wc for wc in (transfer.wc, transfer.recv_wc) if wc is not None]
     return [*(wr.event for wr in requests), *(wc.event for wc in completions)]
@@ -74,7 +74,7 @@ def _work_of_transfer(transfer: Transfer) -> list[Event]:
 
 def _belonging(
     correlation: Correlation, chosen: list[JournalQp], connections: set[int], work: set[int], whole: bool
-) -> list[Event]:
+) -> list[JournalEvent]:
     journal = correlation.journal
     assert journal is not None
     places = {(qp.host, qp.device, qp.qpn) for qp in chosen}

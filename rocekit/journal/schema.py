@@ -1,10 +1,10 @@
-"""What a journal's lines may hold: the events, their keys, and what kind of value each key has.
+"""The schema of a journal's lines: the events, their keys, and the kind of value of each key.
 
 The names of opcodes, statuses and CM events are those of ``ibv_wr_opcode``, ``ibv_wc_status``,
 ``ibv_wc_opcode`` and ``rdma_cm_event_type``, without their prefixes.
 
-``rocekit record`` writes more of each event, and events of its own: what was destroyed, ``recording`` (a
-program began or ended), and what the journal is *not* able to tell: ``records_lost`` and ``not_recorded``.
+``rocekit record`` writes more keys of each event, and further events: what was destroyed, ``recording`` (a
+program started or ended), and what the journal does *not* contain: ``records_lost`` and ``not_recorded``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CLOCK = "realtime"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A type of value: ``words`` say what was expected of one that ``accepts`` refuses."""
+    """A kind of value. ``words`` describe it, for the message when ``accepts`` returns False."""
 
     words: str
     accepts: Callable[[object], bool]
@@ -74,7 +74,7 @@ SGES = Kind('a list of {"addr", "length", "lkey"}', _is_sges)
 
 @dataclass(frozen=True, slots=True)
 class EventSchema:
-    """The keys an event must have and those it may have beside them."""
+    """The keys that an event must have, and further keys that it may have."""
 
     required: Mapping[str, Kind]
     optional: Mapping[str, Kind]
@@ -280,7 +280,7 @@ MAY_LACK = frozenset({"clock", "mono_ns", "thread"})
 
 
 def check(line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """An event's name and its keys, those that are null left out.
+    """An event's name and its keys; keys that are null are left out.
 
     Raises:
         ValueError: what was expected.

@@ -1,7 +1,7 @@
-"""Work requests and their completions out of a journal: what each QP was asked and told.
+"""Work requests and their completions, read from a journal and put together by QP.
 
-A send queue completes in order (IBA Vol. 1, 10.8.3.1), so a completion of a signaled work request also says
-that the unsignaled ones before it are done, and an error completion flushes what follows (10.3.1).
+A send queue completes in order (IBA Vol. 1, 10.8.3.1). So the completion of a signaled work request implies
+that the unsignaled ones before it are done, and after an error completion the rest is flushed (10.3.1).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rocekit.journal import Event, Journal
+    from rocekit.journal.records import Journal, JournalEvent
 
 #: ``ibv_wr_opcode`` names to the operations of transfers.
 OPERATIONS: Final = {
@@ -37,7 +37,7 @@ SUCCESS: Final = "SUCCESS"
 class WorkCompletion:
     """A WC as the program polled it."""
 
-    event: Event
+    event: JournalEvent
 
     def __repr__(self) -> str:
         return f"<WC {self.wr_id}: {self.status}>"
@@ -55,7 +55,7 @@ class WorkCompletion:
         return self.event.time_ns
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"wr_id", "status", "polled_ns", …}`` with what the journal has."""
+        """For JSON: wr_id, status, polled_ns, and the event's other keys."""
         fields = {k: v for k, v in self.event.fields.items() if k not in ("wr_id", "status")}
         return {"wr_id": self.wr_id, "status": self.status, "polled_ns": self.polled_ns, **fields}
 
@@ -65,14 +65,14 @@ class WorkRequest:
     """A WR as the program posted it.
 
     Attributes:
-        wc: its own completion, None for an unsignaled one or where none was polled.
-        implied_by: the later completion that says this unsignaled WR is done.
+        wc: its own completion; None where it has none (unsignaled) or none was polled.
+        implied_by: the later completion that implies that this unsignaled WR is done.
         matched_by: ``psn`` (its PSNs follow by arithmetic), ``order`` (operation, length and order agree), or
         None.
-        first_psn: the unwrapped PSN that arithmetic gives it.
+        first_psn: its first PSN by arithmetic, unwrapped.
     """
 
-    event: Event
+    event: JournalEvent
     qp: JournalQp
     index: int
     wc: WorkCompletion | None = None
@@ -108,19 +108,19 @@ class WorkRequest:
 
     @property
     def refused(self) -> bool:
-        """Whether the post itself failed: the WR never reached the queue."""
+        """Whether the call that posted it failed: the WR never reached the queue."""
         return bool(self.event.fields.get("errno"))
 
     @property
     def local(self) -> bool:
-        """Whether it is the device's own business, and no packet comes of it."""
+        """Whether the device does it alone, without a packet."""
         return self.opcode in LOCAL_OPCODES
 
     @property
-    def told_psn(self) -> int | None:
-        """Its first PSN, where the journal has it."""
-        told = self.event.fields.get("psn")
-        return None if told is None else int(told)
+    def recorded_psn(self) -> int | None:
+        """Its first PSN as the recorder wrote it; None where the journal does not have it."""
+        recorded = self.event.fields.get("psn")
+        return None if recorded is None else int(recorded)
 
     @property
     def signaled(self) -> bool:
@@ -128,11 +128,11 @@ class WorkRequest:
 
     @property
     def completion(self) -> WorkCompletion | None:
-        """The completion that tells of it: its own, or the one that implies it."""
+        """The completion that ends it: its own, or the one that implies it."""
         return self.wc or self.implied_by
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"wr_id", "opcode", "length", "posted_ns", "matched_by", …}`` with what the journal has."""
+        """For JSON: wr_id, opcode, length, posted_ns, matched_by, and the event's other keys."""
         skip = ("wr_id", "opcode", "length")
         fields = {k: v for k, v in self.event.fields.items() if k not in skip}
         return {
@@ -147,12 +147,12 @@ class WorkRequest:
 
 @dataclass(slots=True, eq=False)
 class JournalQp:
-    """A QP's life as the journal tells it.
+    """A QP from its creation on, as the journal has it.
 
     Attributes:
-        addresses: its device's, where the journal tells them.
-        lossy_ns: from when on records of its process are missing, None while none is. What was posted and
-            polled can then be told apart by wr_id only, and only by one that no other work request has.
+        addresses: those of its device, where the journal has them.
+        lossy_ns: since when records of its process are missing; None where none is. From then on a completion
+            belongs to the work request with its wr_id, and only if no other work request has the same.
     """
 
     host: str
@@ -164,12 +164,12 @@ class JournalQp:
     receives: list[WorkRequest] = field(default_factory=list)
     receive_completions: list[WorkCompletion] = field(default_factory=list)
     stray_completions: list[WorkCompletion] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[JournalEvent] = field(default_factory=list)
     addresses: tuple[str, ...] = ()
     lossy_ns: int | None = None
     _open_sends: deque[WorkRequest] = field(default_factory=deque)
     _open_receives: dict[int, deque[WorkRequest]] = field(default_factory=dict)
-    _named: dict[int, WorkRequest | None] = field(default_factory=dict)
+    _by_wr_id: dict[int, WorkRequest | None] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<JournalQp {self}: {self.transport}>"
@@ -177,36 +177,36 @@ class JournalQp:
     def __str__(self) -> str:
         return f"{self.device} QP {self.qpn:#x} on {self.host}"
 
-    def complete(self, event: Event) -> None:
-        """Give a polled completion to its work request."""
+    def complete(self, event: JournalEvent) -> None:
+        """Assign a polled completion to its work request."""
         wc = WorkCompletion(event)
         if self.lossy_ns is not None:
-            self._complete_unmistakably(wc)
+            self._complete_by_unique_id(wc)
             return
         opcode = event.fields.get("opcode")
-        if opcode in RECEIVE_OPCODES or (opcode is None and not self._awaits(wc.wr_id)):
+        if opcode in RECEIVE_OPCODES or (opcode is None and not self._has_open_send(wc.wr_id)):
             self._complete_receive(wc)
         else:
             self._complete_send(wc)
 
-    def _complete_unmistakably(self, wc: WorkCompletion) -> None:
-        """Where records are missing, the oldest request with this id may be one that nobody wrote down."""
-        wr = self._named.get(wc.wr_id)
+    def _complete_by_unique_id(self, wc: WorkCompletion) -> None:
+        """Where records are missing, a wr_id identifies a request only if no other has the same."""
+        wr = self._by_wr_id.get(wc.wr_id)
         if wr is not None and wr.wc is None:
             wr.wc = wc
         else:
             self.stray_completions.append(wc)
 
     def _post(self, wr: WorkRequest) -> None:
-        """Know it by its name, unless another has the same."""
-        self._named[wr.wr_id] = None if wr.wr_id in self._named else wr
+        """Remember it by its wr_id, unless another has the same."""
+        self._by_wr_id[wr.wr_id] = None if wr.wr_id in self._by_wr_id else wr
 
-    def _awaits(self, wr_id: int) -> bool:
-        """Whether a send with this id waits, for error completions, whose opcode means nothing (11.4.2.1)."""
+    def _has_open_send(self, wr_id: int) -> bool:
+        """Whether a send with this id is open. (An error completion's opcode means nothing, 11.4.2.1.)"""
         return any(wr.wr_id == wr_id for wr in self._open_sends)
 
     def _complete_send(self, wc: WorkCompletion) -> None:
-        if not self._awaits(wc.wr_id):
+        if not self._has_open_send(wc.wr_id):
             if wc.wr_id in self._open_receives:
                 self._complete_receive(wc)
             else:
@@ -214,7 +214,9 @@ class JournalQp:
             return
         while self._open_sends:
             wr = self._open_sends.popleft()
-            if wr.wr_id == wc.wr_id and (wr.signaled or wc.status != SUCCESS or not self._awaits(wc.wr_id)):
+            if wr.wr_id == wc.wr_id and (
+                wr.signaled or wc.status != SUCCESS or not self._has_open_send(wc.wr_id)
+            ):
                 wr.wc = wc
                 return
             wr.implied_by = wc
@@ -231,26 +233,28 @@ class JournalQp:
 
 @dataclass(slots=True)
 class Programs:
-    """Every QP of a journal, and what belongs to none.
+    """Every QP of a journal, and the events that belong to no QP.
 
     Attributes:
         qps: in order of first mention.
-        cm_events: rdma_cm events; regions: memory registrations.
+        cm_events: rdma_cm events.
+        regions: memory registrations.
+        asynchronous: asynchronous events.
     """
 
     qps: list[JournalQp] = field(default_factory=list)
-    cm_events: list[Event] = field(default_factory=list)
-    regions: list[Event] = field(default_factory=list)
-    asynchronous: list[Event] = field(default_factory=list)
+    cm_events: list[JournalEvent] = field(default_factory=list)
+    regions: list[JournalEvent] = field(default_factory=list)
+    asynchronous: list[JournalEvent] = field(default_factory=list)
 
     @property
     def work_requests(self) -> list[WorkRequest]:
-        """All sends of all QPs, in order of posting."""
+        """All sends of all QPs, sorted by the time of posting."""
         return sorted((wr for qp in self.qps for wr in qp.sends), key=lambda wr: wr.posted_ns)
 
 
 def read_programs(journal: Journal) -> Programs:
-    """Put a journal's events together by QP."""
+    """Sort a journal's events by QP."""
     programs = Programs()
     current: dict[tuple[str, str, int], JournalQp] = {}
     lossy = _losses(journal)
@@ -281,7 +285,7 @@ def read_programs(journal: Journal) -> Programs:
 
 
 def _losses(journal: Journal) -> dict[tuple[str, int], int]:
-    """Since when records of a process (host, pid) are missing."""
+    """Since when records are missing, by process (host, pid)."""
     since: dict[tuple[str, int], int] = {}
     for event in journal.of("records_lost"):
         key = (event.host, event.pid)
@@ -290,7 +294,7 @@ def _losses(journal: Journal) -> dict[tuple[str, int], int]:
     return since
 
 
-def _apply(qp: JournalQp, event: Event) -> None:
+def _apply(qp: JournalQp, event: JournalEvent) -> None:
     name = event.event
     if name == "qp_created":
         qp.transport = event.get("transport")

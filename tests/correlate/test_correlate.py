@@ -1,9 +1,9 @@
-"""Transfers beside the journal: whose work request each one is, how sure that is, and where its time went."""
+"""Transfers beside the journal: the work request of each, how it was matched, and where its time went."""
 
 from __future__ import annotations
 
 import pytest
-from story import STEP_NS, Story, Told
+from story import STEP_NS, Story, Tracked
 
 from rocekit.correlate import Correlation, timing
 
@@ -15,19 +15,19 @@ KNOWN = """
 UNKNOWN = "A created"
 
 
-def matches(told: Told, correlation: Correlation) -> list[str]:
-    """A line a WR: ``7 psn SEND 5..6``, or ``7 -`` without a transfer."""
+def matches(tracked: Tracked, correlation: Correlation) -> list[str]:
+    """A line for each WR: ``7 psn SEND 5..6``, or ``7 -`` without a transfer."""
     lines = []
     for wr in correlation.work_requests:
         transfer = correlation.transfer_of(wr)
-        words = "-" if transfer is None else f"{wr.matched_by} {told.line(transfer).split()[1:3]}"
+        words = "-" if transfer is None else f"{wr.matched_by} {tracked.line(transfer).split()[1:3]}"
         lines.append(
             f"{wr.wr_id} {words}".replace("'", "").replace("[", "").replace("]", "").replace(",", "")
         )
     return lines
 
 
-def tell(text: str, **how: object) -> list[str]:
+def matched(text: str, **how: object) -> list[str]:
     return matches(*Story(text, **how).correlated())  # type: ignore[arg-type]
 
 
@@ -59,28 +59,28 @@ TRAFFIC = """
 MATCHED = ["SEND 5..6", "READ 7..9", "FETCH_ADD 10", "WRITE 11", "SEND 12"]
 
 
-def test_the_starting_psn_fixes_every_requests_psns_by_arithmetic() -> None:
-    assert tell(KNOWN + TRAFFIC) == [f"{n} psn {words}" for n, words in enumerate(MATCHED, 1)]
+def test_from_the_starting_psn_every_requests_psns_follow_by_arithmetic() -> None:
+    assert matched(KNOWN + TRAFFIC) == [f"{n} psn {words}" for n, words in enumerate(MATCHED, 1)]
 
 
-def test_the_cm_exchange_fixes_them_as_well() -> None:
+def test_they_follow_from_the_cm_exchange_as_well() -> None:
     story = Story(UNKNOWN).connect(5, 900).lines(TRAFFIC)
     assert matches(*story.correlated()) == [f"{n} psn {words}" for n, words in enumerate(MATCHED, 1)]
 
 
 def test_without_a_starting_psn_operations_and_lengths_in_order_must_agree() -> None:
-    assert tell(UNKNOWN + TRAFFIC) == [f"{n} order {words}" for n, words in enumerate(MATCHED, 1)]
+    assert matched(UNKNOWN + TRAFFIC) == [f"{n} order {words}" for n, words in enumerate(MATCHED, 1)]
 
 
 def test_the_completion_comes_with_the_request() -> None:
-    told, _ = Story(KNOWN + TRAFFIC).correlated()
-    assert [(t.wr.wr_id, t.wc.status) for t in told.tracker.transfers if t.wr and t.wc] == [
+    tracked, _ = Story(KNOWN + TRAFFIC).correlated()
+    assert [(t.wr.wr_id, t.wc.status) for t in tracked.tracker.transfers if t.wr and t.wc] == [
         (n, "SUCCESS") for n in range(1, 6)
     ]
 
 
 def test_arithmetic_holds_across_the_wrap() -> None:
-    assert tell(
+    assert matched(
         KNOWN.replace("sq_psn=5", "sq_psn=0xFFFFFF")
         + """
         A wr 1 SEND 3000
@@ -95,7 +95,7 @@ def test_arithmetic_holds_across_the_wrap() -> None:
 
 
 def test_arithmetic_finds_the_requests_of_a_capture_that_begins_late() -> None:
-    assert tell(
+    assert matched(
         KNOWN
         + """
         A wr 1 SEND 5000
@@ -108,23 +108,23 @@ def test_arithmetic_finds_the_requests_of_a_capture_that_begins_late() -> None:
     ) == ["1 -", "2 -", "3 psn SEND 11"]
 
 
-def test_what_the_capture_missed_has_no_transfer_and_shifts_nothing() -> None:
-    assert tell(
+def test_a_request_not_in_the_capture_has_no_transfer_and_shifts_nothing() -> None:
+    assert matched(
         KNOWN
         + """
         A wr 1 SEND 64
         A wr 2 SEND 64
         A wr 3 SEND 64
         a RC_SEND_ONLY 5 64
-        # PSN 6 missed by the capture
+        # PSN 6 is not in the capture
         a RC_SEND_ONLY 7 64
         b ACK 7
         """
     ) == ["1 psn SEND 5", "2 -", "3 psn SEND 7"]
 
 
-def test_requests_that_were_never_sent_stay_without_a_transfer() -> None:
-    told, correlation = Story(
+def test_requests_that_were_never_sent_have_no_transfer() -> None:
+    tracked, correlation = Story(
         KNOWN
         + """
         A wr 1 SEND 64
@@ -136,7 +136,7 @@ def test_requests_that_were_never_sent_stay_without_a_transfer() -> None:
         A wc 3 WR_FLUSH_ERR
         """
     ).correlated()
-    assert matches(told, correlation) == ["1 psn SEND 5", "2 -", "3 -"]
+    assert matches(tracked, correlation) == ["1 psn SEND 5", "2 -", "3 -"]
     assert [(wr.wr_id, wr.refused) for wr in correlation.unmatched] == [(2, True), (3, False)]
     unmatched = correlation.to_dict()["unmatched"]
     assert [(u["wr"]["wr_id"], u["wc"] and u["wc"]["status"]) for u in unmatched] == [
@@ -145,21 +145,21 @@ def test_requests_that_were_never_sent_stay_without_a_transfer() -> None:
     ]
 
 
-def test_a_starting_psn_that_fits_nothing_is_not_believed() -> None:
-    """A journal of another run, or a device that counts otherwise: order and length decide."""
+def test_a_starting_psn_that_fits_nothing_is_not_used() -> None:
+    """A journal of another run, or a device that counts differently: order and length decide."""
     wrong = KNOWN.replace("sq_psn=5", "sq_psn=70000").replace(
         "A modified state=RTR dest_qpn=0x12", "A modified"
     )
-    assert [line.split()[1] for line in tell(wrong + TRAFFIC)] == ["order"] * 5
+    assert [line.split()[1] for line in matched(wrong + TRAFFIC)] == ["order"] * 5
 
 
 @pytest.mark.parametrize("posted", ["RDMA_WRITE 64", "SEND 65"])
 def test_what_differs_in_operation_or_length_is_never_matched(posted: str) -> None:
-    assert tell(f"{UNKNOWN}\n A wr 1 {posted}\n a RC_SEND_ONLY 5 64\n b ACK 5") == ["1 -"]
+    assert matched(f"{UNKNOWN}\n A wr 1 {posted}\n a RC_SEND_ONLY 5 64\n b ACK 5") == ["1 -"]
 
 
-def test_order_slides_to_the_requests_that_a_late_capture_shows() -> None:
-    assert tell(
+def test_order_finds_the_requests_of_a_capture_that_begins_late() -> None:
+    assert matched(
         UNKNOWN
         + """
         A wr 1 SEND 10
@@ -181,7 +181,7 @@ def test_of_equal_requests_none_is_matched_to_a_transfer_sent_before_it_was_post
 
 
 def test_both_sides_of_a_connection_match_their_own_transfers() -> None:
-    assert tell(
+    assert matched(
         """
         A created
         A modified dest_qpn=0x12 path_mtu=1024 sq_psn=5 rq_psn=900
@@ -197,7 +197,7 @@ def test_both_sides_of_a_connection_match_their_own_transfers() -> None:
     ) == ["1 psn SEND 5", "2 psn SEND 900"]
 
 
-def test_a_ud_qps_psns_run_on_over_all_its_peers() -> None:
+def test_a_ud_qp_counts_its_psns_over_all_its_peers() -> None:
     story = Story(
         "A created\n A modified sq_psn=5 local_ip=10.0.0.1\n"
         "A wr 1 SEND 64\n A wr 2 SEND 64\n A wr 3 SEND 32\n"
@@ -205,16 +205,16 @@ def test_a_ud_qps_psns_run_on_over_all_its_peers() -> None:
         transport="UD",
         others={"cd": (("10.0.0.1", 0x11), ("10.0.0.3", 0x12))},
     )
-    told, correlation = story.correlated()
-    assert matches(told, correlation) == ["1 psn SEND 5", "2 psn SEND 6", "3 psn SEND 7"]
-    assert {c.ips[1] for c in told.tracker.connections} == {"10.0.0.2", "10.0.0.3"}
+    tracked, correlation = story.correlated()
+    assert matches(tracked, correlation) == ["1 psn SEND 5", "2 psn SEND 6", "3 psn SEND 7"]
+    assert {c.ips[1] for c in tracked.tracker.connections} == {"10.0.0.2", "10.0.0.3"}
 
 
 # ---------------------------------------------------------------------- receives
 
 
 def test_each_send_takes_one_receive_in_order_and_so_does_a_write_with_immediate() -> None:
-    told, _ = Story(
+    tracked, _ = Story(
         """
         B created
         B recv 11 4096
@@ -227,17 +227,17 @@ def test_each_send_takes_one_receive_in_order_and_so_does_a_write_with_immediate
         B wc 12 SUCCESS opcode=RECV_RDMA_WITH_IMM byte_len=32
         """
     ).correlated()
-    received = [t.recv_wr.wr_id if t.recv_wr else None for t in told.tracker.transfers]
+    received = [t.recv_wr.wr_id if t.recv_wr else None for t in tracked.tracker.transfers]
     assert received == [11, None, 12]
 
 
 def test_a_ud_receive_counts_the_forty_bytes_of_the_grh() -> None:
-    told, _ = Story(
+    tracked, _ = Story(
         "B created\n B recv 11 4096\n a UD_SEND_ONLY 5 64\n B wc 11 SUCCESS opcode=RECV byte_len=104",
         transport="UD",
     ).correlated()
-    assert told[0].recv_wc is not None
-    assert told[0].recv_wc.wr_id == 11
+    assert tracked[0].recv_wc is not None
+    assert tracked[0].recv_wc.wr_id == 11
 
 
 # ---------------------------------------------------------------------- clocks and time
@@ -258,8 +258,8 @@ ROUND_TRIP = (
 
 
 def test_time_is_split_into_software_wire_and_completion() -> None:
-    told, correlation = Story(ROUND_TRIP).correlated()
-    time = timing(told[0], correlation.clocks)
+    tracked, correlation = Story(ROUND_TRIP).correlated()
+    time = timing(tracked[0], correlation.clocks)
     assert time.software_ns == 6_000
     assert time.wire_ns == 9_000 + STEP_NS
     assert time.completion_ns == 19_000 + STEP_NS
@@ -268,7 +268,7 @@ def test_time_is_split_into_software_wire_and_completion() -> None:
 
 
 @pytest.mark.parametrize("ahead_ns", [0, 5_000, -5_000])
-def test_a_clock_offset_that_causality_allows_is_taken_for_none(ahead_ns: int) -> None:
+def test_zero_is_assumed_where_the_bounds_of_a_clock_allow_it(ahead_ns: int) -> None:
     _, correlation = Story(ROUND_TRIP, clocks={"a": ahead_ns}).correlated()
     clock = correlation.clocks["host-a"]
     assert clock.offset_ns == 0
@@ -276,19 +276,19 @@ def test_a_clock_offset_that_causality_allows_is_taken_for_none(ahead_ns: int) -
 
 
 @pytest.mark.parametrize("ahead_ns", [3_000_000, -3_000_000])
-def test_a_clock_that_contradicts_causality_is_put_right_within_its_bounds(ahead_ns: int) -> None:
-    told, correlation = Story(ROUND_TRIP, clocks={"a": ahead_ns}).correlated()
+def test_a_clock_whose_bounds_exclude_zero_is_corrected_within_them(ahead_ns: int) -> None:
+    tracked, correlation = Story(ROUND_TRIP, clocks={"a": ahead_ns}).correlated()
     clock = correlation.clocks["host-a"]
     assert clock.low_ns is not None
     assert clock.high_ns is not None
     assert clock.low_ns <= ahead_ns <= clock.high_ns
     assert clock.low_ns <= clock.offset_ns <= clock.high_ns
-    time = timing(told[0], correlation.clocks)
+    time = timing(tracked[0], correlation.clocks)
     assert time.software_ns is not None
     assert time.completion_ns is not None
     assert time.software_ns >= 0
     assert time.completion_ns >= 0
-    assert time.total_ns == 36_000  # measured by one clock: no offset can change it
+    assert time.total_ns == 36_000  # measured by one clock: no offset changes it
 
 
 def test_of_two_lives_of_a_qp_pair_a_request_belongs_to_the_one_at_its_time() -> None:
@@ -321,7 +321,7 @@ def test_a_ud_qp_s_requests_are_found_whichever_side_of_the_connection_it_is(who
         {program} wr 1 SEND 48
         {who} UD_SEND_ONLY {psn} 48
     """
-    assert tell(text, transport="UD") == [f"1 psn SEND {psn}"]
+    assert matched(text, transport="UD") == [f"1 psn SEND {psn}"]
 
 
 def test_a_cm_event_with_a_qp_belongs_to_that_qp_s_connection() -> None:
@@ -408,8 +408,8 @@ def test_every_host_has_a_clock_of_its_own() -> None:
     assert abs(correlation.clocks["host-b"].offset_ns - 1_000_000_000) <= 10_000
 
 
-def test_the_time_that_a_loss_cost_is_told_apart() -> None:
-    told, correlation = Story(
+def test_the_time_that_a_loss_cost_is_counted_apart() -> None:
+    tracked, correlation = Story(
         KNOWN
         + """
         A wr 1 SEND 64
@@ -419,13 +419,13 @@ def test_the_time_that_a_loss_cost_is_told_apart() -> None:
         b ACK 5
         """
     ).correlated()
-    time = timing(told[0], correlation.clocks)
+    time = timing(tracked[0], correlation.clocks)
     assert time.recovery_ns == 500_000 + STEP_NS
     assert time.wire_ns == 500_000 + 2 * STEP_NS
 
 
 def test_without_journal_there_is_still_the_time_on_the_wire() -> None:
-    told = Story("a RC_SEND_FIRST 5 1024\n a RC_SEND_LAST 6 1024\n +8us\n b ACK 6").track()
-    time = timing(told[0])
+    tracked = Story("a RC_SEND_FIRST 5 1024\n a RC_SEND_LAST 6 1024\n +8us\n b ACK 6").track()
+    time = timing(tracked[0])
     assert (time.software_ns, time.completion_ns, time.total_ns) == (None, None, None)
     assert (time.sending_ns, time.acknowledging_ns, time.wire_ns) == (1_000, 9_000, 10_000)

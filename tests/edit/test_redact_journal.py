@@ -10,7 +10,7 @@ import pytest
 from rocekit import wire
 from rocekit.edit.redact import Redactor
 from rocekit.edit.redact_journal import redact_event
-from rocekit.journal import Event
+from rocekit.journal import JournalEvent
 from rocekit.journal.schema import SCHEMA
 
 SECRET = b"for tests only, always the same."
@@ -44,7 +44,7 @@ def test_a_redacted_event_of_any_kind_can_be_read_and_tells_no_address_key_or_pa
         if key in fields:
             fields[key] = 0x5A5B5C5D
     fields["unheard_of"] = "10.77.66.55"
-    event = Event(1, name, "alices-laptop", 5, ("rxe0", 17) if "qp" in keys else None, fields)
+    event = JournalEvent(1, name, "alices-laptop", 5, ("rxe0", 17) if "qp" in keys else None, fields)
     text = json.dumps(redact_event(event, redactor()).to_dict())
     for secret in ("alice", "10.77.66.55", "/home", "a1b2c3d4", str(0x5A5B5C5D)):
         assert secret not in text

@@ -1,4 +1,4 @@
-"""Work requests and their completions: which completion tells of which request, said or implied."""
+"""Work requests and their completions: which completion ends which request, its own or an implied one."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def qp_of(text: str) -> JournalQp:
     return qp
 
 
-def told(wr: WorkRequest) -> str:
-    """``7 SUCCESS``, ``7 by 9`` where another completion implies it, ``7 -`` where none tells."""
+def ended(wr: WorkRequest) -> str:
+    """``7 SUCCESS``, ``7 by 9`` where the completion of 9 implies it, ``7 -`` where nothing ends it."""
     if wr.wc is not None:
         return f"{wr.wr_id} {wr.wc.status}"
     return f"{wr.wr_id} by {wr.implied_by.wr_id}" if wr.implied_by is not None else f"{wr.wr_id} -"
 
 
 def sends(text: str) -> list[str]:
-    return [told(wr) for wr in qp_of(text).sends]
+    return [ended(wr) for wr in qp_of(text).sends]
 
 
 def test_a_completion_belongs_to_the_request_of_its_wr_id() -> None:
@@ -39,7 +39,7 @@ def test_a_completion_belongs_to_the_request_of_its_wr_id() -> None:
     ) == ["1 SUCCESS", "2 SUCCESS"]
 
 
-def test_a_send_queue_completes_in_order_so_a_completion_speaks_for_the_unsignaled_before_it() -> None:
+def test_a_send_queue_completes_in_order_so_a_completion_implies_the_unsignaled_before_it() -> None:
     assert sends(
         """
         A wr 1 SEND 64 unsignaled
@@ -102,14 +102,14 @@ def test_receives_complete_by_wr_id_beside_sends_of_the_same_wr_id() -> None:
         A wc 1 SUCCESS opcode=SEND
         """
     )
-    assert [told(wr) for wr in qp.sends] == ["1 SUCCESS"]
+    assert [ended(wr) for wr in qp.sends] == ["1 SUCCESS"]
     (receive,) = qp.receives
     assert receive.wc is not None
     assert receive.wc.event["byte_len"] == 100
 
 
-def test_flushed_receives_say_no_opcode_and_are_found_by_wr_id() -> None:
-    """Of an error completion only wr_id, status, QPN and vendor error mean something (11.4.2.1)."""
+def test_flushed_receives_have_no_opcode_and_are_found_by_wr_id() -> None:
+    """Of an error completion only wr_id, status, QPN and vendor error are valid (11.4.2.1)."""
     qp = qp_of(
         """
         A recv 100 4096
@@ -118,17 +118,17 @@ def test_flushed_receives_say_no_opcode_and_are_found_by_wr_id() -> None:
         A wc 1 WR_FLUSH_ERR
         """
     )
-    assert [told(wr) for wr in (*qp.sends, *qp.receives)] == ["1 WR_FLUSH_ERR", "100 WR_FLUSH_ERR"]
+    assert [ended(wr) for wr in (*qp.sends, *qp.receives)] == ["1 WR_FLUSH_ERR", "100 WR_FLUSH_ERR"]
 
 
 def test_a_flushed_receive_that_claims_to_be_a_send_is_still_found() -> None:
     qp = qp_of("A recv 100 4096\n A wc 100 WR_FLUSH_ERR opcode=SEND")
-    assert told(qp.receives[0]) == "100 WR_FLUSH_ERR"
+    assert ended(qp.receives[0]) == "100 WR_FLUSH_ERR"
 
 
-def test_a_completion_of_a_request_that_the_journal_does_not_know_stays_apart() -> None:
+def test_a_completion_whose_request_is_not_in_the_journal_is_kept_apart() -> None:
     qp = qp_of("A wr 1 SEND 64\n A wc 9 SUCCESS opcode=SEND")
-    assert [told(wr) for wr in qp.sends] == ["1 -"]
+    assert [ended(wr) for wr in qp.sends] == ["1 -"]
     assert [wc.wr_id for wc in qp.stray_completions] == [9]
 
 
@@ -142,15 +142,15 @@ def test_a_qpn_created_again_is_another_qp() -> None:
         A wc 1 SUCCESS opcode=SEND
         """
     ).qps
-    assert [told(wr) for wr in first.sends] == ["1 -"]
-    assert [told(wr) for wr in second.sends] == ["1 SUCCESS"]
+    assert [ended(wr) for wr in first.sends] == ["1 -"]
+    assert [ended(wr) for wr in second.sends] == ["1 SUCCESS"]
 
 
 def test_the_same_qpn_on_two_hosts_is_two_qps() -> None:
     found = read_programs(
         Story("A wr 1 SEND 64\n B wr 1 SEND 64\n B wc 1 SUCCESS", qpns=(0x11, 0x11)).journal()
     )
-    assert [[told(wr) for wr in qp.sends] for qp in found.qps] == [["1 -"], ["1 SUCCESS"]]
+    assert [[ended(wr) for wr in qp.sends] for qp in found.qps] == [["1 -"], ["1 SUCCESS"]]
 
 
 def test_attributes_are_what_was_set_last() -> None:
@@ -171,10 +171,10 @@ def test_attributes_are_what_was_set_last() -> None:
         ("ATOMIC_CMP_AND_SWP", "CMP_SWAP"),
     ],
 )
-def test_what_verbs_call_it_and_what_it_is_on_the_wire(opcode: str, operation: str) -> None:
+def test_each_opcode_of_verbs_is_an_operation_of_transfers(opcode: str, operation: str) -> None:
     assert qp_of(f"A wr 1 {opcode} 64").sends[0].operation == operation
 
 
-def test_work_requests_of_all_qps_stand_in_order_of_posting() -> None:
+def test_work_requests_of_all_qps_are_sorted_by_the_time_of_posting() -> None:
     found = programs("A wr 1 SEND 64\n +1us\n B wr 2 SEND 64\n +1us\n A wr 3 SEND 64")
     assert [wr.wr_id for wr in found.work_requests] == [1, 2, 3]

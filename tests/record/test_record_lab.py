@@ -213,7 +213,7 @@ def test_what_loads_libibverbs_at_run_time_is_recorded(out: Path, name: str) -> 
         assert transfer.wr is not None
         assert transfer.wr.length == transfer.bytes
         if transfer.connection.transport == "RC":
-            assert transfer.wr.told_psn == transfer.first_psn & MASK
+            assert transfer.wr.recorded_psn == transfer.first_psn & MASK
 
 
 def test_the_extended_calls_are_seen(out: Path) -> None:
@@ -278,7 +278,7 @@ def test_none_is_matched_wrongly(out: Path, name: str) -> None:
     found = analysis(out, name)
     for transfer in found.transfers:
         assert transfer.wr is not None
-        assert transfer.wr.told_psn == transfer.first_psn & MASK
+        assert transfer.wr.recorded_psn == transfer.first_psn & MASK
         assert transfer.wr.qp.qpn == transfer.connection.qpns[transfer.side]
     for connection in found.connections:
         for side in (0, 1):
@@ -305,4 +305,4 @@ def test_a_killed_program_s_journal_is_whole_until_then(out: Path) -> None:
     matched = [t for t in found.transfers if t.wr is not None]
     # What the wire showed had been posted, and was written down before.
     assert len(matched) >= len(found.transfers) - 1
-    assert all(t.wr is not None and t.wr.told_psn == t.first_psn & MASK for t in matched)
+    assert all(t.wr is not None and t.wr.recorded_psn == t.first_psn & MASK for t in matched)

@@ -24,7 +24,7 @@ from rocekit.capture import open_capture
 from rocekit.decode import Decoder
 from rocekit.endpoint.waiting import CM_WAYS, CQ_WAYS
 from rocekit.files.pcapng_write import PcapngWriter
-from rocekit.journal import Event, Journal, merge, read_journal
+from rocekit.journal import Journal, JournalEvent, merge, read_journal
 from rocekit.wire import OPCODES, psns_of
 
 PART = Part("inject", (inject_inside.__file__,), timeout_s=1800)
@@ -105,8 +105,8 @@ def analyzed(out: Path, name: str) -> Analysis:
 Qp = tuple[int, tuple[str, int] | None]  # two processes may have the same QPN on two devices
 
 
-def by_qp(events: list[Event]) -> dict[Qp, list[Event]]:
-    found: dict[Qp, list[Event]] = defaultdict(list)
+def by_qp(events: list[JournalEvent]) -> dict[Qp, list[JournalEvent]]:
+    found: dict[Qp, list[JournalEvent]] = defaultdict(list)
     for event in events:
         found[event.pid, event.qp].append(event)
     return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocekit.journal import Event, Journal, read_journal
+from rocekit.journal import Journal, JournalEvent, read_journal
 from rocekit.record.build import compiler
 
 STUB = Path(__file__).resolve().parent / "stub"
@@ -56,10 +56,10 @@ class Ran:
     journal: Journal
     path: Path
 
-    def of(self, *events: str) -> list[Event]:
+    def of(self, *events: str) -> list[JournalEvent]:
         return self.journal.of(*events)
 
-    def one(self, event: str) -> Event:
+    def one(self, event: str) -> JournalEvent:
         found = self.of(event)
         assert len(found) == 1, found
         return found[0]

@@ -1,27 +1,27 @@
-"""Captures written as transcripts: a few lines of packets in, connections and transfers out.
+"""Stories: a capture as a few lines of text, and the connections and transfers that come of it.
 
 A line says who sends what::
 
     a RC_SEND_FIRST 5 1024        A sends a packet with PSN 5 and 1024 bytes of payload
     a RC_SEND_LAST 6 100 ackreq=1
     b ACK 6                       B acknowledges up to PSN 6
-    +300us                        nothing for so long
+    +300us                        300 µs pass without a packet
     b NAK 7                       a PSN sequence error; NAK 7 remote_access_error is another
     b RNR 7 timer=3
-    again                         the last frame once more, as a network doubles it; ``again 2``: frame 2
+    again                         the last frame once more, as if duplicated; ``again 2``: frame 2
 
-Numbers are decimal or hexadecimal, ``name=value`` is a field of ``wire`` or an argument of ``build_frame``,
-what follows ``#`` is for the reader. ``RC_RDMA_READ_REQUEST 5 4096`` asks for 4096 bytes, and the packet that
-begins a WRITE announces what ``of=`` says. What is left out was lost before the capture point.
+Numbers are decimal or hexadecimal. ``name=value`` is a field of ``wire`` or an argument of ``build_frame``.
+``#`` starts a comment. ``RC_RDMA_READ_REQUEST 5 4096`` requests 4096 bytes. The first packet of a WRITE
+announces the length in ``of=``. A packet that is not in the story was lost before the capture point.
 
-Capital letters are the ends' programs, whose journal lines take no time of their own::
+Capital letters are the programs at the two ends; a journal line takes no time::
 
     A created                     a QP; ``A modified sq_psn=5`` sets attributes
-    A wr 7 RDMA_WRITE 4096        posted; ``unsignaled`` at the end if so; ``errno=12``: refused
+    A wr 7 RDMA_WRITE 4096        posted; ``unsignaled`` at the end; ``errno=12``: the post failed
     B recv 3 4096                 a receive posted
     A wc 7 SUCCESS                polled; ``B wc 3 SUCCESS opcode=RECV byte_len=64``
 
-What comes out are lines too::
+The results are lines, too::
 
     a SEND 5..6 1124 bytes in 2 packets: acked
 """
@@ -44,8 +44,7 @@ from rocekit.correlate.pairs import journal_pairs
 from rocekit.decode import Decoder
 from rocekit.files.frames import LINKTYPE_ETHERNET, FrameBatch
 from rocekit.files.pcapng_write import PcapngWriter
-from rocekit.journal import Event as Entry
-from rocekit.journal import Journal
+from rocekit.journal import Journal, JournalEvent
 from rocekit.journal.work_requests import read_programs
 from rocekit.track.known_pairs import Pair
 from rocekit.track.tracker import Tracker
@@ -89,7 +88,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class End:
-    """One end: a letter of the transcript."""
+    """One end: a letter of the story."""
 
     ip: str
     qpn: int
@@ -106,16 +105,16 @@ class Shot:
 
 
 class Story:
-    """A capture that is being written.
+    """A capture that is written packet by packet.
 
     Args:
         a, b: addresses of the two ends ``a`` and ``b``.
         qpns: their QPNs.
-        others: more pairs of ends: letters of two to their (address, QPN), ``{"cd": (("10.0.0.1", 3),
+        others: more pairs of ends: two letters to the (address, QPN) of each, ``{"cd": (("10.0.0.1", 3),
             ("10.0.0.2", 4))}``.
         transport: of ``ACK``, ``NAK`` and ``RNR``.
-        ip_ids: whether every host counts its datagrams in their IP identification; else it is 0.
-        clocks: by letter, by how many ns a program's clock is ahead of the capture's.
+        ip_ids: whether every host counts its datagrams in the IP identification; else it is 0.
+        clocks: how many ns the clock of a letter's program is ahead of the capture's.
         common: arguments of ``build_frame`` for every packet (``vlan=7``, ``roce_version=1``).
     """
 
@@ -140,7 +139,7 @@ class Story:
         self.shots: list[Shot] = []
         self.now = start_ns
         self.clocks = clocks or {}
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEvent] = []
         self.common = common
         self.transport = transport
         self.ip_ids = ip_ids
@@ -210,9 +209,9 @@ class Story:
         )
 
     def connect(self, a_psn: int, b_psn: int, who: str = "a", comm_id: int = 1, **request: Any) -> Story:
-        """REQ, REP and RTU: ``who`` asks; it sends from ``a_psn`` on, its peer from ``b_psn`` on.
+        """REQ, REP and RTU: ``who`` sends the REQ. It sends from ``a_psn`` on, its peer from ``b_psn`` on.
 
-        A message names the PSN from which its receiver sends (12.6.5).
+        A message contains the PSN from which its receiver sends (12.6.5).
         """
         peer = self.ends[who].peer
         own, other = comm_id, comm_id + 1000
@@ -231,7 +230,7 @@ class Story:
         return self.frame(self.shots[number - 1].data)
 
     def corrupt(self, number: int = 0) -> Story:
-        """Turn a bit of the payload's end of a frame already there."""
+        """Flip a bit at the end of the payload of a frame already appended."""
         shot = self.shots[number - 1]
         data = bytearray(shot.data)
         data[-wire.ICRC_BYTES - 1] ^= 1
@@ -244,7 +243,7 @@ class Story:
         return self
 
     def lines(self, text: str) -> Story:
-        """Append what a transcript says."""
+        """Append the lines of a story."""
         for line in text.splitlines():
             words = line.partition("#")[0].split()
             if words:
@@ -283,16 +282,16 @@ class Story:
         self.entry(who, _EVENTS[event], **fields)
 
     def entry(self, who: str, event: str, **fields: Any) -> Story:
-        """A journal line of the program at an end, about its QP, now."""
+        """Append a journal line of the program at an end, about its QP, now."""
         end = self.ends[who]
         if event == "qp_created":
             fields.setdefault("transport", self.transport)
         time_ns = self.now + self.clocks.get(who, 0)
-        self.entries.append(Entry(time_ns, event, f"host-{who}", 1, (f"rxe_{who}", end.qpn), fields))
+        self.entries.append(JournalEvent(time_ns, event, f"host-{who}", 1, (f"rxe_{who}", end.qpn), fields))
         return self
 
     def journal(self) -> Journal:
-        """What the programs wrote."""
+        """The journal that the programs wrote."""
         return Journal(sorted(self.entries, key=lambda e: e.time_ns))
 
     def write_journal(self, path: Path) -> Path:
@@ -300,26 +299,26 @@ class Story:
         path.write_text("".join(json.dumps(e.to_dict()) + "\n" for e in self.entries))
         return path
 
-    # ------------------------------------------------------------------ what it comes to
+    # ------------------------------------------------------------------ results
 
     def batches(self, cuts: Iterable[int] = ()) -> list[FrameBatch]:
-        """The frames as a reader hands them on, a new batch at every place in ``cuts``."""
+        """The frames as a reader gives them, with a new batch at every place in ``cuts``."""
         places = [0, *sorted({c for c in cuts if 0 < c < len(self.shots)}), len(self.shots)]
         return [batch_of(self.shots[low:high], low + 1) for low, high in pairwise(places)]
 
-    def track(self, *, cuts: Iterable[int] = (), pairs: Iterable[Pair] = (), **callbacks: Any) -> Told:
+    def track(self, *, cuts: Iterable[int] = (), pairs: Iterable[Pair] = (), **callbacks: Any) -> Tracked:
         """Through decoder and tracker."""
         decoder, tracker = Decoder(), Tracker(pairs=pairs, **callbacks)
         for batch in self.batches(cuts):
             tracker.feed(decoder.decode(batch))
         tracker.finish()
-        return Told(tracker, self.ends)
+        return Tracked(tracker, self.ends)
 
-    def correlated(self, **how: Any) -> tuple[Told, Correlation]:
-        """Tracked, its journal's QP pairs known, and put beside the journal."""
+    def correlated(self, **how: Any) -> tuple[Tracked, Correlation]:
+        """Tracked with the QP pairs of its journal, and correlated with the journal."""
         journal = self.journal()
-        told = self.track(pairs=journal_pairs(read_programs(journal)), **how)
-        return told, correlate(journal, told.tracker.connections, told.tracker.transfers)
+        tracked = self.track(pairs=journal_pairs(read_programs(journal)), **how)
+        return tracked, correlate(journal, tracked.tracker.connections, tracked.tracker.transfers)
 
     def write(self, path: Path) -> Path:
         """As a pcapng file."""
@@ -329,7 +328,7 @@ class Story:
         return path
 
     def analyze(self, folder: Path, **rest: Any) -> Analysis:
-        """Through the whole way, by files in ``folder``."""
+        """Through the whole analysis, by files in ``folder``."""
         import rocekit
 
         if self.entries:
@@ -361,8 +360,8 @@ def batch_of(shots: Sequence[Shot], first_number: int = 1) -> FrameBatch:
     )
 
 
-class Told:
-    """What tracking made of a story, in lines to compare and as the objects themselves."""
+class Tracked:
+    """The results of tracking a story, as lines to compare and as objects."""
 
     def __init__(self, tracker: Tracker, ends: dict[str, End]) -> None:
         self.tracker = tracker
@@ -370,22 +369,22 @@ class Told:
 
     @property
     def transfers(self) -> list[str]:
-        """A line a transfer, in the order they began."""
+        """A line for each transfer, in the order they began."""
         return [self.line(t) for t in self.tracker.transfers]
 
     @property
     def connections(self) -> list[str]:
-        """A line a connection: ``RC a=b by psn``; an end of unknown QPN shows ``?``."""
+        """A line for each connection: ``RC a=b by psn``; an end with an unknown QPN shows ``?``."""
         return [self._connection(c) for c in self.tracker.connections]
 
     @property
     def events(self) -> list[str]:
-        """A line for everything that happened to a transfer: ``0 repeat 5..7 by nak``."""
+        """A line for each event of a transfer: ``0 repeat 5..7 by nak``."""
         return [f"{t.id} {event_line(e)}" for t in self.tracker.transfers for e in t.events]
 
     @property
     def missed(self) -> list[str]:
-        """Acknowledged PSNs that the capture never showed: ``5..7``."""
+        """Acknowledged PSNs that are not in the capture: ``5..7``."""
         return [_span(e.psn, e.last_psn) for c in self.tracker.connections for e in c.missed]
 
     def __getitem__(self, number: int) -> Transfer:
@@ -431,6 +430,6 @@ def event_line(event: Event) -> str:
     return f"{event.kind} {_span(event.psn, event.last_psn)}" + (f" by {event.cause}" if event.cause else "")
 
 
-def track(text: str, **how: Any) -> Told:
-    """A transcript through the tracker."""
+def track(text: str, **how: Any) -> Tracked:
+    """A story through the tracker."""
     return Story(text, **how).track()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from story import Story, Told, track
+from story import Story, Tracked, track
 
 from rocekit.capture import open_capture
 from rocekit.craft.generate import OPERATIONS, Traffic, generate
@@ -31,7 +31,7 @@ RING: dict[str, Any] = {
 }
 
 
-def pairs(told: Told) -> set[str]:
+def pairs(told: Tracked) -> set[str]:
     return set(told.connections)
 
 
@@ -135,7 +135,7 @@ def test_flows_that_look_alike_are_told_apart_while_they_last() -> None:
     decoder, tracker = Decoder(), Tracker()
     for batch in story.batches():
         tracker.feed(decoder.decode(batch))
-    assert "RC a=b by psn" in Told(tracker, story.ends).connections
+    assert "RC a=b by psn" in Tracked(tracker, story.ends).connections
 
 
 def test_many_qps_from_psn_zero_in_step_keep_equal_source_ports_together() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from amount import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from story import Shot, Story, Told, track
+from story import Shot, Story, Tracked, track
 
 from rocekit import wire
 from rocekit.capture import open_capture
@@ -244,7 +244,7 @@ def test_responses_alone_show_the_reads_data() -> None:
 # ---------------------------------------------------------------------- however it is cut up
 
 
-def dicts(told: Told) -> dict[str, Any]:
+def dicts(told: Tracked) -> dict[str, Any]:
     """Everything tracking says."""
     tracker = told.tracker
     return {
@@ -273,11 +273,11 @@ class Soft:
     shots: list[Shot]
     pairs: list[tuple[int, int]]
 
-    def track(self, **how: Any) -> Told:
+    def track(self, **how: Any) -> Tracked:
         return tracked(self.shots, **how)
 
 
-def tracked(shots: list[Shot], **how: Any) -> Told:
+def tracked(shots: list[Shot], **how: Any) -> Tracked:
     story = Story()
     story.shots = list(shots)
     return story.track(**how)
@@ -344,7 +344,7 @@ def test_of_any_beginning_of_a_capture_what_was_done_stays_done(
             assert {k: then[k] for k in kept} == {k: now[k] for k in kept}
 
 
-def facts(*told: Told) -> list[str]:
+def facts(*told: Tracked) -> list[str]:
     """Every transfer, whatever its number and its frames' numbers."""
     names = ("id", "connection", "frames")
     return sorted(

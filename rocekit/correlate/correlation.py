@@ -1,0 +1,118 @@
+"""The correlation: what a journal adds to the connections and transfers of a capture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rocekit.correlate.clocks import Clock, bound_clocks
+from rocekit.correlate.cm_events import PlacedEvent, place_cm_events
+from rocekit.correlate.matching import match_sends
+from rocekit.correlate.places import datagrams_of, find_place
+from rocekit.correlate.receives import match_receives
+from rocekit.journal.work_requests import JournalQp, Programs, WorkRequest, read_programs
+
+if TYPE_CHECKING:
+    from rocekit.journal import Journal
+    from rocekit.track.cm_exchanges import Exchange
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
+
+
+@dataclass(slots=True)
+class Correlation:
+    """What the journal adds to a capture.
+
+    Attributes:
+        bound: the connection and side of each QP of the journal, by the QP's ``id()``.
+        clocks: by host.
+        cm_events: the programs' CM events, each with the message that caused it.
+        carried: the transfer of each matched work request.
+        journal: the journal that all this is from.
+    """
+
+    programs: Programs
+    bound: dict[int, tuple[Connection, int]] = field(default_factory=dict)
+    clocks: dict[str, Clock] = field(default_factory=dict)
+    cm_events: list[PlacedEvent] = field(default_factory=list)
+    carried: dict[WorkRequest, Transfer] = field(default_factory=dict, repr=False)
+    journal: Journal | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        return f"<Correlation: work_requests={len(self.work_requests)} unmatched={len(self.unmatched)}>"
+
+    @property
+    def work_requests(self) -> list[WorkRequest]:
+        return self.programs.work_requests
+
+    @property
+    def unmatched(self) -> list[WorkRequest]:
+        """WRs without a transfer: never sent, not in the capture, or refused when posted."""
+        return [wr for wr in self.work_requests if wr not in self.carried and not wr.local]
+
+    def transfer_of(self, wr: WorkRequest) -> Transfer | None:
+        """The transfer that a work request became."""
+        return self.carried.get(wr)
+
+    def place(self, qp: JournalQp) -> tuple[Connection, int] | None:
+        """The connection and side of a QP."""
+        return self.bound.get(id(qp))
+
+    def to_dict(self, *, several: bool = False) -> dict[str, Any]:
+        """For JSON: the number of matched WRs, the unmatched WRs, the clocks, and the CM events."""
+        requests = self.work_requests
+        return {
+            "work_requests": len(requests),
+            "matched": sum(wr in self.carried for wr in requests),
+            "clocks": [clock.to_dict() for clock in self.clocks.values()],
+            "unmatched": [
+                {"qp": {"device": wr.qp.device, "qpn": wr.qp.qpn}, "wr": wr.to_dict(), "wc": _wc_dict(wr)}
+                for wr in self.unmatched
+            ],
+            "cm_events": [event.to_dict(several=several) for event in self.cm_events],
+        }
+
+
+def _wc_dict(wr: WorkRequest) -> dict[str, Any] | None:
+    return None if wr.wc is None else wr.wc.to_dict()
+
+
+def correlate(
+    journal: Journal,
+    connections: Sequence[Connection],
+    transfers: Sequence[Transfer],
+    exchanges: Sequence[Exchange] = (),
+) -> Correlation:
+    """Match a journal's work requests and completions to transfers.
+
+    Sets ``wr``, ``wc``, ``recv_wr`` and ``recv_wc`` of the transfers, and ``matched_by`` and ``first_psn`` of
+    the work requests.
+    """
+    correlation = Correlation(read_programs(journal), journal=journal)
+    qps = correlation.programs.qps
+    sent: dict[tuple[int, int], list[Transfer]] = {}
+    for transfer in transfers:
+        sent.setdefault((transfer.connection.id, transfer.side), []).append(transfer)
+    for qp in qps:
+        place = find_place(qp, connections)
+        if place is None:
+            continue
+        correlation.bound[id(qp)] = place
+        if qp.transport == "UD":
+            candidates = datagrams_of(qp, place, connections, sent)
+        else:
+            candidates = sent.get((place[0].id, place[1]), [])
+        in_order = sorted(candidates, key=lambda t: (t.first_psn, t.id))
+        correlation.carried.update(match_sends(qp, place, in_order))
+    for qp in qps:
+        place = correlation.place(qp)
+        if place is not None:
+            match_receives(qp, sent.get((place[0].id, 1 - place[1]), []))
+    matches = [(wr, correlation.carried[wr]) for wr in correlation.work_requests if wr in correlation.carried]
+    correlation.clocks = bound_clocks(matches, transfers)
+    by_qp = {
+        (qp.host, qp.device, qp.qpn): place[0] for qp in qps if (place := correlation.place(qp)) is not None
+    }
+    correlation.cm_events = place_cm_events(correlation.programs.cm_events, exchanges, by_qp)
+    return correlation

@@ -1,0 +1,65 @@
+"""The connection and side that a QP of a journal is, found by its addresses and QPNs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rocekit.correlate.addresses import gid_ip, may_be
+
+if TYPE_CHECKING:
+    from rocekit.journal.work_requests import JournalQp
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
+
+
+def find_place(qp: JournalQp, connections: Sequence[Connection]) -> tuple[Connection, int] | None:
+    """The connection and side whose addresses and QPNs fit; of several, the one nearest in time."""
+    a = qp.attributes
+    local, remote, dest = a.get("local_ip"), a.get("dest_ip") or gid_ip(a.get("dest_gid")), a.get("dest_qpn")
+    found = []
+    for connection in connections:
+        if qp.transport is not None and connection.transport != qp.transport:
+            continue
+        for side in (0, 1):
+            if connection.qpns[side] != qp.qpn or not may_be(connection.qpns[1 - side], dest):
+                continue
+            if may_be(connection.ips[side], local) and may_be(connection.ips[1 - side], remote):
+                found.append((connection, side))
+    if local is None and qp.addresses:
+        # The journal has no address of a QP that only received datagrams; it has those of the QP's device.
+        found = [place for place in found if place[0].ips[place[1]] in (None, *qp.addresses)]
+    if len(found) > 1 and qp.transport != "UD":
+        times = [wr.posted_ns for wr in qp.sends] + [wc.polled_ns for wc in qp.receive_completions]
+        if times:
+            found.sort(key=lambda place: _distance_ns(place[0], min(times), max(times)))
+        elif local is None:
+            return None
+    return found[0] if found else None
+
+
+def _distance_ns(connection: Connection, first_ns: int, last_ns: int) -> int:
+    """The time between a connection's packets and a span of time; 0 where they overlap."""
+    if connection.first_ns is None or connection.last_ns is None:
+        return 1 << 62
+    return max(connection.first_ns - last_ns, first_ns - connection.last_ns, 0)
+
+
+def datagrams_of(
+    qp: JournalQp,
+    place: tuple[Connection, int],
+    connections: Sequence[Connection],
+    sent: dict[tuple[int, int], list[Transfer]],
+) -> list[Transfer]:
+    """Everything that a UD QP sent, to all its peers: one PSN counter serves them all.
+
+    Args:
+        sent: transfers by their connection's number and their side.
+    """
+    ip = place[0].ips[place[1]]
+    out = []
+    for connection in connections:
+        for side in (0, 1):
+            if connection.transport == "UD" and (connection.qpns[side], connection.ips[side]) == (qp.qpn, ip):
+                out += sent.get((connection.id, side), [])
+    return out

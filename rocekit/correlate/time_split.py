@@ -1,0 +1,76 @@
+"""Timing: a transfer's time, split into software, wire and completion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocekit.correlate.clocks import Clock
+    from rocekit.track.transfers import Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A transfer's time, split up; in ns, None where one end of a span is unknown.
+
+    Attributes:
+        software_ns: WR posted to first packet.
+        sending_ns: first to last packet of the message.
+        acknowledging_ns: last packet to last ACK.
+        wire_ns: first packet to last ACK (to the last packet where nothing is acknowledged).
+        recovery_ns: the part of ``wire_ns`` that repeats took, with the waits before them.
+        completion_ns: last ACK to WC polled.
+        total_ns: WR posted to WC polled.
+    """
+
+    software_ns: int | None
+    sending_ns: int
+    acknowledging_ns: int | None
+    wire_ns: int
+    recovery_ns: int
+    completion_ns: int | None
+    total_ns: int | None
+
+    def to_dict(self) -> dict[str, int | None]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def timing(transfer: Transfer, clocks: dict[str, Clock] | None = None) -> Timing:
+    """Where a transfer's time went, host times converted to the capture's clock."""
+    wr, wc = transfer.wr, transfer.wc
+    offset = 0
+    if wr is not None and clocks:
+        clock = clocks.get(wr.qp.host)
+        offset = clock.offset_ns if clock is not None else 0
+    posted = None if wr is None else wr.posted_ns - offset
+    polled = None if wc is None else wc.polled_ns - offset
+    end = transfer.acked_ns if transfer.acked_ns is not None else transfer.last_ns
+    return Timing(
+        software_ns=None if posted is None else transfer.first_ns - posted,
+        sending_ns=max(0, transfer.last_ns - transfer.first_ns),
+        acknowledging_ns=None if transfer.acked_ns is None else max(0, transfer.acked_ns - transfer.last_ns),
+        wire_ns=end - transfer.first_ns,
+        recovery_ns=recovery_ns(transfer),
+        completion_ns=None if polled is None else polled - end,
+        total_ns=None if posted is None or polled is None else polled - posted,
+    )
+
+
+def recovery_ns(transfer: Transfer) -> int:
+    """The time that repeats took: each from its cause (a NAK, a timeout's silence) to its last packet.
+
+    Overlapping recoveries are counted once.
+    """
+    spans = sorted(
+        (event.time_ns - event.waited_ns, event.last_ns)
+        for event in transfer.events
+        if event.kind == "repeat"
+    )
+    total, until = 0, 0
+    for begin, end in spans:
+        begin = max(begin, until, transfer.first_ns)
+        if end > begin:
+            total += end - begin
+            until = end
+    return total

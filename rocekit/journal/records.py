@@ -1,0 +1,108 @@
+"""What a journal is made of: its events, and the lines that could not be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rocekit.journal.schema import CLOCK, check, is_qp
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEvent:
+    """One journal line.
+
+    Attributes:
+        time_ns: nanoseconds since the epoch, by the clock of ``host``.
+        event: a name of :data:`~rocekit.journal.schema.SCHEMA`.
+        host, pid: the process it happened in.
+        qp: (device, QPN), or None where the event has no QP.
+        fields: the event's other keys; a key whose value was null is left out.
+        mono_ns: the same moment by the host's monotonic clock; None where the writer had none.
+        thread: the number of the process's thread, from 0 in order of first use; None where unknown.
+    """
+
+    time_ns: int
+    event: str
+    host: str
+    pid: int
+    qp: tuple[str, int] | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    mono_ns: int | None = None
+    thread: int | None = None
+
+    def __getitem__(self, key: str) -> Any:
+        return self.fields[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.fields.get(key, default)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as the JSON of its line."""
+        line: dict[str, Any] = {
+            "time_ns": self.time_ns,
+            "clock": CLOCK,
+            "host": self.host,
+            "pid": self.pid,
+            "event": self.event,
+        }
+        for name in ("mono_ns", "thread"):
+            if getattr(self, name) is not None:
+                line[name] = getattr(self, name)
+        if self.qp is not None:
+            line["qp"] = {"device": self.qp[0], "qpn": self.qp[1]}
+        return line | dict(self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A line that was not used, and what was expected instead."""
+
+    file: str
+    line: int
+    expected: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: line {self.line}: {self.expected}"
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The events of one journal or several, sorted by time, and the lines that were not used."""
+
+    events: list[JournalEvent]
+    problems: list[Problem] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[JournalEvent]:
+        return iter(self.events)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def of(self, *events: str) -> list[JournalEvent]:
+        """The events of the given names."""
+        return [event for event in self.events if event.event in events]
+
+
+def merge(journals: Iterable[Journal]) -> Journal:
+    """Several journals as one. Equal times keep the order of the journals; clocks are not adjusted."""
+    journals = list(journals)
+    events = [event for journal in journals for event in journal.events]
+    events.sort(key=lambda event: event.time_ns)
+    return Journal(events, [problem for journal in journals for problem in journal.problems])
+
+
+def parse_event(line: object) -> JournalEvent:
+    """The event of one line's decoded JSON.
+
+    Raises:
+        ValueError: what was expected.
+    """
+    if not isinstance(line, dict):
+        raise ValueError("expected a JSON object")
+    name, values = check(line)
+    time_ns, host, pid = values.pop("time_ns"), values.pop("host"), values.pop("pid")
+    mono_ns, thread, qp = (values.pop(key, None) for key in ("mono_ns", "thread", "qp"))
+    place = (qp["device"], qp["qpn"]) if is_qp(qp) else None
+    return JournalEvent(time_ns, name, host, pid, place, values, mono_ns, thread)

@@ -11,8 +11,9 @@ from rocekit.wire.words import plural
 
 
 def finding_lines(findings: Sequence[Finding], style: Style = plain, *, several: bool = False) -> list[str]:
+    """All findings, each with place and advice."""
     if not findings:
-        return [style("No findings: nothing was lost, repeated or refused.", "good")]
+        return [style("No findings: no loss, retransmission or NAK seen.", "good")]
     lines = [style(plural(len(findings), "finding"), "title")]
     for f in findings:
         lines += finding(f, style, several=several)

@@ -120,12 +120,12 @@ class TestRetries:
         found = self.given_up(4, 3)
         assert (found.evidence["retries"], found.evidence["retry_count"]) == (3, 3)
         assert found.evidence["retries_differ"] is False
-        assert "agreed on" not in found.title
+        assert "agreed" not in found.title
 
     def test_fewer_than_agreed(self) -> None:
         found = self.given_up(4, 7)
         assert found.evidence["retries_differ"] is True
-        assert "sent 4 times (7 retries agreed on)" in found.title
+        assert "sent 4 times (agreed: 7 retries)" in found.title
 
     def test_a_peer_whose_own_requests_failed_answers_no_more(self) -> None:
         t = Talk()
@@ -169,7 +169,7 @@ class TestRnr:
         t.ack(1, by="a")
         found = only(t.findings(), "rnr")
         assert (found.evidence["rnr_retry_count"], found.evidence["most_rnr_naks"]) == (2, 5)
-        assert "though its RNR retry count is 2" in found.advice
+        assert "but its RNR retry count is 2" in found.advice
 
     def test_another_timer_than_the_responder_s_qp_was_given(self, tmp_path: Path) -> None:
         story = Story("A created\nB created\nA modified dest_qpn=0x12 sq_psn=5\n")
@@ -179,7 +179,7 @@ class TestRnr:
         story.lines("b RNR 5 timer=12\n +700us\n a RC_SEND_ONLY 5 64\n b ACK 5\nA wc 1 SUCCESS")
         found = only(list(story.analyze(tmp_path).findings), "rnr")
         assert (found.evidence["configured_timer_us"], found.evidence["advertised_timer_us"]) == (10240, 640)
-        assert "though its QP was set to 10.24 ms" in found.advice
+        assert "but its QP was set to 10.24 ms" in found.advice
 
 
 class TestReadDepth:

@@ -62,7 +62,7 @@ class TestConnectionManager:
         found = only(t.findings(), "cm-rejected")
         assert found.evidence["reason"] == 8
         assert found.frames == (req, rej)
-        assert "Nobody listens on port 18515" in found.advice
+        assert "No program listens on port 18515" in found.advice
 
     def test_the_program_said_no_and_why(self) -> None:
         t = Talk()

@@ -11,7 +11,7 @@ from rocekit.capture import open_capture
 from rocekit.decode import Decoder
 from rocekit.findings import Evidence
 from rocekit.findings.rules import find
-from rocekit.findings.stories.tell import tell
+from rocekit.findings.stories.build import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.track.tracker import Tracker
 
@@ -485,7 +485,7 @@ def _read(file: Path) -> Evidence:
         tracker.transfers,
         tracker.cm.exchanges,
         decoder.counts,
-        tell,
+        build_stories,
         malformed=tracker.malformed,
         bad_icrc=tracker.bad_icrc,
         icrc_ignored=tracker.icrc_ignored,

@@ -19,7 +19,7 @@ from rocekit.capture import open_capture
 from rocekit.decode import Decoder
 from rocekit.findings import Evidence, Finding
 from rocekit.findings.rules import find
-from rocekit.findings.stories.tell import tell
+from rocekit.findings.stories.build import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.track.connections import Negotiated
 from rocekit.track.known_pairs import Pair
@@ -257,7 +257,7 @@ def evidence_of(
         transfers=tracker.transfers,
         exchanges=tracker.cm.exchanges,
         counts=decoder.counts,
-        tell=tell,
+        build_stories=build_stories,
         malformed=tracker.malformed,
         bad_icrc=tracker.bad_icrc,
         icrc_ignored=tracker.icrc_ignored,

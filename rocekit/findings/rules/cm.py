@@ -87,30 +87,30 @@ def _look_unanswered(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _requests(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
-    asked = [r for r in exchange.records if r.message == "REQ"]
+    requests = [r for r in exchange.records if r.message == "REQ"]
     answers = [r for r in exchange.records if r.message in _ANSWERS and r.src == exchange.dst]
-    first, last = asked[0], asked[-1]
+    first, last = requests[0], requests[-1]
     wait_ns = int(response_timeout_us(first.cm.number("remote_cm_response_timeout") or 0) * 1000)
     silence = evidence.last_ns - last.time_ns
     found = {
-        "times_sent": len(asked),
+        "times_sent": len(requests),
         "response_timeout_ns": wait_ns,
-        "intervals_ns": [b.time_ns - a.time_ns for a, b in itertools.pairwise(asked)],
+        "intervals_ns": [b.time_ns - a.time_ns for a, b in itertools.pairwise(requests)],
         "max_retries": first.cm.number("max_cm_retries"),
     }
-    frames = [r.frame for r in asked]
-    if not answers and (len(asked) > 1 or silence > wait_ns > 0):
+    frames = [r.frame for r in requests]
+    if not answers and (len(requests) > 1 or silence > wait_ns > 0):
         yield UNANSWERED.finding(
             f"{exchange.dst} did not answer {exchange.src}'s REQ for {_service(first)}: sent "
-            f"{plural(len(asked), 'time')} in {duration(evidence.last_ns - first.time_ns)}",
+            f"{plural(len(requests), 'time')} in {duration(evidence.last_ns - first.time_ns)}",
             frames=frames,
             evidence=found | {"silent_for_ns": silence},
         )
-    elif answers and len(asked) > 1 and answers[0].time_ns > asked[1].time_ns:
+    elif answers and len(requests) > 1 and answers[0].time_ns > requests[1].time_ns:
         added = answers[0].time_ns - first.time_ns
         yield UNANSWERED.finding(
             f"{exchange.dst} answered {exchange.src}'s REQ only after it was sent "
-            f"{plural(len(asked), 'time')}: {duration(added)} of delay",
+            f"{plural(len(requests), 'time')}: {duration(added)} of delay",
             connection=exchange.connection,
             frames=[*frames, answers[0].frame],
             evidence=found | {"added_ns": added},
@@ -146,14 +146,14 @@ def _replies(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
 
 def _disconnects(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
     for host in (exchange.src, exchange.dst):
-        asked = [r for r in exchange.records if r.message == "DREQ" and r.src == host]
+        dreqs = [r for r in exchange.records if r.message == "DREQ" and r.src == host]
         answered = any(r.message in ("DREP", "DREQ") and r.src != host for r in exchange.records)
-        if len(asked) > 1 and not answered:
+        if len(dreqs) > 1 and not answered:
             yield UNANSWERED.finding(
-                f"No answer to {host}'s DREQ: DREQ sent {plural(len(asked), 'time')}",
+                f"No answer to {host}'s DREQ: DREQ sent {plural(len(dreqs), 'time')}",
                 connection=exchange.connection,
-                frames=[r.frame for r in asked],
-                evidence={"times_sent": len(asked)},
+                frames=[r.frame for r in dreqs],
+                evidence={"times_sent": len(dreqs)},
                 advice="The peer was probably gone before the connection was closed, because it did not "
                 "answer. If that was not intended, find out why it ended.",
                 severity=INFO,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit import wire
 from rocekit.findings.costs import all_frames, costs
 from rocekit.findings.finding import ERROR, MAX_LISTED, Finding, Rule
+from rocekit.findings.stories import is_sequence_nak
 from rocekit.track.transfers import UNACKNOWLEDGED
 from rocekit.wire.psn import MASK, diff, wire_psn
 from rocekit.wire.words import plural
@@ -108,10 +108,10 @@ def _wrong_start(evidence: Evidence, connection: Connection, side: int) -> Findi
 
 
 def _fatal_nak(transfers: list[Transfer]) -> Event | None:
+    """The first NAK that is not "PSN sequence error"; None if there is none."""
     for transfer in transfers:
         for event in transfer.events if transfer.naks else ():
-            value = wire.syndrome_value(event.syndrome or 0)
-            if event.kind == "nak" and value != wire.NAK_SEQUENCE_ERROR:
+            if event.kind == "nak" and not is_sequence_nak(event):
                 return event
     return None
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rocekit import wire
+from rocekit.findings.stories import is_nak
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -55,7 +56,7 @@ class Mtus:
             f"{connection.named(s)} is set to {m:,}" for s, m in enumerate(self.agreed) if m is not None
         ]
         sent = [
-            f"{connection.named(s)} sends {', '.join(f'{n:,}' for n in sizes)}"
+            f"{connection.named(s)} sends full packets of {', '.join(f'{n:,}' for n in sizes)}"
             for s, sizes in enumerate(self.sent)
             if sizes
         ]
@@ -95,18 +96,18 @@ def may_know_mtu(evidence: Evidence, connection: Connection) -> bool:
 
 def is_invalid_request(event: Event) -> bool:
     """Whether an event is a NAK “invalid request”."""
-    return event.kind == "nak" and wire.syndrome_value(event.syndrome or 0) == wire.NAK_INVALID_REQUEST
+    return is_nak(event, wire.NAK_INVALID_REQUEST)
 
 
-def refused_for_size(evidence: Evidence, connection: Connection, side: int) -> bool:
+def invalid_by_size(evidence: Evidence, connection: Connection, side: int) -> bool:
     """Whether requests of ``side`` got a NAK “invalid request” and do not have the peer's path MTU."""
     sent_by = evidence.transfers_of.get((connection.id, side), ())
-    refused = [t for t in sent_by if any(is_invalid_request(e) for e in t.events)]
-    if not refused:
+    invalid = [t for t in sent_by if any(is_invalid_request(e) for e in t.events)]
+    if not invalid:
         return False
     sizes = mtus(evidence, connection)
     sent, expected = sizes.sent[side], sizes.expected_of(side)
-    if not sent or not any(t.last_psn > t.first_psn or not t.ended for t in refused):
+    if not sent or not any(t.last_psn > t.first_psn or not t.ended for t in invalid):
         return False
     return (expected is not None and set(sent) != {expected}) or any(
         s not in wire.PATH_MTU_CODES for s in sent

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.costs import all_frames
 from rocekit.findings.finding import ERROR, INFO, WARNING, Finding, Rule
-from rocekit.findings.rules.mtu import Mtus, is_invalid_request, may_know_mtu, mtus, refused_for_size
+from rocekit.findings.rules.mtu import Mtus, invalid_by_size, is_invalid_request, may_know_mtu, mtus
 from rocekit.wire.psn import wire_psn
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     agreed = (c for c in evidence.connections if c.naks or may_know_mtu(evidence, c))
     for connection in evidence.among(agreed, evidence.survey.several_sizes()):
         sizes = mtus(evidence, connection)
-        refused = [side for side in (0, 1) if refused_for_size(evidence, connection, side)]
-        for side in refused:
-            yield _refused(evidence, connection, side, sizes)
-        if not refused and sizes.differ:
+        invalid = [side for side in (0, 1) if invalid_by_size(evidence, connection, side)]
+        for side in invalid:
+            yield _invalid(evidence, connection, side, sizes)
+        if not invalid and sizes.differ:
             yield _differ(connection, sizes)
-        elif not refused and sizes.unlike_agreed:
+        elif not invalid and sizes.unlike_agreed:
             yield _unlike_agreed(connection, sizes)
     for stories in evidence.stories_of(RULE.name):
         story = stories[-1]
@@ -50,7 +50,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _refused(evidence: Evidence, connection: Connection, side: int, sizes: Mtus) -> Finding:
+def _invalid(evidence: Evidence, connection: Connection, side: int, sizes: Mtus) -> Finding:
     naks = [
         (t, e)
         for t in evidence.transfers_of.get((connection.id, side), ())

@@ -25,9 +25,9 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     for pause in evidence.pauses:
         senders.setdefault(pause.source, []).append(pause)
     for source, pauses in senders.items():
-        asked = [p for p in pauses if p.quanta]
-        if asked:
-            yield _paused(evidence, source, asked, len(pauses) - len(asked))
+        pausing = [p for p in pauses if p.quanta]
+        if pausing:
+            yield _paused(evidence, source, pausing, len(pauses) - len(pausing))
     yield from _inferred(evidence)
     if not evidence.pauses and evidence.counts.pause_frames:
         yield RULE.finding(
@@ -65,43 +65,43 @@ def _inferred(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _paused(evidence: Evidence, source: str, asked: Sequence[Pause], releases: int) -> Finding:
+def _paused(evidence: Evidence, source: str, pausing: Sequence[Pause], releases: int) -> Finding:
     from rocekit.files.frame_names import frame_reference
 
-    masks = {p.priorities for p in asked}
+    masks = {p.priorities for p in pausing}
     priorities = sorted({bit for mask in masks for bit in range(8) if mask >> bit & 1})
     plain = masks == {_ALL_PRIORITIES}
-    span = asked[-1].time_ns - asked[0].time_ns
-    stalls = _stalls(evidence, asked)
+    span = pausing[-1].time_ns - pausing[0].time_ns
+    stalls = _stalls(evidence, pausing)
     found: dict[str, Any] = {
-        "pause_frames": len(asked),
+        "pause_frames": len(pausing),
         "release_frames": releases,
         "source": source,
         "priorities": None if plain else priorities,
-        "longest_quanta": max(p.quanta for p in asked),
+        "longest_quanta": max(p.quanta for p in pausing),
         "span_ns": span,
         "stalled_transfers": len(stalls),
     }
     if stalls:
         found["longest_stall_ns"] = max(stalls)
     what = "all traffic" if plain else f"priority {', '.join(map(str, priorities))}"
-    title = f"{source} paused {what}: {plural(len(asked), 'pause frame')}"
+    title = f"{source} paused {what}: {plural(len(pausing), 'pause frame')}"
     if span:
         title += f" in {duration(span)}"
     return RULE.finding(
         title,
-        frames=[frame_reference(p.file, p.frame) for p in asked],
+        frames=[frame_reference(p.file, p.frame) for p in pausing],
         evidence=found,
     )
 
 
-def _stalls(evidence: Evidence, asked: Sequence[Pause]) -> list[int]:
+def _stalls(evidence: Evidence, pausing: Sequence[Pause]) -> list[int]:
     """The waits before repeats during which a pause frame came."""
     found = []
     for story in evidence.stories:
         for run in story.repeats:
             start = run.time_ns - run.waited_ns
-            if run.cause == "timeout" and any(start <= p.time_ns <= run.time_ns for p in asked):
+            if run.cause == "timeout" and any(start <= p.time_ns <= run.time_ns for p in pausing):
                 found.append(run.waited_ns)
     return found
 

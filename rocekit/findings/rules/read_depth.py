@@ -41,11 +41,11 @@ def _exceeded(
     return (worst, limit, at) if worst > limit else None
 
 
-def refused_for_depth(
-    evidence: Evidence, connection: Connection, side: int, refused: Sequence[Transfer | None]
+def invalid_by_depth(
+    evidence: Evidence, connection: Connection, side: int, requests: Sequence[Transfer | None]
 ) -> bool:
     """Whether requests got a NAK “invalid request” because more were outstanding than agreed."""
-    if not all(t is not None and t.operation in _LIMITED for t in refused):
+    if not all(t is not None and t.operation in _LIMITED for t in requests):
         return False
     return _exceeded(evidence, connection, side) is not None
 
@@ -82,22 +82,22 @@ def _most(requests: list[Transfer], end_ns: int) -> tuple[int, list[Transfer]]:
 
 
 def _finding(connection: Connection, side: int, worst: int, limit: int, at: list[Transfer]) -> Finding:
-    refused = [t for t in at if t.status.startswith(NAK_PREFIX)]
-    naks = [e.frame for t in refused for e in t.events if e.kind == "nak"]
+    invalid = [t for t in at if t.status.startswith(NAK_PREFIX)]
+    naks = [e.frame for t in invalid for e in t.events if e.kind == "nak"]
     return RULE.finding(
         f"{connection.named(side)} had {plural(worst, 'READ or atomic', 'READs and atomics')} outstanding at "
         f"{connection.named(1 - side)}; agreed: {limit}",
         connection=connection,
         transfer=at[-1],
         frames=[*(t.first_frame for t in at), *naks],
-        severity=ERROR if refused else WARNING,
+        severity=ERROR if invalid else WARNING,
         evidence={
             "outstanding": worst,
             "limit": limit,
             "initiator_depth": connection.negotiated[side].initiator_depth,
             "responder_resources": connection.negotiated[1 - side].responder_resources,
             "psns": [wire_psn(t.first_psn) for t in at[:MAX_LISTED]],
-            "refused": len(refused),
+            "refused": len(invalid),
         },
     )
 

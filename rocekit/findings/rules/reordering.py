@@ -22,13 +22,12 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         costly = [s for s in stories if s.naks or s.repeats]
         guessed = sum(not s.certain for s in stories)
         if len(stories) == 1:
-            likely = "probably " if guessed else ""
-            what = f"PSN {wire_psn(stories[0].psn)} {likely}arrived out of order"
+            what = f"PSN {wire_psn(stories[0].psn)}{' probably' if guessed else ''} arrived out of order"
         else:
             likely = f" ({guessed:,} of them probably)" if guessed else ""
-            what = f"{plural(len(stories), 'packet')} arrived out of order{likely}"
+            what = f"{plural(len(stories), 'packet')}{likely} arrived out of order"
         late_by = max(_late_by(s) for s in stories)
-        delay = f" ({duration(late_by)} late)" if late_by else ""
+        delay = f", {'up to ' if len(stories) > 1 else ''}{duration(late_by)} late," if late_by else ""
         yield RULE.finding(
             f"{what}{delay} on {connection.way(side)}: {cost_words(stories)}",
             connection=connection,

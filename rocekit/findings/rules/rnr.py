@@ -44,7 +44,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             found["gave_up_psn"] = psn = wire_psn(failed.psn)
             verb = "gave up" if proven else "probably gave up"
             title += f"; the requester {verb} on PSN {psn} after {plural(len(failed.rnrs), 'RNR NAK')}"
-            advice = _GAVE_UP + advice + ("" if proven else _SILENT)
+            advice = _GAVE_UP + advice + _RAISE + ("" if proven else _SILENT)
         yield RULE.finding(
             title,
             connection=connection,
@@ -57,9 +57,10 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 
 
 _GAVE_UP: Final = (
-    "The requester's RNR retry count ran out (WC 13) and its QP is in error. Let the receiver post receives "
-    "before the sender sends; if it is only slow, raise rnr_retry (7 means no limit). "
+    "The requester's RNR retry count ran out (WC 13) and its QP is in error: it may send only after the "
+    "receiver has posted receives. "
 )
+_RAISE: Final = " If the receiver is only slow, raise rnr_retry (7 means no limit)."
 _SILENT: Final = (
     " “Probably” means: the retry count is unknown, but the requester sent nothing again long after its wait."
 )

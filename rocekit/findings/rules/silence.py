@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rocekit.findings.costs import affected_transfers, against_timeout, all_frames, costs, timer_words
@@ -61,7 +61,22 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) ->
     ended = "then silence" if story.gave_up else "then the capture ends"
     if "RETRY_EXC_ERR" in statuses:
         ended = "WC 12, RETRY_EXC_ERR"
-    advice = rule.what_to_do
+    limit = f" (agreed: {plural(agreed, 'retry', 'retries')})" if differs and agreed is not None else ""
+    return rule.finding(
+        f"{connection.named(1 - side)} {what}: PSN {wire_psn(story.psn)} was sent "
+        f"{plural(story.transmissions, 'time')}{limit} in {duration(span)}, {ended}{lost(where)}",
+        connection=connection,
+        transfer=story.transfer,
+        frames=all_frames(stories),
+        evidence=found,
+        advice=_advice(rule, story, found),
+    )
+
+
+def _advice(rule: Rule, story: Story, found: Mapping[str, Any]) -> str:
+    """What to do, the likely cause first."""
+    connection, side = story.connection, story.side
+    advice = rule.what_to_do + timer_words(found)
     if "roce_version" in found:
         advice = (
             "These are RoCE v1 packets (EtherType 0x8915), which no router forwards: use a RoCE v2 GID. "
@@ -72,22 +87,12 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) ->
             "A link-local address (fe80::) is used, which works on one link only: choose another GID. "
             + advice
         )
-    advice += timer_words(found)
-    if failed is not None:
+    if "peer_failed_by" in found:
         advice = (
-            f"{connection.named(1 - side)} had failed requests of its own ({failed}), which puts a QP into "
-            "error: it does not answer any more. Look at that finding first. " + advice
+            f"{connection.named(1 - side)} had failed requests of its own ({found['peer_failed_by']}), "
+            "which puts a QP into error: it does not answer any more. Look at that finding first. " + advice
         )
-    limit = f" (agreed: {plural(agreed, 'retry', 'retries')})" if differs and agreed is not None else ""
-    return rule.finding(
-        f"{connection.named(1 - side)} {what}: PSN {wire_psn(story.psn)} was sent "
-        f"{plural(story.transmissions, 'time')}{limit} in {duration(span)}, {ended}{lost(where)}",
-        connection=connection,
-        transfer=story.transfer,
-        frames=all_frames(stories),
-        evidence=found,
-        advice=advice,
-    )
+    return advice
 
 
 def _failed_before(evidence: Evidence, story: Story) -> str | None:

@@ -183,6 +183,11 @@ class Story:
         return self.transfers[0] if self.transfers else None
 
 
+def is_nak(event: Event, code: int) -> bool:
+    """Whether an event is a NAK with ``code``."""
+    return event.kind == "nak" and wire.syndrome_value(event.syndrome or 0) == code
+
+
 def is_sequence_nak(event: Event) -> bool:
     """Whether a ``nak`` event requests a PSN again (any other NAK is fatal)."""
     return wire.syndrome_value(event.syndrome or 0) == wire.NAK_SEQUENCE_ERROR

@@ -88,6 +88,7 @@ _RECENT_HOLES: Final = 256
 #: How many of the latest stories are searched for the one that an event belongs to.
 _RECENT: Final = 64
 
+#: An event, and the transfer that it lies on.
 _Mark = tuple["Event", "Transfer | None"]
 
 

@@ -28,7 +28,7 @@ _RESPONSE_LOSSES: Final = frozenset({ACK_LOSS, IMPLIED_NAK})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LossPlace:
     """Where a packet was lost.
 
     Attributes:
@@ -53,7 +53,7 @@ class Place:
         return f"between {self.sender} and {files[0]}"
 
 
-def place(evidence: Evidence, story: Story) -> Place | None:
+def place(evidence: Evidence, story: Story) -> LossPlace | None:
     """Where a story's packet was lost; None with one capture, or if the order of the captures is unknown."""
     sightings = evidence.sightings
     if sightings is None:
@@ -71,10 +71,10 @@ def place(evidence: Evidence, story: Story) -> Place | None:
     reached = max((points.index(f) for t in lost for f in t.frames if f in points), default=-1)
     seen = tuple(tuple(t.frames.values()) for t in lost)
     if reached < 0:
-        return Place(BEFORE, points[:1], src, seen)
+        return LossPlace(BEFORE, points[:1], src, seen)
     if reached == len(points) - 1:
-        return Place(BEYOND, points[-1:], src, seen)
-    return Place(BETWEEN, points[reached : reached + 2], src, seen)
+        return LossPlace(BEYOND, points[-1:], src, seen)
+    return LossPlace(BETWEEN, points[reached : reached + 2], src, seen)
 
 
 def _lost(sightings: Sightings, story: Story, side: int, *, request: bool) -> list[Transmission] | None:

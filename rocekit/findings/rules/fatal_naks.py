@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rocekit import wire
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, MAX_LISTED, Finding, Rule
-from rocekit.findings.rules.mtu import refused_for_size
-from rocekit.findings.rules.read_depth import refused_for_depth
+from rocekit.findings.rules.mtu import invalid_by_size
+from rocekit.findings.rules.read_depth import invalid_by_depth
+from rocekit.findings.stories import is_nak
 from rocekit.track.transfers import UNACKNOWLEDGED
 from rocekit.wire.psn import wire_psn
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _FLUSHED = "WR_FLUSH_ERR"
 
 
-def _refused(
+def _naks(
     evidence: Evidence, code: int
 ) -> Iterator[tuple[Connection, int, list[tuple[Event, Transfer | None]]]]:
     """The NAKs with ``code``, by connection and requester's side."""
@@ -31,19 +32,15 @@ def _refused(
         if not transfer.naks:
             continue
         for event in transfer.events:
-            if _is_nak(event, code):
+            if is_nak(event, code):
                 connection, side = transfer.connection, transfer.side
                 found.setdefault((connection.id, side), (connection, side, []))[2].append((event, transfer))
     for connection in evidence.connections:
         for event in connection.stray_events:
-            if _is_nak(event, code):
+            if is_nak(event, code):
                 key = (connection.id, event.side)
                 found.setdefault(key, (connection, event.side, []))[2].append((event, None))
     yield from found.values()
-
-
-def _is_nak(event: Event, code: int) -> bool:
-    return event.kind == "nak" and wire.syndrome_value(event.syndrome or 0) == code
 
 
 def _looker(code: int, what: str) -> Callable[[Evidence], Iterator[Finding]]:
@@ -51,16 +48,16 @@ def _looker(code: int, what: str) -> Callable[[Evidence], Iterator[Finding]]:
 
     def look(evidence: Evidence) -> Iterator[Finding]:
         rule = next(r for r in RULES if r.look is look)
-        for connection, side, refused in _refused(evidence, code):
+        for connection, side, naks in _naks(evidence, code):
             if code == wire.NAK_INVALID_REQUEST and (
-                refused_for_size(evidence, connection, side)
-                or refused_for_depth(evidence, connection, side, [t for _, t in refused])
+                invalid_by_size(evidence, connection, side)
+                or invalid_by_depth(evidence, connection, side, [t for _, t in naks])
             ):
                 continue
-            event, transfer = refused[0]
+            event, transfer = naks[0]
             found: dict[str, Any] = {
-                "count": len(refused),
-                "psns": [wire_psn(e.psn) for e, _ in refused[:MAX_LISTED]],
+                "count": len(naks),
+                "psns": [wire_psn(e.psn) for e, _ in naks[:MAX_LISTED]],
                 "syndrome": event.syndrome,
             }
             title = f"{connection.named(1 - side)} {what} at PSN {wire_psn(event.psn)}"
@@ -76,7 +73,7 @@ def _looker(code: int, what: str) -> Callable[[Evidence], Iterator[Finding]]:
                 title,
                 connection=connection,
                 transfer=transfer,
-                frames=[first, *(e.frame for e, _ in refused)],
+                frames=[first, *(e.frame for e, _ in naks)],
                 evidence=found,
             )
 

@@ -273,8 +273,8 @@ def duplicated(of: str) -> Kind_:
 
 
 def drops(seed: int, tap: str) -> Outcome | None:
-    """Three packets of any kind in a hundred are lost. Each go-back after a NAK is found with its PSN, and only
-    losses are found.
+    """Three packets of any kind in a hundred are lost: each go-back after a NAK is found with its PSN, and
+    only losses are found.
     """
     program = replace(random_program(seed), receives=_in_time(random_program(seed)))
     result, analysis = go(seed, program, at_random({"drop": 0.03}), tap)

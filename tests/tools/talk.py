@@ -1,7 +1,8 @@
 """Conversations of two QPs, written packet by packet as they stand in a capture, and their findings.
 
 Times are nanoseconds; each packet comes one microsecond after the one before unless ``wait`` adds to it. A
-packet that is left out was lost before the capture point; one that is there without an answer was lost behind it.
+packet that is left out was lost before the capture point; one that is there without an answer was lost
+behind it.
 """
 
 from __future__ import annotations

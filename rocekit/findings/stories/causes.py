@@ -270,11 +270,11 @@ def name_open_causes(evidence: Evidence, still_open: list[Story], named: list[St
         if story.received is not None:
             story.rule = ACK_LOSS if story.received else TAIL_LOSS
             continue
-        lost_responses = before[response] + before[request]
-        lost_requests = behind[request] + behind[response]
+        for_lost_response = before[response] + before[request]
+        for_lost_request = behind[request] + behind[response]
         transfer = story.transfer
-        story.certain = (lost_responses > 0) != (lost_requests > 0)
-        if lost_responses <= lost_requests:
+        story.certain = (for_lost_response > 0) != (for_lost_request > 0)
+        if for_lost_response <= for_lost_request:
             story.rule = TAIL_LOSS
         elif transfer is not None and transfer.operation in NEEDS_ANSWER:
             story.rule = IMPLIED_NAK

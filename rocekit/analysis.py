@@ -20,7 +20,7 @@ from rocekit.files.outputs import stem
 from rocekit.files.reader import CaptureReader, open_capture
 from rocekit.findings import Evidence
 from rocekit.findings.rules import find
-from rocekit.findings.stories.tell import tell
+from rocekit.findings.stories.build import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.packets import Packets, empty_packets
 from rocekit.packets.ahead import decoded
@@ -233,7 +233,7 @@ def conclude(
         transfers=tracker.transfers,
         exchanges=tracker.cm.exchanges,
         counts=summary.counts,
-        tell=tell,
+        build_stories=build_stories,
         damage=summary.damage,
         malformed=tracker.malformed,
         bad_icrc=tracker.bad_icrc,

@@ -1,13 +1,13 @@
-"""Named problems: evidence in, findings out, one rule a problem.
+"""Findings: named problems in a capture. Each rule makes findings of one kind from the evidence.
 
     from rocekit.findings.rules import find
 
     for finding in find(evidence):
         print(finding.severity, finding.rule, finding.title)
 
-A cause and its effects are one finding, and what happened often on one direction of a connection is one
-finding with a count and its worst case. Rules only look at `Evidence`; the tracker's events are put together
-to stories once, in `stories`, and each story belongs to one rule.
+A cause and its effects are one finding. What happened several times in one direction of a connection is one
+finding with a count and its worst case. Rules look only at `Evidence`. `stories` puts the tracker's events
+together once, and each story belongs to one rule.
 """
 
 from __future__ import annotations

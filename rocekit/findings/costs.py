@@ -1,4 +1,4 @@
-"""What stories cost, added up: the evidence that all findings about repeats share."""
+"""What repeats cost: the evidence that all findings about repeats share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 
-#: A timer that is early by less than this is on time, for the capture's own sake.
+#: A wait below this share of the timeout is too short; above it, the capture's own error explains it.
 _EARLY: Final = 0.9
-#: No later than this many timeouts may a timer run out, give or take as much.
+#: A wait above so many timeouts is too long: four are allowed, and a tenth more for the capture's own error.
 _LATEST: Final = 4.4
 
 
 def costs(stories: Sequence[Story]) -> dict[str, Any]:
-    """Count, repeats, time and the worst case of several stories of one rule and direction."""
+    """Count, repeats, delay and worst case of several stories of one rule and direction."""
     worst = max(stories, key=lambda s: s.added_ns)
     found: dict[str, Any] = {
         "count": len(stories),
@@ -36,16 +36,18 @@ def costs(stories: Sequence[Story]) -> dict[str, Any]:
             "added_ns": worst.added_ns,
             "frames": worst.frames[:MAX_LISTED],
         },
-        "transfers": [t.id for t in touched(stories)[:MAX_LISTED]],
-        "cases": [case(s) for s in stories[:MAX_LISTED]],
+        "transfers": [t.id for t in affected_transfers(stories)[:MAX_LISTED]],
+        "cases": [_case(s) for s in stories[:MAX_LISTED]],
     }
-    statuses = sorted({s for t in touched(stories) if (s := status_of(t)) not in (None, "SUCCESS")})
+    statuses = sorted(
+        {s for t in affected_transfers(stories) if (s := status_of(t)) not in (None, "SUCCESS")}
+    )
     if statuses:
         found["wc_statuses"] = statuses
     return found
 
 
-def case(story: Story) -> dict[str, Any]:
+def _case(story: Story) -> dict[str, Any]:
     """One story in numbers."""
     found: dict[str, Any] = {
         "psn": wire_psn(story.psn),
@@ -75,8 +77,8 @@ def case(story: Story) -> dict[str, Any]:
     return found
 
 
-def touched(stories: Sequence[Story]) -> list[Transfer]:
-    """The transfers that suffered, once each."""
+def affected_transfers(stories: Sequence[Story]) -> list[Transfer]:
+    """The transfers that the stories affected, once each."""
     return list(dict.fromkeys(t for s in stories for t in s.transfers))
 
 
@@ -87,21 +89,22 @@ def main_transfer(stories: Sequence[Story]) -> Transfer | None:
 
 
 def all_frames(stories: Sequence[Story]) -> list[int]:
+    """The frames of all stories."""
     return [frame for story in stories for frame in story.frames]
 
 
-def price(stories: Sequence[Story]) -> str:
-    """The cost in words: ``56 packets sent twice, 118 µs``."""
+def cost_words(stories: Sequence[Story]) -> str:
+    """The cost in words: ``56 packets sent again, 118 µs of delay``."""
     packets = sum(s.repeated_packets for s in stories)
     added = sum(s.added_ns for s in stories)
     words = [f"{plural(packets, 'packet')} sent again"] if packets else []
     if added:
-        words.append(f"{duration(added)} lost")
+        words.append(f"{duration(added)} of delay")
     return ", ".join(words) or "nothing was sent again in this capture"
 
 
 def timeout_evidence(evidence: Evidence, stories: Sequence[Story]) -> dict[str, Any]:
-    """The silence before repeats beside the local ACK timeout that was agreed."""
+    """The silence before repeats, compared with the configured local ACK timeout."""
     waits = sorted(
         [s.repeats[0].waited_ns for s in stories if s.repeats]
         + [s.unseen.waited_ns for s in stories if s.unseen is not None]
@@ -114,7 +117,7 @@ def timeout_evidence(evidence: Evidence, stories: Sequence[Story]) -> dict[str, 
 
 
 def against_timeout(timeout_ns: int | None, waits: Sequence[int]) -> dict[str, Any]:
-    """Waits beside the configured timeout, which may last up to four times as long (9.7.6.1.3)."""
+    """Waits compared with the configured timeout; up to four times as long is allowed (9.7.6.1.3)."""
     if timeout_ns is None:
         return {}
     return {
@@ -125,10 +128,10 @@ def against_timeout(timeout_ns: int | None, waits: Sequence[int]) -> dict[str, A
 
 
 def timer_words(found: Mapping[str, Any]) -> str:
-    """What is odd about those waits, for the advice; empty where nothing is."""
+    """What is wrong with those waits, for the advice; empty if nothing is."""
     if found.get("waits_above_four_timeouts"):
         return (
-            " The requester waited longer than four times the timeout that it was given: its device does not "
-            "go below a timeout of its own, or its QP has another one than was agreed on."
+            " The requester waited longer than four times the configured timeout: probably its device has a "
+            "larger minimum, or its QP has another timeout than agreed."
         )
     return ""

@@ -1,4 +1,4 @@
-"""What the rules look at: everything the stages before them found, and the stories that it makes."""
+"""What the rules look at: the results of all earlier stages, and the stories made from them."""
 
 from __future__ import annotations
 
@@ -25,31 +25,36 @@ if TYPE_CHECKING:
 
 #: A path MTU of this size fits an Ethernet MTU of 1500 with all headers.
 _FITS_EVERYWHERE: Final = 1024
-#: What a connection is paired by where both ends said with which PSN they begin.
-_TELLS_PSNS: Final = frozenset({"cm", "handshake"})
+#: Ways of pairing in which both ends announce their starting PSN.
+_ANNOUNCES_PSNS: Final = frozenset({"cm", "handshake"})
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a capture, and a journal beside it, tell.
+    """All that is known from a capture and its journals.
 
     Attributes:
-        exchanges: CM exchanges; cm: all CM messages, also those whose REQ was not seen.
+        exchanges: CM exchanges.
         counts: what the decoder counted.
+        build_stories: makes the stories (``stories.build``), once, when the first rule needs them.
         damage: (file, words) of what could not be read.
-        malformed: (frame, code) of malformed packets; bad_icrc: frames with wrong ICRCs of no known
-        connection. icrc_ignored: whether most ICRCs are wrong, so that the packets were tracked regardless.
-        journal: the correlation with the journals; None without any. several: whether several captures were
-        read. observer: what whole columns tell; without it some rules see nothing. dropped: packets that the
-        capturing machine says it lost. sightings: which of several captures saw each packet.
-        tell: puts the stories together (``stories.tell``), once, when the first rule asks.
+        malformed: (frame, code) of malformed packets.
+        bad_icrc: frames with wrong ICRCs that belong to no known connection.
+        icrc_ignored: whether most ICRCs are wrong, so that the packets were tracked anyway.
+        journal: the correlation with the journals; None without a journal.
+        several: whether several captures were read.
+        observer: what is known from whole columns; without it some rules find nothing.
+        cm: all CM messages, also those without a REQ in the capture.
+        dropped: packets that the capturing machine reports as dropped.
+        pauses: PAUSE and PFC frames.
+        sightings: which of several captures saw each packet.
     """
 
     connections: Sequence[Connection]
     transfers: Sequence[Transfer]
     exchanges: Sequence[Exchange]
     counts: Counts
-    tell: Callable[[Evidence], list[Story]]
+    build_stories: Callable[[Evidence], list[Story]]
     damage: Sequence[tuple[str, str]] = ()
     malformed: Sequence[tuple[int, int]] = ()
     bad_icrc: Sequence[int] = ()
@@ -64,12 +69,12 @@ class Evidence:
 
     @cached_property
     def stories(self) -> list[Story]:
-        """What made requesters repeat, each once."""
-        return self.tell(self)
+        """The stories: each cause that made a requester repeat, once."""
+        return self.build_stories(self)
 
     @cached_property
     def last_ns(self) -> int:
-        """The time of the last packet known."""
+        """The time of the last packet."""
         times = [c.last_ns for c in self.connections if c.last_ns is not None]
         times += [r.time_ns for e in self.exchanges for r in e.records]
         if self.observer is not None and self.observer.last_ns is not None:
@@ -78,7 +83,7 @@ class Evidence:
 
     @cached_property
     def misses_packets(self) -> bool:
-        """Whether the capture is known to lack packets that were on the wire."""
+        """Whether packets that were on the wire are known to be missing from the capture."""
         return bool(self.dropped) or any(c.missed and c.transport != "UC" for c in self.connections)
 
     @cached_property
@@ -96,8 +101,8 @@ class Evidence:
             found[transfer.connection.id, transfer.side].append(transfer)
         return found
 
-    def told(self, rule: str) -> list[list[Story]]:
-        """The stories of a rule, those of one direction of a connection together."""
+    def stories_of(self, rule: str) -> list[list[Story]]:
+        """The stories of a rule, one list for each direction of a connection."""
         found: dict[tuple[int, int], list[Story]] = {}
         for story in self.stories:
             if story.rule == rule:
@@ -106,18 +111,18 @@ class Evidence:
 
     @cached_property
     def survey(self) -> Survey:
-        """Which connections stand out by what their packets look like."""
+        """Which connections have unusual packets."""
         from rocekit.findings.survey import Survey
 
         return Survey(self.connections, self.observer)
 
     def among(self, *kinds: Iterable[Connection]) -> list[Connection]:
-        """The connections that are of any of these kinds, in order."""
+        """The connections that are in any of ``kinds``, in order."""
         chosen = {id(connection) for kind in kinds for connection in kind}
         return [c for c in self.connections if id(c) in chosen] if chosen else []
 
     def attribute(self, connection: Connection, side: int, name: str) -> Any:
-        """A QP's attribute as its journal has it (``rq_psn``, ``path_mtu``, …); None without journal."""
+        """An attribute of a QP from its journal (``rq_psn``, ``path_mtu``, …); None without journal."""
         qp = self._journal_qps.get((connection.id, side))
         return None if qp is None else qp.attributes.get(name)
 
@@ -139,7 +144,9 @@ class Evidence:
         return int(transfer.wr.posted_ns) - (0 if clock is None else int(clock.offset_ns))
 
     def received_ns(self, transfer: Transfer) -> int | None:
-        """When a transfer's receive was seen completed, in the capture's time; None without journal."""
+        """When the program polled the completion of a transfer's receive, in the capture's time; None without
+        journal.
+        """
         if self.journal is None or transfer.recv_wc is None or transfer.recv_wr is None:
             return None
         clock = self.journal.clocks.get(transfer.recv_wr.qp.host)
@@ -153,7 +160,7 @@ class Evidence:
         return {e.connection.id: e for e in self.exchanges if e.connection is not None}
 
     def timeout_ns(self, connection: Connection, side: int) -> int | None:
-        """The local ACK timeout of a QP, by its journal, else by the CM; None where neither says."""
+        """The local ACK timeout of a QP from its journal, else from the CM; None if neither has it."""
         code = self.attribute(connection, side, "timeout")
         if code is None:
             code = connection.negotiated[side].ack_timeout
@@ -161,25 +168,25 @@ class Evidence:
         return None if timeout_us is None else int(timeout_us * 1000)
 
     def knows_start(self, connection: Connection) -> bool:
-        """Whether ``expected_psn`` may know anything of a connection."""
-        return self.journal is not None or connection.paired_by in _TELLS_PSNS
+        """Whether ``expected_psn`` may have an answer for a connection."""
+        return self.journal is not None or connection.paired_by in _ANNOUNCES_PSNS
 
     def expected_psn(self, connection: Connection, side: int) -> int | None:
-        """The PSN with which ``side`` must begin: its peer's ``rq_psn``, or what REQ and REP say."""
-        told = self.attribute(connection, 1 - side, "rq_psn")
-        if told is None and connection.paired_by in _TELLS_PSNS:
-            told = connection.negotiated[side].starting_psn
-        return None if told is None else int(told)
+        """The PSN with which ``side`` must start: its peer's ``rq_psn``, or the one in REQ and REP."""
+        expected = self.attribute(connection, 1 - side, "rq_psn")
+        if expected is None and connection.paired_by in _ANNOUNCES_PSNS:
+            expected = connection.negotiated[side].starting_psn
+        return None if expected is None else int(expected)
 
     def first_psn(self, connection: Connection, side: int) -> int | None:
-        """The PSN with which ``side`` began, where the capture has its beginning."""
+        """The first PSN of ``side``; None if the capture does not have the start."""
         view = None if self.observer is None else self.observer.flow(connection, side)
         if view is None or connection.first_ns is None or view.first_ns < connection.first_ns:
-            return None  # nothing seen, or an earlier life of the QPN
+            return None  # no packets, or those of an earlier QP with this QPN
         return view.first_psn
 
     def starts_wrong(self, connection: Connection, side: int) -> bool:
-        """Whether ``side`` began with another PSN than its peer expects, and was never heard."""
+        """Whether ``side`` started with another PSN than its peer expects, and no request was accepted."""
         expected, first = self.expected_psn(connection, side), self.first_psn(connection, side)
         if expected is None or first is None or first == expected & MASK:
             return False
@@ -189,20 +196,20 @@ class Evidence:
             and requests.acked & MASK == expected & MASK
             and requests.acked > requests.high
         ):
-            return True  # what it sends is taken for duplicates, and answered with the last PSN before
+            return True  # the peer takes its requests for duplicates, and acknowledges the PSN before them
         if requests is not None and requests.acked > max(requests.begin, requests.high - 1):
             return False
         transfers = self.transfers_of.get((connection.id, side), ())
         return not any(t.status == ACKED or t.first_psn & MASK == expected & MASK for t in transfers)
 
-    def agreements(self, connection: Connection) -> list[int]:
-        """The frames of the REQ and REP that made a connection."""
+    def handshake_frames(self, connection: Connection) -> list[int]:
+        """The frames of the REQ and REP of a connection."""
         exchange = self._exchange_of.get(connection.id)
         if exchange is None:
             return []
         return [r.frame for r in exchange.records if r.message in ("REQ", "REP") and not r.repeated]
 
-    def closings(self, connection: Connection) -> list[int]:
+    def dreq_frames(self, connection: Connection) -> list[int]:
         """The frames of the DREQs that closed a connection."""
         exchange = self._exchange_of.get(connection.id)
         return [] if exchange is None else [r.frame for r in exchange.records if r.message == "DREQ"]
@@ -214,10 +221,10 @@ class Evidence:
         return min(times, default=None)
 
     def vanished_size(self, story: Story) -> tuple[int, int]:
-        """(payload of what is never answered, largest payload that is): (0, 0) where size explains nothing.
+        """(payload that gets no answer, largest payload that gets one); (0, 0) if size is not the cause.
 
-        Size explains it if no packet as large ever got through between the two hosts, smaller ones on the
-        same connection did, and the peer's host is alive; not for packets that fit every link.
+        Size is the cause if no packet as large was ever acknowledged between the two hosts, smaller ones on
+        the same connection were, and the peer's host is alive; but not for packets that fit every link.
         """
         connection, side = story.connection, story.side
         src, dst = connection.ips[side], connection.ips[1 - side]
@@ -247,7 +254,7 @@ class Evidence:
         return {c.id: c for c in self.connections}
 
     def known_region(self, connection: Connection, side: int, transfer: Transfer) -> Mapping[str, Any]:
-        """What the responder's journal, or its handshake, says of the memory that a transfer reached for."""
+        """What the responder's journal, or its handshake, says about the memory that a transfer addresses."""
         qp = self._journal_qps.get((connection.id, 1 - side))
         if transfer.rkey is None or transfer.remote_va is None:
             return {}
@@ -281,19 +288,19 @@ class Evidence:
 
 
 def _offered(connection: Connection, side: int, transfer: Transfer) -> Mapping[str, Any]:
-    """The memory that ``side`` offered in the handshake, beside what was reached for."""
-    told = connection.negotiated[side]
-    if told.rkey is None or told.remote_va is None or transfer.rkey is None or transfer.remote_va is None:
+    """The memory that ``side`` offered in the handshake, compared with what the transfer addresses."""
+    offer = connection.negotiated[side]
+    if offer.rkey is None or offer.remote_va is None or transfer.rkey is None or transfer.remote_va is None:
         return {}
-    found: dict[str, Any] = {"offered_rkey": told.rkey, "offered_va": told.remote_va}
-    if transfer.rkey != told.rkey:
-        found["region"] = f"the handshake offered rkey {told.rkey:#x}"
-    elif transfer.remote_va < told.remote_va:
-        found["region"] = f"{told.remote_va - transfer.remote_va:,} bytes in front of what was offered"
+    found: dict[str, Any] = {"offered_rkey": offer.rkey, "offered_va": offer.remote_va}
+    if transfer.rkey != offer.rkey:
+        found["region"] = f"the handshake offered rkey {offer.rkey:#x}"
+    elif transfer.remote_va < offer.remote_va:
+        found["region"] = f"{offer.remote_va - transfer.remote_va:,} bytes in front of what was offered"
     else:
         found["region"] = (
-            f"{transfer.remote_va - told.remote_va:,} bytes into what the handshake offered, whose length it "
-            "does not tell"
+            f"{transfer.remote_va - offer.remote_va:,} bytes into what the handshake offered, whose length "
+            "it does not tell"
         )
     return found
 

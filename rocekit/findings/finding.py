@@ -1,4 +1,4 @@
-"""What a finding is, and what a rule that finds it must say of itself."""
+"""A finding, and a rule with its explanation."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 ERROR: Final = "error"
 WARNING: Final = "warning"
 INFO: Final = "info"
-#: Severities, the worst first.
+#: Severities, worst first.
 SEVERITIES: Final = (ERROR, WARNING, INFO)
 
-#: Frames, PSNs and single cases that one finding lists; its counts go on.
+#: The most frames, PSNs and cases that a finding lists; its counts include the rest.
 MAX_LISTED: Final = 100
 
-#: Evidence under these names holds frame references, which `to_dict` turns into the names people know.
+#: Evidence under these names has frame references, which `to_dict` changes to frame names.
 _FRAME_KEYS: Final = frozenset({"frame", "frames"})
 _FRAME_SUFFIX: Final = "_frame"
 
@@ -32,14 +32,14 @@ class Finding:
     """A named problem, its evidence and what to do about it.
 
     Attributes:
-        rule: its name in ``problems``, as `rocekit rules` lists them.
+        rule: the name of its rule, as `rocekit rules` lists it.
         severity: ``error``, ``warning`` or ``info``.
         title: what happened, in one line.
-        connection, transfer: where; None where it concerns none or the capture as a whole. With several
-            transfers it is the first that suffered; ``evidence["transfers"]`` has their ids.
-        frames: frame references (see ``frame_names.frame_name``), in the order of the story.
-        evidence: numbers, their units in their names.
-        advice: the next step.
+        connection, transfer: where; None if it concerns none or the whole capture. With several transfers,
+            the one of the worst case; ``evidence["transfers"]`` has their ids.
+        frames: frame references (see ``frame_names.frame_name``), in order.
+        evidence: numbers, with their units in their names.
+        advice: what to do next.
     """
 
     rule: str
@@ -52,7 +52,7 @@ class Finding:
     advice: str
 
     def to_dict(self, *, several: bool = False) -> dict[str, Any]:
-        """The finding as the JSON contract has it."""
+        """The finding for JSON."""
         return {
             "rule": self.rule,
             "severity": self.severity,
@@ -80,15 +80,15 @@ def _named(key: str, value: Any, several: bool) -> Any:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule and its own words.
+    """A rule and its explanation.
 
     Attributes:
-        severity: the usual one; a milder or graver case says so in ``meaning``.
+        severity: the usual one; ``meaning`` says when a finding has another.
         summary: what happened, in a few words.
         seen_by: what in the packets (and the journal) shows it.
-        confused_with: what looks alike, and what would decide.
+        confused_with: what looks alike, and what decides.
         what_to_do: the next steps.
-        look: evidence to findings.
+        look: makes findings from evidence.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Rule:
         advice: str | None = None,
         severity: str | None = None,
     ) -> Finding:
-        """A finding of this rule; frames are listed once each, up to ``MAX_LISTED``."""
+        """A finding of this rule. Each frame is listed once, up to ``MAX_LISTED``."""
         return Finding(
             self.name,
             severity or self.severity,
@@ -124,7 +124,7 @@ class Rule:
         )
 
     def to_dict(self) -> dict[str, str]:
-        """The rule's words."""
+        """The rule for JSON."""
         return {
             "rule": self.name,
             "severity": self.severity,

@@ -1,7 +1,7 @@
-"""Which connections a rule about flows has to look at: all of them at once, from columns.
+"""Selects the connections that a rule about flows must look at, from the columns of all flows at once.
 
-Of ten thousand connections nearly all are of one class and one packet size, and nothing marked them. To put
-together what each of them looks like only to see that takes longer than to read their packets.
+Of ten thousand connections nearly all have one traffic class, one packet size and no mark. To look at each of
+them one by one would take longer than to read their packets.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Ints = NDArray[np.int64]
 
 
 class Survey:
-    """The flows of connections side by side: row 0 has what their ``a`` sends, row 1 what their ``b`` does.
+    """The two flows of each connection: row 0 for what ``a`` sends, row 1 for what ``b`` sends.
 
     Args:
-        observer: None where nothing was observed; then no connection stands out.
+        observer: None without packets; then no connection is selected.
     """
 
     def __init__(self, connections: Sequence[Connection], observer: Observer | None) -> None:
@@ -40,12 +40,13 @@ class Survey:
         self._flow = np.array([[-1 if n is None else n for n in side] for side in numbers], np.int64)
 
     def _of(self, column: Ints, missing: int) -> Ints:
-        """A column of flows, put to the connections' two sides."""
+        """A column of the flow table, by side and connection."""
         values: Ints = np.where(self._flow >= 0, column[self._flow], missing)
         return values
 
-    def _at(self, stand_out: Any) -> Iterator[Connection]:
-        for place in np.flatnonzero(stand_out).tolist():
+    def _at(self, selected: Any) -> Iterator[Connection]:
+        """The connections whose place in ``selected`` is true."""
+        for place in np.flatnonzero(selected).tolist():
             yield self._connections[place]
 
     def several_classes(self) -> list[Connection]:
@@ -57,7 +58,7 @@ class Survey:
         return list(self._at(lowest < self._of(high, -1).max(axis=0)))
 
     def several_sizes(self) -> list[Connection]:
-        """Connections whose packets that do not end their message are not all of one size."""
+        """Connections whose full packets (those that do not end a message) differ in size."""
         if self._table is None:
             return []
         size = self._of(self._table.sizes(), -1)
@@ -66,7 +67,7 @@ class Survey:
         return list(self._at(varied | (both & (size[0] != size[1]))))
 
     def sending(self, name: str, least: int) -> list[Connection]:
-        """Connections of which one side's column ``name`` reaches ``least``."""
+        """Connections of which one side has at least ``least`` in column ``name``."""
         if self._table is None:
             return []
         return list(self._at((self._of(self._table.column(name), 0) >= least).any(axis=0)))

@@ -15,7 +15,7 @@ import numpy as np
 from rocekit.explanation.transfer import event_step
 from rocekit.findings import SEVERITIES, Evidence, Finding
 from rocekit.findings.rules import find
-from rocekit.findings.stories.tell import tell
+from rocekit.findings.stories.build import build_stories
 from rocekit.packets.decoder import Decoder
 from rocekit.track.tracker import Tracker
 from rocekit.track.transfers import ACKED
@@ -244,7 +244,7 @@ class Watch:
             transfers=sorted(past.troubled or (), key=lambda t: t.id),
             exchanges=[e for e in self._tracker.cm.exchanges if e.connection is connection],
             counts=self._decoder.counts,
-            tell=tell,
+            build_stories=build_stories,
         )
         found = [finding for finding in find(evidence) if finding.connection is connection]
         past.findings = tuple(sorted(found, key=lambda f: SEVERITIES.index(f.severity)))

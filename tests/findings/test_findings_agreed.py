@@ -1,4 +1,4 @@
-"""What was agreed on beside what was done: each difference is a finding, or is said in one."""
+"""What was agreed compared with what was done: each difference is a finding, or is named in one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocekit.track.known_pairs import Pair
 
 
 def info(findings: list[Finding], rule: str) -> Finding:
-    """The one finding, which must be no more than information."""
+    """The one finding, which must be info."""
     assert [(f.rule, f.severity) for f in findings] == [(rule, "info")], [str(f) for f in findings]
     return findings[0]
 
@@ -58,7 +58,7 @@ class TestTrafficClass:
 
 
 class TestPathMtu:
-    def test_less_than_agreed_is_told(self) -> None:
+    def test_less_than_agreed_is_info(self) -> None:
         t = Talk(mtu=4096)
         t.connect()
         t.mtu = 1024
@@ -94,8 +94,8 @@ class TestTimeout:
         assert found.evidence["configured_timeout_us"] == pytest.approx(67_108.864)
         assert found.evidence["waits_above_four_timeouts"] == 0
 
-    def test_longer_is_told(self) -> None:
-        """Devices round small timeouts up to their own least one."""
+    def test_longer_is_reported(self) -> None:
+        """Devices round small timeouts up to their own minimum."""
         found = self.after(260 * MS, code=8)
         assert found.evidence["waits_above_four_timeouts"] == 1
         assert "longer than four times" in found.advice
@@ -120,12 +120,12 @@ class TestRetries:
         found = self.given_up(4, 3)
         assert (found.evidence["retries"], found.evidence["retry_count"]) == (3, 3)
         assert found.evidence["retries_differ"] is False
-        assert "agreed on" not in found.title
+        assert "agreed" not in found.title
 
     def test_fewer_than_agreed(self) -> None:
         found = self.given_up(4, 7)
         assert found.evidence["retries_differ"] is True
-        assert "sent 4 times (7 retries agreed on)" in found.title
+        assert "sent 4 times (agreed: 7 retries)" in found.title
 
     def test_a_peer_whose_own_requests_failed_answers_no_more(self) -> None:
         t = Talk()
@@ -145,7 +145,7 @@ class TestRetries:
 
 
 class TestRnr:
-    def test_shorter_than_it_was_asked_to_wait(self) -> None:
+    def test_a_wait_shorter_than_the_rnr_timer(self) -> None:
         t = settled(Talk(), 99)
         t.send(100)
         t.rnr(100, 12)
@@ -169,7 +169,7 @@ class TestRnr:
         t.ack(1, by="a")
         found = only(t.findings(), "rnr")
         assert (found.evidence["rnr_retry_count"], found.evidence["most_rnr_naks"]) == (2, 5)
-        assert "though its RNR retry count is 2" in found.advice
+        assert "but its RNR retry count is 2" in found.advice
 
     def test_another_timer_than_the_responder_s_qp_was_given(self, tmp_path: Path) -> None:
         story = Story("A created\nB created\nA modified dest_qpn=0x12 sq_psn=5\n")
@@ -179,7 +179,7 @@ class TestRnr:
         story.lines("b RNR 5 timer=12\n +700us\n a RC_SEND_ONLY 5 64\n b ACK 5\nA wc 1 SUCCESS")
         found = only(list(story.analyze(tmp_path).findings), "rnr")
         assert (found.evidence["configured_timer_us"], found.evidence["advertised_timer_us"]) == (10240, 640)
-        assert "though its QP was set to 10.24 ms" in found.advice
+        assert "but its QP was set to 10.24 ms" in found.advice
 
 
 class TestReadDepth:
@@ -203,7 +203,7 @@ class TestReadDepth:
 
 
 class TestHandshake:
-    """What perftest's ends told each other over TCP."""
+    """The TCP handshake of perftest."""
 
     @staticmethod
     def refused(rkey: int, remote_va: int) -> Finding:
@@ -219,13 +219,13 @@ class TestHandshake:
         assert found.evidence["offered_rkey"] == 0x1A2B
         assert "the handshake offered rkey 0x1a2b" in found.title
 
-    def test_an_address_in_front_of_what_it_offered(self) -> None:
+    def test_an_address_before_the_offered_memory(self) -> None:
         assert "8 bytes in front of what was offered" in self.refused(0x1A2B, 0x7F0000000FF8).title
 
-    def test_an_address_behind_it(self) -> None:
+    def test_an_address_behind_the_start_of_the_offered_memory(self) -> None:
         assert "4,096 bytes into what the handshake offered" in self.refused(0x1A2B, 0x7F0000002000).title
 
-    def test_another_starting_psn_than_it_was_told(self) -> None:
+    def test_another_starting_psn_than_announced(self) -> None:
         t = Talk()
         for _ in range(4):
             t.send(500)
@@ -236,7 +236,7 @@ class TestHandshake:
         assert only(t.findings(pairs=pairs), "dead-qp").evidence["expected_psn"] == 0
 
 
-def test_the_starting_psn_and_all_that_was_kept_is_nothing() -> None:
+def test_what_keeps_to_the_agreement_is_nothing() -> None:
     t = Talk()
     t.connect()
     t.send(0, 4)

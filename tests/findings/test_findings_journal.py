@@ -1,4 +1,4 @@
-"""What the programs' journals decide that packets alone do not."""
+"""Cases that only the programs' journals decide."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def sends(
     return analyze(capture)
 
 
-class TestALastMessageOrItsAcknowledgement:
+class TestMessageOrItsAck:
     REQUEST = Fault("drop", 1, 10)
     ACK = Fault("drop", 1, 10, 1, "ack")
 
     @pytest.mark.parametrize("ahead_ms", [0, 300, -300])
     @pytest.mark.parametrize("one_way", [False, True])
-    def test_a_receive_that_completed_in_time_says_that_the_acknowledgement_was_lost(
+    def test_a_receive_completed_in_time_proves_that_the_ack_was_lost(
         self, tmp_path: Path, ahead_ms: int, one_way: bool
     ) -> None:
         found = only(sends(tmp_path, self.ACK, ahead_ns=ahead_ms * MS, one_way=one_way), "ack-loss")
@@ -50,7 +50,7 @@ class TestALastMessageOrItsAcknowledgement:
 
     @pytest.mark.parametrize("ahead_ms", [0, 300, -300])
     @pytest.mark.parametrize("one_way", [False, True])
-    def test_one_that_completed_behind_the_repeat_says_that_the_message_was(
+    def test_a_receive_completed_after_the_repeat_proves_that_the_message_was_lost(
         self, tmp_path: Path, ahead_ms: int, one_way: bool
     ) -> None:
         found = only(sends(tmp_path, self.REQUEST, ahead_ns=ahead_ms * MS, one_way=one_way), "tail-loss")

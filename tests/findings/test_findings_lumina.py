@@ -93,13 +93,13 @@ def test_a_drop_of_the_last_packet_and_of_its_repeat_costs_two_timeouts(tmp_path
 
 
 def test_two_drops_are_two_losses(tmp_path: Path) -> None:
-    """The second hits the repeat: the first time PSN 7 came too early to be taken anyway."""
+    """The second hits the repeat: the first copy of PSN 7 came behind the gap and was dropped anyway."""
     _, analysis = go(tmp_path, drop(3), drop(7, 2))
     found = only(analysis, "loss")
     assert found.evidence["psns"] == [psn(3), psn(7)]
 
 
-def test_a_dropped_read_response_is_asked_for_again(tmp_path: Path) -> None:
+def test_a_dropped_read_response_is_requested_again(tmp_path: Path) -> None:
     _, analysis = go(tmp_path, drop(5, of="response"), opcode="RDMA_READ")
     found = only(analysis, "implied-nak")
     assert found.evidence["psns"] == [psn(5)]
@@ -112,7 +112,7 @@ def test_a_bit_error_is_a_loss_with_a_known_cause(tmp_path: Path) -> None:
     assert found.evidence["repeated_packets"] == sent_again(done)
 
 
-def test_a_bit_error_in_the_last_packet_is_told_by_its_icrc_though_only_a_timeout_mends_it(
+def test_a_bit_error_in_the_last_packet_is_found_by_its_icrc_though_it_costs_a_timeout(
     tmp_path: Path,
 ) -> None:
     _, analysis = go(tmp_path, Fault("bit-error", 1, PACKETS), tap="delivered")
@@ -122,7 +122,7 @@ def test_a_bit_error_in_the_last_packet_is_told_by_its_icrc_though_only_a_timeou
 
 
 def test_marks_on_every_packet_draw_a_cnp_and_are_no_finding(tmp_path: Path) -> None:
-    """All ten arrive sooner than CNPs may follow each other."""
+    """All ten arrive within the minimum time between two CNPs."""
     _, analysis = go(
         tmp_path, *(Fault("ecn", 1, number) for number in range(1, PACKETS + 1)), tap="delivered"
     )

@@ -121,7 +121,7 @@ class TestCongestion:
 
     @staticmethod
     def notified(pause_after_ns: int) -> list[Finding]:
-        """20 ms at full rate, then 30 CNPs one a millisecond, behind which the sender pauses."""
+        """20 ms at full rate, then 30 CNPs, one each millisecond, and after them the sender pauses."""
         t = settled(Talk(), 99)
         psn = 100
         for millisecond in range(50):
@@ -189,7 +189,7 @@ class TestPauses:
         t.raw(ethernet(0x8808) + struct.pack("!H", 0x0002) + bytes(44))
         assert t.findings() == []
 
-    def test_a_cut_pause_frame_is_read_as_far_as_it_goes(self) -> None:
+    def test_a_truncated_pause_frame_is_read_as_far_as_it_goes(self) -> None:
         t = settled(Talk(), 99)
         t.raw(pause(0xFFFF, priorities=0x08)[:17])
         evidence = t.evidence()
@@ -249,8 +249,8 @@ class TestPausesWithoutFrames:
 
 
 class TestPathMtu:
-    def test_full_packets_of_another_size_are_refused(self) -> None:
-        """A sends 1024, B 4096: each refuses the other's."""
+    def test_full_packets_of_another_size_draw_a_nak(self) -> None:
+        """A sends 1024, B 4096: each sends a NAK for the other's packets."""
         t = Talk()
         t.mtu = 4096
         t.send(5, 3, by="b")
@@ -263,7 +263,7 @@ class TestPathMtu:
         assert found.evidence["full_packets_a_bytes"] == [4096]  # it is the one that asked first
         assert found.evidence["full_packets_b_bytes"] == [1024]
 
-    def test_other_than_the_request_said(self) -> None:
+    def test_another_size_than_in_the_req(self) -> None:
         t = Talk(mtu=4096)
         t.connect()
         t.mtu = 1024
@@ -317,7 +317,7 @@ class TestPathMtu:
 
 class TestDeadQp:
     def test_another_starting_psn_than_agreed(self) -> None:
-        """The responder, which waits for PSN 0, refuses what comes with 500."""
+        """The responder expects PSN 0 and sends a NAK for 500."""
         t = Talk()
         t.connect(retry_count=3)
         for _ in range(4):
@@ -379,7 +379,7 @@ class TestDeadQp:
         t.write(102)
         assert sorted(named(t.findings())) == ["dead-qp", "remote-access-error"]
 
-    def test_what_was_on_its_way_is_none(self) -> None:
+    def test_requests_already_on_their_way_are_none(self) -> None:
         t = settled(Talk(), 99)
         t.write(100)
         t.write(101)

@@ -1,4 +1,4 @@
-"""Refusals for good, connections that were never made, corrupted packets, and what only the capture lacks."""
+"""Fatal NAKs, connections that were never established, corrupted packets, and limits of the capture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocekit import wire
 SECOND = 1_000_000_000
 
 
-class TestRefusals:
+class TestFatalNaks:
     @pytest.mark.parametrize(
         ("code", "rule"),
         [
@@ -30,7 +30,7 @@ class TestRefusals:
         assert found.evidence["bytes"] == 4096
         assert found.frames == (seen[100], nak)
 
-    def test_what_was_under_way_behind_it_is_counted_and_no_finding(self) -> None:
+    def test_requests_on_their_way_behind_it_are_counted_and_no_finding(self) -> None:
         t = settled(Talk(), 99)
         t.write(100, 2)
         t.write(102, 2)
@@ -39,7 +39,7 @@ class TestRefusals:
         found = only(t.findings(), "remote-access-error")
         assert found.evidence["flushed"] == 2
 
-    def test_a_read_refused(self) -> None:
+    def test_a_read_that_gets_a_fatal_nak(self) -> None:
         t = settled(Talk(), 99)
         t.read(100, 4)
         t.nak(100, wire.NAK_REMOTE_ACCESS)
@@ -62,7 +62,7 @@ class TestConnectionManager:
         found = only(t.findings(), "cm-rejected")
         assert found.evidence["reason"] == 8
         assert found.frames == (req, rej)
-        assert "Nobody listens on port 18515" in found.advice
+        assert "No program listens on port 18515" in found.advice
 
     def test_the_program_said_no_and_why(self) -> None:
         t = Talk()
@@ -98,7 +98,7 @@ class TestConnectionManager:
         assert found.severity == "warning"
         assert found.evidence["added_ns"] > 4 * SECOND
 
-    def test_a_reply_never_confirmed(self) -> None:
+    def test_a_rep_without_rtu(self) -> None:
         t = Talk()
         t.request()
         for _ in range(3):
@@ -106,7 +106,7 @@ class TestConnectionManager:
             t.wait(4 * SECOND)
         assert only(t.findings(), "cm-unanswered").evidence["times_sent"] == 3
 
-    def test_data_confirms_a_reply_as_well(self) -> None:
+    def test_data_counts_as_an_rtu(self) -> None:
         t = Talk()
         t.request()
         t.reply()
@@ -159,7 +159,7 @@ class TestCorruption:
         assert only(t.findings(), "icrc-bad").evidence["psns"] == [103]
 
     def test_a_corrupted_header_still_explains_the_gap(self) -> None:
-        """The QPN itself is damaged, so the packet fits no connection."""
+        """The QPN itself is damaged, so the packet belongs to no connection."""
         t = settled(Talk(), 99)
         seen = t.send(100, 8)
         t.corrupted(seen[103], at=14 + 20 + 8 + 6)
@@ -227,7 +227,7 @@ class TestCaptureLimits:
         assert [f.rule for f in findings] == ["capture-gap"]
         assert findings[0].evidence["messages_without_first_packet"] == 1
 
-    def test_a_damaged_file_is_told(self) -> None:
+    def test_a_damaged_file_is_reported(self) -> None:
         t = settled(Talk(), 99)
         findings = t.findings(damage=[("x.pcap", "the last record is cut")])
         assert [(f.rule, f.severity) for f in findings] == [("capture-truncated", "info")]

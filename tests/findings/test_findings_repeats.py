@@ -1,4 +1,4 @@
-"""What made a requester send again: each cause by its own name, seen from before and from behind the loss."""
+"""Why a requester sent again: each cause has its rule, with the capture point before or behind the loss."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rocekit.capture import open_capture
 from rocekit.decode import Decoder
 from rocekit.findings import Evidence
 from rocekit.findings.rules import find
-from rocekit.findings.stories.tell import tell
+from rocekit.findings.stories.build import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.track.tracker import Tracker
 
 
 class TestLoss:
     def test_captured_behind_the_drop(self) -> None:
-        """The PSN is missing, then the NAK, then it is seen for the first time in the repeat."""
+        """The PSN is missing, a NAK comes, and the repeat has the PSN for the first time."""
         t = settled(Talk(), 99)
         seen = t.send(100, 8, lost={103})
         nak = t.nak(103)
@@ -96,7 +96,7 @@ class TestLoss:
         t.ack(107)
         assert only(t.findings(), "loss").evidence["psns"] == [103]
 
-    def test_both_directions_are_told_apart(self) -> None:
+    def test_each_direction_has_its_own_finding(self) -> None:
         t = settled(Talk(), 99)
         t.send(5, by="b")
         t.ack(5, by="a")
@@ -109,7 +109,7 @@ class TestLoss:
         assert sorted(f.evidence["psns"][0] for f in found) == [9, 103]
 
     def test_what_the_capture_missed_is_no_loss(self) -> None:
-        """The responder acknowledged the PSN that the capture never showed."""
+        """The responder acknowledged the PSN that is not in the capture."""
         t = settled(Talk(), 99)
         t.send(100, 8, lost={103})
         t.ack(107)
@@ -130,7 +130,7 @@ class TestLoss:
 
 class TestTailLoss:
     def test_the_last_packet_is_lost_behind_the_capture_point(self) -> None:
-        """The duplicate's acknowledgement says that all but the last had arrived."""
+        """The ACK of the duplicate proves that all but the last had arrived."""
         t = settled(Talk(), 99)
         t.send(100, 8)
         t.wait(TIMEOUT)
@@ -221,7 +221,7 @@ class TestAckLoss:
         assert t.findings() == []
 
     def test_the_rest_of_the_capture_decides_for_a_lone_packet(self) -> None:
-        """Losses from A happen before the capture point: so they do to A's acknowledgement of B's packet."""
+        """Packets from A are lost before the capture point; so is probably A's ACK of B's packet."""
         t = settled(Talk(), 99)
         t.send(5, by="b")
         t.ack(5, by="a")
@@ -237,10 +237,10 @@ class TestAckLoss:
 
 
 class TestNeedlessRepeats:
-    """Repeats that prove nothing: no warning may come of them."""
+    """Repeats that prove nothing: they must not cause a warning."""
 
     def test_a_sender_that_stalls_in_the_middle_of_a_message(self) -> None:
-        """Soft RoCE under emulation: no acknowledgement was due, and nothing was missing."""
+        """Soft RoCE in an emulator: no ACK was due, and nothing was missing."""
         t = settled(Talk(), 99)
         t.send(100, 2, only=[100])
         t.wait(27 * MS)
@@ -395,8 +395,8 @@ class TestRnr:
         assert found.evidence["waited_min_ns"] >= 640 * US
         assert found.evidence["waited_too_short"] == 0
 
-    def test_what_it_brings_about_is_no_loss(self) -> None:
-        """Packets behind the refused one draw a NAK for its PSN."""
+    def test_its_effects_are_no_loss(self) -> None:
+        """Packets behind the one with the RNR NAK draw a NAK for its PSN."""
         t = settled(Talk(), 99)
         t.send(100)
         t.send(101)
@@ -423,7 +423,7 @@ class TestRnr:
         assert found.evidence["rnr_naks"] == 3
 
     def test_never_tried_again(self) -> None:
-        """Without anything that tells the retry count, the silence after the last RNR NAK does."""
+        """The retry count is unknown: the silence after the last RNR NAK decides."""
         t = settled(Talk(), 99)
         t.send(100)
         t.rnr(100, 12)
@@ -434,7 +434,7 @@ class TestRnr:
 
 
 class TestDuplicate:
-    def test_the_network_doubles_a_packet(self) -> None:
+    def test_the_network_duplicates_a_packet(self) -> None:
         t = settled(Talk(), 99)
         t.send(100, 3)
         t.again(len(t.frames) - 1)
@@ -522,7 +522,7 @@ def _read(file: Path) -> Evidence:
         tracker.transfers,
         tracker.cm.exchanges,
         decoder.counts,
-        tell,
+        build_stories,
         malformed=tracker.malformed,
         bad_icrc=tracker.bad_icrc,
         icrc_ignored=tracker.icrc_ignored,

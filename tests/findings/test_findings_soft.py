@@ -43,7 +43,7 @@ def nearly(rule: str) -> Callable[[Case], Case]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_rule_is_provoked_and_nothing_else_is_said(rule: str, tmp_path: Path) -> None:
+def test_the_rule_is_provoked_and_nothing_else_is_found(rule: str, tmp_path: Path) -> None:
     findings = PROVOKE[rule](tmp_path).findings
     assert rule in {f.rule for f in findings}, [str(f) for f in findings]
     assert {f.rule for f in findings if f.severity != "info"} <= {rule}, [str(f) for f in findings]
@@ -100,7 +100,7 @@ def _(folder: Path) -> Analysis:
 
 @nearly("tail-loss")
 def _(folder: Path) -> Analysis:
-    """The last packet is late, but not so late that the timer runs out."""
+    """The last packet is late, but comes before the timeout."""
     return analyze(writes(folder, hit("delay", 24, delay_us=3000)))
 
 
@@ -111,7 +111,7 @@ def _(folder: Path) -> Analysis:
 
 @nearly("ack-loss")
 def _(folder: Path) -> Analysis:
-    """The next message's acknowledgement covers for the lost one."""
+    """The ACK of the next message includes the lost one."""
     return analyze(writes(folder, hit("drop", 8, of="ack")))
 
 
@@ -122,13 +122,13 @@ def _(folder: Path) -> Analysis:
 
 @nearly("implied-nak")
 def _(folder: Path) -> Analysis:
-    """The request is lost, not an answer."""
+    """The request is lost, not a response."""
     return reads(folder, hit("drop", 13), tap="delivered")
 
 
 @provokes("reordering")
 def _(folder: Path) -> Analysis:
-    """Held up until the packet behind it has drawn a NAK, and there before the repeat."""
+    """Delayed until the packet behind it has drawn a NAK, but there before the repeat."""
     return analyze(writes(folder, hit("reorder", 6, delay_us=1.5), tap="delivered"))
 
 
@@ -144,13 +144,13 @@ def _(folder: Path) -> Analysis:
 
 @nearly("duplicate")
 def _(folder: Path) -> Analysis:
-    """The same PSN twice, because its requester sent it twice."""
+    """The same PSN twice, because the requester sent it twice."""
     return analyze(writes(folder, hit("drop", 6), tap="sent"))
 
 
 @provokes("needless-repeat")
 def _(folder: Path) -> Analysis:
-    """The acknowledgement takes a little longer than the timer, and crosses the repeat."""
+    """The ACK comes a little after the timeout, at the same time as the repeat."""
     return analyze(writes(folder, hit("delay", 24, of="ack", delay_us=4190.2), tap="delivered"))
 
 
@@ -201,7 +201,7 @@ def refused(
     rkey: int | None = None, a: QpSetup | None = None, b: QpSetup | None = None,
     b_expects: int | None = None, opcode: str = "SEND", room: int = 4096,
 ) -> Analysis:  # fmt: skip
-    """One request in the midst of others, with or without something wrong about it."""
+    """One request among others, right or wrong."""
     a = a or QpSetup(timeout=10, retry_cnt=3)
 
     def posts(ends: Ends) -> None:
@@ -268,7 +268,7 @@ def _(folder: Path) -> Analysis:
 
 @provokes("dead-qp")
 def _(folder: Path) -> Analysis:
-    """B waits for another starting PSN than A begins with."""
+    """B expects another starting PSN than A starts with."""
     return refused(folder, b_expects=5000, a=QpSetup(timeout=10, retry_cnt=3, a_psn=9))
 
 
@@ -318,7 +318,7 @@ def checksum(head: bytes) -> bytes:
 
 
 def signed(frame: bytes) -> bytes:
-    """The same frame with the ICRC that fits."""
+    """The same frame with the right ICRC."""
     ip = frame[IP_AT:-ICRC_BYTES]
     return frame[:IP_AT] + ip + icrc_bytes(ip, UDP_AT - IP_AT)
 
@@ -347,7 +347,7 @@ def _(folder: Path) -> Analysis:
 
 @nearly("dscp-mismatch")
 def _(folder: Path) -> Analysis:
-    """All packets alike, and some marked by switches."""
+    """All packets have one class, and switches marked some of them."""
     marked = writes(folder, Fault("ecn", qpn=None, of="request", rate=0.5), tap="delivered")
     return altered(marked, lambda frames: [Shot(with_class(s.data, 26), s.time_ns) for s in frames])
 
@@ -355,7 +355,7 @@ def _(folder: Path) -> Analysis:
 def streams(
     folder: Path, *, cnp_interval_ns: int = 50_000, marks: float = 1.0, dcqcn: bool = False, count: int = 300
 ) -> Path:
-    """Many WRITEs on end, marked on the way."""
+    """Many WRITEs one after the other, marked on the way."""
 
     def posts(ends: Ends) -> None:
         for _ in range(count):
@@ -408,7 +408,7 @@ def _(folder: Path) -> Analysis:
 
 @nearly("pause-stall")
 def _(folder: Path) -> Analysis:
-    """A frame that ends a pause asks for none."""
+    """A frame that ends a pause is no pause."""
     return paused(folder, 0)
 
 
@@ -493,7 +493,7 @@ def _(folder: Path) -> Analysis:
 
 @nearly("capture-gap")
 def _(folder: Path) -> Analysis:
-    """The packet was lost on the wire: its repeat says so."""
+    """The packet was lost on the wire: it is sent again."""
     return analyze(writes(folder, hit("drop", 6), tap="delivered"))
 
 
@@ -508,7 +508,7 @@ def _(folder: Path) -> Analysis:
 
 
 def malformed(folder: Path, opcode: int) -> Analysis:
-    """An acknowledgement whose opcode becomes another, its ICRC made to fit."""
+    """An ACK with another opcode and the right ICRC for it."""
 
     def change(frames: list[Shot]) -> list[Shot]:
         ack = next(s.data for s in frames if not is_from(s.data, A))
@@ -520,7 +520,7 @@ def malformed(folder: Path, opcode: int) -> Analysis:
 
 @provokes("malformed")
 def _(folder: Path) -> Analysis:
-    """A READ response that ends its message, as short as an acknowledgement, is none."""
+    """A READ response LAST as short as an ACK is not malformed."""
     return malformed(folder, 0x1F)
 
 

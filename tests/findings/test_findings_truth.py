@@ -1,4 +1,4 @@
-"""What is named is what was done: seeded runs of soft endpoints with faults, held against their own record.
+"""The findings are what happened: seeded runs of soft endpoints with faults, compared with their own record.
 
 A thousand runs, shared out among the kinds of faults; more with ``ROCEKIT_SEEDS=20000 pytest
 tests/findings/test_findings_truth.py``. ``benchmarks/findings.py`` reports precision and recall of each rule.
@@ -37,7 +37,7 @@ def test_each_fault_is_named_by_its_rule_and_psn_and_nothing_else(kind: Kind) ->
 
 @pytest.mark.parametrize("seed", [65, 88])
 def test_a_wait_for_the_receiver_outlasts_what_comes_late_in_it(seed: int) -> None:
-    """What was held up arrives in the wait after an RNR NAK: what ends the wait is no loss."""
+    """A delayed packet arrives during the wait after an RNR NAK: the repeat that ends the wait is no loss."""
     (held_up,) = [kind for kind in KINDS if kind.name == "request held up 20 µs"]
     (told,) = outcomes(held_up, [seed])
     assert told.strange == []

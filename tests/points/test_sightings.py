@@ -161,7 +161,7 @@ class TestWhereItIsLost:
         both = rocekit.analyze(tmp_path / "a.pcapng", write(tmp_path / "b.pcapng", at_b))
         found = only(both, "tail-loss")
         assert found.evidence["or_acknowledgement_lost"] == 0
-        assert "or its acknowledgement" not in found.title
+        assert "or its response" not in found.title
 
     def test_what_one_of_them_merely_missed_was_not_lost(self, tmp_path: Path) -> None:
         a, b = two_points(tmp_path, Fault("ecn", 1, 6))

@@ -1,8 +1,8 @@
-"""One fault in one seeded run of soft endpoints: what it did, by their own record, and what the findings say.
+"""One fault in one seeded run of soft endpoints: its effects by their own record, compared with the findings.
 
-A program is drawn from the seed and run twice, without and with the fault. The endpoints' record tells which
-repeats, refusals and failures the fault brought about; that much must be named, with its rule and PSN, and
-nothing else. RNR NAKs, refusals and exhausted retries are held against the record of the faulty run itself.
+A program is drawn from the seed and run twice, without and with the fault. The endpoints' record has the
+repeats, NAKs and failures that the fault caused. These must be found, with rule and PSN, and nothing else.
+RNR NAKs, fatal NAKs and exhausted retries are compared with the record of the faulty run itself.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ from rocekit.soft.engine.record import TransferTruth
 from rocekit.soft.testbed import ProgramRun, run
 from rocekit.soft.testbed.program import Program, Receive, random_program
 from rocekit.soft.wires.faults import Fault, at_random
+from rocekit.track.ledger import NEEDS_ANSWER
 from rocekit.wire import OPCODES
 from rocekit.wire.psn import MASK
 
-ANSWERED = frozenset({"READ", "FETCH_ADD", "CMP_SWAP", "FLUSH", "ATOMIC_WRITE"})
 LOSSES = frozenset({"loss", "tail-loss"})
 GIVEN_UP = frozenset({"retry-exceeded", "peer-silent"})
-#: Info that is held to the record as well.
-TOLD = frozenset({"duplicate", "capture-gap"})
+#: Info findings that are compared with the record too.
+CHECKED_INFO = frozenset({"duplicate", "capture-gap"})
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What must be named.
+    """What must be found.
 
     Attributes:
-        rule: as it is counted; rules: those that may name it; psns: any of these.
+        rule: under which it is counted.
+        rules: any of these may find it.
+        psns: the finding must have any of these.
     """
 
     rule: str
@@ -50,11 +52,12 @@ class Expected:
 
 @dataclass
 class Outcome:
-    """What a run should have said and what it said.
+    """What the findings of a run should be, and what they are.
 
     Attributes:
-        expected: what must be named; named: (rule, PSN) of what was.
-        allowed: rules with PSNs (None: any) that may be named besides, for the record explains them.
+        expected: what must be found.
+        named: (rule, PSN) of what was found.
+        allowed: rules with PSNs (None: any) that may be found too, because the record explains them.
     """
 
     seed: int
@@ -71,7 +74,7 @@ class Outcome:
 
     @property
     def strange(self) -> list[tuple[str, frozenset[int]]]:
-        """What was named and is not so."""
+        """What was found and is wrong."""
         return [
             (rule, psns)
             for rule, psns in self.named
@@ -88,9 +91,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of fault and where the capture is taken: of what was ``sent`` (before the fault) or
-    ``delivered``.
-    """
+    """A kind of fault, and the capture point: packets as ``sent`` (before the fault) or as ``delivered``."""
 
     name: str
     tap: str
@@ -120,7 +121,7 @@ def statuses(result: ProgramRun) -> Counter[str]:
 
 
 def rnr_psns(result: ProgramRun) -> frozenset[int]:
-    """PSNs that were refused with RNR."""
+    """PSNs that got an RNR NAK."""
     return frozenset(
         r.psn & MASK
         for flows in result.recorder.replies.values()
@@ -131,10 +132,10 @@ def rnr_psns(result: ProgramRun) -> frozenset[int]:
 
 
 def named(analysis: Analysis) -> list[tuple[str, frozenset[int]]]:
-    """What was named above info (and the info in ``TOLD``), a pair a case."""
+    """(rule, PSN) of each case found above info, and of the info in ``CHECKED_INFO``."""
     out = []
     for finding in analysis.findings:
-        if finding.severity == "info" and finding.rule not in TOLD:
+        if finding.severity == "info" and finding.rule not in CHECKED_INFO:
             continue
         psns = finding.evidence.get("psns", ())
         flat = [p for p in psns if isinstance(p, int)]
@@ -144,11 +145,11 @@ def named(analysis: Analysis) -> list[tuple[str, frozenset[int]]]:
 
 
 def outcome(seed: int, result: ProgramRun, analysis: Analysis, quiet: Analysis) -> Outcome:
-    """What was said of a faulty run, and what of it the record explains by itself."""
+    """The findings of a faulty run that the quiet run does not have, and what the record allows."""
     allowed: dict[str, frozenset[int] | None] = {"rnr": rnr_psns(result)}
     ended = statuses(result)
     if ended["RETRY_EXC_ERR"] or ended["RNR_RETRY_EXC_ERR"]:
-        # Whose peer's QP is in error asks in vain.
+        # The peer's QP is in error and does not answer.
         allowed |= dict.fromkeys((*GIVEN_UP, "dead-qp"))
     before = Counter(named(quiet))
     after = named(analysis)
@@ -165,12 +166,12 @@ def outcome(seed: int, result: ProgramRun, analysis: Analysis, quiet: Analysis) 
 
 
 def target(seed: int, result: ProgramRun, of: str) -> TransferTruth | None:
-    """A transfer of the first queue pair on a's side that has what is to be hit."""
+    """A transfer of a's first QP that has a packet of the kind to be hit."""
     qp, _ = result.pairs[0]
     ip = result.hosts[0].device.addresses[0]
     own = [t for t in result.transfers() if tuple(t.request.requester) == (ip, qp.qpn)]
     if of == "response":
-        own = [t for t in own if t.request.operation in ANSWERED]
+        own = [t for t in own if t.request.operation in NEEDS_ANSWER]
     return own[Prng(seed, "target").below(len(own))] if own else None
 
 
@@ -184,7 +185,7 @@ def hit_psn(seed: int, of: str, transfer: TransferTruth) -> int:
 
 
 def one_fault(of: str, kind: str, rules: frozenset[str] = frozenset(), *, every: bool = False) -> Kind_:
-    """Hit one packet (``every``: all its transmissions): a repeat that it brought about must be named."""
+    """Hit one packet (``every``: all its transmissions). A repeat caused by this must be found."""
 
     def judge(seed: int, tap: str) -> Outcome | None:
         program = random_program(seed)
@@ -196,19 +197,19 @@ def one_fault(of: str, kind: str, rules: frozenset[str] = frozenset(), *, every:
         relative = (psn - program.connections[0].a_psn & MASK) + 1
         fault = Fault(kind, 1, relative, 0 if every else 1, of)
         loud, after = go(seed, program, (fault,), tap)
-        told = outcome(seed, loud, after, before)
+        judged = outcome(seed, loud, after, before)
         hit = psn & MASK
-        told.allowed |= dict.fromkeys(rules, frozenset({hit}))
+        judged.allowed |= dict.fromkeys(rules, frozenset({hit}))
         if kind in ("reorder", "delay"):
-            told.allowed["duplicate"] = frozenset({hit})  # the original, behind its repeat
-        asked_again = [psn & MASK for psn, why in went_back(loud, transfer).items() if "implied" in why]
-        told.allowed["implied-nak"] = frozenset(asked_again) | (
-            told.allowed.get("implied-nak") or frozenset()
+            judged.allowed["duplicate"] = frozenset({hit})  # the original, behind its repeat
+        requested_again = [psn & MASK for psn, why in went_back(loud, transfer).items() if "implied" in why]
+        judged.allowed["implied-nak"] = frozenset(requested_again) | (
+            judged.allowed.get("implied-nak") or frozenset()
         )
         if not loud.faults_done[kind] or hit in rnr_psns(loud):
-            return told  # nothing was hit, or it was an RNR NAK, or what drew one
+            return judged  # nothing was hit, or an RNR NAK, or a packet that drew one
         if statuses(loud)["RETRY_EXC_ERR"]:
-            rules_here = rules | GIVEN_UP  # the peer's QP had gone meanwhile, for reasons of its own
+            rules_here = rules | GIVEN_UP  # the peer's QP was gone by then, for another reason
         else:
             rules_here = rules
         again, otherwise = went_back(loud, transfer), went_back(quiet, transfer)
@@ -216,10 +217,10 @@ def one_fault(of: str, kind: str, rules: frozenset[str] = frozenset(), *, every:
         if every:
             failed = statuses(loud)["RETRY_EXC_ERR"] > statuses(quiet)["RETRY_EXC_ERR"]
             if failed:
-                told.expected.append(Expected("retry-exceeded", GIVEN_UP, frozenset({hit})))
+                judged.expected.append(Expected("retry-exceeded", GIVEN_UP, frozenset({hit})))
         elif kind == "bit-error" or (rules and why):
-            told.expected.append(Expected(_primary(rules, why), rules_here, frozenset({hit})))
-        return told
+            judged.expected.append(Expected(_primary(rules, why), rules_here, frozenset({hit})))
+        return judged
 
     return judge
 
@@ -228,7 +229,7 @@ Kind_ = Callable[[int, str], "Outcome | None"]
 
 
 def went_back(result: ProgramRun, transfer: TransferTruth) -> dict[int, set[str]]:
-    """Where the transfer's requester began to send again, to why; what RNR NAKs brought about left out."""
+    """The PSNs from which the transfer's requester went back, and why; without effects of RNR NAKs."""
     request = transfer.request
     flow = result.recorder.requests[request.requester, request.responder][0]
     sent = sorted((s for t in flow.transfers for s in t.requests), key=lambda s: s.time_ns)
@@ -247,8 +248,8 @@ def _primary(rules: frozenset[str], why: set[str]) -> str:
     return min(rules)
 
 
-def doubled(of: str) -> Kind_:
-    """The network doubles one packet: nothing above info, and ``duplicate`` where the capture shows both."""
+def duplicated(of: str) -> Kind_:
+    """The network duplicates one packet: nothing above info, and ``duplicate`` if the capture has both."""
 
     def judge(seed: int, tap: str) -> Outcome | None:
         program = random_program(seed)
@@ -259,28 +260,28 @@ def doubled(of: str) -> Kind_:
         psn = hit_psn(seed, of, transfer)
         relative = (psn - program.connections[0].a_psn & MASK) + 1
         loud, after = go(seed, program, (Fault("duplicate", 1, relative, 1, of),), tap)
-        told = outcome(seed, loud, after, before)
+        judged = outcome(seed, loud, after, before)
         request = transfer.request
-        told.allowed["duplicate"] = frozenset(
+        judged.allowed["duplicate"] = frozenset(
             p & MASK for p in range(request.first_psn, request.last_psn + 1)
         )
         if loud.faults_done["duplicate"] and of != "ack" and tap == "delivered":
-            told.expected.append(Expected("duplicate", frozenset({"duplicate"}), frozenset({psn & MASK})))
-        return told
+            judged.expected.append(Expected("duplicate", frozenset({"duplicate"}), frozenset({psn & MASK})))
+        return judged
 
     return judge
 
 
 def drops(seed: int, tap: str) -> Outcome | None:
-    """Three packets in a hundred are lost, whatever they are: each time that a requester goes back because of
-    a NAK is named at its PSN, and nothing is named but losses.
+    """Three packets of any kind in a hundred are lost: each go-back after a NAK is found with its PSN, and
+    only losses are found.
     """
     program = replace(random_program(seed), receives=_in_time(random_program(seed)))
     result, analysis = go(seed, program, at_random({"drop": 0.03}), tap)
-    told = Outcome(seed, [], named(analysis), {"rnr": rnr_psns(result)})
-    told.allowed |= dict.fromkeys((*LOSSES, "ack-loss", "implied-nak"))
+    judged = Outcome(seed, [], named(analysis), {"rnr": rnr_psns(result)})
+    judged.allowed |= dict.fromkeys((*LOSSES, "ack-loss", "implied-nak"))
     if statuses(result)["RETRY_EXC_ERR"]:
-        told.allowed |= dict.fromkeys((*GIVEN_UP, "dead-qp", "mtu-mismatch"))
+        judged.allowed |= dict.fromkeys((*GIVEN_UP, "dead-qp", "mtu-mismatch"))
     done = set()
     for transfer in result.transfers():
         ends = transfer.request.requester, transfer.request.responder
@@ -289,11 +290,11 @@ def drops(seed: int, tap: str) -> Outcome | None:
             for psn, why in went_back(result, transfer).items():
                 if "nak" in why:
                     rules = frozenset({*LOSSES, *GIVEN_UP, "rnr"})
-                    told.expected.append(Expected("loss", rules, frozenset({psn & MASK})))
-    return told
+                    judged.expected.append(Expected("loss", rules, frozenset({psn & MASK})))
+    return judged
 
 
-def refused(seed: int, tap: str) -> Outcome | None:
+def wrong_memory(seed: int, tap: str) -> Outcome | None:
     """A work request with a wrong rkey or out of bounds."""
     program = random_program(seed)
     _, before = go(seed, program, (), tap)
@@ -309,8 +310,8 @@ def refused(seed: int, tap: str) -> Outcome | None:
     posts = list(program.posts)
     posts[chosen] = replace(posts[chosen], wrong=draw.choice(("rkey", "bounds")))
     loud, after = go(seed, replace(program, posts=tuple(posts)), (), tap)
-    told = outcome(seed, loud, after, before)
-    return _refusals(told, loud, "remote-access-error", wire.NAK_REMOTE_ACCESS)
+    judged = outcome(seed, loud, after, before)
+    return _fatal_naks(judged, loud, "remote-access-error", wire.NAK_REMOTE_ACCESS)
 
 
 def too_long(seed: int, tap: str) -> Outcome | None:
@@ -328,12 +329,12 @@ def too_long(seed: int, tap: str) -> Outcome | None:
         for r in program.receives
     )
     loud, after = go(seed, replace(program, receives=receives), (), tap)
-    told = outcome(seed, loud, after, before)
-    return _refusals(told, loud, "invalid-request", wire.NAK_INVALID_REQUEST)
+    judged = outcome(seed, loud, after, before)
+    return _fatal_naks(judged, loud, "invalid-request", wire.NAK_INVALID_REQUEST)
 
 
-def _refusals(told: Outcome, loud: ProgramRun, rule: str, code: int) -> Outcome:
-    """Expect the rule for each PSN that the record says was refused so."""
+def _fatal_naks(judged: Outcome, loud: ProgramRun, rule: str, code: int) -> Outcome:
+    """Expect the rule for each PSN that got such a NAK by the record."""
     for flows in loud.recorder.replies.values():
         for flow in flows:
             for reply in flow.replies:
@@ -343,33 +344,33 @@ def _refusals(told: Outcome, loud: ProgramRun, rule: str, code: int) -> Outcome:
                     and wire.syndrome_kind(syndrome) == wire.NAK
                     and wire.syndrome_value(syndrome) == code
                 ):
-                    told.expected.append(Expected(rule, frozenset({rule}), frozenset({reply.psn & MASK})))
-    return told
+                    judged.expected.append(Expected(rule, frozenset({rule}), frozenset({reply.psn & MASK})))
+    return judged
 
 
 def without_receives(seed: int, tap: str) -> Outcome | None:
-    """Receives come late: every PSN refused with RNR is named, and no other."""
+    """Receives are posted late: every PSN that got an RNR NAK is found, and no other."""
     program = random_program(seed)
     late = tuple(replace(r, at_ns=r.at_ns + 30_000) for r in program.receives)
     result, analysis = go(seed, replace(program, receives=late), (), tap)
-    told = Outcome(seed, [], named(analysis))
+    judged = Outcome(seed, [], named(analysis))
     ended = statuses(result)
     if ended["RETRY_EXC_ERR"] or ended["RNR_RETRY_EXC_ERR"]:
-        told.allowed = dict.fromkeys((*GIVEN_UP, "dead-qp"))
-    told.expected = [Expected("rnr", frozenset({"rnr"}), frozenset({p})) for p in sorted(rnr_psns(result))]
-    return told
+        judged.allowed = dict.fromkeys((*GIVEN_UP, "dead-qp"))
+    judged.expected = [Expected("rnr", frozenset({"rnr"}), frozenset({p})) for p in sorted(rnr_psns(result))]
+    return judged
 
 
 def nothing(seed: int, tap: str) -> Outcome | None:
     """No fault at all."""
     result, analysis = go(seed, random_program(seed), (), tap)
-    told = outcome(seed, result, analysis, analysis)
-    told.named = named(analysis)
-    return told
+    judged = outcome(seed, result, analysis, analysis)
+    judged.named = named(analysis)
+    return judged
 
 
 def missed_by_capture(seed: int, tap: str) -> Outcome | None:
-    """The capture lacks a packet that was on the wire: never a loss."""
+    """The capture lacks a packet that was on the wire: no loss is found."""
     program = replace(random_program(seed), receives=_in_time(random_program(seed)))
     with TemporaryDirectory() as folder:
         capture, journal = Path(folder) / "x.pcapng", Path(folder) / "x.journal.jsonl"
@@ -377,11 +378,11 @@ def missed_by_capture(seed: int, tap: str) -> Outcome | None:
         before = analyze(capture)
         psn, dst = _thin_out(seed, capture)
         after = analyze(capture)
-    told = outcome(seed, result, after, before)
-    told.allowed["capture-gap"] = None
+    judged = outcome(seed, result, after, before)
+    judged.allowed["capture-gap"] = None
     if psn is not None and _covered(result, dst, psn):
-        told.expected.append(Expected("capture-gap", frozenset({"capture-gap"}), frozenset({psn})))
-    return told
+        judged.expected.append(Expected("capture-gap", frozenset({"capture-gap"}), frozenset({psn})))
+    return judged
 
 
 def _in_time(program: Program) -> tuple[Receive, ...]:
@@ -409,7 +410,7 @@ def _thin_out(seed: int, capture: Path) -> tuple[int | None, str]:
 
 
 def _covered(result: ProgramRun, dst: str, psn: int) -> bool:
-    """Whether the packet was neither the first nor the last of its flow, so that others show the gap."""
+    """Whether the packet is neither the first nor the last of its flow, so that the gap is visible."""
     for ends, flows in result.recorder.requests.items():
         for flow in flows if ends[1].ip == dst else ():
             psns = [s.psn for t in flow.transfers for s in t.requests]
@@ -426,17 +427,17 @@ KINDS = (
     Kind("response dropped", "sent", one_fault("response", "drop", frozenset({"implied-nak"}))),
     Kind("request corrupted", "delivered", one_fault("request", "bit-error", frozenset({"icrc-bad"}))),
     Kind("response corrupted", "delivered", one_fault("response", "bit-error", frozenset({"icrc-bad"}))),
-    Kind("request doubled", "delivered", doubled("request")),
-    Kind("request doubled", "sent", doubled("request")),
-    Kind("response doubled", "delivered", doubled("response")),
-    Kind("acknowledgement doubled", "delivered", doubled("ack")),
+    Kind("request doubled", "delivered", duplicated("request")),
+    Kind("request doubled", "sent", duplicated("request")),
+    Kind("response doubled", "delivered", duplicated("response")),
+    Kind("acknowledgement doubled", "delivered", duplicated("ack")),
     Kind("request held up 20 µs", "delivered", one_fault("request", "reorder", frozenset({"reordering"}))),
     Kind("request marked", "delivered", one_fault("request", "ecn")),
     Kind("request never arrives", "sent", one_fault("request", "drop", GIVEN_UP, every=True)),
     Kind("three in a hundred dropped", "sent", drops),
     Kind("three in a hundred dropped", "delivered", drops),
     Kind("receives late", "sent", without_receives),
-    Kind("wrong rkey or bounds", "sent", refused),
+    Kind("wrong rkey or bounds", "sent", wrong_memory),
     Kind("receive too short", "sent", too_long),
     Kind("packet missed by the capture", "sent", missed_by_capture),
 )
@@ -445,6 +446,6 @@ KINDS = (
 def outcomes(kind: Kind, seeds: Iterable[int]) -> Iterator[Outcome]:
     """The runs of a kind that had something to hit."""
     for seed in seeds:
-        told = kind.judge(seed, kind.tap)
-        if told is not None:
-            yield told
+        judged = kind.judge(seed, kind.tap)
+        if judged is not None:
+            yield judged

@@ -1,8 +1,8 @@
-"""Conversations of two QPs, written packet by packet as a capture would show them, and what the findings make
-of them.
+"""Conversations of two QPs, written packet by packet as they stand in a capture, and their findings.
 
-Times are nanoseconds; every packet takes one microsecond unless told otherwise. What is left out was lost
-before the capture point; what is there and was never answered was lost behind it.
+Times are nanoseconds; each packet comes one microsecond after the one before unless ``wait`` adds to it. A
+packet that is left out was lost before the capture point; one that is there without an answer was lost
+behind it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocekit.capture import open_capture
 from rocekit.decode import Decoder
 from rocekit.findings import Evidence, Finding
 from rocekit.findings.rules import find
-from rocekit.findings.stories.tell import tell
+from rocekit.findings.stories.build import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.track.connections import Negotiated
 from rocekit.track.known_pairs import Pair
@@ -58,7 +58,7 @@ class Talk:
     # ------------------------------------------------------------------ single packets
 
     def packet(self, opcode: str, psn: int, payload: bytes = b"", *, by: str = "a", **fields: Any) -> int:
-        """Append a packet; its frame number comes back."""
+        """Append a packet and return its frame number."""
         src, dst, qpn = self.hosts[by]
         self.ident += 1
         v6 = ":" in src
@@ -77,11 +77,11 @@ class Talk:
         self.now += ns
 
     def again(self, number: int) -> int:
-        """The same datagram once more, as a network doubles it."""
+        """The same datagram once more, as a network duplicates it."""
         return self.raw(self.frames[number - 1].data)
 
     def corrupted(self, number: int, at: int = -20) -> None:
-        """Flip bits of a frame that is already there."""
+        """Flip bits of an existing frame."""
         frame = self.frames[number - 1]
         data = bytearray(frame.data)
         data[at] ^= 0x55
@@ -228,21 +228,21 @@ class Talk:
         self.reply()
         self.cm("RTU", local_comm_id=1, remote_comm_id=2)
 
-    # ------------------------------------------------------------------ what it comes to
+    # ------------------------------------------------------------------ evidence and findings
 
     def evidence(self, *, pairs: Iterable[Pair] = (), snaplen: int | None = None, **rest: Any) -> Evidence:
         return evidence_of(self.frames, pairs=pairs, snaplen=snaplen, **rest)
 
     def findings(self, **rest: Any) -> list[Finding]:
         found = find(self.evidence(**rest))
-        json.dumps([f.to_dict() for f in found])  # whatever is found can be printed
+        json.dumps([f.to_dict() for f in found])  # every finding can be printed
         return found
 
 
 def evidence_of(
     frames: list[Frame], *, pairs: Iterable[Pair] = (), snaplen: int | None = None, **rest: Any
 ) -> Evidence:
-    """Frames through the whole way to evidence."""
+    """The evidence of frames, through decoder, tracker and observer."""
     if snaplen is not None:
         frames = [Frame(f.data[:snaplen], f.time_ns, f.on_wire) for f in frames]
     decoder, tracker, observer = Decoder(), Tracker(pairs=pairs), Observer()
@@ -257,7 +257,7 @@ def evidence_of(
         transfers=tracker.transfers,
         exchanges=tracker.cm.exchanges,
         counts=decoder.counts,
-        tell=tell,
+        build_stories=build_stories,
         malformed=tracker.malformed,
         bad_icrc=tracker.bad_icrc,
         icrc_ignored=tracker.icrc_ignored,
@@ -269,7 +269,7 @@ def evidence_of(
 
 
 def named(findings: Iterable[Finding]) -> list[str]:
-    """The rules found, what is only info left out."""
+    """The rules found, without info."""
     return [f.rule for f in findings if f.severity != "info"]
 
 
@@ -290,5 +290,5 @@ def settled(talk: Talk, upto: int) -> Talk:
 
 
 def agreed(a: Negotiated | None = None, b: Negotiated | None = None) -> list[Pair]:
-    """What journals of both ends say."""
+    """The pair as journals of both ends have it."""
     return [Pair("RC", (A, B), (0x11, 0x12), (a or Negotiated(), b or Negotiated()))]

@@ -1,6 +1,4 @@
-"""``capture-gap``, ``capture-truncated``, ``malformed``: what the capture itself lacks, and what it cannot
-tell.
-"""
+"""``capture-gap``, ``capture-truncated``, ``malformed``: limits of the capture itself, and broken packets."""
 
 from __future__ import annotations
 
@@ -30,13 +28,13 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
             if evidence.misses_packets:
                 missed += connection.unfilled
             else:
-                headless = []  # nothing proves that these are the capture's doing: see the rule loss
+                headless = []  # nothing proves that the capture missed these: see the rule loss
         if missed or responses or headless:
             yield _gap(evidence, connection, missed, responses, headless)
     if not any(c.missed for c in evidence.connections) and evidence.dropped:
         yield GAP.finding(
-            f"The capturing machine says it lost {plural(evidence.dropped, 'packet')}, though none is missed "
-            "here",
+            f"The capturing machine reports {plural(evidence.dropped, 'dropped packet')}, but none is known "
+            "to be missing here",
             evidence={"dropped": evidence.dropped},
         )
 
@@ -50,13 +48,14 @@ def _gap(
 ) -> Finding:
     packets = sum(e.count for e in missed) + sum(len(t.responses_missing) for t in responses)
     if packets:
-        title = f"The capture misses {plural(packets, 'packet')} of {connection.way(0)}"
+        title = f"The capture lacks {plural(packets, 'packet')} of {connection.way(0)}"
         if len(missed) == 1 and not responses:
             title += f" ({psn_range(missed[0].psn, missed[0].last_psn)})"
-        title += ": they were acknowledged" if connection.transport not in ("UC", "UD") else ""
+        if connection.transport not in ("UC", "UD"):
+            title += ", acknowledged" if missed else ", not requested again"
     else:
         firsts = [evidence.transfers_of[connection.id, t.side][0] for t in headless]
-        why = "began before the capture did" if firsts == headless else "without their first packet"
+        why = "started before the capture" if firsts == headless else "without their first packet"
         title = f"{plural(len(headless), 'message')} of {connection.way(0)} {why}"
     found: dict[str, Any] = {
         "packets_missed": packets,
@@ -78,8 +77,8 @@ def _look_truncated(evidence: Evidence) -> Iterator[Finding]:
     counts = evidence.counts
     if counts.truncated_packets:
         yield TRUNCATED.finding(
-            f"{counts.truncated_packets:,} of {counts.roce_packets:,} packets were cut by the snaplen: "
-            "their ICRCs and payloads cannot be checked",
+            f"{counts.truncated_packets:,} of {counts.roce_packets:,} packets are truncated by the "
+            "snaplen: their ICRCs and payloads cannot be checked",
             evidence={
                 "truncated_packets": counts.truncated_packets,
                 "unchecked_icrc": counts.unchecked_icrc,
@@ -94,8 +93,8 @@ def _look_truncated(evidence: Evidence) -> Iterator[Finding]:
                 "damage": [f"{f}: {w}" for f, w in evidence.damage[:MAX_LISTED]],
                 "count": len(evidence.damage),
             },
-            advice="What could be read is analysed. If the capture was copied while it was written, copy "
-            "it again; stop tcpdump with Ctrl-C and let it finish.",
+            advice="The readable part is analysed. If the capture was copied while it was being written, "
+            "copy it again. Stop tcpdump with Ctrl-C and let it finish.",
         )
 
 
@@ -123,39 +122,38 @@ GAP = Rule(
     "capture-gap",
     INFO,
     "the capture missed packets",
-    "The capture missed packets that were on the wire: the peer acknowledged them. This is no loss on the "
-    "wire, and nothing in the network is wrong because of it.",
-    "An acknowledgement that covers PSNs which were never seen; READ responses missing that nobody asked "
-    "for again; a message without its first packet.",
-    "loss: there a NAK or a repeat follows. On UC nothing proves either; with other gaps in the same "
-    "capture it counts as one.",
+    "Packets were on the wire but are not in the capture: the peer acknowledged them. This is no loss in "
+    "the network.",
+    "An ACK of PSNs that are not in the capture; READ responses that are missing but not requested again; "
+    "a message without its first packet.",
+    "loss: a NAK or a repeat follows. UC has neither: there a hole counts as a gap only if the capture has "
+    "other gaps.",
     "Capture with a larger buffer (`tcpdump -B 65536`), a smaller snaplen (`-s 128`), or the filter `udp "
-    "port 4791`; write to memory or a quick disk. On hardware RDMA the packets pass the kernel by: mirror a "
-    "switch port, or use the NIC's sniffer.",
+    "port 4791`. Write to memory or to a fast disk. On hardware RDMA the packets bypass the kernel: mirror "
+    "a switch port, or use the NIC's sniffer.",
     _look_gap,
 )
 TRUNCATED = Rule(
     "capture-truncated",
     INFO,
-    "packets cut by the snaplen, or a damaged file",
-    "The capture holds less of the packets than was on the wire, or the file itself is damaged. Headers and "
-    "timing can be judged; ICRCs, and payloads such as the CM's, cannot.",
-    "The file's own lengths: captured shorter than sent; blocks or records that end early.",
-    "A packet that is too short on the wire is malformed, not truncated.",
-    "Where corruption is in question, capture whole packets (`tcpdump -s 0`, "
-    "`rocekit trace --snaplen 65535`).",
+    "packets truncated by the snaplen, or a damaged file",
+    "The capture has only a part of each packet, or the file is damaged. Headers and timing can be judged; "
+    "ICRCs and payloads (such as CM messages) cannot.",
+    "The lengths in the file: captured length shorter than sent length; blocks or records that end early.",
+    "malformed: the packet was too short on the wire.",
+    "If corruption is suspected, capture whole packets (`tcpdump -s 0`, `rocekit trace --snaplen 65535`).",
     _look_truncated,
 )
 MALFORMED_RULE = Rule(
     "malformed",
     WARNING,
-    "packets that break the format though their ICRC fits",
-    "Packets to UDP port 4791 (or with EtherType 0x8915) that break the format though their ICRC fits, or "
-    "that are no RoCE at all.",
-    "Lengths, versions, opcodes or pads that contradict one another.",
-    "icrc-bad: corrupted packets are malformed too, and counted there.",
-    "See the packets with `rocekit decode FILE --filter malformed`. Other programs may use port 4791; else "
-    "it is a sender's fault.",
+    "packets that break the format, without a wrong ICRC",
+    "Packets to UDP port 4791 (or with EtherType 0x8915) break the RoCE format although their ICRC is not "
+    "wrong, or are no RoCE packets.",
+    "Lengths, versions, opcodes or pad counts that contradict each other.",
+    "icrc-bad: corrupted packets can be malformed too, and are counted there.",
+    "List the packets with `rocekit decode FILE --filter malformed`. Another program may use port 4791; "
+    "otherwise the sender is at fault.",
     _look_malformed,
 )
 RULES = (GAP, TRUNCATED, MALFORMED_RULE)

@@ -1,4 +1,4 @@
-"""``ecn-unanswered`` and ``cnp-storm``: congestion notification that does not work (IBA Vol. 1, A17.9)."""
+"""``ecn-unanswered`` and ``cnp-storm``: congestion control that does not work (IBA Vol. 1, A17.9)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from rocekit.flows.observer import FlowView
     from rocekit.track.connections import Connection
 
-#: A receiver has this long to notify the sender of a mark before the capture may end.
+#: A mark this close to the end of the capture is ignored: the CNP may come after the end.
 _ANSWER_NS: Final = 1_000_000
 #: CNPs for one QP closer together than NICs are set to by default (mlx5: min_time_between_cnps, 4 µs).
 _CLOSE_NS: Final = 4_000
-#: CNPs to see before one may speak of a storm.
+#: The fewest CNPs that are called a storm.
 _STORM: Final = 10
-#: How long before the first CNP, and in how many first CNPs, the rate is compared.
+#: The rate before the first CNP is measured over at most this time.
 _BEFORE_NS: Final = 10_000_000
-#: A sender that still has this share of its rate has not slowed down.
+#: A sender that keeps at least this share of its rate has not slowed down.
 _SLOWED: Final = 0.9
 
 
@@ -39,8 +39,9 @@ def _look_unanswered(evidence: Evidence) -> Iterator[Finding]:
                 continue
             span = view.marked[-1][0] - view.marked[0][0]
             yield UNANSWERED.finding(
-                f"{plural(view.marked_count, 'packet')} on {connection.way(side)} came marked CE, and "
-                f"{connection.named(1 - side)} sent no CNP",
+                f"{plural(view.marked_count, 'packet')} on {connection.way(side)} "
+                f"{'was' if view.marked_count == 1 else 'were'} marked CE, but {connection.named(1 - side)} "
+                "sent no CNP",
                 connection=connection,
                 frames=[frame for _, frame in view.marked],
                 evidence={
@@ -84,7 +85,7 @@ def _storm(
         found |= {"rate_before_bps": round(rates[0]), "rate_after_bps": round(rates[1])}
     why = f"{duration(gaps[len(gaps) // 2])} apart"
     if kept_rate and rates is not None:
-        why += f", and its rate went from {rates[0] / 1e9:.3g} to {rates[1] / 1e9:.3g} Gb/s"
+        why += f"; its rate: {rates[0] / 1e9:.3g} Gb/s before, {rates[1] / 1e9:.3g} Gb/s during them"
     yield STORM.finding(
         f"{connection.named(side)} got {plural(back.cnp_count, 'CNP')} {why}",
         connection=connection,
@@ -93,8 +94,8 @@ def _storm(
         advice=STORM.what_to_do
         if kept_rate
         else "The receiver sends CNPs closer together than NICs do by default: raise its minimum time "
-        "between CNPs (mlx5: /sys/class/net/IFACE/ecn/roce_np/min_time_between_cnps) or find out who else "
-        "sends them.",
+        "between CNPs (mlx5: /sys/class/net/IFACE/ecn/roce_np/min_time_between_cnps), or find out who else "
+        "sends CNPs.",
     )
 
 
@@ -108,28 +109,28 @@ def rates_around(view: FlowView, cnps: list[int]) -> tuple[float, float] | None:
 UNANSWERED = Rule(
     "ecn-unanswered",
     WARNING,
-    "packets were marked, and no CNP came",
-    "Switches marked packets of this connection (CE in the IP header: congestion), but its receiver sent no "
-    "CNP, so the sender cannot know that it should slow down; queues fill until packets are dropped or the "
-    "fabric pauses.",
-    "CE on data packets and no CNP (opcode 0x81) to the sender's QP.",
-    "A capture of one direction does not see CNPs; then nothing is said. Soft RoCE never sends CNPs.",
-    "Switch congestion notification on at the receiver (mlx5: /sys/class/net/IFACE/ecn/roce_np/enable/PRIO) "
-    "for the priority that these packets ride, and check that CNPs are not dropped: "
-    "np_ecn_marked_roce_packets and np_cnp_sent at the receiver, rp_cnp_handled at the sender.",
+    "packets were marked CE, and no CNP came",
+    "Switches marked packets of this connection with CE in the IP header (congestion), but the receiver "
+    "sent no CNP. The sender does not learn that it should slow down, so queues fill until packets are "
+    "dropped or the fabric pauses.",
+    "CE on data packets, and no CNP (opcode 0x81) to the sender's QP.",
+    "A capture of one direction has no CNPs; then nothing is reported. Soft RoCE never sends CNPs.",
+    "Enable congestion notification at the receiver (mlx5: /sys/class/net/IFACE/ecn/roce_np/enable/PRIO) "
+    "for the priority of these packets. Check that CNPs are not dropped: np_ecn_marked_roce_packets and "
+    "np_cnp_sent at the receiver, rp_cnp_handled at the sender.",
     _look_unanswered,
 )
 STORM = Rule(
     "cnp-storm",
     WARNING,
     "CNPs keep coming and the rate does not fall, or they come too close together",
-    "CNPs keep coming to a sender that does not slow down, or they come closer together than NICs are set "
-    "to send them.",
-    "The spacing of CNPs for one QP, and the sender's rate before the first and during the later ones.",
-    "CNPs to which the sender's rate falls are congestion control at work, however many there are.",
-    "See that the sender reacts: rate control enabled for that priority (mlx5: "
-    "/sys/class/net/IFACE/ecn/roce_rp/enable/PRIO), rp_cnp_handled against rp_cnp_ignored. If it does "
-    "react, look for the congested port: an incast, or a marking threshold (ECN Kmin) set too low.",
+    "CNPs keep coming to a sender that does not slow down, or they come closer together than NICs send "
+    "them by default.",
+    "The time between CNPs for one QP, and the sender's rate before the first and during the later ones.",
+    "Congestion control at work: if the sender's rate falls, any number of CNPs is normal.",
+    "Check that the sender reacts: rate control is enabled for that priority (mlx5: "
+    "/sys/class/net/IFACE/ecn/roce_rp/enable/PRIO); compare rp_cnp_handled with rp_cnp_ignored. If it does "
+    "react, find the congested port: an incast, or a marking threshold (ECN Kmin) that is too low.",
     _look_storm,
 )
 RULES = (UNANSWERED, STORM)

@@ -1,13 +1,14 @@
-"""``dead-qp``: requests to a QP that is gone, or with a starting PSN that the peer does not expect."""
+"""``dead-qp``: requests to a QP that is gone, or with the wrong starting PSN."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit import wire
 from rocekit.findings.costs import all_frames, costs
 from rocekit.findings.finding import ERROR, MAX_LISTED, Finding, Rule
+from rocekit.findings.stories import is_sequence_nak
+from rocekit.track.transfers import UNACKNOWLEDGED
 from rocekit.wire.psn import MASK, diff, wire_psn
 from rocekit.wire.words import plural
 
@@ -17,34 +18,34 @@ if TYPE_CHECKING:
     from rocekit.track.events import Event
     from rocekit.track.transfers import Transfer
 
-#: What was on its way when the QP died is no mistake; what follows this much later is.
+#: Requests later than this after the fatal NAK were not already on their way when it was sent.
 _IN_FLIGHT_NS: Final = 1_000_000
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    for stories in evidence.told(RULE.name):
+    for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
         if evidence.starts_wrong(connection, side):
             yield _wrong_start(evidence, connection, side)
         else:
             yield RULE.finding(
-                f"{connection.named(side)} went on asking {connection.named(1 - side)} after the connection "
-                f"was closed: PSN {wire_psn(stories[-1].psn)} sent "
+                f"{connection.named(side)} sent requests to {connection.named(1 - side)} after the "
+                f"connection was closed: PSN {wire_psn(stories[-1].psn)} sent "
                 f"{plural(stories[-1].transmissions, 'time')}",
                 connection=connection,
                 transfer=stories[-1].transfer,
-                frames=[*evidence.closings(connection), *all_frames(stories)],
+                frames=[*evidence.dreq_frames(connection), *all_frames(stories)],
                 evidence=costs(stories) | {"reason": "closed"},
-                advice="The QP was disconnected (DREQ), and the peer destroyed it. Let the program stop "
-                "posting when it sees RDMA_CM_EVENT_DISCONNECTED, and drain its queue before "
-                "rdma_disconnect: wait for the completion of a last signaled WR.",
+                advice="The connection was closed (DREQ), and the peer's QP does not answer any more. Let "
+                "the program stop posting when it gets RDMA_CM_EVENT_DISCONNECTED, and drain its queue "
+                "before rdma_disconnect: wait for the completion of a last signaled WR.",
             )
-    told = {(s.connection.id, s.side) for s in evidence.stories if s.rule == RULE.name}
+    reported = {(s.connection.id, s.side) for s in evidence.stories if s.rule == RULE.name}
     for connection in evidence.connections:
         if not connection.naks and not evidence.knows_start(connection):
-            continue  # nothing was refused, and no PSN is wrong
+            continue  # no NAK came, and no starting PSN is known
         for side in (0, 1):
-            if (connection.id, side) not in told:
+            if (connection.id, side) not in reported:
                 yield from _look_at(evidence, connection, side)
 
 
@@ -57,12 +58,12 @@ def _look_at(evidence: Evidence, connection: Connection, side: int) -> Iterator[
     if fatal is None:
         return
     after = [
-        t for t in transfers if t.first_ns > fatal.time_ns + _IN_FLIGHT_NS and t.status == "unacknowledged"
+        t for t in transfers if t.first_ns > fatal.time_ns + _IN_FLIGHT_NS and t.status == UNACKNOWLEDGED
     ]
     if after:
         yield RULE.finding(
-            f"{connection.named(side)} went on asking {connection.named(1 - side)} after its fatal NAK: "
-            f"{plural(len(after), 'transfer')} into nothing",
+            f"{connection.named(side)} sent requests to {connection.named(1 - side)} after its fatal NAK: "
+            f"{plural(len(after), 'transfer')} unacknowledged",
             connection=connection,
             transfer=after[0],
             frames=[fatal.frame, *(t.first_frame for t in after)],
@@ -94,23 +95,23 @@ def _wrong_start(evidence: Evidence, connection: Connection, side: int) -> Findi
         e.frame for s in evidence.stories if s.connection is connection and s.side == side for e in s.naks
     ]
     return RULE.finding(
-        f"{connection.named(side)} began with PSN {wire_psn(first)}, but {connection.named(1 - side)} "
-        f"expects {wire_psn(expected)} ({off:+d}), and answers nothing",
+        f"{connection.named(side)} started with PSN {wire_psn(first)}, but {connection.named(1 - side)} "
+        f"expects {wire_psn(expected)} ({off:+d}): no request was accepted",
         connection=connection,
         transfer=transfers[0] if transfers else None,
-        frames=[*evidence.agreements(connection), first_frame, *naks],
+        frames=[*evidence.handshake_frames(connection), first_frame, *naks],
         evidence=found,
-        advice="One side's sq_psn must be the other side's rq_psn. With rdma_cm it is set for you; a program "
-        "that calls ibv_modify_qp itself must exchange both numbers and set them crosswise. A QP that was "
-        "reset needs both set anew.",
+        advice="The sq_psn of each side must be the rq_psn of the other. rdma_cm sets both. A program that "
+        "calls ibv_modify_qp itself must exchange the numbers and set rq_psn to the peer's sq_psn. After a "
+        "reset of the QP, set both again.",
     )
 
 
 def _fatal_nak(transfers: list[Transfer]) -> Event | None:
+    """The first NAK that is not "PSN sequence error"; None if there is none."""
     for transfer in transfers:
         for event in transfer.events if transfer.naks else ():
-            value = wire.syndrome_value(event.syndrome or 0)
-            if event.kind == "nak" and value != wire.NAK_SEQUENCE_ERROR:
+            if event.kind == "nak" and not is_sequence_nak(event):
                 return event
     return None
 
@@ -118,14 +119,14 @@ def _fatal_nak(transfers: list[Transfer]) -> Event | None:
 RULE = Rule(
     "dead-qp",
     ERROR,
-    "requests to a QP that is gone, or with a starting PSN that the peer does not expect",
-    "Requests go to a QP that will not answer: its connection was closed or a fatal NAK put it into error, "
-    "or its owner expects another starting PSN. The requester repeats until it gives up (WC 12).",
-    "New requests after a DREQ or well after a fatal NAK; a first PSN other than the one agreed on in REQ "
-    "and REP (or in the journals), and nothing acknowledged.",
-    "peer-silent and retry-exceeded, where nothing says that the QP was closed. Packets that were on their "
-    "way when the NAK came are normal and not counted.",
-    "See why the requester did not learn that the QP was gone: it should have polled an error completion or "
-    "a DISCONNECTED event before it posted more.",
+    "requests to a QP that is gone, or with the wrong starting PSN",
+    "Requests go to a QP that does not accept them: its connection was closed, a fatal NAK put it into "
+    "error, or it expects another starting PSN. The requester repeats until it gives up (WC 12).",
+    "New requests after a DREQ, or well after a fatal NAK. A first PSN other than the one in REQ and REP "
+    "(or in the journals), and no request acknowledged.",
+    "peer-silent and retry-exceeded: nothing shows that the QP was closed. Packets that were already on "
+    "their way when the NAK came are normal and not counted.",
+    "Find out why the requester did not learn that the QP was gone: it should have polled an error "
+    "completion or a DISCONNECTED event before it posted more.",
     _look,
 )

@@ -1,4 +1,4 @@
-"""``dscp-mismatch``: the packets of one connection ride different traffic classes."""
+"""``dscp-mismatch``: the packets of one connection use different traffic classes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     agreed = (
         c
         for c in evidence.connections
-        if any(told.traffic_class is not None or told.service_level is not None for told in c.negotiated)
+        if any(n.traffic_class is not None or n.service_level is not None for n in c.negotiated)
     )
     for connection in evidence.among(agreed, evidence.survey.several_classes()):
         classes = _classes(evidence, connection)
@@ -30,7 +30,7 @@ _Classes = dict[tuple[int, str, int], tuple[int, int]]
 
 
 def _classes(evidence: Evidence, connection: Connection) -> _Classes:
-    """(side, kind, DSCP) to (packets, first frame); CNPs have a class of their own on purpose."""
+    """(side, kind, DSCP) to (packets, first frame), without CNPs, which have their own class on purpose."""
     found: _Classes = {}
     for side in (0, 1):
         view = None if evidence.observer is None else evidence.observer.flow(connection, side)
@@ -41,7 +41,7 @@ def _classes(evidence: Evidence, connection: Connection) -> _Classes:
 
 
 def _other_than_agreed(evidence: Evidence, connection: Connection, classes: _Classes) -> Iterator[Finding]:
-    """What was sent in another class than the REQ, or the journal, says: so far it harms nobody."""
+    """An info if packets have another traffic class than the REQ or the journal says."""
     found: dict[str, Any] = {}
     frames: list[int] = []
     words = []
@@ -50,9 +50,9 @@ def _other_than_agreed(evidence: Evidence, connection: Connection, classes: _Cla
         name = "ab"[side]
         sent = {dscp: frame for (s, _, dscp), (_, frame) in classes.items() if s == side}
         if agreed.traffic_class is not None and sent and agreed.traffic_class >> 2 not in sent:
-            told = agreed.traffic_class >> 2
-            found |= {f"agreed_dscp_{name}": told, f"dscp_{name}": sorted(sent)}
-            words.append(f"{connection.named(side)} sends with DSCP {_list(sent)}, not {told}")
+            dscp = agreed.traffic_class >> 2
+            found |= {f"agreed_dscp_{name}": dscp, f"dscp_{name}": sorted(sent)}
+            words.append(f"{connection.named(side)} sends with DSCP {_list(sent)}, not {dscp}")
             frames += sent.values()
         view = None if evidence.observer is None else evidence.observer.flow(connection, side)
         tagged = view.priorities if view is not None else set()
@@ -67,14 +67,14 @@ def _other_than_agreed(evidence: Evidence, connection: Connection, classes: _Cla
             )
     if words:
         yield RULE.finding(
-            f"Another class than agreed on: {'; '.join(words)}",
+            f"Another traffic class than agreed: {'; '.join(words)}",
             connection=connection,
-            frames=[*evidence.agreements(connection), *sorted(frames)],
+            frames=[*evidence.handshake_frames(connection), *sorted(frames)],
             evidence=found | {"differs": "from what was agreed"},
             severity=INFO,
-            advice="Either a default of the host's device sets it (`cma_roce_tos`, the NIC's traffic class), "
-            "or something on the way rewrites it before the capture point. It matters where the fabric's "
-            "lossless class goes by it.",
+            advice="A default of the host's device sets it (`cma_roce_tos`, the NIC's traffic class), or "
+            "something rewrites it before the capture point. It matters if the fabric's lossless class "
+            "depends on it.",
         )
 
 
@@ -100,11 +100,11 @@ def _finding(connection: Connection, classes: _Classes) -> Finding:
     advice = RULE.what_to_do
     if within:
         advice += (
-            " A DSCP that changes within one direction is rewritten on the way, or set anew by the program "
+            " A DSCP that changes within one direction is rewritten on the way, or changed by the program "
             "(rdma_set_option RDMA_OPTION_ID_TOS, traffic_class in the address handle)."
         )
     return RULE.finding(
-        f"One connection rides several classes: {sides}",
+        f"One connection uses several traffic classes: {sides}",
         connection=connection,
         frames=sorted(frame for _, frame in classes.values()),
         evidence=found,
@@ -115,16 +115,16 @@ def _finding(connection: Connection, classes: _Classes) -> Finding:
 RULE = Rule(
     "dscp-mismatch",
     WARNING,
-    "one connection rides several traffic classes",
-    "The two directions of a connection, or its data and its acknowledgements, carry different DSCPs. If "
-    "only one of them is in the lossless class, the other can be dropped or held up: acknowledgements lost, "
-    "READ data in the lossy class. Info where the class is merely not the one that was agreed on.",
-    "The DSCP of the IP header by direction and kind of packet, beside the traffic class and service level "
-    "of the REQ or the journal.",
-    "CNPs ride their own class as a rule and are not counted. Different DSCPs may map to one priority in "
-    "every switch; the VLAN priorities show it where there are tags.",
-    "Set the same traffic class at both ends: `cma_roce_tos -d DEV -t TOS` for rdma_cm, the traffic class "
-    "of the address handle else (perftest: --tclass; NCCL_IB_TC; UCX_IB_TRAFFIC_CLASS), and trust DSCP at "
-    "both NICs (`mlnx_qos -i IFACE --trust dscp`).",
+    "one connection uses several traffic classes",
+    "The two directions of a connection, or its data and its ACKs, have different DSCPs. If only one of "
+    "them is in the lossless class, the other can be dropped or delayed: lost ACKs, or READ data in the "
+    "lossy class. Info if the class only differs from the agreed one.",
+    "The DSCP in the IP header by direction and kind of packet, compared with the traffic class and "
+    "service level of the REQ or the journal.",
+    "CNPs usually have their own class and are not counted. Every switch may map the different DSCPs to "
+    "one priority; if there are VLAN tags, their priorities show it.",
+    "Set the same traffic class at both ends: `cma_roce_tos -d DEV -t TOS` for rdma_cm, otherwise the "
+    "traffic class of the address handle (perftest: --tclass; NCCL_IB_TC; UCX_IB_TRAFFIC_CLASS). Trust "
+    "DSCP at both NICs (`mlnx_qos -i IFACE --trust dscp`).",
     _look,
 )

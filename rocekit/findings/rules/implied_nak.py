@@ -1,13 +1,13 @@
-"""``implied-nak``: a READ response or an atomic's answer was lost."""
+"""``implied-nak``: a READ or atomic response was lost."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.costs import all_frames, costs, main_transfer, price, touched
+from rocekit.findings.costs import affected_transfers, all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import WARNING, Finding, Rule
-from rocekit.findings.stories.places import places
+from rocekit.findings.stories.places import lost, places
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural
 
@@ -16,16 +16,19 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    for stories in evidence.told(RULE.name):
+    for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
-        operations = sorted({t.operation for t in touched(stories)})
-        again = [e for t in touched(stories) for e in t.events if e.kind == "response_repeat"]
-        holes = [e for t in touched(stories) for e in t.events if e.kind == "response_hole"]
+        operations = sorted({t.operation for t in affected_transfers(stories)})
+        again = [e for t in affected_transfers(stories) for e in t.events if e.kind == "response_repeat"]
+        holes = [e for t in affected_transfers(stories) for e in t.events if e.kind == "response_hole"]
+        guessed = sum(not s.certain for s in stories)
         if len(stories) == 1:
-            what = f"The response with PSN {wire_psn(stories[0].psn)} was lost"
+            likely = " probably" if guessed else ""
+            what = f"The response with PSN {wire_psn(stories[0].psn)} was{likely} lost"
         else:
-            what = f"{plural(len(stories), 'loss', 'losses')} of responses"
-        placed, told = places(evidence, stories)
+            likely = f" ({guessed:,} of them probably)" if guessed else ""
+            what = f"{plural(len(stories), 'loss', 'losses')} of responses{likely}"
+        placed, where = places(evidence, stories)
         found = (
             costs(stories)
             | placed
@@ -37,28 +40,33 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             }
         )
         yield RULE.finding(
-            f"{what} on {connection.way(1 - side)}, and asked for again: {price(stories)}, "
-            f"{plural(found['repeated_responses'], 'response')} repeated{told}",
+            f"{what} on {connection.way(1 - side)}: {cost_words(stories)}, "
+            f"{plural(found['repeated_responses'], 'response')} sent again{lost(where)}",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=found,
+            advice=RULE.what_to_do + (_GROUND if guessed else ""),
         )
 
 
+_GROUND: Final = (
+    " “Probably” means: either the request or its response was lost, and the other losses in this capture "
+    "make the response likelier."
+)
 RULE = Rule(
     "implied-nak",
     WARNING,
-    "a READ response or an atomic's answer was lost",
-    "A READ response or an atomic's answer was lost. Nobody can NAK a response: the requester noticed the "
-    "gap (or waited for its timeout) and asked again from the first missing response on (IBA Vol. 1, "
-    "9.7.5.2.3).",
-    "A response PSN passed over, then a READ request for the rest, its address moved and its length "
-    "shortened; or an atomic sent again although it had been answered.",
-    "loss and tail-loss (the READ request itself was lost: then no response to it was captured). Responses "
-    "that came out of order are asked for again too.",
-    "Look for drops on the way from the responder to the requester: the data of READs travels in the "
-    "responses, so the responder's egress queue and the requester's ingress buffers are the places to look "
-    "at (implied_nak_seq_err and rx_discards counters at the requester).",
+    "a READ or atomic response was lost",
+    "A READ or atomic response was lost. A requester cannot send a NAK for a response: it noticed the gap "
+    "(or waited for its timeout) and requested everything again from the first missing response on (IBA "
+    "Vol. 1, 9.7.5.2.3).",
+    "Response PSNs that were skipped, then a READ request for the rest with a later address and a shorter "
+    "length; or an atomic sent again although it had been answered.",
+    "loss and tail-loss: the READ request itself was lost; then no response to it was captured. Reordered "
+    "responses are requested again too.",
+    "Look for drops on the way from the responder to the requester. READ data is in the responses, so "
+    "check the responder's egress queue and the requester's ingress buffers (counters implied_nak_seq_err "
+    "and rx_discards at the requester).",
     _look,
 )

@@ -11,9 +11,9 @@ from rocekit.wire.words import plural
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
 
-#: Fewer QPs than this between two hosts may well share a port by chance or on purpose.
+#: Fewer QPs than this between two hosts are not reported: they may share a port by chance or on purpose.
 _QPS: Final = 4
-#: QPs to one port from which on it is worth a word.
+#: Fewer QPs per port than this are not reported.
 _QPS_PER_PORT: Final = 4
 
 
@@ -41,12 +41,12 @@ RULE = Rule(
     "low-entropy",
     INFO,
     "many QPs share one UDP source port and so one path",
-    "Switches spread flows over equal paths by a hash in which the UDP source port is the only thing that "
-    "differs between the QPs of two hosts. QPs that share a port share a path, and its congestion, while "
-    "others may be idle.",
-    "The number of UDP source ports against the number of QPs between two hosts.",
-    "One path only, or a few QPs: then it does not matter.",
-    "Let the source port follow from the QPs: drivers derive it from a flow label (rdma_set_option, "
+    "Switches spread flows over equal paths by a hash. Between two hosts, only the UDP source port differs "
+    "from QP to QP. QPs with the same port share one path and its congestion, while other paths may be "
+    "idle.",
+    "The number of UDP source ports compared with the number of QPs between two hosts.",
+    "A network with one path only, or a few QPs: then it does not matter.",
+    "Give the QPs different source ports: drivers derive the port from a flow label (rdma_set_option, "
     "ibv_modify_qp_udp_sport, NCCL_IB_QPS_PER_CONNECTION with NCCL_IB_SPLIT_DATA_ON_QPS) or from both QPNs.",
     _look,
 )

@@ -1,4 +1,4 @@
-"""Path MTUs of a connection: agreed on, and as its packets show them."""
+"""The path MTUs of a connection: agreed, and used by its packets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rocekit import wire
+from rocekit.findings.stories import is_nak
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -18,9 +19,9 @@ class Mtus:
     """Path MTUs in bytes.
 
     Attributes:
-        agreed: by the CM or the journals, of each side's QP; None where nothing says.
-        sent: by side, the payloads of packets that do not end their message.
-        frames: the first frame with each.
+        agreed: of each side's QP, from the CM or the journals; None if unknown.
+        sent: by side, the payloads of full packets (those that do not end a message).
+        frames: the first frame with each payload.
     """
 
     agreed: tuple[int | None, int | None]
@@ -28,14 +29,14 @@ class Mtus:
     frames: tuple[int, ...]
 
     def expected_of(self, side: int) -> int | None:
-        """What the peer of ``side`` takes: what it was told, else what it sends itself."""
+        """The path MTU of the peer of ``side``: what it sends itself, else what it agreed to."""
         there = self.agreed[1 - side]
         own = [size for size in self.sent[1 - side] if size in wire.PATH_MTU_CODES]
         return own[0] if own else there
 
     @property
     def differ(self) -> bool:
-        """Whether the two ends are known to disagree."""
+        """Whether the two ends are known to have different path MTUs."""
         a, b = self.agreed
         if a is not None and b is not None and a != b:
             return True
@@ -43,22 +44,26 @@ class Mtus:
         return bool(first and second and first != second)
 
     @property
-    def smaller(self) -> bool:
-        """Whether all full packets are alike and of another size than was agreed on."""
+    def unlike_agreed(self) -> bool:
+        """Whether all full packets have one size, and it is not the agreed path MTU."""
         used = {*self.sent[0], *self.sent[1]}
         agreed = {m for m in self.agreed if m is not None}
         return len(used) == len(agreed) == 1 and used != agreed and used <= set(wire.PATH_MTU_CODES)
 
-    def words(self) -> str:
-        told = [f"{'ab'[s]} is set to {m:,}" for s, m in enumerate(self.agreed) if m is not None]
-        seen = [
-            f"{'ab'[s]} sends {', '.join(f'{n:,}' for n in sizes)}"
+    def words(self, connection: Connection) -> str:
+        """What is agreed and sent, in words."""
+        agreed = [
+            f"{connection.named(s)} is set to {m:,}" for s, m in enumerate(self.agreed) if m is not None
+        ]
+        sent = [
+            f"{connection.named(s)} sends full packets of {', '.join(f'{n:,}' for n in sizes)}"
             for s, sizes in enumerate(self.sent)
             if sizes
         ]
-        return "; ".join([*told, *seen])
+        return "; ".join([*agreed, *sent])
 
     def to_dict(self) -> dict[str, Any]:
+        """The path MTUs as evidence."""
         return {
             "path_mtu_a": self.agreed[0],
             "path_mtu_b": self.agreed[1],
@@ -82,27 +87,27 @@ def mtus(evidence: Evidence, connection: Connection) -> Mtus:
     return Mtus((agreed[0], agreed[1]), (sent[0], sent[1]), tuple(sorted(frames)))
 
 
-def agrees_on_mtu(evidence: Evidence, connection: Connection) -> bool:
-    """Whether anything may say which path MTU a connection was to have."""
+def may_know_mtu(evidence: Evidence, connection: Connection) -> bool:
+    """Whether the agreed path MTU of a connection may be known."""
     if evidence.journal is not None:
         return True
-    return any(told.path_mtu is not None for told in connection.negotiated)
+    return any(n.path_mtu is not None for n in connection.negotiated)
 
 
 def is_invalid_request(event: Event) -> bool:
     """Whether an event is a NAK “invalid request”."""
-    return event.kind == "nak" and wire.syndrome_value(event.syndrome or 0) == wire.NAK_INVALID_REQUEST
+    return is_nak(event, wire.NAK_INVALID_REQUEST)
 
 
-def refused_for_size(evidence: Evidence, connection: Connection, side: int) -> bool:
-    """Whether requests of ``side`` were refused as invalid and are not of the peer's path MTU."""
+def invalid_by_size(evidence: Evidence, connection: Connection, side: int) -> bool:
+    """Whether requests of ``side`` got a NAK “invalid request” and do not have the peer's path MTU."""
     sent_by = evidence.transfers_of.get((connection.id, side), ())
-    refused = [t for t in sent_by if any(is_invalid_request(e) for e in t.events)]
-    if not refused:
+    invalid = [t for t in sent_by if any(is_invalid_request(e) for e in t.events)]
+    if not invalid:
         return False
     sizes = mtus(evidence, connection)
     sent, expected = sizes.sent[side], sizes.expected_of(side)
-    if not sent or not any(t.last_psn > t.first_psn or not t.ended for t in refused):
+    if not sent or not any(t.last_psn > t.first_psn or not t.ended for t in invalid):
         return False
     return (expected is not None and set(sent) != {expected}) or any(
         s not in wire.PATH_MTU_CODES for s in sent

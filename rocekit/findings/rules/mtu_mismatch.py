@@ -1,4 +1,4 @@
-"""``mtu-mismatch``: the path MTU differs between the two ends, or is larger than the path."""
+"""``mtu-mismatch``: the path MTU differs between the two ends, or is too large for the path."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.costs import all_frames
 from rocekit.findings.finding import ERROR, INFO, WARNING, Finding, Rule
-from rocekit.findings.rules.mtu import Mtus, agrees_on_mtu, is_invalid_request, mtus, refused_for_size
+from rocekit.findings.rules.mtu import Mtus, invalid_by_size, is_invalid_request, may_know_mtu, mtus
 from rocekit.wire.psn import wire_psn
 
 if TYPE_CHECKING:
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    # Elsewhere one size is all there is to see, and nothing is refused.
-    agreed = (c for c in evidence.connections if c.naks or agrees_on_mtu(evidence, c))
+    # Other connections have packets of one size, no agreed path MTU and no NAK: nothing can be found there.
+    agreed = (c for c in evidence.connections if c.naks or may_know_mtu(evidence, c))
     for connection in evidence.among(agreed, evidence.survey.several_sizes()):
         sizes = mtus(evidence, connection)
-        refused = [side for side in (0, 1) if refused_for_size(evidence, connection, side)]
-        for side in refused:
-            yield _refused(evidence, connection, side, sizes)
-        if not refused and sizes.differ:
+        invalid = [side for side in (0, 1) if invalid_by_size(evidence, connection, side)]
+        for side in invalid:
+            yield _invalid(evidence, connection, side, sizes)
+        if not invalid and sizes.differ:
             yield _differ(connection, sizes)
-        elif not refused and sizes.smaller:
-            yield _smaller(connection, sizes)
-    for stories in evidence.told(RULE.name):
+        elif not invalid and sizes.unlike_agreed:
+            yield _unlike_agreed(connection, sizes)
+    for stories in evidence.stories_of(RULE.name):
         story = stories[-1]
         connection, side = story.connection, story.side
         large, small = evidence.vanished_size(story)
         yield RULE.finding(
-            f"Packets of {large:,} bytes vanish on {connection.way(side)}, while those of up to {small:,} "
-            "bytes pass",
+            f"Packets with {large:,} bytes of payload get no answer on {connection.way(side)}, packets with "
+            f"up to {small:,} bytes do",
             connection=connection,
             transfer=story.transfer,
             frames=all_frames(stories),
@@ -44,12 +44,13 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
                 "psns": [wire_psn(s.psn) for s in stories],
                 "path_mtu": connection.path_mtu,
             },
-            advice="A link on the way carries smaller frames than the path MTU and its headers need. Check "
-            "the Ethernet MTU of every hop (`ping -M do -s SIZE`), or set a smaller path MTU.",
+            advice="Probably a link on the way does not carry frames as large as this path MTU with its "
+            "headers, because only the large packets fail. Check the Ethernet MTU of every hop (`ping -M do "
+            "-s SIZE`), or set a smaller path MTU.",
         )
 
 
-def _refused(evidence: Evidence, connection: Connection, side: int, sizes: Mtus) -> Finding:
+def _invalid(evidence: Evidence, connection: Connection, side: int, sizes: Mtus) -> Finding:
     naks = [
         (t, e)
         for t in evidence.transfers_of.get((connection.id, side), ())
@@ -59,11 +60,13 @@ def _refused(evidence: Evidence, connection: Connection, side: int, sizes: Mtus)
     transfer, nak = naks[0]
     sent, expected = sizes.sent[side], sizes.expected_of(side)
     taken = (
-        f"the path MTU at {connection.named(1 - side)} is {expected:,}" if expected else "no path MTU is that"
+        f"the path MTU at {connection.named(1 - side)} is {expected:,}"
+        if expected
+        else "no path MTU has this size"
     )
     return RULE.finding(
         f"{connection.named(side)} sends full packets of {', '.join(f'{s:,}' for s in sent)} bytes, but "
-        f"{taken}: refused at PSN {wire_psn(nak.psn)}",
+        f"{taken}: NAK “invalid request” for PSN {wire_psn(nak.psn)}",
         connection=connection,
         transfer=transfer,
         frames=[*sizes.frames, transfer.first_frame, nak.frame],
@@ -73,7 +76,7 @@ def _refused(evidence: Evidence, connection: Connection, side: int, sizes: Mtus)
 
 def _differ(connection: Connection, sizes: Mtus) -> Finding:
     return RULE.finding(
-        f"The path MTU differs between {connection.named(0)} and {connection.named(1)}: {sizes.words()}",
+        f"The path MTUs of the two ends differ: {sizes.words(connection)}",
         connection=connection,
         frames=sizes.frames,
         evidence=sizes.to_dict(),
@@ -81,31 +84,31 @@ def _differ(connection: Connection, sizes: Mtus) -> Finding:
     )
 
 
-def _smaller(connection: Connection, sizes: Mtus) -> Finding:
+def _unlike_agreed(connection: Connection, sizes: Mtus) -> Finding:
     return RULE.finding(
-        f"Less than the path MTU agreed on is used between {connection.named(0)} and {connection.named(1)}: "
-        f"{sizes.words()}",
+        f"Another path MTU is used than agreed: {sizes.words(connection)}",
         connection=connection,
         frames=sizes.frames,
         evidence=sizes.to_dict(),
         severity=INFO,
-        advice="Nothing is refused, so both ends are set to the smaller one, whatever they agreed on: look "
-        "where the program sets path_mtu. Smaller packets cost some throughput.",
+        advice="No NAK came, so both ends use this path MTU in spite of the agreement. Check where the "
+        "program sets path_mtu. Smaller packets cost some throughput.",
     )
 
 
 RULE = Rule(
     "mtu-mismatch",
     ERROR,
-    "the path MTU differs between the two ends, or is larger than the path",
-    "The two ends of a QP pair have different path MTUs. Packets that do not end a message must be exactly "
-    "as large as the receiver's path MTU, so it refuses them (NAK invalid request, WC 9); or the path MTU "
-    "is larger than the path, and large packets vanish while small ones pass. A warning where it has done "
-    "no harm yet, info where both ends use less than they agreed on.",
+    "the path MTU differs between the two ends, or is too large for the path",
+    "The two ends of a connection have different path MTUs. A packet that does not end its message must "
+    "have exactly the receiver's path MTU; otherwise the receiver sends a NAK “invalid request” (WC 9). Or "
+    "the path MTU is too large for the path: large packets vanish, small ones arrive. Warning if it has "
+    "done no harm yet; info if both ends use another path MTU than agreed.",
     "Payloads of FIRST and MIDDLE packets by direction; path_mtu in the REQ and in both journals; repeats "
-    "of large packets that are never answered while smaller ones are.",
-    "invalid-request, where sizes agree. retry-exceeded, where packets of that size had passed before.",
-    "Set the same path MTU on both QPs: the smaller of the two ports' active_mtu (`ibv_devinfo`; perftest: "
-    "-m; rdma_cm takes it from the path). The Ethernet MTU must have room for it: 4096 needs about 4200.",
+    "of large packets that get no answer while smaller packets get one.",
+    "invalid-request: the sizes agree. retry-exceeded: packets of that size arrived before.",
+    "Set the same path MTU on both QPs: the smaller active_mtu of the two ports (`ibv_devinfo`; perftest: "
+    "-m; rdma_cm takes it from the path). The Ethernet MTU must have room for the headers too: path MTU "
+    "4096 needs about 4200.",
     _look,
 )

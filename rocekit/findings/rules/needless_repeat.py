@@ -1,4 +1,4 @@
-"""``needless-repeat``: sent again although nothing shows that anything was missing."""
+"""``needless-repeat``: packets sent again although nothing shows a loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    for stories in evidence.told(RULE.name):
+    for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
         packets = sum(s.repeated_packets for s in stories)
         found = costs(stories) | timeout_evidence(evidence, stories)
@@ -23,7 +23,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         if found["waited_max_ns"] > found["waited_min_ns"]:
             waits += f" to {duration(found['waited_max_ns'])}"
         yield RULE.finding(
-            f"{plural(packets, 'packet')} on {connection.way(side)} sent again after {waits} though nothing "
+            f"{plural(packets, 'packet')} sent again on {connection.way(side)} after {waits}, but nothing "
             "shows a loss",
             connection=connection,
             transfer=main_transfer(stories),
@@ -35,15 +35,15 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 RULE = Rule(
     "needless-repeat",
     INFO,
-    "sent again although nothing was missing",
-    "A requester sent packets again although nothing in the capture was missing: before its local ACK "
-    "timeout can have run out, right behind the acknowledgement, or in the middle of a message of which no "
-    "acknowledgement was due yet.",
-    "Repeats without NAK or hole, earlier than the timeout or crossing the acknowledgement; nothing else in "
-    "the capture shows losses in that direction.",
-    "tail-loss, where the rest of the message was lost before the capture point: known by a wait as long as "
-    "the timeout, or by other losses in that direction. ack-loss, where the wait is as long as the timeout.",
-    "Nothing, as long as it is rare. A sender that is held up (a busy host, soft RoCE under emulation) does "
-    "this; if it is frequent, the local ACK timeout is shorter than the responder's answers take: raise it.",
+    "sent again although nothing shows a loss",
+    "A requester sent packets again although the capture shows no loss: before its local ACK timeout can "
+    "have expired, just after the ACK, or in the middle of a message before an ACK was due.",
+    "Repeats without NAK or hole, sooner than the timeout or at the same time as the ACK; no other losses "
+    "in that direction of the capture.",
+    "tail-loss: the rest of the message was lost before the capture point; known by a wait as long as the "
+    "timeout, or by other losses in that direction. ack-loss: the wait is as long as the timeout.",
+    "Nothing, as long as it is rare. A stalled sender (a busy host, soft RoCE in an emulator) does this. "
+    "If it is frequent, the local ACK timeout is probably shorter than the time in which the responder "
+    "answers: raise it.",
     _look,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.findings.costs import all_frames, costs, main_transfer, price
+from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import WARNING, Finding, Rule
 from rocekit.findings.stories import PAUSE_STALL
 from rocekit.wire.words import duration, plural
@@ -25,10 +25,10 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     for pause in evidence.pauses:
         senders.setdefault(pause.source, []).append(pause)
     for source, pauses in senders.items():
-        asked = [p for p in pauses if p.quanta]
-        if asked:
-            yield _paused(evidence, source, asked, len(pauses) - len(asked))
-    yield from _unseen(evidence)
+        pausing = [p for p in pauses if p.quanta]
+        if pausing:
+            yield _paused(evidence, source, pausing, len(pauses) - len(pausing))
+    yield from _inferred(evidence)
     if not evidence.pauses and evidence.counts.pause_frames:
         yield RULE.finding(
             f"{plural(evidence.counts.pause_frames, 'pause frame')} in this capture",
@@ -36,18 +36,18 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _unseen(evidence: Evidence) -> Iterator[Finding]:
-    """Silences of a whole class that no captured pause frame explains."""
+def _inferred(evidence: Evidence) -> Iterator[Finding]:
+    """Silences of a whole traffic class without a captured pause frame."""
     spells: dict[tuple[str | None, tuple[int, int]], list[Story]] = {}
-    for stories in evidence.told(PAUSE_STALL):
+    for stories in evidence.stories_of(PAUSE_STALL):
         for story in stories:
             if story.paused is not None:
                 spells.setdefault((story.connection.ips[story.side], story.paused), []).append(story)
     for (host, (start, end)), stories in spells.items():
         connections = {s.connection.id for s in stories}
         yield RULE.finding(
-            f"One class of {host} was silent for {duration(end - start)} on {len(connections)} connections "
-            f"at once, with nothing lost, while others went on: {price(stories)}",
+            f"One traffic class of {host} was silent for {duration(end - start)} on {len(connections)} "
+            f"connections at once, while another went on: {cost_words(stories)}",
             connection=stories[0].connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),
@@ -59,49 +59,49 @@ def _unseen(evidence: Evidence) -> Iterator[Finding]:
                 "connections": sorted(connections),
                 "pause_frames": 0,
             },
-            advice="No pause frame was captured, so a pause is inferred: the counters tell for certain "
-            "(rx_prioN_pause and rx_prioN_pause_duration in `ethtool -S` at the silent host, counters and "
-            "PFC watchdog of its switch). " + RULE.what_to_do,
+            advice="Probably a pause: nothing is missing after the silence, though no pause frame was "
+            "captured. Counters decide (rx_prioN_pause and rx_prioN_pause_duration in `ethtool -S` at the "
+            "silent host, counters and PFC watchdog of its switch). " + RULE.what_to_do,
         )
 
 
-def _paused(evidence: Evidence, source: str, asked: Sequence[Pause], releases: int) -> Finding:
+def _paused(evidence: Evidence, source: str, pausing: Sequence[Pause], releases: int) -> Finding:
     from rocekit.files.frame_names import frame_reference
 
-    masks = {p.priorities for p in asked}
+    masks = {p.priorities for p in pausing}
     priorities = sorted({bit for mask in masks for bit in range(8) if mask >> bit & 1})
     plain = masks == {_ALL_PRIORITIES}
-    span = asked[-1].time_ns - asked[0].time_ns
-    stalls = _stalls(evidence, asked)
+    span = pausing[-1].time_ns - pausing[0].time_ns
+    stalls = _stalls(evidence, pausing)
     found: dict[str, Any] = {
-        "pause_frames": len(asked),
+        "pause_frames": len(pausing),
         "release_frames": releases,
         "source": source,
         "priorities": None if plain else priorities,
-        "longest_quanta": max(p.quanta for p in asked),
+        "longest_quanta": max(p.quanta for p in pausing),
         "span_ns": span,
         "stalled_transfers": len(stalls),
     }
     if stalls:
         found["longest_stall_ns"] = max(stalls)
     what = "all traffic" if plain else f"priority {', '.join(map(str, priorities))}"
-    title = f"{source} paused {what}: {plural(len(asked), 'pause frame')}"
+    title = f"{source} paused {what}: {plural(len(pausing), 'pause frame')}"
     if span:
         title += f" in {duration(span)}"
     return RULE.finding(
         title,
-        frames=[frame_reference(p.file, p.frame) for p in asked],
+        frames=[frame_reference(p.file, p.frame) for p in pausing],
         evidence=found,
     )
 
 
-def _stalls(evidence: Evidence, asked: Sequence[Pause]) -> list[int]:
-    """How long repeats after silence waited, where a pause fell into the silence."""
+def _stalls(evidence: Evidence, pausing: Sequence[Pause]) -> list[int]:
+    """The waits before repeats during which a pause frame came."""
     found = []
     for story in evidence.stories:
         for run in story.repeats:
             start = run.time_ns - run.waited_ns
-            if run.cause == "timeout" and any(start <= p.time_ns <= run.time_ns for p in asked):
+            if run.cause == "timeout" and any(start <= p.time_ns <= run.time_ns for p in pausing):
                 found.append(run.waited_ns)
     return found
 
@@ -110,17 +110,17 @@ RULE = Rule(
     "pause-stall",
     WARNING,
     "the fabric paused",
-    "Someone on the link asked for silence with 802.3 PAUSE or PFC frames: nothing was lost, but what "
-    "should have been sent waited, and where it waited longer than the local ACK timeout, it was sent again "
-    "for nothing.",
-    "MAC control frames (EtherType 0x8808) with a time above zero, their sender and priorities; timeouts "
-    "that fall together with them. Without such frames: a host falls silent in one class, on several "
-    "connections at once, its other classes go on, nothing is missing behind the silence, and timers have "
-    "run out.",
-    "tail-loss and ack-loss: the same silence, but no pause. A capture on a host shows pause frames only "
-    "where its NIC hands them on; most do not, and then the counters tell.",
-    "Follow the pauses to where they begin: the sender of these frames is congested itself or passes on its "
-    "own neighbour's pauses (rx/tx_prioN_pause and pause_duration in `ethtool -S`, PFC watchdog on the "
-    "switch). A slow receiver (PCIe, IOMMU, a NIC out of receive buffers) is the usual origin.",
+    "A device on the link asked for silence with 802.3 PAUSE or PFC frames. Nothing was lost, but packets "
+    "had to wait. Where they waited longer than the local ACK timeout, the requester sent them again "
+    "needlessly.",
+    "MAC control frames (EtherType 0x8808) with a pause time above zero, their sender and priorities; "
+    "timeouts at the same time. Without such frames: one traffic class of a host is silent on several "
+    "connections at once, its other classes go on, nothing is missing after the silence, and timers have "
+    "expired.",
+    "tail-loss and ack-loss: the same silence, but no pause. A capture on a host has pause frames only if "
+    "its NIC passes them on; most do not, and then the counters decide.",
+    "Follow the pauses to their origin: the sender of these frames is congested itself, or passes on the "
+    "pauses of its own neighbour (rx/tx_prioN_pause and pause_duration in `ethtool -S`, PFC watchdog on "
+    "the switch). The usual origin is a slow receiver (PCIe, IOMMU, a NIC without free receive buffers).",
     _look,
 )

@@ -1,4 +1,4 @@
-"""``read-depth``: more READs and atomics outstanding than agreed on."""
+"""``read-depth``: more READs and atomics outstanding than agreed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.finding import ERROR, MAX_LISTED, WARNING, Finding, Rule
+from rocekit.track.transfers import NAK_PREFIX
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural
 
@@ -29,29 +30,29 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 def _exceeded(
     evidence: Evidence, connection: Connection, side: int
 ) -> tuple[int, int, list[Transfer]] | None:
-    """(most outstanding, agreed on, which) where ``side`` had too many; else None."""
+    """(most outstanding, limit, which) if ``side`` had too many; else None."""
     limit = _limit(connection, side)
     if limit is None:
         return None
-    asked = [t for t in evidence.transfers_of.get((connection.id, side), ()) if t.operation in _LIMITED]
-    if not asked:
+    requests = [t for t in evidence.transfers_of.get((connection.id, side), ()) if t.operation in _LIMITED]
+    if not requests:
         return None
-    worst, at = _most(asked, evidence.last_ns)
+    worst, at = _most(requests, evidence.last_ns)
     return (worst, limit, at) if worst > limit else None
 
 
-def refused_for_depth(
-    evidence: Evidence, connection: Connection, side: int, refused: Sequence[Transfer | None]
+def invalid_by_depth(
+    evidence: Evidence, connection: Connection, side: int, requests: Sequence[Transfer | None]
 ) -> bool:
-    """Whether requests were refused as invalid because more were outstanding than agreed on."""
-    if not all(t is not None and t.operation in _LIMITED for t in refused):
+    """Whether requests got a NAK “invalid request” because more were outstanding than agreed."""
+    if not all(t is not None and t.operation in _LIMITED for t in requests):
         return False
     return _exceeded(evidence, connection, side) is not None
 
 
 def _limit(connection: Connection, side: int) -> int | None:
-    """What ``side`` may have outstanding: its own initiator depth and its peer's responder resources
-    (12.7.29).
+    """How many ``side`` may have outstanding: the smaller of its initiator depth and its peer's responder
+    resources (12.7.29); None if unknown.
     """
     limits = [
         connection.negotiated[side].initiator_depth,
@@ -61,11 +62,11 @@ def _limit(connection: Connection, side: int) -> int | None:
     return min(known) if known else None
 
 
-def _most(asked: list[Transfer], end_ns: int) -> tuple[int, list[Transfer]]:
-    """The most that were outstanding at one time, and which."""
+def _most(requests: list[Transfer], end_ns: int) -> tuple[int, list[Transfer]]:
+    """The most that were outstanding at one time, and which these are."""
     marks = sorted(
-        [(t.first_ns, 1, t.id, t) for t in asked]
-        + [(end_ns + 1 if t.acked_ns is None else t.acked_ns, 0, t.id, t) for t in asked],
+        [(t.first_ns, 1, t.id, t) for t in requests]
+        + [(end_ns + 1 if t.acked_ns is None else t.acked_ns, 0, t.id, t) for t in requests],
         key=lambda m: m[:3],
     )
     open_: dict[int, Transfer] = {}
@@ -81,22 +82,22 @@ def _most(asked: list[Transfer], end_ns: int) -> tuple[int, list[Transfer]]:
 
 
 def _finding(connection: Connection, side: int, worst: int, limit: int, at: list[Transfer]) -> Finding:
-    refused = [t for t in at if t.status.startswith("nak:")]
-    naks = [e.frame for t in refused for e in t.events if e.kind == "nak"]
+    invalid = [t for t in at if t.status.startswith(NAK_PREFIX)]
+    naks = [e.frame for t in invalid for e in t.events if e.kind == "nak"]
     return RULE.finding(
         f"{connection.named(side)} had {plural(worst, 'READ or atomic', 'READs and atomics')} outstanding at "
-        f"{connection.named(1 - side)}, which agreed to {limit}",
+        f"{connection.named(1 - side)}; agreed: {limit}",
         connection=connection,
         transfer=at[-1],
         frames=[*(t.first_frame for t in at), *naks],
-        severity=ERROR if refused else WARNING,
+        severity=ERROR if invalid else WARNING,
         evidence={
             "outstanding": worst,
             "limit": limit,
             "initiator_depth": connection.negotiated[side].initiator_depth,
             "responder_resources": connection.negotiated[1 - side].responder_resources,
             "psns": [wire_psn(t.first_psn) for t in at[:MAX_LISTED]],
-            "refused": len(refused),
+            "refused": len(invalid),
         },
     )
 
@@ -105,11 +106,11 @@ RULE = Rule(
     "read-depth",
     WARNING,
     "more READs and atomics outstanding than agreed",
-    "A requester had more READs and atomics outstanding than the responder agreed to keep resources for. "
-    "The responder may refuse them (NAK invalid request: then it is an error), or drop them.",
-    "READs and atomics not answered yet, counted against the initiator depth and the responder resources of "
-    "REQ and REP, or max_rd_atomic and max_dest_rd_atomic in the journals.",
-    "A capture that misses the responses counts too many; capture-gap says so.",
+    "A requester had more READs and atomics outstanding than agreed with the responder. The responder may "
+    "answer them with a NAK “invalid request” (then this is an error), or drop them.",
+    "READs and atomics without a response, counted against the initiator depth and the responder resources "
+    "of REQ and REP, or max_rd_atomic and max_dest_rd_atomic in the journals.",
+    "A capture that misses responses counts too many; capture-gap reports that.",
     "Set max_rd_atomic at the requester to at most the peer's max_dest_rd_atomic: with rdma_cm, the "
     "initiator_depth given to rdma_connect and the responder_resources given to rdma_accept.",
     _look,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.costs import all_frames, costs, main_transfer, price
+from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
@@ -17,27 +17,30 @@ if TYPE_CHECKING:
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
     yield from _unreliable(evidence)
-    for stories in evidence.told(RULE.name):
+    for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
         costly = [s for s in stories if s.naks or s.repeats]
+        guessed = sum(not s.certain for s in stories)
         if len(stories) == 1:
-            what = f"PSN {wire_psn(stories[0].psn)} arrived out of order"
+            what = f"PSN {wire_psn(stories[0].psn)}{' probably' if guessed else ''} arrived out of order"
         else:
-            what = f"{plural(len(stories), 'packet')} arrived out of order"
+            likely = f" ({guessed:,} of them probably)" if guessed else ""
+            what = f"{plural(len(stories), 'packet')}{likely} arrived out of order"
         late_by = max(_late_by(s) for s in stories)
-        delay = f" ({duration(late_by)} late)" if late_by else ""
+        delay = f", {'up to ' if len(stories) > 1 else ''}{duration(late_by)} late," if late_by else ""
         yield RULE.finding(
-            f"{what}{delay} on {connection.way(side)}: {price(stories)}",
+            f"{what}{delay} on {connection.way(side)}: {cost_words(stories)}",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=costs(stories) | {"late_max_ns": late_by, "with_go_back": len(costly)},
             severity=WARNING if costly else INFO,
+            advice=RULE.what_to_do + (_GROUND if guessed else ""),
         )
 
 
 def _unreliable(evidence: Evidence) -> Iterator[Finding]:
-    """Holes of UC that were filled after all: its responder has dropped the message by then (9.8.2.2.3)."""
+    """Holes of UC that were filled late: its responder has dropped the message by then (9.8.2.2.3)."""
     for connection in evidence.connections:
         if connection.transport != "UC":
             continue
@@ -56,8 +59,8 @@ def _unreliable(evidence: Evidence) -> Iterator[Finding]:
         arrived = sum(t.recv_wc is not None for t in messages)
         packets = sum(e.count for e, _ in late)
         yield RULE.finding(
-            f"{plural(packets, 'packet')} of UC arrived out of order on {connection.way(transfer.side)}: a "
-            f"responder drops such a message, here {plural(len(messages), 'message')}",
+            f"{plural(packets, 'UC packet')} arrived out of order on {connection.way(transfer.side)}, in "
+            f"{plural(len(messages), 'message')}: a UC responder drops such messages",
             connection=connection,
             transfer=transfer,
             frames=[e.frame for e, _ in late],
@@ -72,26 +75,30 @@ def _unreliable(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _late_by(story: Story) -> int:
-    """How long after the packet behind it the late one came; 0 where the capture does not show it."""
+    """How long after the packet behind it the late one came; 0 if it is not in the capture."""
     if story.hole is None:
         return 0
     came = [e.time_ns for e in story.late] + [g.time_ns for g in story.go_backs if g.cause == "late"]
     return max((t - story.hole.time_ns for t in came), default=0)
 
 
+_GROUND: Final = (
+    " “Probably” means: the late packet itself is not in the capture, but other packets of this direction "
+    "came late."
+)
 RULE = Rule(
     "reordering",
     WARNING,
     "packets arrived out of order and cost a go-back-N",
-    "Packets overtook one another on the way. An RC responder takes a gap for a loss: it refused what came "
-    "early, and the requester sent everything from there on again. (Info where it cost nothing.) A UC "
-    "responder drops the message.",
+    "Packets overtook each other on the way. An RC responder takes a gap for a loss: it sent a NAK, and "
+    "the requester sent everything again from the late packet on. Info if it cost nothing. A UC responder "
+    "drops the message.",
     "A NAK for a PSN that arrives shortly after, before any repeat; then the repeat brings it a second time.",
-    "loss (the packet does not come before the repeat). A capture before the point that reorders cannot "
-    "tell the two apart; take one at the responder.",
-    "Find what spreads one QP's packets over several paths or queues: packet spraying or adaptive routing "
-    "without a NIC that takes out-of-order packets, LAG hashing that changes, several receive queues, or a "
-    "change of the UDP source port within the flow. Let a flow keep one path, or switch the NIC's "
-    "out-of-order support on.",
+    "loss: the packet does not come before the repeat. A capture before the point that reorders does not "
+    "show the difference; take one at the responder.",
+    "Find what spreads the packets of one QP over several paths or queues: packet spraying or adaptive "
+    "routing without a NIC that accepts out-of-order packets, LAG hashing that changes, several receive "
+    "queues, or a UDP source port that changes within the flow. Keep a flow on one path, or enable "
+    "out-of-order support on the NIC.",
     _look,
 )

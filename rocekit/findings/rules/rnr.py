@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
-from rocekit.findings.costs import all_frames, costs, main_transfer, price, touched
+from rocekit.findings.costs import affected_transfers, all_frames, cost_words, costs, main_transfer
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, WARNING, Finding, Rule
 from rocekit.wire.psn import wire_psn
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from rocekit.findings.stories import Story
 
 _EXCEEDED: Final = "RNR_RETRY_EXC_ERR"
-#: A requester that has not tried again after so many of the advertised waits, or so long, gave up.
+#: A requester that has not sent again after so many advertised RNR timers, or so long, gave up.
 _WAITS: Final = 4
 _SLOW_TIMER_NS: Final = 20_000_000
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    for stories in evidence.told(RULE.name):
+    for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
         naks = sum(len(s.rnrs) for s in stories)
-        failed = _failed(evidence, stories)
+        failed, proven = _failed(evidence, stories)
         found = costs(stories) | _waits(stories) | {"rnr_naks": naks}
         configured = evidence.attribute(connection, 1 - side, "min_rnr_timer")
         if configured is not None:
@@ -37,18 +37,14 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         timer = duration(found["advertised_timer_us"] * 1e3)
         title = (
             f"No receive was posted at {connection.named(1 - side)}: {plural(naks, 'RNR NAK')} "
-            f"(timer {timer}), {price(stories)}"
+            f"(timer {timer}), {cost_words(stories)}"
         )
         advice = RULE.what_to_do + _odd(found)
         if failed is not None:
             found["gave_up_psn"] = psn = wire_psn(failed.psn)
-            title += f"; the requester gave up on PSN {psn} after {plural(len(failed.rnrs), 'RNR NAK')}"
-            advice = (
-                "The requester's RNR retry count ran out (WC 13) and its QP is in error: raise rnr_retry (7 "
-                "tries for ever) if the receiver is only slow, but first let it post receives before the "
-                "sender may "
-                "send. " + advice
-            )
+            verb = "gave up" if proven else "probably gave up"
+            title += f"; the requester {verb} on PSN {psn} after {plural(len(failed.rnrs), 'RNR NAK')}"
+            advice = _GAVE_UP + advice + _RAISE + ("" if proven else _SILENT)
         yield RULE.finding(
             title,
             connection=connection,
@@ -60,40 +56,50 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+_GAVE_UP: Final = (
+    "The requester's RNR retry count ran out (WC 13) and its QP is in error: it may send only after the "
+    "receiver has posted receives. "
+)
+_RAISE: Final = " If the receiver is only slow, raise rnr_retry (7 means no limit)."
+_SILENT: Final = (
+    " “Probably” means: the retry count is unknown, but the requester sent nothing again long after its wait."
+)
+
+
 def _odd(found: Mapping[str, Any]) -> str:
-    """How what was done differs from what was agreed on, for the advice."""
+    """How the two ends differ from what was agreed, for the advice."""
     words = ""
-    told, advertised = found.get("configured_timer_us"), found["advertised_timer_us"]
-    if told is not None and told != advertised:
+    configured, advertised = found.get("configured_timer_us"), found["advertised_timer_us"]
+    if configured is not None and configured != advertised:
         words += (
-            f" The responder asks for {duration(advertised * 1e3)}, though its QP was set to "
-            f"{duration(told * 1e3)} (min_rnr_timer)."
+            f" The responder sends a timer of {duration(advertised * 1e3)}, but its QP was set to "
+            f"{duration(configured * 1e3)} (min_rnr_timer)."
         )
     if found.get("waited_too_short"):
-        words += " The requester did not wait as long as it was asked to: that is its device's fault."
+        words += " The requester did not wait as long as the RNR NAK demands: a fault of its device."
     limit, most = found.get("rnr_retry_count"), found.get("most_rnr_naks", 0)
     if limit is not None and limit != wire.RETRY_INFINITE and most > limit + 1:
-        words += f" It tried {most} times, though its RNR retry count is {limit}."
+        words += f" The requester tried {most} times, but its RNR retry count is {limit}."
     return words
 
 
-def _failed(evidence: Evidence, stories: Sequence[Story]) -> Story | None:
-    """The story in which the requester gave up, if it did."""
+def _failed(evidence: Evidence, stories: Sequence[Story]) -> tuple[Story | None, bool]:
+    """The story in which the requester gave up (None if it did not), and whether that is proven."""
     for story in stories:
-        if any(status_of(t) == _EXCEEDED for t in touched([story])):
-            return story
+        if any(status_of(t) == _EXCEEDED for t in affected_transfers([story])):
+            return story, True
         limit = story.connection.negotiated[story.side].rnr_retry_count
         if story.gave_up and limit is not None and limit != wire.RETRY_INFINITE and len(story.rnrs) > limit:
-            return story
-        asked_ns = wire.RNR_TIMER_US[wire.syndrome_value(story.rnrs[-1].syndrome or 0)] * 1000
+            return story, True
+        timer_ns = wire.RNR_TIMER_US[wire.syndrome_value(story.rnrs[-1].syndrome or 0)] * 1000
         quiet_ns = evidence.last_ns - story.rnrs[-1].time_ns
-        if story.gave_up and limit is None and quiet_ns > max(_WAITS * asked_ns, _SLOW_TIMER_NS):
-            return story  # it should have tried again long ago
-    return None
+        if story.gave_up and limit is None and quiet_ns > max(_WAITS * timer_ns, _SLOW_TIMER_NS):
+            return story, False  # it should have sent again long ago
+    return None, False
 
 
 def _waits(stories: Sequence[Story]) -> dict[str, Any]:
-    """How long the requester was asked to wait and how long it did."""
+    """The RNR timers that the responder sent, and how long the requester waited."""
     timers = [wire.RNR_TIMER_US[wire.syndrome_value(e.syndrome or 0)] for s in stories for e in s.rnrs]
     waits = []
     for story in stories:
@@ -114,14 +120,14 @@ RULE = Rule(
     "rnr",
     WARNING,
     "no receive was posted",
-    "A SEND, or a WRITE with immediate, found no receive posted at the responder. It answered with an RNR "
-    "NAK, which names a time to wait, and the requester sent the message again after it. An error where the "
+    "A SEND, or a WRITE with immediate, found no receive posted at the responder. The responder sent an "
+    "RNR NAK with a time to wait, and after it the requester sent the message again. Error if the "
     "requester's RNR retry count ran out (WC 13, RNR_RETRY_EXC_ERR).",
-    "An acknowledgement with syndrome 0x20–0x3f, a silence of at least its timer, the same PSN again. "
-    "Packets behind it may draw NAKs “PSN sequence error”, which are its effect and no loss.",
-    "loss: a NAK “PSN sequence error” for the PSN that was just refused with RNR is no loss.",
+    "An AETH with syndrome 0x20–0x3f, a silence of at least its timer, then the same PSN again. Packets "
+    "behind it may draw NAKs “PSN sequence error”: an effect of the RNR NAK, no loss.",
+    "loss: a NAK “PSN sequence error” for a PSN that just got an RNR NAK is no loss.",
     "Let the receiver post more receives, earlier (perftest: --rx-depth; an SRQ: raise its limit), or let "
-    "the sender wait for credits of the application's own. A shorter min_rnr_timer at the responder makes "
-    "each wait shorter. rcvd_rnr_err and send_rnr_err (rxe), rnr_nak_retry_err (mlx5) count it.",
+    "the sender wait for credits of the application. A shorter min_rnr_timer at the responder shortens "
+    "each wait. Counters: rcvd_rnr_err and send_rnr_err (rxe), rnr_nak_retry_err (mlx5).",
     _look,
 )

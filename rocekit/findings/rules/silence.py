@@ -1,16 +1,16 @@
-"""``retry-exceeded`` and ``peer-silent``: repeats that nothing ever answered."""
+"""``retry-exceeded`` and ``peer-silent``: repeats that got no answer."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rocekit.findings.costs import against_timeout, all_frames, costs, timer_words, touched
+from rocekit.findings.costs import affected_transfers, against_timeout, all_frames, costs, timer_words
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, Finding, Rule
-from rocekit.findings.stories.places import places
-from rocekit.track.transfers import NAK_PREFIX
+from rocekit.findings.stories.places import lost, places
+from rocekit.track.transfers import ACKED, NAK_PREFIX
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def _look_exceeded(evidence: Evidence) -> Iterator[Finding]:
-    for stories in evidence.told(EXCEEDED.name):
+    for stories in evidence.stories_of(EXCEEDED.name):
         yield _finding(EXCEEDED, evidence, stories, "stopped answering")
 
 
 def _look_silent(evidence: Evidence) -> Iterator[Finding]:
-    for stories in evidence.told(SILENT.name):
+    for stories in evidence.stories_of(SILENT.name):
         yield _finding(SILENT, evidence, stories, "never answered")
 
 
@@ -42,9 +42,9 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) ->
         "silent_for_ns": evidence.last_ns - repeats[-1].events[-1].last_ns,
         "trying_for_ns": span,
         "gave_up": story.gave_up,
-        "unanswered_transfers": sum(t.status != "acked" for t in touched(stories)),
+        "unanswered_transfers": sum(t.status != ACKED for t in affected_transfers(stories)),
     }
-    placed, told = places(evidence, stories)
+    placed, where = places(evidence, stories)
     found |= placed
     found |= against_timeout(evidence.timeout_ns(connection, side), [repeats[0].waited_ns, *intervals])
     agreed = connection.negotiated[side].retry_count
@@ -58,38 +58,45 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) ->
     if story.bad_frames:
         found["corrupted_frames"] = len(story.bad_frames)
     statuses = {status_of(t) for t in story.transfers}
-    ended = "WC 12, RETRY_EXC_ERR" if "RETRY_EXC_ERR" in statuses else "then silence"
-    advice = rule.what_to_do
-    if "roce_version" in found:
-        advice = (
-            "These are RoCE v1 packets (EtherType 0x8915), which no router passes on: use a RoCE v2 GID. "
-            + advice
-        )
-    if "link_local" in found:
-        advice = (
-            "A link-local address (fe80::) is used, which reaches this link only: choose another GID. "
-            + advice
-        )
-    advice += timer_words(found)
-    if failed is not None:
-        advice = (
-            f"Its own requests to {connection.named(side)} had failed ({failed}), which puts a QP into "
-            "error: it answers nothing any more. Look at that finding first. " + advice
-        )
-    agreed_on = f" ({plural(agreed, 'retry', 'retries')} agreed on)" if differs and agreed is not None else ""
+    ended = "then silence" if story.gave_up else "then the capture ends"
+    if "RETRY_EXC_ERR" in statuses:
+        ended = "WC 12, RETRY_EXC_ERR"
+    limit = f" (agreed: {plural(agreed, 'retry', 'retries')})" if differs and agreed is not None else ""
     return rule.finding(
         f"{connection.named(1 - side)} {what}: PSN {wire_psn(story.psn)} was sent "
-        f"{plural(story.transmissions, 'time')}{agreed_on} in {duration(span)}, {ended}{told}",
+        f"{plural(story.transmissions, 'time')}{limit} in {duration(span)}, {ended}{lost(where)}",
         connection=connection,
         transfer=story.transfer,
         frames=all_frames(stories),
         evidence=found,
-        advice=advice,
+        advice=_advice(rule, story, found),
     )
 
 
+def _advice(rule: Rule, story: Story, found: Mapping[str, Any]) -> str:
+    """What to do, the likely cause first."""
+    connection, side = story.connection, story.side
+    advice = rule.what_to_do + timer_words(found)
+    if "roce_version" in found:
+        advice = (
+            "These are RoCE v1 packets (EtherType 0x8915), which no router forwards: use a RoCE v2 GID. "
+            + advice
+        )
+    if "link_local" in found:
+        advice = (
+            "A link-local address (fe80::) is used, which works on one link only: choose another GID. "
+            + advice
+        )
+    if "peer_failed_by" in found:
+        advice = (
+            f"{connection.named(1 - side)} had failed requests of its own ({found['peer_failed_by']}), "
+            "which puts a QP into error: it does not answer any more. Look at that finding first. " + advice
+        )
+    return advice
+
+
 def _failed_before(evidence: Evidence, story: Story) -> str | None:
-    """Why the peer's QP was in error when it was asked in vain: what became of its own requests."""
+    """Why the peer's QP was in error during the repeats: how its own requests failed; None if unknown."""
     connection, side = story.connection, 1 - story.side
     for other in evidence.stories:
         if other.connection is connection and other.side == side and other.gave_up:
@@ -103,7 +110,7 @@ def _failed_before(evidence: Evidence, story: Story) -> str | None:
 
 
 def _addressing(evidence: Evidence, story: Story) -> dict[str, Any]:
-    """What in the addresses may be why nobody answers."""
+    """What in the addresses may be the cause of the silence."""
     view = None if evidence.observer is None else evidence.observer.flow(story.connection, story.side)
     found: dict[str, Any] = {}
     if view is not None and 1 in view.roce_versions:
@@ -117,16 +124,16 @@ EXCEEDED = Rule(
     "retry-exceeded",
     ERROR,
     "the requester gave up",
-    "The requester sent the same PSN again and again, nothing came back any more, and it gave up: its QP "
-    "goes to error with WC 12 (RETRY_EXC_ERR), and what was posted behind is flushed (WC 5).",
-    "n transmissions of one PSN at the timeout's interval, the last of them unanswered, then silence; the "
-    "peer had answered before.",
-    "peer-silent (the peer never answered at all). A capture that ends during the repeats does not show "
-    "whether the requester gave up. A one-sided capture shows no answers either, but then the PSNs go on.",
-    "Ask why the peer stopped: its process or host died, its QP went to error (look at its own completions "
-    "and async events), the link or route changed, or packets of this size or class are dropped. A capture "
-    "at the peer says whether the repeats arrive there; if they do and it stays silent, its QP is gone or "
-    "its ICRC check fails.",
+    "The requester sent the same PSN again and again, got no answer any more, and gave up. Its QP goes to "
+    "error with WC 12 (RETRY_EXC_ERR), and WRs posted after it are flushed (WC 5).",
+    "n transmissions of one PSN at the interval of the timeout, the last of them unanswered, then silence. "
+    "The peer had answered before.",
+    "peer-silent: the peer never answered at all. A capture that ends during the repeats does not show "
+    "whether the requester gave up. A capture of one direction has no answers either, but its PSNs go on.",
+    "Find out why the peer stopped: its process or host died, its QP went to error (see its own "
+    "completions and async events), the link or route changed, or packets of this size or class are "
+    "dropped. Capture at the peer: if the repeats arrive there and it stays silent, its QP is gone or its "
+    "ICRC check fails.",
     _look_exceeded,
 )
 
@@ -134,12 +141,12 @@ SILENT = Rule(
     "peer-silent",
     ERROR,
     "the peer never answered: unreachable, a wrong address, or traffic dropped",
-    "The peer never answered: unreachable, a wrong address or GID, a QP that does not exist, or traffic "
-    "dropped on the way.",
-    "Requests repeated at the timeout's interval and nothing back at all, then WC 12 (RETRY_EXC_ERR); RoCE "
-    "v1 (EtherType 0x8915) or link-local addresses where RoCE v2 over routed addresses was meant.",
-    "retry-exceeded (the peer answered earlier). A capture that sees one direction only: then the PSNs go "
-    "on, and nothing is repeated.",
+    "The peer never answered: it is unreachable, the address or GID is wrong, the QP does not exist, or "
+    "packets are dropped on the way.",
+    "Requests repeated at the interval of the timeout without any answer, then WC 12 (RETRY_EXC_ERR). RoCE "
+    "v1 (EtherType 0x8915) or link-local addresses where RoCE v2 over routed addresses was intended.",
+    "retry-exceeded: the peer answered earlier. A capture of one direction: its PSNs go on, and nothing is "
+    "repeated.",
     "Check in this order: the GID index on both sides (`rocekit devices`; a RoCE v2 GID with the right "
     "address), routes and neighbour entries for that address, firewalls that drop UDP 4791, the same RoCE "
     "version on both ends, and that the peer's QP is in RTR with these QPNs. A capture at the peer shows "

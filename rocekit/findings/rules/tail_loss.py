@@ -1,13 +1,13 @@
-"""``tail-loss``: the last packets of a burst were lost, so nothing behind them showed the gap."""
+"""``tail-loss``: the last packets of a burst were lost, so only the timeout brought them back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.costs import all_frames, costs, main_transfer, price, timeout_evidence, timer_words
+from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer, timeout_evidence, timer_words
 from rocekit.findings.finding import WARNING, Finding, Rule
-from rocekit.findings.stories.places import places
+from rocekit.findings.stories.places import lost, places
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
 
@@ -16,30 +16,27 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    for stories in evidence.told(RULE.name):
+    for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
         open_ = [s.go_backs[0].opener for s in stories if not s.certain]
         doubtful = sum(not e.mid_message for e in open_)
         stalled = len(open_) - doubtful
         found = costs(stories) | timeout_evidence(evidence, stories)
-        placed, told = places(evidence, stories)
+        placed, where = places(evidence, stories)
         found |= placed | {"or_acknowledgement_lost": doubtful, "or_sender_stalled": stalled}
         waited = duration(found.get("waited_max_ns", 0))
         if len(stories) == 1:
-            what = f"PSN {wire_psn(stories[0].psn)}{' or its acknowledgement' if doubtful else ''} was lost"
+            either = " or its response" if doubtful else ""
+            what = f"PSN {wire_psn(stories[0].psn)}{either} was{' probably' if stalled else ''} lost"
         else:
-            what = plural(len(stories), "loss", "losses")
-        advice = RULE.what_to_do
-        if doubtful:
-            advice += (
-                " These packets do not tell whether the request or its acknowledgement was lost: a capture "
-                "at the responder does, and so does its duplicate_request counter (it counts only if the "
-                "request arrived)."
-            )
-        advice += timer_words(found)
+            likely = f" ({stalled:,} of them probably)" if stalled else ""
+            what = f"{plural(len(stories), 'loss', 'losses')}{likely}"
+        advice = RULE.what_to_do + timer_words(found)
+        advice += _STALL if stalled else ""
+        advice += _EITHER if doubtful else ""
         yield RULE.finding(
             f"{what} at the end of a burst on {connection.way(side)}, noticed after {waited} of silence: "
-            f"{price(stories)}{told}",
+            f"{cost_words(stories)}{lost(where)}",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),
@@ -48,19 +45,27 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+_STALL: Final = (
+    " “Probably” means: the sender may also have stalled in the middle of the message, but other packets of "
+    "this direction were lost."
+)
+_EITHER: Final = (
+    " Open: whether the request or its response was lost. A capture at the responder decides, and so does "
+    "its counter duplicate_request (it counts only if the request arrived)."
+)
 RULE = Rule(
     "tail-loss",
     WARNING,
     "the last packets of a burst were lost",
-    "The last packets of a burst were lost. Nothing came behind them that the responder could have refused, "
-    "so only the local ACK timeout (4.096 µs × 2^timeout, and up to four times that) brought them back.",
-    "The last PSNs sent again after a silence, without a NAK; what the responder acknowledges when the "
-    "repeat begins shows that it had not had them.",
-    "ack-loss (the request arrived, its acknowledgement did not): a single packet and its acknowledgement "
-    "look the same from the requester's side. A capture at the responder decides. A responder slower than "
-    "the timeout looks so too; then its acknowledgement comes twice.",
-    "Find the drops as for a loss (counters along the path). The wait is the local ACK timeout: where "
-    "latency matters, a smaller timeout code (rdma_cm: RDMA_OPTION_ID_ACK_TIMEOUT; perftest: --qp-timeout) "
-    "shortens it, but not below the path's worst round trip.",
+    "The last packets of a burst were lost. No packet behind them made the responder send a NAK, so only "
+    "the local ACK timeout (4.096 µs × 2^timeout, and up to four times that) brought them back.",
+    "The last PSNs sent again after a silence, without a NAK. The responder's ACK at the start of the "
+    "repeat shows that it did not have them.",
+    "ack-loss: the request arrived, its ACK did not. A single packet and its ACK look the same from the "
+    "requester's side; a capture at the responder decides. A responder slower than the timeout looks the "
+    "same too; then its ACK comes twice.",
+    "Find the drops as for a loss (counters along the path). The wait is the local ACK timeout: if latency "
+    "matters, set a smaller timeout code (rdma_cm: RDMA_OPTION_ID_ACK_TIMEOUT; perftest: --qp-timeout), "
+    "but not below the worst round trip of the path.",
     _look,
 )

@@ -1,6 +1,6 @@
-"""One story per cause: what made a requester send again, from the first sign to the end of the repeats.
+"""A story: one cause that made a requester send again, from its first sign to the end of the repeats.
 
-A story holds the events that belong together; ``telling`` puts them together, ``causes`` names the rule.
+``build`` puts the events of a story together, and ``causes`` names its rule.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAUSE_STALL: Final = "pause-stall"
 
 @dataclass(slots=True)
 class GoBack:
-    """One run of repeats; its events lie on one or more transfers."""
+    """One time gone back: a run of repeated packets, whose events lie on one or more transfers."""
 
     cause: str
     events: list[Event]
@@ -87,17 +87,20 @@ class Story:
     """What one cause did to one direction of a connection.
 
     Attributes:
-        side: the requester's.
-        psn: the PSN (unwrapped) that was lost, refused or repeated first.
-        rule: the finding's rule.
-        certain: False where the packets allow another explanation.
-        lost: how many packets the capture shows to have been lost, at least 1 for the losses.
+        side: the requester's side.
+        psn: the PSN (unwrapped) that was lost, got a NAK or was repeated first.
+        naks, rnrs: the NAKs "PSN sequence error", and the RNR NAKs.
+        hole: the gap in the PSNs that contains ``psn``.
+        late: packets that came out of order.
+        rule: the name of its rule.
+        certain: False if the packets allow another explanation.
+        lost: how many packets were lost according to the capture, at least 1 for the losses.
         bad_frames: corrupted packets that are the cause.
         gave_up: whether the requester stopped trying.
-        received: whether the responder's journal has the message received before the repeat; None where it
-            does not tell.
-        paused: when the whole class of its requests was silent, where that explains it.
-        unseen: the wait before a transfer whose first transmission the capture does not show.
+        received: whether the message was received before the repeat, by the responder's journal; None if
+            unknown.
+        paused: when the whole traffic class of its requests was silent, if that is the cause.
+        unseen: the wait before a transfer whose first transmission is not in the capture.
     """
 
     connection: Connection
@@ -120,14 +123,12 @@ class Story:
 
     @property
     def time_ns(self) -> int:
-        """When the first sign of it was seen."""
+        """The time of its first event."""
         return min(e.time_ns for e in self._events())
 
     @property
     def frames(self) -> list[int]:
-        """The frames that tell it, in order: hole, NAKs, what came late, the first packet of each repeat and
-        its answer.
-        """
+        """Its frames in order: hole, NAKs, late packets, first packet of each repeat and its response."""
         marks = [(e.time_ns, e.frame) for e in self._events()]
         marks += [(g.time_ns, g.opener.answer_frame) for g in self.go_backs if g.opener.answer_frame]
         return [*self.bad_frames, *dict.fromkeys(frame for _, frame in sorted(marks))]
@@ -138,7 +139,7 @@ class Story:
 
     @property
     def repeats(self) -> list[GoBack]:
-        """The go-backs, without what only came late."""
+        """The go-backs without late packets."""
         return [g for g in self.go_backs if g.cause != "late"]
 
     @property
@@ -156,9 +157,7 @@ class Story:
 
     @property
     def added_ns(self) -> int:
-        """Time lost: from the first sign (the hole, else the silence, else the NAK) to the last repeat's
-        begin.
-        """
+        """The delay: from the first sign (hole, else silence, else NAK) to the start of the last repeat."""
         repeats = self.repeats
         if self.unseen is not None:
             return self.unseen.waited_ns
@@ -177,13 +176,18 @@ class Story:
 
     @property
     def transfer(self) -> Transfer | None:
-        """The transfer that holds the PSN, else the first one touched."""
+        """The transfer that holds the PSN, else the first one affected."""
         for transfer in self.transfers:
             if transfer.first_psn <= self.psn <= transfer.last_psn:
                 return transfer
         return self.transfers[0] if self.transfers else None
 
 
+def is_nak(event: Event, code: int) -> bool:
+    """Whether an event is a NAK with ``code``."""
+    return event.kind == "nak" and wire.syndrome_value(event.syndrome or 0) == code
+
+
 def is_sequence_nak(event: Event) -> bool:
-    """Whether a ``nak`` event asks for a PSN again rather than ending everything."""
+    """Whether a ``nak`` event requests a PSN again (any other NAK is fatal)."""
     return wire.syndrome_value(event.syndrome or 0) == wire.NAK_SEQUENCE_ERROR

@@ -1,20 +1,20 @@
 """The cause of a story, which names its rule (IBA Vol. 1, 9.7.5 and 9.7.6).
 
-* a NAK "PSN sequence error", or a hole that only a repeat closed: ``loss``; where the packet came after all:
+* a NAK "PSN sequence error", or a hole that only a repeat filled: ``loss``; if the packet came late:
   ``reordering``;
-* an RNR NAK: ``rnr``, with all that the silence after it brought about;
-* a repeat after silence: ``tail-loss`` or ``ack-loss``. What the responder acknowledges when the repeat
-  begins decides: it answers a duplicate with the last PSN it has (9.7.5.1.2), so an acknowledgement of what
-  has not been repeated yet says that it had arrived the first time;
-* a READ or atomic asked again because of its answer: ``implied-nak``;
-* a repeat for which there was no need, because the timer ran out although nothing was missing:
-  ``needless-repeat``;
-* a repeat that nothing ever answered: ``retry-exceeded``, or ``peer-silent`` where the peer never said
-  anything; ``dead-qp`` where the connection had been closed or began with the wrong PSN, ``mtu-mismatch``
-  where only large packets get no answer.
+* an RNR NAK: ``rnr``, with all effects of the silence after it;
+* a repeat after silence: ``tail-loss`` or ``ack-loss``. The responder's ACK when the repeat starts decides:
+  it acknowledges a duplicate with the last PSN that it has (9.7.5.1.2). An ACK of packets not repeated yet
+  proves that they had arrived the first time;
+* a READ or atomic sent again because its response was lost: ``implied-nak``;
+* a repeat after the timeout although nothing was missing: ``needless-repeat``;
+* a repeat that got no answer: ``retry-exceeded``, or ``peer-silent`` if the peer never sent anything;
+  ``dead-qp`` if the connection was closed or started with the wrong PSN; ``mtu-mismatch`` if only large
+  packets get no answer.
 
-Behind this come ``corruption`` (a corrupted packet of the right PSN was captured: ``icrc-bad``), ``unseen``
-(losses that only the journal shows) and ``stragglers`` (packets that were only late).
+Later steps may change the rule: ``journal_losses`` (losses that only the journal shows), ``late_packets``
+(packets that were only late), ``corruption`` (the lost packet was captured, corrupted: ``icrc-bad``) and
+``pauses`` (a whole traffic class was silent: ``pause-stall``).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from rocekit.findings.stories import (
     Story,
 )
 from rocekit.findings.stories.places import BETWEEN, place
+from rocekit.track.ledger import NEEDS_ANSWER
 from rocekit.track.transfers import ACKED
 
 if TYPE_CHECKING:
@@ -48,25 +49,23 @@ if TYPE_CHECKING:
     from rocekit.track.events import Event
     from rocekit.track.transfers import Transfer
 
-#: Operations whose answer carries data: what a lost answer costs, an acknowledgement cannot make good.
-ANSWERED: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP", "FLUSH", "ATOMIC_WRITE"})
-#: Silence after the last repeat, in its own intervals, that says the requester gave up and not only the
-#: capture.
+#: A silence after the last repeat of so many repeat intervals means that the requester gave up; a shorter one
+#: may be the end of the capture.
 _GAVE_UP_INTERVALS: Final = 2.5
-#: Repeats in vain from which on it does not matter whether the capture shows the end.
+#: From so many unanswered repeats on, the peer is reported as silent even if the capture ends too soon.
 _TRIES: Final = 3
-#: A repeat sooner than this share of the local ACK timeout was not its doing.
+#: A repeat after less than this share of the local ACK timeout was not caused by it.
 _EARLY: Final = 0.9
-#: A wait between these shares of the timeout is a timer's that is kept well, and not a stall by chance.
+#: A wait between these shares of the timeout is an exact timer, and no stall of the sender by chance.
 _ON_TIME: Final = (0.98, 1.05)
-#: Nor does a sender stall this long by itself; the usual timeouts (code 14 and up) are longer.
+#: A sender does not stall for so long by itself; the usual timeouts (code 14 and up) are longer.
 _STALL_NS: Final = 60_000_000
-#: This many PSNs outstanding look like a sender that waits for its window and not for a lost packet.
+#: A sender with so many outstanding PSNs probably waits for its window, not for a lost packet.
 _WINDOW: Final = 64
 
 
 def name_cause(evidence: Evidence, story: Story) -> bool:
-    """Name the story's rule. False where the packets alone do not decide."""
+    """Name the story's rule; False if the story's own packets do not decide."""
     if evidence.starts_wrong(story.connection, story.side):
         story.rule = DEAD_QP
         return True
@@ -74,7 +73,7 @@ def name_cause(evidence: Evidence, story: Story) -> bool:
         story.lost = story.hole.last_psn - max(story.psn, story.hole.psn) + 1
     if story.rnrs:
         story.rule = RNR
-        story.gave_up = _is_open(story)
+        story.gave_up = _is_unacknowledged(story)
         return True
     if story.repeats and _gave_up(evidence, story):
         return True
@@ -82,14 +81,14 @@ def name_cause(evidence: Evidence, story: Story) -> bool:
         story.rule = REORDERING
         return True
     if story.naks:
-        answered = bool(story.go_backs) and story.go_backs[0].after_ack
-        story.rule = REORDERING if answered else LOSS
+        arrived = bool(story.go_backs) and story.go_backs[0].after_ack
+        story.rule = REORDERING if arrived else LOSS
         return True
-    return _name_by_silence(evidence, story)
+    return _name_after_timeout(evidence, story)
 
 
-def _is_open(story: Story) -> bool:
-    """Whether the capture never shows the PSN acknowledged."""
+def _is_unacknowledged(story: Story) -> bool:
+    """Whether no acknowledgement of the PSN is in the capture."""
     requests = story.connection.progress[story.side]
     transfer = story.transfer
     if requests is None or requests.acked > story.psn:
@@ -98,8 +97,8 @@ def _is_open(story: Story) -> bool:
 
 
 def _gave_up(evidence: Evidence, story: Story) -> bool:
-    """Whether the repeats were never answered and ended: then it is the end that has to be named."""
-    if not _is_open(story):
+    """Whether the repeats got no answer and ended; then the rule is named for the end."""
+    if not _is_unacknowledged(story):
         return False
     repeats = story.repeats
     statuses = {status_of(t) for t in story.transfers}
@@ -108,9 +107,8 @@ def _gave_up(evidence: Evidence, story: Story) -> bool:
     interval = max([*intervals, repeats[0].waited_ns])
     silence = evidence.last_ns - repeats[-1].events[-1].last_ns
     tries = story.transmissions - 1
-    told = "RETRY_EXC_ERR" in statuses
     story.gave_up = (
-        told
+        "RETRY_EXC_ERR" in statuses
         or (limit is not None and 0 < limit <= tries)
         or (tries >= 2 and interval > 0 and silence > _GAVE_UP_INTERVALS * interval)
     )
@@ -121,23 +119,21 @@ def _gave_up(evidence: Evidence, story: Story) -> bool:
     if tries >= 2 and evidence.vanished_size(story) != (0, 0):
         story.rule = MTU_MISMATCH
         return True
-    spoken = is_spoken(evidence, story.connection, story.side)
-    if story.gave_up or tries >= _TRIES or (tries >= 2 and not spoken):
-        story.rule = RETRY_EXCEEDED if spoken else PEER_SILENT
+    heard = _heard_peer(evidence, story.connection, story.side)
+    if story.gave_up or tries >= _TRIES or (tries >= 2 and not heard):
+        story.rule = RETRY_EXCEEDED if heard else PEER_SILENT
         return True
     return False
 
 
-def acknowledging(story: Story) -> int:
-    """The PSN that a lost acknowledgement was to name: the last one of the message."""
+def acknowledged_psn(story: Story) -> int:
+    """The PSN of a lost ACK: the last one of the message that was sent."""
     transfer = story.transfer
     return story.psn if transfer is None else min(transfer.last_psn, story.go_backs[0].opener.sent_psn)
 
 
 def _is_early(evidence: Evidence, story: Story) -> bool:
-    """Whether an acknowledged packet was repeated before its timer can have run out, or just behind the
-    answer.
-    """
+    """Whether an acknowledged packet was repeated before its timeout, or just after its ACK."""
     run = story.go_backs[0]
     timeout_ns = evidence.timeout_ns(story.connection, story.side)
     if run.cause == "implied_nak":
@@ -150,8 +146,8 @@ def _is_early(evidence: Evidence, story: Story) -> bool:
     return (run.time_ns - transfer.acked_ns) * 2 < run.waited_ns
 
 
-def _stalled(evidence: Evidence, story: Story) -> bool:
-    """Whether a repeat in the middle of a message may be the sender's own stall, with nothing lost."""
+def _may_be_stall(evidence: Evidence, story: Story) -> bool:
+    """Whether a repeat in the middle of a message may come from a stalled sender, with nothing lost."""
     waited = story.go_backs[0].waited_ns
     timeout_ns = evidence.timeout_ns(story.connection, story.side)
     if timeout_ns is not None and _ON_TIME[0] * timeout_ns <= waited <= _ON_TIME[1] * timeout_ns:
@@ -159,17 +155,18 @@ def _stalled(evidence: Evidence, story: Story) -> bool:
     return waited < _STALL_NS
 
 
-def _name_by_silence(evidence: Evidence, story: Story) -> bool:
+def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
+    """Name the rule of a repeat without NAK or RNR NAK; False if the story's own packets do not decide."""
     run = story.go_backs[0]
     opener = run.opener
     transfer = story.transfer
     if opener.after_ack and _is_early(evidence, story):
         story.rule = NEEDLESS
         return True
-    answered = transfer is not None and transfer.operation in ANSWERED
+    needs_answer = transfer is not None and transfer.operation in NEEDS_ANSWER
     in_part = transfer is not None and transfer.is_read and run.first_psn > transfer.first_psn
     was_answered = opener.after_ack or in_part or _has_response_hole(transfer)
-    if run.cause == "implied_nak" or (answered and was_answered):
+    if run.cause == "implied_nak" or (needs_answer and was_answered):
         story.rule = IMPLIED_NAK
         return True
     if opener.after_ack:
@@ -194,7 +191,7 @@ def _name_by_silence(evidence: Evidence, story: Story) -> bool:
         if answer < sent:
             story.psn, story.rule = answer + 1, TAIL_LOSS
             return True
-        unfinished = transfer_after(story, sent)
+        unfinished = _message_goes_on(story, sent)
         if unfinished and sent - run.first_psn + 1 < _WINDOW:
             story.psn, story.rule = sent + 1, TAIL_LOSS
             return True
@@ -206,8 +203,8 @@ def _name_by_silence(evidence: Evidence, story: Story) -> bool:
     return False
 
 
-def transfer_after(story: Story, sent: int) -> bool:
-    """Whether the message that was being sent when silence fell goes on behind ``sent``."""
+def _message_goes_on(story: Story, sent: int) -> bool:
+    """Whether the message of which ``sent`` was the last PSN before the silence has more packets."""
     return any(t.first_psn <= sent < t.last_psn and not t.is_read for t in story.transfers)
 
 
@@ -216,7 +213,7 @@ def _has_response_hole(transfer: Transfer | None) -> bool:
 
 
 def _hole_in(story: Story, run: GoBack) -> Event | None:
-    """A hole inside what was repeated, which the repeat closed."""
+    """A hole that the repeat filled."""
     for transfer in run.transfers:
         for event in transfer.events:
             if (
@@ -230,19 +227,19 @@ def _hole_in(story: Story, run: GoBack) -> Event | None:
 
 
 def _decide_mid_message(evidence: Evidence, story: Story, *, lossy: bool) -> None:
-    """The rest of a message did not follow: lost before the capture point, or not sent yet?"""
+    """Name the rule if the rest of a message is missing: lost before the capture point, or not sent yet."""
     opener = story.go_backs[0].opener
-    story.certain = not _stalled(evidence, story)
+    story.certain = not _may_be_stall(evidence, story)
     if story.certain or lossy:
         story.rule = TAIL_LOSS
-        if transfer_after(story, opener.sent_psn):
+        if _message_goes_on(story, opener.sent_psn):
             story.psn = opener.sent_psn + 1
     else:
         story.rule = NEEDLESS
 
 
-def is_spoken(evidence: Evidence, connection: Connection, side: int) -> bool:
-    """Whether ``side`` ever heard anything from its peer on this connection."""
+def _heard_peer(evidence: Evidence, connection: Connection, side: int) -> bool:
+    """Whether the peer of ``side`` ever sent anything on this connection."""
     mine, theirs = connection.progress[side], connection.progress[1 - side]
     if theirs is not None and theirs.started:
         return True
@@ -251,45 +248,45 @@ def is_spoken(evidence: Evidence, connection: Connection, side: int) -> bool:
     return any(t.acked_ns is not None for t in evidence.transfers_of.get((connection.id, side), ()))
 
 
-def decide(evidence: Evidence, doubtful: list[Story], named: list[Story]) -> None:
-    """A message and its acknowledgement, one of them lost: what the rest of the capture shows decides.
+def name_open_causes(evidence: Evidence, still_open: list[Story], named: list[Story]) -> None:
+    """Name the rule if either a message or its response was lost: other losses in the capture decide.
 
-    If packets of one direction are known to be lost behind the capture point, the capture would have shown
-    the message both ways; if they are lost before it, a message that it shows was not lost.
+    If the capture loses packets of the message's direction behind the capture point, the message was probably
+    lost, though the capture has it. If it loses them before the capture point, a captured message was
+    probably not lost.
     """
     before, behind = loss_places(named)
-    for story in doubtful:
+    for story in still_open:
         ips, side = story.connection.ips, story.side
-        ask, answer = (ips[side], ips[1 - side]), (ips[1 - side], ips[side])
+        request, response = (ips[side], ips[1 - side]), (ips[1 - side], ips[side])
         if story.go_backs[0].opener.mid_message:
-            _decide_mid_message(evidence, story, lossy=bool(before[ask]))
+            _decide_mid_message(evidence, story, lossy=bool(before[request]))
             continue
-        # What was sent last is among the lost: had it arrived, it would have drawn a NAK for the others.
+        # The last packet is among the lost ones: if it had arrived, it would have drawn a NAK for the others.
         story.psn = max(story.psn, story.go_backs[0].opener.sent_psn)
-        if _seen_lost(evidence, story):
+        if _is_lost_between_captures(evidence, story):
             continue
         story.received = _received_before(evidence, story)
         if story.received is not None:
             story.rule = ACK_LOSS if story.received else TAIL_LOSS
             continue
-        by_answer = before[answer] + before[ask]
-        by_request = behind[ask] + behind[answer]
+        for_lost_response = before[response] + before[request]
+        for_lost_request = behind[request] + behind[response]
         transfer = story.transfer
-        lost_answer = by_answer > by_request
-        story.certain = (by_answer > 0) != (by_request > 0)
-        if not lost_answer:
+        story.certain = (for_lost_response > 0) != (for_lost_request > 0)
+        if for_lost_response <= for_lost_request:
             story.rule = TAIL_LOSS
-        elif transfer is not None and transfer.operation in ANSWERED:
+        elif transfer is not None and transfer.operation in NEEDS_ANSWER:
             story.rule = IMPLIED_NAK
         else:
             story.rule = ACK_LOSS
 
 
 def _received_before(evidence: Evidence, story: Story) -> bool | None:
-    """Whether the message had arrived when it was sent again, as its receive's completion tells.
+    """Whether the message had arrived before it was sent again, by its receive's completion; None if unknown.
 
-    Clocks are aligned no better than to the time that polling takes: what is polled in the first half of the
-    wait had come before, what is polled just behind the repeat had not.
+    The clocks are aligned only as exactly as programs poll. A completion polled in the first half of the wait
+    is of the first transmission, one polled just after the repeat is of the repeat.
     """
     run, transfer = story.go_backs[0], story.transfer
     polled_ns = None if transfer is None else evidence.received_ns(transfer)
@@ -300,8 +297,8 @@ def _received_before(evidence: Evidence, story: Story) -> bool | None:
     return False if run.time_ns <= polled_ns < run.time_ns + run.waited_ns // 4 else None
 
 
-def _seen_lost(evidence: Evidence, story: Story) -> bool:
-    """Whether one capture saw the message and the next on its way did not: then it was the message."""
+def _is_lost_between_captures(evidence: Evidence, story: Story) -> bool:
+    """Whether one capture has the message and the next one on its way has not; then the message was lost."""
     story.rule = TAIL_LOSS
     found = place(evidence, story)
     return found is not None and found.where == BETWEEN
@@ -311,20 +308,20 @@ _Places = dict[tuple[str | None, str | None], int]
 
 
 def loss_places(named: list[Story]) -> tuple[_Places, _Places]:
-    """How often each (sender, receiver) lost packets before, and behind, the capture point."""
+    """How many losses each (sender, receiver) had before, and behind, the capture point."""
     before: _Places = defaultdict(int)
     behind: _Places = defaultdict(int)
     for story in named:
         ips, side = story.connection.ips, story.side
-        ask, answer = (ips[side], ips[1 - side]), (ips[1 - side], ips[side])
+        request, response = (ips[side], ips[1 - side]), (ips[1 - side], ips[side])
         if story.rule == LOSS:
-            (before if story.hole is not None else behind)[ask] += 1
+            (before if story.hole is not None else behind)[request] += 1
         elif story.rule == TAIL_LOSS:
             seen = story.go_backs[0].first_sight == 0 and story.psn <= story.go_backs[0].opener.sent_psn
-            (behind if seen else before)[ask] += 1
+            (behind if seen else before)[request] += 1
         elif story.rule == IMPLIED_NAK:
             hidden = any(_has_response_hole(t) for t in story.transfers)
-            (before if hidden else behind)[answer] += 1
+            (before if hidden else behind)[response] += 1
         elif story.rule == ACK_LOSS and story.go_backs[0].after_ack:
-            behind[answer] += 1
+            behind[response] += 1
     return before, behind

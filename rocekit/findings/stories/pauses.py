@@ -1,8 +1,8 @@
-"""Timeouts that a pause explains, where no pause frame was captured: a class of a host falls silent.
+"""Finds timeouts caused by a pause whose frames were not captured: one traffic class of a host is silent.
 
-Hosts and mirror ports rarely show PAUSE and PFC frames. What shows is a hole in one traffic class of a host,
-over several connections at once and with nothing missing behind it, while another class of the same host goes
-on; and at its end the requesters' timers have run out.
+Hosts and mirror ports rarely pass on PAUSE and PFC frames. The effect of a pause is visible: one traffic
+class of a host sends nothing on several connections at once, another class of the host goes on, nothing is
+missing afterwards, and at the end the requesters' timers have expired.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
 
-#: Connections whose timers ran out in one silence: a single one proves nothing about its class.
+#: So many connections must have a timeout in one silence: a single one proves nothing about its class.
 _CONNECTIONS: Final = 2
-#: So much of a wait lies in the silence of its class, and so much of that silence in the wait.
+#: A wait and the silence of its class must share at least so much of the longer one.
 _SHARE: Final = 0.75
-#: A class whose longest silence in the meantime is no longer than this share of it went on.
+#: Another class went on if its longest silence meanwhile is at most this share.
 _WENT_ON: Final = 0.5
 
 _Class = tuple[str, int]
 
 
-def blame_pauses(evidence: Evidence, stories: list[Story]) -> None:
-    """Turn timeouts into ``pause-stall`` where their whole class was silent and nothing was lost."""
+def find_pauses(evidence: Evidence, stories: list[Story]) -> None:
+    """Change timeouts to ``pause-stall`` if their whole traffic class was silent and nothing was lost."""
     observer = evidence.observer
     if observer is None:
         return
     waiting: dict[_Class, list[Story]] = {}
     for story in stories:
         kind = _class_of(evidence, story)
-        if kind is not None and _lost_nothing(story):
+        if kind is not None and _is_timeout_without_loss(story):
             waiting.setdefault(kind, []).append(story)
     spells = observer.silences.spells if waiting else {}
     for kind, own in waiting.items():
@@ -48,14 +48,14 @@ def blame_pauses(evidence: Evidence, stories: list[Story]) -> None:
 
 
 def _class_of(evidence: Evidence, story: Story) -> _Class | None:
-    """The host and DSCP of a story's requests, where they have but one."""
+    """The host and DSCP of a story's requests; None if they have several DSCPs."""
     view = None if evidence.observer is None else evidence.observer.flow(story.connection, story.side)
     dscps = {} if view is None else view.dscps.get(REQUEST, {})
     return (view.src, next(iter(dscps))) if view is not None and len(dscps) == 1 else None
 
 
-def _lost_nothing(story: Story) -> bool:
-    """Whether a timer ran out, and no packet is proven to have been lost."""
+def _is_timeout_without_loss(story: Story) -> bool:
+    """Whether a timer expired, and no packet is proven to be lost."""
     if not story.go_backs or story.hole is not None or story.naks or story.rnrs:
         return False
     opener = story.go_backs[0].opener
@@ -67,7 +67,7 @@ def _lost_nothing(story: Story) -> bool:
 
 
 def _waited_in(story: Story, spell: tuple[int, int]) -> bool:
-    """Whether a story's wait and the silence are the same, by and large."""
+    """Whether a story's wait and the silence are nearly the same."""
     run = story.go_backs[0]
     start, end = run.time_ns - run.waited_ns, run.time_ns
     common = min(end, spell[1]) - max(start, spell[0])
@@ -75,7 +75,7 @@ def _waited_in(story: Story, spell: tuple[int, int]) -> bool:
 
 
 def _others_went_on(evidence: Evidence, kind: _Class, spell: tuple[int, int]) -> bool:
-    """Whether the host sent packets of another class meanwhile: else it, or the capture, stood still."""
+    """Whether the host sent packets of another class meanwhile; if not, the host or the capture stopped."""
     assert evidence.observer is not None
     silences = evidence.observer.silences
     for other, (first, last) in silences.seen.items():

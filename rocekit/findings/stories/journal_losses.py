@@ -1,7 +1,7 @@
-"""Losses that packets alone cannot show: lost before the capture point, and seen only when sent again.
+"""Finds losses before the capture point by the journal: the capture has only the repeat.
 
-The journal says when it was posted. If nothing else kept the send queue busy and its first packet is seen one
-local ACK timeout later, then what is seen is the repeat.
+The journal has the time of the post. If the send queue was idle and the first packet is captured one local
+ACK timeout after the post, that packet is the repeat.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.track.transfers import Transfer
 
-#: The wait in local ACK timeouts where the direction is known to lose packets before the capture point. The
-#: specification allows four; a wait this long is as likely the host's.
+#: The wait in local ACK timeouts if the direction is known to lose packets before the capture point. The
+#: specification allows four, but a longer wait than this may also come from the host.
 _RANGE: Final = (0.95, 1.6)
-#: Elsewhere only a timer that is kept exactly is taken for one, give or take the way to the device.
+#: Otherwise only an exact timer counts, with some slack for the way to the device.
 _EXACT: Final = (0.99, 1.02)
 _SLACK_NS: Final = 2_000
 
 
-def unseen_losses(evidence: Evidence, known: list[Story]) -> list[Story]:
-    """The losses at the end of a burst of which the capture shows only the repeat."""
+def find_journal_losses(evidence: Evidence, known: list[Story]) -> list[Story]:
+    """The losses at the end of a burst of which the capture has only the repeat."""
     found: list[Story] = []
     if evidence.journal is None:
         return found
     lossy, _ = loss_places([s for s in known if s.rule])
-    told = {(s.connection.id, s.side, t.id) for s in known for t in s.transfers}
+    known_transfers = {(s.connection.id, s.side, t.id) for s in known for t in s.transfers}
     for (number, side), transfers in evidence.transfers_of.items():
         connection = evidence.connections_by_id[number]
         timeout_ns = evidence.timeout_ns(connection, side)
@@ -42,7 +42,7 @@ def unseen_losses(evidence: Evidence, known: list[Story]) -> list[Story]:
             posted_ns = evidence.posted_ns(transfer)
             wait = None if posted_ns is None else transfer.first_ns - max(posted_ns, busy_ns)
             on_time = wait is not None and early * timeout_ns <= wait <= late * timeout_ns + _SLACK_NS
-            if wait is not None and on_time and (number, side, transfer.id) not in told:
+            if wait is not None and on_time and (number, side, transfer.id) not in known_transfers:
                 found.append(
                         Story(
                             connection, side, transfer.first_psn, transfers=[transfer], rule=TAIL_LOSS,

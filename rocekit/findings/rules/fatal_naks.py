@@ -1,4 +1,4 @@
-"""Refused for good: ``remote-access-error``, ``invalid-request``, ``remote-operational-error``."""
+"""Fatal NAKs: ``remote-access-error``, ``invalid-request``, ``remote-operational-error``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from rocekit import wire
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, MAX_LISTED, Finding, Rule
-from rocekit.findings.rules.mtu import refused_for_size
-from rocekit.findings.rules.read_depth import refused_for_depth
+from rocekit.findings.rules.mtu import invalid_by_size
+from rocekit.findings.rules.read_depth import invalid_by_depth
+from rocekit.findings.stories import is_nak
+from rocekit.track.transfers import UNACKNOWLEDGED
 from rocekit.wire.psn import wire_psn
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 _FLUSHED = "WR_FLUSH_ERR"
 
 
-def _refused(
+def _naks(
     evidence: Evidence, code: int
 ) -> Iterator[tuple[Connection, int, list[tuple[Event, Transfer | None]]]]:
     """The NAKs with ``code``, by connection and requester's side."""
@@ -30,39 +32,37 @@ def _refused(
         if not transfer.naks:
             continue
         for event in transfer.events:
-            if _is_nak(event, code):
+            if is_nak(event, code):
                 connection, side = transfer.connection, transfer.side
                 found.setdefault((connection.id, side), (connection, side, []))[2].append((event, transfer))
     for connection in evidence.connections:
         for event in connection.stray_events:
-            if _is_nak(event, code):
+            if is_nak(event, code):
                 key = (connection.id, event.side)
                 found.setdefault(key, (connection, event.side, []))[2].append((event, None))
     yield from found.values()
 
 
-def _is_nak(event: Event, code: int) -> bool:
-    return event.kind == "nak" and wire.syndrome_value(event.syndrome or 0) == code
-
-
 def _looker(code: int, what: str) -> Callable[[Evidence], Iterator[Finding]]:
+    """The ``look`` of the rule for NAKs with ``code``; ``what`` says in its titles what the responder did."""
+
     def look(evidence: Evidence) -> Iterator[Finding]:
         rule = next(r for r in RULES if r.look is look)
-        for connection, side, refused in _refused(evidence, code):
+        for connection, side, naks in _naks(evidence, code):
             if code == wire.NAK_INVALID_REQUEST and (
-                refused_for_size(evidence, connection, side)
-                or refused_for_depth(evidence, connection, side, [t for _, t in refused])
+                invalid_by_size(evidence, connection, side)
+                or invalid_by_depth(evidence, connection, side, [t for _, t in naks])
             ):
                 continue
-            event, transfer = refused[0]
+            event, transfer = naks[0]
             found: dict[str, Any] = {
-                "count": len(refused),
-                "psns": [wire_psn(e.psn) for e, _ in refused[:MAX_LISTED]],
+                "count": len(naks),
+                "psns": [wire_psn(e.psn) for e, _ in naks[:MAX_LISTED]],
                 "syndrome": event.syndrome,
             }
             title = f"{connection.named(1 - side)} {what} at PSN {wire_psn(event.psn)}"
             if transfer is not None:
-                title = f"{connection.named(1 - side)} {what}: {_asked(transfer)}"
+                title = f"{connection.named(1 - side)} {what}: {_request_words(transfer)}"
                 found |= _request(transfer)
                 found["flushed"] = _flushed(evidence, transfer)
                 if code == wire.NAK_REMOTE_ACCESS:
@@ -73,14 +73,15 @@ def _looker(code: int, what: str) -> Callable[[Evidence], Iterator[Finding]]:
                 title,
                 connection=connection,
                 transfer=transfer,
-                frames=[first, *(e.frame for e, _ in refused)],
+                frames=[first, *(e.frame for e, _ in naks)],
                 evidence=found,
             )
 
     return look
 
 
-def _asked(transfer: Transfer) -> str:
+def _request_words(transfer: Transfer) -> str:
+    """The request in words."""
     length = transfer.bytes if transfer.length is None else transfer.length
     words = f"{transfer.operation} of {length:,} bytes"
     if transfer.rkey is not None:
@@ -89,7 +90,7 @@ def _asked(transfer: Transfer) -> str:
 
 
 def _request(transfer: Transfer) -> dict[str, Any]:
-    """What was asked for."""
+    """The request as evidence."""
     found: dict[str, Any] = {"operation": transfer.operation, "bytes": transfer.length or transfer.bytes}
     if transfer.rkey is not None:
         found |= {"rkey": transfer.rkey, "remote_va": transfer.remote_va}
@@ -99,10 +100,10 @@ def _request(transfer: Transfer) -> dict[str, Any]:
 
 
 def _flushed(evidence: Evidence, transfer: Transfer) -> int:
-    """How many transfers of the same requester behind it were left undone."""
+    """How many later transfers of the same requester were not executed."""
     others = evidence.transfers_of.get((transfer.connection.id, transfer.side), ())
     return sum(
-        t.first_psn > transfer.first_psn and (status_of(t) == _FLUSHED or t.status == "unacknowledged")
+        t.first_psn > transfer.first_psn and (status_of(t) == _FLUSHED or t.status == UNACKNOWLEDGED)
         for t in others
     )
 
@@ -111,43 +112,43 @@ ACCESS = Rule(
     "remote-access-error",
     ERROR,
     "bad rkey, out of bounds, or no permission",
-    "The responder refused access to its memory: a wrong or outdated rkey, an address or length out of the "
-    "region's bounds, or a permission that was not given when the region was registered. Its QP goes to "
-    "error; the requester sees WC 10 (REM_ACCESS_ERR), and what was posted behind it is flushed (WC 5).",
-    "A NAK with syndrome 0x62 for a WRITE, READ or atomic; beside a journal, a RETH outside every region "
+    "The responder denied access to its memory: a wrong or outdated rkey, an address or length outside the "
+    "region, or a permission that was not given when the region was registered. Its QP goes to error. The "
+    "requester gets WC 10 (REM_ACCESS_ERR), and WRs posted after it are flushed (WC 5).",
+    "A NAK with syndrome 0x62 for a WRITE, READ or atomic. With a journal: a RETH outside every region "
     "that the peer registered.",
-    "invalid-request (the opcode or length was not acceptable). An atomic on an address that is not a "
-    "multiple of 8 is refused with either.",
+    "invalid-request: the opcode or length was not acceptable. An atomic on an address that is not a "
+    "multiple of 8 can get either NAK.",
     "Compare rkey, remote_va and length with what the peer registered (its mr_registered events, or print "
-    "addr, length and rkey there): is the rkey that of this region and of the same protection domain, does "
-    "address + length stay inside it, has the region REMOTE_WRITE, REMOTE_READ or REMOTE_ATOMIC, and does "
-    "the QP (qp_access_flags)? Was it deregistered before the peer was told?",
-    _looker(wire.NAK_REMOTE_ACCESS, "refused access to its memory"),
+    "addr, length and rkey there). Is the rkey that of this region, in the same protection domain? Is "
+    "address + length inside it? Do the region (REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC) and the QP "
+    "(qp_access_flags) permit it? Was the region deregistered before the requester knew?",
+    _looker(wire.NAK_REMOTE_ACCESS, "denied access to its memory"),
 )
 INVALID = Rule(
     "invalid-request",
     ERROR,
-    "the responder could not accept the opcode or length",
-    "The responder could not accept the request: an opcode it does not support or that its QP does not allow "
-    "(qp_access_flags), more READs or atomics than it agreed to, a message longer than the receive buffer "
-    "posted for it, or a length that does not fit its packets. The requester sees WC 9 (REM_INV_REQ_ERR).",
+    "the responder did not accept the opcode or length",
+    "The responder did not accept the request: an opcode that it does not support or that its QP does not "
+    "permit (qp_access_flags), more READs or atomics than agreed, a message longer than the receive buffer "
+    "posted for it, or a length that does not match its packets. The requester gets WC 9 (REM_INV_REQ_ERR).",
     "A NAK with syndrome 0x61.",
-    "mtu-mismatch, where packet sizes show it; read-depth, where more READs or atomics were outstanding "
-    "than agreed.",
-    "Compare the message's length with the receive posted for it; check that the peer's QP allows the "
-    "operation (qp_access_flags) and that both ends agree on max_rd_atomic and max_dest_rd_atomic.",
-    _looker(wire.NAK_INVALID_REQUEST, "could not accept the request"),
+    "mtu-mismatch: the packet sizes are wrong. read-depth: more READs or atomics were outstanding than "
+    "agreed.",
+    "Compare the length of the message with the receive posted for it. Check that the peer's QP permits "
+    "the operation (qp_access_flags), and that both ends agree on max_rd_atomic and max_dest_rd_atomic.",
+    _looker(wire.NAK_INVALID_REQUEST, "rejected the request as invalid"),
 )
 OPERATIONAL = Rule(
     "remote-operational-error",
     ERROR,
-    "the responder could not carry the request out",
-    "The responder met an error of its own while it carried the request out, such as a local protection "
-    "error at a receive buffer or a memory error. The requester sees WC 11 (REM_OP_ERR).",
+    "the responder failed to execute the request",
+    "The responder had an error of its own while it executed the request, such as a local protection error "
+    "at a receive buffer or a memory error. The requester gets WC 11 (REM_OP_ERR).",
     "A NAK with syndrome 0x63.",
-    "remote-access-error: there the request was wrong, here the responder was.",
-    "Look at the responder: its completion for the receive (LOC_PROT_ERR and the like), its async events, "
-    "dmesg. A receive whose lkey or address is wrong is the usual cause.",
-    _looker(wire.NAK_REMOTE_OPERATIONAL, "failed to carry the request out"),
+    "remote-access-error: there the request was wrong, here the responder is at fault.",
+    "Look at the responder: its completion for the receive (LOC_PROT_ERR and similar), its async events, "
+    "dmesg. The usual cause is a receive with a wrong lkey or address.",
+    _looker(wire.NAK_REMOTE_OPERATIONAL, "failed to execute the request"),
 )
 RULES = (ACCESS, INVALID, OPERATIONAL)

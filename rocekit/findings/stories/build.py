@@ -1,7 +1,7 @@
-"""From the tracker's events to stories.
+"""Puts the tracker's events together as stories.
 
-The tracker leaves events on transfers: holes, NAKs, runs of repeats. Here they are put back together, in
-time, as what one cause did to one direction of a connection.
+The tracker leaves events on transfers: holes, NAKs, runs of repeats. Here the events of one direction of a
+connection are joined, in order of time, where they have one cause.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rocekit.findings.stories import (
     Story,
     is_sequence_nak,
 )
-from rocekit.findings.stories.causes import acknowledging, decide, name_cause
-from rocekit.findings.stories.corruption import blame_corruption
-from rocekit.findings.stories.pauses import blame_pauses
-from rocekit.findings.stories.stragglers import settle_reordering, settle_stragglers
-from rocekit.findings.stories.unseen import unseen_losses
+from rocekit.findings.stories.causes import acknowledged_psn, name_cause, name_open_causes
+from rocekit.findings.stories.corruption import find_corruption
+from rocekit.findings.stories.journal_losses import find_journal_losses
+from rocekit.findings.stories.late_packets import find_reordering, join_late_packets
+from rocekit.findings.stories.pauses import find_pauses
 from rocekit.track.transfers import ACKED
 
 if TYPE_CHECKING:
@@ -37,27 +37,27 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 
-def tell(evidence: Evidence) -> list[Story]:
+def build_stories(evidence: Evidence) -> list[Story]:
     """The stories of a capture, in order of time."""
     stories: list[Story] = []
     for connection, side, marks in _directions(evidence):
-        stories += _Teller(connection, side, marks).tell()
-    doubtful = [story for story in stories if not story.rule and not name_cause(evidence, story)]
-    decide(evidence, doubtful, [story for story in stories if story.rule])
-    stories = _join_ends(stories)
-    stories += unseen_losses(evidence, stories)
+        stories += _StoryBuilder(connection, side, marks).build()
+    still_open = [story for story in stories if not story.rule and not name_cause(evidence, story)]
+    name_open_causes(evidence, still_open, [story for story in stories if story.rule])
+    stories = _join_with_end(stories)
+    stories += find_journal_losses(evidence, stories)
     for story in stories:
         if story.rule == ACK_LOSS:
-            story.psn = acknowledging(story)
-    stories = settle_stragglers(evidence, sorted(stories, key=lambda s: s.time_ns))
-    settle_reordering(stories)
-    blame_corruption(evidence, stories)
-    blame_pauses(evidence, stories)
+            story.psn = acknowledged_psn(story)
+    stories = join_late_packets(evidence, sorted(stories, key=lambda s: s.time_ns))
+    find_reordering(stories)
+    find_corruption(evidence, stories)
+    find_pauses(evidence, stories)
     return stories
 
 
-def _join_ends(stories: list[Story]) -> list[Story]:
-    """Where a requester gave up on a PSN that it had sent again in vain just before, both are one story."""
+def _join_with_end(stories: list[Story]) -> list[Story]:
+    """The stories, with the end of a connection joined to the loss of the same PSN just before it."""
     kept: list[Story] = []
     last: dict[tuple[int, int], Story] = {}
     for story in sorted(stories, key=lambda s: s.time_ns):
@@ -79,16 +79,16 @@ def _join_ends(stories: list[Story]) -> list[Story]:
     return kept
 
 
-#: A requester that goes on after less of the advertised wait did not wait.
+#: A requester that sends again after less than this share of the advertised RNR timer did not wait.
 _WAITED: Final = 0.9
-#: None is so bad a waiter that it goes on after this little of it.
+#: No requester, however wrong its timer, sends again after so small a share of it.
 _AT_ONCE: Final = 0.05
-#: Holes that stay open longer than so many others are not the last story's.
-_REMEMBERED: Final = 256
-
-#: How many stories back the one may be whose packet comes late after all.
+#: How many of the latest holes are searched for a PSN.
+_RECENT_HOLES: Final = 256
+#: How many of the latest stories are searched for the one that an event belongs to.
 _RECENT: Final = 64
 
+#: An event, and the transfer that it lies on.
 _Mark = tuple["Event", "Transfer | None"]
 
 
@@ -107,28 +107,28 @@ def _directions(evidence: Evidence) -> Iterator[tuple[Connection, int, list[_Mar
         yield by_id[number], side, marks
 
 
-def _was_refused_behind(story: Story, psn: int) -> bool:
-    """Whether a PSN is the one behind the story's hole: it came before what was late, and was refused."""
+def _is_next_after_hole(story: Story, psn: int) -> bool:
+    """Whether a PSN follows the story's hole, and its packet came before the late one and drew the NAK."""
     return bool(story.naks) and story.hole is not None and psn == story.hole.last_psn + 1
 
 
 def _is_copy_in_wait(story: Story, run: GoBack, before: list[Story]) -> bool:
-    """Whether a lone packet came while its requester waits after an RNR NAK: a copy of one under way.
+    """Whether a single packet, sent while its requester waits after an RNR NAK, is a copy of an earlier one.
 
-    Of the refused PSN itself only if it came at once, or if its first transmission had not been seen: this
-    is it, late.
+    For the PSN of the RNR NAK itself this holds only if the packet came at once, or if its first
+    transmission is not in the capture: then this is the first one, late.
     """
     if not story.rnrs or run.packets != 1 or run.cause == "nak":
         return False
     waited_ns = run.time_ns - story.rnrs[-1].time_ns
     unseen = any(s.psn == story.psn and any(g.first_sight for g in s.go_backs) for s in before[-2:-1])
     share = _AT_ONCE if run.first_psn == story.psn and not unseen else _WAITED
-    asked_ns = wire.RNR_TIMER_US[wire.syndrome_value(story.rnrs[-1].syndrome or 0)] * 1000
-    return waited_ns < share * asked_ns
+    timer_ns = wire.RNR_TIMER_US[wire.syndrome_value(story.rnrs[-1].syndrome or 0)] * 1000
+    return waited_ns < share * timer_ns
 
 
-class _Teller:
-    """Puts the events of one direction together."""
+class _StoryBuilder:
+    """Puts the events of one direction of a connection together as stories."""
 
     def __init__(self, connection: Connection, side: int, marks: list[_Mark]) -> None:
         self.connection = connection
@@ -149,22 +149,22 @@ class _Teller:
                 run.transfers.append(transfer)
         return runs
 
-    def tell(self) -> list[Story]:
+    def build(self) -> list[Story]:
         for event, transfer in self.marks:
             kind = event.kind
             if kind == "hole":
                 self.holes.append(event)
             elif kind == "late":
-                self._came_late(event, transfer)
+                self._add_late(event, transfer)
             elif kind == "rnr_nak" or (kind == "nak" and is_sequence_nak(event)):
-                self._refused(event, transfer)
+                self._add_nak(event, transfer)
             elif kind == "repeat" and (run := self.runs.pop(event.run, None)) is not None:
-                self._repeated(run)
+                self._add_repeat(run)
         return self.stories
 
     def _hole(self, psn: int) -> Event | None:
-        """The hole that a PSN fell into, of those seen so far."""
-        for hole in reversed(self.holes[-_REMEMBERED:]):
+        """The latest hole that contains a PSN."""
+        for hole in reversed(self.holes[-_RECENT_HOLES:]):
             if hole.psn <= psn <= hole.last_psn:
                 return hole
         return None
@@ -174,29 +174,29 @@ class _Teller:
         self.stories.append(story)
         return story
 
-    def _open(self) -> Story | None:
+    def _last(self) -> Story | None:
         return self.stories[-1] if self.stories else None
 
-    def _came_late(self, event: Event, transfer: Transfer | None) -> None:
+    def _add_late(self, event: Event, transfer: Transfer | None) -> None:
         for story in self.stories[: -_RECENT - 1 : -1]:
             if story.psn == event.psn and (story.naks or story.go_backs):
-                story.late.append(event)  # what was missed, and perhaps sent again already
+                story.late.append(event)  # the missing packet, perhaps sent again already
                 return
         story = self._new(event.psn)
         story.late.append(event)
         story.add_transfers([transfer])
 
-    def _refused(self, event: Event, transfer: Transfer | None) -> None:
-        story = self._open()
-        same = story is not None and story.psn == event.psn and not self._over(story, event.time_ns)
+    def _add_nak(self, event: Event, transfer: Transfer | None) -> None:
+        story = self._last()
+        same = story is not None and story.psn == event.psn and not self._is_acked(story, event.time_ns)
         if event.kind == "rnr_nak":
             if story is None or not same or (story.naks and not story.rnrs):
                 story = self._new(event.psn)
             story.rnrs.append(event)
         elif (
-            story is not None and story.late and not story.go_backs and _was_refused_behind(story, event.psn)
+            story is not None and story.late and not story.go_backs and _is_next_after_hole(story, event.psn)
         ):
-            story.naks.append(event)  # what came too early was dropped, and is missed next
+            story.naks.append(event)  # the packet that came too early was dropped, and is missing next
         else:
             late_before = story is not None and story.psn == event.psn and story.late and not story.naks
             if story is None or not (same or late_before):
@@ -204,58 +204,61 @@ class _Teller:
             story.naks.append(event)
         story.add_transfers([transfer])
 
-    def _repeated(self, run: GoBack) -> None:
-        story = self._open()
+    def _add_repeat(self, run: GoBack) -> None:
+        story = self._last()
         if story is not None and _is_copy_in_wait(story, run, self.stories):
             copy = Story(self.connection, self.side, run.first_psn, rule=DUPLICATE, go_backs=[run])
             copy.add_transfers(run.transfers)
-            self.stories.insert(-1, copy)  # the wait goes on
+            self.stories.insert(-1, copy)  # the requester still waits: its story stays the last one
             return
-        if story is None or not self._goes_on(story, run):
-            story = self._waiting_for(run) or self._new(run.first_psn)
+        if story is None or not self._belongs(story, run):
+            story = self._resume_rnr_wait(run) or self._new(run.first_psn)
         story.go_backs.append(run)
         story.add_transfers(run.transfers)
 
-    def _waiting_for(self, run: GoBack) -> Story | None:
-        """The wait after an RNR NAK that a run ends, though something else came in between: it goes on."""
+    def _resume_rnr_wait(self, run: GoBack) -> Story | None:
+        """The story whose RNR wait a run ends, made the last story again; another one came in between."""
         if run.cause != "rnr":
             return None
         for story in self.stories[: -_RECENT - 1 : -1]:
-            waits = story.rnrs and story.psn == run.first_psn and not self._over(story, run.time_ns)
+            waits = story.rnrs and story.psn == run.first_psn and not self._is_acked(story, run.time_ns)
             if waits and not any(g.time_ns > story.rnrs[-1].time_ns for g in story.go_backs):
                 self.stories.remove(story)
                 self.stories.append(story)
                 return story
         return None
 
-    def _over(self, story: Story, time_ns: int) -> bool:
-        """Whether the PSN was acknowledged by then."""
+    def _is_acked(self, story: Story, time_ns: int) -> bool:
+        """Whether the story's PSN was acknowledged by then."""
         transfer = story.transfer
         if transfer is None or transfer.acked_ns is None or not transfer.first_psn <= story.psn:
             return False
         return transfer.status == ACKED and transfer.acked_ns <= time_ns and transfer.last_psn >= story.psn
 
-    def _goes_on(self, story: Story, run: GoBack) -> bool:
+    def _belongs(self, story: Story, run: GoBack) -> bool:
         """Whether a run belongs to the last story."""
         if story.naks and run.first_psn == story.psn and not story.repeats:
-            return True  # the answer to the NAK, even where the PSN came late and was acknowledged meanwhile
+            return True  # the NAK's go-back, even if the PSN came late and was acknowledged before it
         last = story.go_backs[-1] if story.go_backs else None
         if (
             last is not None
             and run.first_psn == last.last_psn + 1
             and run.cause == last.cause in ("nak", "rnr")
         ):
-            return True  # one go-back that an answer cut in two
-        if story.naks and last is not None and run.first_psn == story.psn and self._only_late(story, last):
+            return True  # one go-back, cut in two by a response
+        if (
+            story.naks
+            and last is not None
+            and run.first_psn == story.psn
+            and self._only_fills_hole(story, last)
+        ):
             last.cause = "late"
             return True
-        if run.after_ack or self._over(story, run.time_ns):
+        if run.after_ack or self._is_acked(story, run.time_ns):
             return False
         return run.first_psn <= story.psn <= run.last_psn
 
-    def _only_late(self, story: Story, run: GoBack) -> bool:
-        """Whether what looked like the go-back only closed the hole: a go-back sends again what came behind
-        it.
-        """
+    def _only_fills_hole(self, story: Story, run: GoBack) -> bool:
+        """Whether a run only filled the hole. A go-back would also send again the packets behind the hole."""
         hole = story.hole
         return hole is not None and run.first_sight == run.packets and run.last_psn <= hole.last_psn

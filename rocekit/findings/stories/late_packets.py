@@ -1,0 +1,144 @@
+"""Finds single packets that the network delivered late: an original that was taken for lost, or a copy.
+
+A requester that goes back sends everything again from there on. A single old packet among new ones, already
+acknowledged, was not sent again: the network delayed it. If its PSN was taken for lost, it was only late.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from rocekit.findings.stories import ACK_LOSS, DUPLICATE, LOSS, REORDERING, TAIL_LOSS
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories import GoBack, Story
+
+#: No timer expires sooner after the last packet, if the timeout is unknown.
+_SOON_NS: Final = 1_000_000
+#: No timer expires before this share of the timeout, if it is known.
+_EARLY: Final = 0.9
+#: A packet that comes again so soon was duplicated by the network.
+_AT_ONCE_NS: Final = 50_000
+#: With so many late packets, a direction is known to reorder.
+_MANY: Final = 3
+#: How many of the latest stories are searched for the loss of a late packet.
+_RECENT: Final = 1024
+_LOSSES: Final = frozenset({LOSS, TAIL_LOSS})
+
+
+def join_late_packets(evidence: Evidence, stories: list[Story]) -> list[Story]:
+    """The stories; a late packet joins its loss (then ``reordering``), else it is a ``duplicate``."""
+    kept: list[Story] = []
+    for story in stories:
+        if story.rule in _LOSSES and _came_twice(evidence, story):
+            story.rule = REORDERING
+        if not _is_late_packet(evidence, story):
+            kept.append(story)
+            continue
+        loss = _loss_of(story, kept)
+        if loss is None:
+            story.rule = DUPLICATE
+            kept.append(story)
+            continue
+        loss.rule = REORDERING
+        for run in story.go_backs:
+            run.cause = "late"
+        loss.go_backs += story.go_backs
+    return kept
+
+
+def find_reordering(stories: list[Story]) -> None:
+    """Change unproven losses to ``reordering`` in directions that the capture proves to reorder.
+
+    A responder sends a NAK for a packet that comes too early although nothing is lost, and the requester then
+    repeats packets that are still on their way.
+    """
+    late: dict[_Way, int] = defaultdict(int)
+    lost: dict[_Way, int] = defaultdict(int)
+    for story in stories:
+        late[_way(story)] += story.rule == REORDERING and _is_late(story)
+        lost[_way(story)] += _is_proven(story)
+    for story in stories:
+        way = _way(story)
+        unproven = story.rule in _LOSSES and (story.hole is None or not _is_proven(story))
+        unproven = unproven or (story.rule == ACK_LOSS and not story.certain)
+        if unproven and late[way] >= max(_MANY, lost[way]):
+            story.rule, story.certain = REORDERING, False
+
+
+_Way = tuple[str | None, str | None]
+
+
+def _way(story: Story) -> _Way:
+    ips, side = story.connection.ips, story.side
+    return ips[side], ips[1 - side]
+
+
+def _is_proven(story: Story) -> bool:
+    """Whether the capture has a hole that only a repeat filled."""
+    return story.rule == LOSS and story.hole is not None and any(g.first_sight for g in story.go_backs)
+
+
+def _is_late(story: Story) -> bool:
+    """Whether the late packet itself is in the capture."""
+    return bool(story.late) or any(g.cause == "late" for g in story.go_backs)
+
+
+def _is_single(evidence: Evidence, story: Story, run: GoBack) -> bool:
+    """Whether a run is only the story's packet, sooner than a timer can send it again."""
+    timeout_ns = evidence.timeout_ns(story.connection, story.side)
+    soon = run.waited_ns < (_SOON_NS if timeout_ns is None else _EARLY * timeout_ns)
+    return run.cause == "timeout" and run.packets == 1 and run.first_psn == story.psn and soon
+
+
+def _came_twice(evidence: Evidence, story: Story) -> bool:
+    """Whether a packet that was first seen in the repeat came once more by itself: the original, late."""
+    seen = [g for g in story.go_backs if g.first_sight]
+    if seen and any(_is_single(evidence, story, g) for g in story.go_backs if g.time_ns > seen[0].time_ns):
+        for run in story.go_backs:
+            if run is not seen[0] and _is_single(evidence, story, run):
+                run.cause = "late"
+        return True
+    return bool(seen) and any(
+        event.kind == "duplicate" and event.psn == story.psn and event.time_ns > seen[0].time_ns
+        for transfer in story.transfers
+        for event in transfer.events
+    )
+
+
+def _is_late_packet(evidence: Evidence, story: Story) -> bool:
+    """Whether a story is a single old packet."""
+    if story.naks or story.rnrs or story.late or len(story.go_backs) != 1:
+        return False
+    run = story.go_backs[0]
+    opener, transfer = run.opener, story.transfer
+    if run.packets != 1 or transfer is None:
+        return False
+    if run.cause == "implied_nak":
+        # After a lost response, a requester requests everything from there on again, or the rest of a READ.
+        whole = run.first_psn == transfer.first_psn and not transfer.met("response_hole")
+        newer = opener.sent_psn > transfer.last_psn
+        return whole and opener.after_ack and (newer or run.waited_ns < _AT_ONCE_NS)
+    timeout_ns = evidence.timeout_ns(story.connection, story.side)
+    if run.waited_ns >= (_SOON_NS if timeout_ns is None else _EARLY * timeout_ns):
+        return False
+    # A requester that goes back sends on from there. A copy is a single packet among newer ones, or comes
+    # just after its original.
+    reach = transfer.last_psn if transfer.is_read else run.last_psn
+    return (opener.after_ack and opener.sent_psn > reach) or run.waited_ns < _AT_ONCE_NS
+
+
+def _loss_of(story: Story, before: list[Story]) -> Story | None:
+    """The loss that a late packet explains: of the same PSN, first seen in its repeat."""
+    for other in reversed(before[-_RECENT:]):
+        if (
+            other.connection is story.connection
+            and other.side == story.side
+            and other.rule in _LOSSES
+            and other.psn == story.psn
+            and (other.unseen is not None or any(g.first_sight for g in other.go_backs))
+        ):
+            return other
+    return None

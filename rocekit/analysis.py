@@ -20,7 +20,7 @@ from rocekit.files.reader import CaptureReader, open_capture
 from rocekit.findings import Evidence, find
 from rocekit.flows.observer import Observer
 from rocekit.packets import Packets, empty_packets
-from rocekit.packets.ahead import decoded
+from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import Decoder
 from rocekit.packets.mads import find_mads
 from rocekit.track.handshake import Handshakes

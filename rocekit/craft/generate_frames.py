@@ -25,7 +25,8 @@ from rocekit.craft.generate import qpn
 from rocekit.files.outputs import not_written
 from rocekit.wire import BTH, ICRC_BYTES
 from rocekit.wire.build import build_frame
-from rocekit.wire.link import UDP_BYTES, scatter
+from rocekit.wire.byte_rows import scatter
+from rocekit.wire.network import UDP_BYTES
 
 if TYPE_CHECKING:
     from rocekit.craft.generate import Columns, Traffic

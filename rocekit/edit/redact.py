@@ -18,7 +18,7 @@ from typing import Final
 
 from rocekit.journal.redaction import Redaction
 from rocekit.wire.cm import GSI_QKEY
-from rocekit.wire.link import address_text
+from rocekit.wire.network import address_text
 
 _FIRST_IPV4: Final = IPv4Address("198.18.0.0")  # RFC 2544: benchmarks, 131,072 addresses
 _FIRST_IPV6: Final = IPv6Address("2001:db8::")  # RFC 3849: documents

@@ -27,11 +27,11 @@ from rocekit.packets import (
     Packets,
 )
 from rocekit.packets.icrc_columns import icrc_columns
-from rocekit.packets.network import Network, least_end
-from rocekit.wire import link
-from rocekit.wire.arrays import distinct
+from rocekit.packets.locations import Locations, least_end
+from rocekit.wire.byte_rows import gather, scatter
 from rocekit.wire.checksum import internet_checksum
-from rocekit.wire.link import UDP_BYTES, gather, scatter
+from rocekit.wire.network import ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_MAC_CONTROL, UDP_BYTES
+from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
     from rocekit.edit.redact import Redactor
@@ -57,7 +57,7 @@ _LINK_ADDRESS_BYTES: Final = 8
 def redact_batch(
     batch: FrameBatch,
     packets: Packets,
-    network: Network,
+    network: Locations,
     others: Sequence[int],
     redactor: Redactor,
     doubtful: NDArray[np.bool_] | None = None,
@@ -98,7 +98,7 @@ class _Roce:
         batch: FrameBatch,
         new: Bytes,
         packets: Packets,
-        network: Network,
+        network: Locations,
         redactor: Redactor,
         doubtful: NDArray[np.bool_],
     ) -> None:
@@ -287,9 +287,9 @@ def _other(batch: FrameBatch, new: Bytes, i: int, start: int, ethertype: int, re
     """A PAUSE, PFC or TCP frame into ``new``, which holds zeros."""
     old, begin, end = batch.buffer, int(batch.offset[i]), int(batch.offset[i] + batch.caplen[i])
     keep = min(start, end)
-    if ethertype == link.ETHERTYPE_MAC_CONTROL:
+    if ethertype == ETHERTYPE_MAC_CONTROL:
         keep = min(start + _PAUSE_BYTES, end)
-    elif ethertype in (link.ETHERTYPE_IPV4, link.ETHERTYPE_IPV6):
+    elif ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
         _tcp(old, new, start, end, redactor)
     new[begin:keep] = old[begin:keep]
     view = replace(batch, buffer=new)

@@ -19,7 +19,7 @@ from rocekit.wire import cm as wire_cm
 from rocekit.wire.build import DST_MAC, SRC_MAC, ethernet, gid
 from rocekit.wire.checksum import internet_checksum
 from rocekit.wire.icrc import icrc
-from rocekit.wire.link import ETHERTYPE_IPV4, ETHERTYPE_IPV6, UDP_BYTES
+from rocekit.wire.network import ETHERTYPE_IPV4, ETHERTYPE_IPV6, UDP_BYTES
 from rocekit.wire.psn import MASK
 
 Qp = tuple[str | None, int]

@@ -10,7 +10,7 @@ import numpy as np
 from rocekit import wire
 from rocekit.explanation import packets as ps
 from rocekit.files.frame_names import FRAME_BITS, frame_name
-from rocekit.wire.link import MALFORMED
+from rocekit.packets.malformed import MALFORMED
 from rocekit.wire.psn import MASK
 from rocekit.wire.words import duration, plural, qpn, size
 

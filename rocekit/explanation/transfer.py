@@ -14,8 +14,8 @@ from rocekit.correlate import Timing, timing
 from rocekit.files.frame_names import frame_name
 from rocekit.findings.text import finding
 from rocekit.track.transfers import ACKED, INCOMPLETE, NAK_PREFIX, SENT
-from rocekit.wire.layout import Style, columns, plain
 from rocekit.wire.psn import MASK
+from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import duration, end, plural, size
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from rocekit.errors import CaptureError
 from rocekit.files.frames import LINKTYPE_ETHERNET, LINKTYPE_RAW, DamageLog, FrameBatch, empty_batch
 from rocekit.files.interface_filter import Instruction, every_frame, pack, roce_filter
-from rocekit.files.walk import walk_ring
+from rocekit.files.record_loops import walk_ring
 
 # <linux/if_packet.h>, <asm-generic/socket.h>, <linux/if_ether.h>, <linux/sockios.h>
 _SOL_PACKET = 263

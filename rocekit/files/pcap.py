@@ -19,8 +19,8 @@ from rocekit.files.frames import (
     fold_linktype,
     unsupported_linktype,
 )
-from rocekit.files.source import Window
-from rocekit.files.walk import PCAP_RECORD, walk_pcap
+from rocekit.files.record_loops import PCAP_RECORD, walk_pcap
+from rocekit.files.window import Window
 
 FILE_HEADER = 24
 

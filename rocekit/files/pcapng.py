@@ -23,8 +23,8 @@ from rocekit.files.frames import (
     unsupported_linktype,
 )
 from rocekit.files.pcapng_interface import Interface, InterfaceTables
-from rocekit.files.source import Window
-from rocekit.files.walk import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, walk_enhanced
+from rocekit.files.record_loops import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, walk_enhanced
+from rocekit.files.window import Window
 
 INTERFACE = 1
 PACKET = 2  # obsolete

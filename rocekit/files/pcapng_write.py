@@ -16,7 +16,7 @@ import numpy as np
 from rocekit.files.frames import SECTION_HEADER, FrameBatch
 from rocekit.files.outputs import complete, is_stdout, not_written, writing
 from rocekit.files.pcapng import INTERFACE, INTERFACE_STATISTICS, OPT_COMMENT
-from rocekit.files.walk import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, copy_frames
+from rocekit.files.record_loops import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, copy_frames
 
 _NANOSECONDS = 9  # if_tsresol: 10^-9 s
 _BUFFER = 1 << 20

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from rocekit.files.source import Source
+    from rocekit.files.source import ByteSource
 
 HEADROOM: Final = 1 << 18  # in front of each chunk: for what is left of the one before, a frame mostly
 _BUFFERS: Final = 3  # one that is looked at, one that is full or taken apart, one that is being filled
@@ -26,7 +26,7 @@ class ReadAhead:
         chunk: bytes to ask for at once.
     """
 
-    def __init__(self, source: Source, chunk: int) -> None:
+    def __init__(self, source: ByteSource, chunk: int) -> None:
         self._source = source
         self._free: SimpleQueue[Bytes | None] = SimpleQueue()
         self._full: SimpleQueue[tuple[Bytes, int] | BaseException] = SimpleQueue()

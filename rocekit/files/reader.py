@@ -25,7 +25,8 @@ from rocekit.files.frames import (
     FrameBatch,
 )
 from rocekit.files.pcap import MAGICS, PcapFrames
-from rocekit.files.source import CHUNK, RawSource, Window, open_source
+from rocekit.files.source import RawSource
+from rocekit.files.window import CHUNK, Window, open_source
 
 if TYPE_CHECKING:
     from rocekit.files.pcapng import PcapngFrames

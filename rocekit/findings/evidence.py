@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rocekit.findings.stories import Story
     from rocekit.findings.survey import Survey
     from rocekit.flows.observer import Observer
-    from rocekit.packets.decoder import Counts, Pause
+    from rocekit.packets.decoder import Counts
+    from rocekit.packets.pauses import Pause
     from rocekit.points.sightings import Sightings
     from rocekit.track.cm_exchanges import CmRecord, Exchange
     from rocekit.track.connections import Connection

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.files.frames import LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2
-from rocekit.wire.arrays import first_of_each, stable_order
+from rocekit.wire.sorting import first_of_each, stable_order
 
 if TYPE_CHECKING:
     from rocekit.files.frames import FrameBatch

@@ -38,7 +38,7 @@ from rocekit.points.turnarounds import (
     place,
     turnarounds,
 )
-from rocekit.wire.arrays import distinct
+from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
     from rocekit.correlate import Correlation

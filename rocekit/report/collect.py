@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS
-from rocekit.flows.owners import Way, Ways
+from rocekit.flows.sent_by import FlowKey, FlowKeys
 from rocekit.packets import ICRC_INVALID
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Collector:
 
     def __init__(self) -> None:
         self._parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
-        self._ways = Ways()
+        self._ways = FlowKeys()
 
     def __call__(self, packets: Packets) -> None:
         sound = (packets.malformed == 0) & (packets.opcode >= 0) & (packets.dest_qpn > max(wire.MAD_QPNS))
@@ -83,7 +83,7 @@ class Collector:
         """
         return {name: _joined(self._parts.pop(name)) for name in list(self._parts)}
 
-    def ways(self) -> list[Way | None]:
+    def ways(self) -> list[FlowKey | None]:
         """Of each flow its addresses and destination QPN (see ``senders``)."""
         return self._ways.names()
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.flows.owners import senders
+from rocekit.flows.sent_by import senders
 from rocekit.report.collect import (
     ACK,
     ATOMIC,
@@ -30,8 +30,8 @@ from rocekit.report.collect import (
     Collector,
 )
 from rocekit.report.judged import events_by_lane, flag_judged
-from rocekit.wire.arrays import starts
 from rocekit.wire.psn import HALF, MASK
+from rocekit.wire.sorting import starts
 
 if TYPE_CHECKING:
     from rocekit.explanation.results import Results

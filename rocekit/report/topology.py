@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from rocekit.explanation.topology import RING, STAR, TREE
-from rocekit.wire.layout import Style, columns, plain
+from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import plural, qpn, short_size
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from rocekit.track.ledger import Sink
 from rocekit.track.lobby import Flow, Lobby, Waiting, seen
 from rocekit.track.requests import Requests
 from rocekit.wire import OPERATION
-from rocekit.wire.kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
+from rocekit.wire.packet_kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
 from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:

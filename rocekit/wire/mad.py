@@ -232,7 +232,7 @@ def _partly(layout: Header, data: bytes) -> dict[str, Value]:
 
 
 def _address(value: bytes, ipv4: bool = False) -> str:
-    from rocekit.wire.link import address_text
+    from rocekit.wire.network import address_text
 
     low = int.from_bytes(value[8:], "big")
     if ipv4:

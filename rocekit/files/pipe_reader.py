@@ -23,7 +23,7 @@ _NAP_S = 0.001
 _READY = b"r"
 
 
-class Drain:
+class PipeReader:
     """The ring of a pipe that another process reads.
 
     Args:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit import wire
 from rocekit.correlate.cm_events import PlacedEvent, place_cm_events
 from rocekit.correlate.pairs import gid_ip, may_be
-from rocekit.journal.work_requests import ATOMICS, JournalQp, Programs, WorkRequest, read_programs
+from rocekit.journal.work_requests import JournalQp, Programs, WorkRequest, read_programs
 from rocekit.wire import psn
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: Work requests that must agree in a row where capture and journal overlap only in part.
 LEAST_OVERLAP: Final = 4
 #: Operations of one PSN whose WR's length is no payload (a FLUSH's is the range to flush, A19.4).
-_ONE_PSN: Final = ATOMICS | {"FLUSH"}
+_ONE_PSN: Final = wire.ATOMICS | {"FLUSH"}
 #: Neighbouring alignments tried when order alone must match.
 _SEARCH: Final = 256
 

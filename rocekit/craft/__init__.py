@@ -291,7 +291,7 @@ class _Spec:
         fields: dict[str, Any] = {k: v for k, v in FIELD_DEFAULTS.items() if k in self._names}
         payload = self.payload
         if self.cm:
-            fields |= {"dest_qpn": 1, "src_qpn": 1, "qkey": wire_cm.GSI_QKEY}
+            fields |= {"dest_qpn": wire.GSI_QPN, "src_qpn": wire.GSI_QPN, "qkey": wire_cm.GSI_QKEY}
             fields |= {k: v for k, v in self._fields.items() if k in FIELDS and k not in self._mad_fields()}
             payload = self._mad()
         else:

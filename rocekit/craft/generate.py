@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.wire import FIRST, LAST, MIDDLE, ONLY
+from rocekit.wire import FIRST, LAST, MIDDLE, ONLY, time_code_ns
+from rocekit.wire.network import ECN_CAPABLE, ECN_CE
 from rocekit.wire.psn import MASK, MODULO
 
 if TYPE_CHECKING:
@@ -37,11 +38,10 @@ START_NS: Final = 1_700_000_000_000_000_000
 ROUND_PACKETS: Final = 1 << 17
 
 _ANSWER_NS: Final = 2_000  # from a request to its answer, and from a NAK to the go-back
-_TIMEOUT_NS: Final = 1_048_576  # 4.096 µs × 2^8 (9.7.6.1.3)
+_TIMEOUT_NS: Final = time_code_ns(8)  # 1.05 ms
 _FIRST_QPN: Final = 0x11
 _REMOTE_VA: Final = 0x7F00_0000_0000
 _MOST_PAIRS: Final = 1 << 20
-_ECT, _CE = 2, 3  # RFC 3168
 _POSITIONS: Final = (FIRST, MIDDLE, LAST, ONLY)
 _FIRST, _MIDDLE, _LAST, _ONLY = range(4)
 
@@ -252,7 +252,7 @@ def generate(
             done.packets += len(made.packets)
             done.messages += len(made.messages)
             done.lost += int((made.messages.lost >= 0).sum())
-            done.marked += int((made.packets.ecn == _CE).sum())
+            done.marked += int((made.packets.ecn == ECN_CE).sum())
             done.cnps += int((made.packets.opcode == wire.CNP_OPCODE).sum())
             if progress is not None:
                 progress(done.packets)
@@ -377,10 +377,10 @@ def _packets(
 
     ecn = np.zeros(len(of), np.int64)
     if traffic.ecn:
-        ecn[payload > 0] = _ECT
+        ecn[payload > 0] = ECN_CAPABLE
         could = (marked[of] > 0) & (payload > 0)
-        ecn[could & (rng.random(len(of)) < traffic.ecn)] = _CE
-        ecn[could & (place == span - 1) & ~again] = _CE  # at least one, for there is a CNP
+        ecn[could & (rng.random(len(of)) < traffic.ecn)] = ECN_CE
+        ecn[could & (place == span - 1) & ~again] = ECN_CE  # at least one, for there is a CNP
 
     gap = (payload + 100) * 8 / traffic.gbps * traffic.streams * (0.5 + rng.random(len(of)))
     quick = is_ack | is_nak | is_cnp | (is_read & (behind == 1) & has_turn) | (is_read & (step == 1))

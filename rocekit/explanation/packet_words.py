@@ -163,7 +163,7 @@ class _Words:
                 return f"ACK to {at}, completes {what}{self._on(i)}"
             return f"ACK to {at}{whose}{self._on(i)}"
         if role == ps.RNR_NAK:
-            wait_ns = wire.RNR_TIMER_US[wire.syndrome_value(syndrome)] * 1000
+            wait_ns = wire.rnr_wait_ns(syndrome)
             return f"RNR NAK: no receive for {at}, asks to wait {duration(wait_ns)}{whose}{self._on(i)}"
         if wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
             return f"NAK PSN sequence error: awaits {at}{whose}{self._on(i)}"

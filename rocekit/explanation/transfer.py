@@ -237,8 +237,8 @@ def event_step(transfer: Transfer, event: Event, several: bool = False) -> Step:
             return Step(event.time_ns, where, f"did not arrive: NAK PSN sequence error, {frame}", True)
         return Step(event.time_ns, where, f"refused: {wire.syndrome_name(syndrome)}, {frame}", True)
     if kind == "rnr_nak":
-        wait = wire.RNR_TIMER_US[wire.syndrome_value(event.syndrome or 0)]
-        words = f"no receive was posted: RNR NAK asks to wait {wait / 1000:g} ms, {frame}"
+        wait_ns = wire.rnr_wait_ns(event.syndrome or 0)
+        words = f"no receive was posted: RNR NAK asks to wait {wait_ns / 1_000_000:g} ms, {frame}"
         return Step(event.time_ns, where, words, True)
     if kind == "repeat":
         return _repeat(transfer, event, where, several)
@@ -305,7 +305,7 @@ def _acknowledged(transfer: Transfer, several: bool) -> Step | None:
     if transfer.acked_ns is None or transfer.acked_frame is None or transfer.is_read:
         return None
     frame = _frame(transfer.acked_frame, several)
-    if transfer.operation in ("FETCH_ADD", "CMP_SWAP"):
+    if transfer.operation in wire.ATOMICS:
         before = "" if transfer.original is None else f", value before {transfer.original:#x}"
         return Step(transfer.acked_ns, f"PSN {_psn(transfer.first_psn)} answered", f"{frame}{before}")
     return Step(transfer.acked_ns, f"ACK to PSN {_psn(transfer.last_psn)}", frame)

@@ -26,9 +26,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.errors import CaptureError
-from rocekit.files.frames import LINKTYPE_ETHERNET, LINKTYPE_RAW, DamageLog, FrameBatch, empty_batch
+from rocekit.files.frames import (
+    LARGEST_FRAME,
+    LINKTYPE_ETHERNET,
+    LINKTYPE_RAW,
+    DamageLog,
+    FrameBatch,
+    empty_batch,
+)
 from rocekit.files.interface_filter import Instruction, every_frame, pack, roce_filter
 from rocekit.files.record_loops import walk_ring
+from rocekit.wire.network import DOT1Q
 
 # <linux/if_packet.h>, <asm-generic/socket.h>, <linux/if_ether.h>, <linux/sockios.h>
 _SOL_PACKET = 263
@@ -47,7 +55,6 @@ _MINE, _KERNELS = 1, 0  # TP_STATUS_USER, TP_STATUS_KERNEL
 _HEADER = 48  # struct tpacket3_hdr
 _VLAN_VALID, _TPID_VALID = 0x10, 0x40
 _VLAN_TAG, _MACS = 4, 12
-_DOT1Q = 0x8100
 
 # <linux/if_arp.h>: how frames of an interface begin.
 _ETHERNET_TYPES = frozenset({1, 772})  # Ethernet, loopback
@@ -69,7 +76,7 @@ _LAST_S = 3 * _RETIRE_MS / 1000  # after the end, how long a block that is not f
 _LATE_S = 2.0  # the same where the kernel's timers are late: an emulated machine, one with too much to do
 
 _LEAST_SNAPLEN = 64
-_MOST_SNAPLEN = 262144
+_MOST_SNAPLEN = LARGEST_FRAME
 
 HEADERS = 160
 """Bytes of a frame that hold all headers: Ethernet's 14, two tags, IPv4 with all options, UDP, and the most
@@ -92,7 +99,7 @@ class LiveCapture:
     Raises:
         CaptureError: no such interface, it is down, it carries neither Ethernet nor IP, or no right to
             capture; from iterating: the interface went away, after what came before has been delivered.
-        ValueError: ``snaplen`` under 64 or over 262144.
+        ValueError: ``snaplen`` under 64 or over ``LARGEST_FRAME``.
     """
 
     format = "live"
@@ -280,7 +287,7 @@ class LiveCapture:
         status = words[:, 5]
         tagged = np.flatnonzero(status & _VLAN_VALID)
         if len(tagged) and self.linktype == LINKTYPE_ETHERNET:
-            tpid = np.where(status[tagged] & _TPID_VALID, halves[tagged, 18], _DOT1Q)
+            tpid = np.where(status[tagged] & _TPID_VALID, halves[tagged, 18], DOT1Q)
             self._put_tags_back(offset[tagged], tpid, words[tagged, 8])
             offset[tagged] -= _VLAN_TAG
             caplen[tagged] += _VLAN_TAG

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from rocekit.files.frames import (
     DAMAGE_LIMIT,
+    RESYNC_LIMIT,
+    RESYNC_STEP,
     SECTION_HEADER,
     SUPPORTED_LINKTYPES,
     DamageLog,
@@ -34,22 +36,20 @@ INTERFACE_STATISTICS = 5
 # Every block type given out; a search after damage believes in no other.
 _KNOWN = (SECTION_HEADER, 1, 2, 3, 4, 5, ENHANCED_PACKET, 7, 8, 9, 10, 0xBAD, 0x40000BAD)
 
-_BYTE_ORDER_MAGIC = 0x1A2B3C4D
+BYTE_ORDER_MAGIC = 0x1A2B3C4D
 _BYTE_ORDER_SWAPPED = 0x4D3C2B1A
 BLOCK_LEAST = 12  # type, length, length again
 _LEAST = {SECTION_HEADER: 28, ENHANCED_PACKET: ENHANCED_PACKET_LEAST}
 _PACKET_HEAD = 28  # block type to wire length of an enhanced packet block
 LARGEST_BLOCK = 16 << 20  # what Wireshark too takes for the most
-_RESYNC_STEP = 4096  # bytes searched at once, at first: most damage is small
-_RESYNC_LIMIT = 16 << 20  # bytes searched for the next block after a damaged one
 _RESYNC_AHEAD = 1 << 20  # no longer block is believed after damage
 _REFUSE_AFTER = 10_000  # frames that cannot be read, when no interface so far is one that can
 
 OPT_COMMENT = 1
 _OPT_END = 0
 _OPTIONS_AT_ONCE = 4  # options of a packet looked at in bulk before they are looked at one by one
-_IF_NAME, _IF_TSRESOL, _IF_TSOFFSET = 2, 9, 14
-_ISB_IFDROP, _ISB_OSDROP = 5, 7
+IF_NAME, IF_TSRESOL, _IF_TSOFFSET = 2, 9, 14
+_ISB_IFDROP, ISB_OSDROP = 5, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class PcapngFrames:
         head = bytes(self._window.view[place : place + BLOCK_LEAST])
         if head[:4] != SECTION_HEADER.to_bytes(4, "big"):
             return None
-        return {_BYTE_ORDER_MAGIC: False, _BYTE_ORDER_SWAPPED: True}.get(int.from_bytes(head[8:12], "little"))
+        return {BYTE_ORDER_MAGIC: False, _BYTE_ORDER_SWAPPED: True}.get(int.from_bytes(head[8:12], "little"))
 
     def _section_header(self) -> None:
         window = self._window
@@ -247,9 +247,9 @@ class PcapngFrames:
         linktype = fold_linktype(self._halves(view, place + 8)[0])
         name, resolution, offset_s = None, 6, 0
         for code, start, size in self._options(place + 16, end, place):
-            if code == _IF_NAME:
+            if code == IF_NAME:
                 name = bytes(view[start : start + size]).rstrip(b"\0").decode("utf-8", "replace")
-            elif code == _IF_TSRESOL and size >= 1:
+            elif code == IF_TSRESOL and size >= 1:
                 resolution = view[start]
             elif code == _IF_TSOFFSET and size >= 8:
                 offset_s = self._i64(view, start)[0]
@@ -266,7 +266,7 @@ class PcapngFrames:
         view = self._window.view
         dropped = None
         for code, start, size in self._options(place + 20, end, place):
-            if code in (_ISB_IFDROP, _ISB_OSDROP) and size >= 8:
+            if code in (_ISB_IFDROP, ISB_OSDROP) and size >= 8:
                 dropped = (dropped or 0) + self._u64(view, start)[0]
         if dropped is not None:
             self._drops[self._section, self._u32(view, place + 8)[0]] = dropped
@@ -421,8 +421,8 @@ class PcapngFrames:
         window = self._window
         bad = window.base + window.start
         window.start += min(4, window.end - window.start)
-        searched, step = 0, _RESYNC_STEP
-        while searched < _RESYNC_LIMIT and self._damage.total < DAMAGE_LIMIT:
+        searched, step = 0, RESYNC_STEP
+        while searched < RESYNC_LIMIT and self._damage.total < DAMAGE_LIMIT:
             while not window.ended and window.end - window.start < step + _RESYNC_AHEAD:
                 window.more(step + _RESYNC_AHEAD)
             found = self._believable(window.start, min(window.start + step, window.end))

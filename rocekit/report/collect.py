@@ -12,13 +12,13 @@ from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS
 from rocekit.flows.sent_by import FlowKey, FlowKeys
 from rocekit.packets import ICRC_INVALID
+from rocekit.wire.network import ECN_CE
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
 
 #: Bits of ``Lanes.flags``.
 RESPONSE, CE, DUPLICATE, LATE, LOST = 1, 2, 4, 8, 16
-_ECN_CE: Final = 3  # RFC 3168
 
 #: Kinds of packets, as graphs tell them apart; those between ``ACK`` and ``ATOMIC_ACK`` answer something.
 _KINDS: Final = ("", "ACK", "READ_RESPONSE", "ATOMIC_ACK", "READ", "ATOMIC", "CNP", "REQUEST")
@@ -28,7 +28,7 @@ ACK, READ_RESPONSE, ATOMIC_ACK, READ, ATOMIC, CNP_PACKET, REQUEST = range(1, 8)
 def _kinds() -> NDArray[np.uint8]:
     table = np.zeros(256, np.uint8)
     for value, opcode in wire.OPCODES.items():
-        name = "ATOMIC" if opcode.operation in ("FETCH_ADD", "CMP_SWAP") else opcode.operation
+        name = "ATOMIC" if opcode.operation in wire.ATOMICS else opcode.operation
         table[value] = _KINDS.index(name) if name in _KINDS else REQUEST
     return table
 
@@ -66,7 +66,7 @@ class Collector:
             "bytes": packets.payload_length,
             "asked": np.where(reads, packets.dma_length, 0).astype(np.uint32) if reads.any() else None,
             "syndrome": packets.syndrome.astype(np.uint8),
-            "ce": packets.ecn == _ECN_CE,
+            "ce": packets.ecn == ECN_CE,
             "bad": packets.icrc_state == ICRC_INVALID,
         }
         for name, column in columns.items():

@@ -12,8 +12,8 @@ import struct
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rocekit.wire import BTH, ICRC_BYTES, OPCODES, ROCE_UDP_PORT, Opcode, icrc
-from rocekit.wire.build import DEFAULT_PKEY, DONT_FRAGMENT, build_transport
+from rocekit.wire import BTH, DEFAULT_PKEY, ICRC_BYTES, OPCODES, ROCE_UDP_PORT, Opcode, icrc
+from rocekit.wire.build import DONT_FRAGMENT, build_transport
 
 GRH_AREA_BYTES: Final = 40  # 11.4.2.1: in front of every UD message in the receive buffer
 ECN_CAPABLE, ECN_CE = 2, 3  # RFC 3168: ECT(0), congestion experienced

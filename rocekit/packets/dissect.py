@@ -13,7 +13,13 @@ from typing import Any, Final
 import numpy as np
 
 from rocekit import wire
-from rocekit.files.frames import LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2, FrameBatch
+from rocekit.files.frames import (
+    LINKTYPE_ETHERNET,
+    LINKTYPE_LINUX_SLL,
+    LINKTYPE_LINUX_SLL2,
+    FrameBatch,
+    empty_batch,
+)
 from rocekit.packets import (
     BLOCK_WORDS,
     FIELD_HOMES,
@@ -196,6 +202,9 @@ class Dissector:
         self._bits = _table([HAS[name] for name in PLACE_WORDS])
         self._syndrome_at, self._va_at = _word_of("syndrome"), _word_of("remote_va")
         self._rkey_at, self._length_at = _word_of("rkey"), _word_of("dma_length")
+        self._buffer = _NO_BYTES
+        self._size = self._start = self._limit = self._wire = self._vlan = self._priority = 0
+        self.run(empty_batch())  # so that all columns are there: compiled, one without memory is a crash
 
     def run(self, batch: FrameBatch) -> None:
         """Take a batch of frames. Raises for no frame's content."""

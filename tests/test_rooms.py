@@ -95,7 +95,7 @@ def imports(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
 
 def circles(imports: Mapping[str, set[str]]) -> list[list[str]]:
     """Import circles, the shortest first, each as its modules in order; removing their imports ends all."""
-    found = []
+    found: list[list[str]] = []
     left = {name: set(others) - {name} for name, others in imports.items()}
     while True:
         best: list[str] = []

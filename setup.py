@@ -1,8 +1,8 @@
-"""Compiles what is better compiled, where that can be done.
+"""Builds the compiled parts, where the tools for them are installed.
 
-The loops over packets need Cython and a C compiler; without, the same modules run as they are. The types
-stand beside the modules, in their .pxd files. What `rocekit record` puts into programs needs a C compiler and
-rdma-core's headers; without, it is built when it is first used. Everything else is in pyproject.toml.
+The loops over packets need Cython and a C compiler; without them, the same modules run as plain Python. Their
+types are in .pxd files beside them. The library that `rocekit record` puts into programs needs a C compiler
+and rdma-core's headers; without them, it is built when it is first used. The rest is in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MODULES = runpy.run_path(str(ROOT / "rocekit" / "_compiled.py"))["MODULES"]
 
 
 def extensions() -> list[Any]:
-    """The modules in C, or nothing where that cannot be made: it never stands in an installation's way."""
+    """The modules in C; none if Cython fails, so that the installation never does."""
     try:
         from Cython.Build import cythonize
 
@@ -43,7 +43,7 @@ def extensions() -> list[Any]:
 
 
 def interposer() -> Extension:
-    """The library that is put into recorded programs: no Python module, only built like one."""
+    """The library that is put into recorded programs: not a Python module, but built like one."""
     folder = Path("rocekit", "record", "interposer")
     here = sorted((ROOT / folder).iterdir())
     return Extension(
@@ -71,5 +71,5 @@ def icrcs() -> Extension:
 
 setup(
     ext_modules=[*extensions(), icrcs(), interposer()],
-    options={"build_ext": {"parallel": os.cpu_count()}},  # each takes a compiler a quarter of a minute
+    options={"build_ext": {"parallel": os.cpu_count()}},  # each takes the compiler 15 seconds
 )

@@ -35,7 +35,7 @@ import numpy as np
 
 from rocekit.craft.generate import Traffic, generate
 from rocekit.files.pcap import FILE_HEADER, LARGEST_FRAME
-from rocekit.files.walk import PCAP_RECORD, walk_pcap
+from rocekit.files.record_loops import PCAP_RECORD, walk_pcap
 
 ROCEKIT = str(Path(sys.executable).parent / "rocekit")
 SETTLE_S = 1.0

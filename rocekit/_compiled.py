@@ -1,8 +1,8 @@
-"""Whether the loops over packets run compiled, and that they do so all together or not at all.
+"""Decides whether the loops over packets run compiled: all of them, or none.
 
-The modules named here may have a compiled twin beside them, made by ``setup.py``. Python prefers it, and says
-nothing when it is older than the source: so this steps in. Types are shared between the modules, so one that
-cannot be used means that all run as plain Python. ``ROCEKIT_COMPILED=0`` asks for that.
+The modules named here may have a compiled twin beside them, made by ``setup.py``. Python would import it even
+if it is older than the source. The modules share types, so if one twin is missing or outdated, all modules
+run as plain Python. ``ROCEKIT_COMPILED=0`` asks for plain Python too.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Every packet goes through these, in order of their dependence.
+#: The modules, each behind those whose types it uses.
 MODULES: Final = (
-    "files.walk",
+    "files.record_loops",
     "packets.rows",
-    "packets.numbering",
+    "packets.flow_numbers",
     "packets.dissect",
     "flows.sums",
     "flows.silences",
@@ -44,7 +44,7 @@ MODULES: Final = (
     "track.tracker",
 )
 
-#: The loop over packets that verifies their ICRCs: C alone, without a twin in Python.
+#: The loop over packets that verifies their ICRCs, written in C.
 ICRCS: Final = "packets._icrcs"
 
 PACKAGE: Final = Path(__file__).resolve().parent
@@ -53,7 +53,7 @@ COMPILED, MISSING, OUTDATED, DECLINED = "compiled", "missing", "outdated", "decl
 
 
 def state(folder: Path) -> str:
-    """What the package in ``folder`` has: ``compiled``, ``missing``, ``outdated`` or ``declined``."""
+    """The state of the twins in ``folder``: ``compiled``, ``missing``, ``outdated`` or ``declined``."""
     twins = {name: twin for name in MODULES if (twin := _twin(folder, name)) is not None}
     if len(twins) < len(MODULES):
         return MISSING
@@ -65,7 +65,7 @@ def state(folder: Path) -> str:
 
 
 def icrcs_state(folder: Path) -> str:
-    """The same of the C module ``ICRCS``, which is used, or not, without the others."""
+    """The state of the C module ``ICRCS``, which does not depend on the others."""
     twin = _twin(folder, ICRCS)
     if twin is None:
         return MISSING
@@ -75,7 +75,7 @@ def icrcs_state(folder: Path) -> str:
 
 
 def _older(folder: Path, name: str, twin: Path, kinds: Sequence[str]) -> bool:
-    """Whether a twin is older than its sources; an installed package's times say nothing."""
+    """Whether a twin is older than its sources; never in an installed package, whose times mean nothing."""
     if not (folder.parent / "pyproject.toml").exists():
         return False
     made = twin.stat().st_mtime
@@ -93,7 +93,7 @@ def _twin(folder: Path, name: str) -> Path | None:
 
 
 class _Plain:
-    """Finds the modules' sources where Python would find their compiled twins."""
+    """Has Python import the modules' sources instead of their compiled twins."""
 
     def __init__(self, folder: Path) -> None:
         self._paths = {f"rocekit.{name}": _path(folder, name, ".py") for name in MODULES}
@@ -110,7 +110,7 @@ class _Plain:
 
 
 def choose(folder: Path) -> str:
-    """Have the package in ``folder`` import what fits together; gives ``state``."""
+    """Import twins, or sources, for all modules of the package in ``folder``; returns ``state``."""
     found = state(folder)
     if found != COMPILED and any(_twin(folder, name) for name in MODULES):
         sys.meta_path.insert(0, _Plain(folder))

@@ -1,4 +1,4 @@
-"""What compiled modules ask of Cython, for where they run as plain Python and Cython is not installed."""
+"""Stands in for Cython where it is not installed and compiled modules run as plain Python."""
 
 from __future__ import annotations
 

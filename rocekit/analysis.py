@@ -23,7 +23,7 @@ from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.packets import Packets, empty_packets
-from rocekit.packets.ahead import decoded
+from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import Decoder
 from rocekit.packets.mads import find_mads
 from rocekit.track.handshake import Handshakes

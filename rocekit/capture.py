@@ -4,7 +4,7 @@
         for batch in capture:
             ...
 
-The rooms behind this face are :mod:`rocekit.files` (reading and writing) and :mod:`rocekit.wire.link`.
+The code is in :mod:`rocekit.files`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Whoever reads files need not load what opens sockets, nor the writer.
+    # Reading files loads neither the sockets nor the writer.
     if name == "LiveCapture":
         from rocekit.files.interface import LiveCapture
 

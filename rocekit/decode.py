@@ -8,7 +8,7 @@
         for batch in capture:
             packets = decoder.decode(batch)
 
-The room behind this face is :mod:`rocekit.packets`.
+The code is in :mod:`rocekit.packets`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from rocekit.packets import (
     Row,
     empty_packets,
 )
-from rocekit.packets.decoder import Counts, Decoder, Pause
-from rocekit.wire.link import MALFORMED
+from rocekit.packets.decoder import Counts, Decoder
+from rocekit.packets.malformed import MALFORMED
+from rocekit.packets.pauses import Pause
 
 __all__ = [
     "Decoder",

@@ -1,7 +1,7 @@
-"""The errors a caller can meet. The CLI prints one as a single line and exits 1.
+"""The errors that rocekit raises. The CLI prints one as a single line and exits with 1.
 
-A caller's own mistake (a wrong argument) stays ``ValueError``. A malformed *packet* is never an error: it is
-counted, or named by a finding with its frame number.
+A caller's mistake (a wrong argument) is a ``ValueError``. A malformed *packet* is never an error: it is
+counted, or a finding names its frame.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ class RocekitError(Exception):
 
 
 def needs_extra(what: str, package: str | None, extra: str) -> RocekitError:
-    """The error for a package that comes with an extra of ours: the command adds it to this very Python."""
+    """The error for a package that an extra of rocekit installs; the command installs it in this Python."""
     return RocekitError(f"{what} {package}: {sys.executable} -m pip install 'rocekit[{extra}]'")
 
 
 def check_number(number: int, count: int, what: str) -> None:
-    """See that a connection or transfer which somebody named by its number is there.
+    """Check that there is a connection or transfer with a number that the user gave.
 
     Raises:
-        RocekitError: it is not; which there are.
+        RocekitError: there is none; says which there are.
     """
     if not 0 <= number < count:
         have = f"there are {count}, counted from 0" if count else "there is none"
@@ -35,8 +35,8 @@ class CaptureError(RocekitError):
 
     Args:
         message: what is wrong and what to do.
-        file: the file or interface, where there is one.
-        offset: the byte in the file at which reading stopped.
+        file: the file or interface, if there is one.
+        offset: the byte of the file at which reading stopped.
     """
 
     def __init__(self, message: str, *, file: str | Path | None = None, offset: int | None = None) -> None:
@@ -65,7 +65,7 @@ class JournalError(RocekitError):
 
 
 class VerbsError(RocekitError):
-    """The verbs library, the kernel or a device refused; ``errno`` says why where it is known."""
+    """The verbs library, the kernel or a device refused; ``errno`` says why, if it is known."""
 
     def __init__(self, message: str, *, errno: int | None = None) -> None:
         self.errno = errno
@@ -73,4 +73,4 @@ class VerbsError(RocekitError):
 
 
 class ScenarioError(RocekitError):
-    """A scenario of ``rocekit inject`` or a command of ``rocekit lab`` that could not be run to its end."""
+    """A scenario of ``rocekit inject`` or a command of ``rocekit lab`` that did not run to its end."""

@@ -8,8 +8,8 @@
     to_peer / BTH(opcode="RC_RDMA_WRITE_ONLY", dest_qpn=17, psn=5) / RETH(dma_length=3) / b"abc"
     to_peer / roce("RC_ACKNOWLEDGE", dest_qpn=17, psn=5, msn=1)
 
-Importing this module binds UDP port 4791 and EtherType 0x8915. How headers, pad and ICRC are filled in is in
-:mod:`rocekit.wire.scapy_layers` and :mod:`rocekit.wire.scapy_cm`.
+Importing this module binds UDP port 4791 and EtherType 0x8915. How headers, pad and ICRC are filled in is
+described in :mod:`rocekit.wire.scapy_layers` and :mod:`rocekit.wire.scapy_cm`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import subprocess
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -46,18 +48,63 @@ print(rocekit.track.tracker.__file__, file=sys.stderr)
 """
 
 
-def _told(paths: list[Path], compiled: bool) -> tuple[str, str]:
-    """What an analysis says of captures, and the file of the tracker that said it."""
-    environment = os.environ | {"ROCEKIT_COMPILED": str(int(compiled))}
-    environment["PYTHONPATH"] = str(PACKAGE.parent)
-    done = subprocess.run(
-        [sys.executable, "-c", TELL, *map(str, paths)],
+#: Makes one record of each class and prints the first values of its public attributes.
+BEGIN = """
+import json, sys
+from rocekit.flows.silences import Silences
+from rocekit.flows.sums import FlowSums
+from rocekit.packets import empty_packets
+from rocekit.packets.dissect import Dissector
+from rocekit.packets.flow_numbers import Addresses, FlowNumbers
+from rocekit.packets.rows import Rows
+from rocekit.track.connections import Connection
+from rocekit.track.transfers import Event, Transfer
+def value(record, name):
+    try:
+        found = getattr(record, name)
+    except AttributeError:
+        return "no value"
+    if isinstance(found, (bool, int)):
+        return int(found)
+    return repr(list(found) if "memoryview" in type(found).__name__ else found)
+connection = Connection(0, "RC", ["10.0.0.1", "10.0.0.2"], [17, 18])
+records = {
+    "packets.rows.Rows": Rows(empty_packets()),
+    "packets.flow_numbers.Addresses": Addresses(),
+    "packets.flow_numbers.FlowNumbers": FlowNumbers(),
+    "packets.dissect.Dissector": Dissector(),
+    "flows.sums.FlowSums": FlowSums(),
+    "flows.silences.Silences": Silences(),
+    "track.connections.Connection": connection,
+    "track.transfers.Event": Event("repeat", 1, 2, 3, 4),
+    "track.transfers.Transfer": Transfer(0, connection, 0, "WRITE", 1, 2, 3, 4, 5, 6),
+}
+names = json.loads(sys.argv[1])
+print(json.dumps({cls: {name: value(records[cls], name) for name in names[cls]} for cls in names}))
+"""
+RECORDS = (
+    *("packets.rows.Rows", "packets.flow_numbers.Addresses", "packets.flow_numbers.FlowNumbers"),
+    *("packets.dissect.Dissector", "flows.sums.FlowSums", "flows.silences.Silences"),
+    *("track.connections.Connection", "track.transfers.Event", "track.transfers.Transfer"),
+)
+
+
+def _run(script: str, *arguments: str, compiled: bool) -> subprocess.CompletedProcess[str]:
+    """A Python program with this package, its modules compiled or plain."""
+    environment = os.environ | {"ROCEKIT_COMPILED": str(int(compiled)), "PYTHONPATH": str(PACKAGE.parent)}
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
         env=environment,
         capture_output=True,
         text=True,
         timeout=600,
         check=True,
     )
+
+
+def _told(paths: list[Path], compiled: bool) -> tuple[str, str]:
+    """What an analysis says of captures, and the file of the tracker that said it."""
+    done = _run(TELL, *map(str, paths), compiled=compiled)
     return done.stdout, done.stderr.strip().splitlines()[-1]
 
 
@@ -128,8 +175,26 @@ def test_times_beyond_all_reason_are_told_alike(built: None, tmp_path: Path) -> 
     _same(paths)
 
 
+def _public_attributes(record: str) -> list[str]:
+    """The attributes of a compiled class that Python can read, by its module's types."""
+    module, _, cls = record.rpartition(".")
+    lines = twin(PACKAGE, module, ".pxd").read_text(encoding="utf-8").splitlines()
+    start = next(i for i, line in enumerate(lines) if re.match(rf"cdef class {cls}\b", line)) + 1
+    end = next((i for i, line in enumerate(lines[start:], start) if line and line[0] != " "), len(lines))
+    found = [re.match(r"    cdef public .*?(\w+)$", line) for line in lines[start:end]]
+    return [match[1] for match in found if match]
+
+
+def test_records_start_with_the_same_values(built: None) -> None:
+    names = json.dumps({record: _public_attributes(record) for record in RECORDS})
+    compiled, plain = (json.loads(_run(BEGIN, names, compiled=mode).stdout) for mode in (True, False))
+    for record in RECORDS:
+        assert compiled[record], f"{record} has no public attributes"
+        assert compiled[record] == plain[record], record
+
+
 def twin(folder: Path, name: str, suffix: str) -> Path:
-    """Where a module's file stands."""
+    """A module's source, types or library."""
     return folder.joinpath(*name.split(".")).with_suffix(suffix)
 
 

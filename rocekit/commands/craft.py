@@ -32,7 +32,7 @@ def _list(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         return
     from rocekit.wire import OPCODES
     from rocekit.wire.cm import CM_MESSAGES
-    from rocekit.wire.layout import columns
+    from rocekit.wire.text_table import columns
 
     rows = [
         (f"{o.value:#04x}", o.name, " ".join(("BTH", *(h.name for h in o.headers)))) for o in OPCODES.values()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocekit.commands import FILE, format_option
+from rocekit.wire.network import ECN_CE
 
 if TYPE_CHECKING:
     from rocekit.files.reader import CaptureReader
@@ -237,7 +238,7 @@ def _details(row: Row, mad: Mad | None) -> str:
     if row["payload_length"] and mad is None:
         parts.append(f"{row['payload_length']} bytes")
     flags = [word for name, word in _FLAGS.items() if row.get(name)]
-    if row["ecn"] == 3:
+    if row["ecn"] == ECN_CE:
         flags.append("CE")
     if row["roce_version"] == 1:
         flags.append("RoCE v1")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
-from rocekit.journal.work_requests import ATOMICS
 from rocekit.wire import psn
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ LEAST_OVERLAP: Final = 4
 #: How far two sequences are shifted against each other, at most, to find where they agree.
 LARGEST_SHIFT: Final = 256
 #: Operations of one PSN whose WR's length is no payload (a FLUSH's is the range to flush, A19.4).
-_ONE_PSN: Final = ATOMICS | {"FLUSH"}
+_ONE_PSN: Final = wire.ATOMICS | {"FLUSH"}
 
 Matches = dict["WorkRequest", "Transfer"]
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from rocekit import wire
 from rocekit.wire import cm as wire_cm
-from rocekit.wire.build import DST_MAC, SRC_MAC
+from rocekit.wire.build import DST_MAC, LEAST_SOURCE_PORT, SRC_MAC
 
 #: Keys of the network headers and of the frame, and their defaults.
 NETWORK: Final = MappingProxyType(
@@ -26,7 +26,7 @@ NETWORK: Final = MappingProxyType(
         "identification": 0,
         "fragment": 0x4000,
         "flow_label": 0,
-        "sport": 0xC000,
+        "sport": LEAST_SOURCE_PORT,
         "dport": wire.ROCE_UDP_PORT,
         "roce_version": 2,
     }
@@ -111,7 +111,7 @@ CM_DEFAULTS: Final = MappingProxyType(
         "retry_count": 7,
         "rnr_retry_count": 7,
         "max_cm_retries": 15,
-        "partition_key": 0xFFFF,
+        "partition_key": wire.DEFAULT_PKEY,
         "primary_local_ack_timeout": 14,
         "primary_hop_limit": 64,
     }

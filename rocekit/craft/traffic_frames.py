@@ -25,8 +25,9 @@ from rocekit.craft.traffic import Traffic
 from rocekit.craft.traffic_columns import Columns, Ints, qpn
 from rocekit.files.outputs import not_written
 from rocekit.wire import BTH, ICRC_BYTES
-from rocekit.wire.build import build_frame
-from rocekit.wire.link import UDP_BYTES, scatter
+from rocekit.wire.build import LEAST_SOURCE_PORT, build_frame
+from rocekit.wire.byte_rows import scatter
+from rocekit.wire.network import IPV4_BYTES, IPV6_BYTES, UDP_BYTES
 
 Bytes = NDArray[np.uint8]
 
@@ -35,8 +36,8 @@ LEAST_SNAPLEN: Final = 64
 _CHUNK: Final = 1 << 14
 _WHOLE: Final = 262_144
 _ETHERNET, _VLAN_TAG = 14, 4
-_IP_BYTES: Final = {4: 20, 6: 40}
-_FIRST_SPORT, _SPORTS = 0xC000, 0x4000  # A17.3.1 leaves the port free; these are the dynamic ones
+_IP_BYTES: Final = {4: IPV4_BYTES, 6: IPV6_BYTES}
+_SPORTS: Final = (1 << 16) - LEAST_SOURCE_PORT
 _RKEY: Final = 0x1000
 
 
@@ -258,7 +259,7 @@ class FrameWriter:
         values = {
             "src": here + packets.from_b + 1,
             "dst": here + ~packets.from_b + 1,
-            "sport": _FIRST_SPORT + packets.pair % _SPORTS,
+            "sport": LEAST_SOURCE_PORT + packets.pair % _SPORTS,
             "dest_qpn": qpn(packets.pair, ~packets.from_b, traffic.pairs),
             "psn": packets.psn,
             "remote_va": packets.remote_va,

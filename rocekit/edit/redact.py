@@ -18,13 +18,13 @@ from typing import Final
 
 from rocekit.journal.redaction import Redaction
 from rocekit.wire.cm import GSI_QKEY
-from rocekit.wire.link import address_text
+from rocekit.wire.network import MAPPED, address_text
 
 _FIRST_IPV4: Final = IPv4Address("198.18.0.0")  # RFC 2544: benchmarks, 131,072 addresses
 _FIRST_IPV6: Final = IPv6Address("2001:db8::")  # RFC 3849: documents
 _FIRST_IPV4_GROUP: Final = IPv4Address("233.252.0.0")  # RFC 5771: documents
 _LINK_LOCAL: Final = IPv6Address("fe80::")
-_MAPPED: Final = 0xFFFF << 32
+_MAPPED: Final = MAPPED << 32
 _BROADCAST: Final = b"\xff" * 6
 #: IEEE 802.1D's reserved groups, the destination of PAUSE and similar frames.
 _RESERVED_GROUP: Final = b"\x01\x80\xc2\0\0"

@@ -26,11 +26,19 @@ from rocekit.packets import (
     Packets,
 )
 from rocekit.packets.icrc_columns import icrc_columns
-from rocekit.packets.network import Network, least_end
-from rocekit.wire import link
-from rocekit.wire.arrays import distinct
+from rocekit.packets.locations import Locations, least_end
+from rocekit.wire.byte_rows import gather, scatter
 from rocekit.wire.checksum import internet_checksum
-from rocekit.wire.link import UDP_BYTES, gather, scatter
+from rocekit.wire.network import (
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    ETHERTYPE_MAC_CONTROL,
+    IPV4_BYTES,
+    IPV6_BYTES,
+    UDP_BYTES,
+    UDP_PROTOCOL,
+)
+from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
     from rocekit.edit.redact import Redactor
@@ -38,8 +46,6 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-_IPV4_BYTES: Final = 20
-_IPV6_BYTES: Final = 40
 _TCP: Final = 6
 _TCP_BYTES: Final = 20
 _UDP: Final = 17
@@ -56,7 +62,7 @@ _LINK_ADDRESS_BYTES: Final = 8
 def redact_batch(
     batch: FrameBatch,
     packets: Packets,
-    network: Network,
+    network: Locations,
     others: Sequence[int],
     redactor: Redactor,
     doubtful: NDArray[np.bool_] | None = None,
@@ -99,7 +105,7 @@ class _Roce:
         batch: FrameBatch,
         new: Bytes,
         packets: Packets,
-        network: Network,
+        network: Locations,
         redactor: Redactor,
         doubtful: NDArray[np.bool_],
     ) -> None:
@@ -184,15 +190,15 @@ class _Roce:
     def _options(self) -> None:
         """Redact IPv4 options and IPv6 extension headers, which may contain addresses."""
         net = self._net
-        for i in np.flatnonzero((net.roce_version == 2) & (self._ip_bytes > _IPV4_BYTES)).tolist():
+        for i in np.flatnonzero((net.roce_version == 2) & (self._ip_bytes > IPV4_BYTES)).tolist():
             start, end = int(net.start[i]), int(net.start[i] + self._ip_bytes[i])
             if net.ip_version[i] == 4:
-                self._new[start + _IPV4_BYTES : end] = _NO_OPERATION
+                self._new[start + IPV4_BYTES : end] = _NO_OPERATION
             else:
                 self._extensions(start, end)
 
     def _extensions(self, start: int, end: int) -> None:
-        kind, at = int(self._old[start + 6]), start + _IPV6_BYTES
+        kind, at = int(self._old[start + 6]), start + IPV6_BYTES
         while kind in _EXTENSIONS and at < end:
             length = 8 if kind == _FRAGMENT else 8 + 8 * int(self._old[at + 1])
             if kind != _FRAGMENT:
@@ -250,8 +256,8 @@ class _Roce:
             value = 0
             if not net.truncated[i] and not net.fragment[i]:
                 addresses = _addresses_at(int(net.start[i]), int(net.ip_version[i]))
-                was = _transport_checksum(self._old, addresses, begin, end, begin + 6, _UDP)
-                now = _transport_checksum(self._new, addresses, begin, end, begin + 6, _UDP)
+                was = _transport_checksum(self._old, addresses, begin, end, begin + 6, UDP_PROTOCOL)
+                now = _transport_checksum(self._new, addresses, begin, end, begin + 6, UDP_PROTOCOL)
                 value = _in_place_of(old, was or 0xFFFF, now or 0xFFFF)
             self._new[begin + 6 : begin + 8] = (value >> 8, value & 0xFF)
 
@@ -288,9 +294,9 @@ def _other(batch: FrameBatch, new: Bytes, i: int, start: int, ethertype: int, re
     """Write a PAUSE, PFC or TCP frame into ``new``, which is all zeros."""
     old, begin, end = batch.buffer, int(batch.offset[i]), int(batch.offset[i] + batch.caplen[i])
     keep = min(start, end)
-    if ethertype == link.ETHERTYPE_MAC_CONTROL:
+    if ethertype == ETHERTYPE_MAC_CONTROL:
         keep = min(start + _PAUSE_BYTES, end)
-    elif ethertype in (link.ETHERTYPE_IPV4, link.ETHERTYPE_IPV6):
+    elif ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
         _tcp(old, new, start, end, redactor)
     new[begin:keep] = old[begin:keep]
     view = replace(batch, buffer=new)
@@ -300,14 +306,14 @@ def _other(batch: FrameBatch, new: Bytes, i: int, start: int, ethertype: int, re
 def _tcp(old: Bytes, new: Bytes, start: int, end: int, redactor: Redactor) -> None:
     """Write a TCP segment with the QPs exchanged in it; zeros if it is none, or truncated in its headers."""
     version = int(old[start]) >> 4
-    if end - start < _IPV6_BYTES:
+    if end - start < IPV6_BYTES:
         return
     if version == 4:
         protocol, tcp = int(old[start + 9]), start + (int(old[start]) & 15) * 4
         stop = start + int.from_bytes(old[start + 2 : start + 4].tobytes(), "big")
-        fixed = _IPV4_BYTES
+        fixed = IPV4_BYTES
     else:
-        protocol, tcp, fixed = int(old[start + 6]), start + _IPV6_BYTES, _IPV6_BYTES
+        protocol, tcp, fixed = int(old[start + 6]), start + IPV6_BYTES, IPV6_BYTES
         stop = tcp + int.from_bytes(old[start + 4 : start + 6].tobytes(), "big")
     if protocol != _TCP or tcp + _TCP_BYTES > end:
         return

@@ -20,7 +20,7 @@ from rocekit.edit.rewrite import Changes, FrameLayout, rewrite
 from rocekit.files.frames import LINKTYPE_ETHERNET, FrameBatch
 from rocekit.files.reader import open_capture
 from rocekit.packets.decoder import Decoder
-from rocekit.packets.network import Network
+from rocekit.packets.locations import Locations
 
 if TYPE_CHECKING:
     from rocekit.files.reader import CaptureReader
@@ -144,7 +144,7 @@ class Replay:
 
     def _batches(
         self, extent: Extent | None = None
-    ) -> Iterator[tuple[FrameBatch, Network, np.ndarray, Packets]]:
+    ) -> Iterator[tuple[FrameBatch, Locations, np.ndarray, Packets]]:
         """Batches with the rows of their networks to replay, and the packets at those rows."""
         decoder = Decoder(check_icrc=False)
         with self._open() as reader:
@@ -163,7 +163,7 @@ class Replay:
                 extent.damage += [str(damage) for damage in reader.damage]
 
 
-def _layout(batch: FrameBatch, network: Network, row: int) -> FrameLayout:
+def _layout(batch: FrameBatch, network: Locations, row: int) -> FrameLayout:
     index = int(network.index[row])
     start = int(batch.offset[index])
     return FrameLayout(

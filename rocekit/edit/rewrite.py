@@ -19,7 +19,7 @@ from rocekit.wire import cm as wire_cm
 from rocekit.wire.build import DST_MAC, SRC_MAC, ethernet, gid
 from rocekit.wire.checksum import internet_checksum
 from rocekit.wire.icrc import icrc
-from rocekit.wire.link import ETHERTYPE_IPV4, ETHERTYPE_IPV6, UDP_BYTES
+from rocekit.wire.network import ETHERTYPE_IPV4, ETHERTYPE_IPV6, UDP_BYTES, UDP_PROTOCOL
 from rocekit.wire.psn import MASK
 
 Qp = tuple[str | None, int]
@@ -28,7 +28,6 @@ Qp = tuple[str | None, int]
 _MAC_BYTES: Final = 6
 _ADDRESSES: Final = {4: (12, 16, 4), 6: (8, 24, 16)}  # source and destination in the IP header; bytes of one
 _IPV4_CHECKSUM: Final = 10
-_UDP_PROTOCOL: Final = 17
 _GIDS: Final = (
     *("primary_local_port_gid", "primary_remote_port_gid"),
     *("alternate_local_port_gid", "alternate_remote_port_gid"),
@@ -297,7 +296,7 @@ class _Checks:
         first, _, size = _ADDRESSES[layout.ip_version]
         length = layout.end - at
         pseudo = data[layout.ip + first : layout.ip + first + 2 * size]
-        pseudo += length.to_bytes(4, "big") + _UDP_PROTOCOL.to_bytes(4, "big")
+        pseudo += length.to_bytes(4, "big") + UDP_PROTOCOL.to_bytes(4, "big")
         body = data[at : at + 6] + data[at + 8 : layout.end]
         return internet_checksum(bytes(pseudo + body)) or 0xFFFF
 

@@ -27,9 +27,9 @@ from rocekit.files.reader import open_capture
 from rocekit.journal import JournalWriter
 from rocekit.packets import HEADERS_BYTES, ICRC_INVALID, Packets
 from rocekit.packets.decoder import Decoder
-from rocekit.packets.network import Network
+from rocekit.packets.locations import Locations
 from rocekit.track.handshake import LONGEST_OFFER, parse_offer
-from rocekit.wire import link
+from rocekit.wire.network import ETHERTYPE_MAC_CONTROL
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
@@ -321,14 +321,14 @@ def _offers(
     return found
 
 
-def _pauses(batch: FrameBatch, others: Ints, network: Network, first: int, last: int) -> list[int]:
+def _pauses(batch: FrameBatch, others: Ints, network: Locations, first: int, last: int) -> list[int]:
     """The PAUSE and PFC frames between the first packet and the last."""
     inside = (batch.time_ns[others] >= first) & (batch.time_ns[others] <= last)
-    pauses: list[int] = others[inside & (network.ethertype[others] == link.ETHERTYPE_MAC_CONTROL)].tolist()
+    pauses: list[int] = others[inside & (network.ethertype[others] == ETHERTYPE_MAC_CONTROL)].tolist()
     return pauses
 
 
-def _headers(batch: FrameBatch, packets: Packets, network: Network, own: Ints) -> Ints:
+def _headers(batch: FrameBatch, packets: Packets, network: Locations, own: Ints) -> Ints:
     """Captured lengths without payloads: packets end with their last header; MADs stay complete."""
     caplen = batch.caplen.copy()
     mads = np.isin(packets.dest_qpn, wire.MAD_QPNS)

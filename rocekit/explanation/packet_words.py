@@ -11,7 +11,7 @@ from rocekit import wire
 from rocekit.explanation import packets as ps
 from rocekit.explanation.transfer import syndrome_words
 from rocekit.files.frame_names import FRAME_BITS, frame_name
-from rocekit.wire.link import MALFORMED
+from rocekit.packets.malformed import MALFORMED
 from rocekit.wire.psn import MASK
 from rocekit.wire.words import duration, plural, qpn, size
 
@@ -165,7 +165,7 @@ class _Words:
                 return f"ACK to {at}, completes {what}{self._on(i)}"
             return f"ACK to {at}{whose}{self._on(i)}"
         if role == ps.RNR_NAK:
-            wait_ns = wire.RNR_TIMER_US[wire.syndrome_value(syndrome)] * 1000
+            wait_ns = wire.rnr_wait_ns(syndrome)
             return f"RNR NAK: no receive for {at}, wait {duration(wait_ns)}{whose}{self._on(i)}"
         if wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
             return f"NAK PSN sequence error: expects {at}{whose}{self._on(i)}"

@@ -19,10 +19,10 @@ from rocekit.explanation.packets_draft import (
     Draft,
     Ints,
 )
-from rocekit.flows.owners import Ways, senders
+from rocekit.flows.sent_by import FlowKeys, senders
 from rocekit.packets import ICRC_INVALID
-from rocekit.wire.arrays import starts
 from rocekit.wire.psn import HALF, MASK, MODULO
+from rocekit.wire.sorting import starts
 
 _PSN_SPACE: Final = 44  # bits of an unwrapped PSN, beside the number of its PSN space in one integer
 
@@ -40,7 +40,7 @@ def find_places(d: Draft) -> None:
 def _place(d: Draft) -> None:
     """The connection of each packet and the side that sent it, by addresses, QPNs and time."""
     p = d.packets
-    ways = Ways()
+    ways = FlowKeys()
     ways.feed(p)
     source = np.where(d.role == DATAGRAM, p.src_qpn, -1)
     found = senders(p.flow, source, p.time_ns, ways.names(), d.analysis.connections)

@@ -10,7 +10,8 @@ import numpy as np
 
 from rocekit.files.reader import open_capture
 from rocekit.packets import Packets
-from rocekit.packets.decoder import Counts, Decoder, Pause
+from rocekit.packets.decoder import Counts, Decoder
+from rocekit.packets.pauses import Pause
 from rocekit.points.turnarounds import Sampler
 
 if TYPE_CHECKING:

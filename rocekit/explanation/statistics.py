@@ -20,6 +20,7 @@ from rocekit.findings.rules.congestion import rates_around
 from rocekit.findings.stories import ICRC_BAD, IMPLIED_NAK, LOSS, NEEDLESS, RNR, TAIL_LOSS, Story
 from rocekit.flows.spread import Spread
 from rocekit.track.transfers import ACKED, NAK_PREFIX, SENT
+from rocekit.wire.network import ECN_BITS
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _STEPS: Final = (("REQ", "REP"), ("REP", "RTU"), ("REQ", "RTU"), ("REQ", "REJ"), ("DREQ", "DREP"))
 _ACK: Final = frozenset(v for v, o in wire.OPCODES.items() if o.operation == "ACK")
-_READ_LIKE: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP", "FLUSH", "ATOMIC_WRITE"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ def _times(
         "ack_round_trip": [
             t.acked_ns - t.request_end_ns
             for t in transfers
-            if t.acked_ns is not None and not t.events and t.operation not in _READ_LIKE
+            if t.acked_ns is not None and not t.events and t.operation not in wire.OWN_RESPONSE
         ],
         "read_response_time": [
             t.acked_ns - t.first_ns
@@ -301,7 +301,7 @@ def _agreed(evidence: Evidence, connection: Connection, side: int) -> dict[str, 
         "rnr_retry_count": negotiated.rnr_retry_count,
         "initiator_depth": negotiated.initiator_depth,
         "responder_resources": connection.negotiated[1 - side].responder_resources,
-        "dscp": None if negotiated.traffic_class is None else negotiated.traffic_class >> 2,
+        "dscp": None if negotiated.traffic_class is None else negotiated.traffic_class >> ECN_BITS,
         "service_level": negotiated.service_level,
     }
     return {name: value for name, value in found.items() if value is not None}

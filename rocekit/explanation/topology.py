@@ -107,7 +107,7 @@ class HostLink:
 
 
 @dataclass(frozen=True, slots=True)
-class HostGroup:
+class HostCluster:
     """Hosts that reach each other over links.
 
     Attributes:
@@ -142,7 +142,7 @@ class Topology:
     """
 
     links: tuple[HostLink, ...]
-    groups: tuple[HostGroup, ...]
+    groups: tuple[HostCluster, ...]
 
     @property
     def shape(self) -> str | None:
@@ -248,7 +248,7 @@ def arrange(
     return Topology(loaded, _groups(loaded))
 
 
-def _groups(links: Collection[HostLink]) -> tuple[HostGroup, ...]:
+def _groups(links: Collection[HostLink]) -> tuple[HostCluster, ...]:
     """The groups of hosts that are joined by links, the largest first."""
     neighbours: dict[str, set[str]] = defaultdict(set)
     for link in links:
@@ -267,7 +267,9 @@ def _groups(links: Collection[HostLink]) -> tuple[HostGroup, ...]:
     return tuple(sorted(groups, key=lambda g: (-len(g.hosts), _place(min(g.hosts, key=_place)))))
 
 
-def _shape(neighbours: Mapping[str, Collection[str]], goes: Mapping[frozenset[str], str | None]) -> HostGroup:
+def _shape(
+    neighbours: Mapping[str, Collection[str]], goes: Mapping[frozenset[str], str | None]
+) -> HostCluster:
     """The shape of hosts that all reach each other.
 
     Three hosts that all talk to each other are both a mesh and a ring: they are called a ring if the data
@@ -279,21 +281,21 @@ def _shape(neighbours: Mapping[str, Collection[str]], goes: Mapping[frozenset[st
     degrees = {host: len(peers) for host, peers in neighbours.items()}
     edges = sum(degrees.values()) // 2
     if n == 1:
-        return HostGroup(LOOPBACK, hosts)
+        return HostCluster(LOOPBACK, hosts)
     if n == 2:
-        return HostGroup(PAIR, hosts)
+        return HostCluster(PAIR, hosts)
     if set(degrees.values()) == {2}:
         order, one_way = _round(hosts, neighbours, goes)
-        return HostGroup(MESH, hosts) if n == 3 and not one_way else HostGroup(RING, order, one_way)
+        return HostCluster(MESH, hosts) if n == 3 and not one_way else HostCluster(RING, order, one_way)
     if edges == n * (n - 1) // 2:
-        return HostGroup(MESH, hosts)
+        return HostCluster(MESH, hosts)
     if edges == n - 1:
         hub = max(hosts, key=degrees.__getitem__)
         if degrees[hub] == n - 1:
             leaves = tuple(host for host in hosts if host != hub)
-            return HostGroup(STAR, (hub, *leaves), passes=_passes(hub, leaves, goes))
-        return HostGroup(TREE, hosts)
-    return HostGroup(OTHER, hosts)
+            return HostCluster(STAR, (hub, *leaves), passes=_passes(hub, leaves, goes))
+        return HostCluster(TREE, hosts)
+    return HostCluster(OTHER, hosts)
 
 
 def _round(

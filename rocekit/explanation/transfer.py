@@ -14,8 +14,8 @@ from rocekit.correlate import Timing, timing
 from rocekit.files.frame_names import frame_name
 from rocekit.findings.text import finding
 from rocekit.track.transfers import ACKED, INCOMPLETE, NAK_PREFIX, SENT
-from rocekit.wire.layout import Style, columns, plain
 from rocekit.wire.psn import MASK
+from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import duration, end, plural, size
 
 if TYPE_CHECKING:
@@ -243,8 +243,8 @@ def event_step(transfer: Transfer, event: Event, several: bool = False) -> Step:
             return Step(event.time_ns, where, f"did not arrive: NAK PSN sequence error, {frame}", True)
         return Step(event.time_ns, where, f"{syndrome_words(syndrome)}, {frame}", True)
     if kind == "rnr_nak":
-        wait = wire.RNR_TIMER_US[wire.syndrome_value(event.syndrome or 0)]
-        words = f"no receive was posted: RNR NAK, wait {wait / 1000:g} ms, {frame}"
+        wait = duration(wire.rnr_wait_ns(event.syndrome or 0))
+        words = f"no receive was posted: RNR NAK, wait {wait}, {frame}"
         return Step(event.time_ns, where, words, True)
     if kind == "repeat":
         return _repeat(transfer, event, where, several)

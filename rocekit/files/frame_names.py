@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Frame references of several captures in one number: the file's place above, the frame's number below.
+#: A frame reference has the file's place in its upper bits, the frame's number in these lower ones.
 FRAME_BITS: Final = 40
 FRAME_MASK: Final = (1 << FRAME_BITS) - 1
 
 
 def frame_reference(file: int, number: int) -> int:
-    """One integer for frame ``number`` of the capture at place ``file``."""
+    """The reference of frame ``number`` of the capture at place ``file``."""
     return file << FRAME_BITS | number
 
 

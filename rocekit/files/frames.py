@@ -1,7 +1,4 @@
-"""What every source of frames hands on: batches of frames, and notes of what could not be read.
-
-Only data lives here. :mod:`rocekit.files.reader` is the way in and offers these names too.
-"""
+"""Batches of frames, notes of what could not be read, and link types: what all readers of frames share."""
 
 from __future__ import annotations
 
@@ -51,20 +48,29 @@ _ADVICE = {
     247: "rocekit reads RoCE, which is InfiniBand's transport inside Ethernet or IP",
 }
 
+LARGEST_FRAME = 262144
+"""The most bytes of a frame that libpcap and Wireshark accept."""
+
 MAX_DAMAGE_KEPT = 1000
-"""Damages kept with their words; what comes after is only counted."""
+"""Damages kept with their words; more are only counted."""
 
 DAMAGE_LIMIT = 10_000
-"""A stream with more damage than this is not searched further for what could be read."""
+"""After so many damages, a stream is not searched for readable records any more."""
+
+RESYNC_STEP = 4096
+"""Bytes searched at once, at first, for the next record after damage: most damage is small."""
+
+RESYNC_LIMIT = 16 << 20
+"""Bytes searched for the next record after damage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place where a capture could not be read as it should.
+    """A place where a capture could not be read.
 
     Args:
         offset: the byte in the file (in the uncompressed stream where the file is compressed).
-        message: what is wrong there, and what was done about it.
+        message: what is wrong there, and what the reader did.
     """
 
     offset: int
@@ -87,10 +93,10 @@ class DamageLog(list[Damage]):
             self.append(Damage(offset, message))
 
     def end(self, name: str) -> None:
-        """What a command that has told what could be read ends with.
+        """End a command with an error if a part of the capture could not be read.
 
         Raises:
-            CaptureError: something of the capture called ``name`` could not be read.
+            CaptureError: a part of the capture called ``name`` could not be read.
         """
         if self:
             more = f", and {self.total - 1:,} more places are damaged" if self.total > 1 else ""
@@ -104,7 +110,7 @@ class FrameBatch:
     Args:
         file: the capture's place among the captures analysed together, from 0.
         buffer: bytes (uint8); the source may use them again once the next batch is asked for.
-        offset: where each frame's captured bytes begin in ``buffer`` (int64).
+        offset: where each frame's captured bytes start in ``buffer`` (int64).
         caplen: captured bytes (int64).
         wirelen: bytes the frame had on the wire (int64).
         time_ns: nanoseconds since the epoch (int64).
@@ -135,7 +141,7 @@ class FrameBatch:
 
 
 def empty_batch(file: int = 0) -> FrameBatch:
-    """A batch of no frames: nothing arrived, and the caller may look at the clock."""
+    """A batch without frames: nothing arrived, but the caller can do what is due."""
     none = np.empty(0, np.int64)
     return FrameBatch(file, np.empty(0, np.uint8), none, none, none, none, none, np.empty(0, np.uint16))
 
@@ -152,7 +158,7 @@ def linktype_name(linktype: int) -> str:
 
 
 def unsupported_linktype(linktype: int, file: str) -> CaptureError:
-    """The error that refuses a link type: names it and says what to do."""
+    """The error for a link type that cannot be read: names it and says what to do."""
     advice = _ADVICE.get(linktype, "capture on an Ethernet interface, or on 'any'")
     return CaptureError(
         f"{linktype_name(linktype)} is none that rocekit reads "

@@ -1,8 +1,8 @@
-"""Frames from a live interface: a packet socket with a ring that the kernel fills and we read in place.
+"""Frames from a live interface: a packet socket with a ring that the kernel fills, read in place.
 
-The ring (TPACKET_V3) is a row of blocks. The kernel fills one, hands it over when it is full or has waited
-long enough, and goes on with the next; a batch is the blocks handed over, read where they stand, and given
-back when the next batch is asked for. When all blocks are full the kernel drops frames and counts them.
+The ring (TPACKET_V3) is a row of blocks. The kernel fills one, hands it over when it is full or a time has
+passed, and continues with the next. A batch is the blocks handed over; they are read in place and returned
+when the next batch is asked for. If all blocks are full, the kernel drops frames and counts them.
 
 Sources: Linux Documentation/networking/packet_mmap.rst, packet(7).
 """
@@ -26,9 +26,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.errors import CaptureError
-from rocekit.files.frames import LINKTYPE_ETHERNET, LINKTYPE_RAW, DamageLog, FrameBatch, empty_batch
+from rocekit.files.frames import (
+    LARGEST_FRAME,
+    LINKTYPE_ETHERNET,
+    LINKTYPE_RAW,
+    DamageLog,
+    FrameBatch,
+    empty_batch,
+)
 from rocekit.files.interface_filter import Instruction, every_frame, pack, roce_filter
-from rocekit.files.walk import walk_ring
+from rocekit.files.record_loops import walk_ring
+from rocekit.wire.network import DOT1Q
 
 # <linux/if_packet.h>, <asm-generic/socket.h>, <linux/if_ether.h>, <linux/sockios.h>
 _SOL_PACKET = 263
@@ -47,7 +55,6 @@ _MINE, _KERNELS = 1, 0  # TP_STATUS_USER, TP_STATUS_KERNEL
 _HEADER = 48  # struct tpacket3_hdr
 _VLAN_VALID, _TPID_VALID = 0x10, 0x40
 _VLAN_TAG, _MACS = 4, 12
-_DOT1Q = 0x8100
 
 # <linux/if_arp.h>: how frames of an interface begin.
 _ETHERNET_TYPES = frozenset({1, 772})  # Ethernet, loopback
@@ -55,21 +62,21 @@ _RAW_IP_TYPES = frozenset({512, 519, 768, 769, 776, 778, 823, 65534})  # PPP, ra
 _INFINIBAND_TYPE = 32
 
 _BLOCK_BYTES = 2 << 20
-# What to ask for, less when that is refused: the headers of 2.6 s at 200,000 packets a second, for when ten
-# thousand QPs are paired at once, that takes a second. Whole packets of 1,024 bytes take four times the room.
+# Sizes to ask for, the largest first: headers of 2.6 s at 200,000 packets a second, because pairing ten
+# thousand QPs at once takes a second. Whole packets of 1,024 bytes need four times as much.
 _RING_BYTES = (128 << 20, 64 << 20, 16 << 20, 4 << 20)
 _WHOLE_RING_BYTES = (256 << 20, *_RING_BYTES)
 _WHOLE_FROM = 1024  # a snaplen that asks for the larger ring
 _MEMORY_SHARE = 32  # a ring never takes more of the memory than one part in so many
 _FRAME_BYTES = 2048  # only a divisor of the block: a frame may be as long as its block
-_RETIRE_MS = 50  # batches worth their fixed cost, and nobody sees that a line comes so much later
+_RETIRE_MS = 50  # longer, batches cost less each frame; a user does not notice the delay
 _TICK_MS = 100
-_BATCH_FRAMES = 32768  # their blocks are the kernel's again before the next batch
+_BATCH_FRAMES = 32768  # then their blocks go back to the kernel
 _LAST_S = 3 * _RETIRE_MS / 1000  # after the end, how long a block that is not full takes to be handed over
 _LATE_S = 2.0  # the same where the kernel's timers are late: an emulated machine, one with too much to do
 
 _LEAST_SNAPLEN = 64
-_MOST_SNAPLEN = 262144
+_MOST_SNAPLEN = LARGEST_FRAME
 
 HEADERS = 160
 """Bytes of a frame that hold all headers: Ethernet's 14, two tags, IPv4 with all options, UDP, and the most
@@ -77,10 +84,10 @@ of RoCE's (40 with the BTH) with an ICRC make 134; short messages fit in whole."
 
 
 class LiveCapture:
-    """The RoCE frames of an interface from now on; iterate for batches, empty ones when nothing comes.
+    """The RoCE frames of an interface from now on; iterate for batches, empty ones if nothing comes.
 
-    Has what :class:`rocekit.files.reader.CaptureReader` has, as far as an interface has it. The capture runs
-    from the moment this object is made.
+    It has the attributes of :class:`rocekit.files.reader.CaptureReader`. The capture starts when this object
+    is made.
 
     Args:
         interface: its name.
@@ -91,8 +98,8 @@ class LiveCapture:
 
     Raises:
         CaptureError: no such interface, it is down, it carries neither Ethernet nor IP, or no right to
-            capture; from iterating: the interface went away, after what came before has been delivered.
-        ValueError: ``snaplen`` under 64 or over 262144.
+            capture; from iterating, after all frames that came before: the interface went away.
+        ValueError: ``snaplen`` under 64 or over ``LARGEST_FRAME``.
     """
 
     format = "live"
@@ -163,18 +170,18 @@ class LiveCapture:
 
     @property
     def received(self) -> int:
-        """Frames that the kernel's filter let through so far, those included that it then had to drop."""
+        """Frames that passed the kernel's filter so far, with those that it then dropped."""
         self._count()
         return self._received
 
     @property
     def dropped(self) -> int:
-        """Frames that the kernel had to drop because the ring was full."""
+        """Frames that the kernel dropped because the ring was full."""
         self._count()
         return self._dropped
 
     def _count(self) -> None:
-        # Reading the counters resets them, so that they are added up here.
+        # Reading the counters resets them, so they are summed here.
         if self._socket.fileno() < 0:
             return
         try:
@@ -200,13 +207,13 @@ class LiveCapture:
         failure: CaptureError | None = None
         last_look: float | None = None
         while True:
-            # Once the end is near, a look at the clock comes before the look at the ring, not after.
+            # Near the end, the clock is read before the ring, not after.
             over = last_look is not None and self._is_over(last_look)
             ready = self._ready()
             if ready:
                 early = next_at - time.monotonic()
                 if early > 0 and ready < self._blocks // 8 and not self._stopped and last_look is None:
-                    pause.poll(early * 1000)  # a batch has its cost: let it become one that is worth it
+                    pause.poll(early * 1000)  # a batch has a fixed cost: wait for a larger one
                     continue
                 next_at = time.monotonic() + _RETIRE_MS / 1000
                 yield self._batch(ready)
@@ -231,19 +238,19 @@ class LiveCapture:
             raise failure
 
     def _end(self) -> float:
-        """The end is near: until when to wait for what has arrived."""
+        """Note the frames that have arrived; returns until when to wait for them."""
         self._owed = self.received - self.dropped
         return time.monotonic() + _LAST_S
 
     def _is_over(self, last_look: float) -> bool:
-        """Whether what had arrived at the end has been handed over, or will not be any more."""
+        """Whether all frames that had arrived at the end were handed over, or will not be any more."""
         late = time.monotonic() - last_look
         return late >= 0 and (self.frames >= self._owed or late >= _LATE_S)
 
     def _ready(self) -> int:
-        """Blocks that the kernel has handed over and that make one batch.
+        """How many blocks that the kernel has handed over make the next batch.
 
-        A batch keeps its blocks from the kernel until the next is asked for: a quarter of the ring at most.
+        At most a quarter of the ring: the kernel cannot use them until the batch after it is asked for.
         """
         ready = packets = 0
         while ready < max(1, self._blocks // 4) and packets < _BATCH_FRAMES:
@@ -255,7 +262,7 @@ class LiveCapture:
         return ready
 
     def _place(self, block: int) -> int:
-        """Where the block stands that is ``block`` after the next one."""
+        """The offset of the block that is ``block`` after the next one."""
         return (self._next + block) % self._blocks * _BLOCK_BYTES
 
     def _release(self, blocks: int) -> None:
@@ -280,7 +287,7 @@ class LiveCapture:
         status = words[:, 5]
         tagged = np.flatnonzero(status & _VLAN_VALID)
         if len(tagged) and self.linktype == LINKTYPE_ETHERNET:
-            tpid = np.where(status[tagged] & _TPID_VALID, halves[tagged, 18], _DOT1Q)
+            tpid = np.where(status[tagged] & _TPID_VALID, halves[tagged, 18], DOT1Q)
             self._put_tags_back(offset[tagged], tpid, words[tagged, 8])
             offset[tagged] -= _VLAN_TAG
             caplen[tagged] += _VLAN_TAG
@@ -302,14 +309,14 @@ class LiveCapture:
     def _put_tags_back(
         self, offset: NDArray[np.int64], tpid: NDArray[np.int64], tci: NDArray[np.uint32]
     ) -> None:
-        """Puts back the VLAN tags that the kernel took off; the addresses move into the gap before them."""
+        """Put back the VLAN tags that the kernel took off; the addresses move into the gap before them."""
         front = offset[:, None]
         self._array[front + np.arange(-_VLAN_TAG, _MACS - _VLAN_TAG)] = self._array[front + np.arange(_MACS)]
         tag = np.stack([tpid >> 8, tpid & 0xFF, tci >> 8 & 0xFF, tci & 0xFF], axis=1)
         self._array[front + np.arange(_MACS - _VLAN_TAG, _MACS)] = tag
 
     def _failure(self) -> CaptureError | None:
-        """What the socket's error means; None when it has none."""
+        """What the socket's error means; None if it has none."""
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if not code:
             return None
@@ -322,7 +329,7 @@ class LiveCapture:
     # -- the end
 
     def stop(self) -> None:
-        """Ends the iteration after what has arrived by now; from any thread or a signal handler."""
+        """End the iteration after what has arrived by now; from any thread or a signal handler."""
         self._stopped = True
         try:
             os.eventfd_write(self._wake, 1)
@@ -330,7 +337,7 @@ class LiveCapture:
             pass
 
     def close(self) -> None:
-        """Stops capturing. Batches handed out must not be read any more."""
+        """Stop capturing. Batches must not be read after this."""
         if self._socket.fileno() < 0:
             return
         self._count()
@@ -413,7 +420,7 @@ def _attach(packets: socket.socket, program: list[Instruction]) -> None:
 
 
 def _make_ring(packets: socket.socket, interface: str, snaplen: int) -> mmap.mmap:
-    """Has the kernel make a ring for the socket, the largest it will, and maps it."""
+    """Have the kernel make a ring for the socket, as large as it allows, and map it."""
     packets.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
     packets.setsockopt(_SOL_PACKET, _RESERVE, _VLAN_TAG)
     sizes = _RING_BYTES if snaplen < _WHOLE_FROM else _WHOLE_RING_BYTES

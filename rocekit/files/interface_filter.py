@@ -1,11 +1,11 @@
-"""The program that the kernel runs on every frame of a live interface, to let through what may be RoCE.
+"""The filter that the kernel runs on every frame of a live interface: it passes frames that may be RoCE.
 
-Classic BPF, put together here from a list with labels. Let through: UDP to port 4791 over IPv4 (any header
-length) and IPv6; every later fragment of a UDP datagram over IPv4, which shows no port; IPv6 with extension
-headers, behind two of which only the decoder looks; RoCE v1; MAC control (pause) frames. Up to two VLAN tags
-inside the frame are passed over; one more may stand outside it, where the kernel keeps a tag that it took
-off. Frames are cut to a snaplen; those with management datagrams, whose meaning is in their payload, and
-those that hide what they carry behind IPv6 extension headers, may have a larger one.
+It is a classic BPF program, assembled from a list with labels. It passes UDP to port 4791 over IPv4 (any
+header length) and IPv6; later fragments of UDP datagrams over IPv4, which have no port; IPv6 with extension
+headers (those with more than one may be anything: the decoder decides); RoCE v1; MAC control (pause) frames.
+It skips up to two VLAN tags inside the frame; the kernel keeps one more outside it. Frames are cut to a
+snaplen. Management datagrams, whose payload matters, and IPv6 packets with extension headers may have a
+larger one.
 
 Sources: McCanne & Jacobson, "The BSD Packet Filter" (USENIX 1993); Linux Documentation/networking/filter.rst.
 """
@@ -14,7 +14,16 @@ from __future__ import annotations
 
 from struct import Struct
 
-from rocekit.wire import BTH, GRH, MAD_QPNS, ROCE_UDP_PORT, ROCE_V1_ETHERTYPE
+from rocekit.wire import BTH, GRH, MAD_QPNS, QPN_BITS, ROCE_UDP_PORT, ROCE_V1_ETHERTYPE
+from rocekit.wire.network import (
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    ETHERTYPE_MAC_CONTROL,
+    IPV6_BYTES,
+    UDP_BYTES,
+    UDP_PROTOCOL,
+    VLAN_ETHERTYPES,
+)
 
 # Opcodes: class, size and mode in one number.
 LD_H_ABS, LD_B_IND, LD_H_IND = 0x28, 0x50, 0x48
@@ -26,66 +35,65 @@ _INSTRUCTION = Struct("=HBBI")
 
 _ETHERTYPE = 12  # where the first EtherType of a frame stands
 _VLAN_TAG = 4
-_VLAN = (0x8100, 0x88A8, 0x9100)
-_IPV4, _IPV6, _MAC_CONTROL = 0x0800, 0x86DD, 0x8808
-_UDP = 17
-_UDP_BYTES = 8
-_IPV6_BYTES = 40
 # Hop-by-hop, routing, fragment, AH, destination options, mobility, HIP, shim6 (IANA).
 _IPV6_EXTENSIONS = (0, 43, 44, 51, 60, 135, 139, 140)
 
 # The BTH's word with the destination QPN, its low 24 bits (9.2), counted from a UDP header before the BTH.
-_QPN_AT = _UDP_BYTES + (BTH.by_name["dest_qpn"].offset - 8) // 8
-_QPN_MASK = 0xFFFFFF & ~max(MAD_QPNS)  # QP0 and QP1 differ in their last bit, and no other QP is 0 without it
+_QPN_AT = UDP_BYTES + (BTH.by_name["dest_qpn"].offset - 8) // 8
+_QPN_MASK = ((1 << QPN_BITS) - 1) & ~max(MAD_QPNS)  # with QP0 and QP1 alone these bits are all zero
 
 Instruction = tuple[int, int, int, int]
-"""Opcode, jump when true, jump when false (instructions to pass over), constant."""
+"""Opcode, jump if true, jump if false (instructions to skip), constant."""
 
 _Line = str | tuple[int, int] | tuple[int, int, str | None, str | None]
 
 
 def roce_filter(snaplen: int, *, ethernet: bool = True, management: int | None = None) -> list[Instruction]:
-    """The filter: frames that may be RoCE, cut to ``snaplen`` bytes.
+    """The filter that passes frames that may be RoCE, cut to ``snaplen`` bytes.
 
     Args:
         snaplen: bytes to keep of each frame.
         ethernet: frames begin with an Ethernet header; else with the IP header (a tunnel interface).
-        management: bytes to keep where packets go to QP0 or QP1, or may do so; None: ``snaplen``.
+        management: bytes to keep of packets that go, or may go, to QP0 or QP1; None: ``snaplen``.
     """
     lines: list[_Line] = []
     if ethernet:
         for depth in range(3):
             at = _ETHERTYPE + depth * _VLAN_TAG
             tagged = f"tag {depth + 1}" if depth < 2 else "no"
-            lines += [f"tag {depth}", (LD_H_ABS, at), *((JEQ, tpid, tagged, None) for tpid in _VLAN)]
+            lines += [
+                f"tag {depth}",
+                (LD_H_ABS, at),
+                *((JEQ, tpid, tagged, None) for tpid in VLAN_ETHERTYPES),
+            ]
             lines += [(LDX_IMM, at + 2), *_by_ethertype()]
     else:
         lines += [(LDX_IMM, 0), (LD_B_IND, 0), (AND, 0xF0), (JEQ, 0x40, "v4", None), (JEQ, 0x60, "v6", "no")]
-    lines += ["v4", (LD_B_IND, 9), (JEQ, _UDP, None, "no")]
+    lines += ["v4", (LD_B_IND, 9), (JEQ, UDP_PROTOCOL, None, "no")]
     lines += [(LD_H_IND, 6), (JSET, 0x1FFF, "cut", None)]  # not the first fragment
-    # The UDP header stands behind four times the low half of the first byte.
+    # The UDP header starts after four times the low half of the first byte.
     lines += [(LD_B_IND, 0), (AND, 0x0F), (LSH, 2), (ADD_X, 0), (TAX, 0)]
     lines += [(LD_H_IND, 2), (JEQ, ROCE_UDP_PORT, "roce", "no")]
     lines += ["v6", (LD_B_IND, 6), *((JEQ, header, "extended", None) for header in _IPV6_EXTENSIONS)]
-    lines += [(JEQ, _UDP, None, "no"), (LD_H_IND, 42), (JEQ, ROCE_UDP_PORT, None, "no")]
-    lines += [(TXA, 0), (ADD, _IPV6_BYTES), (TAX, 0), (JEQ, 0, "roce", "roce")]
-    lines += ["v1", (TXA, 0), (ADD, GRH.length - _UDP_BYTES), (TAX, 0)]
-    # From here on the index is that of the UDP header, or eight bytes before a BTH that has none.
+    lines += [(JEQ, UDP_PROTOCOL, None, "no"), (LD_H_IND, 42), (JEQ, ROCE_UDP_PORT, None, "no")]
+    lines += [(TXA, 0), (ADD, IPV6_BYTES), (TAX, 0), (JEQ, 0, "roce", "roce")]
+    lines += ["v1", (TXA, 0), (ADD, GRH.length - UDP_BYTES), (TAX, 0)]
+    # From here on the index is the UDP header's; in RoCE v1, which has none, eight bytes before the BTH.
     lines += ["roce"]
     if management is not None:
-        # A load behind the frame's end would reject it: whether there is a BTH is asked first.
+        # A load behind the frame's end would reject it: check first that there is a BTH.
         lines += [(LD_LENGTH, 0), (JGE_X, 0, None, "cut"), (SUB_X, 0), (JGE, _QPN_AT + 4, None, "cut")]
         lines += [(LD_W_IND, _QPN_AT), (AND, _QPN_MASK), (JEQ, 0, "whole", "cut")]
     lines += ["cut", (RET, snaplen)]
-    # Every extension header begins with what follows it: UDP, or one more.
+    # The first byte of an extension header says what follows it: UDP, or one more.
     lines += ["extended", (LD_B_IND, 40), *((JEQ, header, "whole", None) for header in _IPV6_EXTENSIONS)]
-    lines += [(JEQ, _UDP, "whole", "no")]
+    lines += [(JEQ, UDP_PROTOCOL, "whole", "no")]
     lines += ["whole", (RET, snaplen if management is None else management), "no", (RET, 0)]
     return _assemble(lines)
 
 
 def every_frame(snaplen: int) -> list[Instruction]:
-    """The filter that lets everything through, cut to ``snaplen`` bytes."""
+    """The filter that passes every frame, cut to ``snaplen`` bytes."""
     return [(RET, 0, 0, snaplen)]
 
 
@@ -97,14 +105,14 @@ def pack(program: list[Instruction]) -> bytes:
 def _by_ethertype() -> list[_Line]:
     return [
         (JEQ, ROCE_V1_ETHERTYPE, "v1", None),
-        (JEQ, _MAC_CONTROL, "cut", None),
-        (JEQ, _IPV4, "v4", None),
-        (JEQ, _IPV6, "v6", "no"),
+        (JEQ, ETHERTYPE_MAC_CONTROL, "cut", None),
+        (JEQ, ETHERTYPE_IPV4, "v4", None),
+        (JEQ, ETHERTYPE_IPV6, "v6", "no"),
     ]
 
 
 def _assemble(lines: list[_Line]) -> list[Instruction]:
-    """Replaces labels, which stand on lines of their own, by distances; jumps go forward only."""
+    """Replace labels, which are lines of their own, by distances; jumps go forward only."""
     labels: dict[str, int] = {}
     count = 0
     for line in lines:

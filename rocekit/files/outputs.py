@@ -1,4 +1,4 @@
-"""What can be said of an output file: before hours are spent on what goes into it, and when it fails."""
+"""Output files: checked before the work, completed after it, and named in errors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rocekit.errors import CaptureError, RocekitError
 
 
 def not_written(error: OSError, name: str | Path) -> OSError | CaptureError:
-    """What to raise when writing ``name`` failed: an error that names it, or that its reader went away."""
+    """The error to raise if writing ``name`` failed: one that names it, or BrokenPipeError as it is."""
     if isinstance(error, BrokenPipeError):
         return error
     return CaptureError(f"cannot be written: {error.strerror or error}", file=name)
 
 
 def check_apart(packets: str | Path | None, journal: str | Path | None) -> None:
-    """See that a capture and a journal do not go to the same file.
+    """Check that a capture and a journal do not go to the same file.
 
     Raises:
         RocekitError: they do.
@@ -32,12 +32,12 @@ def check_apart(packets: str | Path | None, journal: str | Path | None) -> None:
         raise RocekitError(f"{packets}: packets and journal cannot go to one file; name two")
 
 
-#: Suffixes of captures, which a name loses one after the other.
+#: Suffixes of captures, in the order in which ``stem`` removes them.
 CAPTURE_SUFFIXES: Final = (".gz", ".zst", ".pcapng", ".pcap", ".cap")
 
 
 def check_output(out: str | Path, inputs: Iterable[str | Path]) -> None:
-    """See that a file can be written, and that it is none of those that are read.
+    """Check that a file can be written, and that it is none of those that are read.
 
     Raises:
         RocekitError: it cannot, or is.
@@ -63,10 +63,10 @@ def is_stdout(out: object) -> bool:
 
 @contextmanager
 def writing(out: str | Path) -> Iterator[None]:
-    """Say of what the system refuses inside which file it was.
+    """Name the file in errors of the system that are raised inside.
 
     Raises:
-        RocekitError: in place of an ``OSError``, but that the reader of a pipe is gone.
+        RocekitError: instead of an ``OSError``, except BrokenPipeError.
     """
     try:
         yield
@@ -76,14 +76,14 @@ def writing(out: str | Path) -> Iterator[None]:
 
 @contextmanager
 def complete(out: str | Path) -> Iterator[Path]:
-    """The file to write to, which becomes ``out`` when all of it is written; else ``out`` stays as it was.
+    """A file to write to, which replaces ``out`` when it is complete; else ``out`` stays as it was.
 
-    Standard output, a device, a pipe, or a file in a folder where none can be made, is written to itself.
+    Standard output, a device, a pipe, or a file in a folder that is not writable is written directly.
 
     Raises:
-        OSError: the finished file cannot take the place of ``out``.
+        OSError: the complete file cannot replace ``out``.
     """
-    place = Path(out).resolve()  # behind a link, which stays
+    place = Path(out).resolve()  # the target of a link; the link stays
     special = is_stdout(out) or (place.exists() and not place.is_file())
     if special or not os.access(place.parent, os.W_OK):
         yield Path(out)

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from rocekit.errors import CaptureError
 from rocekit.files.frames import (
     DAMAGE_LIMIT,
+    LARGEST_FRAME,
+    RESYNC_LIMIT,
+    RESYNC_STEP,
     SUPPORTED_LINKTYPES,
     DamageLog,
     FrameBatch,
@@ -19,27 +22,25 @@ from rocekit.files.frames import (
     fold_linktype,
     unsupported_linktype,
 )
-from rocekit.files.source import Window
-from rocekit.files.walk import PCAP_RECORD, walk_pcap
+from rocekit.files.record_loops import PCAP_RECORD, walk_pcap
+from rocekit.files.window import Window
 
 FILE_HEADER = 24
 
-# The magic number tells the byte order and what the fraction of a second counts.
+MICROSECONDS_MAGIC, NANOSECONDS_MAGIC = 0xA1B2_C3D4, 0xA1B2_3C4D
+
+#: By the file's first bytes: whether it is big-endian, and the unit of fractions of a second in nanoseconds.
 MAGICS = {
-    b"\xd4\xc3\xb2\xa1": (False, 1000),
-    b"\xa1\xb2\xc3\xd4": (True, 1000),
-    b"\x4d\x3c\xb2\xa1": (False, 1),
-    b"\xa1\xb2\x3c\x4d": (True, 1),
+    magic.to_bytes(4, "big" if big else "little"): (big, unit_ns)
+    for magic, unit_ns in ((MICROSECONDS_MAGIC, 1000), (NANOSECONDS_MAGIC, 1))
+    for big in (False, True)
 }
 
-LARGEST_FRAME = 262144  # what libpcap and Wireshark take for the most that a frame can have
 _LARGEST_WIRE = 16 << 20
 _DAY_S = 86400
 _NS = 1_000_000_000
 
-_RESYNC_STEP = 4096  # bytes searched at once, at first: most damage is small
-_RESYNC_LIMIT = 16 << 20  # bytes searched for the next record after a damaged one
-_RESYNC_CHAIN = 3  # records that must follow one another before one is believed
+_RESYNC_CHAIN = 3  # records that must follow one another before the first is taken for one
 
 
 class PcapFrames:
@@ -107,7 +108,7 @@ class PcapFrames:
                     return
 
     def _caplen(self, place: int) -> int | None:
-        """The length that the record at ``place`` claims; None when its header has not come yet."""
+        """The captured length in the header of the record at ``place``; None if it has not come yet."""
         if self._window.end - place < PCAP_RECORD:
             return None
         head = self._window.view[place + 8 : place + 12]
@@ -138,7 +139,7 @@ class PcapFrames:
         )
 
     def _end(self, caplen: int | None) -> bool:
-        """Notes what is left at the end of the stream. True when more records were found in it."""
+        """Note what is left at the end of the stream. True if more records were found in it."""
         window = self._window
         left = window.end - window.start
         if window.problem is not None:
@@ -152,19 +153,19 @@ class PcapFrames:
             return self._resynchronise(what, at_end=True)
         return False
 
-    # -- after damage: find the next record that can be believed
+    # -- after damage: find the next plausible record
 
     def _resynchronise(self, what: str, *, at_end: bool = False) -> bool:
-        """Moves to the next believable record behind a damaged one. False when none is found in reach."""
+        """Move to the next plausible record after a damaged one. False: none within ``RESYNC_LIMIT``."""
         window = self._window
         bad = window.base + window.start
         window.start += 1
-        searched, step = 0, _RESYNC_STEP
-        while searched < _RESYNC_LIMIT and self._damage.total < DAMAGE_LIMIT:
-            # What stands beyond the stretch searched lets a chain be followed that begins in it.
+        searched, step = 0, RESYNC_STEP
+        while searched < RESYNC_LIMIT and self._damage.total < DAMAGE_LIMIT:
+            # Bytes behind the searched ones are needed to follow a chain that starts in them.
             while not window.ended and window.end - window.start < step + LARGEST_FRAME:
                 window.more(step + LARGEST_FRAME)
-            found = self._believable(window.start, min(window.start + step, window.end))
+            found = self._plausible(window.start, min(window.start + step, window.end))
             if found is not None:
                 window.start = found
                 skipped = window.base + found - bad
@@ -172,7 +173,7 @@ class PcapFrames:
                 return True
             searched += step
             window.start = min(window.start + step, window.end)
-            step = min(8 * step, _RESYNC_LIMIT // 16)
+            step = min(8 * step, RESYNC_LIMIT // 16)
             if window.start == window.end and window.ended:
                 break
         if not at_end:
@@ -180,8 +181,8 @@ class PcapFrames:
         self._damage.note(bad, what)
         return False
 
-    def _believable(self, start: int, stop: int) -> int | None:
-        """The first place in ``start:stop`` where a chain of plausible records begins."""
+    def _plausible(self, start: int, stop: int) -> int | None:
+        """The first place in ``start:stop`` where a chain of plausible records starts."""
         last = min(stop, self._window.end - PCAP_RECORD + 1)
         if last <= start:
             return None

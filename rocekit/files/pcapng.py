@@ -1,6 +1,6 @@
 """Pcapng files (draft-ietf-opsawg-pcapng): sections of blocks, each with its own byte order and interfaces.
 
-:mod:`rocekit.files.pcapng_interface` has what interfaces say of their packets: link type and time.
+:mod:`rocekit.files.pcapng_interface` reads link types and times.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from rocekit.files.frames import (
     DAMAGE_LIMIT,
+    RESYNC_LIMIT,
+    RESYNC_STEP,
     SECTION_HEADER,
     SUPPORTED_LINKTYPES,
     DamageLog,
@@ -23,38 +25,36 @@ from rocekit.files.frames import (
     unsupported_linktype,
 )
 from rocekit.files.pcapng_interface import Interface, InterfaceTables
-from rocekit.files.source import Window
-from rocekit.files.walk import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, walk_enhanced
+from rocekit.files.record_loops import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, walk_enhanced
+from rocekit.files.window import Window
 
 INTERFACE = 1
 PACKET = 2  # obsolete
 SIMPLE_PACKET = 3
 INTERFACE_STATISTICS = 5
 
-# Every block type given out; a search after damage believes in no other.
+# Every assigned block type; a search after damage takes nothing else for a block.
 _KNOWN = (SECTION_HEADER, 1, 2, 3, 4, 5, ENHANCED_PACKET, 7, 8, 9, 10, 0xBAD, 0x40000BAD)
 
-_BYTE_ORDER_MAGIC = 0x1A2B3C4D
+BYTE_ORDER_MAGIC = 0x1A2B3C4D
 _BYTE_ORDER_SWAPPED = 0x4D3C2B1A
 BLOCK_LEAST = 12  # type, length, length again
 _LEAST = {SECTION_HEADER: 28, ENHANCED_PACKET: ENHANCED_PACKET_LEAST}
 _PACKET_HEAD = 28  # block type to wire length of an enhanced packet block
-LARGEST_BLOCK = 16 << 20  # what Wireshark too takes for the most
-_RESYNC_STEP = 4096  # bytes searched at once, at first: most damage is small
-_RESYNC_LIMIT = 16 << 20  # bytes searched for the next block after a damaged one
-_RESYNC_AHEAD = 1 << 20  # no longer block is believed after damage
-_REFUSE_AFTER = 10_000  # frames that cannot be read, when no interface so far is one that can
+LARGEST_BLOCK = 16 << 20  # Wireshark's limit too
+_RESYNC_AHEAD = 1 << 20  # longer blocks are not plausible after damage
+_REFUSE_AFTER = 10_000  # frames of unsupported link types, if no interface so far has a supported one
 
 OPT_COMMENT = 1
 _OPT_END = 0
-_OPTIONS_AT_ONCE = 4  # options of a packet looked at in bulk before they are looked at one by one
-_IF_NAME, _IF_TSRESOL, _IF_TSOFFSET = 2, 9, 14
-_ISB_IFDROP, _ISB_OSDROP = 5, 7
+_OPTIONS_AT_ONCE = 4  # options of packets that are read in bulk, before the rest is read one by one
+IF_NAME, IF_TSRESOL, _IF_TSOFFSET = 2, 9, 14
+_ISB_IFDROP, ISB_OSDROP = 5, 7
 
 
 @dataclass(frozen=True, slots=True)
 class _OddPacket:
-    """A packet that does not stand in an enhanced packet block; ``stamp`` None: it has no time."""
+    """A packet that is not in an enhanced packet block; ``stamp`` None: it has no time."""
 
     interface: int
     stamp: int | None
@@ -68,8 +68,8 @@ class _OddPacket:
 class PcapngFrames:
     """The frames of one pcapng stream; iterating gives batches, until the stream ends or cannot be read on.
 
-    Takes what :class:`rocekit.files.pcap.PcapFrames` takes. Raises CaptureError when no interface has a link
-    type that can carry RoCE; where only some have, ``skipped`` counts the frames of the others, by link type.
+    Has the arguments of :class:`rocekit.files.pcap.PcapFrames`. Raises CaptureError if no interface has a
+    link type that can have RoCE; if only some have, ``skipped`` counts the others' frames, by link type.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class PcapngFrames:
 
     @property
     def dropped(self) -> int | None:
-        """Frames dropped, by the last statistics of each interface; None where there are none."""
+        """Frames dropped, by the last statistics of each interface; None if there are none."""
         return sum(self._drops.values()) if self._drops else None
 
     def _set_order(self, big: bool) -> None:
@@ -135,10 +135,10 @@ class PcapngFrames:
     # -- blocks
 
     def _collect(self) -> str:
-        """Walks blocks and keeps the places of packets, up to a batch of them.
+        """Walk over blocks and keep the places of packets, up to a batch of them.
 
-        Says what it stopped at: a batch that is "full" or has to be out first, a "part" of a block, a
-        "section" header, or something "bad". Bytes may move, and the byte order change, only after that.
+        Returns why it stopped: the batch is "full" or must be yielded first, only a "part" of a block has
+        come, a "section" header, or something "bad". Only then may bytes move or the byte order change.
         """
         window = self._window
         places = self._places.data
@@ -157,7 +157,7 @@ class PcapngFrames:
                 if big is None:
                     return "bad"
                 total = Struct(">I" if big else "<I").unpack_from(window.view, window.start + 4)[0]
-            if not _believable_length(kind, total):
+            if not _is_plausible_length(kind, total):
                 return "bad"
             if total > left:
                 return "part"
@@ -172,7 +172,7 @@ class PcapngFrames:
         return "full"
 
     def _need(self) -> int:
-        """Bytes of the block at the start of the window, as far as is known."""
+        """Bytes of the block at the start of the window, or of its head if that has not come yet."""
         window = self._window
         if window.end - window.start < BLOCK_LEAST:
             return BLOCK_LEAST
@@ -181,11 +181,11 @@ class PcapngFrames:
         return int.from_bytes(head, "big" if (self._big if big is None else big) else "little")
 
     def _order_of_section(self, place: int) -> bool | None:
-        """Whether the section header at ``place`` is big-endian; None when there is no section header."""
+        """Whether the section header at ``place`` is big-endian; None if it is not a section header."""
         head = bytes(self._window.view[place : place + BLOCK_LEAST])
         if head[:4] != SECTION_HEADER.to_bytes(4, "big"):
             return None
-        return {_BYTE_ORDER_MAGIC: False, _BYTE_ORDER_SWAPPED: True}.get(int.from_bytes(head[8:12], "little"))
+        return {BYTE_ORDER_MAGIC: False, _BYTE_ORDER_SWAPPED: True}.get(int.from_bytes(head[8:12], "little"))
 
     def _section_header(self) -> None:
         window = self._window
@@ -205,7 +205,7 @@ class PcapngFrames:
         window.start += total
 
     def _block(self, kind: int, place: int, end: int) -> None:
-        """Uses one whole block of another type; its last length stands at ``end``."""
+        """Use one whole block of another type; its second length stands at ``end``."""
         if kind in (PACKET, SIMPLE_PACKET):
             odd = self._odd_packet(kind, place, end)
             if odd is not None:
@@ -247,9 +247,9 @@ class PcapngFrames:
         linktype = fold_linktype(self._halves(view, place + 8)[0])
         name, resolution, offset_s = None, 6, 0
         for code, start, size in self._options(place + 16, end, place):
-            if code == _IF_NAME:
+            if code == IF_NAME:
                 name = bytes(view[start : start + size]).rstrip(b"\0").decode("utf-8", "replace")
-            elif code == _IF_TSRESOL and size >= 1:
+            elif code == IF_TSRESOL and size >= 1:
                 resolution = view[start]
             elif code == _IF_TSOFFSET and size >= 8:
                 offset_s = self._i64(view, start)[0]
@@ -266,7 +266,7 @@ class PcapngFrames:
         view = self._window.view
         dropped = None
         for code, start, size in self._options(place + 20, end, place):
-            if code in (_ISB_IFDROP, _ISB_OSDROP) and size >= 8:
+            if code in (_ISB_IFDROP, ISB_OSDROP) and size >= 8:
                 dropped = (dropped or 0) + self._u64(view, start)[0]
         if dropped is not None:
             self._drops[self._section, self._u32(view, place + 8)[0]] = dropped
@@ -287,7 +287,7 @@ class PcapngFrames:
     # -- packets
 
     def _batch(self) -> FrameBatch:
-        """The packets collected, as columns, without those that cannot be delivered."""
+        """The packets collected, as columns, without those that cannot be read."""
         count, self._count = self._count, 0
         odd, self._odd = self._odd, {}
         array = self._window.array
@@ -367,7 +367,7 @@ class PcapngFrames:
         number: NDArray[np.int64],
         keep: NDArray[np.bool_],
     ) -> None:
-        """Keeps the comments of packets. Few packets have options, and most of those only flags."""
+        """Keep the comments of packets. Few packets have options, and most of those only flags."""
         at = np.flatnonzero(keep & (options + 4 <= end))
         if not len(at):
             return
@@ -399,7 +399,7 @@ class PcapngFrames:
     # -- after damage, and at the end
 
     def _end(self) -> bool:
-        """Notes what is left at the end of the stream. True when more blocks were found in it."""
+        """Note what is left at the end of the stream. True if more blocks were found in it."""
         window = self._window
         left = window.end - window.start
         if window.problem is not None:
@@ -417,15 +417,15 @@ class PcapngFrames:
         return False
 
     def _resynchronise(self, what: str, *, at_end: bool = False) -> bool:
-        """Moves to the next believable block behind a damaged one. False when none is found in reach."""
+        """Move to the next plausible block after a damaged one. False: none within ``RESYNC_LIMIT``."""
         window = self._window
         bad = window.base + window.start
         window.start += min(4, window.end - window.start)
-        searched, step = 0, _RESYNC_STEP
-        while searched < _RESYNC_LIMIT and self._damage.total < DAMAGE_LIMIT:
+        searched, step = 0, RESYNC_STEP
+        while searched < RESYNC_LIMIT and self._damage.total < DAMAGE_LIMIT:
             while not window.ended and window.end - window.start < step + _RESYNC_AHEAD:
                 window.more(step + _RESYNC_AHEAD)
-            found = self._believable(window.start, min(window.start + step, window.end))
+            found = self._plausible(window.start, min(window.start + step, window.end))
             if found is not None:
                 window.start = found
                 self._damage.note(bad, f"{what}; reading goes on {window.base + found - bad} bytes further")
@@ -440,7 +440,7 @@ class PcapngFrames:
         )
         return False
 
-    def _believable(self, start: int, stop: int) -> int | None:
+    def _plausible(self, start: int, stop: int) -> int | None:
         """The first place in ``start:stop`` of a whole block of a known type whose two lengths agree."""
         window = self._window
         last = min(stop, window.end - BLOCK_LEAST + 1)
@@ -461,12 +461,12 @@ class PcapngFrames:
                 if big is None:
                     continue
                 total = Struct(">I" if big else "<I").unpack_from(window.view, place + 4)[0]
-            if _believable_length(kind, total) and place + total <= window.end:
+            if _is_plausible_length(kind, total) and place + total <= window.end:
                 tail = window.view[place + total - 4 : place + total]
                 if tail == window.view[place + 4 : place + 8]:
                     return place
         return None
 
 
-def _believable_length(kind: int, total: int) -> bool:
+def _is_plausible_length(kind: int, total: int) -> bool:
     return _LEAST.get(kind, BLOCK_LEAST) <= total <= LARGEST_BLOCK and total & 3 == 0

@@ -1,4 +1,4 @@
-"""What a pcapng interface says of its packets: their link type, and how to read their times."""
+"""Pcapng interface descriptions: the link type of their packets, and how to read their times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Interface:
         snaplen: most bytes captured of a frame; 0 for no limit.
         resolution: the ``if_tsresol`` byte: 10^-n seconds, or 2^-n with the highest bit set.
         offset_s: seconds to add to every time.
-        name: the interface's name, where it was written.
+        name: the interface's name, if it was written.
     """
 
     linktype: int
@@ -34,7 +34,7 @@ class Interface:
 
 
 class InterfaceTables:
-    """What the interfaces of a section say, as columns to look packets up in."""
+    """The interfaces of a section as columns, to look up packets' link types and times."""
 
     def __init__(self, interfaces: list[Interface]) -> None:
         self.linktype = np.array([one.linktype for one in interfaces], np.uint16)

@@ -1,4 +1,4 @@
-"""Writes pcapng with nanosecond times and packet comments (draft-ietf-opsawg-pcapng), for any tool."""
+"""Writes pcapng with nanosecond times and packet comments (draft-ietf-opsawg-pcapng)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,35 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from rocekit.files.frames import SECTION_HEADER, FrameBatch
+from rocekit.files.frames import LARGEST_FRAME, LINKTYPE_ETHERNET, SECTION_HEADER, FrameBatch
 from rocekit.files.outputs import complete, is_stdout, not_written, writing
-from rocekit.files.pcapng import INTERFACE, INTERFACE_STATISTICS, OPT_COMMENT
-from rocekit.files.walk import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, copy_frames
+from rocekit.files.pcapng import (
+    BYTE_ORDER_MAGIC,
+    IF_NAME,
+    IF_TSRESOL,
+    INTERFACE,
+    INTERFACE_STATISTICS,
+    ISB_OSDROP,
+    OPT_COMMENT,
+)
+from rocekit.files.record_loops import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, copy_frames
 
 _NANOSECONDS = 9  # if_tsresol: 10^-9 s
 _BUFFER = 1 << 20
+_SHB_USERAPPL, _ISB_IFRECV = 4, 4
 
 _EPB = Struct("<IIIIIII")
 _U32 = Struct("<I")
 
 
 class PcapngWriter:
-    """Writes frames to a pcapng file: one section, an interface for each link type that is met.
+    """Writes frames to a pcapng file: one section, with an interface for each link type.
 
     Args:
         path_or_file: a path, ``-`` for standard output, or a file open for writing bytes (not closed here).
         linktype: LINKTYPE of frames given to :meth:`write`.
-        snaplen: what the interface says was its limit, bytes.
-        interface_name: what the interface says it was called.
+        snaplen: the limit in the interface's description, bytes.
+        interface_name: the name in the interface's description.
         comments: on the capture as a whole.
 
     Raises:
@@ -43,9 +52,9 @@ class PcapngWriter:
     def __init__(
         self,
         path_or_file: str | Path | BinaryIO,
-        linktype: int = 1,
+        linktype: int = LINKTYPE_ETHERNET,
         *,
-        snaplen: int = 262144,
+        snaplen: int = LARGEST_FRAME,
         interface_name: str | None = None,
         comments: Sequence[str] = (),
     ) -> None:
@@ -66,9 +75,9 @@ class PcapngWriter:
         self._linktype = linktype
         self.frames = 0
         """Frames written so far."""
-        options = _option(4, _application().encode())  # shb_userappl
+        options = _option(_SHB_USERAPPL, _application().encode())
         options += b"".join(_option(OPT_COMMENT, _text(comment)) for comment in comments)
-        self._block(SECTION_HEADER, Struct("<IHHq").pack(0x1A2B3C4D, 1, 0, -1) + options + _END)
+        self._block(SECTION_HEADER, Struct("<IHHq").pack(BYTE_ORDER_MAGIC, 1, 0, -1) + options + _END)
         self._interface(linktype)
 
     def write(
@@ -150,20 +159,19 @@ class PcapngWriter:
         self.frames += count
 
     def write_statistics(self, received: int, dropped: int) -> None:
-        """Writes what the kernel counted until now: frames its filter let through, and frames it had to drop.
+        """Writes the kernel's counts until now: frames that its filter passed, and frames that it dropped.
 
         May be called again; readers take the last one.
         """
         stamp = time.time_ns()
-        options = _option(4, Struct("<Q").pack(received)) + _option(
-            7, Struct("<Q").pack(dropped)
-        )  # ifrecv, osdrop
+        options = _option(_ISB_IFRECV, Struct("<Q").pack(received))
+        options += _option(ISB_OSDROP, Struct("<Q").pack(dropped))
         self._block(
             INTERFACE_STATISTICS, Struct("<III").pack(0, stamp >> 32, stamp & 0xFFFFFFFF) + options + _END
         )
 
     def flush(self) -> None:
-        """Hands on what is kept in memory, for whoever reads the file while it grows."""
+        """Writes out what is in memory, for readers of the growing file."""
         try:
             self._file.flush()
         except BrokenPipeError:
@@ -186,16 +194,16 @@ class PcapngWriter:
                 try:
                     self._file.close()
                 except OSError:
-                    pass  # the flush said it already
+                    pass  # the flush raised it already
 
     def _interface(self, linktype: int) -> int:
-        """The number of the interface of a link type, described in the file when it is new."""
+        """The number of a link type's interface; writes its description if it is new."""
         number = self._interfaces.get(linktype)
         if number is None:
             number = self._interfaces[linktype] = len(self._interfaces)
-            options = _option(9, bytes([_NANOSECONDS]))
+            options = _option(IF_TSRESOL, bytes([_NANOSECONDS]))
             if self._interface_name is not None:
-                options = _option(2, self._interface_name.encode()) + options
+                options = _option(IF_NAME, self._interface_name.encode()) + options
             self._block(INTERFACE, Struct("<HHI").pack(linktype, 0, self._snaplen) + options + _END)
         return number
 
@@ -245,7 +253,7 @@ def _comments(texts: Sequence[str]) -> bytes:
 
 
 def _text(comment: str) -> bytes:
-    """A comment's bytes, as many as an option holds."""
+    """A comment's bytes, cut to what an option can hold."""
     text = comment.encode(errors="replace")
     return text if len(text) <= 0xFFFF else text[:0xFFFF].decode(errors="ignore").encode()
 

@@ -1,4 +1,4 @@
-"""Reading a file on in a thread, while what was read is looked at: the kernel's copying needs no lock."""
+"""Reads a file in a thread while the caller works: the kernel copies without the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from rocekit.files.source import Source
+    from rocekit.files.source import ByteSource
 
-HEADROOM: Final = 1 << 18  # in front of each chunk: for what is left of the one before, a frame mostly
-_BUFFERS: Final = 3  # one that is looked at, one that is full or taken apart, one that is being filled
+HEADROOM: Final = 1 << 18  # before each chunk: room for the unused end of the chunk before, mostly a frame
+_BUFFERS: Final = 3  # one in use, one that is full or being decoded, one that is being filled
 
 Bytes = NDArray[np.uint8]
 
 
 class ReadAhead:
-    """Chunks of a source, each in a buffer behind ``HEADROOM`` bytes of room.
+    """Chunks of a source, each in a buffer after ``HEADROOM`` free bytes.
 
     Args:
-        source: asked from the thread alone from now on; it must not wait for anything but a disk.
+        source: only the thread reads it from now on; it must wait for nothing but a disk.
         chunk: bytes to ask for at once.
     """
 
-    def __init__(self, source: Source, chunk: int) -> None:
+    def __init__(self, source: ByteSource, chunk: int) -> None:
         self._source = source
         self._free: SimpleQueue[Bytes | None] = SimpleQueue()
         self._full: SimpleQueue[tuple[Bytes, int] | BaseException] = SimpleQueue()
@@ -36,7 +36,7 @@ class ReadAhead:
         self._held: Bytes | None = None
         self._passed: SimpleQueue[Bytes] = SimpleQueue()
         self.keeps = False
-        """Whether chunks that were passed are kept until ``let_go``, for one who still looks at them."""
+        """Whether chunks behind the current one are kept until ``let_go``, because they are still in use."""
         self._thread = Thread(target=self._read, name="rocekit read-ahead", daemon=True)
         self._thread.start()
 
@@ -44,7 +44,7 @@ class ReadAhead:
         while (array := self._free.get()) is not None and not self._over.is_set():
             try:
                 got = self._source.readinto(array.data[HEADROOM:]) or 0
-            except BaseException as error:  # it belongs to whoever asks for this chunk
+            except BaseException as error:  # raised where this chunk is taken
                 self._full.put(error)
                 return
             self._full.put((array, got))
@@ -52,7 +52,7 @@ class ReadAhead:
                 return
 
     def take(self) -> tuple[Bytes, int]:
-        """The next chunk's buffer, and how many bytes it has (0: the end). The one before is used again."""
+        """The next chunk's buffer and its bytes (0: the end). The one before is reused (see ``keeps``)."""
         if self._held is not None:
             self._passed.put(self._held)
             self._held = None
@@ -65,12 +65,12 @@ class ReadAhead:
         return chunk
 
     def let_go(self) -> None:
-        """Use the chunks again that were passed."""
+        """Reuse the buffers of the chunks before the current one."""
         while not self._passed.empty():
             self._free.put(self._passed.get())
 
     def close(self) -> None:
-        """End the thread; the source is nobody's then."""
+        """End the thread, which then no longer reads the source."""
         self._over.set()
         self._free.put(None)
         self._thread.join()

@@ -4,9 +4,9 @@
         for batch in capture:
             ...
 
-A reader hands on batch after batch, in file order, through one buffer that it uses again. What cannot be
-read is noted in ``damage`` and everything else is delivered; only what is no capture at all, or cannot
-carry RoCE, is a :class:`rocekit.errors.CaptureError`. The formats are in :mod:`rocekit.files.pcap` and
+A reader yields batch after batch, in file order, in one buffer that it reuses. What cannot be read is noted
+in ``damage``, and everything else is yielded; only a file that is no capture, or whose link type cannot have
+RoCE, is a :class:`rocekit.errors.CaptureError`. The formats are in :mod:`rocekit.files.pcap` and
 :mod:`rocekit.files.pcapng`, live interfaces in :mod:`rocekit.files.interface`, writing in
 :mod:`rocekit.files.pcapng_write`.
 """
@@ -25,13 +25,14 @@ from rocekit.files.frames import (
     FrameBatch,
 )
 from rocekit.files.pcap import MAGICS, PcapFrames
-from rocekit.files.source import CHUNK, RawSource, Window, open_source
+from rocekit.files.source import RawSource
+from rocekit.files.window import CHUNK, Window, open_source
 
 if TYPE_CHECKING:
     from rocekit.files.pcapng import PcapngFrames
     from rocekit.files.read_ahead import ReadAhead
 
-# What other programs write that holds packets too, by its first bytes.
+# Other files with packets, by their first bytes.
 _OTHERS = {
     b"\xa1\xb2\xcd\x34": "a pcap file of Kuznetzov's modified format",
     b"\x34\xcd\xb2\xa1": "a pcap file of Kuznetzov's modified format",
@@ -51,10 +52,10 @@ class CaptureReader:
 
     - ``name``, ``format`` ("pcap" or "pcapng"), ``size`` in bytes (None: a pipe, a growing file);
     - ``bytes_read`` of those, before any unpacking, for a progress bar;
-    - ``frames`` so far, also those of link types that are left out (``skipped``: link type to count);
+    - ``frames`` so far, with those of unsupported link types (``skipped``: link type to count);
     - ``comments``: frame number to that frame's comments;
-    - ``dropped``: frames that the capturing side says it dropped; None where it says nothing;
-    - ``damage``: what could not be read, in file order; ``damage.total`` counts what no longer fits the list.
+    - ``dropped``: frames that the capturing program says it dropped; None if it does not say;
+    - ``damage``: what could not be read, in file order; ``damage.total`` also counts what is not in the list.
     """
 
     def __init__(self, raw: RawSource, window: Window, *, file: int, follow: bool, batch_frames: int) -> None:
@@ -109,11 +110,11 @@ class CaptureReader:
 
     @property
     def ahead(self) -> ReadAhead | None:
-        """The thread that reads the file on, where it is large."""
+        """The thread that reads the file, if it is large."""
         return self._window.ahead
 
     def stop(self) -> None:
-        """Ends a reader that follows a growing file or a pipe, after what is there now."""
+        """End a reader that follows a growing file or a pipe, after what is there now."""
         self._raw.stop()
 
     def close(self) -> None:
@@ -140,17 +141,17 @@ def open_capture(
     batch_frames: int = 65536,
     chunk_bytes: int = CHUNK,
 ) -> CaptureReader:
-    """Opens a pcap or pcapng capture, also inside gzip or zstd; the first bytes tell, not the name.
+    """Open a pcap or pcapng capture, also in gzip or zstd; the first bytes decide, not the name.
 
     Args:
         source: a path, ``-`` for standard input, or an open binary file.
-        file: the capture's place among those analysed together; it stands in every batch.
+        file: the capture's place among those analysed together; it is in every batch.
         follow: the file may still grow: wait at its end, giving empty batches, until ``stop()``.
         batch_frames: the most frames in a batch.
         chunk_bytes: bytes read at once.
 
     Raises:
-        CaptureError: no such file, not a capture, or a link type that cannot carry RoCE.
+        CaptureError: no such file, not a capture, or a link type that cannot have RoCE.
         ValueError: ``batch_frames`` or ``chunk_bytes`` too small.
     """
     if batch_frames < 1 or chunk_bytes < 64:

@@ -1,4 +1,4 @@
-"""Writes frames to a pcap or pcapng file, as the file's name says."""
+"""Writes Ethernet frames to a pcap or pcapng file, by the file's name."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import sys
 from pathlib import Path
 from struct import Struct
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
+from rocekit.files.frames import LARGEST_FRAME, LINKTYPE_ETHERNET
 from rocekit.files.outputs import not_written
+from rocekit.files.pcap import NANOSECONDS_MAGIC
 from rocekit.files.pcapng_write import PcapngWriter
-
-_NANOSECONDS_MAGIC: Final = 0xA1B2_3C4D
-_SNAPLEN: Final = 262_144
-_ETHERNET: Final = 1
 
 
 class FrameFile(Protocol):
@@ -28,7 +26,7 @@ class FrameFile(Protocol):
 
 
 def frame_file(path: str | Path) -> FrameFile:
-    """A file for Ethernet frames: pcapng if it is named so, else pcap ("-": standard output).
+    """A file for Ethernet frames: pcapng if its name ends so, else pcap ("-": standard output).
 
     Raises:
         CaptureError: it cannot be written, also from every method.
@@ -46,7 +44,7 @@ class PcapWriter:
             self._file: Any = Path(path).open("wb") if self._own else sys.stdout.buffer  # noqa: SIM115
         except OSError as error:
             raise not_written(error, self._name) from None
-        self._put(Struct("<IHHiIII").pack(_NANOSECONDS_MAGIC, 2, 4, 0, 0, _SNAPLEN, _ETHERNET))
+        self._put(Struct("<IHHiIII").pack(NANOSECONDS_MAGIC, 2, 4, 0, 0, LARGEST_FRAME, LINKTYPE_ETHERNET))
 
     def write(self, frame: bytes, time_ns: int) -> None:
         """One whole frame, at ``time_ns`` since the epoch."""

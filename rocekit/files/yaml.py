@@ -1,4 +1,4 @@
-"""YAML as people write it, with the line of every value, so that what is wrong in a file can be named.
+"""YAML with the line of every value, so that errors can name it.
 
 document = read_yaml("packets.yaml")
 document["packets"].items()[0]["psn"].whole()
@@ -18,11 +18,11 @@ from rocekit.errors import ScenarioError
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value and where it stands.
+    """A value and its place.
 
     Attributes:
         content: a number, text, True, False or None; a dict of text to Value; or a list of Values.
-        file, line: where it begins, the line counted from 1.
+        file, line: where it starts, the line counted from 1.
     """
 
     content: Any
@@ -30,7 +30,7 @@ class Value:
     line: int
 
     def wrong(self, message: str) -> ScenarioError:
-        """The error that says what is wrong here."""
+        """An error at this place."""
         return ScenarioError(f"{self.file}: line {self.line}: {message}")
 
     def mapping(self, known: Iterable[str], what: str) -> Mapping[str, Value]:

@@ -9,14 +9,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.track.transfers import ACKED
-from rocekit.wire import local_ack_timeout_us
+from rocekit.wire import local_ack_timeout_ns
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
     from rocekit.findings.stories import Story
     from rocekit.findings.survey import Survey
     from rocekit.flows.observer import Observer
-    from rocekit.packets.decoder import Counts, Pause
+    from rocekit.packets.decoder import Counts
+    from rocekit.packets.pauses import Pause
     from rocekit.points.sightings import Sightings
     from rocekit.track.cm_exchanges import CmRecord, Exchange
     from rocekit.track.connections import Connection
@@ -164,8 +165,7 @@ class Evidence:
         code = self.attribute(connection, side, "timeout")
         if code is None:
             code = connection.negotiated[side].ack_timeout
-        timeout_us = None if code is None else local_ack_timeout_us(int(code))
-        return None if timeout_us is None else int(timeout_us * 1000)
+        return None if code is None else local_ack_timeout_ns(int(code))
 
     def knows_start(self, connection: Connection) -> bool:
         """Whether ``expected_psn`` may have an answer for a connection."""

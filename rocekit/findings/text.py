@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rocekit.files.frame_names import frame_name
 from rocekit.findings.finding import Finding
-from rocekit.wire.layout import Style, plain
+from rocekit.wire.text_table import Style, plain
 from rocekit.wire.words import plural
 
 

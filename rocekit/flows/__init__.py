@@ -1,1 +1,1 @@
-"""What is added up of each one-way flow of packets."""
+"""What each one-way flow of packets has: counts, sizes, classes, congestion marks, silences."""

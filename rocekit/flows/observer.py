@@ -1,8 +1,7 @@
-"""What whole columns tell beside the tracker: corrupted packets, and what each one-way flow looks like.
+"""What findings need of packets beside their messages: corrupted packets, and each one-way flow.
 
-The tracker follows messages; a question that needs no order of messages (which classes a flow rides, where
-congestion was marked, which ICRCs were wrong, how large full packets are) is answered here with NumPy, a
-batch at a time.
+The tracker follows messages. What needs no order of messages (a flow's traffic classes, congestion marks,
+wrong ICRCs, sizes of full packets) is collected here, a batch at a time.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ __all__ = ["BadPacket", "FlowView", "Observer", "REQUEST", "RESPONSE", "CNP"]
 
 Ints = NDArray[np.int64]
 
-#: Corrupted packets kept one by one; beyond, they are only counted.
+#: Corrupted packets kept one by one; more are only counted.
 MAX_KEPT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class BadPacket:
-    """A packet with a wrong ICRC, or malformed. What it says may itself be damaged.
+    """A packet with a wrong ICRC, or malformed. Its fields may be damaged.
 
     Attributes:
         frame: frame reference.
-        malformed: 0, or a code of ``decode.MALFORMED``.
-        icrc_wrong: whether the ICRC does not fit.
+        malformed: 0, or a code of ``packets.malformed.MALFORMED``.
+        icrc_wrong: whether the ICRC is wrong.
     """
 
     frame: int
@@ -58,11 +57,11 @@ class Observer:
 
     Attributes:
         first_ns, last_ns: of all RoCE packets.
-        bad: packets with wrong ICRCs or malformed, in the capture's order; bad_count: how many there were.
-        flows: by (source address, destination address, destination QPN). Management datagrams are left out.
-        silences: when a host sent nothing of a class.
-        table: the same flows as columns; ``number`` says which row is whose.
-        heard: the last time that any packet went from one address to another.
+        bad: packets with wrong ICRCs or malformed, in the capture's order; bad_count: how many there are.
+        flows: by (source address, destination address, destination QPN), without management datagrams.
+        silences: when a host sent nothing of a traffic class.
+        table: the same flows as columns; ``number`` gives a flow's row.
+        heard: by (source, destination address), the time of the last packet.
     """
 
     def __init__(self) -> None:
@@ -87,13 +86,13 @@ class Observer:
         return self._heard
 
     def number(self, src: str | None, dst: str | None, qpn: int | None) -> int | None:
-        """The row in ``table`` of what ``src`` sends to a QP at ``dst``; None where nothing was seen."""
+        """The row in ``table`` of the flow from ``src`` to a QP at ``dst``; None if nothing was seen."""
         if self._numbers is None:
             self._numbers = self.table.numbers()
         return self._numbers.get((src, dst, qpn))  # type: ignore[arg-type]
 
     def flow(self, connection: Connection, side: int) -> FlowView | None:
-        """What ``side`` of a connection sends; None where nothing was seen or its peer's QPN is not known."""
+        """What ``side`` of a connection sends; None if nothing was seen or its peer's QPN is unknown."""
         ips = connection.ips
         number = self.number(ips[side], ips[1 - side], connection.qpns[1 - side])
         if number is None:
@@ -104,7 +103,7 @@ class Observer:
         return view
 
     def feed(self, packets: Packets) -> None:
-        """Take a batch of packets, later than all before."""
+        """Add a batch of packets; batches come in order of time."""
         if not len(packets):
             return
         first, last = int(packets.time_ns.min()), int(packets.time_ns.max())
@@ -134,7 +133,7 @@ class Observer:
 
     def _note_flows(self, packets: Packets, wrong: NDArray[np.bool_]) -> None:
         usable = (packets.opcode >= 0) & (packets.dest_qpn > max(wire.MAD_QPNS))
-        if int(wrong.sum()) * 2 < len(packets):  # else ICRCs mean nothing here: see the rule icrc-bad
+        if int(wrong.sum()) * 2 < len(packets):  # else all ICRCs here are wrong: see the rule icrc-bad
             usable &= ~wrong
         if usable.any():
             self._numbers = self._heard = None

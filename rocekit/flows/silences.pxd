@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 cdef int64_t _LEAST_NS
 cdef int64_t _CLASS_BITS
+cdef int64_t _ECN_BITS
 cdef int64_t _NEVER
 
 

@@ -1,8 +1,7 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""Spells in which a host sent nothing of one traffic class, packet by packet.
+"""Times in which a host sent nothing of one traffic class.
 
-A paused class shows as a silence of everything that a host sends in it, whatever the connection, while its
-other classes go on.
+While a class is paused, a host sends nothing in it on any connection; its other classes continue.
 """
 
 from __future__ import annotations
@@ -14,15 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets.rows import column
+from rocekit.wire.network import DSCP_BITS, ECN_BITS
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
 
 #: Shorter silences than this are not kept.
 LEAST_NS: Final = 1_000_000
-#: Of each host and class, the first so many are kept.
+#: Silences kept of each host and class: the first ones.
 _MOST: Final = 10_000
-_CLASS_BITS: Final = 6
+_CLASS_BITS: Final = DSCP_BITS
+_ECN_BITS: Final = ECN_BITS
 _LEAST_NS: Final = LEAST_NS
 _NEVER: Final = -(1 << 63)
 
@@ -31,7 +32,8 @@ class Silences:
     """The silences of each host's classes.
 
     Attributes:
-        spells: by (address, DSCP), (beginning, end) of each, in order; seen: first and last packet of each.
+        spells: by (address, DSCP), (start, end) of each silence, in order.
+        seen: by (address, DSCP), the times of the first and the last packet.
     """
 
     def __init__(self) -> None:
@@ -42,7 +44,7 @@ class Silences:
         self._last: Any = column(())
 
     def feed(self, packets: Packets, keep: NDArray[np.bool_]) -> None:
-        """Take the packets of a batch that are to be kept, later than all before."""
+        """Add the packets of a batch that ``keep`` chooses; batches come in order of time."""
         self._addresses = packets.addresses
         room = int(packets.src.max()) + 1 << _CLASS_BITS
         if room > len(self._last):
@@ -62,7 +64,7 @@ class Silences:
         for i in range(len(keep)):
             if not keep[i]:
                 continue
-            number = src[i] << _CLASS_BITS | tclass[i] >> 2
+            number = src[i] << _CLASS_BITS | tclass[i] >> _ECN_BITS
             time, last = time_ns[i], self._last[number]
             if last == _NEVER:
                 self._first[number] = time

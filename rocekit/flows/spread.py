@@ -1,4 +1,4 @@
-"""How a time is spread: what is said of many measurements of one thing."""
+"""Minimum, median, 99th percentile, maximum and mean of many measurements of a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a time is spread, in ns."""
+    """The distribution of measured times, in ns."""
 
     count: int
     min_ns: int
@@ -19,7 +19,7 @@ class Spread:
 
     @classmethod
     def of(cls, times: Iterable[int]) -> Spread | None:
-        """None without any."""
+        """The distribution of some times; None of none."""
         ordered = sorted(times)
         n = len(ordered)
         if not n:

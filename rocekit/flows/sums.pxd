@@ -1,4 +1,4 @@
-# The types of flow_sums.py where it is compiled; see setup.py.
+# The types of sums.py where it is compiled; see setup.py.
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 
@@ -19,6 +19,7 @@ cdef int64_t _KINDS
 cdef int64_t _WIDTH
 cdef int64_t _FRAME_BITS
 cdef int64_t _DSCP_BITS
+cdef int64_t _ECN_BITS
 cdef int64_t _KEY
 cdef int64_t _COUNT
 cdef int64_t _FIRST
@@ -37,7 +38,7 @@ cdef class FlowSums:
     cdef public int64_t _fed
     cdef public int64_t[::1] _rows
     cdef public int64_t[::1] _chains
-    cdef const int64_t[::1] _asks
+    cdef const int64_t[::1] _requests
     cdef const int64_t[::1] _full
 
     @cython.locals(

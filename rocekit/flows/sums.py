@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""What is added up of each one-way flow, packet by packet, in one pass over a batch.
+"""Sums and first values of each one-way flow, taken packet by packet in one pass over a batch.
 
-A flow has a row of numbers in one table, and a chain of counts: one for each (opcode, DSCP) that it carried.
-What seldom has several values (UDP ports, sizes of full packets) stands in the row as long as there is one,
-and in a set or dict of Python's from the second on.
+A flow has a row of numbers in one table, and a chain of counts: one for each (opcode, DSCP) in it. UDP ports
+and sizes of full packets seldom have several values: the first one stands in the row, all of them in a set or
+dict from the second on.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS
 from rocekit.packets.rows import COMPILED, column
+from rocekit.wire.network import DSCP_BITS, ECN_BITS
+from rocekit.wire.packet_kinds import KINDS, REQUEST
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
 
 UNKNOWN: Final = -1
-DSCP_BITS: Final = 6
 
-#: What stands in a flow's row, and what it begins with. ``kinds`` is the head of its chain of counts.
+#: The numbers in a flow's row, and their first values. ``kinds`` is the head of its chain of counts.
 COLUMNS: Final = {
     "src": UNKNOWN,
     "dst": UNKNOWN,
@@ -44,26 +45,21 @@ _FIRST_PSN, _FIRST_FRAME, _SHAPE, _SIZE, _SIZE_FRAME, _KINDS = range(7, 13)
 _WIDTH: Final = len(COLUMNS)
 _FRAME_BITS: Final = FRAME_BITS
 _DSCP_BITS: Final = DSCP_BITS
+_ECN_BITS: Final = ECN_BITS
 _UNKNOWN: Final = UNKNOWN
 
-# A count in a chain: of which (opcode, DSCP), how many, which packet and frame was the first, the next count.
+# A count in a chain: its (opcode, DSCP), packets, the first packet and its frame, the next count.
 _KEY, _COUNT, _FIRST, _FRAME, _NEXT, _SLOT = range(6)
 
 
-def _asks(value: int) -> bool:
-    """Whether this is a request of a connection."""
-    opcode = wire.OPCODES.get(value)
-    return opcode is not None and opcode.transport not in ("UD", "RD", "CNP") and not opcode.response
-
-
 def _is_full(value: int) -> bool:
-    """Whether a packet with this opcode is as large as the path MTU: it does not end its message."""
+    """Whether packets with this opcode are as large as the path MTU: they do not end their message."""
     opcode = wire.OPCODES.get(value)
     return opcode is not None and opcode.position in (wire.FIRST, wire.MIDDLE)
 
 
-def _table(rows: int, beginning: list[int]) -> Any:
-    table = np.tile(np.array(beginning, np.int64), rows)
+def _table(rows: int, row: list[int]) -> Any:
+    table = np.tile(np.array(row, np.int64), rows)
     return table if COMPILED else table.tolist()
 
 
@@ -71,9 +67,9 @@ class FlowSums:
     """The rows and chains of all flows, by the decoder's numbers.
 
     Attributes:
-        shapes: of flows that had several: their UDP ports, VLAN priorities and RoCE versions, in one number.
-        sizes: of flows that had several: payloads of packets that do not end their message (the smallest and
-            the largest so far, and what was either before), and the frames that had them first.
+        shapes: UDP port, VLAN priority and RoCE version in one number, of flows with several such numbers.
+        sizes: payloads of packets that do not end their message to the first frame with each, of flows with
+            several: each size that was the smallest or the largest so far.
     """
 
     def __init__(self) -> None:
@@ -82,10 +78,11 @@ class FlowSums:
         self._flows = self._slots = self._room = self._fed = 0
         self._rows: Any = _table(0, [0])
         self._chains: Any = _table(0, [0])
-        self._asks, self._full = (column([f(v) for v in range(256)]) for f in (_asks, _is_full))
+        self._requests = column([KINDS[v] == REQUEST for v in range(256)])
+        self._full = column([_is_full(v) for v in range(256)])
 
     def add(self, packets: Packets, keep: NDArray[np.bool_]) -> None:
-        """Take the packets of a batch that are to be kept; later than all before."""
+        """Add the packets of a batch that ``keep`` chooses; batches come in order of time."""
         most = int(packets.flow.max()) + 1
         if most > self._flows:
             self._rows = self._grown(self._rows, most - self._flows, list(COLUMNS.values()))
@@ -110,9 +107,9 @@ class FlowSums:
         )
 
     @staticmethod
-    def _grown(table: Any, more: int, beginning: list[int]) -> Any:
-        """A table with room for at least so many rows more, and at least for as many again."""
-        fresh = _table(max(more, len(table) // len(beginning), 64), beginning)
+    def _grown(table: Any, more: int, row: list[int]) -> Any:
+        """The table with at least so many rows more, and at least twice as many as before."""
+        fresh = _table(max(more, len(table) // len(row), 64), row)
         return np.concatenate([table, fresh]) if COMPILED else table + fresh
 
     def _loop(
@@ -138,7 +135,7 @@ class FlowSums:
             if not keep[i]:
                 continue
             number, code, at = flow[i], opcode[i], flow[i] * _WIDTH
-            # Wide before they are shifted: compiled, what is narrow would be a C int.
+            # In wide variables before they are shifted: compiled, narrow ones would make a C int.
             capture, port = file[i], sport[i]
             reference = capture << _FRAME_BITS | frame[i]
             if self._rows[at + _PACKETS] == 0:
@@ -149,7 +146,7 @@ class FlowSums:
                 self._rows[at + _FIRST_NS] = time_ns[i]
             if time_ns[i] > self._rows[at + _LAST_NS]:
                 self._rows[at + _LAST_NS] = time_ns[i]
-            if self._asks[code] and self._rows[at + _FIRST_PSN] == _UNKNOWN:
+            if self._requests[code] and self._rows[at + _FIRST_PSN] == _UNKNOWN:
                 self._rows[at + _FIRST_PSN], self._rows[at + _FIRST_FRAME] = psn[i], reference
             tag = priority[i] + 1 if vlan[i] >= 0 else 0
             shape = port << 16 | tag << 8 | version[i]
@@ -157,10 +154,10 @@ class FlowSums:
                 self._note_shape(number, shape)
             if self._full[code] and self._rows[at + _SIZE] != payload[i]:
                 self._note_size(number, payload[i], reference)
-            self._count(at, code << _DSCP_BITS | tclass[i] >> 2, reference)
+            self._count(at, code << _DSCP_BITS | tclass[i] >> _ECN_BITS, reference)
 
     def _count(self, at: int, key: int, reference: int) -> None:
-        """One more packet of an opcode and DSCP of the flow whose row begins at ``at``."""
+        """Count one more packet of an opcode and DSCP in the flow whose row starts at ``at``."""
         slot = self._rows[at + _KINDS]
         while slot >= 0 and self._chains[slot + _KEY] != key:
             slot = self._chains[slot + _NEXT]
@@ -200,20 +197,20 @@ class FlowSums:
         if size < min(seen) or size > max(seen):
             seen[size] = reference
 
-    # ------------------------------------------------------------------ what was added up
+    # ------------------------------------------------------------------ results
 
     def column(self, name: str) -> NDArray[np.int64]:
-        """One of ``COLUMNS``, by flow number."""
+        """One of ``COLUMNS`` of all flows, by flow number."""
         values: NDArray[np.int64] = np.asarray(self._rows, np.int64).reshape(-1, _WIDTH)
         return values[:, list(COLUMNS).index(name)]
 
     def row(self, number: int) -> dict[str, int]:
         """All of ``COLUMNS`` of one flow."""
-        begin = number * _WIDTH
-        return dict(zip(COLUMNS, [int(self._rows[begin + i]) for i in range(_WIDTH)], strict=True))
+        start = number * _WIDTH
+        return dict(zip(COLUMNS, [int(self._rows[start + i]) for i in range(_WIDTH)], strict=True))
 
     def kinds(self, number: int) -> list[tuple[int, int, int, int]]:
-        """What a flow carried, in order of the first: (opcode, DSCP, how many, frame of the first)."""
+        """A flow's kinds of packets, in order of the first: (opcode, DSCP, packets, frame of the first)."""
         found = []
         slot = int(self._rows[number * _WIDTH + _KINDS])
         while slot >= 0:
@@ -222,7 +219,7 @@ class FlowSums:
         return [(opcode, dscp, count, frame) for _, opcode, dscp, count, frame in sorted(found)]
 
     def every_kind(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """What all flows carried, each once: flows' numbers, opcodes and DSCPs."""
+        """The kinds of packets of all flows, each once: flow numbers, opcodes and DSCPs."""
         chains = np.asarray(self._chains, np.int64).reshape(-1, _SLOT)
         heads = self.column("kinds")
         flow, slot = np.flatnonzero(heads >= 0), heads[heads >= 0]

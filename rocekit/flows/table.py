@@ -1,7 +1,7 @@
-"""What each one-way flow looks like, added up from whole columns: a row a flow, however many there are.
+"""All one-way flows of a capture, a row each.
 
-What every packet adds to is in ``flow_sums``, which goes over each batch once. Marks of congestion, of which
-most captures have none, are found in whole columns.
+:mod:`rocekit.flows.sums` counts packet by packet. Congestion marks, which most captures do not have, are
+found here, in whole columns.
 """
 
 from __future__ import annotations
@@ -12,39 +12,32 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS
-from rocekit.flows.sums import DSCP_BITS, UNKNOWN, FlowSums
+from rocekit.flows.sums import UNKNOWN, FlowSums
 from rocekit.flows.view import CNP, RATE_NS, REQUEST, RESPONSE, FlowView
-from rocekit.wire.arrays import distinct
-from rocekit.wire.arrays import starts as starts_of
+from rocekit.packets.flow_numbers import ADDRESS_BITS
+from rocekit.wire import packet_kinds
+from rocekit.wire.network import DSCP_BITS, ECN_CE
+from rocekit.wire.sorting import distinct
+from rocekit.wire.sorting import starts as starts_of
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
 
 Ints = NDArray[np.int64]
 
-#: Marks and CNPs of a flow kept one by one; beyond, they are only counted.
+#: Marks and CNPs of a flow kept one by one; more are only counted.
 MAX_KEPT: Final = 10_000
-_CE: Final = 3  # RFC 3168
+#: Names of kinds of packets, by their index in ``_KIND_OF``.
 _KINDS: Final = (REQUEST, RESPONSE, CNP)
 _VARIED: Final = -2
 _MARKS: Final = ("marked", "cnps", "notified")
-_ADDRESS_BITS: Final = 32
 
 
-def _kinds() -> Ints:
-    """Kinds of opcode: an index into ``_KINDS``, −1 for datagrams and what is unknown."""
-    kinds = np.full(257, -1, np.int64)
-    for value, opcode in wire.OPCODES.items():
-        if opcode.transport == "CNP":
-            kinds[value] = _KINDS.index(CNP)
-        elif opcode.transport not in ("UD", "RD"):
-            kinds[value] = _KINDS.index(RESPONSE if opcode.response else REQUEST)
-    return kinds
-
-
-_KIND_OF: Final = _kinds()
+_REQUEST, _RESPONSE, _CNP = range(3)
+_INDEX: Final = {packet_kinds.REQUEST: _REQUEST, packet_kinds.RESPONSE: _RESPONSE, packet_kinds.CNP: _CNP}
+#: By opcode: an index into ``_KINDS``, −1 of datagrams, of unknown opcodes, and of none (the last).
+_KIND_OF: Final = np.array([*(_INDEX.get(kind, -1) for kind in packet_kinds.KINDS), -1])
 
 
 class FlowTable:
@@ -63,11 +56,11 @@ class FlowTable:
         return len(self._used())
 
     def feed(self, packets: Packets, keep: NDArray[np.bool_]) -> None:
-        """Take the packets of a batch that are to be kept, later than all before."""
+        """Add the packets of a batch that ``keep`` chooses; batches come in order of time."""
         self._addresses = packets.addresses
         self._sums.add(packets, keep)
         kind = _KIND_OF[packets.opcode]
-        has_ecn = bool(((packets.tclass & 3 != 0) & keep).any() or ((kind == 2) & keep).any())
+        has_ecn = bool(((packets.ecn != 0) & keep).any() or ((kind == _CNP) & keep).any())
         if has_ecn or (packets.becn[keep] != 0).any():
             self._note_marks(packets, np.flatnonzero(keep))
         self._ecn = self._ecn or has_ecn
@@ -77,8 +70,8 @@ class FlowTable:
     def _note_marks(self, packets: Packets, rows: Ints) -> None:
         flow, kind = packets.flow[rows], _KIND_OF[packets.opcode[rows]]
         frame = packets.frame[rows] + (packets.file[rows].astype(np.int64) << FRAME_BITS)
-        is_cnp = kind == 2
-        marked = (packets.tclass[rows] & 3 == _CE) & (packets.payload_length[rows] > 0) & (kind < 2)
+        is_cnp = kind == _CNP
+        marked = (packets.ecn[rows] == ECN_CE) & (packets.payload_length[rows] > 0) & ~is_cnp
         notified = (packets.becn[rows] != 0) & ~is_cnp
         for name, chosen in (("marked", marked), ("cnps", is_cnp), ("notified", notified)):
             self._marks[name] = self._marks_of(name)
@@ -86,14 +79,14 @@ class FlowTable:
             self._marks[name] += more
         for chosen, lists in ((marked, self._marked), (is_cnp, self._cnps)):
             at = np.flatnonzero(chosen)
-            told = zip(flow[at].tolist(), packets.time_ns[rows[at]].tolist(), frame[at].tolist(), strict=True)
-            for number, time_ns, reference in told:
+            seen = zip(flow[at].tolist(), packets.time_ns[rows[at]].tolist(), frame[at].tolist(), strict=True)
+            for number, time_ns, reference in seen:
                 kept = lists.setdefault(number, [])
                 if len(kept) < MAX_KEPT:
                     kept.append((time_ns, reference))
 
     def _marks_of(self, name: str) -> Ints:
-        """One of ``_MARKS``, as long as there are rows of flows."""
+        """One of ``_MARKS``, a value a flow."""
         marks = self._marks[name]
         return np.append(marks, np.zeros(len(self._sums.column("packets")) - len(marks), np.int64))
 
@@ -108,10 +101,10 @@ class FlowTable:
                 rate = self._rates.setdefault(number, {})
                 rate[at] = rate.get(at, 0) + n
 
-    # ------------------------------------------------------------------ what was seen
+    # ------------------------------------------------------------------ results
 
     def heard(self) -> dict[tuple[str, str], int]:
-        """The last time that any packet went from one address to another."""
+        """By (source, destination address): the time of the last packet."""
         used = self._used()
         if not len(used):
             return {}
@@ -119,22 +112,22 @@ class FlowTable:
         order = np.argsort(pair, kind="stable")
         begins = starts_of(pair[order])
         last = np.maximum.reduceat(self.column("last_ns")[used[order]], begins)
-        mask = (1 << _ADDRESS_BITS) - 1
+        mask = (1 << ADDRESS_BITS) - 1
         return {
-            (self._addresses[key >> _ADDRESS_BITS], self._addresses[key & mask]): time_ns
+            (self._addresses[key >> ADDRESS_BITS], self._addresses[key & mask]): time_ns
             for key, time_ns in zip(pair[order[begins]].tolist(), last.tolist(), strict=True)
         }
 
     def _used(self) -> Ints:
-        """Numbers of the flows of which packets came here."""
+        """The numbers of the flows that have packets here."""
         return np.flatnonzero(self._sums.column("packets"))
 
     def _pairs(self) -> Ints:
-        """Each flow's source and destination in one number."""
-        return self._sums.column("src") << _ADDRESS_BITS | self._sums.column("dst")
+        """Each flow's source and destination address in one number."""
+        return self._sums.column("src") << ADDRESS_BITS | self._sums.column("dst")
 
     def column(self, name: str) -> Ints:
-        """One of ``flow_sums.COLUMNS``, or ``marked``, ``cnps``, ``notified``, by flow number."""
+        """One of ``sums.COLUMNS``, or ``marked``, ``cnps``, ``notified``, by flow number."""
         return self._marks_of(name) if name in _MARKS else self._sums.column(name)
 
     def numbers(self) -> dict[tuple[str, str, int], int]:
@@ -147,16 +140,16 @@ class FlowTable:
         }
 
     def sizes(self) -> Ints:
-        """Each flow's one payload of packets that do not end their message; −1 without any, −2 of several."""
+        """Each flow's payload of packets that do not end their message; −1: no such packet, −2: several."""
         sizes = self.column("size").copy()
         sizes[list(self._sums.sizes)] = _VARIED
         return sizes
 
     def classes(self) -> tuple[Ints, Ints]:
-        """Each flow's lowest and highest DSCP of requests and responses; above and below all without any."""
+        """Each flow's lowest and highest DSCP of requests and responses; 64 and −1 of a flow without any."""
         flow, opcode, dscp = self._sums.every_kind()
-        told = np.isin(_KIND_OF[opcode], (0, 1))
-        flow, dscp = flow[told], dscp[told]
+        chosen = np.isin(_KIND_OF[opcode], (_REQUEST, _RESPONSE))
+        flow, dscp = flow[chosen], dscp[chosen]
         flows = len(self._sums.column("packets"))
         low, high = np.full(flows, 1 << DSCP_BITS), np.full(flows, UNKNOWN)
         np.minimum.at(low, flow, dscp)
@@ -164,15 +157,15 @@ class FlowTable:
         return low, high
 
     def requesters(self) -> Iterator[tuple[str, str, list[int], set[int]]]:
-        """Of each two hosts, the RoCE v2 flows that ask: their first requests' frames, and their ports."""
+        """Of each two addresses: frames of the first requests of RoCE v2 flows, and the flows' ports."""
         flow, opcode, _ = self._sums.every_kind()
         shape = self.column("shape")
-        asking = np.zeros(len(shape), np.bool_)
-        asking[flow[_KIND_OF[opcode] == 0]] = True
+        has_requests = np.zeros(len(shape), np.bool_)
+        has_requests[flow[_KIND_OF[opcode] == _REQUEST]] = True
         newer = shape & 0xFF == 2
         for number, shapes in self._sums.shapes.items():
             newer[number] = any(one & 0xFF == 2 for one in shapes)
-        flows = np.flatnonzero(asking & newer)
+        flows = np.flatnonzero(has_requests & newer)
         if not len(flows):
             return
         pair = self._pairs()[flows]
@@ -219,11 +212,11 @@ class FlowTable:
             notified=marks["notified"],
             rate=self._rates.get(number, {}),
         )
-        self._tell_kinds(view, number)
+        self._add_kinds(view, number)
         return view
 
-    def _tell_kinds(self, view: FlowView, number: int) -> None:
-        """Fill in what packets of what class there were, in order of their first ones."""
+    def _add_kinds(self, view: FlowView, number: int) -> None:
+        """Fill in opcodes and classes, in order of their first packets."""
         for opcode, dscp, n, frame in self._sums.kinds(number):
             view.opcodes[opcode] = view.opcodes.get(opcode, 0) + n
             kind = int(_KIND_OF[opcode])

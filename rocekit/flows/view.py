@@ -1,11 +1,11 @@
-"""One one-way flow as people ask about it: what ``flow_table`` keeps in columns, put together on request."""
+"""One one-way flow as an object: what :mod:`rocekit.flows.table` keeps in columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
 
-#: Payload bytes of a flow are added up over spans of this length, to see its rate change.
+#: Payload bytes of a flow are summed over spans of this length: its rate over time.
 RATE_NS: Final = 1_000_000
 
 REQUEST, RESPONSE, CNP = "request", "response", "cnp"
@@ -13,17 +13,21 @@ REQUEST, RESPONSE, CNP = "request", "response", "cnp"
 
 @dataclass(slots=True)
 class FlowView:
-    """One one-way flow: what goes from one address to one QP at another.
+    """A one-way flow: the packets from one address to one QP at another.
 
     Attributes:
-        opcodes: packets by opcode; payload: bytes, repeats included.
+        opcodes: packets by opcode.
+        payload: bytes, retransmissions included.
         dscps: kind of packet (``request``, ``response``, ``cnp``) to DSCP to (packets, first frame).
-        sports: UDP source ports seen; priorities: of VLAN tags; roce_versions.
-        full_sizes: payloads of packets that do not end their message, to the first frame with it.
+        sports: UDP source ports seen.
+        priorities: of VLAN tags.
+        roce_versions: seen.
+        full_sizes: payloads of packets that do not end their message, to the first frame with each.
         first_psn, first_frame: of the first request.
-        marked: (time, frame) of packets with payload marked CE; marked_count: how many.
-        cnps: (time, frame) of CNPs on this flow, which answer marks on the flow the other way; cnp_count.
-        notified: packets with BECN that are no CNPs.
+        marked: (time, frame) of packets with payload and a CE mark; marked_count: how many there are.
+        cnps: (time, frame) of CNPs on this flow, sent because of CE marks on the opposite flow.
+        cnp_count: how many there are.
+        notified: packets with BECN that are not CNPs.
         rate: payload bytes by span of ``RATE_NS``; kept from the first ECN-capable packet on.
     """
 
@@ -50,9 +54,7 @@ class FlowView:
     rate: dict[int, int] = field(default_factory=dict)
 
     def rate_between(self, start_ns: int, end_ns: int) -> float | None:
-        """Payload bits per second between two times, by whole spans; None where less than one span lies
-        there.
-        """
+        """Payload bits per second between two times, over whole spans; None if there is no whole span."""
         first, last = -(-start_ns // RATE_NS), end_ns // RATE_NS
         if last <= first:
             return None

@@ -26,7 +26,6 @@ OPERATIONS: Final = {
     "FLUSH": "FLUSH",
     "ATOMIC_WRITE": "ATOMIC_WRITE",
 }
-ATOMICS: Final = frozenset({"FETCH_ADD", "CMP_SWAP"})
 LOCAL_OPCODES: Final = frozenset({"LOCAL_INV", "BIND_MW"})
 RECEIVE_OPCODES: Final = frozenset({"RECV", "RECV_RDMA_WITH_IMM"})
 FLUSHED: Final = "WR_FLUSH_ERR"

@@ -1,8 +1,8 @@
-"""Packet columns: what a decoded batch is, and which columns there are.
+"""Decoded packets as columns, and which columns there are.
 
-The BTH and what follows it are kept as big-endian words, a row a packet; a field's column is shifted and
-masked out of them when it is first asked for, so that what nobody looks at costs nothing. Which header stands
-where depends on the opcode and is looked up in tables derived from ``wire.OPCODES``.
+The BTH and the headers behind it are kept as big-endian words, a row a packet. A field's column is computed
+from them when it is first read. Which header stands where depends on the opcode; the tables for it are
+derived from ``wire.OPCODES``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.packets.malformed import MALFORMED
 from rocekit.wire import BTH, GRH, HEADERS, OPCODES, Field, Header
-from rocekit.wire.arrays import distinct
-from rocekit.wire.link import MALFORMED
+from rocekit.wire.network import ECN_BITS, ECN_MASK
+from rocekit.wire.sorting import distinct
 
 ICRC_VALID: Final = 0
 ICRC_INVALID: Final = 1
@@ -36,7 +37,7 @@ HEADERS_BYTES = np.full(257, BTH.length, np.int64)
 HAS_OF = np.full(257, HAS["BTH"], np.uint16)
 KNOWN = np.zeros(257, np.bool_)
 NO_PAYLOAD = np.zeros(257, np.bool_)
-# In words from the BTH's first; −1 where the opcode has not the header.
+# In words from the BTH's first; −1 for opcodes without the header.
 PLACE_WORDS = {name: np.full(257, -1, np.int8) for name in HEADERS}
 HAS_OF[256] = 0
 
@@ -68,10 +69,10 @@ def _homes() -> dict[str, list[tuple[Header, Field]]]:
     return homes
 
 
-#: Each field of the transport headers and the headers it stands in: ``rkey`` stands in RETH and AtomicETH.
+#: Each field of the transport headers, and the headers that have it: ``rkey`` is in RETH and AtomicETH.
 FIELD_HOMES: Final = MappingProxyType(_homes())
 
-#: Columns that are kept for every packet, and how.
+#: Columns that are kept for every packet, and their types.
 KEPT: Final = MappingProxyType(
     {
         "frame": np.int64,
@@ -107,14 +108,14 @@ class Packets:
     """RoCE packets as columns of one length.
 
     ``packets.psn`` and ``packets["psn"]`` are NumPy arrays with one value a packet. Every field of the
-    transport headers in ``wire`` is a column (int64; uint64 where the field has 64 bits), 0 where a packet
-    has not the header; ``has`` tells which headers it has, by the bits of ``HAS``. ``opcode`` is −1 where the
-    capture ends before the BTH does. Besides:
+    transport headers in ``wire`` is a column (int64; uint64 if the field has 64 bits), 0 for packets
+    without the header; ``has`` says which headers a packet has, by the bits of ``HAS``. ``opcode`` is −1 if
+    the packet is cut inside the BTH. Besides:
 
     - ``frame`` (number in its file), ``file``, ``time_ns``;
     - ``src``, ``dst``: indices into ``addresses``; ``ip_version`` 4 or 6 (a RoCE v1 GRH is 6),
       ``roce_version`` 1 or 2;
-    - ``flow``: a number for each (source, destination, destination QPN); 0 where the capture ends before it;
+    - ``flow``: a number for each (source, destination, destination QPN);
     - ``udp_sport`` (0 for RoCE v1), ``tclass`` and its parts ``dscp`` and ``ecn``, ``hop_limit``,
       ``flow_label``, ``ip_id`` (IPv4's identification, else 0);
     - ``vlan`` (−1: untagged), ``priority``: the innermost tag's;
@@ -174,9 +175,9 @@ class Packets:
 
     def _derive(self, name: str) -> Column:
         if name == "dscp":
-            return self._columns["tclass"] >> 2
+            return self._columns["tclass"] >> ECN_BITS
         if name == "ecn":
-            return self._columns["tclass"] & 3
+            return self._columns["tclass"] & ECN_MASK
         homes = FIELD_HOMES[name]
         if homes[0][0] is BTH:
             return _shift(self._words, 0, homes[0][1])
@@ -192,7 +193,7 @@ class Packets:
         return values
 
     def where(self, rows: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Packets:
-        """The packets that a mask, an array of indices or a slice chooses."""
+        """Some of the packets: by a mask, an array of indices or a slice."""
         return Packets(
             {name: column[rows] for name, column in self._columns.items()},
             self._words[rows],
@@ -204,10 +205,10 @@ class Packets:
 
     @classmethod
     def concat(cls, parts: Sequence[Packets]) -> Packets:
-        """One batch of several, of the same ``Decoder``. The payloads' bytes are not kept.
+        """Several batches of one ``Decoder`` as one. The payloads' bytes are not kept.
 
         Raises:
-            ValueError: the parts are of different decoders, so their address indices mean different things.
+            ValueError: the parts are of different decoders, so their address indices differ.
         """
         if not parts:
             return empty_packets()
@@ -234,17 +235,17 @@ class Packets:
 
     @property
     def has_payload(self) -> bool:
-        """Whether the payloads' bytes are at hand (see :meth:`payload`)."""
+        """Whether :meth:`payload` has the payloads' bytes."""
         return self._buffer is not None
 
     def payload(self, i: int) -> bytes:
         """The captured payload bytes of packet ``i``, without pad and ICRC.
 
-        Fewer than ``payload_length`` when the packet is cut. They stand in the reader's buffer: ask before
+        Fewer than ``payload_length`` if the packet is truncated. They are in the reader's buffer: ask before
         the next batch of frames is read.
 
         Raises:
-            ValueError: the packets were put together by :meth:`concat`, which keeps columns only.
+            ValueError: the packets are of :meth:`concat`, which keeps columns only.
         """
         if self._buffer is None:
             raise ValueError("payload bytes are kept only with the batch they came in")
@@ -258,7 +259,7 @@ class Packets:
         return next(self.where(slice(i, i + 1)).rows())
 
     def rows(self) -> Iterator[Row]:
-        """Each packet as a dict for people and JSON: addresses and codes as text, the headers it has."""
+        """Each packet as a dict for people and JSON: addresses and codes as text, fields of its headers."""
         kept = zip(*(self._columns[name].tolist() for name in KEPT), strict=True)
         lists: dict[str, list[Any]] = {}
         names_of: dict[int, tuple[str, ...]] = {}
@@ -276,8 +277,8 @@ class Packets:
                 "roce_version": column["roce_version"],
                 "udp_sport": column["udp_sport"] if column["roce_version"] == 2 else None,
                 "tclass": column["tclass"],
-                "dscp": column["tclass"] >> 2,
-                "ecn": column["tclass"] & 3,
+                "dscp": column["tclass"] >> ECN_BITS,
+                "ecn": column["tclass"] & ECN_MASK,
                 "hop_limit": column["hop_limit"],
                 "ip_id": column["ip_id"] if column["ip_version"] == 4 else None,
                 "flow_label": column["flow_label"] if column["ip_version"] == 6 else None,
@@ -311,7 +312,7 @@ def _fields_of(has: int) -> tuple[str, ...]:
 
 
 def _shift(words: NDArray[np.uint32], place: int, field: Field) -> Column:
-    """A field's column out of words, its header beginning at word ``place``."""
+    """A field's column from words; its header starts at word ``place``."""
     at, bit = divmod(field.offset, 32)
     at += place
     if field.bits == 64:

@@ -1,7 +1,7 @@
 """Frames to packet columns: one row a RoCE packet, one NumPy column a field of ``wire``.
 
-The dissector goes over the headers once; what most packets are asked for it leaves in columns, the rest of
-the BTH and of what follows it as words, from which :class:`rocekit.packets.Packets` derives columns.
+The dissector reads the headers once. It makes columns of the fields that are used most; the BTH and the
+headers behind it are kept as words too, from which :class:`rocekit.packets.Packets` derives other columns.
 """
 
 from __future__ import annotations
@@ -19,27 +19,31 @@ from rocekit.packets import (
     KEPT,
     Column,
     Packets,
-    dissect,
     empty_packets,
 )
 from rocekit.packets.dissect import Dissector
+from rocekit.packets.dissect_columns import PACKET_COLUMNS
+from rocekit.packets.flow_numbers import Addresses, FlowNumbers
 from rocekit.packets.icrc_columns import icrc_columns
-from rocekit.packets.network import Network, pauses
-from rocekit.packets.numbering import Addresses, FlowNumbers
-from rocekit.wire import ICRC_BYTES, link
+from rocekit.packets.locations import Locations
+from rocekit.packets.pauses import MAX_PAUSES, Pause, find_pauses, pauses_of
+from rocekit.wire import ICRC_BYTES
+from rocekit.wire.byte_rows import gather
 
 
 @dataclass(slots=True)
 class Counts:
-    """What a decoder has seen.
+    """Counts of the frames that a decoder has seen.
 
     Attributes:
-        frames: all of them; roce_packets: those that became rows.
-        truncated_packets: cut by the snaplen; malformed_packets: with a code in ``malformed``.
-        bad_icrc, unchecked_icrc: verdicts that were not "valid".
+        frames: all of them.
+        roce_packets: those that became rows.
+        truncated_packets: cut by the snaplen.
+        malformed_packets: with a code in ``malformed``.
+        bad_icrc, unchecked_icrc: packets whose ICRC is wrong, or was not checked.
         fragments: first fragments (rows) and later ones of UDP datagrams (no rows).
         pause_frames: 802.3 PAUSE and PFC.
-        non_roce: frames of neither kind.
+        non_roce: all other frames.
     """
 
     frames: int = 0
@@ -56,44 +60,23 @@ class Counts:
         return asdict(self)
 
 
-MAX_PAUSES = 100_000
-"""Pause frames kept one by one; beyond, they are only counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """An 802.3 PAUSE or PFC frame: who asked for silence, of which priorities, for how long.
-
-    Attributes:
-        source: MAC address of the sender.
-        priorities: bit mask of the priorities meant; all eight for 802.3 PAUSE.
-        quanta: the longest pause asked for, in units of 512 bit times; 0 lets the traffic go on.
-    """
-
-    file: int
-    frame: int
-    time_ns: int
-    source: str
-    priorities: int
-    quanta: int
-
-
 _NO_ROWS = np.empty(0, np.int64)
 
-#: Columns that the dissector makes as packets have them, and those of its fields that are columns too.
-_AS_FOUND = tuple(name for name in dissect.COLUMNS if name in KEPT and name not in ("truncated", "fragment"))
-_FIELDS = tuple(name for name in dissect.COLUMNS if name in FIELD_HOMES and name not in KEPT)
+#: Columns of the dissector that packets keep as they are, and its fields that are packets' columns too.
+_AS_FOUND = tuple(name for name in PACKET_COLUMNS if name in KEPT and name not in ("truncated", "fragment"))
+_FIELDS = tuple(name for name in PACKET_COLUMNS if name in FIELD_HOMES and name not in KEPT)
 
 
 class Decoder:
-    """Turns batches of frames into packets; addresses and counts go on from batch to batch.
+    """Turns batches of frames into packets; addresses, flows and counts continue from batch to batch.
 
     Args:
-        check_icrc: whether to compute every packet's ICRC; without, all are ``ICRC_UNCHECKED``.
+        check_icrc: whether to compute every packet's ICRC; if not, all are ``ICRC_UNCHECKED``.
 
     Attributes:
-        counts: what was seen so far.
-        pauses: the pause frames among it.
+        counts: of the frames so far.
+        pauses: the pause frames so far.
+        others: indices of the last batch's frames that are no RoCE packets.
     """
 
     def __init__(self, *, check_icrc: bool = True) -> None:
@@ -106,16 +89,16 @@ class Decoder:
         self._flows = FlowNumbers()
 
     @property
-    def network(self) -> Network:
-        """Where the packets of the last batch lie in its frames."""
-        return Network.of(self._dissector)
+    def network(self) -> Locations:
+        """Where the packets of the last batch are in its frames."""
+        return Locations.of(self._dissector)
 
     @property
     def addresses(self) -> list[str]:
         return self._addresses.texts
 
     def decode(self, batch: FrameBatch) -> Packets:
-        """The RoCE packets of a batch, in its order; a malformed one is a row with a code, never an error."""
+        """The RoCE packets of a batch, in its order. A malformed one is a row with a code, not an error."""
         dissector = self._dissector
         dissector.run(batch)
         n, found = dissector.count, dissector.columns
@@ -155,13 +138,13 @@ class Decoder:
         return Packets(columns, found["words"], self.addresses, batch.buffer, found["payload_at"], fields)
 
     def _icrcs(self, batch: FrameBatch, found: dict[str, Column]) -> tuple[Column, Column]:
-        """Each packet's ICRC, where it is there, and whether it is right."""
+        """Each packet's ICRC, 0 if it was not checked, and its state."""
         n = len(found["bth"])
         icrc, state = np.zeros(n, np.uint32), np.full(n, ICRC_UNCHECKED, np.uint8)
         rows = np.flatnonzero(found["checkable"]) if self._check_icrc else _NO_ROWS
         if len(rows):
             end = found["end"][rows] - ICRC_BYTES
-            sent = link.gather(batch.buffer, end, ICRC_BYTES).view("<u4")[:, 0]
+            sent = gather(batch.buffer, end, ICRC_BYTES).view("<u4")[:, 0]
             computed = icrc_columns(
                 batch.buffer, found["start"][rows], found["bth"][rows], end, found["roce_version"][rows] == 2
             )
@@ -172,14 +155,7 @@ class Decoder:
         return icrc, state
 
     def _note_pauses(self, batch: FrameBatch, layer: Column, ethertype: Column) -> int:
-        """Keep the pause frames of a batch; gives how many there are."""
-        found = pauses(batch, layer, ethertype)
-        for index, priorities, quanta in found[: MAX_PAUSES - len(self.pauses)].tolist():
-            source = int(batch.offset[index]) + 6
-            mac = batch.buffer[source : source + 6].tobytes().hex(":")
-            self.pauses.append(
-                Pause(
-                    batch.file, int(batch.number[index]), int(batch.time_ns[index]), mac, priorities, quanta
-                )
-            )
+        """Keep the pause frames of a batch; returns how many there are."""
+        found = find_pauses(batch, layer, ethertype)
+        self.pauses += pauses_of(batch, found[: MAX_PAUSES - len(self.pauses)])
         return len(found)

@@ -35,6 +35,8 @@ cdef int64_t _CHECKSUM
 cdef int64_t _VERSION
 cdef int64_t _GRH_VERSION
 cdef int64_t _BTH_BYTES
+cdef int64_t _QPN_MASK
+cdef int64_t _PSN_MASK
 cdef int64_t _ICRC_BYTES
 cdef int64_t _NO_OPCODE
 cdef int64_t _WORDS

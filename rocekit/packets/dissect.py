@@ -1,10 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""From frames to the RoCE packets inside them: link header, IP, UDP, BTH and what follows it, in one pass.
+"""Find the RoCE packets in frames: link header, IP, UDP, BTH and the headers behind it, in one pass.
 
-A packet's end comes from the lengths in its headers and never from the frame's, for short Ethernet frames are
-padded and some captures keep the frame check sequence behind them. Every reading of a word stops at the end
-of the buffer, whatever a header claims: that, and that rows are written in order, is why the compiled loop
-may go without checks of its own.
+A packet's end comes from the lengths in its headers, never from the frame's length: short Ethernet frames are
+padded, and some captures keep the frame check sequence. Every read stops at the end of the buffer, whatever
+a header claims, and rows are written in order: so the compiled loop needs no checks of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +13,13 @@ from typing import Any, Final
 import numpy as np
 
 from rocekit import wire
-from rocekit.files.frames import LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2, FrameBatch
+from rocekit.files.frames import (
+    LINKTYPE_ETHERNET,
+    LINKTYPE_LINUX_SLL,
+    LINKTYPE_LINUX_SLL2,
+    FrameBatch,
+    empty_batch,
+)
 from rocekit.packets import (
     BLOCK_WORDS,
     FIELD_HOMES,
@@ -25,87 +30,53 @@ from rocekit.packets import (
     NO_PAYLOAD,
     PLACE_WORDS,
 )
+from rocekit.packets import malformed as faults
+from rocekit.packets.dissect_columns import FRAME_COLUMNS, PACKET_COLUMNS
 from rocekit.packets.rows import COMPILED
-from rocekit.wire import link
+from rocekit.wire import network
 
 try:
     import cython
 except ImportError:
     from rocekit import _cython as cython
 
-#: What is known of each frame: where its network layer begins, and its EtherType (0: none, or cut before it).
-FRAME_COLUMNS: Final = {"layer": np.int64, "ethertype": np.int64}
-#: What is known of each RoCE packet; see ``network.Network`` and ``packets.Packets``.
-COLUMNS: Final = {
-    "index": np.int64,
-    "start": np.int64,
-    "bth": np.int64,
-    "end": np.int64,
-    "limit": np.int64,
-    "truncated": np.uint8,
-    "ip_version": np.uint8,
-    "roce_version": np.uint8,
-    "tclass": np.uint8,
-    "hop_limit": np.uint8,
-    "flow_label": np.int32,
-    "ip_id": np.uint16,
-    "udp_sport": np.uint16,
-    "vlan": np.int32,
-    "priority": np.uint8,
-    "source_high": np.uint64,
-    "source_low": np.uint64,
-    "destination_high": np.uint64,
-    "destination_low": np.uint64,
-    "fragment": np.uint8,
-    "malformed": np.uint8,
-    "checkable": np.uint8,
-    "opcode": np.int64,
-    "has": np.uint16,
-    "payload_length": np.int32,
-    "payload_at": np.int64,
-    "dest_qpn": np.int64,
-    "psn": np.int64,
-    "syndrome": np.int64,
-    "remote_va": np.uint64,
-    "rkey": np.int64,
-    "dma_length": np.int64,
-}
-
-_COLUMNS: Final = {**FRAME_COLUMNS, **COLUMNS}
+_COLUMNS: Final = {**FRAME_COLUMNS, **PACKET_COLUMNS}
 _NO_BYTES: Final = b""
 
-_IPV4: Final = link.ETHERTYPE_IPV4
-_IPV6: Final = link.ETHERTYPE_IPV6
+_IPV4: Final = network.ETHERTYPE_IPV4
+_IPV6: Final = network.ETHERTYPE_IPV6
 _ROCE_V1: Final = wire.ROCE_V1_ETHERTYPE
-_TAG, _OUTER_TAG, _OLD_TAG = link.VLAN_ETHERTYPES
+_TAG, _OUTER_TAG, _OLD_TAG = network.VLAN_ETHERTYPES
 _ETHERNET: Final = LINKTYPE_ETHERNET
 _SLL: Final = LINKTYPE_LINUX_SLL
 _SLL2: Final = LINKTYPE_LINUX_SLL2
 
-_IPV4_BYTES: Final = 20
-_IPV6_BYTES: Final = 40
-_UDP: Final = 17
-_UDP_BYTES: Final = link.UDP_BYTES
+_IPV4_BYTES: Final = network.IPV4_BYTES
+_IPV6_BYTES: Final = network.IPV6_BYTES
+_UDP: Final = network.UDP_PROTOCOL
+_UDP_BYTES: Final = network.UDP_BYTES
 _PORT: Final = wire.ROCE_UDP_PORT
 # RFC 8200, 4: hop-by-hop, routing, fragment and destination options headers.
 _HOP_BY_HOP, _ROUTING, _FRAGMENT, _OPTIONS = 0, 43, 44, 60
 _MOST_EXTENSIONS: Final = 64
 _GRH_BYTES: Final = wire.GRH.length
-_GRH_NEXT_BTH: Final = 0x1B  # A16.3: what follows the GRH is an InfiniBand transport header
-_MAPPED: Final = link.MAPPED
+_GRH_NEXT_BTH: Final = wire.GRH_NEXT_BTH
+_MAPPED: Final = network.MAPPED
 
-_CUT: Final = link.CUT
-_SHORT: Final = link.SHORT
-_IP_LENGTH: Final = link.IP_LENGTH
-_UDP_LENGTH: Final = link.UDP_LENGTH
-_PAD: Final = link.PAD
-_UNKNOWN_OPCODE: Final = link.UNKNOWN_OPCODE
-_PAYLOAD: Final = link.PAYLOAD
-_CHECKSUM: Final = link.CHECKSUM
-_VERSION: Final = link.VERSION
-_GRH_VERSION: Final = link.GRH_VERSION
+_CUT: Final = faults.CUT
+_SHORT: Final = faults.SHORT
+_IP_LENGTH: Final = faults.IP_LENGTH
+_UDP_LENGTH: Final = faults.UDP_LENGTH
+_PAD: Final = faults.PAD
+_UNKNOWN_OPCODE: Final = faults.UNKNOWN_OPCODE
+_PAYLOAD: Final = faults.PAYLOAD
+_CHECKSUM: Final = faults.CHECKSUM
+_VERSION: Final = faults.VERSION
+_GRH_VERSION: Final = faults.GRH_VERSION
 
 _BTH_BYTES: Final = wire.BTH.length
+_QPN_MASK: Final = (1 << wire.QPN_BITS) - 1
+_PSN_MASK: Final = (1 << wire.PSN_BITS) - 1
 _ICRC_BYTES: Final = wire.ICRC_BYTES
 _NO_OPCODE: Final = 256  #: the row of a packet without one in the tables by opcode
 _WORDS: Final = BLOCK_WORDS
@@ -123,7 +94,7 @@ def _table(values: Any) -> Any:
 
 
 def _word_of(name: str) -> Any:
-    """By opcode: in which word of the block a field begins; −1 where the opcode has it not."""
+    """By opcode: the word of the block that a field starts in; −1 for opcodes without the field."""
     words = np.full(len(HEADERS_BYTES), -1, np.int64)
     for header, field in FIELD_HOMES[name]:
         place = PLACE_WORDS[header.name].astype(np.int64)
@@ -150,7 +121,7 @@ def _is_extension(following: int) -> bool:
 def _is_checksum_right(
     first: int, second: int, third: int, source: int, destination: int, options: int
 ) -> bool:
-    """Whether the 16-bit words of an IPv4 header add up (RFC 791, 3.1), its options among them."""
+    """Whether the 16-bit words of an IPv4 header, with its options, add up (RFC 791, 3.1)."""
     total = options + (first >> 16) + (first & 0xFFFF) + (second >> 16) + (second & 0xFFFF)
     total += (third >> 16) + (third & 0xFFFF) + (source >> 16) + (source & 0xFFFF)
     total += (destination >> 16) + (destination & 0xFFFF)
@@ -163,16 +134,16 @@ class Dissector:
     """Takes batches of frames apart; what a batch holds is in the columns after ``run``.
 
     Attributes:
-        columns: by name, an array with a value for each RoCE packet (see ``COLUMNS``); ``words`` has the BTH
-            and the headers that follow it as words, a row a packet, zeros behind them.
-        layer, ethertype: a value for each frame: where its network layer begins, and its EtherType (0: none,
+        columns: by name, an array with a value for each RoCE packet (see ``dissect_columns``); ``words`` has
+            the BTH and the headers that follow it as words, a row a packet, zeros behind them.
+        layer, ethertype: a value for each frame: where its network layer starts, and its EtherType (0: none,
             or cut before it).
         count: RoCE packets.
-        later_fragments: of UDP datagrams, without the ports: whether they are RoCE cannot be said.
+        later_fragments: of UDP datagrams; they have no ports, so whether they are RoCE is unknown.
         truncated_count, malformed_count, fragment_count: packets with a value in those columns.
     """
 
-    # What a batch gets anew: its columns while they are filled, and the frame being looked at.
+    # Set for each batch: its columns while they are filled, and the current frame.
     _buffer: Any
     layer: Any
     ethertype: Any
@@ -225,15 +196,18 @@ class Dissector:
         self._has_of = _table(HAS_OF)
         self._known = _table(KNOWN)
         self._payloadless = _table(NO_PAYLOAD)
-        # Of each kind of header: in which word it begins, by opcode; its length in bytes; its bit.
+        # Of each kind of header: the word it starts in, by opcode; its length in bytes; its bit.
         self._places = _table(np.concatenate([PLACE_WORDS[name] for name in PLACE_WORDS]))
         self._lengths = _table([wire.HEADERS[name].length for name in PLACE_WORDS])
         self._bits = _table([HAS[name] for name in PLACE_WORDS])
         self._syndrome_at, self._va_at = _word_of("syndrome"), _word_of("remote_va")
         self._rkey_at, self._length_at = _word_of("rkey"), _word_of("dma_length")
+        self._buffer = _NO_BYTES
+        self._size = self._start = self._limit = self._wire = self._vlan = self._priority = 0
+        self.run(empty_batch())  # so that all columns are there: compiled, one without memory is a crash
 
     def run(self, batch: FrameBatch) -> None:
-        """Take a batch of frames. Never raises for what is in them."""
+        """Take a batch of frames. Raises for no frame's content."""
         frames = len(batch)
         self._begin(frames)
         if frames:
@@ -246,7 +220,7 @@ class Dissector:
         self._buffer = _NO_BYTES
 
     def _begin(self, frames: int) -> None:
-        """Room for the columns of so many frames."""
+        """Make columns for so many frames."""
         self.count = self.later_fragments = 0
         self.truncated_count = self.malformed_count = self.fragment_count = 0
         self.columns = {}
@@ -259,7 +233,7 @@ class Dissector:
         self.columns["words"] = self.words = words
 
     def _end(self, frames: int) -> None:
-        """The columns as arrays, as long as there are packets."""
+        """Make arrays of the columns, cut to the packets there are."""
         n = self.count
         for name, kind in _COLUMNS.items():
             length = frames if name in FRAME_COLUMNS else n
@@ -267,7 +241,7 @@ class Dissector:
         self.columns["words"] = np.asarray(self.columns["words"][: n * _WORDS], np.uint32).reshape(n, _WORDS)
 
     def _read(self, at: int) -> int:
-        """The big-endian word at a place of the buffer; what lies behind its end reads as zeros."""
+        """The big-endian word at a place of the buffer, with zeros for bytes behind its end."""
         if at + 4 <= self._size:
             return _join(self._buffer[at], self._buffer[at + 1], self._buffer[at + 2], self._buffer[at + 3])
         return _join(self._byte(at), self._byte(at + 1), self._byte(at + 2), 0)
@@ -298,14 +272,14 @@ class Dissector:
                 self._grh()
 
     def _link(self, begin: int, linktype: int) -> int:
-        """Find where the network layer begins; gives the EtherType."""
+        """Find where the network layer starts; returns the EtherType."""
         if linktype == _ETHERNET:
             place, self._start = begin + 12, begin + 14
         elif linktype == _SLL:
             place, self._start = begin + 14, begin + 16
         elif linktype == _SLL2:
             place, self._start = begin, begin + 20
-        else:  # raw IP says its version itself
+        else:  # raw IP: the first four bits are the version
             self._start = begin
             version = self._read(begin) >> 28 if begin < self._limit else 0
             return _IPV4 if version == 4 else _IPV6 if version == 6 else 0
@@ -341,7 +315,7 @@ class Dissector:
         self.source_high[n] = self.destination_high[n] = 0
         source, destination = self._read(start + 12), self._read(start + 16)
         self.source_low[n], self.destination_low[n] = _MAPPED << 32 | source, _MAPPED << 32 | destination
-        # A checksum of zero is taken for "the interface will fill it in".
+        # A checksum of zero was left to the interface to compute: not wrong.
         wrong = third & 0xFFFF != 0 and at <= self._limit
         if wrong:
             options = self._sum_of_options(length) if length > _IPV4_BYTES else 0
@@ -355,7 +329,7 @@ class Dissector:
         )
 
     def _sum_of_options(self, length: int) -> int:
-        """The 16-bit words of an IPv4 header of ``length`` bytes behind its fixed part, added up."""
+        """The sum of the 16-bit words of an IPv4 header's options; ``length``: of the whole header."""
         total = 0
         for place in range(self._start + _IPV4_BYTES, self._start + length, 4):
             word = self._read(place)
@@ -420,7 +394,7 @@ class Dissector:
         self.destination_low[n] = _long(self._read(at + 32), self._read(at + 36))
 
     def _over_udp(self, at: int, sport: int, ip_end: int, fragment: bool, malformed: int) -> None:
-        """A packet behind a UDP header. It ends where IP and UDP agree, or else at the nearer of the two."""
+        """Take the packet behind a UDP header. It ends where the shorter of IP's and UDP's lengths says."""
         n, limit = self.count, self._limit
         bth = at + _UDP_BYTES
         udp_end = at + (self._read(at + 4) >> 16)
@@ -429,13 +403,13 @@ class Dissector:
         if ip_end > self._wire or ip_end < bth:
             malformed = _IP_LENGTH
         ip_end = min(ip_end, self._wire)
-        # A first fragment's datagram ends in a later fragment: its own IP length says nothing about it.
+        # A first fragment's datagram ends in a later fragment: this IP length does not count.
         end = udp_end if fragment else min(ip_end, udp_end)
         truncated = ip_end > limit
-        if bth > limit:  # cut before the UDP length: the frame is all that is known
+        if bth > limit:  # cut before the UDP length: only the frame's length is known
             malformed, end, truncated = _CUT, self._wire, True
         if fragment:
-            # What stands behind a fragment in its frame is Ethernet's padding and no part of the datagram.
+            # Bytes behind a fragment in its frame are Ethernet's padding.
             limit = min(limit, ip_end)
         self.roce_version[n], self.udp_sport[n] = 2, sport
         self.fragment[n], self.malformed[n] = fragment, malformed
@@ -444,7 +418,7 @@ class Dissector:
     # ------------------------------------------------------------------ transport
 
     def _transport(self, bth: int, end: int, limit: int, truncated: bool) -> None:
-        """The BTH and what follows it; the row is complete then."""
+        """Take the BTH and the headers behind it, which completes the row."""
         n = self.count
         base = n * _WORDS
         self.bth[n], self.end[n], self.limit[n], self.truncated[n] = bth, end, limit, truncated
@@ -476,7 +450,7 @@ class Dissector:
             self._mark(_PAYLOAD)
         self.opcode[n], self.has[n] = opcode, has
         self.payload_length[n], self.payload_at[n] = max(payload, 0), bth + need
-        self.dest_qpn[n], self.psn[n] = self.words[base + 1] & 0xFFFFFF, self.words[base + 2] & 0xFFFFFF
+        self.dest_qpn[n], self.psn[n] = self.words[base + 1] & _QPN_MASK, self.words[base + 2] & _PSN_MASK
         self._fields(n, row, has, base)
         whole = not truncated and not self.fragment[n] and end - bth >= _BTH_BYTES + _ICRC_BYTES
         self.checkable[n] = whole
@@ -486,7 +460,7 @@ class Dissector:
         self.count = n + 1
 
     def _fields(self, n: int, row: int, has: int, base: int) -> None:
-        """Those fields of the headers behind the BTH that tracking needs of every packet."""
+        """Take the fields behind the BTH that tracking needs of every packet."""
         self.syndrome[n] = self.words[base + self._syndrome_at[row]] >> 24 if has & _HAS_AETH else 0
         self.remote_va[n] = self.rkey[n] = self.dma_length[n] = 0
         if has & _HAS_KEY:
@@ -497,7 +471,7 @@ class Dissector:
             self.dma_length[n] = self.words[base + self._length_at[row]]
 
     def _cut(self, row: int, readable: int) -> int:
-        """Which headers a packet has that ends ``readable`` bytes behind the BTH's first."""
+        """Which headers are whole in a packet that ends ``readable`` bytes after the BTH's start."""
         has: int = self._has_of[row]
         for n in range(_KINDS_OF_HEADERS):
             place = self._places[n * _ROWS + row]
@@ -506,6 +480,6 @@ class Dissector:
         return has
 
     def _mark(self, code: int) -> None:
-        """The first thing wrong with a packet is the one named."""
+        """Note what is wrong with the packet, unless something was noted before."""
         if self.malformed[self.count] == 0:
             self.malformed[self.count] = code

@@ -1,10 +1,9 @@
 """Expressions that choose packets: ``psn >= 100 and opcode == RC_SEND_ONLY and src == 10.9.0.1``.
 
-Names are the columns of :class:`rocekit.packets.Packets`; the syntax is Python's (``and or not``, comparisons
-also in chains, ``in (…)``, arithmetic and bit operators), with Wireshark's ``&& || !`` understood. Opcodes
-stand by name, addresses as they are written or as a network after ``in``; a header's name alone asks whether
-the packet has it. A comparison with a field that a packet has not is false. Expressions work on whole columns
-at once.
+Names are the columns of :class:`rocekit.packets.Packets`. The syntax is Python's (``and or not``, comparisons
+and chains of them, ``in (…)``, arithmetic and bit operators) with Wireshark's ``&& || !``. Opcodes are named;
+addresses stand as text, or as a network after ``in``. A header's name alone is true for packets that have it;
+a comparison with a field that a packet does not have is false.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, Packets
+from rocekit.packets.malformed import MALFORMED
 from rocekit.wire import OPCODE_NAMES
-from rocekit.wire.link import MALFORMED
 
 Mask = NDArray[np.bool_]
 
@@ -60,7 +59,7 @@ _ARITHMETIC: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
 _MOST_CHARACTERS: Final = 10_000
 _WORD_BITS: Final = 64
 
-#: Strings, which stay; addresses and networks, which get quotes; Wireshark's operators.
+#: Strings stay; addresses and networks get quotes; Wireshark's operators become Python's.
 _TOKENS: Final = re.compile(
     r"""(?P<string>"[^"]*"|'[^']*')"""
     r"""|(?P<address>(?<![\w.:])(?:\d+\.\d+\.\d+\.\d+|[0-9a-fA-F]*:[0-9a-fA-F:.]*)(?:/\d+)?)"""
@@ -70,7 +69,7 @@ _OPERATORS: Final = {"&&": " and ", "||": " or ", "!": " not "}
 
 
 class FilterError(ValueError):
-    """An expression that cannot be understood; the message says where and what would be."""
+    """An expression that is wrong; the message says where, and what is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +78,8 @@ class _Operand:
 
     Attributes:
         value: a number, a word, a tuple of these, or a column.
-        present: which packets have what it was made from; None for all.
-        column: the column's name, where it is one and nothing else.
+        present: which packets have its fields; None: all.
+        column: the column's name, if it is just a column.
     """
 
     value: Any
@@ -89,7 +88,7 @@ class _Operand:
 
 
 class Filter:
-    """A compiled expression; called with packets it gives a mask with one bool a packet.
+    """A compiled expression; called with packets, it returns a mask: one bool a packet.
 
     Raises:
         FilterError: the text is no such expression, or a name in it is no field.
@@ -101,7 +100,7 @@ class Filter:
             raise FilterError("the expression is too long")
         try:
             tree = ast.parse(_TOKENS.sub(_pythonic, text).strip(), mode="eval").body
-            # What is wrong with an expression shows on no packets as well as on many.
+            # Every error in an expression shows without packets too.
             self._tree = tree
             with np.errstate(all="ignore"):
                 self(Packets.concat([]))
@@ -126,7 +125,7 @@ def _pythonic(match: re.Match[str]) -> str:
 
 
 def fields_help() -> str:
-    """The names that an expression may use, in one line."""
+    """The names for expressions, in one line."""
     return f"fields: {', '.join(COLUMNS)}; headers: {', '.join(HAS)}"
 
 
@@ -213,7 +212,7 @@ def _arithmetic(op: ast.operator, first: _Operand, second: _Operand) -> _Operand
 
 
 def _same_kind(value: Any, other: Any) -> Any:
-    """``value`` unsigned where ``other`` is: NumPy would make floats of the two and lose low bits."""
+    """``value`` unsigned if ``other`` is: NumPy would make floats of the two and lose low bits."""
     if isinstance(other, np.ndarray) and other.dtype == np.uint64 and isinstance(value, np.ndarray):
         return value.astype(np.uint64, copy=False)
     return value
@@ -262,7 +261,7 @@ def _network(member: object) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def _number(operand: _Operand, beside: _Operand, packets: Packets) -> Any:
-    """The operand's number; a word means what it does for the column beside it."""
+    """The operand's number; a word is looked up for the column that it is compared with."""
     word = operand.value
     if beside.column in _ADDRESSES and isinstance(word, int | str):
         try:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from rocekit import _compiled
 from rocekit.wire import BTH
 from rocekit.wire import icrc as definition
-from rocekit.wire.arrays import distinct
-from rocekit.wire.link import UDP_BYTES, gather, scatter
+from rocekit.wire.byte_rows import gather, scatter
+from rocekit.wire.network import UDP_BYTES
+from rocekit.wire.sorting import distinct
 
 Ints = NDArray[np.int64]
 
@@ -29,7 +30,7 @@ _VARIANTS = tuple(
 
 
 def _native() -> Callable[..., None] | None:
-    """The compiled loop over packets, where it was built and ISA-L's CRC is at hand."""
+    """The compiled loop over packets; None if it was not built or isal is not installed."""
     path = getattr(sys.modules.get("isal.isal_zlib"), "__file__", None)
     if path is None or _compiled.icrcs_state(_compiled.PACKAGE) != _compiled.COMPILED:
         return None
@@ -46,14 +47,14 @@ native: Callable[..., None] | None = _native()
 def icrc_columns(
     buffer: NDArray[np.uint8], start: Ints, bth: Ints, end: Ints, udp: NDArray[np.bool_]
 ) -> NDArray[np.uint32]:
-    """The ICRC that each packet should carry.
+    """The right ICRC of each packet.
 
     Args:
         buffer: the bytes; packets must not overlap.
         start: the first byte of each packet's IP header or GRH.
         bth: the first byte of its BTH.
-        end: behind its pad bytes; at least a BTH behind ``bth``.
-        udp: whether UDP stands before the BTH (RoCE v2).
+        end: behind its pad bytes; at least a BTH after ``bth``.
+        udp: whether a UDP header precedes the BTH (RoCE v2).
     """
     if native is None:
         return _in_place(buffer, start, bth, end, udp)
@@ -68,8 +69,8 @@ def _in_place(
 ) -> NDArray[np.uint32]:
     """The same without the compiled loop.
 
-    The variant bytes are overwritten with ones in ``buffer`` itself and put back before this returns, so that
-    each packet is one run of bytes and costs one call; a read-only buffer is copied first.
+    The variant bytes are overwritten with ones in ``buffer`` itself and restored before this returns: each
+    packet is then one run of bytes and costs one call. A read-only buffer is copied first.
     """
     if not buffer.flags.writeable:
         buffer = buffer.copy()

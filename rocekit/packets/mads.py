@@ -1,4 +1,4 @@
-"""The MADs among packets: connection management and the like, which are no transfers."""
+"""The MADs among packets, such as connection management; they are not transfers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rocekit.wire.mad import Mad, parse_mad
 def find_mads(packets: Packets) -> Iterator[tuple[int, Mad]]:
     """The MADs among a batch's packets, as (row, MAD): UD SENDs to QP 0 or 1.
 
-    Must be asked before the next batch is read, like :meth:`rocekit.packets.Packets.payload`.
+    Ask before the next batch is read, as for :meth:`rocekit.packets.Packets.payload`.
     """
     to_mad_qp = (packets.opcode == OPCODE_NAMES["UD_SEND_ONLY"]) & np.isin(packets.dest_qpn, MAD_QPNS)
     for row in np.flatnonzero(to_mad_qp).tolist():

@@ -1,9 +1,9 @@
-"""Several captures of the same traffic: frames seen twice are recognised, clocks aligned, one sequence made.
+"""Several captures of the same traffic as one sequence: packets seen twice are found, clocks aligned.
 
-A packet is recognised by what no switch changes (addresses, QPN, opcode, PSN, IP identification, ICRC) and by
-being the k-th of its kind: never by its time. What both captures saw bounds the offset of their clocks: a
-packet from one host reaches one capture point before the other, and packets the other way the other way
-round, so that the true offset lies between the two directions' differences.
+Two captures have the same packet if all that no switch changes is equal (addresses, QPN, opcode, PSN, IP
+identification, ICRC) and it is the k-th such packet in both; times do not count. The packets that both have
+bound the offset of their clocks: those from one host pass one capture point first, those of the opposite
+direction the other, so the true offset lies between the time differences of the two directions.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets import ICRC_INVALID, ICRC_UNCHECKED
+from rocekit.packets.flow_numbers import MIXER
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
 _IDENTITY: Final = (
     *("src", "dst", "dest_qpn", "opcode", "psn", "ip_id", "payload_length", "syndrome", "msn"),
 )
-_MIXER: Final = 0x9E37_79B9_7F4A_7C15
 _OTHER_MIXER: Final = 0xD6E8_FEB8_6659_FD93
 UNSEEN: Final = -1 << 62
-#: Equal packets further apart than this are different ones: no way is so much longer than another.
+#: Equal packets further apart than this are different ones: no path is so much longer than another.
 _NEAR_NS: Final = 20_000_000
 
 
@@ -35,10 +35,10 @@ class Alignment:
     """A capture's clock against the first capture's.
 
     Attributes:
-        offset_ns: this capture's time − the first one's, 0 where they share a clock as far as can be told.
-        bound_ns: how far the truth may lie from it; None where packets in one direction only, or none, are
-        common.
-        common: packets that this capture shares with another.
+        offset_ns: this capture's time − the first one's; 0 if they may share a clock.
+        bound_ns: how far the true offset may be from it; None if the captures have no packets in common, or
+            only of one direction.
+        common: packets that this capture has in common with another.
     """
 
     file: int
@@ -58,8 +58,8 @@ class Merged:
         order: indices into the concatenated packets, each packet once, in the order of aligned times.
         time_ns: their aligned times.
         copies: packets left out because another capture has them.
-        seen_ns: by packet and capture, the aligned time at which it was there, ``UNSEEN`` where it was not;
-            frames: its frame number there, or 0.
+        seen_ns: by packet and capture, the aligned time at which the capture has it, or ``UNSEEN``.
+        frames: by packet and capture, its frame number there, or 0.
     """
 
     order: NDArray[np.int64]
@@ -71,19 +71,19 @@ class Merged:
 
 
 def identities(packets: Packets, *, by_icrc: bool = True) -> NDArray[np.uint64]:
-    """A 64-bit identity a packet, the same wherever it is captured whole; a corrupted copy has another."""
+    """A 64-bit identity of each packet, the same in every capture; a corrupted copy has another one."""
     columns = [packets[name] for name in _IDENTITY]
     if by_icrc:
         columns += [packets.icrc, packets.icrc_state == ICRC_INVALID]
     value = np.zeros(len(packets), np.uint64)
     for column in columns:
-        value = (value ^ column.astype(np.int64).view(np.uint64)) * np.uint64(_MIXER)
+        value = (value ^ column.astype(np.int64).view(np.uint64)) * np.uint64(MIXER)
         value ^= value >> np.uint64(29)
     return value
 
 
 def _has_icrcs(packets: Packets) -> bool:
-    """Whether the ICRCs are there (no snaplen cut them off) and mean something."""
+    """Whether all ICRCs are captured, and most are right."""
     wrong = int((packets.icrc_state == ICRC_INVALID).sum())
     return not (packets.icrc_state == ICRC_UNCHECKED).any() and wrong * 2 <= len(packets)
 
@@ -104,7 +104,7 @@ def _keys(identity: NDArray[np.uint64], occurrence: NDArray[np.int64]) -> NDArra
 
 
 def merge(parts: Sequence[Packets]) -> Merged:
-    """Put the packets of several captures together, ``parts[i]`` those of capture ``i``, of one decoder."""
+    """Merge the packets of several captures; ``parts[i]`` are capture ``i``'s, all of one decoder."""
     by_icrc = all(_has_icrcs(packets) for packets in parts)
     identity = [identities(packets, by_icrc=by_icrc) for packets in parts]
     occurrence = [_occurrences(i) for i in identity]
@@ -132,9 +132,7 @@ def merge(parts: Sequence[Packets]) -> Merged:
 
 
 def _uneven(identity: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    """Identities that came several times, and not as often in each capture that shows them: which of them
-    are the same packet, counting does not tell.
-    """
+    """Identities that captures have different numbers of packets of: counting cannot match those packets."""
     values, number = np.unique(np.concatenate(identity), return_inverse=True)
     file = np.repeat(np.arange(len(identity)), [len(i) for i in identity])
     counts = np.bincount(number * len(identity) + file, minlength=len(values) * len(identity))
@@ -151,10 +149,10 @@ def _match_by_time(
     uneven: NDArray[np.uint64],
     alignments: list[Alignment],
 ) -> None:
-    """Say which of equal packets is which: among them, and only there, times must decide.
+    """Number the packets with identities of ``_uneven`` by time; only for them do times decide.
 
-    The capture that shows most of them numbers them; those of another get the number of the one that is
-    nearest, which must be nearer than anything is sent again.
+    The capture with most of them gives the numbers; a packet of another capture gets the number of the
+    nearest one in time, unless it is further away than ``_NEAR_NS``.
     """
     places: dict[int, dict[int, list[int]]] = {}
     for file, own in enumerate(identity):
@@ -180,9 +178,9 @@ def _match_by_time(
 def _align(
     parts: Sequence[Packets], keys: list[NDArray[np.uint64]], even: list[NDArray[np.bool_]] | None
 ) -> list[Alignment]:
-    """Offsets relative to the first capture, along whatever chains of common packets there are.
+    """Offsets relative to the first capture, directly or through others with common packets.
 
-    ``even`` leaves packets out whose copies are in doubt, unless there are no others.
+    ``even`` leaves out packets that counting cannot match, unless there are no others.
     """
     found: dict[int, Alignment] = {0: Alignment(0, 0, 0, 0)}
     while len(found) < len(parts):
@@ -195,7 +193,7 @@ def _align(
                 if link is not None and (best is None or link[2] > best.common):
                     bound = None if link[1] is None or known.bound_ns is None else known.bound_ns + link[1]
                     best = Alignment(file, known.offset_ns + link[0], bound, link[2])
-        if best is None:  # nothing in common: their own clocks are all there is
+        if best is None:  # nothing in common: the clock is taken as it is
             file = next(i for i in range(len(parts)) if i not in found)
             best = Alignment(file, 0, None, 0)
         found[best.file] = best
@@ -208,7 +206,7 @@ def _pair(
     files: tuple[int, int],
     even: list[NDArray[np.bool_]] | None = None,
 ) -> tuple[int, int | None, int] | None:
-    """(offset of the second file against the first, its bound, packets in common), or None without any."""
+    """(offset of the second file against the first, its bound, packets in common); None: none in common."""
     rows = [np.arange(len(keys[f])) if even is None else np.flatnonzero(even[f]) for f in files]
     own, other = keys[files[0]][rows[0]], keys[files[1]][rows[1]]
     _, in_a, in_b = np.intersect1d(own, other, assume_unique=False, return_indices=True)

@@ -1,7 +1,7 @@
-"""A batch of packets as columns that a loop reads quickly, packet by packet.
+"""A batch of packets as columns that a loop reads fast, packet by packet.
 
-Plain Python reads lists several times faster than NumPy arrays. Compiled, the same columns are typed memory
-(see ``rows.pxd``), and nothing is converted.
+Plain Python reads lists several times faster than NumPy arrays. Compiled, the columns are typed memory (see
+``rows.pxd``) and nothing is converted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FAR_NS: Final = (1 << 62) - 1
 
 
 def column(values: Any, kind: Any = np.int64) -> list[int]:
-    """An array as a loop reads it quickly: as it is where the loop is compiled, else as a list."""
+    """An array as a loop reads it fast: compiled, as it is; else as a list."""
     array: Any = np.ascontiguousarray(values, kind)
     return array if COMPILED else array.tolist()
 
@@ -30,7 +30,7 @@ REMEMBERED: Final = 256
 
 
 def _near(time_ns: Any) -> Any:
-    """Times whose differences fit 63 bits, as those of clocks do: what lies further is as far as can be."""
+    """Times, limited so that their differences fit 63 bits; those of real clocks are far within."""
     if len(time_ns) and (int(time_ns.min()) < -_FAR_NS or int(time_ns.max()) > _FAR_NS):
         return np.clip(time_ns, -_FAR_NS, _FAR_NS)
     return time_ns
@@ -39,10 +39,10 @@ def _near(time_ns: Any) -> Any:
 class Rows:
     """``rows.psn[i]`` is packet ``i``'s PSN.
 
-    The columns that most packets need stand here; any other one is made when it is first asked for.
-    ``frame`` holds frame references (see ``frame_names``); ``before_src`` and ``before_ns`` are
-    the senders and times of the packets before the batch: another one's ``tail()``. ``around_src`` and
-    ``around_ns`` are those of the batch itself, where packet ``i`` stands at ``place_of(i)``.
+    Columns that most packets need are made at once, others when they are first asked for. ``frame`` holds
+    frame references (see ``frame_names``); ``before_src`` and ``before_ns`` are the senders and times of the
+    packets before the batch (the ``tail()`` of the batch before). ``around_src`` and ``around_ns`` are those
+    of the whole batch, in which packet ``i`` stands at ``place_of(i)``.
     """
 
     def __init__(self, packets: Packets, before: tuple[Any, Any] = ((), ())) -> None:
@@ -74,17 +74,17 @@ class Rows:
         return self.count
 
     def only(self, places: list[int]) -> Rows:
-        """Some packets of a batch by themselves, so that the rest need not be kept for them."""
+        """Some packets of a batch, which can be kept without the rest."""
         few = Rows(self._packets.where(np.array(places, np.int64)), (self.before_src, self.before_ns))
         few.around_src, few.around_ns, few.place = self.around_src, self.around_ns, places
         return few
 
     def place_of(self, i: int) -> int:
-        """Where packet ``i`` stands in the batch that it came in."""
+        """The index of packet ``i`` in the whole batch."""
         return i if self.place is None else self.place[i]
 
     def tail(self) -> tuple[Any, Any]:
-        """The senders and times of the last packets of this batch and of those before it."""
+        """The senders and times of the last packets, of this batch and those before it."""
         packets = self._packets
         src = np.concatenate([np.asarray(self.before_src, np.int64), packets.src[-REMEMBERED:]])
         time_ns = np.concatenate([np.asarray(self.before_ns, np.int64), packets.time_ns[-REMEMBERED:]])
@@ -99,5 +99,5 @@ class Rows:
         return values
 
     def payload(self, i: int) -> bytes:
-        """The captured payload of packet ``i``; only while its batch is the reader's last."""
+        """The captured payload of packet ``i``; only before the next batch is read."""
         return self._packets.payload(i)

@@ -20,7 +20,7 @@ from rocekit.points.turnarounds import (
     place,
     turnarounds,
 )
-from rocekit.wire.arrays import distinct
+from rocekit.wire.sorting import distinct
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:

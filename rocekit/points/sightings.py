@@ -21,6 +21,7 @@ from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS
 from rocekit.flows.spread import Spread
 from rocekit.packets.merge import UNSEEN, Merged
+from rocekit.wire import PSN_BITS, QPN_BITS
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Sightings:
 
     @staticmethod
     def _key(dst: Ints | int, qpn: Ints | int, psn: Ints | int) -> Any:
-        return (dst * (1 << 24) + qpn << 24) + psn
+        return ((dst << QPN_BITS) + qpn << PSN_BITS) + psn
 
     def transmissions(
         self, connection: Connection, side: int, psn: int, *, request: bool

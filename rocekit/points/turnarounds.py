@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.files.frames import LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2
-from rocekit.wire.arrays import first_of_each, stable_order
+from rocekit.wire.psn import MASK
+from rocekit.wire.sorting import first_of_each, stable_order
 
 if TYPE_CHECKING:
     from rocekit.files.frames import FrameBatch
@@ -240,7 +241,7 @@ def _reactions(pair: Ints, side: Ints, role: Ints, time: Ints, psn: Ints) -> Tur
     waited = same & good[:-1] & (role[1:] == _REQUEST)
     # The packet before must be the request of this response, with no other request outstanding.
     at = np.flatnonzero(waited[1:] & same[:-1] & (role[:-2] == _REQUEST) & (psn[:-2] == psn[1:-1])) + 1
-    at = at[psn[at + 1] == (psn[at] + 1 & 0xFFFFFF)]
+    at = at[psn[at + 1] == (psn[at] + 1 & MASK)]
     return Turns(
         pair[at + 1],
         side[at + 1],

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS
-from rocekit.flows.owners import Way, Ways
+from rocekit.flows.sent_by import FlowKey, FlowKeys
 from rocekit.packets import ICRC_INVALID
+from rocekit.wire.network import ECN_CE
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
 
 #: Bits of ``Lanes.flags``.
 RESPONSE, CE, DUPLICATE, LATE, LOST = 1, 2, 4, 8, 16
-_ECN_CE: Final = 3  # RFC 3168
 
 #: Kinds of packets in graphs; those from ``ACK`` to ``ATOMIC_ACK`` are responses.
 _KINDS: Final = ("", "ACK", "READ_RESPONSE", "ATOMIC_ACK", "READ", "ATOMIC", "CNP", "REQUEST")
@@ -28,7 +28,7 @@ ACK, READ_RESPONSE, ATOMIC_ACK, READ, ATOMIC, CNP_PACKET, REQUEST = range(1, 8)
 def _kinds() -> NDArray[np.uint8]:
     table = np.zeros(256, np.uint8)
     for value, opcode in wire.OPCODES.items():
-        name = "ATOMIC" if opcode.operation in ("FETCH_ADD", "CMP_SWAP") else opcode.operation
+        name = "ATOMIC" if opcode.operation in wire.ATOMICS else opcode.operation
         table[value] = _KINDS.index(name) if name in _KINDS else REQUEST
     return table
 
@@ -43,7 +43,7 @@ class Collector:
 
     def __init__(self) -> None:
         self._parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
-        self._ways = Ways()
+        self._ways = FlowKeys()
 
     def __call__(self, packets: Packets) -> None:
         sound = (packets.malformed == 0) & (packets.opcode >= 0) & (packets.dest_qpn > max(wire.MAD_QPNS))
@@ -66,7 +66,7 @@ class Collector:
             "bytes": packets.payload_length,
             "requested": np.where(reads, packets.dma_length, 0).astype(np.uint32) if reads.any() else None,
             "syndrome": packets.syndrome.astype(np.uint8),
-            "ce": packets.ecn == _ECN_CE,
+            "ce": packets.ecn == ECN_CE,
             "bad": packets.icrc_state == ICRC_INVALID,
         }
         for name, column in columns.items():
@@ -83,7 +83,7 @@ class Collector:
         """
         return {name: _joined(self._parts.pop(name)) for name in list(self._parts)}
 
-    def ways(self) -> list[Way | None]:
+    def ways(self) -> list[FlowKey | None]:
         """The addresses and destination QPN of each flow (see ``senders``)."""
         return self._ways.names()
 

@@ -22,7 +22,7 @@ from rocekit.explanation.packets import CAUSES, ROLES, PacketStories, packet_sto
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK
 from rocekit.files.outputs import complete
 from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, ICRC_UNCHECKED
-from rocekit.wire.link import MALFORMED
+from rocekit.packets.malformed import MALFORMED
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:

@@ -114,7 +114,7 @@ def _of_event(connection: Connection, transfer: Transfer | None, event: Event, s
         step = event_step(transfer, event, several)
         what, detail = step.what, step.detail
     if kind == RNR:
-        end += wire.RNR_TIMER_US[wire.syndrome_value(event.syndrome or 0)] * 1000
+        end += wire.rnr_wait_ns(event.syndrome or 0)
     elif event.cause == "timeout" and event.opens:
         kind, begin = TIMEOUT, event.time_ns - event.waited_ns
         detail += timeout_words(connection, side)
@@ -138,10 +138,10 @@ def timeout_words(connection: Connection, side: int) -> str:
     code = connection.negotiated[side].ack_timeout
     if code is None:
         return "; local ACK timeout unknown"
-    timeout_us = wire.local_ack_timeout_us(code)
-    if timeout_us is None:
+    timeout_ns = wire.local_ack_timeout_ns(code)
+    if timeout_ns is None:
         return "; local ACK timeout 0: infinite"
-    return f"; local ACK timeout 4.096 µs × 2^{code} = {duration(timeout_us * 1000)}"
+    return f"; local ACK timeout 4.096 µs × 2^{code} = {duration(timeout_ns)}"
 
 
 def _stray_words(event: Event, several: bool) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.flows.owners import senders
+from rocekit.flows.sent_by import senders
 from rocekit.report.collector import (
     ACK,
     ATOMIC,
@@ -26,8 +26,8 @@ from rocekit.report.collector import (
 )
 from rocekit.report.lane_flags import events_by_lane, flag_packets
 from rocekit.report.lanes import BAD_ICRC, CNP, Ints, Lanes, Marks
-from rocekit.wire.arrays import starts
 from rocekit.wire.psn import HALF, MASK
+from rocekit.wire.sorting import starts
 
 if TYPE_CHECKING:
     from rocekit.explanation.results import Results

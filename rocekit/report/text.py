@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.files.frames import linktype_name
 from rocekit.findings.text import finding_lines
-from rocekit.wire.layout import Style, columns, plain
+from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import duration, end, moment, plural, short_size, size
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from rocekit.explanation.topology import RING, STAR, TREE
-from rocekit.wire.layout import Style, columns, plain
+from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import plural, qpn, short_size
 
 if TYPE_CHECKING:
-    from rocekit.explanation.topology import HostGroup, HostLink, QpPair, Topology
+    from rocekit.explanation.topology import HostCluster, HostLink, QpPair, Topology
 
 #: QP pairs of a link that are listed by default.
 SHOWN_QPS: Final = 4
@@ -46,7 +46,7 @@ def text(topology: Topology, *, style: Style = plain, every: bool = False) -> st
     return "\n".join([*lines, *([""] * bool(doubts)), *doubts])
 
 
-def _group(group: HostGroup, style: Style) -> list[str]:
+def _group(group: HostCluster, style: Style) -> list[str]:
     hosts = group.hosts
     name = style(group.shape, "title")
     if group.shape == RING:
@@ -61,7 +61,7 @@ def _group(group: HostGroup, style: Style) -> list[str]:
     return lines
 
 
-def _doubt(group: HostGroup, style: Style) -> str:
+def _doubt(group: HostCluster, style: Style) -> str:
     hub = group.hosts[0]
     words = f"Links without {hub}: unknown if the capture was made at {hub} (add the captures of other hosts)"
     return style(words, "dim")
@@ -148,7 +148,7 @@ def dot(topology: Topology, *, every: bool = False) -> str:
     return "\n".join([*lines, "}"])
 
 
-def _places(groups: Iterable[HostGroup]) -> dict[str, str]:
+def _places(groups: Iterable[HostCluster]) -> dict[str, str]:
     """The positions of hosts in inches: each group on a circle, a star's hub in the middle."""
     places: dict[str, str] = {}
     left = 0.0

@@ -37,8 +37,7 @@ from rocekit.soft.engine.record import TruthRecorder
 from rocekit.soft.engine.schedule import PacketSender, Schedule
 from rocekit.soft.engine.windows import MW, VARIANT_BITS, Binding, next_key
 from rocekit.soft.engine.work import WC, RecvWR, SendWR
-from rocekit.wire.build import DEFAULT_PKEY
-from rocekit.wire.cm import GSI_QPN
+from rocekit.wire import DEFAULT_PKEY, GSI_QPN
 
 _FIRST_QPN: Final = 17  # as rxe
 _Wr = TypeVar("_Wr")

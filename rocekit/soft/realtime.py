@@ -17,7 +17,7 @@ from rocekit.soft.engine.packet import Datagram, address_text
 from rocekit.soft.wires.faults import Fault, FaultInjector
 from rocekit.soft.wires.memory import FrameSink
 from rocekit.wire.build import ethernet
-from rocekit.wire.link import ETHERTYPE_IPV4, ETHERTYPE_IPV6
+from rocekit.wire.network import ETHERTYPE_IPV4, ETHERTYPE_IPV6
 
 #: Packets sent before the link is read again: responses do not wait for the end of a long message.
 _BURST: Final = 16

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
 from rocekit.track.events import Event
-from rocekit.track.ledger import ATOMICS, NEEDS_ANSWER
 from rocekit.track.msn_count import MsnCount
 from rocekit.track.read_size import mtu_for, size_before
 from rocekit.track.transfers import INCOMPLETE, NOTHING, SENT, Transfer
-from rocekit.wire import ENDS, OPERATION, STARTS
+from rocekit.wire import ATOMICS, ENDS, OPERATION, OWN_RESPONSE, STARTS
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
@@ -299,7 +298,7 @@ class Assembly:
         """
         asked, length, operation = open_read.first_psn, open_read.length or 0, "READ"
         for q, (rows, k) in self.ahead.items():
-            if asked < q <= p and OPERATION[rows.opcode[k]] in NEEDS_ANSWER:
+            if asked < q <= p and OPERATION[rows.opcode[k]] in OWN_RESPONSE:
                 asked, length, operation = q, rows.dma_length[k], OPERATION[rows.opcode[k]]
         if operation != "READ":  # a FLUSH, whose response looks like a READ's
             return

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 from rocekit.packets.rows cimport Rows
 
 cdef int64_t MASK
-cdef int64_t _ECN_CE
+cdef int64_t ECN_CE
 cdef int64_t _PSN
 cdef int64_t _OPCODE
 cdef int64_t _PAYLOAD

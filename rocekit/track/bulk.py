@@ -15,12 +15,12 @@ import numpy as np
 
 from rocekit import wire
 from rocekit.packets.rows import COMPILED
+from rocekit.wire.network import ECN_CE
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
 
-_ECN_CE: Final = 3  # RFC 3168: such packets are counted one by one
 # For each flow: the packet that would go on, how many such may come, and the chain.
 _PSN, _OPCODE, _PAYLOAD, _ROOM, _COUNT, _FIRST, _LAST, _WIDTH = range(8)
 _NOTHING: Final = -1
@@ -87,7 +87,7 @@ class Chains:
                 break
             if self._state[at + _PAYLOAD] != r.payload_length[i] or self._state[at + _ROOM] <= 0:
                 break
-            if r.ecn[i] == _ECN_CE:
+            if r.ecn[i] == ECN_CE:
                 break
             self._state[at + _PSN] = (r.psn[i] + 1) & MASK
             self._state[at + _ROOM] -= 1

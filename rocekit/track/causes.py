@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from rocekit import wire
 from rocekit.packets.rows import REMEMBERED
 from rocekit.track.events import Event
-from rocekit.track.ledger import NEEDS_ANSWER
 from rocekit.track.recent import NEVER_NS, RING
+from rocekit.wire import OWN_RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
@@ -105,7 +105,7 @@ class Causes:
         requester sent it again: then the requester goes back to what is behind it.
         """
         transfer = self.ledger.find(p)
-        if transfer is not None and transfer.operation in NEEDS_ANSWER:
+        if transfer is not None and transfer.operation in OWN_RESPONSE:
             latest_ns = self.recent.latest_response_ns(p, NEVER_NS)
             if latest_ns > transfer.first_ns:
                 return latest_ns
@@ -118,7 +118,7 @@ class Causes:
             if q == self.run_psn or self.recent.covered_upto(q) != q or answered_ns <= lately_ns:
                 continue
             transfer = self.ledger.find(q)
-            if transfer is not None and transfer.operation in NEEDS_ANSWER:
+            if transfer is not None and transfer.operation in OWN_RESPONSE:
                 latest_ns = self.recent.latest_response_ns(q, answered_ns)
                 if latest_ns > transfer.first_ns and latest_ns > lately_ns:
                     return latest_ns
@@ -128,7 +128,7 @@ class Causes:
         """Whether the READ or atomic at ``p``, or in front of it, got its response since the last go-back."""
         for q in (p, p - 1):
             transfer = self.ledger.find(q)
-            if transfer is not None and transfer.operation in NEEDS_ANSWER:
+            if transfer is not None and transfer.operation in OWN_RESPONSE:
                 return transfer.acked_ns is not None and transfer.acked_ns > self.recent.back_ns
         return False
 
@@ -301,15 +301,15 @@ class Causes:
 
     @staticmethod
     def _asked_ns(refusal: Event) -> int:
-        return wire.RNR_TIMER_US[wire.syndrome_value(refusal.syndrome or 0)] * 1000
+        return wire.rnr_wait_ns(refusal.syndrome or 0)
 
     def _timeout_ns(self) -> int:
         """The requester's local ACK timeout: negotiated, else the shortest one seen; 0: not known."""
         code = self.ledger.connection.negotiated[self.ledger.side].ack_timeout
         if code is None:
             return self.shortest_timeout_ns
-        timeout_us = wire.local_ack_timeout_us(code)
-        return NEVER_NS if timeout_us is None else int(timeout_us * 1000)
+        timeout_ns = wire.local_ack_timeout_ns(code)
+        return NEVER_NS if timeout_ns is None else timeout_ns
 
     def _timer_off_ns(self, p: int, busy_ns: int, time_ns: int) -> int:
         """How far from the go-back the timer may have run out; ``NEVER_NS``: it cannot have.

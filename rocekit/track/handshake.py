@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit.wire.link import address_text
+from rocekit.wire.network import address_text
 
 if TYPE_CHECKING:
     from rocekit.files.frames import FrameBatch

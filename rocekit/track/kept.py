@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from heapq import heappush, heappushpop
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rocekit.track.transfers import ACKED, SENT, UNACKNOWLEDGED
+from rocekit.wire import READ_DEPTH
 
 if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
-
-#: Operations for which a responder keeps resources (9.4.3, 9.4.5).
-_LIMITED: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP"})
 
 
 class Kept:
@@ -45,7 +43,7 @@ class Kept:
         for transfer in transfers:
             if transfer.events or transfer.status not in (ACKED, SENT):
                 continue
-            if transfer.operation in _LIMITED and _is_counted(transfer):
+            if transfer.operation in READ_DEPTH and _is_counted(transfer):
                 continue
             if self._kept.pop(transfer.id, None) is not None:
                 self._drop(transfer)
@@ -104,7 +102,7 @@ class Kept:
 
 def _is_counted(transfer: Transfer) -> bool:
     """Whether a rule counts how many of these are outstanding at a time: their number was agreed on."""
-    if transfer.operation not in _LIMITED:
+    if transfer.operation not in READ_DEPTH:
         return False
     negotiated, side = transfer.connection.negotiated, transfer.side
     return (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit import wire
 from rocekit.track.events import Event
 from rocekit.track.transfers import Transfer, begun
+from rocekit.wire import ATOMICS, OWN_RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 #: Finished transfers kept so that late repeats find theirs.
 WINDOW: Final = 1024
 
-ATOMICS: Final = frozenset({"FETCH_ADD", "CMP_SWAP"})
-#: Operations that a response of their own completes, and no ACK of a later PSN.
-NEEDS_ANSWER: Final = ATOMICS | {"READ", "FLUSH", "ATOMIC_WRITE"}
 _HAS_RETH: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.RETH in o.headers)
 
 
@@ -95,7 +93,7 @@ class Ledger:
         """Whether a request that needs a response of its own has a PSN from ``first`` to before ``end``."""
         at = bisect_right(self.firsts, end - 1) - 1
         while at >= 0 and self.window[at].last_psn >= first:
-            if self.window[at].operation in NEEDS_ANSWER:
+            if self.window[at].operation in OWN_RESPONSE:
                 return True
             at -= 1
         return False

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocekit.track.ledger import NEEDS_ANSWER
 from rocekit.track.transfers import ACKED, INCOMPLETE, UNACKNOWLEDGED, Transfer
+from rocekit.wire import OWN_RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
@@ -53,7 +53,7 @@ class Outcomes:
             closed += 1
             if transfer.status != UNACKNOWLEDGED:
                 continue
-            if transfer.operation in NEEDS_ANSWER:
+            if transfer.operation in OWN_RESPONSE:
                 self.awaiting.append(transfer)
             else:
                 self.acknowledge(transfer, self.progress.acked_ns, self.progress.acked_frame)

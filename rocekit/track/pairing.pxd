@@ -19,7 +19,7 @@ cdef int64_t HALF
 cdef int64_t MASK
 cdef int64_t _QPN_BITS
 cdef int64_t _ADDRESS_BITS
-cdef int64_t _ECN_CE
+cdef int64_t ECN_CE
 
 cpdef int64_t flow_key(Rows r, Py_ssize_t i)
 

@@ -18,7 +18,8 @@ from rocekit.track.ledger import Sink
 from rocekit.track.lobby import Flow, Lobby, Waiting, seen
 from rocekit.track.requests import PROBATION, Requests
 from rocekit.wire import OPERATION
-from rocekit.wire.kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
+from rocekit.wire.network import ECN_CE
+from rocekit.wire.packet_kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
 from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 _QPN_BITS: Final = 24
 _ADDRESS_BITS: Final = 20
-_ECN_CE: Final = 3  # RFC 3168
 _FEW: Final = 4  # of a batch: one packet in so many
 _LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
 
@@ -83,7 +83,7 @@ class Pairing(Sink):
 
     def _count(self, connection: Connection, r: Rows, i: int) -> None:
         connection.packets += 1
-        if r.ecn[i] == _ECN_CE:
+        if r.ecn[i] == ECN_CE:
             connection.ce_marked += 1
         time_ns = r.time_ns[i]
         if connection.first_ns is None:

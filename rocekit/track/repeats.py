@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocekit.track.events import Event
-from rocekit.track.ledger import NEEDS_ANSWER
 from rocekit.track.recent import NEVER_NS
-from rocekit.wire import OPERATION
+from rocekit.wire import OPERATION, OWN_RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
@@ -73,7 +72,7 @@ class Repeats:
     def _was_answered(self, p: int) -> bool:
         """Whether ``p`` is a READ or atomic that got its response: then its copy is no accident."""
         transfer = self.ledger.find(p)
-        if transfer is None or transfer.operation not in NEEDS_ANSWER:
+        if transfer is None or transfer.operation not in OWN_RESPONSE:
             return False
         return self.recent.latest_response_ns(p - 1, NEVER_NS) > transfer.request_end_ns
 

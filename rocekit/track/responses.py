@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from rocekit import wire
 from rocekit.track.events import Event
-from rocekit.track.ledger import ATOMICS, NEEDS_ANSWER
 from rocekit.track.transfers import ACKED, NAK_PREFIX, UNACKNOWLEDGED, Transfer
-from rocekit.wire import ACK, ENDS, OPERATION, STARTS, SYNDROME_KIND
+from rocekit.wire import ACK, ATOMICS, ENDS, OPERATION, OWN_RESPONSE, STARTS, SYNDROME_KIND
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
@@ -127,7 +126,7 @@ class Responses:
         if self.assembly.ahead and p >= self.progress.expected:
             self._answered_ahead(p, r.time_ns[i], r.frame[i])
         transfer = self.ledger.find(p) or self._orphan_before(p, opcode)
-        if transfer is None or transfer.operation not in NEEDS_ANSWER:
+        if transfer is None or transfer.operation not in OWN_RESPONSE:
             if transfer is None and p >= self.progress.expected and not self.assembly.ahead:
                 transfer = self._orphan(r, i, p)
             else:
@@ -192,7 +191,7 @@ class Responses:
         A responder executes requests in order (9.5), so a response acknowledges what is before it.
         """
         asked = max((q for q in self.assembly.ahead if q <= p), default=-1)
-        if asked >= 0 and OPERATION[self.assembly.opcode_ahead(asked)] in NEEDS_ANSWER:
+        if asked >= 0 and OPERATION[self.assembly.opcode_ahead(asked)] in OWN_RESPONSE:
             self._acknowledge(asked, time_ns, frame)
 
     def _orphan_before(self, p: int, opcode: int) -> Transfer | None:

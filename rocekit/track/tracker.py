@@ -28,8 +28,8 @@ from rocekit.track.lobby import Flow
 from rocekit.track.pairing import Pairing, flow_key
 from rocekit.track.suspect_icrcs import Suspect, Suspects
 from rocekit.track.transfers import Transfer
-from rocekit.wire.kinds import CNP, DATAGRAM, KINDS, REQUEST, RESPONSE
 from rocekit.wire.mad import Mad, parse_mad
+from rocekit.wire.packet_kinds import CNP, DATAGRAM, KINDS, REQUEST, RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets

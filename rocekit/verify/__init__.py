@@ -25,6 +25,7 @@ from rocekit.files.reader import open_capture
 from rocekit.packets import Row
 from rocekit.packets.decoder import Decoder
 from rocekit.packets.mads import find_mads
+from rocekit.packets.malformed import IP_LENGTH, MALFORMED, SHORT, UDP_LENGTH, UNKNOWN_OPCODE
 from rocekit.verify.tshark import (
     BTH,
     CM,
@@ -56,7 +57,6 @@ from rocekit.wire import (
     syndrome_value,
 )
 from rocekit.wire.cm import MAD_BYTES
-from rocekit.wire.link import IP_LENGTH, MALFORMED, SHORT, UDP_LENGTH, UNKNOWN_OPCODE
 from rocekit.wire.mad import Mad
 
 MOST_LISTED: Final = 1000  #: disagreements that are listed; the rest is only counted

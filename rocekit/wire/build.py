@@ -1,8 +1,8 @@
-"""RoCE packets as bytes, built from ``wire`` without Scapy: quick enough to make millions.
+"""RoCE packets as bytes, built without Scapy: fast enough to make millions.
 
-What the caller does not say is what a well-behaved sender would put there: partition key 0xFFFF, pad to four
-bytes, UDP checksum 0, lengths and the ICRC computed. What the caller says is taken as it is, right or wrong:
-a wrong pad count or a wrong ICRC can be made.
+What the caller does not give is as a correct sender has it: partition key 0xFFFF, pad to four bytes, UDP
+checksum 0, lengths and the ICRC computed. What the caller gives is taken as it is: a wrong pad count or a
+wrong ICRC can be made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from rocekit.wire import (
     BTH,
     CNP_OPCODE,
     CNP_RESERVED_BYTES,
+    DEFAULT_PKEY,
     GRH,
+    GRH_NEXT_BTH,
+    ICRC_BYTES,
     ONLY,
     OPCODE_NAMES,
     OPCODES,
@@ -36,13 +39,22 @@ from rocekit.wire.cm import (
     METHOD_SEND,
     MGMT_CLASS_CM,
 )
+from rocekit.wire.network import (
+    DOT1AD,
+    DOT1Q,
+    ECN_BITS,
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    IPV4_BYTES,
+    MAPPED_PREFIX,
+    UDP_BYTES,
+    UDP_PROTOCOL,
+)
 
 SRC_MAC: Final = "02:00:00:00:00:01"
 DST_MAC: Final = "02:00:00:00:00:02"
-DEFAULT_PKEY: Final = 0xFFFF  # 10.9: the default partition, full member
+LEAST_SOURCE_PORT: Final = 0xC000  # A17.3.1: the port is the sender's choice; the first of the dynamic ports
 DONT_FRAGMENT: Final = 0x4000
-_IPV4, _IPV6, _VLAN, _QINQ = 0x0800, 0x86DD, 0x8100, 0x88A8
-_UDP, _IBA_TRANSPORT = 17, 0x1B  # IPv4 protocol; GRH next header (8.3)
 
 #: Opcodes with an RETH whose message is the packet's own payload.
 _WHOLE_WRITES: Final = frozenset(
@@ -70,7 +82,7 @@ def opcode_value(opcode: int | str) -> int:
 def gid(address: str) -> bytes:
     """The sixteen bytes of a GID written as an IPv6 or IPv4 address (IPv4 as ``::ffff:a.b.c.d``, A17.4.5)."""
     ip = ipaddress.ip_address(address)
-    return (b"\0" * 10 + b"\xff\xff" + ip.packed) if ip.version == 4 else ip.packed
+    return MAPPED_PREFIX + ip.packed if ip.version == 4 else ip.packed
 
 
 @lru_cache(maxsize=512)
@@ -92,15 +104,15 @@ def build_transport(opcode: int | str, payload: bytes = b"", **fields: int) -> b
     """From the BTH to the last pad byte, without the ICRC.
 
     Args:
-        opcode: its name or value. Of an opcode that ``wire`` does not know only the BTH is made.
+        opcode: its name or value. For an opcode that ``wire`` does not know, only the BTH is made.
         payload: what follows the headers; zeros pad it to a multiple of four bytes. A CNP without payload
             gets its sixteen reserved bytes, and has BECN set.
         fields: fields of the BTH and of the headers that the opcode asks for, by ``wire``'s names.
-            ``padcount`` given here changes the field, not the pad. Where one packet is the whole message,
-            ``dma_length`` is the payload's.
+            ``padcount`` given here changes the field, not the pad. If one packet is the whole message,
+            ``dma_length`` is the payload's length.
 
     Raises:
-        ValueError: an unknown opcode name, a field that this opcode has not, or a value that does not fit.
+        ValueError: an unknown opcode name, a field that this opcode lacks, or a value that does not fit.
     """
     value = opcode_value(opcode)
     if value == CNP_OPCODE:
@@ -139,8 +151,8 @@ def _ipv4(
 ) -> bytes:
     """An IPv4 header with its checksum; ``length`` counts what follows it."""
     options = options.ljust(-(-len(options) // 4) * 4, b"\0")
-    size = 20 + len(options)
-    first = struct.pack("!BBHHHBB", 0x40 | size >> 2, tos, size + length, ident, fragment, ttl, _UDP)
+    size = IPV4_BYTES + len(options)
+    first = struct.pack("!BBHHHBB", 0x40 | size >> 2, tos, size + length, ident, fragment, ttl, UDP_PROTOCOL)
     total = sum(struct.unpack(f"!{(size - 2) // 2}H", first + src + dst + options))
     total = (total & 0xFFFF) + (total >> 16)
     checksum = ~(total + (total >> 16)) & 0xFFFF
@@ -157,7 +169,7 @@ def _ipv6(
     extensions: Sequence[tuple[int, bytes]],
 ) -> bytes:
     """An IPv6 header and its extension headers, each given as (its type, its bytes from the second on)."""
-    kinds = [kind for kind, _ in extensions] + [_UDP]
+    kinds = [kind for kind, _ in extensions] + [UDP_PROTOCOL]
     chain = b"".join(
         bytes([following]) + rest for (_, rest), following in zip(extensions, kinds[1:], strict=True)
     )
@@ -171,7 +183,7 @@ def build_packet(
     src: str,
     dst: str,
     payload: bytes = b"",
-    sport: int = 0xC000,
+    sport: int = LEAST_SOURCE_PORT,
     dport: int = ROCE_UDP_PORT,
     ttl: int = 64,
     dscp: int = 0,
@@ -195,7 +207,7 @@ def build_packet(
         fragment: IPv4's flags and fragment offset, as the 16 bits stand in the header.
         ip_options: IPv4 options, padded to four bytes.
         ipv6_extensions: extension headers in order, each (its type, its bytes from the second on).
-        icrc: the number to send in place of the right ICRC (its little-endian bytes go on the wire).
+        icrc: the number to send instead of the right ICRC (its little-endian bytes go on the wire).
         roce_version: 2 (over UDP) or 1 (over the GRH).
 
     Raises:
@@ -203,14 +215,14 @@ def build_packet(
             different IP versions.
     """
     transport = build_transport(opcode, payload, **fields)
-    tclass = dscp << 2 | ecn
+    tclass = dscp << ECN_BITS | ecn
     if roce_version == 1:
         network = GRH.pack(
             ipver=6,
             tclass=tclass,
             flow_label=flow_label,
-            pay_len=len(transport) + 4,
-            next_hdr=_IBA_TRANSPORT,
+            pay_len=len(transport) + ICRC_BYTES,
+            next_hdr=GRH_NEXT_BTH,
             hop_limit=ttl,
             sgid=gid(src),
             dgid=gid(dst),
@@ -221,7 +233,7 @@ def build_packet(
         other, destination = _address(dst)
         if version != other:
             raise ValueError(f"{src} and {dst} are not of one IP version")
-        length = 8 + len(transport) + 4
+        length = UDP_BYTES + len(transport) + ICRC_BYTES
         if version == 4:
             network = _ipv4(source, destination, tclass, ttl, length, identification, fragment, ip_options)
         else:
@@ -229,7 +241,7 @@ def build_packet(
         covered = network + struct.pack("!HHHH", sport, dport, length, 0) + transport
     if icrc is None:
         icrc = _icrc.icrc(covered, len(network), udp=roce_version != 1)
-    return covered + icrc.to_bytes(4, "little")
+    return covered + icrc.to_bytes(ICRC_BYTES, "little")
 
 
 @lru_cache(maxsize=1024)
@@ -250,7 +262,7 @@ def ethernet(
     tags = () if vlan is None else (vlan,) if isinstance(vlan, int) else vlan
     head = bytes.fromhex(dst_mac.replace(":", "") + src_mac.replace(":", ""))
     for i, tag in enumerate(tags):
-        head += struct.pack("!HH", _VLAN if i == len(tags) - 1 else _QINQ, priority << 13 | tag)
+        head += struct.pack("!HH", DOT1Q if i == len(tags) - 1 else DOT1AD, priority << 13 | tag)
     return head + ethertype.to_bytes(2, "big")
 
 
@@ -276,7 +288,9 @@ def build_frame(
         vlan: see `ethernet`, which also takes the MAC addresses and the priority.
     """
     packet = build_packet(opcode, src=src, dst=dst, payload=payload, roce_version=roce_version, **rest)
-    kind = ROCE_V1_ETHERTYPE if roce_version == 1 else _IPV4 if packet[0] >> 4 == 4 else _IPV6
+    kind = (
+        ROCE_V1_ETHERTYPE if roce_version == 1 else ETHERTYPE_IPV4 if packet[0] >> 4 == 4 else ETHERTYPE_IPV6
+    )
     return ethernet(kind, src_mac=src_mac, dst_mac=dst_mac, vlan=vlan, priority=priority) + packet
 
 
@@ -299,10 +313,10 @@ def build_mad(message: str, transaction_id: int, **fields: int | bytes) -> bytes
     """The 256 bytes of a MAD with a CM message, to be the payload of a ``UD_SEND_ONLY`` to QP 1.
 
     Args:
-        message: ``REQ``, ``REP``, …, a key of ``wire_cm.CM_MESSAGES``.
+        message: ``REQ``, ``REP``, …, a key of ``cm.CM_MESSAGES``.
         transaction_id: the MAD's 64-bit transaction ID.
-        fields: fields of the message, or of the MAD in front of it, by ``wire_cm``'s names; bytes shorter
-            than their field are padded with zeros.
+        fields: fields of the message, or of the MAD header, by the names of :mod:`rocekit.wire.cm`; bytes
+            shorter than their field are padded with zeros.
 
     Raises:
         ValueError: no such message or field, or a value that does not fit.

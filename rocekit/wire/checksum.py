@@ -1,4 +1,4 @@
-"""The Internet checksum (RFC 1071), which IPv4, UDP and TCP have."""
+"""The Internet checksum (RFC 1071) of IPv4, UDP and TCP."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ def internet_sum(data: bytes) -> int:
 
 
 def internet_checksum(data: bytes) -> int:
-    """What stands in a header whose checksum field is zero, or left out, in ``data``."""
+    """The checksum of ``data``, in which the checksum field is zero or left out."""
     return 0xFFFF - internet_sum(data)

@@ -1,8 +1,8 @@
-"""Management datagrams and the communication manager's messages, each layout typed once.
+"""Layouts and codes of management datagrams and of the communication manager's messages.
 
 A MAD is 256 bytes (13.4.2); a CM message fills the 232 bytes behind the 24-byte common header (12.6). Layouts
-and numbers are those of the IBA Specification, Volume 1, chapters 12 and 13; the IP addressing in front of a
-REQ's or SIDR_REQ's private data is annex A11.
+and numbers are those of the IBA Specification, Volume 1, chapters 12 and 13; the IP addressing before a REQ's
+or SIDR_REQ's private data is annex A11.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ MAD = Header.of(
 MGMT_CLASS_CM: Final = 0x07  # 13.4.4
 CM_CLASS_VERSION: Final = 2
 METHOD_SEND: Final = 0x03  # 13.4.5; CM messages are all sent with it
-GSI_QPN: Final = 1  # 13.1: general services; CM messages go from QP1 to QP1
 GSI_QKEY: Final = 0x8001_0000  # 10.2.5: the well-known Q_Key of QP1
 
 MGMT_CLASSES: Final = MappingProxyType(
@@ -128,10 +127,10 @@ CM_ATTRIBUTE_IDS: Final = MappingProxyType({h.name: a for a, h in CM_ATTRIBUTES.
 #: REQ's transport service type (12.6.5); 3 points to the extended transport type, of which 1 is XRC (A14).
 CM_TRANSPORTS: Final = MappingProxyType({0: "RC", 1: "UC", 2: "RD", 3: "extended"})
 
-#: What an MRA or REJ answers (12.6.6, 12.6.7).
+#: The message that an MRA or REJ responds to (12.6.6, 12.6.7).
 CM_ANSWERED: Final = MappingProxyType({0: "REQ", 1: "REP", 2: "other"})
 
-#: RDMA IP CM Service (A11): the header in front of the consumer's private data in REQ and SIDR_REQ.
+#: RDMA IP CM Service (A11): the header before the consumer's private data in REQ and SIDR_REQ.
 IP_CM = Header.of(
     "IP_CM",
     "A11.3",
@@ -201,8 +200,3 @@ SIDR_STATUSES: Final = MappingProxyType(
         5: "unsupported version",
     }
 )
-
-
-def response_timeout_us(code: int) -> float:
-    """A five-bit CM response or service timeout: 4.096 µs × 2^code (12.7)."""
-    return 4.096 * 2**code

@@ -1,10 +1,10 @@
-"""The invariant CRC: what a RoCE packet carries in its last four bytes (IBA Vol. 1, 7.8.1, A16.3, A17.3).
+"""The invariant CRC, the last four bytes of a RoCE packet (IBA Vol. 1, 7.8.1, A16.3, A17.3).
 
-It covers the packet from the network header to the end of the payload and pad, with every field that may
-change on the way replaced by ones: the IP header's traffic class (DSCP and ECN), hop limit, flow label and
-checksum, the UDP checksum, and the byte of the BTH that holds FECN and BECN. Eight bytes of ones stand in
-front for the local routing header that RoCE has not. The polynomial is Ethernet's; the CRC is sent least
-significant byte first.
+It covers the packet from the network header to the end of the pad, with ones for every field that may change
+on the way: the IP header's traffic class (DSCP and ECN), hop limit, flow label and checksum, the UDP
+checksum, and the byte of the BTH with FECN and BECN. Eight bytes of ones precede it, in place of the local
+routing header, which RoCE does not have. The polynomial is Ethernet's; the least significant byte is sent
+first.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from typing import Final
+
+from rocekit.wire.headers import BTH
+from rocekit.wire.network import UDP_BYTES
 
 Buffer = bytes | bytearray | memoryview
 
@@ -23,7 +26,7 @@ try:  # SIMD, several times faster than zlib's
 except ImportError:
     crc32 = zlib.crc32
 
-#: The CRC's state behind the eight bytes of ones.
+#: The CRC of the eight bytes of ones.
 SEED: Final = zlib.crc32(b"\xff" * 8)
 
 IPV4_VARIANT: Final = (1, 8, 10, 11)  # TOS, TTL, header checksum
@@ -31,7 +34,7 @@ IPV4_VARIANT: Final = (1, 8, 10, 11)  # TOS, TTL, header checksum
 IPV6_VARIANT: Final = (1, 2, 3, 7)
 UDP_VARIANT: Final = (6, 7)  # checksum
 BTH_VARIANT: Final = (4,)  # FECN, BECN and six reserved bits
-_BTH_BYTES: Final = 12
+_BTH_BYTES: Final = BTH.length
 
 
 def masked_header(ip_and_transport: Buffer, ip_length: int, *, udp: bool) -> bytes:
@@ -42,7 +45,7 @@ def masked_header(ip_and_transport: Buffer, ip_length: int, *, udp: bool) -> byt
         ip_length: bytes before UDP (RoCE v2) or the BTH (RoCE v1), IPv4 options and IPv6 extensions included.
         udp: whether a UDP header follows (RoCE v2).
     """
-    end = ip_length + (8 if udp else 0) + _BTH_BYTES
+    end = ip_length + (UDP_BYTES if udp else 0) + _BTH_BYTES
     head = bytearray(ip_and_transport[:end])
     if head[0] >> 4 == 4:
         for i in IPV4_VARIANT:
@@ -71,7 +74,7 @@ def icrc(ip_and_transport: Buffer, ip_length: int, *, udp: bool = True) -> int:
     Raises:
         ValueError: the bytes end before the BTH does.
     """
-    end = ip_length + (8 if udp else 0) + _BTH_BYTES
+    end = ip_length + (UDP_BYTES if udp else 0) + _BTH_BYTES
     if len(ip_and_transport) < end:
         raise ValueError(f"an ICRC covers at least {end} bytes here, got {len(ip_and_transport)}")
     head = masked_header(ip_and_transport, ip_length, udp=udp)
@@ -79,5 +82,5 @@ def icrc(ip_and_transport: Buffer, ip_length: int, *, udp: bool = True) -> int:
 
 
 def icrc_bytes(ip_and_transport: Buffer, ip_length: int, *, udp: bool = True) -> bytes:
-    """The four bytes as they are sent."""
+    """The four bytes of the ICRC as they are sent."""
     return icrc(ip_and_transport, ip_length, udp=udp).to_bytes(4, "little")

@@ -1,7 +1,6 @@
 """Management datagrams, and the communication manager's messages inside them (IBA Vol. 1, 12.6 and 13.4).
 
-Layouts come from ``wire_cm``. Input that ends early gives the fields that are whole; nothing here raises for
-bytes.
+Layouts are in :mod:`rocekit.wire.cm`. Of input that ends early, the whole fields are read; no input raises.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocekit.wire import PATH_MTU_BYTES, Header
 from rocekit.wire.cm import (
@@ -26,9 +25,7 @@ from rocekit.wire.cm import (
     SIDR_STATUSES,
     ip_service,
 )
-
-if TYPE_CHECKING:
-    pass
+from rocekit.wire.network import MAPPED, address_text
 
 Value = int | str | bytes
 
@@ -40,13 +37,13 @@ class CmMessage:
     Attributes:
         message: ``REQ``, ``MRA``, ``REJ``, ``REP``, ``RTU``, ``DREQ``, ``DREP``, ``SIDR_REQ``, ``SIDR_REP``,
             ``LAP`` or ``APR``.
-        fields: by the names of ``wire_cm``; GIDs as textual IP addresses (IPv4-mapped ones as IPv4), runs of
-            bytes as bytes. ``private_data`` is the consumer's own: without the IP addressing in front of it,
-            where ``ip_cm`` stands. ``additional_info`` is cut to the length that the message gives.
+        fields: by the names of ``wire.cm``; GIDs as textual IP addresses (IPv4-mapped ones as IPv4), runs of
+            bytes as bytes. ``private_data`` is the consumer's own, without the IP addressing, which is in
+            ``ip_cm``. ``additional_info`` is cut to the length that the message gives.
         ip_cm: the RDMA IP CM service's addressing in a REQ or SIDR_REQ (annex A11): ``protocol``,
             ``source_port``, ``destination_port``, ``source_address``, ``destination_address``,
-            ``ip_version``, ``major_version``, ``minor_version``; None for service IDs that are not IP ones.
-        truncated: whether the input ended before the message did, so that fields may be missing.
+            ``ip_version``, ``major_version``, ``minor_version``; None for other service IDs.
+        truncated: whether the input ended before the message did; then fields may be missing.
     """
 
     message: str
@@ -55,7 +52,7 @@ class CmMessage:
     truncated: bool = False
 
     def number(self, name: str) -> int | None:
-        """A numeric field, or None when the message has it not or is cut before it."""
+        """A numeric field; None if the message does not have it or is cut before it."""
         value = self.fields.get(name)
         return value if isinstance(value, int) else None
 
@@ -66,7 +63,7 @@ class CmMessage:
 
     @property
     def reason(self) -> str | None:
-        """Why a REJ refuses, or what a SIDR_REP answers, in words; None for other messages."""
+        """The reason of a REJ or the status of a SIDR_REP, in words; None for other messages."""
         if self.message == "REJ" and (code := self.number("reason")) is not None:
             return REJ_REASONS.get(code, f"reserved reason {code}")
         if self.message == "SIDR_REP" and (code := self.number("sidr_status")) is not None:
@@ -75,7 +72,7 @@ class CmMessage:
 
     @property
     def path_mtu(self) -> int | None:
-        """The path MTU in bytes that a REQ asks for."""
+        """The path MTU of a REQ in bytes."""
         code = self.number("path_mtu_code")
         return None if code is None else PATH_MTU_BYTES.get(code)
 
@@ -138,8 +135,8 @@ class Mad:
     """A management datagram.
 
     Attributes:
-        fields: the common header's, by the names of ``wire_cm.MAD``.
-        cm: the message of a communication-management MAD, else None.
+        fields: the common header's, by the names of ``wire.cm.MAD``.
+        cm: the message in a MAD of the communication manager, else None.
     """
 
     fields: Mapping[str, int]
@@ -168,10 +165,10 @@ class Mad:
 
 
 def parse_mad(payload: bytes | memoryview) -> Mad | None:
-    """The MAD that begins ``payload`` (what follows the DETH of a packet to QP 0 or 1).
+    """The MAD at the start of ``payload`` (which follows the DETH of a packet to QP 0 or 1).
 
     Returns:
-        None when the payload is shorter than the common header (24 bytes) or of an unknown base version.
+        None if the payload is shorter than the common header (24 bytes) or of an unknown base version.
     """
     data = bytes(payload)
     if len(data) < MAD.length:
@@ -186,7 +183,7 @@ def parse_mad(payload: bytes | memoryview) -> Mad | None:
 
 
 def parse_cm(layout: Header, data: bytes) -> CmMessage:
-    """A CM message of ``layout`` (one of ``wire_cm.CM_MESSAGES``) from the bytes behind the MAD header."""
+    """A CM message of ``layout`` (one of ``wire.cm.CM_MESSAGES``) from the bytes behind the MAD header."""
     fields = _partly(layout, data)
     ip_cm = None
     service = fields.get("service_id")
@@ -212,14 +209,14 @@ def _ip_cm(protocol_port: tuple[int, int], private: bytes) -> Mapping[str, int |
     protocol, port = protocol_port
     ip_cm: dict[str, int | str] = {"protocol": IP_PROTOCOLS.get(protocol, f"protocol {protocol}")}
     for name, value in raw.items():
-        # A11.3: an IPv4 address stands in the last four of its sixteen bytes.
+        # A11.3: an IPv4 address is the last four of its sixteen bytes.
         ip_cm[name] = _address(value, raw["ip_version"] == 4) if isinstance(value, bytes) else value
     ip_cm["destination_port"] = port
     return MappingProxyType(ip_cm)
 
 
 def _partly(layout: Header, data: bytes) -> dict[str, Value]:
-    """The fields that are whole in ``data``; of a run of bytes that is cut, what is there."""
+    """The whole fields in ``data``, and the first bytes of a run of bytes that is cut."""
     have = len(data) * 8
     fields: dict[str, Value] = {}
     for name, value in layout.unpack(data.ljust(layout.length, b"\0")).items():
@@ -232,11 +229,9 @@ def _partly(layout: Header, data: bytes) -> dict[str, Value]:
 
 
 def _address(value: bytes, ipv4: bool = False) -> str:
-    from rocekit.wire.link import address_text
-
     low = int.from_bytes(value[8:], "big")
     if ipv4:
-        low |= 0xFFFF << 32
+        low |= MAPPED << 32
     return address_text(int.from_bytes(value[:8], "big"), low)
 
 

@@ -21,9 +21,9 @@ def add(psn: int, count: int) -> int:
 
 
 def diff(a: int, b: int) -> int:
-    """How far ``a`` lies ahead of ``b``: −2^23 … 2^23 − 1.
+    """How far ``a`` is ahead of ``b``: −2^23 … 2^23 − 1.
 
-    Half of the space counts as behind: the region of duplicates (9.7.1).
+    Half of the space is behind: the region of duplicates (9.7.1).
     """
     return ((a - b + HALF) & MASK) - HALF
 
@@ -34,5 +34,5 @@ def unwrap(psn: int, near: int) -> int:
 
 
 def wire_psn(psn: int) -> int:
-    """The 24 bits of an unwrapped PSN that travel."""
+    """The PSN on the wire: the low 24 bits of an unwrapped one."""
     return psn & MASK

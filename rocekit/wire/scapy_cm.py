@@ -2,9 +2,9 @@
 
     roce("UD_SEND_ONLY", MAD(transaction_id=7) / CM_REQ(local_qpn=17, starting_psn=5))
 
-The messages are named ``CM_REQ``, ``CM_MRA``, …. Private data of a REQ or SIDR_REQ whose service ID belongs
-to the RDMA IP CM service (A11.2) is an `IP_CM` with the program's own data behind it; any other is Raw.
-``bytes`` of it are the bytes on the wire, and bytes may be assigned.
+The messages are named ``CM_REQ``, ``CM_MRA``, …. Private data of a REQ or SIDR_REQ is an `IP_CM`, followed by
+the program's data, if the service ID is one of the RDMA IP CM service (A11.2); else it is Raw. ``bytes`` of
+it are the bytes on the wire, and bytes may be assigned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _is_ipv4(pkt: Packet) -> bool:
 
 
 class IP_CM(Packet):  # type: ignore[misc, unused-ignore]  # no types in Scapy's metaclass
-    """The addresses that rdma_cm sends in front of a REQ's private data (A11.3)."""
+    """The addresses that rdma_cm sends before a REQ's private data (A11.3)."""
 
     name = "IP_CM"
     fields_desc = [  # noqa: RUF012  # Scapy's metaclass wants a list
@@ -38,7 +38,7 @@ class IP_CM(Packet):  # type: ignore[misc, unused-ignore]  # no types in Scapy's
 
 
 class _PrivateData(PacketLenField):  # type: ignore[misc, unused-ignore]
-    """Private data of a message with a service ID: a layer, `IP_CM` or Raw; padded with zeros when sent."""
+    """Private data of a message with a service ID, as a layer (`IP_CM` or Raw); zeros pad it when sent."""
 
     __slots__ = ["length"]
 
@@ -59,7 +59,7 @@ class _PrivateData(PacketLenField):  # type: ignore[misc, unused-ignore]
 
 
 class MAD(Packet):  # type: ignore[misc, unused-ignore]
-    """Management datagram header (13.4.2); behind it a CM message of `wire_cm.CM_ATTRIBUTES`, or Raw."""
+    """Management datagram header (13.4.2), followed by a CM message or Raw."""
 
     name = "MAD"
     fields_desc = fields_of(

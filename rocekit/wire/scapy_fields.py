@@ -1,4 +1,4 @@
-"""Scapy fields out of `wire`'s layouts, for `layers` and `layers_cm`."""
+"""Scapy fields made of `wire`'s layouts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scapy.packet import Packet
 
 from rocekit import wire
 from rocekit.wire import cm as wire_cm
+from rocekit.wire.network import MAPPED_PREFIX
 
 _ADDRESS_BITS: Final = 128
 #: Names that read better in hexadecimal.
@@ -42,7 +43,7 @@ _ENUMS: Final[Mapping[tuple[str, str], Mapping[int, str]]] = {
 
 
 def raw_when_short(length: int) -> Any:
-    """A Scapy ``dispatch_hook``: bytes too few for the layer become Raw, so that truncation never raises."""
+    """A Scapy ``dispatch_hook``: bytes that are too few for the layer become Raw; truncation never raises."""
 
     def dispatch_hook(cls: type[Packet], _pkt: bytes = b"", *args: Any, **kargs: Any) -> type[Packet]:
         return conf.raw_layer if _pkt and len(_pkt) < length else cls
@@ -51,12 +52,12 @@ def raw_when_short(length: int) -> Any:
 
 
 class AddressField(Field):  # type: ignore[misc, unused-ignore]  # no types in Scapy's metaclass
-    """Sixteen bytes shown as an IPv6 address. An IPv4 address may be given; it stands last.
+    """Sixteen bytes shown as an IPv6 address. An IPv4 address may be given; it is put last.
 
     Args:
-        prefix: the twelve bytes in front of an IPv4 address: a GID's are those of ``::ffff:0:0/96``
-            (A17), zeros in the IP CM header (A11.3).
-        dotted: whether an address of this packet is an IPv4 one, to be shown as such.
+        prefix: the twelve bytes before an IPv4 address: a GID's are those of ``::ffff:0:0/96`` (A17), zeros
+            in the IP CM header (A11.3).
+        dotted: whether an address of this packet is an IPv4 one and shown as such.
     """
 
     __slots__ = ["dotted", "prefix"]
@@ -65,7 +66,7 @@ class AddressField(Field):  # type: ignore[misc, unused-ignore]  # no types in S
         self,
         name: str,
         default: str = "::",
-        prefix: bytes = b"\0" * 10 + b"\xff\xff",
+        prefix: bytes = MAPPED_PREFIX,
         dotted: Callable[[Packet], bool] = lambda pkt: False,
     ) -> None:
         super().__init__(name, default, "16s")
@@ -86,7 +87,7 @@ class AddressField(Field):  # type: ignore[misc, unused-ignore]  # no types in S
         return socket.inet_ntop(socket.AF_INET6, x)
 
     def any2i(self, pkt: Packet | None, x: Any) -> Any:
-        """Takes text, or sixteen bytes. Raises OSError for text that is no address."""
+        """Takes text, or sixteen bytes. Raises OSError for text that is not an address."""
         return x if x is None else self.m2i(pkt, self.i2m(pkt, x))
 
 
@@ -98,7 +99,7 @@ class SyndromeField(BitField):  # type: ignore[misc, unused-ignore]
 
 
 def fields_of(header: wire.Header, **defaults: Any) -> list[Any]:
-    """The Scapy fields of a header, reserved ones too, all zero unless ``defaults`` says otherwise."""
+    """The Scapy fields of a header, with reserved ones; zero by default, or as in ``defaults``."""
     return [_field(header, f, defaults.get(f.name, 0)) for f in header.fields]
 
 

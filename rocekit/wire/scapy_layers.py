@@ -8,15 +8,14 @@
     to_peer / BTH(opcode="RC_RDMA_WRITE_ONLY", dest_qpn=17, psn=5) / RETH(dma_length=3) / b"abc"
     to_peer / roce("RC_ACKNOWLEDGE", dest_qpn=17, psn=5, msn=1)
 
-Fields come from `wire`; what is added here is what stands around them. Building puts in the headers that the
-opcode asks for and the stack lacks, the pad and its count, the ICRC over IPv4, IPv6 or the GRH, the UDP port
-and a UDP checksum of 0. Dissecting follows the opcode, splits the pad and the ICRC off, and `BTH.icrc_state`
-says whether the ICRC is right. A dissected packet builds to the same bytes; ``del pkt[BTH].icrc`` makes the
-next build compute it, and ``del pkt[BTH].padcount, pkt[BTH].pad`` does so for the pad after a change of the
-payload.
+Fields come from `wire`. Building adds the headers that the opcode needs and the stack lacks, the pad and its
+count, the ICRC over IPv4, IPv6 or the GRH, the UDP port and a UDP checksum of 0. Dissecting follows the
+opcode and splits off the pad and the ICRC; `BTH.icrc_state` says whether the ICRC is right. A dissected
+packet builds to the same bytes. ``del pkt[BTH].icrc`` makes the next build compute the ICRC,
+``del pkt[BTH].padcount, pkt[BTH].pad`` the pad, after a change of the payload.
 
-Importing this module binds UDP port 4791 and EtherType 0x8915 in front of all other bindings, so these layers
-are chosen whether ``scapy.contrib.roce`` was loaded before, is loaded later, or not at all.
+Importing this module binds UDP port 4791 and EtherType 0x8915 before all other bindings: these layers are
+chosen whether ``scapy.contrib.roce`` was loaded before, is loaded later, or not at all.
 """
 
 from __future__ import annotations
@@ -32,15 +31,12 @@ from scapy.packet import Packet, Raw, bind_top_down
 from rocekit import wire
 from rocekit.wire import cm as wire_cm
 from rocekit.wire import icrc as _icrc
+from rocekit.wire.build import LEAST_SOURCE_PORT
+from rocekit.wire.network import UDP_BYTES
 from rocekit.wire.scapy_cm import MAD
 from rocekit.wire.scapy_fields import fields_of, raw_when_short
 
-_IBA_TRANSPORT: Final = 0x1B  # GRH next header: a BTH follows (8.3)
-_SOURCE_PORT: Final = 0xC000  # the sender's choice, for ECMP; the lowest of the dynamic ports
-
-_GSI_QPN: Final = 1  # general services: where CM messages come from and go to (13.1)
-
-#: What `BTH.icrc_state` answers.
+#: The values of `BTH.icrc_state`.
 ICRC_VALID, ICRC_INVALID, ICRC_UNCHECKED = "valid", "invalid", "unchecked"
 
 
@@ -48,7 +44,7 @@ _Metaclass: Any = type(Packet)
 
 
 class _Aside(Field):  # type: ignore[type-arg, unused-ignore]
-    """A field that takes no bytes in the BTH's place: it stands behind the payload, or says how to build."""
+    """A field without bytes in the BTH: they follow the payload, or it says how to build."""
 
     def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, None]:
         return s, None
@@ -61,7 +57,7 @@ class _Aside(Field):  # type: ignore[type-arg, unused-ignore]
 
 
 class _Transport(Packet):
-    """What the BTH and the headers behind it share: the BTH's opcode says what comes next (9.2.1)."""
+    """The BTH and the headers behind it: the BTH's opcode says which layer is next (9.2.1)."""
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
         depth, layer = 0, self
@@ -82,20 +78,20 @@ class _Transport(Packet):
 
 
 class BTH(_Transport):
-    """Base Transport Header (9.2) and what stands at the end of its packet: the pad and the ICRC.
+    """Base Transport Header (9.2), and the pad and the ICRC at the end of its packet.
 
-    Fields beside those of `wire.BTH`, none of which takes bytes in the header:
+    Fields beside those of `wire.BTH`, none of which has bytes in the header:
         pad: the pad bytes; None: as many zeros as the payload needs.
         icrc: the ICRC as a number whose little-endian bytes are sent; None: computed.
-        truncated: 1 when the capture holds less than the lower layers announce (or too little to hold an
+        truncated: 1 if the capture has fewer bytes than the lower layers' lengths say (or too few for an
             ICRC); then there is neither pad nor ICRC, and building adds none.
-        fill: 1: building puts in, as zeros, headers that the opcode asks for and the stack lacks. Dissecting
-            sets 0.
+        fill: 1: building adds, as zeros, headers that the opcode needs and the stack lacks. Dissecting sets
+            0.
     """
 
     name = "BTH"
     fields_desc = [  # noqa: RUF012  # Scapy's metaclass wants a list
-        *fields_of(wire.BTH, opcode=wire.OPCODE_NAMES["RC_SEND_ONLY"], pkey=0xFFFF, padcount=None),
+        *fields_of(wire.BTH, opcode=wire.OPCODE_NAMES["RC_SEND_ONLY"], pkey=wire.DEFAULT_PKEY, padcount=None),
         _Aside("pad", None),
         _Aside("icrc", None),
         _Aside("truncated", 0),
@@ -104,16 +100,16 @@ class BTH(_Transport):
     dispatch_hook = raw_when_short(wire.BTH.length)
 
     def post_dissect(self, s: bytes) -> bytes:
-        """Takes the ICRC and the pad off the end of what follows the BTH."""
-        announced = _announced(self.underlayer)
+        """Takes the ICRC and the pad off the end of the packet."""
+        length = _transport_length(self.underlayer)
         self.fields["fill"] = 0
-        if len(s) < wire.ICRC_BYTES or (announced is not None and announced > wire.BTH.length + len(s)):
+        if len(s) < wire.ICRC_BYTES or (length is not None and length > wire.BTH.length + len(s)):
             self.fields.update(truncated=1, pad=b"", icrc=None)
             return s
         body, trailer = s[: -wire.ICRC_BYTES], s[-wire.ICRC_BYTES :]
         opcode = wire.OPCODES.get(self.opcode)
         headers = opcode.headers_length - wire.BTH.length if opcode else 0
-        # A pad count that reaches into the headers is malformed; the bytes then stay where they are.
+        # A pad count that reaches into the headers is malformed; then no pad is split off.
         pad = self.padcount if headers + self.padcount <= len(body) else 0
         self.fields.update(truncated=0, pad=body[len(body) - pad :], icrc=int.from_bytes(trailer, "little"))
         # Without the cache, building calls post_build, which puts the two back.
@@ -134,7 +130,7 @@ class BTH(_Transport):
 
     @property
     def icrc_state(self) -> str:
-        """``"valid"``, ``"invalid"``, or ``"unchecked"``: cut short, or no IP header or GRH is below."""
+        """``"valid"``, ``"invalid"``, or ``"unchecked"``: truncated, or no IP header or GRH is below."""
         if self.truncated:
             return ICRC_UNCHECKED
         whole = self.do_build()
@@ -149,7 +145,7 @@ class BTH(_Transport):
         return f"BTH {name} QP {self.dest_qpn:#x} PSN {self.psn}"
 
     def _filled(self, pay: bytes) -> bytes:
-        """``pay`` with the headers put in that the opcode asks for and the stack lacks."""
+        """``pay`` with the headers that the opcode needs and the stack lacks."""
         opcode = wire.OPCODES.get(self.opcode)
         if opcode is None:
             return pay
@@ -168,11 +164,11 @@ class BTH(_Transport):
                 at += header.length
             else:
                 out += bytes(header.length)
-        # Headers that do not belong to the opcode were stacked on purpose.
+        # Headers that are not the opcode's were stacked on purpose.
         return pay if present else out + pay[at:]
 
     def _icrc_of(self, body: bytes) -> int | None:
-        """The right ICRC of BTH to pad, or None without an IP header or GRH below."""
+        """The right ICRC of the bytes from BTH to pad; None without an IP header or GRH below."""
         below = []
         layer = self.underlayer
         while layer is not None:
@@ -196,14 +192,14 @@ class BTH(_Transport):
             chain = bare
         udp = isinstance(self.underlayer, UDP)
         covered = chain.do_build()[: -wire.ICRC_BYTES]
-        network = len(covered) - len(body) - (8 if udp else 0)
+        network = len(covered) - len(body) - (UDP_BYTES if udp else 0)
         return _icrc.icrc(covered, network, udp=udp)
 
 
-def _announced(under: Packet | None) -> int | None:
-    """How many bytes the layer below says there are from the BTH to the ICRC."""
+def _transport_length(under: Packet | None) -> int | None:
+    """The bytes from the BTH to the ICRC, by the length in the layer below."""
     if isinstance(under, UDP):
-        return None if under.len is None else under.len - 8
+        return None if under.len is None else under.len - UDP_BYTES
     return under.pay_len if isinstance(under, GRH) else None
 
 
@@ -211,7 +207,7 @@ class GRH(Packet):
     """Global Routing Header (8.3), RoCE v1's network layer (A16)."""
 
     name = "GRH"
-    fields_desc = fields_of(wire.GRH, ipver=6, next_hdr=_IBA_TRANSPORT, hop_limit=64, pay_len=None)
+    fields_desc = fields_of(wire.GRH, ipver=6, next_hdr=wire.GRH_NEXT_BTH, hop_limit=64, pay_len=None)
     dispatch_hook = raw_when_short(wire.GRH.length)
 
     def post_build(self, p: bytes, pay: bytes) -> bytes:
@@ -223,14 +219,14 @@ class GRH(Packet):
         return s[: self.pay_len], s[self.pay_len :]
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
-        return BTH if self.next_hdr == _IBA_TRANSPORT else super().guess_payload_class(payload)
+        return BTH if self.next_hdr == wire.GRH_NEXT_BTH else super().guess_payload_class(payload)
 
     def mysummary(self) -> str:
         return f"GRH {self.sgid} > {self.dgid}"
 
 
 class CNPPadding(Packet):
-    """The sixteen reserved bytes that a congestion notification packet carries (A17.9.3)."""
+    """The sixteen reserved bytes of a congestion notification packet (A17.9.3)."""
 
     name = "CNPPadding"
     fields_desc = fields_of(wire.Header.of("CNPPadding", "A17.9.3", "resv0:64 resv1:64"))
@@ -238,9 +234,9 @@ class CNPPadding(Packet):
 
 
 class _Original:
-    """Every Scapy packet has a slot ``original``, for the bytes it came from; here the name is a field's.
+    """Makes ``original`` a field; in every Scapy packet it is a slot for the bytes that it was read from.
 
-    A base of its own, since Scapy's metaclass takes a class attribute named as a field for its default.
+    A base class, because Scapy's metaclass takes a class attribute with a field's name for its default.
     """
 
     __slots__ = ()
@@ -256,7 +252,7 @@ class _Original:
 
 
 class AtomicAckETH(_Original, _Transport):
-    """AtomicAckETH (9.3.5): ``original`` is the value that the atomic found."""
+    """AtomicAckETH (9.3.5): ``original`` is the value before the atomic."""
 
     name = wire.ATOMICACKETH.name
     fields_desc = fields_of(wire.ATOMICACKETH)
@@ -292,16 +288,16 @@ LAYERS: Final[dict[str, Any]] = {
 
 
 def roce(opcode: int | str, payload: bytes | Packet = b"", **fields: Any) -> Packet:
-    """A BTH with the headers its opcode asks for, and the payload: what goes on top of UDP or a GRH.
+    """A BTH, the headers that its opcode needs, and the payload, to be put over UDP or a GRH.
 
     Args:
         opcode: name or value.
         payload: bytes, or a layer such as a MAD.
-        fields: fields of any header of the chain, each put where it belongs. An RETH's ``dma_length`` is that
-            of the payload where the message is one packet; a CNP has BECN set; a MAD goes to QP 1.
+        fields: fields of any of the headers. By default an RETH's ``dma_length`` is the payload's if the
+            message is one packet, a CNP has BECN set, and a MAD goes to QP 1.
 
     Raises:
-        ValueError: no such opcode, or a field that no header of the chain has.
+        ValueError: no such opcode, or a field that none of its headers has.
     """
     value = wire.OPCODE_NAMES.get(opcode) if isinstance(opcode, str) else opcode
     known = None if value is None else wire.OPCODES.get(value)
@@ -310,7 +306,7 @@ def roce(opcode: int | str, payload: bytes | Packet = b"", **fields: Any) -> Pac
     if known.value == wire.CNP_OPCODE:
         fields.setdefault("becn", 1)
     if isinstance(payload, MAD):
-        fields.setdefault("dest_qpn", _GSI_QPN)
+        fields.setdefault("dest_qpn", wire.GSI_QPN)
     if known.payload and known.position == wire.ONLY and wire.RETH in known.headers:
         fields.setdefault("dma_length", len(payload))
     fields["opcode"] = known.value
@@ -327,13 +323,14 @@ def roce(opcode: int | str, payload: bytes | Packet = b"", **fields: Any) -> Pac
 
 
 def _bind() -> None:
-    """Puts these layers where RoCE is found. Scapy takes the first binding that fits, so ours go in front:
-    before ``scapy.contrib.roce``, and before services that are known by the source port a RoCE flow happens
-    to have.
+    """Bind these layers to UDP's port and the EtherType.
+
+    Scapy takes the first binding that fits, so these come first: before ``scapy.contrib.roce``, and before
+    services with a port that is the source port of a RoCE flow.
     """
     UDP.payload_guess = [({"dport": wire.ROCE_UDP_PORT}, BTH), *UDP.payload_guess]
     # The ICRC protects the packet, so the UDP checksum is sent as 0 (A17).
-    bind_top_down(UDP, BTH, sport=_SOURCE_PORT, dport=wire.ROCE_UDP_PORT, chksum=0)
+    bind_top_down(UDP, BTH, sport=LEAST_SOURCE_PORT, dport=wire.ROCE_UDP_PORT, chksum=0)
     for lower, key in (
         *((Ether, "type"), (Dot1Q, "type"), (Dot1AD, "type"), (SNAP, "code")),
         *((CookedLinux, "proto"), (CookedLinuxV2, "proto")),
@@ -341,9 +338,9 @@ def _bind() -> None:
         match = {key: wire.ROCE_V1_ETHERTYPE}
         lower.payload_guess = [(match, GRH), *lower.payload_guess]
         bind_top_down(lower, GRH, **match)
-    bind_top_down(GRH, BTH, next_hdr=_IBA_TRANSPORT)
-    bind_top_down(DETH, MAD, qkey=wire_cm.GSI_QKEY, src_qpn=_GSI_QPN)
-    # What a header most often stands for; `roce` and an explicit opcode say it exactly.
+    bind_top_down(GRH, BTH, next_hdr=wire.GRH_NEXT_BTH)
+    bind_top_down(DETH, MAD, qkey=wire_cm.GSI_QKEY, src_qpn=wire.GSI_QPN)
+    # The most frequent opcode with each header; `roce` and an explicit opcode are exact.
     for upper, opcode in (
         *((AETH, "RC_ACKNOWLEDGE"), (DETH, "UD_SEND_ONLY"), (RETH, "RC_RDMA_WRITE_ONLY")),
         *((AtomicETH, "RC_FETCH_ADD"), (FETH, "RC_FLUSH"), (IETH, "RC_SEND_ONLY_WITH_INVALIDATE")),

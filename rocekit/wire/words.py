@@ -11,7 +11,7 @@ def duration(ns: int | float) -> str:
     """A time with four digits: ``412.0 µs``, ``1.070 s``; without decimals where it has none: ``640 µs``."""
     span = abs(ns)
     for unit, size in (("ns", 1), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)):
-        # Told in the next unit as soon as rounding would write 1,000 of this one.
+        # In the next unit as soon as rounding would give 1,000 of this one.
         if round(span / size, 1) < 1000 or unit == "s":
             break
     value = ns / size
@@ -42,7 +42,7 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def qpn(number: int | None) -> str:
-    """``QP 0x11``; a QPN that nothing reveals is ``QP ?``."""
+    """``QP 0x11``; ``QP ?`` if it is unknown."""
     return "QP ?" if number is None else f"QP {number:#x}"
 
 

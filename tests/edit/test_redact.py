@@ -29,7 +29,7 @@ from rocekit.files.frames import (
     LINKTYPE_RAW,
     FrameBatch,
 )
-from rocekit.packets.network import Network
+from rocekit.packets.locations import Locations
 from rocekit.wire.build import build_frame, build_ip_cm, build_mad
 from rocekit.wire.mad import parse_mad
 
@@ -134,7 +134,7 @@ def _address(rng: random.Random, ipv6: bool) -> str:
     return str(ip_address(bytes([rng.randrange(11, 126)]) + rng.randbytes(3)))
 
 
-def decoded(batch: FrameBatch) -> tuple[Packets, Network]:
+def decoded(batch: FrameBatch) -> tuple[Packets, Locations]:
     decoder = Decoder()
     return decoder.decode(batch), decoder.network
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rocekit.capture import open_capture
 from rocekit.errors import CaptureError
-from rocekit.files import source as _source
+from rocekit.files import window
 from rocekit.files.read_ahead import HEADROOM
 
 FRAMES = [
@@ -71,7 +71,7 @@ def test_the_same_comes_of_it(
     found = []
     for least in (0, 1 << 60):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_source, "AHEAD_FROM", least)
+            patch.setattr(window, "AHEAD_FROM", least)
             try:
                 found.append(told(path, chunk))
             except CaptureError as error:
@@ -83,7 +83,7 @@ def test_the_same_comes_of_it(
 def test_a_reader_that_is_closed_in_the_middle_leaves_no_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_source, "AHEAD_FROM", 0)
+    monkeypatch.setattr(window, "AHEAD_FROM", 0)
     path = tmp_path / "x.pcap"
     path.write_bytes(FORMS["pcap"])
     with open_capture(path, chunk_bytes=1000) as reader:
@@ -93,7 +93,7 @@ def test_a_reader_that_is_closed_in_the_middle_leaves_no_thread(
 
 
 def test_a_file_that_is_no_capture_leaves_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_source, "AHEAD_FROM", 0)
+    monkeypatch.setattr(window, "AHEAD_FROM", 0)
     path = tmp_path / "x.pcap"
     path.write_bytes(b"no capture" * 1000)
     with pytest.raises(CaptureError, match="not a capture"):
@@ -110,7 +110,7 @@ def test_a_disk_that_fails_is_an_error_where_it_is_read(
                 raise OSError(errno.EIO, "Input/output error")
             return super().readinto(target)
 
-    monkeypatch.setattr(_source, "AHEAD_FROM", 0)
+    monkeypatch.setattr(window, "AHEAD_FROM", 0)
     path = tmp_path / "x.pcap"
     path.write_bytes(FORMS["pcap"])
     with Failing(path) as file, open_capture(file, chunk_bytes=4000) as reader:

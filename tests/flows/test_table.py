@@ -19,8 +19,8 @@ from rocekit.findings.survey import Survey
 from rocekit.flows.observer import FlowView, Observer
 from rocekit.flows.view import RATE_NS
 from rocekit.track.connections import Connection
-from rocekit.wire.arrays import distinct, first_of_each, starts
 from rocekit.wire.build import build_frame
+from rocekit.wire.sorting import distinct, first_of_each, starts
 
 
 def _seen(path: Path, batch_frames: int) -> tuple[Observer, list[Row]]:

@@ -25,8 +25,7 @@ from rocekit.soft.engine.record import TransferTruth
 from rocekit.soft.testbed import ProgramRun, run
 from rocekit.soft.testbed.program import Program, Receive, random_program
 from rocekit.soft.wires.faults import Fault, at_random
-from rocekit.track.ledger import NEEDS_ANSWER
-from rocekit.wire import OPCODES
+from rocekit.wire import OPCODES, OWN_RESPONSE
 from rocekit.wire.psn import MASK
 
 LOSSES = frozenset({"loss", "tail-loss"})
@@ -171,7 +170,7 @@ def target(seed: int, result: ProgramRun, of: str) -> TransferTruth | None:
     ip = result.hosts[0].device.addresses[0]
     own = [t for t in result.transfers() if tuple(t.request.requester) == (ip, qp.qpn)]
     if of == "response":
-        own = [t for t in own if t.request.operation in NEEDS_ANSWER]
+        own = [t for t in own if t.request.operation in OWN_RESPONSE]
     return own[Prng(seed, "target").below(len(own))] if own else None
 
 

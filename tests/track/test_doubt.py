@@ -19,9 +19,8 @@ from rocekit.soft.testbed.program import random_program
 from rocekit.soft.testbed.replay import compare
 from rocekit.soft.wires.faults import at_random
 from rocekit.track.events import Event
-from rocekit.track.ledger import NEEDS_ANSWER
 from rocekit.track.transfers import Transfer
-from rocekit.wire import OPCODES
+from rocekit.wire import OPCODES, OWN_RESPONSE
 from rocekit.wire.psn import HALF, MASK
 
 WEATHER: tuple[dict[str, float], ...] = (
@@ -54,13 +53,13 @@ def is_shown(packets: Packets, transfer: Transfer, event: Event) -> bool:
         kind = wire.NAK if event.doubt == "nak" else wire.RNR_NAK
         return any(p <= 0 and s is not None and wire.syndrome_kind(s) == kind for p, s in told)
     if event.doubt == "implied_nak":
-        return any(p >= 0 for p, _ in told) or transfer.operation in NEEDS_ANSWER
+        return any(p >= 0 for p, _ in told) or transfer.operation in OWN_RESPONSE
     code = transfer.connection.negotiated[transfer.side].ack_timeout
     assert code is not None
-    timeout_us = wire.local_ack_timeout_us(code)
-    assert timeout_us is not None
+    timeout_ns = wire.local_ack_timeout_ns(code)
+    assert timeout_ns is not None
     first_ns = min(int(packets.time_ns[0]), transfer.first_ns)
-    return event.time_ns - first_ns >= timeout_us * 1000 * 7 // 8
+    return event.time_ns - first_ns >= timeout_ns * 7 // 8
 
 
 def test_a_doubt_names_only_what_the_capture_shows_and_the_truth_is_among_it(

@@ -1,4 +1,4 @@
-"""The tables of `wire` and `wire_cm` beside what others wrote down: the IBA, tshark, Scapy."""
+"""The tables of `wire` and `wire.cm` beside what others wrote down: the IBA, tshark, Scapy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocekit import wire
+from rocekit.soft.engine.work import VERBS
 from rocekit.wire import cm as wire_cm
 
 ALL_HEADERS = [*wire.HEADERS.values(), *wire_cm.CM_MESSAGES.values(), wire_cm.MAD, wire_cm.IP_CM]
@@ -206,6 +207,25 @@ def test_flush_and_atomic_write_are_where_annex_a19_puts_them() -> None:
     assert wire.OPCODES[0x1D].headers == (wire.RETH,)
 
 
+def test_what_needs_a_response_of_its_own() -> None:
+    """A SEND or WRITE is completed by an ACK of a later PSN (9.7.5.1.2), everything else of RC is not."""
+    requests = {o.operation for o in wire.OPCODES.values() if o.transport == "RC" and not o.response}
+    assert requests - wire.OWN_RESPONSE.keys() == {"SEND", "WRITE"}
+    responses = {o.operation for o in wire.OPCODES.values() if o.transport == "RC" and o.response}
+    assert set(wire.OWN_RESPONSE.values()) == responses - {"ACK"}
+    assert {name for name, response in wire.OWN_RESPONSE.items() if response == "ATOMIC_ACK"} == wire.ATOMICS
+
+
+def test_what_takes_read_depth() -> None:
+    """READ and the atomics (9.4.4, 9.4.5), and those that annex A19 added with a response of their own."""
+    assert sorted(wire.ATOMICS) == ["CMP_SWAP", "FETCH_ADD"]
+    assert sorted(wire.READ_DEPTH) == ["ATOMIC_WRITE", "CMP_SWAP", "FETCH_ADD", "FLUSH", "READ"]
+
+
+def test_the_soft_endpoint_counts_the_same_requests_as_outstanding() -> None:
+    assert {verb.operation for verb in VERBS.values() if verb.has_response} == wire.READ_DEPTH
+
+
 def test_scapy_and_we_call_an_opcode_by_the_same_name() -> None:
     contrib = pytest.importorskip("scapy.contrib.roce")
     theirs = contrib._bth_opcodes
@@ -272,9 +292,16 @@ def test_credit_codes_grow_from_none_to_32768() -> None:
 
 
 def test_the_local_ack_timeout_doubles_with_its_code_and_0_waits_for_ever() -> None:
-    assert wire.local_ack_timeout_us(0) is None
-    assert wire.local_ack_timeout_us(1) == pytest.approx(8.192)
-    assert wire.local_ack_timeout_us(14) == pytest.approx(67_108.864)  # the 67 ms of perftest's default
+    assert wire.local_ack_timeout_ns(0) is None
+    assert wire.local_ack_timeout_ns(1) == 8_192
+    assert wire.local_ack_timeout_ns(14) == 67_108_864  # the 67 ms of perftest's default
+    assert wire.local_ack_timeout_ns(31) == 4_096 * 2**31  # 2.4 hours
+
+
+def test_an_rnr_nak_asks_for_the_wait_of_its_timer_code() -> None:
+    assert wire.rnr_wait_ns(0x2C) == 640_000
+    assert wire.rnr_wait_ns(0x21) == 10_000
+    assert wire.rnr_wait_ns(0x20) == 655_360_000
 
 
 @given(st.integers(0, 3), st.integers(0, 31))

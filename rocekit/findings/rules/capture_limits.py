@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
+from rocekit.packets.malformed import MALFORMED
 from rocekit.track.transfers import INCOMPLETE
-from rocekit.wire.link import MALFORMED
 from rocekit.wire.words import plural, psn_range
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rocekit.findings.finding import ERROR, INFO, WARNING, Finding, Rule
-from rocekit.wire.cm import REJ_CONSUMER, response_timeout_us
+from rocekit.wire import time_code_ns
+from rocekit.wire.cm import REJ_CONSUMER
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _requests(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
     requests = [r for r in exchange.records if r.message == "REQ"]
     answers = [r for r in exchange.records if r.message in _ANSWERS and r.src == exchange.dst]
     first, last = requests[0], requests[-1]
-    wait_ns = int(response_timeout_us(first.cm.number("remote_cm_response_timeout") or 0) * 1000)
+    wait_ns = time_code_ns(first.cm.number("remote_cm_response_timeout") or 0)
     silence = evidence.last_ns - last.time_ns
     found = {
         "times_sent": len(requests),
@@ -132,7 +133,7 @@ def _replies(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
     if used and sent:
         return  # the client's first packet counts as an RTU (12.9.7)
     silence = evidence.last_ns - replies[-1].time_ns
-    wait_ns = int(response_timeout_us(exchange.request.cm.number("local_cm_response_timeout") or 0) * 1000)
+    wait_ns = time_code_ns(exchange.request.cm.number("local_cm_response_timeout") or 0)
     if len(replies) > 1 or silence > wait_ns > 0:
         yield UNANSWERED.finding(
             f"No RTU from {exchange.src} for {exchange.dst}'s REP: REP sent {plural(len(replies), 'time')}",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
-    from rocekit.packets.decoder import Pause
+    from rocekit.packets.pauses import Pause
 
 _ALL_PRIORITIES: Final = 0xFF
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rocekit.findings.finding import ERROR, MAX_LISTED, WARNING, Finding, Rule
 from rocekit.track.transfers import NAK_PREFIX
+from rocekit.wire import READ_DEPTH
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
-
-#: Operations for which a responder keeps resources (9.4.3, 9.4.5).
-_LIMITED: Final = frozenset({"READ", "FETCH_ADD", "CMP_SWAP"})
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
@@ -34,7 +32,7 @@ def _exceeded(
     limit = _limit(connection, side)
     if limit is None:
         return None
-    requests = [t for t in evidence.transfers_of.get((connection.id, side), ()) if t.operation in _LIMITED]
+    requests = [t for t in evidence.transfers_of.get((connection.id, side), ()) if t.operation in READ_DEPTH]
     if not requests:
         return None
     worst, at = _most(requests, evidence.last_ns)
@@ -45,7 +43,7 @@ def invalid_by_depth(
     evidence: Evidence, connection: Connection, side: int, requests: Sequence[Transfer | None]
 ) -> bool:
     """Whether requests got a NAK “invalid request” because more were outstanding than agreed."""
-    if not all(t is not None and t.operation in _LIMITED for t in requests):
+    if not all(t is not None and t.operation in READ_DEPTH for t in requests):
         return False
     return _exceeded(evidence, connection, side) is not None
 

@@ -91,7 +91,7 @@ def _failed(evidence: Evidence, stories: Sequence[Story]) -> tuple[Story | None,
         limit = story.connection.negotiated[story.side].rnr_retry_count
         if story.gave_up and limit is not None and limit != wire.RETRY_INFINITE and len(story.rnrs) > limit:
             return story, True
-        timer_ns = wire.RNR_TIMER_US[wire.syndrome_value(story.rnrs[-1].syndrome or 0)] * 1000
+        timer_ns = wire.rnr_wait_ns(story.rnrs[-1].syndrome or 0)
         quiet_ns = evidence.last_ns - story.rnrs[-1].time_ns
         if story.gave_up and limit is None and quiet_ns > max(_WAITS * timer_ns, _SLOW_TIMER_NS):
             return story, False  # it should have sent again long ago
@@ -100,7 +100,7 @@ def _failed(evidence: Evidence, stories: Sequence[Story]) -> tuple[Story | None,
 
 def _waits(stories: Sequence[Story]) -> dict[str, Any]:
     """The RNR timers that the responder sent, and how long the requester waited."""
-    timers = [wire.RNR_TIMER_US[wire.syndrome_value(e.syndrome or 0)] for s in stories for e in s.rnrs]
+    timers = [wire.rnr_wait_ns(e.syndrome or 0) // 1000 for s in stories for e in s.rnrs]
     waits = []
     for story in stories:
         for nak in story.rnrs:

@@ -123,7 +123,7 @@ def _is_copy_in_wait(story: Story, run: GoBack, before: list[Story]) -> bool:
     waited_ns = run.time_ns - story.rnrs[-1].time_ns
     unseen = any(s.psn == story.psn and any(g.first_sight for g in s.go_backs) for s in before[-2:-1])
     share = _AT_ONCE if run.first_psn == story.psn and not unseen else _WAITED
-    timer_ns = wire.RNR_TIMER_US[wire.syndrome_value(story.rnrs[-1].syndrome or 0)] * 1000
+    timer_ns = wire.rnr_wait_ns(story.rnrs[-1].syndrome or 0)
     return waited_ns < share * timer_ns
 
 

@@ -40,8 +40,8 @@ from rocekit.findings.stories import (
     Story,
 )
 from rocekit.findings.stories.places import BETWEEN, place
-from rocekit.track.ledger import NEEDS_ANSWER
 from rocekit.track.transfers import ACKED
+from rocekit.wire import OWN_RESPONSE
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -163,7 +163,7 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
     if opener.after_ack and _is_early(evidence, story):
         story.rule = NEEDLESS
         return True
-    needs_answer = transfer is not None and transfer.operation in NEEDS_ANSWER
+    needs_answer = transfer is not None and transfer.operation in OWN_RESPONSE
     in_part = transfer is not None and transfer.is_read and run.first_psn > transfer.first_psn
     was_answered = opener.after_ack or in_part or _has_response_hole(transfer)
     if run.cause == "implied_nak" or (needs_answer and was_answered):
@@ -276,7 +276,7 @@ def name_open_causes(evidence: Evidence, still_open: list[Story], named: list[St
         story.certain = (for_lost_response > 0) != (for_lost_request > 0)
         if for_lost_response <= for_lost_request:
             story.rule = TAIL_LOSS
-        elif transfer is not None and transfer.operation in NEEDS_ANSWER:
+        elif transfer is not None and transfer.operation in OWN_RESPONSE:
             story.rule = IMPLIED_NAK
         else:
             story.rule = ACK_LOSS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from rocekit.soft.cm.ids import CmId
-from rocekit.wire import PATH_MTU_CODES
-from rocekit.wire.build import DEFAULT_PKEY, build_ip_cm, build_mad, gid
+from rocekit.wire import DEFAULT_PKEY, PATH_MTU_CODES
+from rocekit.wire.build import build_ip_cm, build_mad, gid
 from rocekit.wire.cm import CM_TRANSPORTS, IP_CM_SERVICE_PREFIX, IP_PROTOCOLS, ip_service
 from rocekit.wire.mad import CmMessage
 

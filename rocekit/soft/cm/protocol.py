@@ -31,9 +31,9 @@ from rocekit.soft.engine.packet import Packet, Route
 from rocekit.soft.engine.prng import Prng
 from rocekit.soft.engine.qp import Qp
 from rocekit.soft.engine.schedule import PacketSender
-from rocekit.wire import OPCODE_NAMES, PATH_MTU_BYTES
+from rocekit.wire import GSI_QPN, OPCODE_NAMES, PATH_MTU_BYTES, time_code_ns
 from rocekit.wire.build import build_mad, build_transport
-from rocekit.wire.cm import CM_ANSWERED, GSI_QKEY, GSI_QPN, REJ_CONSUMER, response_timeout_us
+from rocekit.wire.cm import CM_ANSWERED, GSI_QKEY, REJ_CONSUMER
 from rocekit.wire.mad import CmMessage, parse_mad
 from rocekit.wire.psn import MASK
 
@@ -225,7 +225,7 @@ class CmProtocol:
 
     def take_mra(self, cm_id: CmId, message: CmMessage, now: int) -> None:
         """The peer has the message and needs time (12.9.8.6)."""
-        cm_id.deadline = now + round(response_timeout_us(message.number("service_timeout") or 0) * 1000)
+        cm_id.deadline = now + time_code_ns(message.number("service_timeout") or 0)
 
     def take_dreq(self, cm_id: CmId, message: CmMessage, now: int) -> None:
         cm_id.deadline = None
@@ -366,7 +366,7 @@ class CmProtocol:
         cm_id.deadline = None
         if has_response:
             cm_id.retries = self.max_retries
-            cm_id.interval_ns = round(response_timeout_us(self.response_timeout) * 1000)
+            cm_id.interval_ns = time_code_ns(self.response_timeout)
             cm_id.deadline = now + cm_id.interval_ns
         self._outgoing.append((cm_id.local_ip, cm_id.peer_ip, mad))
         self.device.wake(self)

@@ -29,7 +29,7 @@ from rocekit.wire import (
     RETRY_INFINITE,
     RNR_NAK,
     RNR_TIMER_US,
-    local_ack_timeout_us,
+    local_ack_timeout_ns,
     syndrome_kind,
     syndrome_value,
 )
@@ -376,11 +376,11 @@ class Requester(SendQueue):
     # -- time
 
     def _restart_timer(self, now: int) -> None:
-        timeout = local_ack_timeout_us(self.qp.timeout)
+        timeout = local_ack_timeout_ns(self.qp.timeout)
         if timeout is None or self.una >= self.high:
             self.ack_deadline = None
         else:
-            self.ack_deadline = now + round(timeout * 1000)
+            self.ack_deadline = now + timeout
 
     def deadline(self) -> int | None:
         """When its timer expires, or None."""

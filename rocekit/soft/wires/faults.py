@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 from rocekit.soft.device import SoftDevice
 from rocekit.soft.engine.packet import Datagram, mark_ce
 from rocekit.soft.engine.prng import Prng
-from rocekit.wire import BTH, OPCODES
-from rocekit.wire.cm import GSI_QPN
+from rocekit.wire import BTH, GSI_QPN, OPCODES
 from rocekit.wire.psn import MASK
 
 TYPES: Final = ("drop", "ecn", "bit-error", "duplicate", "reorder", "delay")

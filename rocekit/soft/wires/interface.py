@@ -23,7 +23,7 @@ from rocekit.machine.iproute import first_address, neighbour
 from rocekit.soft.engine.packet import Datagram
 from rocekit.wire import BTH, ICRC_BYTES, PATH_MTU_CODES, ROCE_UDP_PORT
 from rocekit.wire.build import ethernet
-from rocekit.wire.link import ETHERTYPE_IPV4, ETHERTYPE_IPV6
+from rocekit.wire.network import ETHERTYPE_IPV4, ETHERTYPE_IPV6
 
 _SOL_PACKET, _IGNORE_OUTGOING, _SO_ATTACH_FILTER = 263, 23, 26
 _ETH_P_ALL: Final = 3

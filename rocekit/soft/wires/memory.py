@@ -16,7 +16,7 @@ from rocekit.soft.device import DeviceEvent, SoftDevice
 from rocekit.soft.engine.packet import Datagram, address_text
 from rocekit.soft.wires.faults import Fault, FaultInjector
 from rocekit.wire.build import ethernet
-from rocekit.wire.link import ETHERTYPE_IPV4, ETHERTYPE_IPV6
+from rocekit.wire.network import ETHERTYPE_IPV4, ETHERTYPE_IPV6
 
 _FRAME_OVERHEAD: Final = 14 + 4 + 8 + 12  # Ethernet header, FCS, preamble, gap between frames
 #: 2026-01-01 00:00 UTC: where virtual time starts.

@@ -17,8 +17,8 @@ from rocekit.capture import open_capture
 from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.decode import Decoder
 from rocekit.errors import CaptureError
-from rocekit.files import source as _source
-from rocekit.packets.ahead import decoded
+from rocekit.files import window
+from rocekit.packets.decode_ahead import decoded
 
 CAPTURES = sorted(p.name for p in PCAPS.glob("*.pcap*"))
 
@@ -29,7 +29,7 @@ def threads() -> list[str]:
 
 def analysed(path: Path, monkeypatch: pytest.MonkeyPatch, *, ahead: bool, batches: int = 0) -> Any:
     """What an analysis says, with chunks of a few packets; it is ended after some batches, unless 0."""
-    monkeypatch.setattr(_source, "AHEAD_FROM", 0 if ahead else 1 << 60)
+    monkeypatch.setattr(window, "AHEAD_FROM", 0 if ahead else 1 << 60)
     monkeypatch.setattr(analysis, "open_capture", functools.partial(open_capture, chunk_bytes=2500))
     asked = []
 
@@ -63,7 +63,7 @@ def test_what_was_decoded_when_it_is_ended_counts(
 
 
 def test_closed_in_the_middle_it_leaves_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_source, "AHEAD_FROM", 0)
+    monkeypatch.setattr(window, "AHEAD_FROM", 0)
     path = tmp_path / "x.pcap"
     generate(path, Traffic(packets=2000))
     with open_capture(path, chunk_bytes=2500) as reader:
@@ -84,7 +84,7 @@ def test_a_disk_that_fails_is_an_error_where_its_packets_are_asked_for(
                 raise OSError(errno.EIO, "Input/output error")
             return super().readinto(target)
 
-    monkeypatch.setattr(_source, "AHEAD_FROM", 0)
+    monkeypatch.setattr(window, "AHEAD_FROM", 0)
     path = tmp_path / "x.pcap"
     generate(path, Traffic(packets=500))
     decoder = Decoder()

@@ -20,7 +20,7 @@ from places import ROOT
 import rocekit
 from rocekit.craft.generate import Traffic, generate
 from rocekit.errors import CaptureError
-from rocekit.files.drain import RING_BYTES
+from rocekit.files.pipe_reader import RING_BYTES
 from rocekit.files.source import RawSource
 
 pytestmark = [
@@ -84,7 +84,7 @@ def until(condition: Callable[[], bool]) -> None:
 def drained(source: RawSource) -> int:
     """Reads until the other process does; gives how many bytes came."""
     buffer = memoryview(bytearray(1 << 20))
-    while not source._draining:
+    while not source._handed_over:
         assert source.readinto(buffer) != 0
         time.sleep(0.005)
     return source.bytes_read
@@ -94,9 +94,9 @@ def test_a_long_pipe_comes_whole_whoever_reads_it() -> None:
     data = noise(LONG)
     with piped(data) as source:
         # The other process takes a moment to be there, on a busy machine a longer one.
-        assert everything(source, lambda: None if source._draining else time.sleep(0.02)) == data
+        assert everything(source, lambda: None if source._handed_over else time.sleep(0.02)) == data
         assert source.bytes_read == len(data)
-        assert source._draining
+        assert source._handed_over
 
 
 def test_a_reader_slower_than_the_pipe_misses_nothing() -> None:
@@ -109,7 +109,7 @@ def test_a_short_pipe_needs_no_other_process() -> None:
     data = noise(1 << 20)
     with piped(data) as source:
         assert everything(source) == data
-        assert source._drain is None
+        assert source._pipe_reader is None
 
 
 def test_while_nothing_comes_that_is_said_and_what_comes_later_is_read() -> None:
@@ -119,7 +119,7 @@ def test_while_nothing_comes_that_is_said_and_what_comes_later_is_read() -> None
         buffer = memoryview(bytearray(16 << 20))
         sender = threading.Thread(target=lambda: os.write(writing, bytes(5 << 20)))
         sender.start()
-        while not source._draining or source.bytes_read < 5 << 20:
+        while not source._handed_over or source.bytes_read < 5 << 20:
             source.readinto(buffer)
         sender.join()
         assert source.readinto(buffer) is None
@@ -135,8 +135,8 @@ def test_while_nothing_comes_that_is_said_and_what_comes_later_is_read() -> None
 def test_a_reader_that_is_ended_is_an_error_and_no_end_of_the_pipe() -> None:
     with piped(noise(LONG), ends=False) as source:
         drained(source)
-        assert source._drain is not None
-        source._drain._process.send_signal(signal.SIGKILL)
+        assert source._pipe_reader is not None
+        source._pipe_reader._process.send_signal(signal.SIGKILL)
         with pytest.raises(CaptureError, match="the process that read the pipe was ended"):
             everything(source)
 
@@ -144,8 +144,8 @@ def test_a_reader_that_is_ended_is_an_error_and_no_end_of_the_pipe() -> None:
 def test_closing_in_the_middle_lets_the_writer_go_and_leaves_no_process() -> None:
     with piped(noise(LONG)) as source:
         drained(source)
-        assert source._drain is not None
-        process = source._drain._process
+        assert source._pipe_reader is not None
+        process = source._pipe_reader._process
     assert process.returncode is not None
 
 
@@ -155,10 +155,10 @@ import os, sys, time
 from rocekit.files.source import RawSource
 source = RawSource("-", follow=False)
 buffer = memoryview(bytearray(1 << 20))
-while not source._draining:
+while not source._handed_over:
     source.readinto(buffer)
     time.sleep(0.02)
-print(source._drain._process.pid, flush=True)
+print(source._pipe_reader._process.pid, flush=True)
 os.kill(os.getpid(), 9)
 """
     starter = subprocess.Popen(
@@ -188,7 +188,7 @@ def test_without_a_reader_the_pipe_is_read_as_before(monkeypatch: pytest.MonkeyP
     data = noise(12 << 20)
     with piped(data) as source:
         assert everything(source) == data
-        assert not source._draining
+        assert not source._handed_over
 
 
 def test_a_capture_through_a_pipe_is_analysed_as_from_its_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a packet, by its opcode."""
+"""Kinds of packets, by their opcodes: request, response, datagram, CNP."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from rocekit import wire
 
-IGNORED, REQUEST, RESPONSE, DATAGRAM, CNP = range(5)
+IGNORED, REQUEST, RESPONSE, DATAGRAM, CNP = range(5)  # RD and unknown opcodes are ignored
 
 
 def _kind(value: int) -> int:

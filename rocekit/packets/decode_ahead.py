@@ -1,6 +1,6 @@
-"""Batches of a capture and the packets in them; those of a large file are decoded in a thread of its own.
+"""The batches of a capture, decoded; those of a large file are decoded in a thread of their own.
 
-What takes most of the time there, taking headers apart and computing ICRCs, needs no lock of the interpreter.
+Most of that time goes into dissecting and ICRCs, which run without the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from rocekit.packets import Packets
     from rocekit.packets.decoder import Decoder
 
-    #: A batch of frames, its packets, and which of its frames are none (``Decoder.others``).
+    #: A batch of frames, its packets, and its frames that are no RoCE packets (``Decoder.others``).
     Decoded = tuple[FrameBatch, Packets, Any]
 
 
-_MOMENT_S: Final = 0.01
+_TICK_S: Final = 0.01
 
 
 def decoded(
@@ -30,7 +30,7 @@ def decoded(
     """The batches of a capture, decoded; each holds until the next one is asked for.
 
     Args:
-        is_over: asked between batches; once it says yes, no more are read, and what is decoded by then comes.
+        is_over: asked between batches; after a yes no more are read, and those decoded by then are given.
     """
     if reader.ahead is None:
         for batch in reader:
@@ -46,7 +46,7 @@ def decoded(
 
 
 class _Ahead:
-    """Decodes one batch while the one before is looked at."""
+    """Decodes one batch while the caller works on the one before."""
 
     def __init__(self, reader: CaptureReader, chunks: ReadAhead, decoder: Decoder) -> None:
         self._batches, self._decoder = iter(reader), decoder
@@ -65,15 +65,15 @@ class _Ahead:
                     self._done.put(None)
                     return
                 self._done.put((batch, self._decoder.decode(batch), self._decoder.others))
-        except BaseException as error:  # it belongs to whoever asks for this batch
+        except BaseException as error:  # raised where this batch is asked for
             self._done.put(error)
 
     def batches(self, is_over: Callable[[], bool]) -> Iterator[Decoded]:
-        """What ``decoded`` gives."""
+        """Yield what ``decoded`` does."""
         self._asked.put(True)
         last = False
         while not last:
-            self._chunks.let_go()  # what was given before is looked at no more
+            self._chunks.let_go()  # the caller is done with the batch before
             found = self._done.get()
             if isinstance(found, BaseException):
                 raise found
@@ -88,5 +88,5 @@ class _Ahead:
         """End the thread."""
         self._asked.put(False)
         while self._thread.is_alive():
-            self._chunks.let_go()  # it may wait for one of them
-            self._thread.join(_MOMENT_S)
+            self._chunks.let_go()  # the thread may wait for one of them
+            self._thread.join(_TICK_S)

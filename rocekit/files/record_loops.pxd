@@ -1,4 +1,4 @@
-# The types of _walk.py where it is compiled; see setup.py.
+# The types of record_loops.py where it is compiled; see setup.py.
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 

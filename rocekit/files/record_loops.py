@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""The loops that touch every record of a capture: find where each one begins, copy each one out.
+"""The loops over every record of a capture: find where each record starts, and copy frames.
 
-They are kept apart, small and free of NumPy, so that they can be compiled (see setup.py) and run the same
-uncompiled. Everything but the record's place is gathered from there in bulk by the caller, who sees to it
-that ``buffer`` and ``out`` are as long as the numbers beside them say: compiled, nothing checks it again.
+They are small and without NumPy, so that they can be compiled (see setup.py). The caller reads everything
+else of the records in bulk. It also makes sure that ``buffer`` and ``out`` are long enough for the numbers
+beside them: compiled, nothing checks that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENHANCED_LEAST = ENHANCED_PACKET_LEAST
 
 def _word(first: int, second: int, third: int, fourth: int, big_endian: bool) -> int:
     """The 32-bit number of four bytes."""
-    # Compiled, a byte shifted as it is would be a C int, and its highest bit a sign: the types are wide.
+    # The types are wide: compiled, a shifted byte would be a C int, its highest bit the sign.
     if big_endian:
         return first << 24 | second << 16 | third << 8 | fourth
     return fourth << 24 | third << 16 | second << 8 | first
@@ -31,10 +31,10 @@ def _word(first: int, second: int, third: int, fourth: int, big_endian: bool) ->
 def walk_pcap(
     buffer: memoryview, start: int, end: int, big_endian: bool, largest: int, out: memoryview, room: int
 ) -> tuple[int, int]:
-    """Writes the place of each whole pcap record in ``buffer[start:end]`` to ``out``, up to ``room`` of them.
+    """Write the places of the whole pcap records in ``buffer[start:end]`` to ``out``, at most ``room``.
 
-    Stops before a record that is not whole, or that claims more than ``largest`` bytes.
-    Returns how many were found and where the walk stopped.
+    Stops before a record that is not whole, or whose header says more than ``largest`` bytes.
+    Returns how many were found and where it stopped.
     """
     last = end - _RECORD
     place = start
@@ -55,10 +55,10 @@ def walk_pcap(
 def walk_enhanced(
     buffer: memoryview, start: int, end: int, big_endian: bool, out: memoryview, count: int, room: int
 ) -> tuple[int, int]:
-    """Writes the place of each enhanced packet block from ``start`` on to ``out[count:room]``.
+    """Write the places of the enhanced packet blocks from ``start`` on to ``out[count:room]``.
 
     Stops before a block that is of another type, not whole, or whose two lengths differ or are impossible.
-    Returns the new count and where the walk stopped.
+    Returns the new count and where it stopped.
     """
     last = end - _ENHANCED_LEAST
     place = start
@@ -85,7 +85,7 @@ def walk_enhanced(
 
 
 def walk_ring(buffer: memoryview, start: int, packets: int, out: memoryview, count: int) -> int:
-    """Writes the place of each of ``packets`` headers of a TPACKET_V3 block to ``out`` from ``count`` on.
+    """Write the places of ``packets`` headers of a TPACKET_V3 block to ``out``, from ``count`` on.
 
     Each header's first word is the distance to the next. Returns the new count.
     """
@@ -101,7 +101,7 @@ def walk_ring(buffer: memoryview, start: int, packets: int, out: memoryview, cou
 def copy_frames(
     source: memoryview, offset: list[int], length: list[int], target: memoryview, place: list[int]
 ) -> None:
-    """Copies ``source[offset:offset + length]`` to ``target[place:]`` for each frame."""
+    """Copy ``source[offset:offset + length]`` to ``target[place:]`` for each frame."""
     for index in range(len(offset)):
         begin = offset[index]
         size = length[index]

@@ -1,4 +1,4 @@
-# The types of numbering.py where it is compiled; see setup.py.
+# The types of flow_numbers.py where it is compiled; see setup.py.
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
 

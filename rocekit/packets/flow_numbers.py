@@ -1,7 +1,7 @@
-"""Addresses and one-way flows to small numbers, a batch of packets in one pass.
+"""Small numbers for addresses and one-way flows, in the order in which they are first seen.
 
-Tables of keys with a free place after each search's end (open addressing): compiled, a packet costs some
-nanoseconds, however many there are.
+Both are hash tables with open addressing: compiled, a packet costs some nanoseconds, whatever the table's
+size.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from typing import Any, Final
 import numpy as np
 
 from rocekit.packets.rows import COMPILED
-from rocekit.wire.link import address_text
+from rocekit.wire import QPN_BITS
+from rocekit.wire.network import address_text
 
+#: Bits for the number of an address where it is part of a key.
 ADDRESS_BITS: Final = 20
-QPN_BITS: Final = 24
 _LEAST: Final = 1024  # places; always a power of two
-_MIXER: Final = 0x9E37_79B9_7F4A_7C15  # 2^64 over the golden ratio
+MIXER: Final = 0x9E37_79B9_7F4A_7C15  # 2^64 over the golden ratio: spreads near keys
+_MIXER: Final = MIXER
 _WORD: Final = 0xFFFF_FFFF_FFFF_FFFF
 _SHIFT: Final = 32
 
 
 class Addresses:
-    """Numbers addresses in the order in which they are first seen.
+    """The numbers of addresses.
 
     Attributes:
-        texts: as people write them, by number.
+        texts: the addresses as text, by number.
     """
 
     def __init__(self) -> None:
@@ -53,7 +55,7 @@ class Addresses:
         return found
 
     def _look_up(self, high: Any, low: Any, found: Any, start: int) -> int:
-        """Fills ``found`` from ``start`` on, until the table is half full. Gives how far it came."""
+        """Fill ``found`` from ``start`` on, until the table is half full. Returns where it stopped."""
         for i in range(start, len(found)):
             at = self._find(high[i], low[i])
             if self._numbers[at] < 0:
@@ -65,7 +67,7 @@ class Addresses:
         return len(found)
 
     def _find(self, high: int, low: int) -> int:
-        """Where an address stands, or would."""
+        """The place of an address in the table, or the free place for it."""
         last = self._size - 1
         at = _mixed(high ^ low) & last
         while self._numbers[at] >= 0 and (self._low[at] != low or self._high[at] != high):
@@ -78,7 +80,7 @@ class Addresses:
 
 
 def _mixed(key: int) -> int:
-    """The search for a key begins at its upper half, multiplied: near keys lie far apart there."""
+    """Where the search for a key starts: the upper half of a product, in which near keys are far apart."""
     return (key * _MIXER & _WORD) >> _SHIFT
 
 
@@ -93,7 +95,7 @@ def _empty_table(size: int) -> tuple[Any, Any, Any]:
 
 
 class FlowNumbers:
-    """Numbers flows in the order in which they are first seen.
+    """The numbers of one-way flows: source address, destination address, destination QPN.
 
     Attributes:
         count: flows so far.
@@ -121,7 +123,7 @@ class FlowNumbers:
         return found
 
     def _look_up(self, keys: Any, found: Any, start: int) -> int:
-        """Fills ``found`` from ``start`` on, until the table is half full. Gives how far it came."""
+        """Fill ``found`` from ``start`` on, until the table is half full. Returns where it stopped."""
         last = self._size - 1
         for i in range(start, len(keys)):
             key = keys[i]

@@ -1,4 +1,4 @@
-"""What several modules ask of sorted arrays. (np.unique does more, and loads NumPy's masked arrays.)"""
+"""Runs, distinct values and stable order of arrays. (np.unique does more, but loads numpy.ma.)"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DIGITS: Final = 0xFFFF
 
 
 def starts(ordered: NDArray[Any]) -> NDArray[np.int64]:
-    """Where runs of equal values begin."""
+    """Where runs of equal values start."""
     begins = np.empty(len(ordered), np.bool_)
     begins[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
@@ -19,7 +19,7 @@ def starts(ordered: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def stable_order(values: NDArray[Any]) -> NDArray[np.int64]:
-    """``np.argsort(values, kind="stable")``; numbers of 16 bits are sorted by their digits, much sooner."""
+    """``np.argsort(values, kind="stable")``, much faster for values of 16 bits (NumPy's radix sort)."""
     if len(values) and values.min() >= 0 and values.max() <= _DIGITS:
         values = values.astype(np.uint16)
     return np.argsort(values, kind="stable")
@@ -34,7 +34,7 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def first_of_each(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The different values, sorted, and where each stands first."""
+    """The different values, sorted, and the first index of each."""
     order = stable_order(values)
     ordered = values[order]
     begins = starts(ordered)

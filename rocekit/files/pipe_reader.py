@@ -1,11 +1,11 @@
-"""A pipe read on by a process of its own, so that its writer need not wait while this one works.
+"""Reads a pipe in a process of its own, so that the pipe's writer does not wait while this process works.
 
-A pipe holds a megabyte: some milliseconds of a busy link, and a capturing program that has to wait drops
-packets. A thread would not do, for it needs the interpreter that is busy. The reader fills a ring of memory
-that both processes share; how much came, and how much was taken, are sums that two eventfds carry. It ends
-when the pipe does, or when its starter is gone.
+A pipe holds a megabyte, some milliseconds of a busy link, and a capturing program that must wait drops
+packets. A thread would need the interpreter, which is busy. The reader fills a ring of memory that both
+processes share; two eventfds count the bytes that came and the bytes that were taken. It ends with the pipe,
+or with the process that started it.
 
-This file is also the reader's program, and imports nothing of the package.
+This file is also the reader's program, so it imports nothing of rocekit.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import time
 from pathlib import Path
 
 RING_BYTES = 32 << 20
-_LITTLE = 1 << 18  # after so few bytes at once it pays to wait until more have come
+_LITTLE = 1 << 18  # after fewer bytes at once than this, wait for more
 _NAP_S = 0.001
 _READY = b"r"
 
 
-class Drain:
+class PipeReader:
     """The ring of a pipe that another process reads.
 
     Args:
-        descriptor: the pipe's; whoever makes this reads on by itself until :meth:`takes_over` says otherwise.
+        descriptor: the pipe's; the caller goes on reading it until :meth:`takes_over` is true.
 
     Raises:
-        OSError: processes or memory are short, or the system has no eventfds.
+        OSError: no process or memory is available, or the system has no eventfds.
     """
 
     def __init__(self, descriptor: int) -> None:
-        import subprocess  # takes its time, and few captures are pipes
+        import subprocess  # slow to import, and few captures are pipes
 
         if not hasattr(os, "eventfd") or not Path(__file__).is_file() or not sys.executable:
             raise OSError("no process can be started here that reads a pipe")
@@ -53,7 +53,7 @@ class Drain:
                 stderr=subprocess.DEVNULL,
                 bufsize=0,
                 pass_fds=numbers,
-                start_new_session=True,  # Ctrl-C ends the pipe's writer and is no business of the reader's
+                start_new_session=True,  # Ctrl-C is for the pipe's writer, not for the reader
             )
         except OSError:
             self._forget()
@@ -86,7 +86,7 @@ class Drain:
         self._descriptors = []
 
     def takes_over(self) -> bool:
-        """Whether the reader is there now; then it reads, and nobody else may."""
+        """Whether the reader is ready; from then on only it may read the pipe."""
         ready = select.poll()
         ready.register(self._answers, select.POLLIN)
         if not ready.poll(0) or self._answers.read(1) != _READY:
@@ -95,10 +95,10 @@ class Drain:
         return True
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until something is in the ring or the pipe has ended; whether that is so."""
+        """Wait until there are bytes in the ring or the pipe has ended; whether that is so."""
         if not self._held and not self._ended:
             events = dict(self._poll.poll(timeout_s * 1000))
-            # Looked at in this order: what came before the end is not missed.
+            # In this order, so that bytes before the end are not missed.
             self._ended = self._answers.fileno() in events
             self._held += self._sum()
         return bool(self._held) or self._ended
@@ -110,7 +110,7 @@ class Drain:
             return 0
 
     def readinto(self, target: memoryview) -> int:
-        """Take what is in the ring, as much as there is room for; 0: nothing is.
+        """Take bytes from the ring, as many as fit; 0: it is empty.
 
         Raises:
             OSError: the reader could not read.
@@ -131,16 +131,16 @@ class Drain:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the pipe has ended and the ring is empty."""
         return self._ended and not self._held
 
     def _judge(self) -> None:
         status = self._process.wait()
         if status:
-            # The reader ends with the number of an error, and Python with 1, or less when a signal ends it.
-            told = status > 1
-            words = os.strerror(status) if told else "the process that read the pipe was ended"
-            raise OSError(status if told else 0, words)
+            # The reader exits with an errno; Python itself with 1, or a negative number after a signal.
+            known = status > 1
+            words = os.strerror(status) if known else "the process that read the pipe was ended"
+            raise OSError(status if known else 0, words)
 
     def close(self) -> None:
         """End the reader."""
@@ -155,13 +155,13 @@ class Drain:
 
 
 def read_on(pipe: int, memory: int, news: int, room: int) -> int:
-    """The reader: from the pipe to the ring, until the pipe ends; gives an error number."""
+    """The reader: from the pipe to the ring, until the pipe ends; returns an errno or 0."""
     ring = memoryview(mmap.mmap(memory, RING_BYTES))
     starter, answers = 0, 1
     os.write(answers, _READY)
     if os.read(starter, 1) != _READY:
         return 0
-    # Nothing more is said there: what comes is the starter's end.
+    # The starter writes nothing more: from now on an event there is its end.
     hungry, full = select.poll(), select.poll()
     hungry.register(pipe, select.POLLIN)
     full.register(room, select.POLLIN)

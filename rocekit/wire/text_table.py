@@ -1,4 +1,4 @@
-"""Lines of text: aligned columns, and colour that a terminal may add."""
+"""Tables as lines of text: aligned columns, and colours for terminals."""
 
 from __future__ import annotations
 

@@ -1,0 +1,114 @@
+"""A stretch of a capture's bytes in one buffer, which is used again and again.
+
+A memory map of a large file would cost a page fault for every 4 KiB.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from rocekit.files.read_ahead import HEADROOM, ReadAhead
+from rocekit.files.source import ByteSource, RawSource, read_head
+from rocekit.files.unpack import unpacked
+
+CHUNK = 8 << 20  # bytes asked for at once: some ten thousand frames, and small enough for a large cache
+AHEAD_FROM = 32 << 20  # bytes of a file from which on a thread of its own reads it
+_HEAD_BYTES = 1 << 16
+
+
+class Window:
+    """``array[start:end]``: the bytes of a stream that have come and are not used yet.
+
+    Args:
+        source: where bytes come from.
+        head: bytes of the stream that were read already.
+        chunk: bytes to ask for at once.
+    """
+
+    def __init__(self, source: ByteSource, head: bytes, chunk: int = CHUNK) -> None:
+        self._source = source
+        self._allocate(max(chunk, len(head)))
+        self.array[: len(head)] = np.frombuffer(head, np.uint8)
+        self.start = 0
+        self.end = len(head)
+        self.base = 0
+        """Where ``array[0]`` stands in the stream."""
+        self.ended = False
+        self.waiting = False
+        self._chunk = chunk
+        self.ahead: ReadAhead | None = None
+
+    def read_ahead(self) -> None:
+        """Have a thread read from now on."""
+        self.ahead = ReadAhead(self._source, self._chunk)
+
+    def close(self) -> None:
+        if self.ahead is not None:
+            self.ahead.close()
+
+    def _allocate(self, size: int) -> None:
+        self.array = np.empty(size, np.uint8)
+        self.view = self.array.data
+
+    @property
+    def problem(self) -> str | None:
+        return self._source.problem
+
+    def more(self, need: int = 0) -> bool:
+        """Ask for more bytes, with room for ``need`` from ``start`` on. False when none came.
+
+        Then either ``ended`` or ``waiting`` (nothing has come yet) is true. What stands before ``start`` is
+        overwritten.
+        """
+        if self.ahead is not None and not self.ended:
+            return self._next_chunk(self.ahead)
+        held = self.end - self.start
+        if max(need, held + 1) > len(self.array):
+            old = self.array[self.start : self.end]
+            self._allocate(max(need, 2 * held))
+            self.array[:held] = old
+        elif self.start:
+            self.array[:held] = self.array[self.start : self.end]
+        self.base += self.start
+        self.start, self.end = 0, held
+        got = None if self.ended else self._source.readinto(self.view[held:])
+        self.waiting = got is None and not self.ended
+        if not got:
+            self.ended = self.ended or got == 0
+            return False
+        self.end += got
+        return True
+
+    def _next_chunk(self, ahead: ReadAhead) -> bool:
+        """Go on in the buffer that was read ahead, with the unused bytes copied in front of it."""
+        left = self.array[self.start : self.end].copy()  # its buffer is about to be used again
+        array, got = ahead.take()
+        place = self.base + self.start
+        if not got:
+            self.ended = True
+            return False
+        if len(left) > HEADROOM:
+            array = np.concatenate([left, array[HEADROOM : HEADROOM + got]])
+            self.start, self.end = 0, len(array)
+        else:
+            self.start, self.end = HEADROOM - len(left), HEADROOM + got
+            array[self.start : HEADROOM] = left
+        self.array, self.view = array, array.data
+        self.base = place - self.start
+        return True
+
+
+def open_source(
+    source: str | Path | BinaryIO, *, follow: bool, chunk: int = CHUNK
+) -> tuple[RawSource, Window]:
+    """Open a capture's bytes, and unpack them when they begin as gzip or zstd does."""
+    raw = RawSource(source, follow=follow)
+    head = read_head(raw, 4, min(_HEAD_BYTES, chunk))
+    unpacking = unpacked(raw, head)
+    window = Window(raw, head, chunk) if unpacking is None else Window(unpacking, b"", chunk)
+    if raw.size is not None and raw.size >= AHEAD_FROM:
+        window.read_ahead()
+    return raw, window

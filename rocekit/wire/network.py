@@ -1,0 +1,34 @@
+"""Ethernet, IP and UDP around RoCE's transport: types, sizes, DSCP and ECN, addresses as text."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+
+ETHERTYPE_IPV4: Final = 0x0800
+ETHERTYPE_IPV6: Final = 0x86DD
+ETHERTYPE_MAC_CONTROL: Final = 0x8808  # IEEE 802.3 annex 31A: PAUSE and, since 802.1Qbb, PFC
+DOT1Q, DOT1AD = 0x8100, 0x88A8  # the tags of 802.1Q and 802.1ad
+VLAN_ETHERTYPES: Final = (DOT1Q, DOT1AD, 0x9100)  # the last one was in use before 802.1ad
+
+IPV4_BYTES: Final = 20  # without options
+IPV6_BYTES: Final = 40  # without extension headers
+UDP_BYTES: Final = 8
+UDP_PROTOCOL: Final = 17  # IANA: IPv4's protocol, IPv6's next header
+
+MAPPED: Final = 0xFFFF  # RFC 4291, 2.5.5.2: ::ffff:a.b.c.d, as IPv4 stands in a GID
+MAPPED_PREFIX: Final = bytes(10) + MAPPED.to_bytes(2, "big")
+
+#: The traffic class (IPv4: TOS) has the DSCP in its upper bits (RFC 2474), ECN in its lower ones (RFC 3168).
+DSCP_BITS: Final = 6
+ECN_BITS: Final = 2
+ECN_MASK: Final = (1 << ECN_BITS) - 1
+ECN_CAPABLE: Final = 2  # ECT(0)
+ECN_CE: Final = 3  # congestion experienced
+
+
+def address_text(high: int, low: int) -> str:
+    """An address as people write it, from its two 64-bit halves; an IPv4-mapped one (a GID) in dots."""
+    if not high and low >> 32 == MAPPED:
+        return str(IPv4Address(low & 0xFFFF_FFFF))
+    return str(IPv6Address(high << 64 | low))

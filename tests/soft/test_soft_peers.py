@@ -40,11 +40,15 @@ def forks() -> Iterator[Forks]:
         yield made
 
 
+def free_port() -> str:
+    """A TCP port that no other test listens on."""
+    with socket.create_server(("", 0)) as free:
+        return str(free.getsockname()[1])
+
+
 @pytest.mark.parametrize("words", CONVERSATIONS, ids=" ".join)
 def test_a_server_and_a_client_come_to_a_good_end(forks: Forks, words: tuple[str, ...]) -> None:
-    with socket.create_server(("", 0)) as free:
-        port = str(free.getsockname()[1])
-    command = ["inject", *words, "--backend", "soft", "--timeout", "30", "-n", "20", "-p", port]
+    command = ["inject", *words, "--backend", "soft", "--timeout", "30", "-n", "20", "-p", free_port()]
     server = forks.start(*command, stdout=PIPE, stderr=STDOUT)
     assert server.stdout is not None
     host = server.stdout.readline().split()[-1]
@@ -112,7 +116,8 @@ def test_who_is_not_there_is_said_in_one_line(forks: Forks, words: tuple[str, ..
     assert other.stderr is not None
     other.stderr.readline()  # a device to be rejected by: it listens, but elsewhere
     try:
-        run = forks.start("inject", *words, "--backend", "soft", "--timeout", "0.2", stdout=PIPE, stderr=PIPE)
+        words = (*words, "--backend", "soft", "--timeout", "0.2", "-p", free_port())
+        run = forks.start("inject", *words, stdout=PIPE, stderr=PIPE)
         out, error = run.communicate(60)
         (line,) = [text for text in error.splitlines() if not text.startswith("listening")]
         assert line.startswith("rocekit: error: ")

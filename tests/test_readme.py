@@ -19,11 +19,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from places import ROOT
 
 # A command of a page may need the file that the one before it made.
 pytestmark = pytest.mark.xdist_group("pages")
 
+ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 PAGES = {str(page.relative_to(ROOT)): page for page in (README, *sorted((ROOT / "docs").rglob("*.md")))}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -58,7 +58,10 @@ from rocekit.packets.dissect import Dissector
 from rocekit.packets.flow_numbers import Addresses, FlowNumbers
 from rocekit.packets.rows import Rows
 from rocekit.track.connections import Connection
-from rocekit.track.transfers import Event, Transfer
+from rocekit.track.events import Event
+from rocekit.track.progress import Progress
+from rocekit.track.recent import Recent
+from rocekit.track.transfers import Transfer
 def value(record, name):
     try:
         found = getattr(record, name)
@@ -76,7 +79,9 @@ records = {
     "flows.sums.FlowSums": FlowSums(),
     "flows.silences.Silences": Silences(),
     "track.connections.Connection": connection,
-    "track.transfers.Event": Event("repeat", 1, 2, 3, 4),
+    "track.events.Event": Event("repeat", 1, 2, 3, 4),
+    "track.progress.Progress": Progress(True),
+    "track.recent.Recent": Recent(),
     "track.transfers.Transfer": Transfer(0, connection, 0, "WRITE", 1, 2, 3, 4, 5, 6),
 }
 names = json.loads(sys.argv[1])
@@ -85,7 +90,8 @@ print(json.dumps({cls: {name: value(records[cls], name) for name in names[cls]} 
 RECORDS = (
     *("packets.rows.Rows", "packets.flow_numbers.Addresses", "packets.flow_numbers.FlowNumbers"),
     *("packets.dissect.Dissector", "flows.sums.FlowSums", "flows.silences.Silences"),
-    *("track.connections.Connection", "track.transfers.Event", "track.transfers.Transfer"),
+    *("track.connections.Connection", "track.events.Event", "track.transfers.Transfer"),
+    *("track.progress.Progress", "track.recent.Recent"),
 )
 
 

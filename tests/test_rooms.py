@@ -45,8 +45,6 @@ LONG_FOLDERS = frozenset({"commands", "scenarios", "findings/rules"})
 #: Class names that occur twice for a reason.
 TWICE: Mapping[str, str] = {
     "Connection": "the field's term for a QP pair, in a capture and between two programs of a scenario",
-    "CmEvent": "librdmacm's name, which the binding to it and the soft connection manager both use",
-    "CmId": "librdmacm's name, which the binding to it and the soft connection manager both use",
     "Sge": "the verbs' name, for what a scenario posts and for what the soft engine executes",
 }
 

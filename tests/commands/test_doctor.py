@@ -239,6 +239,6 @@ def test_every_extra_of_the_package_has_its_row(bare: Machine) -> None:
     """Those of pyproject.toml, but what is for developing."""
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = told["project"]["optional-dependencies"]
-    assert set(extras) - {"test", "dev", "mutate", "tshark", "lab"} == set(EXTRAS)
+    assert set(extras) - {"test", "dev", "docs", "mutate", "tshark", "lab"} == set(EXTRAS)
     for name, (package, _) in EXTRAS.items():
         assert extras[name][0].startswith(package)

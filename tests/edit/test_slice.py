@@ -264,7 +264,7 @@ def test_wrong_use_is_said_in_one_line(two: Path, pcaps: Path, tmp_path: Path) -
     assert "no connection 7: there are 2, counted from 0" in error(run(two, out, "--connection", 7))
     assert "no transfer 70: there are 4" in error(run(two, out, "--transfer", 70))
     assert "no finding rnr in this capture: it has loss" in error(run(two, out, "--finding", "rnr"))
-    assert "no RoCE packets are in that part" in error(run(two, out, "--from", "10"))
+    assert "it has no RoCE packets in that part" in error(run(two, out, "--from", "10"))
     assert "'soon' is not a time" in error(run(two, out, "--from", "soon"), 2)
     assert "this is the file that is read" in error(run(two, two, "--redact"))
     assert "there is no folder" in error(run(two, tmp_path / "no" / "x", "--redact"))

@@ -167,7 +167,7 @@ def test_a_read_asked_again_in_part_says_from_where_and_why() -> None:
 
 def test_a_wait_for_a_receive_says_how_long_was_asked_and_how_long_it_took() -> None:
     told = tell(Story("a RC_SEND_ONLY 5 64\n b RNR 5 timer=14\n +2ms\n a RC_SEND_ONLY 5 64\n b ACK 5"))
-    assert "wait 1.28 ms" in detail(told, "PSN 5")
+    assert "wait 1.280 ms" in detail(told, "PSN 5")
     assert "2.001 ms after the RNR NAK" in detail(told, "PSN 5 again")
     assert told.verdict.endswith("recovering 1 RNR wait)")
 

@@ -76,7 +76,7 @@ def test_both_sides_are_of_one_ip_version(forks: Forks) -> None:
 
 def test_what_a_peer_cannot_do_is_a_wrong_command_line(forks: Forks) -> None:
     for words, said in (
-        (("rping",), "its other side is there with --backend soft"),
+        (("rping",), "--backend soft runs one side of it"),
         (("rping", "--backend", "soft", "--both"), "--both is for scenarios"),
         (("nothing", "--backend", "soft"), "one side of rping"),
     ):

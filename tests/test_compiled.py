@@ -69,7 +69,7 @@ def value(record, name):
         return "no value"
     if isinstance(found, (bool, int)):
         return int(found)
-    return repr(list(found) if "memoryview" in type(found).__name__ else found)
+    return repr(list(found) if type(found).__name__ in ("_memoryviewslice", "memoryview", "array") else found)
 connection = Connection(0, "RC", ["10.0.0.1", "10.0.0.2"], [17, 18])
 records = {
     "packets.rows.Rows": Rows(empty_packets()),

@@ -40,11 +40,6 @@ def test_a_path_that_is_named_is_there(path: str) -> None:
     assert (ROOT / path).exists()
 
 
-@pytest.mark.parametrize("path", sorted(MADE))
-def test_a_path_of_an_example_is_still_free(path: str) -> None:
-    assert not (ROOT / path).exists()
-
-
 def test_the_modules_that_are_named_are_there() -> None:
     assert [name for name in MODULES if not resolves(name)] == []
     assert not resolves("rocekit.wire.nothing")

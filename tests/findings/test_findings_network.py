@@ -269,7 +269,9 @@ class TestPathMtu:
         t.mtu = 1024
         t.send(0, 4)
         t.nak(0, wire.NAK_INVALID_REQUEST)
-        assert only(t.findings(), "mtu-mismatch").evidence["path_mtu_b"] == 4096
+        found = only(t.findings(), "mtu-mismatch")
+        assert found.evidence["path_mtu_b"] == 4096
+        assert "but the REQ says 4,096" in found.title
 
     def test_smaller_than_agreed_and_accepted_is_nothing(self) -> None:
         t = Talk(mtu=4096)

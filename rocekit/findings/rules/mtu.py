@@ -19,14 +19,17 @@ class Mtus:
     """Path MTUs in bytes.
 
     Attributes:
-        agreed: of each side's QP, from the CM or the journals; None if unknown.
+        agreed: of each side's QP as its journal has it, else what the REQ says; None if unknown.
         sent: by side, the payloads of full packets (those that do not end a message).
         frames: the first frame with each payload.
+        of_qps: whether ``agreed`` is what the QPs were set to. A REQ does not say that: a program may set its
+            QP to a smaller path MTU.
     """
 
     agreed: tuple[int | None, int | None]
     sent: tuple[tuple[int, ...], tuple[int, ...]]
     frames: tuple[int, ...]
+    of_qps: bool
 
     def expected_of(self, side: int) -> int | None:
         """The path MTU of the peer of ``side``: what it sends itself, else what it agreed to."""
@@ -52,9 +55,10 @@ class Mtus:
 
     def words(self, connection: Connection) -> str:
         """What is agreed and sent, in words."""
-        agreed = [
-            f"{connection.named(s)} is set to {m:,}" for s, m in enumerate(self.agreed) if m is not None
-        ]
+        known = {s: m for s, m in enumerate(self.agreed) if m is not None}
+        agreed = [f"{connection.named(s)} is set to {m:,}" for s, m in known.items()]
+        if known and not self.of_qps:
+            agreed = [f"the REQ says {', '.join(f'{m:,}' for m in dict.fromkeys(known.values()))}"]
         sent = [
             f"{connection.named(s)} sends full packets of {', '.join(f'{n:,}' for n in sizes)}"
             for s, sizes in enumerate(self.sent)
@@ -82,9 +86,10 @@ def mtus(evidence: Evidence, connection: Connection) -> Mtus:
             sent[side] = tuple(sorted(view.full_sizes))
             frames += view.full_sizes.values()
     agreed = tuple(evidence.attribute(connection, side, "path_mtu") for side in (0, 1))
-    if agreed == (None, None):
+    of_qps = agreed != (None, None)
+    if not of_qps:
         agreed = tuple(connection.negotiated[side].path_mtu for side in (0, 1))
-    return Mtus((agreed[0], agreed[1]), (sent[0], sent[1]), tuple(sorted(frames)))
+    return Mtus((agreed[0], agreed[1]), (sent[0], sent[1]), tuple(sorted(frames)), of_qps)
 
 
 def may_know_mtu(evidence: Evidence, connection: Connection) -> bool:

@@ -59,11 +59,12 @@ def _invalid(evidence: Evidence, connection: Connection, side: int, sizes: Mtus)
     ]
     transfer, nak = naks[0]
     sent, expected = sizes.sent[side], sizes.expected_of(side)
-    taken = (
-        f"the path MTU at {connection.named(1 - side)} is {expected:,}"
-        if expected
-        else "no path MTU has this size"
-    )
+    if not expected:
+        taken = "no path MTU has this size"
+    elif sizes.of_qps or sizes.sent[1 - side]:
+        taken = f"the path MTU at {connection.named(1 - side)} is {expected:,}"
+    else:
+        taken = f"the REQ says {expected:,}"
     return RULE.finding(
         f"{connection.named(side)} sends full packets of {', '.join(f'{s:,}' for s in sent)} bytes, but "
         f"{taken}: NAK “invalid request” for PSN {wire_psn(nak.psn)}",

@@ -11,7 +11,7 @@ Example, with the tests in tests/wire:
 
 a hundred changes out of all, with tests named:
 
-    scripts/mutate --most 100 rocekit/correlate/__init__.py -- tests/correlate tests/journal
+    scripts/mutate --most 100 rocekit/correlate/matching.py -- tests/correlate tests/journal
 
 Cost: each change runs the tests until the first one fails.
 """

@@ -54,7 +54,7 @@ class Page {
   findings() {
     const list = byId("finding-list"), found = this.model.findings;
     if (!found.length) {
-      list.replaceChildren(element("li", { class: "notice" }, this.model.connections.length ? "No findings: nothing lost, nothing sent again, no NAK." : "No RoCE packets in this capture."));
+      list.replaceChildren(element("li", { class: "notice" }, this.model.connections.length ? "No findings: no loss, retransmission or NAK seen." : "No RoCE packets in this capture."));
       return;
     }
     // The most severe first, and of these the most costly.

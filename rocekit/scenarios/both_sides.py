@@ -87,7 +87,7 @@ def compare(
                 replace(
                     side,
                     endpoint=replace(side.endpoint, ways=WaitWays(cm, cq)),
-                    qp=replace(side.qp, timeout=max(side.qp.timeout, _PATIENT)),
+                    qp=replace(side.qp, timeout=side.qp.timeout and max(side.qp.timeout, _PATIENT)),
                 )
                 for side in (server, client)
             ]

@@ -131,6 +131,8 @@ class _Words:
             return f"after RNR NAK{at}"
         if cause == ps.AFTER_IMPLIED_NAK:
             return f"its response was missing{at}"
+        if cause == ps.AFTER_MISSED_NAK:
+            return "probably after a NAK that is not in the capture"
         if cause == ps.ASKED_AGAIN:
             return f"its request was sent again{at}"
         return "cause unknown"

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from rocekit.explanation.packets_draft import (
     ACK,
     AFTER_IMPLIED_NAK,
+    AFTER_MISSED_NAK,
     AFTER_NAK,
     AFTER_RNR,
     AFTER_TIMEOUT,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ACK",
     "AFTER_IMPLIED_NAK",
+    "AFTER_MISSED_NAK",
     "AFTER_NAK",
     "AFTER_RNR",
     "AFTER_TIMEOUT",

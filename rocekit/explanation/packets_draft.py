@@ -21,8 +21,10 @@ Bools = NDArray[np.bool_]
 
 ROLES: Final = ("other", "request", "response", "ack", "nak", "rnr_nak", "datagram", "cnp", "cm", "ignored")
 OTHER, REQUEST, RESPONSE, ACK, NAK, RNR_NAK, DATAGRAM, CNP, CM, IGNORED = range(len(ROLES))
-CAUSES: Final = ("", "nak", "rnr", "timeout", "implied_nak", "asked_again")
-NO_CAUSE, AFTER_NAK, AFTER_RNR, AFTER_TIMEOUT, AFTER_IMPLIED_NAK, ASKED_AGAIN = range(len(CAUSES))
+CAUSES: Final = ("", "nak", "rnr", "timeout", "implied_nak", "asked_again", "nak_missed")
+NO_CAUSE, AFTER_NAK, AFTER_RNR, AFTER_TIMEOUT, AFTER_IMPLIED_NAK, ASKED_AGAIN, AFTER_MISSED_NAK = range(
+    len(CAUSES)
+)
 
 
 def _role_table() -> NDArray[np.int8]:

@@ -13,6 +13,8 @@ from rocekit import wire
 from rocekit.correlate import Timing, timing
 from rocekit.files.frame_names import frame_name
 from rocekit.findings.text import finding
+from rocekit.track.causes import NAK_MISSED
+from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST
 from rocekit.track.transfers import ACKED, INCOMPLETE, NAK_PREFIX, SENT
 from rocekit.wire.psn import MASK
 from rocekit.wire.text_table import Style, columns, plain
@@ -30,6 +32,13 @@ _CAUSES = {
     "rnr": "after the RNR wait",
     "timeout": "after the timeout",
     "implied_nak": "responses missing",
+    NAK_MISSED: "too soon for a timer: probably after a NAK that is not in the capture",
+}
+
+_COPIES = {
+    BEFORE: "lost before the capture point",
+    BEHIND: "lost behind the capture point",
+    NOT_LOST: "too soon: a late packet sent before the go-back drew it, and nothing was lost",
 }
 
 _DOUBTS = {
@@ -240,7 +249,12 @@ def event_step(transfer: Transfer, event: Event, several: bool = False) -> Step:
     if kind == "nak":
         syndrome = event.syndrome or 0
         if wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
-            return Step(event.time_ns, where, f"did not arrive: NAK PSN sequence error, {frame}", True)
+            words = f"did not arrive: NAK PSN sequence error, {frame}"
+            if event.copy and not several:
+                words += f", {_COPIES[event.copy]}"
+            if event.ignored:
+                words += ", not obeyed: the requester waited for its timer"
+            return Step(event.time_ns, where, words, True)
         return Step(event.time_ns, where, f"{syndrome_words(syndrome)}, {frame}", True)
     if kind == "rnr_nak":
         wait = duration(wire.rnr_wait_ns(event.syndrome or 0))

@@ -30,7 +30,8 @@ def costs(stories: Sequence[Story]) -> dict[str, Any]:
         "psns": [wire_psn(s.psn) for s in stories[:MAX_LISTED]],
         "repeated_packets": sum(s.repeated_packets for s in stories),
         "repeated_bytes": sum(s.repeated_bytes for s in stories),
-        "added_ns": sum(s.added_ns for s in stories),
+        "times_gone_back": sum(len(s.repeats) for s in stories),
+        "added_ns": sum(s.cost_ns for s in stories),
         "worst": {
             "psn": wire_psn(worst.psn),
             "added_ns": worst.added_ns,
@@ -96,7 +97,7 @@ def all_frames(stories: Sequence[Story]) -> list[int]:
 def cost_words(stories: Sequence[Story]) -> str:
     """The cost in words: ``56 packets sent again, 118 µs of delay``."""
     packets = sum(s.repeated_packets for s in stories)
-    added = sum(s.added_ns for s in stories)
+    added = sum(s.cost_ns for s in stories)
     words = [f"{plural(packets, 'packet')} sent again"] if packets else []
     if added:
         words.append(f"{duration(added)} of delay")

@@ -23,6 +23,7 @@ cdef class Causes:
     cdef public Progress progress
     cdef public Recent recent
     cdef public int64_t reaction_ns
+    cdef public int64_t slowest_ns
     cdef public int64_t run_psn
     cdef public str run_cause
     cdef public int64_t run_due_ns

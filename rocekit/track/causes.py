@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rocekit.track.progress import Progress
     from rocekit.track.recent import Recent
 
+#: The cause of a go-back too soon for a timer, before which the capture has no NAK.
+NAK_MISSED: Final = "nak_missed"
 #: A requester obeys a NAK sooner than this, where its timeout is not known.
 IMPLIED_NS: Final = 1_000_000
 #: Waits from here on may end an eighth early: a kernel counts them in ticks of up to 10 ms, and rounds down.
@@ -39,6 +41,9 @@ LIKELIER: Final = 2
 CLEARLY: Final = 4
 #: How long a queue on the way may delay a response: a NAK that was due longer ago was lost.
 HELD_UP_NS: Final = 50_000
+#: A requester that takes so long, and so many times as long as for other NAKs, does not obey this one.
+OBEYED_NS: Final = 10_000_000
+MANY: Final = 16
 #: NAKs and RNR NAKs remembered that were not obeyed: they may still be on their way.
 REFUSALS: Final = 8
 _NO_REFUSAL: Final = NEVER_NS, NEVER_NS
@@ -75,6 +80,7 @@ class Causes:
     Attributes:
         refusals: NAKs and RNR NAKs that the requester has not obeyed; obeyed: the last that it seems to have.
         reaction_ns: the shortest time between such a NAK and the go-back that it caused; 0 before the first.
+        slowest_ns: the longest such time.
         run_psn: where it last went back to; run_cause: why; run_due_ns: when it had the cause to, at the
         earliest; run_high: what ``progress.high`` was then.
         shortest_timeout_ns: the shortest wait seen that only a timer explains; 0 before the first.
@@ -85,6 +91,7 @@ class Causes:
         self.progress = progress
         self.recent = recent
         self.reaction_ns = 0
+        self.slowest_ns = 0
         self.run_psn = -1
         self.run_cause = ""
         self.run_due_ns = 0
@@ -153,7 +160,8 @@ class Causes:
         code_known = self.ledger.connection.negotiated[self.ledger.side].ack_timeout is not None
         busy_ns = max(busy_since_ns(r, i), self.recent.last_tx_ns) if code_known else time_ns
         quick = code_known or time_ns - max(self.recent.last_tx_ns, self.recent.last_rx_ns) <= IMPLIED_NS
-        nearest = self._nearest_refusals(p, quick, busy_ns, time_ns)
+        ignored = self._ignored(p, i, r)
+        nearest = [n for n in self._nearest_refusals(p, quick, busy_ns, time_ns) if n[2] not in ignored]
         refusal_off_ns, _, obeyed = nearest[0] if nearest else (NEVER_NS, 0, None)
         told = "" if obeyed is None else _REFUSED_AS[obeyed.kind]
         passed_ns = self.skipped_ns(p, busy_ns - self.reaction_ns - BUSY_NS) if quick else 0
@@ -167,6 +175,8 @@ class Causes:
         if passed_off_ns < off_ns or (ended and passed_off_ns == off_ns):
             cause, off_ns = "implied_nak", passed_off_ns
         likelier = LIKELIER if self.reaction_ns else 2 * LIKELIER
+        if ignored and not cause:
+            cause, off_ns = "timeout", min(timer_off_ns, 0)
         if timer_off_ns < NEVER_NS and (not cause or timer_off_ns * likelier < off_ns):
             cause, off_ns = "timeout", timer_off_ns
         quiet_ns = time_ns - self.recent.last_sent_ns(p)
@@ -175,6 +185,8 @@ class Causes:
             cause, off_ns = self.run_cause, NEVER_NS
         elif not cause and code_known and self._was_just_answered(p) and quiet_ns < self._timeout_ns() >> 1:
             cause = "implied_nak"  # by responses that were reordered
+        elif not cause and self._is_quick(quiet_ns):
+            cause = NAK_MISSED
         elif not cause and not 0 < self.shortest_timeout_ns <= quiet_ns:
             self.shortest_timeout_ns = quiet_ns
         since_ns = obeyed.time_ns if obeyed is not None and cause == told else self.recent.last_tx_ns
@@ -187,9 +199,14 @@ class Causes:
             ]
             each += [(ns, _REFUSED_AS[e.kind], time_ns - e.time_ns) for ns, _, e in nearest]
             known = {kind for _, kind, _ in each}
-            each += [(NEVER_NS, kind, 0) for kind in self._refused_as(p) if kind not in known]
+            if not ignored:
+                each += [(NEVER_NS, kind, 0) for kind in self._refused_as(p) if kind not in known]
             doubt, doubt_waited_ns = self._doubt(off_ns, each)
         obeyed = obeyed if cause == told else None
+        if cause == "timeout":
+            for refusal in ignored:
+                refusal.ignored = True
+                self.refusals.remove(refusal)
         if code_known and doubt is None:
             doubt, doubt_waited_ns = self._held_up(p, time_ns, nearest, obeyed)
         self._goes_back(p, cause, obeyed, busy_ns, time_ns, learn=doubt is None)
@@ -198,6 +215,31 @@ class Causes:
         elif doubt == "timeout":  # the timer restarts when it runs out
             self.run_due_ns = min(self.run_due_ns, busy_ns)
         return self.run_cause, since_ns, doubt, doubt_waited_ns
+
+    def _ignored(self, p: int, i: int, r: Rows) -> list[Event]:
+        """The NAKs not obeyed: the requester waited many times as long as obeying one takes.
+
+        The timeout of the CM exchange need not be the QP's, so a shorter wait may be its timer's too.
+        """
+        time_ns = r.time_ns[i]
+        pace_ns = max(OBEYED_NS, MANY * self.slowest_ns)
+        if not self.slowest_ns:  # what this requester needs to obey a NAK is not known
+            timeout_ns = self._timeout_ns()
+            pace_ns = max(pace_ns, timeout_ns - _early_ns(timeout_ns))
+        return [
+            e
+            for e in self.refusals
+            if e.kind == "nak"
+            and self.progress.acked <= e.psn
+            and p <= e.psn
+            and time_ns - e.time_ns > pace_ns
+            and time_ns - self.recent.last_tx_ns > pace_ns
+        ]
+
+    def _is_quick(self, quiet_ns: int) -> bool:
+        """Whether a go-back after this silence is too soon for a timer: the capture lacks a NAK."""
+        timeout_ns = self._timeout_ns()
+        return quiet_ns < (timeout_ns >> 1 if 0 < timeout_ns < 2 * IMPLIED_NS else IMPLIED_NS)
 
     def _doubt(self, off_ns: int, each: list[tuple[int, str, int]]) -> tuple[str | None, int]:
         """Another cause than ``run_cause``, which is ``off_ns`` from its time, and the wait for it.
@@ -272,12 +314,15 @@ class Causes:
     ) -> None:
         """Note when the timer restarted, and how fast the requester reacts, if that can be learned."""
         self.recent.back_ns, self.run_psn, self.run_high = time_ns, p, self.progress.high
+        self.recent.once_from = self.progress.high
         self.run_due_ns = time_ns if cause == "rnr" else busy_ns
         if obeyed is None:
             return
         due_ns = obeyed.time_ns + self.wait_ns(obeyed)
         if cause == "nak":
             self.run_due_ns = max(busy_ns, due_ns)
+        if learn and cause == "nak" and time_ns - due_ns > self.slowest_ns:
+            self.slowest_ns = time_ns - due_ns
         if learn and time_ns > due_ns and (not self.reaction_ns or time_ns - due_ns < self.reaction_ns):
             self.reaction_ns = time_ns - due_ns
         self.refusals.remove(obeyed)

@@ -27,3 +27,8 @@ cdef class Event:
     cdef public int64_t side
     cdef public object doubt
     cdef public int64_t doubt_waited_ns
+    cdef public object of_pass
+    cdef public str copy
+    cdef public int64_t response_seen
+    cdef public int64_t response_next
+    cdef public bint ignored

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocekit.track.passes import Pass
 
 
 @dataclass
@@ -27,6 +31,12 @@ class Event:
     * ``late``: packets that filled a hole without anything being sent again: reordered.
     * ``duplicate``: the same datagram seen twice.
     * ``missed``: acknowledged PSNs that are not in the capture.
+
+    ``of_pass`` is the pass (``passes``) that drew a ``nak``, or that ended with the ``repeat``. A ``nak``
+    says in ``copy`` where that pass's copy of ``psn`` was lost: ``before`` or ``behind`` the capture point,
+    ``not lost``, or empty if unknown; and in ``ignored``, whether the requester did not obey it. In a
+    READ's ``repeat``, ``response_seen`` says whether the capture has the response with ``psn`` since the
+    request before (1: yes, 0: no, −1: unknown), and ``response_next`` is the first response not seen yet.
 
     ``side`` is the requester's side, set where no transfer holds the event. Times are ns since the epoch,
     frames are frame references, PSNs are unwrapped.
@@ -56,3 +66,8 @@ class Event:
     side: int = 0
     doubt: str | None = None
     doubt_waited_ns: int = 0
+    of_pass: Pass | None = None
+    copy: str = ""
+    ignored: bool = False
+    response_seen: int = -1
+    response_next: int = -1

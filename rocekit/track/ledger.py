@@ -181,6 +181,13 @@ class Ledger:
         self.sink.changed(transfer)
         return event
 
+    def take_back_duplicate(self, event: Event) -> None:
+        """An event that said ``duplicate`` is none."""
+        transfer = self.find(event.psn)
+        if transfer is not None:
+            transfer.duplicates -= 1
+            self.connection.duplicates -= 1
+
     def give_pending(self) -> None:
         """Put the events that waited on their transfers; PSNs that are over and have none go astray."""
         pending, self.pending = self.pending, []

@@ -25,6 +25,8 @@ cdef class Recent:
     cdef public int64_t last_tx_ns
     cdef public int64_t last_rx_ns
     cdef public int64_t back_ns
+    cdef public int64_t once_from
+    cdef public int64_t turnaround_ns
     cdef public int64_t ids_followed
     cdef public int64_t ids_broke
     cdef public int64_t _last_id
@@ -57,6 +59,9 @@ cdef class Recent:
     cpdef covered(self, int64_t upto, int64_t time_ns, int64_t msn)
 
     cpdef _said_again(self, int64_t slot)
+
+    @cython.locals(took_ns=int64_t)
+    cpdef answered(self, int64_t p, int64_t time_ns)
 
     @cython.locals(word=int64_t)
     cpdef int64_t covered_upto(self, int64_t p)

@@ -51,7 +51,9 @@ class Recent:
 
     Attributes:
         last_tx_ns: the last request's time; last_rx_ns: the last response's, 0 before the first.
-        back_ns: when the requester last went back; set by who judges that.
+        back_ns: when the requester last went back; once_from: the PSN from which on none was sent twice. Both
+        are set by who judges that.
+        turnaround_ns: the shortest time from a request that was sent once to its response; 0: unknown.
         ids_followed, ids_broke: how many requests had an identification shortly above the one before, and
         how many had another.
     """
@@ -60,6 +62,8 @@ class Recent:
         self.last_tx_ns = 0
         self.last_rx_ns = 0
         self.back_ns = 0
+        self.once_from = 0
+        self.turnaround_ns = 0
         self.ids_followed = 0
         self.ids_broke = 0
         self._last_id = -1
@@ -151,6 +155,13 @@ class Recent:
         upto, first_ns = self._first_said.get(slot, (-1, 0))
         if upto != self.covered_upto(slot) or first_ns <= self.back_ns:
             self._first_said[slot] = self.covered_upto(slot), self.covered_ns(slot)
+
+    def answered(self, p: int, time_ns: int) -> None:
+        """A response to ``p`` came, and no NAK. If ``p`` was sent twice, it may be for either copy (Karn)."""
+        if p >= self.once_from and self.sent_psn(p) == p:
+            took_ns = time_ns - self.sent_ns(p)
+            if took_ns > 0 and (took_ns < self.turnaround_ns or self.turnaround_ns == 0):
+                self.turnaround_ns = took_ns
 
     def covered_upto(self, p: int) -> int:
         """One past the PSNs that a response in the slot of ``p`` covered; −1: none."""

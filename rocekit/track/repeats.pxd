@@ -20,9 +20,14 @@ cdef class Repeats:
     cdef public Event tentative
     cdef public Event unanswered
     cdef public int64_t runs
+    cdef public Event copy
+    cdef public int64_t copy_high
+    cdef public object passes
 
-    cpdef over(self)
-    cpdef note(self, str kind, Rows r, Py_ssize_t i, int64_t p)
+    cpdef over(self, int64_t p)
+    cpdef int64_t reached(self)
+    cpdef Event note(self, str kind, Rows r, Py_ssize_t i, int64_t p)
+    cpdef copied(self, Rows r, Py_ssize_t i, int64_t p)
 
     @cython.locals(ip_id=int64_t)
     cpdef bint is_duplicate(self, Rows r, Py_ssize_t i, int64_t p)

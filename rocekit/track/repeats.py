@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
     from rocekit.track.causes import Causes
     from rocekit.track.ledger import Ledger
+    from rocekit.track.passes import Passes
     from rocekit.track.progress import Progress
     from rocekit.track.recent import Recent
     from rocekit.track.transfers import Transfer
@@ -27,9 +28,14 @@ class Repeats:
         run: the go-back under way; unanswered: its opening event until a response comes.
         tentative: a late packet that may turn out to be the first of a go-back.
         runs: how many go-backs there were.
+        copy: the last duplicate whose IPv4 identification does not prove that it is one; copy_high: what
+        ``progress.high`` was then.
     """
 
-    def __init__(self, ledger: Ledger, progress: Progress, recent: Recent, causes: Causes) -> None:
+    def __init__(
+        self, ledger: Ledger, progress: Progress, recent: Recent, causes: Causes, passes: Passes
+    ) -> None:
+        self.passes = passes
         self.ledger = ledger
         self.progress = progress
         self.recent = recent
@@ -38,17 +44,44 @@ class Repeats:
         self.tentative: Event | None = None
         self.unanswered: Event | None = None
         self.runs = 0
+        self.copy: Event | None = None
+        self.copy_high = 0
 
-    def over(self) -> None:
-        """A new packet came: what was sent again is over."""
-        self.run = self.tentative = None
+    def over(self, p: int) -> None:
+        """The new packet ``p`` came: what was sent again is over."""
+        run, high = self.run, self.progress.high
+        if run is not None:
+            after = self._after(run.last_psn)
+            if after < high:
+                self.passes.skip(after, high - 1, repeat_ended=True)
+            elif run.last_psn > self.passes.current.first:
+                self.passes.went_back += 1
+            self.run = None
+        self.tentative = None
+        if p > high:
+            self.passes.skip(high, p - 1)
 
-    def note(self, kind: str, r: Rows, i: int, p: int) -> None:
+    def _after(self, p: int) -> int:
+        """The PSN of the next request behind the one at ``p``, which may be a READ of several PSNs."""
+        transfer = self.ledger.find(p)
+        return transfer.last_psn + 1 if transfer is not None and transfer.is_read else p + 1
+
+    def reached(self) -> int:
+        """The highest PSN sent in the pass under way."""
+        return self.progress.high - 1 if self.run is None else self.run.last_psn
+
+    def note(self, kind: str, r: Rows, i: int, p: int) -> Event:
         """Something happened to the packet at row ``i`` with PSN ``p``."""
         time_ns, frame = r.time_ns[i], r.frame[i]
-        self.ledger.attribute(
+        return self.ledger.attribute(
             Event(kind, time_ns, frame, p, p, 1, r.payload_length[i], last_ns=time_ns, last_frame=frame)
         )
+
+    def copied(self, r: Rows, i: int, p: int) -> None:
+        """The network duplicated the packet at row ``i``, or a go-back that nothing else shows starts."""
+        event = self.note("duplicate", r, i, p)
+        proven = not self.progress.reliable or r.ip_id[i] != 0
+        self.copy, self.copy_high = (None if proven else event), self.progress.high
 
     def is_duplicate(self, r: Rows, i: int, p: int) -> bool:
         """Whether the network, and not the sender, made this copy."""
@@ -64,10 +97,15 @@ class Repeats:
         if self.causes.refusals or self.run is not None:
             return False
         lately_ns = r.time_ns[i] - DUPLICATE_NS
-        if self.recent.sent_ns(p) <= lately_ns or self._was_answered(p):
+        if self.recent.sent_ns(p) <= lately_ns or self._was_answered(p) or self._follows_copy(p):
             return False
         # A READ or atomic before ``p`` may have been skipped since the last go-back, and answered then.
         return self.causes.skipped_ns(p, lately_ns) <= self.recent.back_ns
+
+    def _follows_copy(self, p: int) -> bool:
+        """Whether the packet before ``p`` just came again too: the network duplicates single packets."""
+        copy = self.copy
+        return copy is not None and self.copy_high == self.progress.high and self._after(copy.psn) == p
 
     def _was_answered(self, p: int) -> bool:
         """Whether ``p`` is a READ or atomic that got its response: then its copy is no accident."""
@@ -95,7 +133,14 @@ class Repeats:
             late = self.tentative
             if late is not None and late.psn == p - 1:
                 self._reclassify(late, run)
+            elif self.copy is not None and self._follows_copy(p):
+                copy, self.copy = self.copy, None
+                if copy not in self.ledger.pending:
+                    self.ledger.take_back_duplicate(copy)
+                self._reclassify(copy, run)
+                copy.first_sight = 0
         else:
+            self.passes.fill(p)
             self.tentative = self.ledger.attribute(
                 Event(
                     "late", time_ns, frame, p, p, last_ns=time_ns, last_frame=frame, bytes=r.payload_length[i]
@@ -143,6 +188,11 @@ class Repeats:
 
     def _new_run(self, r: Rows, i: int, p: int) -> Event:
         before = self.run
+        transfer = self.ledger.find(p)
+        seen = -1 if transfer is None or not transfer.is_read else int(_has_response(transfer, p))
+        ended = self.passes.begin(
+            p, r.time_ns[i], self.reached(), self.recent.last_tx_ns, self.progress.acked
+        )
         cause, since_ns, doubt, doubt_waited_ns = self.causes.cause(r, i, p)
         if before is not None and p > before.last_psn and doubt is None:
             doubt = before.cause  # that go-back may just continue
@@ -150,6 +200,7 @@ class Repeats:
         waited_ns = r.time_ns[i] - since_ns
         run = Event("repeat", 0, 0, 0, -1, 0, cause=cause, waited_ns=waited_ns, run=self.runs, doubt=doubt)
         run.doubt_waited_ns = doubt_waited_ns
+        run.of_pass, run.response_seen = ended, seen
         return run
 
     def _reclassify(self, late: Event, run: Event) -> None:
@@ -157,6 +208,8 @@ class Repeats:
         late.kind, late.cause, late.run, late.first_sight = "repeat", run.cause, run.run, 1
         late.waited_ns = run.waited_ns
         late.opens = True
+        late.of_pass = run.of_pass
+        self.passes.current.first = late.psn
         late.sent_psn = self.progress.high - 1
         self.unanswered = late
         if late not in self.ledger.pending:
@@ -169,7 +222,14 @@ class Repeats:
 
     def _add_repeat(self, run: Event, r: Rows, i: int, p: int, seen: bool) -> None:
         time_ns, frame = r.time_ns[i], r.frame[i]
+        transfer = self.ledger.find(p)
         begun = run.last_psn >= 0
+        if begun:
+            after = self._after(run.last_psn) if p > run.last_psn + 1 else run.last_psn + 1
+            if p > after:
+                self.passes.skip(after, p - 1)
+            elif p < run.last_psn:
+                self.passes.fill(p)
         run.last_psn = max(p, run.last_psn)
         event = self.ledger.attribute(
             Event(
@@ -192,8 +252,11 @@ class Repeats:
             )
         )
         event.doubt, event.doubt_waited_ns = run.doubt, run.doubt_waited_ns
+        if transfer is not None and transfer.is_read:
+            event.response_next = transfer.response_next
         if not begun:
             event.sent_psn = self.progress.high - 1
+            event.of_pass, event.response_seen = run.of_pass, run.response_seen
             event.mid_message = (
                 self.ledger.building is not None and self.ledger.building.first_psn <= self.progress.acked
             )
@@ -204,3 +267,13 @@ class Repeats:
         opening.answer_psn, opening.answer_frame = p, frame
         opening.reached_psn = opening.last_psn if self.run is None else self.run.last_psn
         self.unanswered = None
+
+
+def _has_response(transfer: Transfer, p: int) -> bool:
+    """Whether the response with PSN ``p`` came since the READ was last requested from ``p`` or before."""
+    for event in reversed(transfer.events):
+        if event.kind == "response_repeat" and event.psn <= p <= event.last_psn:
+            return True
+        if event.kind == "repeat" and event.psn <= p:
+            return event.response_next <= p < transfer.response_next and p not in transfer.responses_missing
+    return p < transfer.response_next and p not in transfer.responses_missing

@@ -28,6 +28,7 @@ cdef class Requests:
     cdef public Ledger ledger
     cdef public Outcomes outcomes
     cdef public Causes causes
+    cdef public object passes
     cdef public Repeats repeats
     cdef public Assembly assembly
     cdef public Responses responses

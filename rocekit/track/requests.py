@@ -4,6 +4,7 @@ It is put together from parts, each of which is given those that it needs:
 
 * ``Progress``: the PSNs reached; ``Recent``: what was sent and answered lately;
 * ``Ledger``: which transfer holds a PSN; ``Outcomes``: when a transfer is over;
+* ``Passes``: what was sent since the requester last went back;
 * ``Causes``: why the requester goes back; ``Repeats``: what comes again;
 * ``Assembly``: packets to messages; ``Responses``: ACKs, NAKs and data that come back.
 
@@ -20,6 +21,7 @@ from rocekit.track.causes import Causes
 from rocekit.track.events import Event
 from rocekit.track.ledger import Ledger
 from rocekit.track.outcomes import Outcomes
+from rocekit.track.passes import Passes
 from rocekit.track.progress import Progress
 from rocekit.track.recent import Recent
 from rocekit.track.repeats import Repeats
@@ -56,10 +58,11 @@ class Requests:
         self.ledger = ledger = Ledger(connection, side, sink, progress)
         self.outcomes = Outcomes(ledger, progress, recent)
         self.causes = Causes(ledger, progress, recent)
-        self.repeats = Repeats(ledger, progress, recent, self.causes)
+        self.passes = Passes()
+        self.repeats = Repeats(ledger, progress, recent, self.causes, self.passes)
         self.assembly = Assembly(ledger, progress, recent, self.outcomes)
         self.responses = Responses(
-            ledger, progress, recent, self.causes, self.repeats, self.outcomes, self.assembly
+            ledger, progress, recent, self.causes, self.repeats, self.outcomes, self.assembly, self.passes
         )
 
     def start(self, psn: int) -> None:
@@ -111,10 +114,8 @@ class Requests:
         expected = progress.expected
         p = expected + ((r.psn[i] - expected + HALF) & MASK) - HALF
         if p == expected and p == progress.high:
-            if repeats.run is not None:
-                repeats.run = None
-            if repeats.tentative is not None:
-                repeats.tentative = None
+            if repeats.run is not None or repeats.tentative is not None:
+                repeats.over(p)
             self.assembly.assemble(r, i, p)
         elif self._out_of_order(r, i, p):
             return
@@ -141,7 +142,7 @@ class Requests:
             self._restart(r, i, p)
             return False
         if p >= self.progress.high:
-            self.repeats.over()
+            self.repeats.over(p)
             self.assembly.beyond(r, i, p)
             return False
         if p < self.progress.expected:
@@ -154,11 +155,12 @@ class Requests:
             transfer = None
             seen = p in self.assembly.ahead
         if seen and self.repeats.is_duplicate(r, i, p):
-            self.repeats.note("duplicate", r, i, p)
+            self.repeats.copied(r, i, p)
             return False
         if self.progress.reliable:
             if self.recent.is_late(r, i, p, seen):
                 self.repeats.note("late", r, i, p)
+                self.passes.fill(p)
                 if seen:
                     return True
             else:
@@ -183,8 +185,8 @@ class Requests:
         """Take ``count`` packets that go on with the message being built: row ``i`` and those after it."""
         transfer = self.ledger.building
         assert transfer is not None
-        self.repeats.over()
         p = self.progress.expected
+        self.repeats.over(p)
         latest = i
         for _ in range(count):
             transfer.bytes += r.payload_length[i]
@@ -232,7 +234,8 @@ class Requests:
         self.assembly.ahead.clear()
         self.progress.start(p)
         self.causes.clear()
-        self.repeats.over()
+        self.repeats.run = self.repeats.tentative = None
+        self.passes.clear()
         self.repeats.unanswered = None
         self.assembly.assemble(r, i, p)
 

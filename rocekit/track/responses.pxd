@@ -31,6 +31,7 @@ cdef class Responses:
     cdef public Outcomes outcomes
     cdef public Assembly assembly
     cdef public Event again
+    cdef public object passes
 
     @cython.locals(time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer)
     cpdef take(self, Rows r, Py_ssize_t i, int64_t p, str operation)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rocekit.track.causes import Causes
     from rocekit.track.ledger import Ledger
     from rocekit.track.outcomes import Outcomes
+    from rocekit.track.passes import Passes
     from rocekit.track.progress import Progress
     from rocekit.track.recent import Recent
     from rocekit.track.repeats import Repeats
@@ -36,7 +37,9 @@ class Responses:
         repeats: Repeats,
         outcomes: Outcomes,
         assembly: Assembly,
+        passes: Passes,
     ) -> None:
+        self.passes = passes
         self.connection = ledger.connection
         self.ledger = ledger
         self.progress = progress
@@ -57,6 +60,7 @@ class Responses:
             kind = SYNDROME_KIND[syndrome]
             self.progress.msn = r.msn[i]
             if kind == ACK:  # not the response of a READ or atomic, even with its PSN
+                self.recent.answered(p, time_ns)
                 self.recent.covered(p + 1, time_ns, self.progress.msn)
                 self._acknowledge(p + 1, time_ns, frame)
             else:
@@ -150,6 +154,7 @@ class Responses:
             else:
                 self._response_again(transfer, r, i, p)
             return
+        self.recent.answered(p, time_ns)
         self.recent.responded(p, r.ip_id[i])
         self.ledger.extend(transfer, time_ns, frame)
         if p > expected:
@@ -218,6 +223,8 @@ class Responses:
             self.connection.rnr_naks += 1
         else:
             self.connection.naks += 1
+        if kind != wire.RNR_NAK and wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
+            self._judge(event)
         self.ledger.attribute(event)
         value = wire.syndrome_value(syndrome)
         if kind == wire.RNR_NAK or value == wire.NAK_SEQUENCE_ERROR:
@@ -231,3 +238,13 @@ class Responses:
             self.ledger.extend(transfer, transfer.last_ns, frame)
             transfer.last_frame = frame
             self.ledger.sink.ended(transfer)
+
+    def _judge(self, nak: Event) -> None:
+        """Note where the copy was lost that the NAK misses."""
+        p = nak.psn
+        if not self.progress.begin <= p < self.progress.high:
+            return
+        sent_ns = self.recent.sent_ns(p) if self.recent.sent_psn(p) == p else 0
+        nak.copy, nak.of_pass = self.passes.judge(
+            p, nak.time_ns, self.repeats.reached(), sent_ns, self.recent.turnaround_ns
+        )

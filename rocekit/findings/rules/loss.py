@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
+from rocekit.findings.stories.copies import lost_copies, sides
 from rocekit.findings.stories.places import lost, places
 from rocekit.track.transfers import INCOMPLETE
 from rocekit.wire.psn import wire_psn
@@ -19,12 +20,16 @@ if TYPE_CHECKING:
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
-        packets = sum(s.lost for s in stories)
-        behind = sum(s.hole is None for s in stories)
-        if len(stories) == 1:
-            what = f"PSN {wire_psn(stories[0].psn)} was lost"
+        packets = sum(copy.packets for s in stories for copy in lost_copies(s))
+        place = sides(stories)
+        # Behind the capture point, only the first packet that a NAK asks for is known to be lost.
+        least = place["lost_before_capture_point"] < sum(len(lost_copies(s)) for s in stories)
+        guessed = sum(not s.certain for s in stories)
+        if packets == 1:
+            what = f"PSN {wire_psn(stories[0].psn)} was {'probably ' if guessed else ''}lost"
         else:
-            what = f"{plural(len(stories), 'loss', 'losses')}"
+            likely = f" ({guessed:,} of them probably)" if guessed else ""
+            what = f"{'At least ' if least else ''}{plural(packets, 'packet')} lost{likely}"
         again = max(s.transmissions for s in stories)
         placed, where = places(evidence, stories)
         found = (
@@ -32,8 +37,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             | placed
             | {
                 "lost_packets": packets,
-                "lost_behind_capture_point": behind,
-                "lost_before_capture_point": len(stories) - behind,
+                "lost_packets_least": least,
+                **place,
                 "nak_seen": sum(bool(s.naks) for s in stories),
                 "most_transmissions": again,
             }
@@ -44,7 +49,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=found,
-            advice=_advice(behind, len(stories), where),
+            advice=_advice(place, where) + (_NO_NAK if guessed else ""),
         )
     yield from _unreliable(evidence)
 
@@ -85,20 +90,27 @@ def _unreliable(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _advice(behind: int, total: int, where: str) -> str:
+def _advice(place: Mapping[str, int], where: str) -> str:
     """What to do: where to look for the drops, by the captures (``where``) or by the capture point."""
-    if not where and behind == total:
+    behind, before = place["lost_behind_capture_point"], place["lost_before_capture_point"]
+    if not where and behind and before:
+        where = f"on both sides of the capture point ({before:,} before it, {behind:,} behind it)"
+    elif not where and behind:
         where = "between the capture point and the responder (the capture has the lost packets)"
-    elif not where and behind == 0:
+    elif not where and before:
         where = "between the requester and the capture point (the lost packets are not in the capture)"
     return (
-        f"Place of the drops: {where or 'on both sides of the capture point'}. Read the drop and discard "
+        f"Place of the drops: {where or 'unknown'}. Read the drop and discard "
         "counters of each hop there (`ethtool -S IFACE`, switch queue drops, PFC counters), first at the "
         "switch port with the smaller buffer or the lower speed. The hosts count the same as "
         "out_of_seq_request and packet_seq_err in /sys/class/infiniband/DEV/ports/1/hw_counters."
     )
 
 
+_NO_NAK: Final = (
+    " “Probably” means: the packets from the lost one on came again sooner than after any timeout, but the "
+    "capture has no NAK. A NAK after reordering, or an RNR NAK, that the capture missed looks the same."
+)
 RULE = Rule(
     "loss",
     WARNING,

@@ -7,29 +7,57 @@ from typing import TYPE_CHECKING
 
 from rocekit.findings.costs import all_frames, costs, main_transfer, timeout_evidence
 from rocekit.findings.finding import INFO, Finding, Rule
+from rocekit.findings.stories.copies import refused_too_soon
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories import Story
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.stories_of(RULE.name):
-        connection, side = stories[0].connection, stories[0].side
-        packets = sum(s.repeated_packets for s in stories)
-        found = costs(stories) | timeout_evidence(evidence, stories)
-        found["in_mid_message"] = sum(s.go_backs[0].opener.mid_message for s in stories)
-        waits = duration(found["waited_min_ns"])
-        if found["waited_max_ns"] > found["waited_min_ns"]:
-            waits += f" to {duration(found['waited_max_ns'])}"
-        yield RULE.finding(
-            f"{plural(packets, 'packet')} sent again on {connection.way(side)} after {waits}, but nothing "
-            "shows a loss",
-            connection=connection,
-            transfer=main_transfer(stories),
-            frames=all_frames(stories),
-            evidence=found,
-        )
+        early = [s for s in stories if refused_too_soon(s)]
+        if early:
+            yield _refused(early)
+        others = [s for s in stories if not refused_too_soon(s)]
+        if others:
+            yield _repeated(evidence, others)
+
+
+def _refused(stories: list[Story]) -> Finding:
+    """NAKs that a late packet of an earlier go-back drew."""
+    connection, side = stories[0].connection, stories[0].side
+    naks = sum(len(s.naks) for s in stories)
+    return RULE.finding(
+        f"{plural(naks, 'NAK')} on {connection.way(1 - side)} came too soon after the go-back to answer it: "
+        f"nothing was lost, {plural(sum(s.repeated_packets for s in stories), 'packet')} sent again",
+        connection=connection,
+        transfer=main_transfer(stories),
+        frames=all_frames(stories),
+        evidence=costs(stories) | {"refused_too_soon": naks},
+        advice="Nothing, as long as it is rare: a packet that was still on its way when the requester went "
+        "back drew the NAK. If it is frequent, look for reordering on the path (several queues, "
+        "adaptive routing, link aggregation).",
+    )
+
+
+def _repeated(evidence: Evidence, stories: list[Story]) -> Finding:
+    connection, side = stories[0].connection, stories[0].side
+    packets = sum(s.repeated_packets for s in stories)
+    found = costs(stories) | timeout_evidence(evidence, stories)
+    found["in_mid_message"] = sum(s.go_backs[0].opener.mid_message for s in stories)
+    waits = duration(found["waited_min_ns"])
+    if found["waited_max_ns"] > found["waited_min_ns"]:
+        waits += f" to {duration(found['waited_max_ns'])}"
+    return RULE.finding(
+        f"{plural(packets, 'packet')} sent again on {connection.way(side)} after {waits}, but nothing "
+        "shows a loss",
+        connection=connection,
+        transfer=main_transfer(stories),
+        frames=all_frames(stories),
+        evidence=found,
+    )
 
 
 RULE = Rule(

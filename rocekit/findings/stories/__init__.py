@@ -100,6 +100,7 @@ class Story:
         received: whether the message was received before the repeat, by the responder's journal; None if
             unknown.
         paused: when the whole traffic class of its requests was silent, if that is the cause.
+        cost_ns: how long its connection made no progress because of it (``stalls``).
         unseen: the wait before a transfer whose first transmission is not in the capture.
     """
 
@@ -120,6 +121,7 @@ class Story:
     unseen: Event | None = None
     received: bool | None = None
     paused: tuple[int, int] | None = None
+    cost_ns: int = 0
 
     @property
     def time_ns(self) -> int:
@@ -156,18 +158,23 @@ class Story:
         return 1 + sum(g.first_psn <= self.psn <= g.last_psn for g in self.repeats)
 
     @property
-    def added_ns(self) -> int:
+    def stall(self) -> tuple[int, int]:
         """The delay: from the first sign (hole, else silence, else NAK) to the start of the last repeat."""
         repeats = self.repeats
         if self.unseen is not None:
-            return self.unseen.waited_ns
-        if not repeats:
-            return 0
-        first = repeats[0]
+            return self.unseen.time_ns - self.unseen.waited_ns, self.unseen.time_ns
         start = self.time_ns
+        if not repeats:
+            return start, start
         if not self.naks and not self.rnrs:
-            start = min(start, first.time_ns - first.waited_ns)
-        return max(0, repeats[-1].time_ns - start)
+            start = min(start, repeats[0].time_ns - repeats[0].waited_ns)
+        return start, max(start, repeats[-1].time_ns)
+
+    @property
+    def added_ns(self) -> int:
+        """How long the delay was; ``cost_ns`` is the part of it that no earlier story caused."""
+        start, end = self.stall
+        return end - start
 
     def add_transfers(self, transfers: Iterable[Transfer | None]) -> None:
         for transfer in transfers:

@@ -26,6 +26,7 @@ from rocekit.findings.stories.corruption import find_corruption
 from rocekit.findings.stories.journal_losses import find_journal_losses
 from rocekit.findings.stories.late_packets import find_reordering, join_late_packets
 from rocekit.findings.stories.pauses import find_pauses
+from rocekit.findings.stories.stalls import share_stalls
 from rocekit.track.transfers import ACKED
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     find_reordering(stories)
     find_corruption(evidence, stories)
     find_pauses(evidence, stories)
+    share_stalls(stories)
     return stories
 
 

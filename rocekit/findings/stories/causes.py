@@ -39,7 +39,9 @@ from rocekit.findings.stories import (
     GoBack,
     Story,
 )
-from rocekit.findings.stories.places import BETWEEN, place
+from rocekit.findings.stories.copies import refused_too_soon
+from rocekit.findings.stories.places import BETWEEN, place_each
+from rocekit.track.causes import NAK_MISSED
 from rocekit.track.transfers import ACKED
 from rocekit.wire import OWN_RESPONSE
 
@@ -80,11 +82,29 @@ def name_cause(evidence: Evidence, story: Story) -> bool:
     if story.late or any(g.cause == "late" for g in story.go_backs):
         story.rule = REORDERING
         return True
+    if refused_too_soon(story):
+        story.rule = NEEDLESS
+        return True
     if story.naks:
         arrived = bool(story.go_backs) and story.go_backs[0].after_ack
         story.rule = REORDERING if arrived else LOSS
         return True
+    if story.repeats and story.repeats[0].cause == NAK_MISSED:
+        _name_after_missed_nak(story)
+        return True
     return _name_after_timeout(evidence, story)
+
+
+def _name_after_missed_nak(story: Story) -> None:
+    """Name the rule of a repeat too soon for a timer, without a NAK in the capture."""
+    run, transfer = story.repeats[0], story.transfer
+    story.certain = False
+    if run.after_ack:
+        story.rule = NEEDLESS
+    elif transfer is not None and transfer.operation in OWN_RESPONSE:
+        story.rule = IMPLIED_NAK
+    else:
+        story.rule = LOSS
 
 
 def _is_unacknowledged(story: Story) -> bool:
@@ -273,7 +293,7 @@ def name_open_causes(evidence: Evidence, still_open: list[Story], named: list[St
         for_lost_response = before[response] + before[request]
         for_lost_request = behind[request] + behind[response]
         transfer = story.transfer
-        story.certain = (for_lost_response > 0) != (for_lost_request > 0)
+        story.certain = False
         if for_lost_response <= for_lost_request:
             story.rule = TAIL_LOSS
         elif transfer is not None and transfer.operation in OWN_RESPONSE:
@@ -300,8 +320,7 @@ def _received_before(evidence: Evidence, story: Story) -> bool | None:
 def _is_lost_between_captures(evidence: Evidence, story: Story) -> bool:
     """Whether one capture has the message and the next one on its way has not; then the message was lost."""
     story.rule = TAIL_LOSS
-    found = place(evidence, story)
-    return found is not None and found.where == BETWEEN
+    return any(found.where == BETWEEN for found in place_each(evidence, story))
 
 
 _Places = dict[tuple[str | None, str | None], int]

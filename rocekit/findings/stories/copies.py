@@ -1,0 +1,130 @@
+"""The copies of packets that a story lost, and on which side of the capture point each was lost.
+
+Of a PSN that was sent several times, the copy of the pass that ended with the NAK or the silence counts (see
+``track.passes``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK
+from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocekit.findings.stories import GoBack, Story
+    from rocekit.track.passes import Pass
+
+#: The rules by which a response was lost.
+RESPONSE_LOSSES = frozenset({ACK_LOSS, IMPLIED_NAK})
+
+
+@dataclass(frozen=True, slots=True)
+class LostCopy:
+    """A packet that was lost.
+
+    Attributes:
+        where: ``before`` or ``behind`` the capture point; empty if unknown.
+        since_ns, until_ns: it was sent in this time, if it is in the capture.
+        packets: how many packets of its pass were lost from it on, with itself, as far as the capture shows.
+    """
+
+    psn: int
+    where: str
+    since_ns: int
+    until_ns: int
+    packets: int = 1
+
+
+def lost_copies(story: Story) -> list[LostCopy]:
+    """The packets that a story lost: requests, or responses by its rule."""
+    return _responses(story) if story.rule in RESPONSE_LOSSES else _requests(story)
+
+
+def refused_too_soon(story: Story) -> bool:
+    """Whether each NAK came before the copy that it misses can have arrived, so that nothing was lost."""
+    return bool(story.naks) and all(nak.copy == NOT_LOST for nak in story.naks)
+
+
+def sides(stories: Sequence[Story]) -> dict[str, int]:
+    """The evidence of where the losses were: how many before, and behind, the capture point."""
+    places = [copy.where for story in stories for copy in lost_copies(story)]
+    return {
+        "lost_behind_capture_point": places.count(BEHIND),
+        "lost_before_capture_point": places.count(BEFORE),
+    }
+
+
+def _requests(story: Story) -> list[LostCopy]:
+    found: dict[int, LostCopy] = {}
+    for nak in story.naks:
+        if nak.of_pass is not None and nak.copy in (BEFORE, BEHIND):
+            copy = _copy(story.psn, nak.copy, nak.of_pass, nak.time_ns)
+            found.setdefault(nak.of_pass.number, copy)
+    if found:
+        return list(found.values())
+    if story.unseen is not None:
+        return [LostCopy(story.psn, BEFORE, 0, story.unseen.time_ns)]
+    run = _first_repeat(story)
+    if run is None or run.opener.of_pass is None:
+        return [LostCopy(story.psn, UNKNOWN, 0, story.time_ns)]
+    return [_copy(story.psn, _side_of(story, run), run.opener.of_pass, run.time_ns)]
+
+
+def _copy(psn: int, where: str, of_pass: Pass, until_ns: int) -> LostCopy:
+    """The copy of ``psn`` that was sent in a pass."""
+    gaps = sum(b - max(a, psn) + 1 for a, b in of_pass.gaps if b >= psn)
+    if 0 < of_pass.ended_ns < until_ns:
+        until_ns = of_pass.ended_ns + 1
+    return LostCopy(psn, where, of_pass.began_ns, until_ns, max(1, gaps) if where == BEFORE else 1)
+
+
+def _side_of(story: Story, run: GoBack) -> str:
+    """The side of the loss that a silence or the repeat of a skipped PSN shows."""
+    of_pass = run.opener.of_pass
+    assert of_pass is not None
+    if story.psn < of_pass.first:
+        return UNKNOWN
+    if of_pass.lacks(story.psn) or story.psn > of_pass.last:
+        return BEFORE
+    return BEHIND
+
+
+def _first_repeat(story: Story) -> GoBack | None:
+    """The first repeat of the story's PSN, else its first repeat."""
+    repeats = story.repeats
+    of_psn = [run for run in repeats if run.first_psn <= story.psn <= run.last_psn]
+    return next(iter(of_psn or repeats), None)
+
+
+def _responses(story: Story) -> list[LostCopy]:
+    run = next(iter(story.repeats), None)
+    if run is None:
+        return [LostCopy(story.psn, UNKNOWN, 0, story.time_ns)]
+    of_pass = run.opener.of_pass
+    since_ns = 0 if of_pass is None else of_pass.began_ns
+    return [LostCopy(story.psn, _side_of_response(story, run), since_ns, run.time_ns)]
+
+
+def _side_of_response(story: Story, run: GoBack) -> str:
+    seen = run.opener.response_seen
+    transfer = story.transfer
+    if story.rule == ACK_LOSS or transfer is None or not transfer.is_read:
+        if run.after_ack:
+            return BEHIND
+        return BEFORE if story.rule == ACK_LOSS and story.certain else UNKNOWN
+    if seen == 1:
+        return BEHIND
+    p = run.first_psn
+    skipped = any(
+        e.time_ns < run.time_ns
+        and (
+            (e.kind == "response_hole" and e.psn <= p <= e.last_psn)
+            or (e.kind == "response_repeat" and e.psn > p)
+        )
+        for e in transfer.events
+    )
+    return BEFORE if seen == 0 and skipped else UNKNOWN

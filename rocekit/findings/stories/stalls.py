@@ -1,0 +1,29 @@
+"""How long each story stopped its connection, so that no moment counts twice.
+
+What a problem costs is the time in which its connection made no progress because of it. Stories overlap: a
+loss falls into the wait after another. So the times of a connection's stories are shared out: each moment
+belongs to the story that started first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocekit.findings.stories import Story
+
+
+def share_stalls(stories: Sequence[Story]) -> None:
+    """Set the cost of each story. Those of a connection add up to no more than its duration."""
+    by_connection: dict[int, list[Story]] = defaultdict(list)
+    for story in stories:
+        by_connection[story.connection.id].append(story)
+    for own in by_connection.values():
+        covered_ns = own[0].connection.first_ns or 0
+        for story in sorted(own, key=lambda s: s.stall):
+            start_ns, end_ns = story.stall
+            story.cost_ns = max(0, end_ns - max(start_ns, covered_ns))
+            covered_ns = max(covered_ns, end_ns)

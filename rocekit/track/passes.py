@@ -1,0 +1,127 @@
+"""The passes of a requester: what it sends between two times it goes back, as the capture shows it.
+
+A go-back-N responder takes only the PSN that it expects (IBA Vol. 1, 9.7.5.1.1) and drops everything behind
+a gap. So of several copies of a PSN only one counts: the last one sent before the NAK, in the pass that drew
+it. If the capture contains that copy, it was lost behind the capture point; if not, before it. Copies of
+earlier passes say nothing: they were behind an earlier gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+#: Where the copy that counts was lost. ``NOT_LOST``: the NAK came before this pass's copy can have arrived,
+#: so a late packet of an earlier pass drew it.
+BEFORE, BEHIND, NOT_LOST, UNKNOWN = "before", "behind", "not lost", ""
+#: Gaps of one pass that are remembered, the last ones.
+_GAPS: Final = 256
+
+
+@dataclass(slots=True, eq=False)
+class Pass:
+    """What a requester sent between two times it went back.
+
+    Attributes:
+        first, last: its first PSN, and its highest one so far, which is final when it ends.
+        began_ns: when it began; 0: before the capture, or with the connection.
+        ended_ns: when its last packet was sent.
+        gaps: PSNs that were skipped in it, as (first, last).
+        jump: the last of the gaps if a repeat stopped there and new packets followed.
+    """
+
+    number: int
+    first: int
+    began_ns: int
+    last: int = -1
+    ended_ns: int = 0
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    jump: tuple[int, int] | None = None
+
+    def lacks(self, p: int) -> bool:
+        """Whether ``p`` was skipped in this pass."""
+        return any(first <= p <= last for first, last in self.gaps)
+
+    def missing(self, first: int, last: int) -> list[int]:
+        """The PSNs from ``first`` to ``last`` that were skipped in it."""
+        return [p for a, b in self.gaps for p in range(max(a, first), min(b, last) + 1)]
+
+
+class Passes:
+    """The passes of one side's requester: the one under way, and the one before.
+
+    Attributes:
+        went_back, selective: how many repeats sent all that was outstanding again (go-back-N), and how many
+        sent only what was missing, because the responder had kept what came out of order.
+    """
+
+    def __init__(self) -> None:
+        self.current = Pass(0, 0, 0)
+        self.before: Pass | None = None
+        self.went_back = 0
+        self.selective = 0
+
+    def clear(self) -> None:
+        """The PSNs begin anew."""
+        self.current = Pass(self.current.number + 1, 0, 0)
+        self.before = None
+
+    def begin(self, p: int, time_ns: int, last: int, last_ns: int, acked: int) -> Pass:
+        """The requester goes back to ``p``, after it sent ``last`` at ``last_ns``; gives the ended pass."""
+        ended = self.current
+        ended.last, ended.ended_ns = last, last_ns
+        self.vote(acked)
+        self.before, self.current = ended, Pass(ended.number + 1, p, time_ns)
+        return ended
+
+    def vote(self, acked: int) -> None:
+        """Learn how the pass under way recovered, if an acknowledgement decides it."""
+        jump = self.current.jump
+        if jump is not None and acked > jump[1]:
+            self.selective += 1
+            self.current.jump = None
+
+    def skip(self, first: int, last: int, *, repeat_ended: bool = False) -> None:
+        """The PSNs from ``first`` to ``last`` were not seen in this pass, and what is behind them was."""
+        current = self.current
+        current.gaps.append((first, last))
+        if len(current.gaps) > _GAPS:
+            del current.gaps[0]
+        if repeat_ended:
+            current.jump = first, last
+
+    def fill(self, p: int) -> None:
+        """A packet came that seemed to be skipped in this pass."""
+        for at, (first, last) in enumerate(self.current.gaps):
+            if first <= p <= last:
+                self.current.gaps[at : at + 1] = [
+                    gap for gap in ((first, p - 1), (p + 1, last)) if gap[0] <= gap[1]
+                ]
+                return
+
+    def is_selective(self) -> bool:
+        """Whether the responder keeps packets that come out of order, by the repeats so far."""
+        return self.selective > self.went_back
+
+    def judge(self, p: int, time_ns: int, reached: int, sent_ns: int, turnaround_ns: int) -> tuple[str, Pass]:
+        """Where the copy was lost that a NAK for ``p`` at ``time_ns`` misses, and the pass that drew the NAK.
+
+        Args:
+            reached: the highest PSN sent in this pass.
+            sent_ns: when ``p`` was last sent; 0: too long ago to be remembered.
+            turnaround_ns: the shortest time from a request to its response; 0: unknown.
+        """
+        current, before = self.current, self.before
+        fresh_ns = time_ns - turnaround_ns
+        # What this pass sent so shortly before the NAK had not arrived when the NAK was sent.
+        stale = before is not None and (current.began_ns > fresh_ns or p < current.first)
+        if not stale and p <= reached:
+            if current.lacks(p):
+                return BEFORE, current
+            if sent_ns < fresh_ns or not turnaround_ns:
+                return BEHIND, current
+        if before is None or not before.first <= p <= before.last:
+            return (NOT_LOST if before is not None else UNKNOWN), current
+        if stale or p == current.first:
+            return (BEFORE if before.lacks(p) else BEHIND), before
+        return NOT_LOST, current

@@ -22,6 +22,7 @@ cdef class Causes:
     cdef public Ledger ledger
     cdef public Progress progress
     cdef public Recent recent
+    cdef public object passes
     cdef public int64_t reaction_ns
     cdef public int64_t slowest_ns
     cdef public int64_t run_psn

@@ -20,6 +20,7 @@ from rocekit.wire import OWN_RESPONSE
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
     from rocekit.track.ledger import Ledger
+    from rocekit.track.passes import Passes
     from rocekit.track.progress import Progress
     from rocekit.track.recent import Recent
 
@@ -86,7 +87,8 @@ class Causes:
         shortest_timeout_ns: the shortest wait seen that only a timer explains; 0 before the first.
     """
 
-    def __init__(self, ledger: Ledger, progress: Progress, recent: Recent) -> None:
+    def __init__(self, ledger: Ledger, progress: Progress, recent: Recent, passes: Passes) -> None:
+        self.passes = passes
         self.ledger = ledger
         self.progress = progress
         self.recent = recent
@@ -185,7 +187,7 @@ class Causes:
             cause, off_ns = self.run_cause, NEVER_NS
         elif not cause and code_known and self._was_just_answered(p) and quiet_ns < self._timeout_ns() >> 1:
             cause = "implied_nak"  # by responses that were reordered
-        elif not cause and self._is_quick(quiet_ns):
+        elif not cause and self._is_quick(time_ns - self._sent_ns(p)):
             cause = NAK_MISSED
         elif not cause and not 0 < self.shortest_timeout_ns <= quiet_ns:
             self.shortest_timeout_ns = quiet_ns
@@ -235,6 +237,14 @@ class Causes:
             and time_ns - e.time_ns > pace_ns
             and time_ns - self.recent.last_tx_ns > pace_ns
         ]
+
+    def _sent_ns(self, p: int) -> int:
+        """When ``p`` was sent in the pass that ends now, though the capture may lack it."""
+        for q in (p, p + 1):
+            if self.recent.sent_psn(q) == q:
+                return self.recent.sent_ns(q)
+        ended = self.passes.before
+        return 0 if ended is None else ended.began_ns
 
     def _is_quick(self, quiet_ns: int) -> bool:
         """Whether a go-back after this silence is too soon for a timer: the capture lacks a NAK."""

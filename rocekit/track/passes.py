@@ -72,6 +72,11 @@ class Passes:
         ended.last, ended.ended_ns = last, last_ns
         self.vote(acked)
         self.before, self.current = ended, Pass(ended.number + 1, p, time_ns)
+        if (
+            ended.first <= acked < p
+        ):  # it goes back to what is not acknowledged, whether the capture has it or not
+            self.current.first = acked
+            self.current.gaps.append((acked, p - 1))
         return ended
 
     def vote(self, acked: int) -> None:
@@ -112,16 +117,18 @@ class Passes:
             turnaround_ns: the shortest time from a request to its response; 0: unknown.
         """
         current, before = self.current, self.before
-        fresh_ns = time_ns - turnaround_ns
+        # Only a packet behind p draws a NAK for it.
+        late = before is not None and before.first <= p < before.last
         # What this pass sent so shortly before the NAK had not arrived when the NAK was sent.
-        stale = before is not None and (current.began_ns > fresh_ns or p < current.first)
+        fresh_ns = time_ns - turnaround_ns
+        stale = late and (current.began_ns > fresh_ns or p < current.first)
         if not stale and p <= reached:
             if current.lacks(p):
                 return BEFORE, current
-            if sent_ns < fresh_ns or not turnaround_ns:
+            if not late or sent_ns < fresh_ns or not turnaround_ns:
                 return BEHIND, current
-        if before is None or not before.first <= p <= before.last:
-            return (NOT_LOST if before is not None else UNKNOWN), current
+        if before is None or not late:
+            return UNKNOWN, current
         if stale or p == current.first:
             return (BEFORE if before.lacks(p) else BEHIND), before
         return NOT_LOST, current

@@ -63,6 +63,9 @@ cdef class Recent:
     @cython.locals(took_ns=int64_t)
     cpdef answered(self, int64_t p, int64_t time_ns)
 
+    @cython.locals(q=int64_t, took_ns=int64_t)
+    cpdef drew(self, int64_t p, int64_t time_ns)
+
     @cython.locals(word=int64_t)
     cpdef int64_t covered_upto(self, int64_t p)
 

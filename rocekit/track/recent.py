@@ -163,6 +163,15 @@ class Recent:
             if took_ns > 0 and (took_ns < self.turnaround_ns or self.turnaround_ns == 0):
                 self.turnaround_ns = took_ns
 
+    def drew(self, p: int, time_ns: int) -> None:
+        """A NAK for ``p`` came before anything was sent twice: the first packet behind ``p`` drew it."""
+        for q in range(p + 1, p + RING):
+            if self.sent_psn(q) == q:
+                took_ns = time_ns - self.sent_ns(q)
+                if took_ns > 0 and (took_ns < self.turnaround_ns or self.turnaround_ns == 0):
+                    self.turnaround_ns = took_ns
+                return
+
     def covered_upto(self, p: int) -> int:
         """One past the PSNs that a response in the slot of ``p`` covered; −1: none."""
         word: int = self._ring[(p & _SLOT) * _COLUMNS + _COVERED]

@@ -245,6 +245,8 @@ class Responses:
         if not self.progress.begin <= p < self.progress.high:
             return
         sent_ns = self.recent.sent_ns(p) if self.recent.sent_psn(p) == p else 0
+        if self.passes.before is None:
+            self.recent.drew(p, nak.time_ns)
         nak.copy, nak.of_pass = self.passes.judge(
             p, nak.time_ns, self.repeats.reached(), sent_ns, self.recent.turnaround_ns
         )

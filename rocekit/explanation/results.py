@@ -17,7 +17,8 @@ from rocekit.points.turnarounds import Sampler
 if TYPE_CHECKING:
     from rocekit.correlate import Correlation
     from rocekit.findings import Evidence, Finding
-    from rocekit.packets.merge import Alignment
+    from rocekit.packets.alignment import Alignment
+    from rocekit.points.paths import Paths
     from rocekit.points.sightings import Sightings
     from rocekit.points.vantage import Vantages
     from rocekit.track.cm_exchanges import CmRecord
@@ -72,6 +73,8 @@ class CaptureSummary:
         copies: packets that are in several files, counted once.
         dropped: packets that the capturing machine reports as dropped, None if it does not report them.
         pauses: 802.3 PAUSE and PFC frames.
+        spans: of each file, the first and last time of any frame; None without frames.
+        sightings: which of several files have each packet; paths: what happened to each between them.
         skipped: frames left out because their link type cannot carry RoCE, by link type.
         interrupted: whether reading ended before the end of the captures.
     """
@@ -87,7 +90,9 @@ class CaptureSummary:
     alignments: list[Alignment] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
     sampler: Sampler = field(default_factory=Sampler, repr=False)
+    spans: list[tuple[int, int] | None] = field(default_factory=list)
     sightings: Sightings | None = field(default=None, repr=False)
+    paths: Paths | None = field(default=None, repr=False)
     skipped: dict[int, int] = field(default_factory=dict)
     interrupted: bool = False
 

@@ -25,6 +25,8 @@ _SLACK_NS: Final = 200_000
 #: Larger groups of equal packets are matched one after the other.
 _MOST_CELLS: Final = 250_000
 _AHEAD: Final = 1_000
+#: The first round knows only packets that counting matches, the next also those of the round before.
+_ROUNDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,9 @@ class _Way:
         usual = np.interp(here - base, self.here - base, self.there - self.here)
         expected = here + np.round(usual).astype(np.int64)
         times = there[:, None]
-        beyond = np.maximum(np.maximum(low - times, times - high), 0)
-        found: NDArray[np.float64] = beyond + np.abs(times - expected) / 1_000
+        # Where there are few packets around, they say little.
+        beyond = np.clip(np.maximum(low - times, times - high), 0, self.reach_ns // 2)
+        found: NDArray[np.float64] = beyond + np.minimum(np.abs(times - expected), self.reach_ns // 2) / 1_000
         took = times - here
         found[(took < self.low_ns) | (took > self.high_ns)] = np.inf
         return found
@@ -97,8 +100,11 @@ def number(alike: Alike, time_ns: Ints, src: Ints, uncertain: NDArray[np.bool_])
     doubtful = ~alike.even
     if uncertain.any():
         doubtful[matcher.doubtful(uncertain)] = True
-    for group in np.flatnonzero(doubtful).tolist():
-        total = matcher.resolve(group, numbers, total)
+    groups = np.flatnonzero(doubtful).tolist()
+    for _ in range(_ROUNDS if groups else 0):
+        for group in groups:
+            total = matcher.resolve(group, numbers, total)
+        matcher.learn(numbers, total)
     return numbers, total
 
 
@@ -111,6 +117,18 @@ class _Matcher:
         self._ways: dict[tuple[int, int, int], _Way] = {}
         self._common: dict[tuple[int, int], tuple[Ints, Ints]] = {}
         self._last_run = np.append(alike.first_run[1:], len(alike.run_first))
+
+    def learn(self, numbers: Ints, total: int) -> None:
+        """Take the delays from all packets that have been matched, by their numbers."""
+        rows = self._alike.rows
+        for first, second in self._common:
+            places = np.full((2, total), -1, np.int64)
+            for place, file in zip(places, (first, second), strict=True):
+                own = rows[self._alike.file == file]
+                place[numbers[own]] = own
+            both = (places >= 0).all(axis=0)
+            self._common[first, second] = places[0, both], places[1, both]
+        self._ways.clear()
 
     def _way(self, first: int, second: int, src: int) -> _Way:
         key = (first, second, src)

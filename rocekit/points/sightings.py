@@ -157,8 +157,13 @@ class Sightings:
     def sent_by(self, connection: Connection, side: int) -> Ints:
         """The packets that one side of a connection sent, in order; none if its peer is unknown."""
         src, dst, qpn = connection.ips[side], connection.ips[1 - side], connection.qpns[1 - side]
-        rows = self._directions.get((self._addresses.get(src or "", -1), self._addresses.get(dst or "", -1)))
-        return np.empty(0, np.int64) if rows is None or qpn is None else rows[self.qpn[rows] == qpn]
+        if src is None or qpn is None or dst not in self._addresses:
+            return np.empty(0, np.int64)
+        order, keys = self._index
+        to = self._addresses[dst]
+        first, last = (int(np.searchsorted(keys, self._key(to, number, 0))) for number in (qpn, qpn + 1))
+        rows = order[first:last]
+        return np.sort(rows[self._src[rows] == self._addresses.get(src, -1)])
 
     def sides_of(self, rows: Ints, connections: Sequence[Connection]) -> tuple[Ints, Ints]:
         """The connection of each packet and the side that sent it; −1 where there is none."""
@@ -184,16 +189,18 @@ class Sightings:
 
     def first_arrival(self, rows: Ints, file: int) -> Ints:
         """For each packet, when a capture first has a packet of its kind (request or not) with its PSN."""
+        if not len(rows):
+            return np.empty(0, np.int64)
         order, keys = self._index
-        times = np.where(self.seen_ns[order, file] == UNSEEN, _NEVER, self.seen_ns[order, file])
-        own = (self._src[order] << 1) + self.is_request(order)
         wanted = self._key(self._dst[rows], self.qpn[rows], self.psn[rows])
         low, high = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
-        mine = (self._src[rows] << 1) + self.is_request(rows)
-        found = np.full(len(rows), _NEVER)
-        for i, (first, last) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
-            alike = own[first:last] == mine[i]
-            found[i] = times[first:last][alike].min(initial=_NEVER)
+        count = high - low  # each packet is among those like it
+        ends = np.cumsum(count)
+        alike = order[np.arange(int(ends[-1])) + np.repeat(low - ends + count, count)]
+        times = self.seen_ns[alike, file]
+        own = np.repeat(rows, count)
+        same = (self._src[alike] == self._src[own]) & (self.is_request(alike) == self.is_request(own))
+        found: Ints = np.minimum.reduceat(np.where(same & (times != UNSEEN), times, _NEVER), ends - count)
         return found
 
     # ------------------------------------------------------------------ single packets

@@ -97,7 +97,14 @@ class Analysis(Results):
         seen = self.capture.sightings
         delays = [] if seen is None else [way.to_dict() for way in seen.one_way]
         clocks = [a.to_dict() for a in self.capture.alignments]
-        return self.capture.to_dict() | {"taken_at": taken, "clocks": clocks, "one_way": delays}
+        found = self.capture.relations
+        return self.capture.to_dict() | {
+            "taken_at": taken,
+            "relation": None if found is None else found.overall,
+            "relations": [] if found is None else [r.to_dict() for r in found.every],
+            "clocks": clocks,
+            "one_way": delays,
+        }
 
     def vantage_dicts(self) -> list[dict[str, Any]]:
         """The JSON's ``vantages``: where each connection was captured, for each capture that contains it."""
@@ -231,7 +238,9 @@ def conclude(
         correlation = correlate(journal, tracker.connections, tracker.transfers, tracker.cm.exchanges)
     if summary.sightings is not None:
         from rocekit.points.paths import Paths
+        from rocekit.points.relations import Relations
 
+        summary.relations = Relations.of(summary.sightings, summary.spans)
         summary.paths = Paths(summary.sightings, summary.spans, tracker.connections)
     evidence = Evidence(
         connections=tracker.connections,

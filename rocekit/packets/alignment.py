@@ -25,6 +25,9 @@ Ints = NDArray[np.int64]
 _WINDOW_NS: Final = 2_000_000_000
 #: Two captures of the same traffic have at least this share of one direction's packets in common.
 _LEAST_SHARE: Final = 0.05
+#: Of doubtful packets, this share, and so many packets.
+_NEARLY_ALL: Final = 0.8
+_ENOUGH: Final = 64
 #: Clocks whose rates differ by more than this do not exist: 1 in 1,000.
 _MOST_DRIFT: Final = 1e-3
 #: Clocks are taken to run equally fast unless the packets prove more difference than this.
@@ -189,19 +192,28 @@ def _together(ahead: Ints) -> NDArray[np.bool_]:
 
 
 def _share(a: Packets, b: Packets, in_a: Ints, in_b: Ints) -> bool:
-    """Whether common packets are more than chance: a share of what both captures show of the time."""
-    if len(in_a) * 2 >= min(len(a), len(b)):
-        return True
+    """Whether common packets are more than chance: a share of what both captures show of the time.
+
+    A retransmission without identification is like what it repeats, and CNPs are all alike. So where one
+    capture ends before the other starts, nearly all packets of the time have to be common.
+    """
+    fewer = min(len(a), len(b))
     ahead = int(np.median(b.time_ns[in_b] - a.time_ns[in_a]))
+    apart = a.time_ns.max() < b.time_ns.min() or b.time_ns.max() < a.time_ns.min()
+    doubtful = bool(apart and not a.ip_id[in_a].any())
+    if len(in_a) >= fewer * (_NEARLY_ALL if doubtful else 0.5):
+        return True
     first = max(int(a.time_ns.min()), int(b.time_ns.min()) - ahead) - _WINDOW_NS // 100
     last = min(int(a.time_ns.max()), int(b.time_ns.max()) - ahead) + _WINDOW_NS // 100
+    within = [a.src[(a.time_ns >= first) & (a.time_ns <= last)]]
+    within.append(b.src[(b.time_ns >= first + ahead) & (b.time_ns <= last + ahead)])
+    if doubtful:
+        fewer = min(map(len, within))
+        return fewer >= _ENOUGH and len(in_a) >= fewer * _NEARLY_ALL
     both = np.bincount(a.src[in_a])
-    within_a = np.bincount(a.src[(a.time_ns >= first) & (a.time_ns <= last)], minlength=len(both))
-    of_b = b.time_ns - ahead
-    within_b = np.bincount(b.src[(of_b >= first) & (of_b <= last)], minlength=len(both))
     size = len(both)
-    fewer = np.minimum(within_a[:size], within_b[:size])
-    return bool(((both > 0) & (both >= fewer * _LEAST_SHARE)).any())
+    counts = [np.bincount(src, minlength=size)[:size] for src in within]
+    return bool(((both > 0) & (both >= np.minimum(*counts) * _LEAST_SHARE)).any())
 
 
 def _drift(

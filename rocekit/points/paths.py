@@ -20,8 +20,10 @@ from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.packets.merge import UNSEEN
 from rocekit.points.delivered import delivered
 from rocekit.points.overtaken import overtaken
+from rocekit.points.sightings import CLOCKS, FILES
 from rocekit.wire.packet_kinds import CNP, DATAGRAM, IGNORED, KINDS, REQUEST, RESPONSE
 from rocekit.wire.sorting import distinct
+from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
     from rocekit.points.sightings import Sightings
@@ -39,6 +41,17 @@ _QP1: Final = 1
 _MAD: Final = CNP + 1
 _KIND: Final = np.array([*KINDS, IGNORED], np.int8)
 _KINDS: Final = {"requests": REQUEST, "responses": RESPONSE, "cnps": CNP, "datagrams": DATAGRAM, "mads": _MAD}
+_WORDS: Final = {
+    "requests": "requests",
+    "responses": "responses",
+    "cnps": "CNPs",
+    "datagrams": "datagrams",
+    "mads": "CM messages",
+}
+_ORDER: Final = {
+    CLOCKS: " (order of the capture points: probably, by their clocks)",
+    FILES: " (order of the capture points: unknown, taken as the files were named)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +65,7 @@ class MissingOf:
         return {"connection": self.connection, "missing": self.missing}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Path:
     """The packets from ``src`` to ``dst`` between one capture point and the next.
 
@@ -90,6 +103,33 @@ class Path:
     only_second_rows: Ints = field(repr=False)
     kinds: dict[str, int]
     connections: tuple[MissingOf, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Whether every packet came once and in order, and both captures have all of them."""
+        return not (self.missing or self.overtaken or self.doubled or self.only_second or self.missed_second)
+
+    def words(self, names: Sequence[str]) -> str:
+        """``of 559 packets seen at a.pcap 17 never reached b.pcap, 4 were overtaken, 0 came twice``."""
+        first, second = names[self.first], names[self.second]
+        were = "was" if self.overtaken == 1 else "were"
+        found = (
+            f"of {plural(self.packets, 'packet')} seen at {first} {self.missing:,} never reached {second}, "
+            f"{self.overtaken:,} {were} overtaken, {self.doubled:,} came twice"
+        )
+        kinds = [f"{n:,} {_WORDS[kind]}" for kind, n in self.kinds.items() if n]
+        if len(kinds) > 1 or self.kinds["requests"] != self.missing:
+            found += f"; missing: {', '.join(kinds)}"
+        if self.missed_second:
+            found += f"; {self.missed_second:,} more arrived, but {second} missed them"
+        if self.only_second:
+            found += f"; {self.only_second:,} only at {second}: {first} missed them"
+        if self.outside or self.outside_second:
+            both = " and ".join(
+                f"{n:,} of {name}" for n, name in ((self.outside, first), (self.outside_second, second)) if n
+            )
+            found += f"; not counted, outside the time that both captures cover: {both}"
+        return found + _ORDER.get(self.by, "")
 
 
 class Paths:

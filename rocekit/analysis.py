@@ -97,7 +97,14 @@ class Analysis(Results):
         seen = self.capture.sightings
         delays = [] if seen is None else [way.to_dict() for way in seen.one_way]
         clocks = [a.to_dict() for a in self.capture.alignments]
-        return self.capture.to_dict() | {"taken_at": taken, "clocks": clocks, "one_way": delays}
+        found = self.capture.relations
+        return self.capture.to_dict() | {
+            "taken_at": taken,
+            "relation": None if found is None else found.overall,
+            "relations": [] if found is None else [r.to_dict() for r in found.every],
+            "clocks": clocks,
+            "one_way": delays,
+        }
 
     def vantage_dicts(self) -> list[dict[str, Any]]:
         """The JSON's ``vantages``: where each connection was captured, for each capture that contains it."""
@@ -116,6 +123,7 @@ class Analysis(Results):
             "findings": [f.to_dict(several=several) for f in self.findings],
             "journal": None if self.journal is None else self.journal.to_dict(several=several),
             "vantages": self.vantage_dicts(),
+            "paths": [] if self.capture.paths is None else self.capture.paths.to_dict(),
         }
 
     def __repr__(self) -> str:
@@ -228,6 +236,12 @@ def conclude(
         from rocekit.correlate import correlate
 
         correlation = correlate(journal, tracker.connections, tracker.transfers, tracker.cm.exchanges)
+    if summary.sightings is not None:
+        from rocekit.points.paths import Paths
+        from rocekit.points.relations import Relations
+
+        summary.relations = Relations.of(summary.sightings, summary.spans)
+        summary.paths = Paths(summary.sightings, summary.spans, tracker.connections)
     evidence = Evidence(
         connections=tracker.connections,
         transfers=tracker.transfers,
@@ -245,6 +259,7 @@ def conclude(
         dropped=summary.dropped,
         pauses=summary.pauses,
         sightings=summary.sightings,
+        paths=summary.paths,
     )
     return Analysis(
         summary,
@@ -281,6 +296,7 @@ def _read(
     The tracker learns the QP pairs in a batch's TCP handshakes before it gets the batch's packets.
     """
     handshakes = Handshakes()
+    span: tuple[int, int] | None = None
 
     def is_over() -> bool:
         summary.interrupted = summary.interrupted or (callbacks.stop is not None and callbacks.stop())
@@ -290,6 +306,7 @@ def _read(
         for batch, packets, others in decoded(reader, decoder, is_over):
             if len(batch):
                 first, last = int(batch.time_ns.min()), int(batch.time_ns.max())
+                span = (first, last) if span is None else (min(first, span[0]), max(last, span[1]))
                 summary.first_ns = first if summary.first_ns is None else min(first, summary.first_ns)
                 summary.last_ns = last if summary.last_ns is None else max(last, summary.last_ns)
             summary.sampler.feed(batch, packets)
@@ -298,6 +315,7 @@ def _read(
             yield packets
             if callbacks.progress is not None:
                 callbacks.progress(reader)
+        summary.spans.append(span)
         summary.damage += [(str(path), str(damage)) for damage in reader.damage]
         for frame, comments in reader.comments.items():
             summary.comments[frame_reference(number, frame)] = comments

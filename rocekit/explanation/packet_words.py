@@ -205,6 +205,8 @@ class _WordsOfOne(_Words):
         shown = np.zeros((len(stories.analysis.connections) + 1, len(seen.names)), np.bool_)
         np.logical_or.at(shown, stories.connection, seen.frames > 0)
         shown[-1] = False  # packets of no connection
+        group = seen.alignments[file].group  # in another stretch of time or of other traffic it cannot be
+        shown[:, [a.group != group for a in seen.alignments]] = False
         self._shown: list[list[bool]] = shown.tolist()
 
     def of(self, i: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -17,7 +18,9 @@ from rocekit.points.turnarounds import Sampler
 if TYPE_CHECKING:
     from rocekit.correlate import Correlation
     from rocekit.findings import Evidence, Finding
-    from rocekit.packets.merge import Alignment
+    from rocekit.packets.alignment import Alignment
+    from rocekit.points.paths import Paths
+    from rocekit.points.relations import Relations
     from rocekit.points.sightings import Sightings
     from rocekit.points.vantage import Vantages
     from rocekit.track.cm_exchanges import CmRecord
@@ -72,6 +75,9 @@ class CaptureSummary:
         copies: packets that are in several files, counted once.
         dropped: packets that the capturing machine reports as dropped, None if it does not report them.
         pauses: 802.3 PAUSE and PFC frames.
+        spans: of each file, the first and last time of any frame; None without frames.
+        sightings: which of several files have each packet; paths: what happened to each between them.
+        relations: whether several files show the same traffic.
         skipped: frames left out because their link type cannot carry RoCE, by link type.
         interrupted: whether reading ended before the end of the captures.
     """
@@ -87,13 +93,22 @@ class CaptureSummary:
     alignments: list[Alignment] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
     sampler: Sampler = field(default_factory=Sampler, repr=False)
+    spans: list[tuple[int, int] | None] = field(default_factory=list)
     sightings: Sightings | None = field(default=None, repr=False)
+    paths: Paths | None = field(default=None, repr=False)
+    relations: Relations | None = None
     skipped: dict[int, int] = field(default_factory=dict)
     interrupted: bool = False
 
     @property
     def several(self) -> bool:
         return len(self.files) > 1
+
+    @property
+    def names(self) -> list[str]:
+        """The files without their folders, if that tells them apart."""
+        names = [PurePath(file).name for file in self.files]
+        return names if len(set(names)) == len(names) else list(self.files)
 
     def to_dict(self) -> dict[str, Any]:
         """The capture as in the JSON."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rocekit.flows.observer import Observer
     from rocekit.packets.decoder import Counts
     from rocekit.packets.pauses import Pause
+    from rocekit.points.paths import Paths
     from rocekit.points.sightings import Sightings
     from rocekit.track.cm_exchanges import CmRecord, Exchange
     from rocekit.track.connections import Connection
@@ -48,7 +49,7 @@ class Evidence:
         cm: all CM messages, also those without a REQ in the capture.
         dropped: packets that the capturing machine reports as dropped.
         pauses: PAUSE and PFC frames.
-        sightings: which of several captures saw each packet.
+        sightings: which of several captures saw each packet; paths: what happened to it between them.
     """
 
     connections: Sequence[Connection]
@@ -67,6 +68,7 @@ class Evidence:
     dropped: int | None = None
     pauses: Sequence[Pause] = ()
     sightings: Sightings | None = None
+    paths: Paths | None = None
 
     @cached_property
     def stories(self) -> list[Story]:

@@ -7,10 +7,10 @@ of the two is twice the way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.files.frame_names import FRAME_BITS
+from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK, frame_reference
 from rocekit.flows.spread import Spread
 from rocekit.packets.merge import UNSEEN, Merged
 from rocekit.wire import PSN_BITS, QPN_BITS
 from rocekit.wire.psn import MASK
+from rocekit.wire.sorting import stable_order, starts
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
+#: What tells the order of capture points.
+DELAYS, HOPS, CLOCKS, FILES = "delays", "hops", "clocks", "files"
+#: Clocks that differ by less are probably one machine's, or set by one.
+_ONE_CLOCK_NS: Final = 20_000_000
+_NEVER: Final = np.iinfo(np.int64).max
 #: Points closer together than this are not put in an order.
 _LEAST_WAY_NS: Final = 200
 _IS_REQUEST: Final = np.array([v in wire.OPCODES and not wire.OPCODES[v].response for v in range(257)])
@@ -40,11 +46,15 @@ class Transmission:
     """A packet sent once, wherever it was seen.
 
     Attributes:
-        time_ns: when it was first seen; frames: its frame reference in each capture that contains it.
+        time_ns: when it was first seen.
+        frames: its frame reference in each capture that contains it; times_ns: its aligned time there.
+        sent_ns: when it passed the first capture point on its way, by the usual delay if that one has it not.
     """
 
     time_ns: int
     frames: dict[int, int]
+    times_ns: dict[int, int]
+    sent_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +100,115 @@ class Sightings:
         self.seen_ns = merged.seen_ns
         self.frames = merged.frames
         self.alignments = merged.alignments
+        self.identity = merged.identity
+        self.time_ns = merged.time_ns
+        self._hops = merged.hops
         self._addresses = {name: i for i, name in enumerate(packets.addresses)}
         self._names = list(packets.addresses)
         self._src, self._dst = packets.src.astype(np.int64), packets.dst.astype(np.int64)
-        self._qpn, self._psn, self._opcode = packets.dest_qpn, packets.psn, packets.opcode
-        self._time_ns = merged.time_ns
+        self.qpn, self.psn, self.opcode = packets.dest_qpn, packets.psn, packets.opcode
+        self.syndrome, self.ip_id = packets.syndrome, packets.ip_id
+        self._source_qpn = packets.src_qpn
         self._points: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._delays: dict[tuple[str, str, int, int], int] = {}
+        self._order_by: dict[tuple[str, str], str] = {}
+
+    # ------------------------------------------------------------------ sets of packets
+
+    @cached_property
+    def _directions(self) -> dict[tuple[int, int], Ints]:
+        """The rows of the packets from each host to each other host."""
+        pairs = self._src * len(self._names) + self._dst
+        order = stable_order(pairs)
+        first = starts(pairs[order])
+        rows = np.split(order, first[1:]) if len(first) else []
+        return {(int(self._src[own[0]]), int(self._dst[own[0]])): own for own in rows}
+
+    def directions(self) -> Iterator[tuple[str, str, Ints]]:
+        """The directions of two hosts: source, destination, and the rows of the packets."""
+        for (src, dst), rows in self._directions.items():
+            yield self._names[src], self._names[dst], rows
+
+    def row_of(self, frame: int) -> int:
+        """The row of a frame reference; −1 for a frame without a RoCE packet."""
+        file, number = frame >> FRAME_BITS, frame & FRAME_MASK
+        rows = self._rows_of_frames[file] if file < len(self.names) else np.empty(0, np.int64)
+        return int(rows[number]) if number < len(rows) else -1
+
+    @cached_property
+    def _rows_of_frames(self) -> list[Ints]:
+        found = []
+        for file in range(len(self.names)):
+            numbers = self.frames[:, file]
+            rows = np.full(int(numbers.max(initial=0)) + 1, -1, np.int64)
+            seen = np.flatnonzero(numbers)
+            rows[numbers[seen]] = seen
+            found.append(rows)
+        return found
+
+    def ends_of(self, row: int) -> tuple[str, str]:
+        """The source and destination of a packet."""
+        return self._names[self._src[row]], self._names[self._dst[row]]
+
+    def is_request(self, rows: Ints) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = _IS_REQUEST[self.opcode[rows]]
+        return found
+
+    def sent_by(self, connection: Connection, side: int) -> Ints:
+        """The packets that one side of a connection sent, in order; none if its peer is unknown."""
+        src, dst, qpn = connection.ips[side], connection.ips[1 - side], connection.qpns[1 - side]
+        if src is None or qpn is None or dst not in self._addresses:
+            return np.empty(0, np.int64)
+        order, keys = self._index
+        to = self._addresses[dst]
+        first, last = (int(np.searchsorted(keys, self._key(to, number, 0))) for number in (qpn, qpn + 1))
+        rows = order[first:last]
+        return np.sort(rows[self._src[rows] == self._addresses.get(src, -1)])
+
+    def sides_of(self, rows: Ints, connections: Sequence[Connection]) -> tuple[Ints, Ints]:
+        """The connection of each packet and the side that sent it; −1 where there is none."""
+        known: dict[tuple[int, int, int], list[tuple[Connection, int]]] = {}
+        for connection in connections:
+            for side in (0, 1):
+                qpn = connection.qpns[1 - side]
+                if qpn is not None:
+                    ips = (connection.ips[side], connection.ips[1 - side])
+                    src, dst = (self._addresses.get(ip or "", -1) for ip in ips)
+                    known.setdefault((src, dst, qpn), []).append((connection, side))
+        numbers, sides = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64)
+        columns = (self._src, self._dst, self.qpn, self._source_qpn, self.time_ns)
+        for i, (src, dst, qpn, source_qpn, time_ns) in enumerate(
+            zip(*(column[rows].tolist() for column in columns), strict=True)
+        ):
+            found = known.get((src, dst, qpn), ())
+            if len(found) > 1:
+                found = [f for f in found if _may_have_sent(*f, source_qpn, time_ns)] or found
+            if found:
+                numbers[i], sides[i] = found[-1][0].id, found[-1][1]
+        return numbers, sides
+
+    def first_arrival(self, rows: Ints, file: int) -> Ints:
+        """For each packet, when a capture first has a packet of its kind (request or not) with its PSN."""
+        if not len(rows):
+            return np.empty(0, np.int64)
+        order, keys = self._index
+        wanted = self._key(self._dst[rows], self.qpn[rows], self.psn[rows])
+        low, high = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, "right")
+        count = high - low  # each packet is among those like it
+        ends = np.cumsum(count)
+        alike = order[np.arange(int(ends[-1])) + np.repeat(low - ends + count, count)]
+        times = self.seen_ns[alike, file]
+        own = np.repeat(rows, count)
+        same = (self._src[alike] == self._src[own]) & (self.is_request(alike) == self.is_request(own))
+        found: Ints = np.minimum.reduceat(np.where(same & (times != UNSEEN), times, _NEVER), ends - count)
+        return found
 
     # ------------------------------------------------------------------ single packets
 
     @cached_property
     def _index(self) -> tuple[Ints, Ints]:
         """Rows sorted by the PSN and receiver of their packets, and the sorted keys."""
-        key = self._key(self._dst, self._qpn, self._psn)
+        key = self._key(self._dst, self.qpn, self.psn)
         order = np.argsort(key, kind="stable")
         return order, key[order]
 
@@ -113,7 +219,10 @@ class Sightings:
     def transmissions(
         self, connection: Connection, side: int, psn: int, *, request: bool
     ) -> list[Transmission]:
-        """The packets with a PSN that ``side`` sent, in order; empty if its peer is unknown."""
+        """The packets with a PSN that ``side`` sent, in the order in which it sent them.
+
+        Empty if its peer is unknown.
+        """
         src, dst, qpn = connection.ips[side], connection.ips[1 - side], connection.qpns[1 - side]
         if src is None or dst is None or qpn is None or dst not in self._addresses:
             return []
@@ -121,26 +230,35 @@ class Sightings:
         key = self._key(self._addresses[dst], qpn, psn & MASK)
         rows = order[np.searchsorted(keys, key) : np.searchsorted(keys, key, side="right")]
         rows = rows[
-            (self._src[rows] == self._addresses.get(src, -1)) & (_IS_REQUEST[self._opcode[rows]] == request)
+            (self._src[rows] == self._addresses.get(src, -1)) & (_IS_REQUEST[self.opcode[rows]] == request)
         ]
-        return [
-            Transmission(
-                int(self._time_ns[row]),
-                {
-                    file: file << FRAME_BITS | int(frame)
-                    for file, frame in enumerate(self.frames[row].tolist())
-                    if frame
-                },
-            )
-            for row in rows.tolist()
-        ]
+        return sorted((self._transmission(src, dst, row) for row in rows.tolist()), key=lambda t: t.sent_ns)
+
+    def _transmission(self, src: str, dst: str, row: int) -> Transmission:
+        frames = {f: frame_reference(f, n) for f, n in enumerate(self.frames[row].tolist()) if n}
+        times = {file: int(self.seen_ns[row, file]) for file in frames}
+        points = self.points(src, dst) or self.probable_points(src, dst)
+        seen = next((p for p in points if p in times), None)
+        if seen is None or seen == points[0]:
+            sent_ns = min(times.values())
+        else:
+            sent_ns = times[seen] - self._usual(src, dst, points[0], seen)
+        return Transmission(int(self.time_ns[row]), frames, times, sent_ns)
+
+    def _usual(self, src: str, dst: str, first: int, second: int) -> int:
+        """The median delay from one capture point to another, 0 if no packet is in both."""
+        key = (src, dst, first, second)
+        if key not in self._delays:
+            took = self._took(src, dst, first, second)
+            self._delays[key] = int(np.median(took)) if len(took) else 0
+        return self._delays[key]
 
     # ------------------------------------------------------------------ the way
 
     def _took(self, src: str, dst: str, first: int, second: int) -> Ints:
         """The delays from one capture point to another, ns."""
         here, there = self._addresses.get(src, -1), self._addresses.get(dst, -1)
-        times = self.seen_ns[(self._src == here) & (self._dst == there)]
+        times = self.seen_ns[self._directions.get((here, there), [])]
         both = (times[:, first] != UNSEEN) & (times[:, second] != UNSEEN)
         took: Ints = times[both, second] - times[both, first]
         return took
@@ -157,29 +275,72 @@ class Sightings:
         return known
 
     def _order(self, src: str, dst: str) -> tuple[int, ...]:
-        here, there = self._addresses.get(src, -1), self._addresses.get(dst, -1)
-        between = (self._src == here) & (self._dst == there) | (self._src == there) & (self._dst == here)
-        counts = (self.seen_ns[between] != UNSEEN).sum(axis=0)
+        there, back = self._seen(src, dst), self._seen(dst, src)
+        counts = (there != UNSEEN).sum(axis=0) + (back != UNSEEN).sum(axis=0)
         if not len(counts) or not counts.max(initial=0):
             return ()
         base = int(np.argmax(counts))
         place = {base: 0.0}
         for file in range(len(self.names)):
-            ahead, back = self._took(src, dst, base, file), self._took(dst, src, base, file)
-            if file != base and len(ahead) and len(back):
-                place[file] = (float(np.median(ahead)) - float(np.median(back))) / 2
+            ahead, behind = self._took(src, dst, base, file), self._took(dst, src, base, file)
+            if file != base and len(ahead) and len(behind):
+                place[file] = (float(np.median(ahead)) - float(np.median(behind))) / 2
         ordered = sorted(place, key=lambda f: place[f])
         if any(place[b] - place[a] < _LEAST_WAY_NS for a, b in pairwise(ordered)):
             return ()
         return tuple(ordered) if len(ordered) > 1 else ()
 
+    def _seen(self, src: str, dst: str) -> Ints:
+        here, there = self._addresses.get(src, -1), self._addresses.get(dst, -1)
+        seen: Ints = self.seen_ns[self._directions.get((here, there), [])]
+        return seen
+
+    def probable_points(self, src: str, dst: str) -> tuple[int, ...]:
+        """The captures on the way from ``src`` to ``dst`` where both have packets of one direction only.
+
+        In the order of hop limits, or else of clocks, or else of the files (``order_by``).
+        """
+        known = self._probable(src, dst)
+        if known:
+            self._order_by[src, dst] = known[1]
+            return known[0]
+        known = self._probable(dst, src)
+        if known:
+            self._order_by[src, dst] = known[1]
+            return known[0][::-1]
+        return ()
+
+    def order_by(self, src: str, dst: str) -> str:
+        """What tells the order of the capture points: ``delays``, ``hops``, ``clocks`` or ``files``."""
+        return self._order_by.get((src, dst), DELAYS)
+
+    def _probable(self, src: str, dst: str) -> tuple[tuple[int, ...], str] | None:
+        here, there = self._addresses.get(src, -1), self._addresses.get(dst, -1)
+        rows = self._directions.get((here, there))
+        if rows is None:
+            return None
+        seen = self.seen_ns[rows] != UNSEEN
+        files = [f for f in range(len(self.names)) if seen[:, f].any()]
+        common = [(a, b) for a, b in combinations(files, 2) if (seen[:, a] & seen[:, b]).any()]
+        files = sorted({file for pair in common for file in pair})
+        if not files:
+            return None
+        hops = {f: float(np.median(self._hops[rows[seen[:, f]], f])) for f in files}
+        if len(set(hops.values())) == len(files):
+            return tuple(sorted(files, key=lambda f: -hops[f])), HOPS
+        back = self._directions.get((there, here), np.empty(0, np.int64))
+        if any((self.seen_ns[back][:, [a, b]] != UNSEEN).all(axis=1).any() for a, b in common):
+            return None  # both directions: the points are at one place
+        ahead = {f: self.alignments[f].offset_ns for f in files}
+        if max(map(abs, ahead.values())) < _ONE_CLOCK_NS and len(set(ahead.values())) == len(files):
+            return tuple(sorted(files, key=lambda f: ahead[f])), CLOCKS
+        return tuple(files), FILES
+
     @cached_property
     def one_way(self) -> list[OneWay]:
         """The delays between neighbouring capture points, by direction of two hosts."""
         found = []
-        pairs = np.unique(self._src << 32 | self._dst).tolist()
-        for pair in pairs:
-            src, dst = self._names[pair >> 32], self._names[pair & 0xFFFFFFFF]
+        for src, dst, _ in self.directions():
             for first, second in pairwise(self.points(src, dst)):
                 took = Spread.of(self._took(src, dst, first, second).tolist())
                 if took is not None:
@@ -189,3 +350,10 @@ class Sightings:
     def _bound(self, first: int, second: int) -> int | None:
         bounds = [self.alignments[f].bound_ns for f in (first, second)]
         return None if None in bounds else sum(b for b in bounds if b is not None)
+
+
+def _may_have_sent(connection: Connection, side: int, source_qpn: int, time_ns: int) -> bool:
+    """Whether the side of a connection may have sent a packet; ``source_qpn``: 0 where it does not say."""
+    first, last = connection.first_ns, connection.last_ns
+    in_time = (first is None or first <= time_ns) and (last is None or time_ns <= last)
+    return in_time and source_qpn in (0, connection.qpns[side])

@@ -54,8 +54,9 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
             **{k: v for k, v in capture.items() if k not in ("first_ns", "last_ns")},
             "began": None if analysis.capture.first_ns is None else moment(analysis.capture.first_ns),
             "duration_ns": (analysis.capture.last_ns or 0) - origin,
-            "places": [line.strip() for line in known],
+            "places": [*_relations(analysis), *(line.strip() for line in known)],
             "unknown": unknown,
+            "paths": _paths(analysis),
         },
         "opcodes": {str(v): wire.OPCODES[v].name for v in _different(shown.opcode)},
         "syndromes": {str(v): syndrome_words(v) for v in _different(shown.syndrome)},
@@ -71,6 +72,30 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
         "topology": None if analysis.evidence is None else topology(analysis).to_dict(),
     }
     return meta, columns
+
+
+def _relations(analysis: Results) -> list[str]:
+    """What is to be said of several captures that are not of the same traffic."""
+    found = analysis.capture.relations
+    return [] if found is None else found.lines(analysis.capture.names)
+
+
+def _paths(analysis: Results) -> list[Meta]:
+    """What happened between the capture points."""
+    found, names = analysis.capture.paths, analysis.capture.names
+    return [
+        {
+            "way": f"{p.src} → {p.dst}",
+            "between": f"{names[p.first]} → {names[p.second]}",
+            "packets": p.packets,
+            "missing": p.missing,
+            "overtaken": p.overtaken,
+            "doubled": p.doubled,
+            "only_second": p.only_second,
+            "outside": p.outside + p.outside_second,
+        }
+        for p in (() if found is None else found.every)
+    ]
 
 
 def _different(values: NDArray[np.uint8]) -> list[int]:

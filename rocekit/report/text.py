@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SHOWN_TRANSFERS = 20
 SHOWN_CONNECTIONS = 100
 _SHOWN_POINTS = 3
+_SHOWN_PATHS = 20
 #: More lines than this push what stands above them off a terminal.
 _SCREEN = 24
 _PAIRED = {"cm": "CM exchange", "journal": "journal", "psn": "PSNs", "handshake": "handshake"}
@@ -84,19 +85,7 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
         lines.append(f"  ICRC: {checked:,} checked, {state}{unchecked}")
     if capture.copies:
         lines.append(f"  {plural(capture.copies, 'packet')} in more than one file, counted once")
-    for alignment in capture.alignments[1:]:
-        bound = "" if alignment.bound_ns is None else f" ± {duration(alignment.bound_ns)}"
-        lines.append(
-            f"  clock of {capture.files[alignment.file]}: {duration(alignment.offset_ns)}{bound} ahead of "
-            f"the clock of {capture.files[0]} ({plural(alignment.common, 'packet')} in both)"
-        )
-    for way in capture.sightings.one_way if capture.sightings is not None else ():
-        bound = "" if way.bound_ns is None else f", all ± {duration(way.bound_ns)}"
-        lines.append(
-            f"  {way.src} → {way.dst}: {duration(way.took.median_ns)} from {capture.files[way.first]} to "
-            f"{capture.files[way.second]} (median of {way.took.count:,}; minimum "
-            f"{duration(way.took.min_ns)}, 99 % {duration(way.took.p99_ns)}{bound})"
-        )
+    lines += several_lines(capture)
     if capture.dropped:
         dropped = plural(capture.dropped, "packet")
         lines.append(
@@ -112,6 +101,33 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
         lines.append(style(f"  … and damage at {len(capture.damage) - 5} more places", "warning"))
     if capture.interrupted:
         lines.append(style("  interrupted: only the part read until then is reported", "warning"))
+    return lines
+
+
+def several_lines(capture: CaptureSummary) -> list[str]:
+    """How several captures go together, their clocks, and what happened between them."""
+    names = capture.names
+    lines = [] if capture.relations is None else [f"  {line}" for line in capture.relations.lines(names)]
+    for alignment in capture.alignments[1:]:
+        if alignment.common:
+            bound = "" if alignment.bound_ns is None else f" ± {duration(alignment.bound_ns)}"
+            drift = f", gaining {alignment.drift * 1e6:.1f} µs a second" if alignment.drift else ""
+            lines.append(
+                f"  clock of {capture.files[alignment.file]}: {duration(alignment.offset_ns)}{bound} ahead "
+                f"of the clock of {capture.files[0]}{drift} ({plural(alignment.common, 'packet')} in both)"
+            )
+    paths = [] if capture.paths is None else capture.paths.every
+    shown = sorted(paths, key=lambda p: p.clean)[:_SHOWN_PATHS]
+    lines += [f"  {path.src} → {path.dst}: {path.words(names)}" for path in paths if path in shown]
+    if len(paths) > len(shown):
+        lines.append(f"  … and {len(paths) - len(shown)} more directions between capture points")
+    for way in capture.sightings.one_way if capture.sightings is not None else ():
+        bound = "" if way.bound_ns is None else f", all ± {duration(way.bound_ns)}"
+        lines.append(
+            f"  {way.src} → {way.dst}: {duration(way.took.median_ns)} from {capture.files[way.first]} to "
+            f"{capture.files[way.second]} (median of {way.took.count:,}; minimum "
+            f"{duration(way.took.min_ns)}, 99 % {duration(way.took.p99_ns)}{bound})"
+        )
     return lines
 
 

@@ -49,6 +49,19 @@ class Page {
     if (m.capture.malformed_packets) notices.push(`${plural(m.capture.malformed_packets, "packet")} malformed.`);
     if (m.rowCount && m.rows_stand_for > m.rowCount) notices.push(`${number(m.rows_stand_for)} packets are drawn as ${number(m.rowCount)} bars: neighbouring plain packets share a bar; packets sent again, losses and marks are all drawn.`);
     byId("damage").replaceChildren(...notices.map((n) => element("p", { class: "notice bad" }, n)));
+    this.paths(m.capture.paths);
+  }
+
+  // What happened between the capture points, of several captures of the same traffic.
+  paths(found) {
+    if (!found.length) return;
+    const names = { packets: "packets", missing: "never arrived", overtaken: "overtaken", doubled: "came twice", only_second: "only at the second", outside: "outside" };
+    const trouble = (p) => p.missing + p.overtaken + p.doubled, shown = found.filter(trouble).concat(found.filter((p) => !trouble(p))).slice(0, 20);
+    const cell = (p, name) => element("td", { class: "right" + (name === "missing" && p[name] ? " bad-text" : name !== "packets" && p[name] ? " warn-text" : "") }, number(p[name]));
+    const head = element("thead", {}, element("tr", {}, ...["direction", "capture points"].map((n) => element("th", { scope: "col" }, n)), ...Object.values(names).map((n) => element("th", { scope: "col", class: "right" }, n))));
+    const rows = shown.map((p) => element("tr", {}, element("td", {}, p.way), element("td", {}, p.between), ...Object.keys(names).map((name) => cell(p, name))));
+    const more = found.length > shown.length ? [element("p", { class: "dim" }, `${number(found.length - shown.length)} more directions`)] : [];
+    byId("paths").replaceChildren(element("h2", {}, "Between the capture points"), element("div", { class: "scroll" }, element("table", { "aria-label": "Between the capture points" }, head, element("tbody", {}, ...rows))), ...more);
   }
 
   findings() {

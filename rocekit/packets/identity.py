@@ -1,0 +1,118 @@
+"""What makes a packet the same in every capture, and which packets of several captures are alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit.packets import ICRC_INVALID, ICRC_UNCHECKED
+from rocekit.packets.flow_numbers import MIXER
+
+if TYPE_CHECKING:
+    from rocekit.packets import Packets
+
+Ints = NDArray[np.int64]
+
+#: Nothing on the way changes these. TTL, DSCP, ECN, MAC addresses and VLAN tags may change at each hop.
+_IDENTITY: Final = (
+    *("src", "dst", "dest_qpn", "opcode", "psn", "ip_id", "payload_length", "syndrome", "msn"),
+)
+#: So many packets are enough to learn the clocks and delays from.
+_ENOUGH: Final = 16
+
+
+def identities(packets: Packets, *, by_icrc: bool = True) -> NDArray[np.uint64]:
+    """A 64-bit identity of each packet, the same in every capture; a corrupted copy has another one."""
+    columns = [packets[name] for name in _IDENTITY]
+    if by_icrc:
+        columns += [packets.icrc, packets.icrc_state == ICRC_INVALID]
+    value = np.zeros(len(packets), np.uint64)
+    for column in columns:
+        value = (value ^ column.astype(np.int64).view(np.uint64)) * np.uint64(MIXER)
+        value ^= value >> np.uint64(29)
+    return value
+
+
+def has_icrcs(packets: Packets) -> bool:
+    """Whether all ICRCs are captured, and most are right."""
+    wrong = int((packets.icrc_state == ICRC_INVALID).sum())
+    return not (packets.icrc_state == ICRC_UNCHECKED).any() and wrong * 2 <= len(packets)
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Packets of several captures, sorted so that those with the same identity form a *group*.
+
+    Within a group they are sorted by capture and then by their place in it: packets of one group and one
+    capture are a *run*.
+
+    Attributes:
+        rows: the packets, sorted; indices into the concatenated captures.
+        file: their captures.
+        run_first: where in ``rows`` each run starts; count: its packets; group_of_run: its group.
+        first_run: the first run of each group.
+    """
+
+    rows: Ints
+    file: Ints
+    run_first: Ints
+    count: Ints
+    group_of_run: Ints
+    first_run: Ints
+
+    @classmethod
+    def of(cls, identity: NDArray[np.uint64], file: Ints) -> Alike:
+        """Sort the packets; ``identity`` and ``file`` are those of the concatenated captures."""
+        rows = np.argsort(identity, kind="stable")
+        value, of = identity[rows], file[rows]
+        starts = np.ones(len(rows), np.bool_)
+        starts[1:] = value[1:] != value[:-1]
+        new_group = starts.copy()
+        starts[1:] |= of[1:] != of[:-1]
+        run_first = np.flatnonzero(starts)
+        new_group = new_group[run_first]
+        count = np.diff(np.append(run_first, len(rows)))
+        return cls(rows, of, run_first, count, np.cumsum(new_group) - 1, np.flatnonzero(new_group))
+
+    @cached_property
+    def most(self) -> Ints:
+        """The most packets that one capture has of each group."""
+        return np.maximum.reduceat(self.count, self.first_run) if len(self.count) else self.count
+
+    @cached_property
+    def even(self) -> NDArray[np.bool_]:
+        """Whether all captures that have packets of a group have equally many of them."""
+        if not len(self.count):
+            return np.empty(0, np.bool_)
+        return np.minimum.reduceat(self.count, self.first_run) == self.most
+
+    def expand(self, runs: Ints) -> tuple[Ints, Ints]:
+        """Each packet of some runs, as a place in ``rows``, and its place in its run."""
+        lengths = self.count[runs]
+        ends = np.cumsum(lengths)
+        within = np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)
+        return np.repeat(self.run_first[runs], lengths) + within, within
+
+    def common(self, first: int, second: int, least: int = _ENOUGH) -> tuple[Ints, Ints]:
+        """The packets that two captures have in common: indices of the one's and of the other's.
+
+        Of identities that each has once, if there are enough of them (``least``; 0: in no case); else the
+        k-th of all that both have equally often.
+        """
+        file = self.file[self.run_first]
+        runs = []
+        for wanted in (first, second):
+            of_group = np.full(len(self.first_run), -1)
+            own = np.flatnonzero(file == wanted)
+            of_group[self.group_of_run[own]] = own
+            runs.append(of_group)
+        both = (runs[0] >= 0) & (runs[1] >= 0)
+        a, b = runs[0][both], runs[1][both]
+        equal = self.count[a] == self.count[b]
+        once = equal & (self.count[a] == 1)
+        chosen = once if least and np.count_nonzero(once) >= least else equal
+        return self.rows[self.expand(a[chosen])[0]], self.rows[self.expand(b[chosen])[0]]

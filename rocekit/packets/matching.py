@@ -1,0 +1,237 @@
+"""Which copy of a packet in one capture is which in another, where counting the copies does not tell it.
+
+Packets with the same identity (retransmissions with identification 0, all of IPv6) are matched by time: the
+time at which a packet passes the other capture point follows from the packets around it that each capture has
+once. The order of equal packets never changes: nobody could tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from rocekit.packets.identity import Alike
+
+Ints = NDArray[np.int64]
+
+#: Without other packets to compare with: equal packets further apart than this are different ones.
+_NEAR_NS: Final = 20_000_000
+#: The least time by which a copy may be off before another one is looked for.
+_SLACK_NS: Final = 200_000
+#: Larger groups of equal packets are matched one after the other.
+_MOST_CELLS: Final = 250_000
+_AHEAD: Final = 1_000
+#: The first round knows only packets that counting matches, the next also those of the round before.
+_ROUNDS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How long one host's packets take from one capture point to another.
+
+    Attributes:
+        here: times of the same packets at the one point, in order; there: at the other.
+        low_ns, high_ns: what takes less or more is another packet.
+        reach_ns: what is off its expected time by more is another packet.
+    """
+
+    here: Ints
+    there: Ints
+    low_ns: int
+    high_ns: int
+    reach_ns: int
+
+    @classmethod
+    def of(cls, here: Ints, there: Ints) -> _Way:
+        if not len(here):
+            return cls(here, there, -_NEAR_NS, _NEAR_NS, _NEAR_NS)
+        order = np.argsort(here, kind="stable")
+        low, middle, high = np.quantile(there - here, (0.01, 0.5, 0.99)).astype(np.int64).tolist()
+        reach = max(10 * (high - low), _NEAR_NS)
+        # Packets may be late, by queues; they are never there before they were sent.
+        if middle >= 0:
+            early, late = -_SLACK_NS if low >= 0 else low - 3 * (middle - low) - _SLACK_NS, middle + reach
+        else:  # they pass the other point first
+            early, late = middle - reach, _SLACK_NS if high <= 0 else high + 3 * (high - middle) + _SLACK_NS
+        return cls(here[order], there[order], early, late, reach)
+
+    def off(self, here: Ints, there: Ints) -> NDArray[np.float64]:
+        """How far each packet at the second point (a row) is off the expected time of each at the first.
+
+        Between the arrivals of those around it any time is as good as another, or nearly.
+        """
+        if not len(self.here):
+            return np.abs(there[:, None] - here[None, :]).astype(np.float64)
+        after = np.searchsorted(self.here, here)
+        low = np.where(after > 0, self.there[np.maximum(after - 1, 0)], self.there[0] - self.reach_ns)
+        last = len(self.here) - 1
+        high = np.where(after <= last, self.there[np.minimum(after, last)], self.there[-1] + self.reach_ns)
+        low, high = np.minimum(low, high), np.maximum(low, high)
+        base = int(self.here[0])
+        usual = np.interp(here - base, self.here - base, self.there - self.here)
+        expected = here + np.round(usual).astype(np.int64)
+        times = there[:, None]
+        # Where there are few packets around, they say little.
+        beyond = np.clip(np.maximum(low - times, times - high), 0, self.reach_ns // 2)
+        found: NDArray[np.float64] = beyond + np.minimum(np.abs(times - expected), self.reach_ns // 2) / 1_000
+        took = times - here
+        found[(took < self.low_ns) | (took > self.high_ns)] = np.inf
+        return found
+
+
+def number(alike: Alike, time_ns: Ints, src: Ints, uncertain: NDArray[np.bool_]) -> tuple[Ints, int]:
+    """A number for each packet, the same for its copies in all captures; and how many numbers there are.
+
+    Args:
+        time_ns: aligned times of the concatenated captures.
+        uncertain: packets whose identity does not tell them from a retransmission.
+    """
+    sizes = np.where(alike.even, alike.most, 0)
+    firsts = np.cumsum(sizes) - sizes
+    within = np.arange(len(alike.rows)) - np.repeat(alike.run_first, alike.count)
+    numbers = np.empty(len(alike.rows), np.int64)
+    numbers[alike.rows] = np.repeat(firsts[alike.group_of_run], alike.count) + within
+    total = int(sizes.sum())
+    matcher = _Matcher(alike, time_ns, src)
+    doubtful = ~alike.even
+    if uncertain.any():
+        doubtful[matcher.doubtful(uncertain)] = True
+    groups = np.flatnonzero(doubtful).tolist()
+    for _ in range(_ROUNDS if groups else 0):
+        for group in groups:
+            total = matcher.resolve(group, numbers, total)
+        matcher.learn(numbers, total)
+    return numbers, total
+
+
+class _Matcher:
+    """Numbers the packets of groups one group at a time."""
+
+    def __init__(self, alike: Alike, time_ns: Ints, src: Ints) -> None:
+        self._alike = alike
+        self._time_ns, self._src = time_ns, src
+        self._ways: dict[tuple[int, int, int], _Way] = {}
+        self._common: dict[tuple[int, int], tuple[Ints, Ints]] = {}
+        self._last_run = np.append(alike.first_run[1:], len(alike.run_first))
+
+    def learn(self, numbers: Ints, total: int) -> None:
+        """Take the delays from all packets that have been matched, by their numbers."""
+        rows = self._alike.rows
+        for first, second in self._common:
+            places = np.full((2, total), -1, np.int64)
+            for place, file in zip(places, (first, second), strict=True):
+                own = rows[self._alike.file == file]
+                place[numbers[own]] = own
+            both = (places >= 0).all(axis=0)
+            self._common[first, second] = places[0, both], places[1, both]
+        self._ways.clear()
+
+    def _way(self, first: int, second: int, src: int) -> _Way:
+        key = (first, second, src)
+        if key not in self._ways:
+            if (first, second) not in self._common:
+                self._common[first, second] = self._alike.common(first, second, least=0)
+            a, b = self._common[first, second]
+            chosen = self._src[a] == src
+            self._ways[key] = _Way.of(self._time_ns[a[chosen]], self._time_ns[b[chosen]])
+        return self._ways[key]
+
+    def doubtful(self, uncertain: NDArray[np.bool_]) -> Ints:
+        """Even groups of which a pair, the k-th of each capture, is off the usual time."""
+        alike = self._alike
+        several = alike.even & (np.diff(np.append(alike.first_run, len(alike.run_first))) > 1)
+        runs = np.flatnonzero(several[alike.group_of_run])
+        first = alike.first_run[alike.group_of_run[runs]]
+        runs, first = runs[runs != first], first[runs != first]
+        mine, _ = alike.expand(runs)
+        base, _ = alike.expand(first)
+        chosen = uncertain[alike.rows[mine]]
+        mine, base = mine[chosen], base[chosen]
+        group = np.repeat(alike.group_of_run[runs], alike.count[runs])[chosen]
+        rows, others = alike.rows[mine], alike.rows[base]
+        took = self._time_ns[rows] - self._time_ns[others]
+        src, file, from_file = self._src[rows], alike.file[mine], alike.file[base]
+        key = (src << 20) + (from_file << 10) + file
+        found = []
+        for value in np.unique(key).tolist():
+            of_key = key == value
+            way = self._way(value >> 10 & 1023, value & 1023, value >> 20)
+            found.append(group[of_key & ((took < way.low_ns) | (took > way.high_ns))])
+        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+    def resolve(self, group: int, numbers: Ints, total: int) -> int:
+        """Number a group's packets from ``total`` on; returns the next free number."""
+        alike = self._alike
+        runs = range(int(alike.first_run[group]), int(self._last_run[group]))
+        order = sorted(runs, key=lambda r: (-int(alike.count[r]), r))
+        # Each capture's packets so far, as times and numbers, by capture.
+        known: list[tuple[int, Ints, Ints]] = []
+        for run in order:
+            at = int(alike.run_first[run])
+            rows = alike.rows[at : at + int(alike.count[run])]
+            times, file = self._time_ns[rows], int(alike.file[at])
+            own = np.full(len(rows), -1, np.int64)
+            for other, their_times, their_numbers in known:
+                way = self._way(other, file, int(self._src[rows[0]]))
+                open_rows = np.flatnonzero(own < 0)
+                free = np.flatnonzero(~np.isin(their_numbers, own))
+                for mine, theirs in _pairs(their_times[free], times[open_rows], way):
+                    own[open_rows[mine]] = their_numbers[free[theirs]]
+            fresh = np.flatnonzero(own < 0)
+            own[fresh] = np.arange(total, total + len(fresh))
+            total += len(fresh)
+            numbers[rows] = own
+            known.append((file, times, own))
+        return total
+
+
+def _pairs(here: Ints, there: Ints, way: _Way) -> list[tuple[int, int]]:
+    """(place in ``there``, place in ``here``) of the same packets, by times at the two points.
+
+    The sum of what they are off their expected times is least.
+    """
+    if not len(here) or not len(there):
+        return []
+    if len(here) * len(there) > _MOST_CELLS:
+        return _one_by_one(here, there, way)
+    return _least(way.off(here, there), way.reach_ns)
+
+
+def _least(off: NDArray[np.float64], reach_ns: int) -> list[tuple[int, int]]:
+    """The pairs in order of both with the least sum; each place without a partner counts ``reach_ns``."""
+    rows, columns = off.shape
+    gain = reach_ns * 2.0 + 1 - off  # a pair spares two places without a partner
+    best = np.zeros((rows + 1, columns + 1))
+    for r in range(rows):
+        through = best[r, :-1] + np.where(np.isinf(off[r]), -np.inf, gain[r])
+        best[r + 1, 1:] = np.maximum.accumulate(np.maximum(best[r, 1:], through))
+    pairs = []
+    r, c = rows, columns
+    while r and c:
+        if best[r, c] == best[r - 1, c]:
+            r -= 1
+        elif best[r, c] == best[r, c - 1]:
+            c -= 1
+        else:
+            r, c = r - 1, c - 1
+            pairs.append((r, c))
+    return pairs[::-1]
+
+
+def _one_by_one(here: Ints, there: Ints, way: _Way) -> list[tuple[int, int]]:
+    """As ``_least``, but each takes the nearest of the next few that the one before it left."""
+    pairs, free = [], 0
+    for place, time in enumerate(there.tolist()):
+        last = min(int(np.searchsorted(here, time - way.low_ns, "right")), free + _AHEAD)
+        if last <= free:
+            continue
+        off = way.off(here[free:last], there[place : place + 1])[0]
+        nearest = int(np.argmin(off))
+        if np.isfinite(off[nearest]):
+            pairs.append((place, free + nearest))
+            free += nearest + 1
+    return pairs

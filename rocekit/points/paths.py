@@ -1,0 +1,341 @@
+"""What happened to every packet between one capture point and the next: reached it, or missing there.
+
+For packets from one host to another and two capture points that they pass one after the other, with what each
+packet is (``packets.identity``) nothing is inferred: it is at both points, only at the first, or only at the
+second. Packets that the other capture may have been too early or too late for are *outside*: nothing follows
+from their absence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit.files.frame_names import FRAME_BITS, frame_name
+from rocekit.packets.merge import UNSEEN
+from rocekit.points.delivered import delivered
+from rocekit.points.overtaken import overtaken
+from rocekit.points.sightings import CLOCKS, FILES
+from rocekit.wire.packet_kinds import CNP, DATAGRAM, IGNORED, KINDS, REQUEST, RESPONSE
+from rocekit.wire.sorting import distinct
+from rocekit.wire.words import plural
+
+if TYPE_CHECKING:
+    from rocekit.points.sightings import Sightings
+    from rocekit.track.connections import Connection
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+REACHED, MISSING, UNKNOWN = "reached", "missing", "unknown"
+#: Frames and connections listed of each path.
+MAX_FRAMES: Final = 100
+#: The network doubles packets within this time; equal packets without identification behind it are repeats.
+_DOUBLED_NS: Final = 1_000_000
+_QP1: Final = 1
+_MAD: Final = CNP + 1
+_KIND: Final = np.array([*KINDS, IGNORED], np.int8)
+_KINDS: Final = {"requests": REQUEST, "responses": RESPONSE, "cnps": CNP, "datagrams": DATAGRAM, "mads": _MAD}
+_WORDS: Final = {
+    "requests": "requests",
+    "responses": "responses",
+    "cnps": "CNPs",
+    "datagrams": "datagrams",
+    "mads": "CM messages",
+}
+_ORDER: Final = {
+    CLOCKS: " (order of the capture points: probably, by their clocks)",
+    FILES: " (order of the capture points: unknown, taken as the files were named)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MissingOf:
+    """The missing packets of one connection."""
+
+    connection: int
+    missing: int
+
+    def to_dict(self) -> dict[str, int]:
+        return {"connection": self.connection, "missing": self.missing}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """The packets from ``src`` to ``dst`` between one capture point and the next.
+
+    Attributes:
+        first, second: the captures, in the order in which packets pass them.
+        packets: seen at the first.
+        missing: seen at the first, not at the second, though it was capturing: lost between them.
+        overtaken: the fewest packets whose moving gives the order of the first point again.
+        doubled: came once more at the second than at the first.
+        only_second: seen at the second alone, though the first was capturing: the first capture missed them.
+        missed_second: not in the second capture, which missed them: they went on, or were acknowledged.
+        outside: seen at the first alone, when the second may not have been capturing.
+        outside_second: seen at the second alone, when the first may not have been capturing.
+        by: what tells the order of the points: ``delays`` of both directions, ``hops``, or, of one direction
+            alone, the captures' ``clocks`` or the order of the ``files``.
+        missing_rows, overtaken_rows: packets, as merged.
+        kinds: missing packets by kind.
+    """
+
+    src: str
+    dst: str
+    first: int
+    second: int
+    packets: int
+    missing: int
+    overtaken: int
+    doubled: int
+    only_second: int
+    missed_second: int
+    outside: int
+    outside_second: int
+    by: str
+    missing_rows: Ints = field(repr=False)
+    overtaken_rows: Ints = field(repr=False)
+    only_second_rows: Ints = field(repr=False)
+    kinds: dict[str, int]
+    connections: tuple[MissingOf, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Whether every packet came once and in order, and both captures have all of them."""
+        return not (self.missing or self.overtaken or self.doubled or self.only_second or self.missed_second)
+
+    def words(self, names: Sequence[str]) -> str:
+        """``of 559 packets seen at a.pcap 17 never reached b.pcap, 4 were overtaken, 0 came twice``."""
+        first, second = names[self.first], names[self.second]
+        were = "was" if self.overtaken == 1 else "were"
+        found = (
+            f"of {plural(self.packets, 'packet')} seen at {first} {self.missing:,} never reached {second}, "
+            f"{self.overtaken:,} {were} overtaken, {self.doubled:,} came twice"
+        )
+        kinds = [f"{n:,} {_WORDS[kind]}" for kind, n in self.kinds.items() if n]
+        if len(kinds) > 1 or self.kinds["requests"] != self.missing:
+            found += f"; missing: {', '.join(kinds)}"
+        if self.missed_second:
+            found += f"; {self.missed_second:,} more arrived, but {second} missed them"
+        if self.only_second:
+            found += f"; {self.only_second:,} only at {second}: {first} missed them"
+        if self.outside or self.outside_second:
+            both = " and ".join(
+                f"{n:,} of {name}" for n, name in ((self.outside, first), (self.outside_second, second)) if n
+            )
+            found += f"; not counted, outside the time that both captures cover: {both}"
+        return found + _ORDER.get(self.by, "")
+
+
+class Paths:
+    """Every path, and the fate of each packet.
+
+    Args:
+        spans: by capture, the times of its first and last frame of any kind, on its own clock.
+
+    Attributes:
+        every: all paths, by source, destination and order of the points.
+    """
+
+    def __init__(
+        self,
+        sightings: Sightings,
+        spans: Sequence[tuple[int, int] | None],
+        connections: Sequence[Connection],
+    ) -> None:
+        self._sightings = sightings
+        self._spans = [
+            None if span is None else tuple(alignment.aligned(np.array(span, np.int64)).tolist())
+            for span, alignment in zip(spans, sightings.alignments, strict=True)
+        ]
+        self._connections = connections
+        rows = len(sightings.frames)
+        #: For each packet: it reached the last point (1), is missing at one (−1), or neither is known.
+        self._fates = np.zeros(rows, np.int8)
+        self._lost_after = np.full(rows, -1, np.int16)
+        kinds = _KIND[sightings.opcode].copy()
+        kinds[sightings.qpn == _QP1] = _MAD
+        self._kinds = kinds
+        self.every: list[Path] = []
+        for src, dst, own in sightings.directions():
+            points = sightings.points(src, dst) or sightings.probable_points(src, dst)
+            by = sightings.order_by(src, dst)
+            for place, (first, second) in enumerate(pairwise(points)):
+                beyond = points[place + 2 :]
+                self.every.append(self._path(src, dst, own, first, second, beyond, by))
+
+    # ------------------------------------------------------------------ questions
+
+    def fate(self, frame: int) -> str:
+        """What happened to the packet of a frame (a frame reference) on its way through the capture points.
+
+        ``reached``: the last one has it, or its receiver acknowledged it; ``missing``: one does not have it,
+        though it was capturing; ``unknown``: no further point, or that one may not have been capturing.
+        """
+        row = self._sightings.row_of(frame)
+        return UNKNOWN if row < 0 else (UNKNOWN, REACHED, MISSING)[int(self._fates[row])]
+
+    def lost_between(self, frame: int) -> tuple[int, int] | None:
+        """The capture points (files) between which the packet of a frame is missing; None if it is not."""
+        row = self._sightings.row_of(frame)
+        if row < 0 or self._fates[row] >= 0:
+            return None
+        first = int(self._lost_after[row])
+        src, dst = self._sightings.ends_of(row)
+        return next((p.first, p.second) for p in self.of(src, dst) if p.first == first)
+
+    def of(self, src: str, dst: str) -> list[Path]:
+        """The paths from one host to another."""
+        return [p for p in self.every if (p.src, p.dst) == (src, dst)]
+
+    def frames(self, path: Path, rows: Ints) -> list[int]:
+        """The frame references of packets in the first capture of a path, or else in the second."""
+        frames = self._sightings.frames[rows]
+        first = frames[:, path.first]
+        return np.where(
+            first > 0,
+            first + (path.first << FRAME_BITS),
+            frames[:, path.second] + (path.second << FRAME_BITS),
+        ).tolist()
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """The JSON's ``paths``."""
+        return [self._as_dict(path) for path in self.every]
+
+    def _as_dict(self, path: Path) -> dict[str, Any]:
+        def listed(rows: Ints) -> list[int | str]:
+            return [frame_name(f, several=True) for f in self.frames(path, rows[:MAX_FRAMES])]
+
+        return {
+            "src": path.src,
+            "dst": path.dst,
+            "files": [path.first, path.second],
+            "order_by": path.by,
+            "packets": path.packets,
+            "missing": path.missing,
+            "overtaken": path.overtaken,
+            "doubled": path.doubled,
+            "only_second": path.only_second,
+            "missed_second": path.missed_second,
+            "outside": path.outside,
+            "outside_second": path.outside_second,
+            **{f"missing_{name}": path.kinds.get(name, 0) for name in _KINDS},
+            "missing_frames": listed(path.missing_rows),
+            "overtaken_frames": listed(path.overtaken_rows),
+            "only_second_frames": listed(path.only_second_rows),
+            "connections": [c.to_dict() for c in path.connections[:MAX_FRAMES]],
+        }
+
+    # ------------------------------------------------------------------ one path
+
+    def _path(
+        self, src: str, dst: str, own: Ints, first: int, second: int, beyond: Sequence[int], by: str
+    ) -> Path:
+        seen = self._sightings.seen_ns
+        here, there = seen[own, first], seen[own, second]
+        at_first, at_second = here != UNSEEN, there != UNSEEN
+        both = at_first & at_second
+        # Where a later point has it, this one's capture missed it.
+        further = (seen[own][:, list(beyond)] != UNSEEN).any(axis=1)
+        gone, new = at_first & ~at_second, at_second & ~at_first
+        took = there[both] - here[both]
+        inside = self._inside(here[both], took, self._spans[second], here)
+        inside_first = self._inside(there[both], -took, self._spans[first], there)
+        missed = gone & further
+        missing = gone & ~further & inside
+        doubled = new & self._doubled(own, both, new, there)
+        sent_before = missing.copy()
+        arrived = delivered(self._sightings, self._connections, own[missing], second)
+        missed[sent_before] |= arrived
+        missing[sent_before] &= ~arrived
+        only = new & inside_first & ~doubled
+        moved = own[both][
+            overtaken(
+                here[both],
+                self._sightings.frames[own[both], first],
+                there[both],
+                self._sightings.frames[own[both], second],
+            )
+        ]
+        rows = own[missing]
+        self._fates[rows] = -1
+        self._lost_after[rows] = first
+        if not beyond:
+            self._fates[own[at_second | (missed & inside)]] = 1
+        kinds = np.bincount(self._kinds[rows], minlength=_MAD + 1)
+        return Path(
+            src,
+            dst,
+            first,
+            second,
+            int(at_first.sum()),
+            len(rows),
+            len(moved),
+            int(doubled.sum()),
+            int(only.sum()),
+            int(missed.sum()),
+            int((gone & ~missed & ~missing).sum()),
+            int((new & ~doubled & ~only).sum()),
+            by,
+            rows,
+            moved,
+            own[only],
+            {name: int(kinds[kind]) for name, kind in _KINDS.items()},
+            self._of_connections(rows),
+        )
+
+    @staticmethod
+    def _inside(here: Ints, took: Ints, span: tuple[int, ...] | None, times: Ints) -> Mask:
+        """Whether the other capture was running when packets that are here at ``times`` passed it.
+
+        It was if it has one sent before and one sent behind them, or other frames of before and after.
+
+        Args:
+            here: times of the packets that both have; took: how long they were under way (negative if the
+                other point comes first).
+        """
+        if span is None:
+            return np.zeros(len(times), np.bool_)
+        least, most = (int(took.min()), int(np.quantile(took, 0.99))) if len(took) else (0, 0)
+        begun = times + least >= span[0]
+        goes_on = times + most <= span[1]
+        if len(here):
+            begun |= times >= int(here.min())
+            goes_on |= times <= int(here.max())
+        inside: Mask = begun & goes_on
+        return inside
+
+    def _doubled(self, own: Ints, both: Mask, new: Mask, there: Ints) -> Mask:
+        """Which packets that only the second point has are copies of one that both have."""
+        found = np.zeros(len(own), np.bool_)
+        extra = np.flatnonzero(new)
+        if not len(extra):
+            return found
+        identity, ip_id = self._sightings.identity[own], self._sightings.ip_id[own]
+        twins = np.flatnonzero(both & np.isin(identity, identity[extra]))
+        order = np.lexsort((there[twins], identity[twins]))
+        twins = twins[order]
+        by_identity: dict[int, Ints] = {}
+        if len(twins):
+            values, starts = np.unique(identity[twins], return_index=True)
+            by_identity = dict(zip(values.tolist(), np.split(twins, starts[1:]), strict=True))
+        for place in extra.tolist():
+            alike = by_identity.get(int(identity[place]))
+            if alike is not None:
+                nearest = int(np.abs(there[alike] - there[place]).min())
+                found[place] = bool(ip_id[place]) or nearest <= _DOUBLED_NS
+        return found
+
+    def _of_connections(self, rows: Ints) -> tuple[MissingOf, ...]:
+        """How many of the packets each connection has, the most first."""
+        if not len(rows):
+            return ()
+        numbers = self._sightings.sides_of(rows, self._connections)[0]
+        counts = np.bincount(numbers[numbers >= 0])
+        found = [MissingOf(int(n), int(counts[n])) for n in distinct(numbers[numbers >= 0])]
+        return tuple(sorted(found, key=lambda c: (-c.missing, c.connection)))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
 from rocekit.track.events import Event
-from rocekit.track.msn_count import MsnCount
-from rocekit.track.read_size import mtu_for, size_before
+from rocekit.track.gaps.msn_count import MsnCount
+from rocekit.track.gaps.read_size import mtu_for, size_before
 from rocekit.track.transfers import INCOMPLETE, NOTHING, SENT, Transfer
 from rocekit.wire import ATOMICS, ENDS, OPERATION, OWN_RESPONSE, STARTS
 from rocekit.wire.psn import MASK

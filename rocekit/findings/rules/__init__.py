@@ -27,6 +27,7 @@ from rocekit.findings.rules import (
     rnr,
     silence,
     tail_loss,
+    timeout_too_short,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ RULES: Final = MappingProxyType(
         for rule in (
             silence.SILENT,
             tail_loss.RULE,
+            timeout_too_short.RULE,
             loss.RULE,
             reordering.RULE,
             ack_loss.RULE,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
-from rocekit.findings.stories.copies import lost_copies, sides
-from rocekit.findings.stories.places import lost, places
+from rocekit.findings.stories.copies import lost_copies
+from rocekit.findings.stories.places import lost, places, sides
 from rocekit.track.transfers import INCOMPLETE
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural

@@ -13,6 +13,7 @@ from rocekit import wire
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rocekit.findings.stories.loss_place import LossPlace
     from rocekit.track.connections import Connection
     from rocekit.track.events import Event
     from rocekit.track.transfers import Transfer
@@ -31,6 +32,7 @@ MTU_MISMATCH: Final = "mtu-mismatch"
 NEEDLESS: Final = "needless-repeat"
 DUPLICATE: Final = "duplicate"
 PAUSE_STALL: Final = "pause-stall"
+TIMEOUT_TOO_SHORT: Final = "timeout-too-short"
 
 
 @dataclass(slots=True)
@@ -100,6 +102,8 @@ class Story:
         received: whether the message was received before the repeat, by the responder's journal; None if
             unknown.
         paused: when the whole traffic class of its requests was silent, if that is the cause.
+        places: where its packets were lost, by several captures; None if they do not decide.
+        of_response: whether responses were reordered, or late, and not requests.
         cost_ns: how long its connection made no progress because of it (``stalls``).
         unseen: the wait before a transfer whose first transmission is not in the capture.
     """
@@ -122,6 +126,8 @@ class Story:
     received: bool | None = None
     paused: tuple[int, int] | None = None
     cost_ns: int = 0
+    places: list[LossPlace] | None = None
+    of_response: bool = False
 
     @property
     def time_ns(self) -> int:

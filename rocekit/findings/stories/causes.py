@@ -40,7 +40,6 @@ from rocekit.findings.stories import (
     Story,
 )
 from rocekit.findings.stories.copies import refused_too_soon
-from rocekit.findings.stories.places import BETWEEN, place_each
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.transfers import ACKED
 from rocekit.wire import OWN_RESPONSE
@@ -284,8 +283,6 @@ def name_open_causes(evidence: Evidence, still_open: list[Story], named: list[St
             continue
         # The last packet is among the lost ones: if it had arrived, it would have drawn a NAK for the others.
         story.psn = max(story.psn, story.go_backs[0].opener.sent_psn)
-        if _is_lost_between_captures(evidence, story):
-            continue
         story.received = _received_before(evidence, story)
         if story.received is not None:
             story.rule = ACK_LOSS if story.received else TAIL_LOSS
@@ -315,12 +312,6 @@ def _received_before(evidence: Evidence, story: Story) -> bool | None:
     if polled_ns < run.time_ns - run.waited_ns // 2:
         return True
     return False if run.time_ns <= polled_ns < run.time_ns + run.waited_ns // 4 else None
-
-
-def _is_lost_between_captures(evidence: Evidence, story: Story) -> bool:
-    """Whether one capture has the message and the next one on its way has not; then the message was lost."""
-    story.rule = TAIL_LOSS
-    return any(found.where == BETWEEN for found in place_each(evidence, story))
 
 
 _Places = dict[tuple[str | None, str | None], int]

@@ -13,8 +13,6 @@ from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK
 from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rocekit.findings.stories import GoBack, Story
     from rocekit.track.passes import Pass
 
@@ -47,15 +45,6 @@ def lost_copies(story: Story) -> list[LostCopy]:
 def refused_too_soon(story: Story) -> bool:
     """Whether each NAK came before the copy that it misses can have arrived, so that nothing was lost."""
     return bool(story.naks) and all(nak.copy == NOT_LOST for nak in story.naks)
-
-
-def sides(stories: Sequence[Story]) -> dict[str, int]:
-    """The evidence of where the losses were: how many before, and behind, the capture point."""
-    places = [copy.where for story in stories for copy in lost_copies(story)]
-    return {
-        "lost_behind_capture_point": places.count(BEHIND),
-        "lost_before_capture_point": places.count(BEFORE),
-    }
 
 
 def _requests(story: Story) -> list[LostCopy]:

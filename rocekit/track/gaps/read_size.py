@@ -13,7 +13,7 @@ from rocekit import wire
 
 if TYPE_CHECKING:
     from rocekit.track.connections import Connection
-    from rocekit.track.msn_count import MsnCount
+    from rocekit.track.gaps.msn_count import MsnCount
     from rocekit.track.transfers import Transfer
 
 

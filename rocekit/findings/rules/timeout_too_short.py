@@ -1,0 +1,47 @@
+"""``timeout-too-short``: responses come later than the requester's timer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer, timeout_evidence
+from rocekit.findings.finding import WARNING, Finding, Rule
+from rocekit.findings.stories import TIMEOUT_TOO_SHORT
+from rocekit.wire.words import duration, plural
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+
+
+def _look(evidence: Evidence) -> Iterator[Finding]:
+    for stories in evidence.stories_of(TIMEOUT_TOO_SHORT):
+        connection, side = stories[0].connection, stories[0].side
+        found = costs(stories) | timeout_evidence(evidence, stories)
+        waited = duration(found.get("waited_min_ns", 0))
+        guessed = sum(not s.certain for s in stories)
+        yield RULE.finding(
+            f"{plural(len(stories), 'response')} {'probably ' if guessed else ''}came later than the timer of "
+            f"{connection.named(side)}, which went back after {waited} or more: {cost_words(stories)}, "
+            "nothing was lost",
+            connection=connection,
+            transfer=main_transfer(stories),
+            frames=all_frames(stories),
+            evidence=found,
+        )
+
+
+RULE = Rule(
+    TIMEOUT_TOO_SHORT,
+    WARNING,
+    "responses come later than the requester's timer",
+    "The request arrived and its response came, but only after the requester's timer had expired. The requester "
+    "sent everything again, although nothing was lost.",
+    "An acknowledgement that passes the requester's capture point after the repeat, though the responder sent it "
+    "before; or one that follows the repeat sooner than any response came; or as many ACKs of one PSN as it was "
+    "sent.",
+    "ack-loss: the acknowledgement never comes. tail-loss: the request did not arrive.",
+    "Raise the timeout of the requester's QP (rdma_cm: RDMA_OPTION_ID_ACK_TIMEOUT; perftest: --qp-timeout) above "
+    "the worst round trip, and look for what delays the packets: a long queue, pauses, a busy responder.",
+    _look,
+)

@@ -1,0 +1,249 @@
+"""What several captures decide about a story: the packet was lost between them, overtaken, or only late.
+
+A single capture leaves open whether a request or its response was lost, and whether a packet was lost or
+overtaken behind it. Where two capture points show the packet's way, the packets decide.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from rocekit.findings.stories import (
+    ACK_LOSS,
+    IMPLIED_NAK,
+    LOSS,
+    NEEDLESS,
+    REORDERING,
+    TAIL_LOSS,
+    TIMEOUT_TOO_SHORT,
+)
+from rocekit.findings.stories.copies import lost_copies
+from rocekit.findings.stories.loss_place import BEFORE, BETWEEN, BEYOND, LossPlace
+from rocekit.wire import OWN_RESPONSE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories import GoBack, Story
+    from rocekit.points.sightings import Transmission
+
+#: Why a packet counts as lost nowhere: a later one arrived first; it arrived behind a gap; or it was late.
+OVERTAKEN, THROWN_AWAY, LATE = "overtaken", "thrown away", "late"
+#: How many PSNs before and behind a packet are searched for one that it overtook, or that overtook it.
+_NEAR: Final = 128
+#: How many later ACKs are searched, and how many PSNs of a silent pass.
+_LATER: Final = 256
+_DECIDED: Final = frozenset({LOSS, TAIL_LOSS, ACK_LOSS, IMPLIED_NAK, NEEDLESS})
+
+
+def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> None:
+    """Decide each story that the packets of several captures decide, and place its losses."""
+    if evidence.sightings is None:
+        return
+    for story in stories:
+        view = _View(evidence, story)
+        if not view.points or story.rule not in _DECIDED:
+            continue
+        if story.naks:
+            _decide_nak(view, story)
+        elif story.repeats:
+            _decide_silence(view, story)
+
+
+class _View:
+    """The packets of one story's direction, at every capture point."""
+
+    def __init__(self, evidence: Evidence, story: Story) -> None:
+        assert evidence.sightings is not None
+        self.sightings = evidence.sightings
+        self.connection, self.side = story.connection, story.side
+        ips = story.connection.ips
+        self.requester, self.responder = ips[story.side], ips[1 - story.side]
+        self._bad = set(story.bad_frames)
+
+    @cached_property
+    def points(self) -> tuple[int, ...]:
+        """The captures in the order in which requests pass them; empty if it is unknown."""
+        if self.requester is None or self.responder is None:
+            return ()
+        return self.sightings.points(self.requester, self.responder)
+
+    def sent(self, psn: int, *, request: bool) -> list[Transmission]:
+        side = self.side if request else 1 - self.side
+        found = self.sightings.transmissions(self.connection, side, psn, request=request)
+        return [t for t in found if self._bad.isdisjoint(t.frames.values())]
+
+    def last_sent(
+        self, psn: int, since_ns: int, until_ns: int, *, request: bool = True
+    ) -> Transmission | None:
+        """The last packet with a PSN that was sent in a time."""
+        found = [t for t in self.sent(psn, request=request) if since_ns <= t.time_ns < until_ns]
+        return found[-1] if found else None
+
+    def place(self, psn: int, sent: Transmission | None, *, request: bool = True) -> LossPlace:
+        """Where a packet was lost that arrived nowhere behind the last point that has it."""
+        points = self.points if request else self.points[::-1]
+        sender = (self.requester if request else self.responder) or "?"
+        reached = (
+            -1 if sent is None else max((points.index(f) for f in sent.frames if f in points), default=-1)
+        )
+        seen = () if sent is None else tuple(sent.frames.values())
+        if reached < 0:
+            return LossPlace(psn, BEFORE, points[:1], sender, seen)
+        if reached == len(points) - 1:
+            return LossPlace(psn, BEYOND, points[-1:], sender, seen)
+        return LossPlace(psn, BETWEEN, points[reached : reached + 2], sender, seen)
+
+    def order(self, psn: int, sent: Transmission, since_ns: int, *, request: bool = True) -> str:
+        """Whether a packet that reached the last point was overtaken there, or arrived behind a gap."""
+        last = self.points[-1 if request else 0]
+        arrived_ns = sent.times_ns[last]
+
+        def arrival(q: int) -> int | None:
+            times = [
+                t.times_ns[last]
+                for t in self.sent(q, request=request)
+                if last in t.times_ns and t.time_ns >= since_ns
+            ]
+            return min(times, default=None)
+
+        for q in range(psn + 1, psn + _NEAR):
+            other = arrival(q)
+            if other is not None and other < arrived_ns:
+                return OVERTAKEN
+        for q in range(psn - 1, max(psn - _NEAR, 0), -1):
+            other = arrival(q)
+            if other is not None and other > arrived_ns:
+                return THROWN_AWAY
+        return ""
+
+
+def _decide_nak(view: _View, story: Story) -> None:
+    """Decide a story with NAKs: each names the packet that its responder missed."""
+    last = view.points[-1]
+    places, why = [], []
+    for copy in lost_copies(story):
+        sent = view.last_sent(copy.psn, copy.since_ns, copy.until_ns)
+        if sent is None or last not in sent.times_ns:
+            places.append(view.place(copy.psn, sent))
+            continue
+        found = view.order(copy.psn, sent, copy.since_ns)
+        if found:
+            why.append(found)
+        else:
+            places.append(view.place(copy.psn, sent))
+    if places:
+        story.places = places
+        story.rule, story.certain = LOSS, True
+    elif why:
+        story.rule, story.certain, story.places = REORDERING, True, []
+
+
+def _decide_silence(view: _View, story: Story) -> None:
+    """Decide a story without a NAK: the request was lost, or its response, or it came too late."""
+    run = story.repeats[0]
+    of_pass = run.opener.of_pass
+    if of_pass is None or story.rule == NEEDLESS:
+        return
+    since_ns = of_pass.began_ns
+    transfer = story.transfer
+    if transfer is not None and transfer.is_read:
+        _decide_read(view, story, run, since_ns)
+        return
+    last = view.points[-1]
+    arrived = None
+    for psn in range(run.first_psn, min(of_pass.last, run.first_psn + _LATER) + 1):
+        sent = view.last_sent(psn, since_ns, run.time_ns)
+        if sent is not None and last not in sent.times_ns:
+            story.psn = psn
+            story.rule, story.certain, story.places = TAIL_LOSS, True, [view.place(psn, sent)]
+            return
+        if sent is not None:
+            arrived = sent if arrived is None else arrived
+    if arrived is None:
+        return
+    own = transfer is not None and transfer.operation in OWN_RESPONSE
+    psns = range(run.first_psn, min(of_pass.last, run.first_psn + _LATER) + 1)
+    _decide_response(view, story, run, arrived, psns, IMPLIED_NAK if own else ACK_LOSS)
+
+
+def _decide_response(
+    view: _View, story: Story, run: GoBack, arrived: Transmission, psns: Iterable[int], rule: str
+) -> None:
+    """Decide what happened to the response to a request that reached the last capture point."""
+    first, last = view.points[0], view.points[-1]
+    again = view.sent(run.first_psn, request=True)
+    repeat_ns = min(
+        (t.times_ns[last] for t in again if t.time_ns >= run.time_ns and last in t.times_ns),
+        default=run.time_ns,
+    )
+    answers = [
+        t
+        for psn in psns
+        for t in view.sent(psn, request=False)
+        if arrived.times_ns[last] <= t.times_ns.get(last, t.time_ns) < repeat_ns
+    ]
+    back_ns = [t.times_ns[first] for t in answers if first in t.times_ns]
+    if any(time_ns < run.time_ns for time_ns in back_ns):
+        in_time = [t for t in answers if t.times_ns.get(first, run.time_ns) < run.time_ns]
+        story.rule, story.certain = rule, True
+        story.places = [view.place(story.psn, in_time[-1], request=False)]
+    elif back_ns:
+        story.rule, story.certain, story.places = TIMEOUT_TOO_SHORT, True, []
+    elif answers:
+        story.rule, story.certain = rule, True
+        story.places = [view.place(story.psn, answers[-1], request=False)]
+    else:  # behind the last capture point: the request, its response, or a responder that is slow
+        story.rule, story.certain, story.places = TAIL_LOSS, False, []
+
+
+def _decide_read(view: _View, story: Story, run: GoBack, since_ns: int) -> None:
+    """Decide a READ that was requested again, from its first missing response on."""
+    first, last = view.points[0], view.points[-1]
+    psn, transfer = run.first_psn, story.transfer
+    assert transfer is not None
+    asked = [
+        t
+        for q in range(transfer.first_psn, psn + 1)
+        for t in view.sent(q, request=True)
+        if t.time_ns < run.time_ns
+    ]
+    request = max(asked, key=lambda t: t.time_ns, default=None)
+    if request is None:
+        return
+    if last not in request.times_ns:
+        story.psn = psn
+        story.rule, story.certain, story.places = TAIL_LOSS, True, [view.place(psn, request)]
+        return
+    response = view.last_sent(psn, request.times_ns[last], 1 << 62, request=False)
+    copies = [t for t in view.sent(psn, request=False) if t.time_ns >= request.times_ns[last]]
+    response = copies[0] if copies else None
+    repeat_ns = min(
+        (
+            t.times_ns[last]
+            for t in view.sent(psn, request=True)
+            if t.time_ns >= run.time_ns and last in t.times_ns
+        ),
+        default=run.time_ns,
+    )
+    if response is None or response.time_ns >= repeat_ns:
+        if run.cause == "timeout":  # behind the last capture point: the request, or all responses
+            story.rule, story.certain, story.places = TAIL_LOSS, False, []
+        else:
+            story.rule, story.certain = IMPLIED_NAK, True
+            story.places = [view.place(psn, None, request=False)]
+    elif first not in response.times_ns:
+        story.rule, story.certain = IMPLIED_NAK, True
+        story.places = [view.place(psn, response, request=False)]
+    elif response.times_ns[first] >= run.time_ns:
+        overtaken = view.order(psn, response, request.times_ns[last], request=False) == OVERTAKEN
+        story.rule = REORDERING if overtaken and run.cause != "timeout" else TIMEOUT_TOO_SHORT
+        story.of_response, story.certain, story.places = True, True, []
+    elif view.order(psn, response, request.times_ns[last], request=False):
+        story.rule, story.certain, story.places = REORDERING, True, []
+        story.of_response = True
+    else:
+        story.rule, story.certain = IMPLIED_NAK, True
+        story.places = [view.place(psn, response, request=False)]

@@ -27,3 +27,6 @@ cdef class Event:
     cdef public int64_t side
     cdef public object doubt
     cdef public int64_t doubt_waited_ns
+    cdef public int64_t resent
+    cdef public int64_t copied
+    cdef public int64_t ip_id

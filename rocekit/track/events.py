@@ -28,6 +28,12 @@ class Event:
     * ``duplicate``: the same datagram seen twice.
     * ``missed``: acknowledged PSNs that are not in the capture.
 
+    IPv4 identifications tell transmissions apart: ``resent`` counts packets whose identification is another
+    one than that of the packet last sent with their PSN, so that their sender sent them again; ``copied``
+    those that have the same one, and alone have it, so that the network made them. Of the others neither is
+    known. ``ip_id`` is the first packet's identification, 0 where it tells nothing (none, or one that other
+    PSNs have too). In a ``duplicate``, ``sent_psn`` is the highest PSN sent before it.
+
     ``side`` is the requester's side, set where no transfer holds the event. Times are ns since the epoch,
     frames are frame references, PSNs are unwrapped.
     """
@@ -56,3 +62,6 @@ class Event:
     side: int = 0
     doubt: str | None = None
     doubt_waited_ns: int = 0
+    resent: int = 0
+    copied: int = 0
+    ip_id: int = 0

@@ -22,7 +22,14 @@ cdef class Repeats:
     cdef public int64_t runs
 
     cpdef over(self)
+    @cython.locals(event=Event)
     cpdef note(self, str kind, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(ip_id=int64_t, recent=Recent)
+    cpdef bint _is_copied(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(ip_id=int64_t, recent=Recent)
+    cpdef bint _is_resent(self, Rows r, Py_ssize_t i, int64_t p)
 
     @cython.locals(ip_id=int64_t)
     cpdef bint is_duplicate(self, Rows r, Py_ssize_t i, int64_t p)

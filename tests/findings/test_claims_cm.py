@@ -1,6 +1,6 @@
 """What the findings claim of CM messages: no more than the messages prove.
 
-The conversations are those of rdma_cm programs on rxe (Linux 6.1) that rejected, were killed, or lost messages.
+The conversations are those of rdma_cm programs on rxe (Linux 6.1) that rejected, were killed or lost messages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class TestWhoSentTheRej:
         t.wait(2 * SECOND)
         found_frame = rej(t, "a", 4, 2)
         found = only(t.findings(), "cm-rejected")
-        assert found.title.startswith("10.9.0.1 gave up its own connection to port 18515 at 10.9.0.2: timeout")
+        assert found.title.startswith(
+            "10.9.0.1 gave up its own connection to port 18515 at 10.9.0.2: timeout"
+        )
         assert found.evidence["sent_by"] == "client"
         assert found.frames == (req, found_frame)
         assert "No program listens" not in found.advice
@@ -53,7 +55,9 @@ class TestWhoSentTheRej:
         t.request()
         rej(t, "b", 28, 0)
         found = only(t.findings(), "cm-rejected")
-        assert found.title.startswith("10.9.0.2 rejected 10.9.0.1's connection to port 18515: consumer reject")
+        assert found.title.startswith(
+            "10.9.0.2 rejected 10.9.0.1's connection to port 18515: consumer reject"
+        )
         assert found.evidence["sent_by"] == "server"
 
     @pytest.mark.parametrize(
@@ -194,7 +198,10 @@ class TestCopiesOfTheNetwork:
         t.reply()
         t.cm("RTU", local_comm_id=1, remote_comm_id=2)
         evidence = t.evidence()
-        assert [(r.duplicated, r.repeated) for r in evidence.cm_records[:2]] == [(False, False), (True, False)]
+        assert [(r.duplicated, r.repeated) for r in evidence.cm_records[:2]] == [
+            (False, False),
+            (True, False),
+        ]
         assert named(t.findings()) == []
 
     def test_a_doubled_req_without_an_answer_was_sent_once(self) -> None:

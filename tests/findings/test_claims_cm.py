@@ -1,6 +1,6 @@
 """What the findings claim of CM messages: no more than the messages prove.
 
-The conversations are those of rdma_cm programs on rxe (Linux 6.1) that rejected, were killed or lost messages.
+The conversations are those of rdma_cm programs on rxe (Linux 6.1) that rejected, were killed or lost some.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocekit.correlate.places import named_alike
 from rocekit.wire.words import duration
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rocekit.journal.work_requests import JournalQp
     from rocekit.track.cm_exchanges import Exchange
     from rocekit.track.connections import Connection
+
+_HOUR_NS: Final = 3600 * 10**9
 
 
 def why_nothing(
@@ -41,6 +43,13 @@ def _about_qps(qps: Sequence[JournalQp], connections: Sequence[Connection]) -> s
     return "no QP of it is in the capture"
 
 
+def _long(ns: int) -> str:
+    """A time span in words, hours and days included."""
+    if ns < 2 * _HOUR_NS:
+        return duration(ns)
+    return f"{ns / _HOUR_NS:.1f} h" if ns < 48 * _HOUR_NS else f"{ns / _HOUR_NS / 24:.1f} days"
+
+
 def _apart(journal: Journal, connections: Sequence[Connection], exchanges: Sequence[Exchange]) -> str:
     """How long the journal ended before the capture began, or began after it; empty if they overlap."""
     starts = [c.first_ns for c in connections if c.first_ns is not None]
@@ -50,7 +59,7 @@ def _apart(journal: Journal, connections: Sequence[Connection], exchanges: Seque
         return ""
     first, last = min(starts + times), max(ends + times)
     if journal.events[-1].time_ns < first:
-        return f"it ends {duration(first - journal.events[-1].time_ns)} before the capture starts"
+        return f"it ends {_long(first - journal.events[-1].time_ns)} before the capture starts"
     if journal.events[0].time_ns > last:
-        return f"it starts {duration(journal.events[0].time_ns - last)} after the capture ends"
+        return f"it starts {_long(journal.events[0].time_ns - last)} after the capture ends"
     return ""

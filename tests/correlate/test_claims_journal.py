@@ -1,4 +1,4 @@
-"""What a journal may change: only what is of the capture. Another one changes nothing, and the report says so."""
+"""What a journal may change: only what is of the capture. Another changes nothing, and the report says so."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def findings(*journals: Path) -> list[Any]:
 @pytest.mark.parametrize(
     ("change", "because"),
     [
-        (other_run, "starts 3.000 h after the capture ends"),
+        (other_run, "starts 3.0 h after the capture ends"),
         (other_qpns, "no QP of it is in the capture"),
         (other_hosts, "which has no packets of its host"),
     ],

@@ -10,7 +10,7 @@ slow = a.transfers.where(operation="READ", status="acked")
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -160,17 +160,22 @@ def read_journals(captures: Sequence[str | Path], journals: Iterable[str | Path]
         return None
     from rocekit.journal import merge, read_journal
 
-    return merge([read_journal(p) for p in paths])
+    return merge([read_journal(p, may_be_empty=True) for p in paths])
 
 
-def pairs_of(journal: Journal | None) -> list[Pair]:
-    """The QP pairs that a journal names."""
+def pairs_of(journal: Journal | None, *, growing: bool = False) -> list[Pair]:
+    """The QP pairs that a journal names.
+
+    Args:
+        growing: whether the programs still run, so that their QPs live on after the journal's last event.
+    """
     if journal is None:
         return []
     from rocekit.correlate.pairs import journal_pairs
     from rocekit.journal.work_requests import read_programs
 
-    return journal_pairs(read_programs(journal))
+    pairs = journal_pairs(read_programs(journal))
+    return [replace(pair, span_ns=None) for pair in pairs] if growing else pairs
 
 
 def analyze(
@@ -197,7 +202,7 @@ def analyze(
 
     Raises:
         CaptureError: a file is no capture or cannot be read at all.
-        JournalError: a journal cannot be read or has no usable line.
+        JournalError: a journal cannot be read.
         ValueError: no capture is given.
     """
     if not captures:

@@ -25,7 +25,7 @@ from rocekit.commands import FILE, format_option, journal_option
     type=int,
     multiple=True,
     metavar="WR_ID",
-    help="The transfer of the work request with this wr_id.",
+    help="The transfer of the work request with this wr_id; may be repeated.",
 )
 @click.option("--all", "every", is_flag=True, help="Every transfer.")
 @journal_option
@@ -40,7 +40,8 @@ def command(
 ) -> None:
     """Explain a transfer step by step: posted, sent, lost, sent again, acknowledged, completed, and when.
 
-    Without --transfer, --wr or --all: the most troubled transfer.
+    Without --transfer, --wr or --all: the most troubled transfer. Where several work requests have one
+    wr_id, --wr lists them, with the number that --transfer wants for each.
 
     \b
     Example:
@@ -48,6 +49,7 @@ def command(
       rocekit explain x.pcapng --wr 7 --format json
       rocekit explain x.pcapng
     """
+    from rocekit.commands.chosen_wr import transfer_of_wr
     from rocekit.commands.shared import coloured, emit, fail_on_damage, load
     from rocekit.errors import RocekitError, check_number
     from rocekit.explanation.transfer import story
@@ -56,11 +58,7 @@ def command(
     chosen = list(range(len(analysis.transfers))) if every else list(numbers)
     for number in chosen:
         check_number(number, len(analysis.transfers), "transfer")
-    for wr_id in wr_ids:
-        found = [t.id for t in analysis.transfers if t.wr is not None and t.wr.wr_id == wr_id]
-        if not found:
-            raise RocekitError(f"no transfer of a work request {wr_id}: is the journal missing?")
-        chosen += found
+    chosen += [transfer_of_wr(analysis, wr_id) for wr_id in wr_ids]
     if not chosen:
         if not analysis.transfers:
             raise RocekitError(f"{', '.join(map(str, files))}: no transfers to explain")

@@ -126,7 +126,8 @@ def fail_on_damage(analysis: Analysis) -> None:
     problems = analysis.journal_problems
     if problems:
         more = f", and {len(problems) - 1} more lines" if len(problems) > 1 else ""
-        raise JournalError(f"{problems[0]}{more}; the other lines are used")
+        empty = analysis.journal is not None and analysis.journal.is_empty
+        raise JournalError(f"{problems[0]}{more}; {'no line is' if empty else 'the other lines are'} used")
 
 
 def capture_time(text: str | None, option: str, analysis: Analysis) -> int | None:

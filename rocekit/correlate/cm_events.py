@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.files.frame_names import frame_name
+from rocekit.track.known_pairs import CLOCKS_DIFFER_NS
 
 if TYPE_CHECKING:
     from rocekit.journal import JournalEvent
@@ -83,7 +84,9 @@ def _exchange(
         if own:
             return own[-1]
     fitting = [x for x in exchanges if _same_ports(event, x)] or [
-        x for x in exchanges if _same_data(event, x)
+        x
+        for x in exchanges
+        if abs(x.request.time_ns - event.time_ns) < CLOCKS_DIFFER_NS and _same_data(event, x)
     ]
     begun = [x for x in fitting if x.request.time_ns <= event.time_ns]
     chosen = begun or fitting

@@ -11,6 +11,7 @@ from rocekit.correlate.cm_events import PlacedEvent, place_cm_events
 from rocekit.correlate.matching import match_sends
 from rocekit.correlate.places import datagrams_of, find_place
 from rocekit.correlate.receives import match_receives
+from rocekit.correlate.unmatched import why_nothing
 from rocekit.journal.work_requests import JournalQp, Programs, WorkRequest, read_programs
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Correlation:
         cm_events: the programs' CM events, each with the message that caused it.
         carried: the transfer of each matched work request.
         journal: the journal that all this is from.
+        nothing_because: why nothing of the journal is in the capture; None if something is.
     """
 
     programs: Programs
@@ -38,6 +40,7 @@ class Correlation:
     cm_events: list[PlacedEvent] = field(default_factory=list)
     carried: dict[WorkRequest, Transfer] = field(default_factory=dict, repr=False)
     journal: Journal | None = field(default=None, repr=False)
+    nothing_because: str | None = None
 
     def __repr__(self) -> str:
         return f"<Correlation: work_requests={len(self.work_requests)} unmatched={len(self.unmatched)}>"
@@ -50,6 +53,11 @@ class Correlation:
     def unmatched(self) -> list[WorkRequest]:
         """WRs without a transfer: never sent, not in the capture, or refused when posted."""
         return [wr for wr in self.work_requests if wr not in self.carried and not wr.local]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the journal has no event."""
+        return self.journal is not None and not self.journal.events
 
     def transfer_of(self, wr: WorkRequest) -> Transfer | None:
         """The transfer that a work request became."""
@@ -71,6 +79,8 @@ class Correlation:
                 for wr in self.unmatched
             ],
             "cm_events": [event.to_dict(several=several) for event in self.cm_events],
+            "nothing_because": self.nothing_because,
+            "empty_files": [] if self.journal is None else list(self.journal.empty),
         }
 
 
@@ -115,4 +125,6 @@ def correlate(
         (qp.host, qp.device, qp.qpn): place[0] for qp in qps if (place := correlation.place(qp)) is not None
     }
     correlation.cm_events = place_cm_events(correlation.programs.cm_events, exchanges, by_qp)
+    if not correlation.bound and not any(event.record for event in correlation.cm_events):
+        correlation.nothing_because = why_nothing(journal, qps, connections, exchanges)
     return correlation

@@ -45,9 +45,16 @@ def journal_pairs(programs: Programs) -> list[Pair]:
                 (a.get("local_ip"), a.get("dest_ip") or gid_ip(a.get("dest_gid"))),
                 (qp.qpn, int(a["dest_qpn"])),
                 (_negotiated(qp, peer), _negotiated(peer, qp) if peer is not None else other),
+                span_ns=_span_ns(qp, peer),
             )
         )
     return pairs
+
+
+def _span_ns(qp: JournalQp, peer: JournalQp | None) -> tuple[int, int] | None:
+    """When the journal has events of either QP."""
+    spans = [q.span_ns for q in (qp, peer) if q is not None and q.span_ns is not None]
+    return (min(s[0] for s in spans), max(s[1] for s in spans)) if spans else None
 
 
 def _peer(qp: JournalQp, connected: Sequence[JournalQp]) -> JournalQp | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rocekit.correlate.addresses import gid_ip, may_be
+from rocekit.track.known_pairs import may_be_of
 
 if TYPE_CHECKING:
     from rocekit.journal.work_requests import JournalQp
@@ -14,7 +15,19 @@ if TYPE_CHECKING:
 
 
 def find_place(qp: JournalQp, connections: Sequence[Connection]) -> tuple[Connection, int] | None:
-    """The connection and side whose addresses and QPNs fit; of several, the one nearest in time."""
+    """The connection and side whose addresses, QPNs and times fit; of several, the one nearest in time."""
+    found = [place for place in named_alike(qp, connections) if _may_be_of(qp, *place)]
+    if len(found) > 1 and qp.transport != "UD":
+        times = [wr.posted_ns for wr in qp.sends] + [wc.polled_ns for wc in qp.receive_completions]
+        if times:
+            found.sort(key=lambda place: _distance_ns(place[0], min(times), max(times)))
+        elif qp.attributes.get("local_ip") is None:
+            return None
+    return found[0] if found else None
+
+
+def named_alike(qp: JournalQp, connections: Sequence[Connection]) -> list[tuple[Connection, int]]:
+    """The connections and sides with the addresses and QPNs of a QP, at whatever time."""
     a = qp.attributes
     local, remote, dest = a.get("local_ip"), a.get("dest_ip") or gid_ip(a.get("dest_gid")), a.get("dest_qpn")
     found = []
@@ -29,13 +42,24 @@ def find_place(qp: JournalQp, connections: Sequence[Connection]) -> tuple[Connec
     if local is None and qp.addresses:
         # The journal has no address of a QP that only received datagrams; it has those of the QP's device.
         found = [place for place in found if place[0].ips[place[1]] in (None, *qp.addresses)]
-    if len(found) > 1 and qp.transport != "UD":
-        times = [wr.posted_ns for wr in qp.sends] + [wc.polled_ns for wc in qp.receive_completions]
-        if times:
-            found.sort(key=lambda place: _distance_ns(place[0], min(times), max(times)))
-        elif local is None:
-            return None
-    return found[0] if found else None
+    return found
+
+
+def _may_be_of(qp: JournalQp, connection: Connection, side: int) -> bool:
+    """Whether a QP lived when the connection's packets were seen, or its PSNs prove that it is the same."""
+    if connection.first_ns is None or connection.last_ns is None:
+        return True
+    starts = {side: qp.attributes.get("sq_psn"), 1 - side: qp.attributes.get("rq_psn")}
+    return any(
+        may_be_of(
+            qp.span_ns,
+            [starts[s]],
+            connection.first_ns,
+            connection.last_ns,
+            [p.begin if p is not None and p.started else None],
+        )
+        for s, p in enumerate(connection.progress)
+    )
 
 
 def _distance_ns(connection: Connection, first_ns: int, last_ns: int) -> int:

@@ -187,6 +187,7 @@ class _Words:
         if record is None:
             return ""
         again = ", sent again: its response was late or lost" if record.repeated else ""
+        again = ", duplicated by the network" if record.duplicated else again
         return f"CM {record.message}{again}{self._on(i)}"
 
 

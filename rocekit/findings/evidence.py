@@ -209,7 +209,11 @@ class Evidence:
         exchange = self._exchange_of.get(connection.id)
         if exchange is None:
             return []
-        return [r.frame for r in exchange.records if r.message in ("REQ", "REP") and not r.repeated]
+        return [
+            r.frame
+            for r in exchange.records
+            if r.message in ("REQ", "REP") and not (r.repeated or r.duplicated)
+        ]
 
     def dreq_frames(self, connection: Connection) -> list[int]:
         """The frames of the DREQs that closed a connection."""

@@ -14,11 +14,14 @@ from rocekit.journal.records import Journal, JournalEvent, Problem, parse_event
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
-def read_journal(path: str | Path) -> Journal:
+def read_journal(path: str | Path, *, may_be_empty: bool = False) -> Journal:
     """The journal in a file, plain or gzip, sorted by time (equal times keep the file's order).
 
     A line that is no event becomes one of ``problems``, and the others are used. So does a last line that is
     incomplete because the program was killed.
+
+    Args:
+        may_be_empty: whether a file without a usable line is a journal too, one without events.
 
     Raises:
         JournalError: the file cannot be read, or has no usable line.
@@ -38,6 +41,8 @@ def read_journal(path: str | Path) -> Journal:
         problems.append(Problem(str(path), number + 1, f"gzip data cut off or damaged ({error})"))
     except OSError as error:
         raise JournalError(f"cannot be read: {error.strerror or error}", file=path) from None
+    if not events and may_be_empty:
+        return Journal([], problems, [str(path)])
     if not events:
         if problems:
             first = problems[0]

@@ -69,10 +69,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The events of one journal or several, sorted by time, and the lines that were not used."""
+    """The events of one journal or several, sorted by time, and the lines that were not used.
+
+    Attributes:
+        empty: the files that have no event.
+    """
 
     events: list[JournalEvent]
     problems: list[Problem] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[JournalEvent]:
         return iter(self.events)
@@ -90,7 +95,8 @@ def merge(journals: Iterable[Journal]) -> Journal:
     journals = list(journals)
     events = [event for journal in journals for event in journal.events]
     events.sort(key=lambda event: event.time_ns)
-    return Journal(events, [problem for journal in journals for problem in journal.problems])
+    problems = [problem for journal in journals for problem in journal.problems]
+    return Journal(events, problems, [file for journal in journals for file in journal.empty])
 
 
 def parse_event(line: object) -> JournalEvent:

@@ -152,6 +152,7 @@ class JournalQp:
         addresses: those of its device, where the journal has them.
         lossy_ns: since when records of its process are missing; None where none is. From then on a completion
             belongs to the work request with its wr_id, and only if no other work request has the same.
+        span_ns: the times of its first and last event.
     """
 
     host: str
@@ -166,6 +167,7 @@ class JournalQp:
     events: list[JournalEvent] = field(default_factory=list)
     addresses: tuple[str, ...] = ()
     lossy_ns: int | None = None
+    span_ns: tuple[int, int] | None = None
     _open_sends: deque[WorkRequest] = field(default_factory=deque)
     _open_receives: dict[int, deque[WorkRequest]] = field(default_factory=dict)
     _by_wr_id: dict[int, WorkRequest | None] = field(default_factory=dict)
@@ -276,6 +278,7 @@ def read_programs(journal: Journal) -> Programs:
             qp = current[key] = JournalQp(event.host, *event.qp)
             qp.addresses = addresses.get((event.host, qp.device), ())
             programs.qps.append(qp)
+        qp.span_ns = (event.time_ns if qp.span_ns is None else qp.span_ns[0], event.time_ns)
         since = lossy.get((event.host, event.pid)) if lossy else None
         if since is not None and event.time_ns >= since and qp.lossy_ns is None:
             qp.lossy_ns = since

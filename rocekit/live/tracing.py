@@ -116,7 +116,7 @@ class Trace:
         self._decoder = Decoder()
         self._observer = Observer()
         self._tracker = Tracker(
-            pairs=pairs_of(self._read_journals(missing_ok=True)),
+            pairs=pairs_of(self._read_journals(missing_ok=True), growing=True),
             on_end=self._end,
             on_change=self._change,
             on_connection=self._items.append,
@@ -247,7 +247,7 @@ class Trace:
         journals = []
         for path in self._journals:
             try:
-                journals.append(read_journal(path))
+                journals.append(read_journal(path, may_be_empty=True))
             except JournalError:
                 if not missing_ok:
                     raise

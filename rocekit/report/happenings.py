@@ -194,6 +194,7 @@ def _messages(analysis: Results, chosen: set[int] | None) -> Iterator[Happening]
         if connection is None or (chosen is not None and connection.id not in chosen):
             continue
         again = ", sent again" if record.repeated else ""
+        again = ", duplicated by the network" if record.duplicated else again
         words = f"{record.src} → {record.dst}, frame {frame_name(record.frame, several=several)}{again}"
         for side in (0, 1):
             yield Happening(

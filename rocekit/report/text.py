@@ -252,6 +252,12 @@ def journal_lines(analysis: Results, style: Style) -> list[str]:
         f"({by_psn:,} by PSN, {len(matched) - by_psn:,} by order), "
         f"{plural(len(journal.cm_events), 'CM event')}, {cm_matched} matched with messages"
     ]
+    if journal.nothing_because is not None:
+        words = f"  Nothing of the journal is in this capture: {journal.nothing_because}"
+        return [lines[0], style(words, "warning"), *_unused_lines(analysis, style)]
+    lines += (
+        [style(f"  {file} is empty", "warning") for file in journal.journal.empty] if journal.journal else []
+    )
     for wr in journal.unmatched[:5]:
         outcome = "post failed" if wr.refused else wr.wc.status if wr.wc else "no completion"
         lines.append(
@@ -262,8 +268,13 @@ def journal_lines(analysis: Results, style: Style) -> list[str]:
     for clock in journal.clocks.values():
         if clock.offset_ns:
             lines.append(f"  clock of {clock.host}: {duration(clock.offset_ns)} ahead of the capture")
-    for problem in analysis.journal_problems[:5]:
-        lines.append(style(f"  not used: {problem}", "warning"))
-    if len(analysis.journal_problems) > 5:
-        lines.append(style(f"  … and {len(analysis.journal_problems) - 5} more lines not used", "warning"))
+    return lines + _unused_lines(analysis, style)
+
+
+def _unused_lines(analysis: Results, style: Style) -> list[str]:
+    """The first journal lines that could not be used."""
+    problems = analysis.journal_problems
+    lines = [style(f"  not used: {problem}", "warning") for problem in problems[:5]]
+    if len(problems) > 5:
+        lines.append(style(f"  … and {len(problems) - 5} more lines not used", "warning"))
     return lines

@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.files.frame_names import frame_name
 from rocekit.track.connections import Negotiated
+from rocekit.wire import time_code_ns
 
 if TYPE_CHECKING:
     from rocekit.track.connections import Connection
     from rocekit.wire.mad import CmMessage, Mad
 
 _TRANSPORTS: Final = {0: "RC", 1: "UC", 2: "RD", 3: "XRC"}
+#: A CM sends a message again only after its response timeout. What comes before this share of it is a copy,
+#: if it has the same IPv4 identification.
+_SOON: Final = 1 / 2
+#: The same without IPv4 identifications.
+_AT_ONCE: Final = 1 / 8
+#: The same where the timeout is unknown. No CM's timer is as short.
+_SOON_NS: Final = 1_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +35,8 @@ class CmRecord:
     Attributes:
         connection: the connection that it belongs to, None until that is known.
         exchange: the exchange it belongs to, None where its REQ was not seen.
-        repeated: the same message was seen before: its reply was late or lost.
+        repeated: its sender sent the same message before: its reply was late or lost.
+        duplicated: the network made this copy of an earlier one.
     """
 
     frame: int
@@ -39,6 +48,8 @@ class CmRecord:
     cm: CmMessage
     exchange: Exchange | None = None
     repeated: bool = False
+    duplicated: bool = False
+    ip_id: int = 0
 
     def __repr__(self) -> str:
         return f"<CmRecord {self.src} → {self.dst}: {self.message}>"
@@ -61,6 +72,7 @@ class CmRecord:
             "transaction_id": self.transaction_id,
             "connection": None if connection is None else connection.id,
             "repeated": self.repeated,
+            "duplicated": self.duplicated,
             **own,
         }
 
@@ -81,6 +93,21 @@ class Exchange:
 
     def last(self, message: str) -> CmRecord | None:
         return next((r for r in reversed(self.records) if r.message == message), None)
+
+    def sent(self, message: str) -> list[CmRecord]:
+        """The messages of this name that a host sent, without the network's copies."""
+        return [r for r in self.records if r.message == message and not r.duplicated]
+
+    def is_client(self, record: CmRecord) -> bool:
+        """Whether the REQ's sender sent a message of this exchange."""
+        if self.src != self.dst:
+            return record.src == self.src
+        return record.cm.number("local_comm_id") == self.request.cm.number("local_comm_id")
+
+    def response_timeout_ns(self, message: str) -> int:
+        """After which time without a reply the sender of a REQ, or of a REP, sends it again; 0 if unknown."""
+        name = "remote_cm_response_timeout" if message == "REQ" else "local_cm_response_timeout"
+        return time_code_ns(self.request.cm.number(name) or 0)
 
     @property
     def transport(self) -> str:
@@ -126,18 +153,25 @@ class Exchanges:
         self.records: list[CmRecord] = []
         self.exchanges: list[Exchange] = []
         self._by_ids: dict[tuple[str, str, int], Exchange] = {}
-        self._seen: set[tuple[str, str, str, int, int | None]] = set()
+        self._seen: dict[tuple[str, str, str, int, int | None], CmRecord] = {}
 
-    def take(self, mad: Mad, frame: int, time_ns: int, src: str, dst: str) -> CmRecord | None:
-        """Record a MAD; None when it is no CM message."""
+    def take(self, mad: Mad, frame: int, time_ns: int, src: str, dst: str, ip_id: int = 0) -> CmRecord | None:
+        """Record a MAD; None when it is no CM message.
+
+        Args:
+            ip_id: the IPv4 identification of its packet; 0 if it has none.
+        """
         cm = mad.cm
         if cm is None:
             return None
-        record = CmRecord(frame, time_ns, cm.message, src, dst, mad.transaction_id, cm)
+        record = CmRecord(frame, time_ns, cm.message, src, dst, mad.transaction_id, cm, ip_id=ip_id)
         local, remote = cm.number("local_comm_id"), cm.number("remote_comm_id")
         identity = (src, dst, cm.message, mad.transaction_id, local)
-        record.repeated = identity in self._seen
-        self._seen.add(identity)
+        before = self._seen.get(identity)
+        record.duplicated = before is not None and _is_copy(record, before)
+        record.repeated = before is not None and not record.duplicated
+        if not record.duplicated:
+            self._seen[identity] = record
         self.records.append(record)
         if cm.message == "REQ":
             self._request(record, local)
@@ -155,7 +189,7 @@ class Exchanges:
     def _request(self, record: CmRecord, local: int | None) -> None:
         key = (record.src, record.dst, local or 0)
         known = self._by_ids.get(key)
-        if record.repeated and known is not None:
+        if (record.repeated or record.duplicated) and known is not None:
             record.exchange = known
             known.records.append(record)
             return
@@ -163,6 +197,15 @@ class Exchanges:
         record.exchange = exchange
         self.exchanges.append(exchange)
         self._by_ids[key] = exchange
+
+
+def _is_copy(record: CmRecord, before: CmRecord) -> bool:
+    """Whether the network made this copy of the same message; its sender waits for its timeout."""
+    if record.ip_id != before.ip_id:
+        return False
+    timeout_ns = 0 if before.exchange is None else before.exchange.response_timeout_ns(record.message)
+    share = _SOON if record.ip_id else _AT_ONCE
+    return record.time_ns - before.time_ns < max(share * timeout_ns, _SOON_NS)
 
 
 def qpns(exchange: Exchange) -> tuple[int | None, int | None]:

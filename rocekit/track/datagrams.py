@@ -37,7 +37,7 @@ class Datagrams:
         self._sink = sink
         self._connect = connect
         self._ends: dict[tuple[int, int], tuple[Connection, int]] = {}
-        self._seen: dict[tuple[int, int], Transfer] = {}
+        self._seen: dict[tuple[int, int], tuple[Transfer, int]] = {}
         self._order: deque[tuple[int, int]] = deque()
 
     @staticmethod
@@ -58,13 +58,15 @@ class Datagrams:
         connection, side = known
         time_ns, frame, psn, length = r.time_ns[i], r.frame[i], r.psn[i], r.payload_length[i]
         identity = (connection.id << 1 | side, psn)
-        before = self._seen.get(identity)
-        if before is not None and before.bytes == length:
+        ip_id = r.ip_id[i]
+        before, before_id = self._seen.get(identity, (None, 0))
+        # Another IPv4 identification is another datagram: a QP may start again with the PSNs that it had.
+        if before is not None and before.bytes == length and ip_id == before_id:
             before.duplicates += 1
             connection.duplicates += 1
-            before.events.append(
-                Event("duplicate", time_ns, frame, psn, psn, last_ns=time_ns, last_frame=frame)
-            )
+            copy = Event("duplicate", time_ns, frame, psn, psn, last_ns=time_ns, last_frame=frame)
+            copy.sent_psn, copy.copied = psn, int(ip_id != 0)
+            before.events.append(copy)
             return connection
         transfer = Transfer(
             self._sink.next_id(), connection, side, "SEND", psn, psn, time_ns, time_ns, frame, frame,
@@ -72,12 +74,12 @@ class Datagrams:
         )  # fmt: skip
         if r.opcode[i] in _IMMEDIATE:
             transfer.immediate = r.immediate[i]
-        self._seen[identity] = transfer
+        self._seen[identity] = transfer, ip_id
         self._order.append(identity)
         if len(self._order) > REMEMBERED:
             forgotten = self._seen.pop(self._order.popleft(), None)
             if forgotten is not None:
-                self._sink.settled([forgotten])
+                self._sink.settled([forgotten[0]])
         self._sink.began(transfer)
         self._sink.ended(transfer)
         return connection

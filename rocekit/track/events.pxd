@@ -32,3 +32,6 @@ cdef class Event:
     cdef public int64_t response_seen
     cdef public int64_t response_next
     cdef public bint ignored
+    cdef public int64_t resent
+    cdef public int64_t copied
+    cdef public int64_t ip_id

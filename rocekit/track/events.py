@@ -38,6 +38,12 @@ class Event:
     READ's ``repeat``, ``response_seen`` says whether the capture has the response with ``psn`` since the
     request before (1: yes, 0: no, −1: unknown), and ``response_next`` is the first response not seen yet.
 
+    IPv4 identifications tell transmissions apart: ``resent`` counts packets whose identification is another
+    one than that of the packet last sent with their PSN, so that their sender sent them again; ``copied``
+    those that have the same one, and alone have it, so that the network made them. Of the others neither is
+    known. ``ip_id`` is the first packet's identification, 0 where it tells nothing (none, or one that other
+    PSNs have too). In a ``duplicate``, ``sent_psn`` is the highest PSN sent before it.
+
     ``side`` is the requester's side, set where no transfer holds the event. Times are ns since the epoch,
     frames are frame references, PSNs are unwrapped.
     """
@@ -71,3 +77,6 @@ class Event:
     ignored: bool = False
     response_seen: int = -1
     response_next: int = -1
+    resent: int = 0
+    copied: int = 0
+    ip_id: int = 0

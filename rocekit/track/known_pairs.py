@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocekit.track.connections import Negotiated
+from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
     from rocekit.track.cm_exchanges import Exchange
@@ -14,17 +15,54 @@ if TYPE_CHECKING:
 
 JOURNAL: Final = "journal"
 HANDSHAKE: Final = "handshake"
+#: A host's clock is wrong by less than this, unless PSNs prove that a journal is of the capture.
+CLOCKS_DIFFER_NS: Final = 600 * 10**9
+#: A PSN this close behind a QP's starting PSN is no accident (1 in 256).
+NEAR_START: Final = 1 << 16
+
+
+def may_be_of(
+    span_ns: tuple[int, int] | None,
+    starts: Iterable[int | None],
+    first_ns: int,
+    last_ns: int,
+    psns: Iterable[int | None],
+) -> bool:
+    """Whether a QP of a journal can be one of the capture: QPNs are used again, on other days and hosts.
+
+    Args:
+        span_ns: when the journal's QP lived; None if unknown.
+        starts: the starting PSNs of its two directions.
+        first_ns, last_ns: when packets of its QPN were seen.
+        psns: the first PSNs seen of them.
+    """
+    if span_ns is None:
+        return True
+    if span_ns[0] - CLOCKS_DIFFER_NS <= last_ns and first_ns <= span_ns[1] + CLOCKS_DIFFER_NS:
+        return True
+    seen = [psn for psn in psns if psn is not None]
+    return any(psn - start & MASK < NEAR_START for start in starts if start is not None for psn in seen)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a journal, or the handshake of two programs, says of a QP pair; what it does not know is None."""
+    """What a journal, or the handshake of two programs, says of a QP pair; what it does not know is None.
+
+    Attributes:
+        span_ns: when its QPs lived, as far as the journal tells.
+    """
 
     transport: str | None
     ips: tuple[str | None, str | None]
     qpns: tuple[int, int]
     negotiated: tuple[Negotiated, Negotiated]
     source: str = JOURNAL
+    span_ns: tuple[int, int] | None = None
+
+    def may_be_of(self, time_ns: int, psn: int | None) -> bool:
+        """Whether a packet of this time and PSN can be one of this pair's."""
+        starts = [said.starting_psn for said in self.negotiated]
+        return may_be_of(self.span_ns, starts, time_ns, time_ns, [psn])
 
 
 class KnownPairs:
@@ -48,10 +86,13 @@ class KnownPairs:
         said = [Negotiated(starting_psn=e.psn, rkey=e.rkey, remote_va=e.remote_va) for e in ends]
         self._learn(Pair(None, (first.ip, second.ip), (first.qpn, second.qpn), (said[0], said[1]), HANDSHAKE))
 
-    def pair_of(self, src: str, dst: str, qpn: int) -> tuple[Pair, int] | None:
+    def pair_of(self, src: str, dst: str, qpn: int, time_ns: int, psn: int) -> tuple[Pair, int] | None:
         """The one pair that a flow to ``qpn`` at ``dst`` belongs to, and the side that sends on it.
 
         A journal overrules a handshake.
+
+        Args:
+            time_ns, psn: of the flow's first packet.
         """
         if not self._pairs:
             return None
@@ -60,7 +101,8 @@ class KnownPairs:
             for pair in self._pairs.get((ip, qpn), ()):
                 for side in (0, 1):
                     here, there = pair.ips[side], pair.ips[1 - side]
-                    if pair.qpns[1 - side] == qpn and here in (src, None) and there in (dst, None):
+                    fits = pair.qpns[1 - side] == qpn and here in (src, None) and there in (dst, None)
+                    if fits and pair.may_be_of(time_ns, psn):
                         found.append((pair, side))
         distinct = {(id(pair), side): (pair, side) for pair, side in found}
         recorded = [pair for pair in distinct.values() if pair[0].source != HANDSHAKE]
@@ -71,10 +113,12 @@ class KnownPairs:
         """What a CM exchange agreed on, corrected by the journal: a program may set its QP differently."""
         ips = (exchange.src, exchange.dst)
         own = exchange.negotiated()
+        time_ns, psn = exchange.request.time_ns, own[0].starting_psn
         for pair in self._pairs.get((ips[0], qpns[0]), ()):
             for side in (0, 1):
                 there = pair.ips[1 - side]
-                if pair.qpns[side] == qpns[0] and pair.qpns[1 - side] == qpns[1] and there in (ips[1], None):
+                fits = pair.qpns[side] == qpns[0] and pair.qpns[1 - side] == qpns[1]
+                if fits and there in (ips[1], None) and pair.may_be_of(time_ns, psn):
                     said = (pair.negotiated[side], pair.negotiated[1 - side])
                     return [mine.overruled_by(other) for mine, other in zip(own, said, strict=True)]
         return own

@@ -167,6 +167,7 @@ class Ledger:
                 last.count += event.count
                 last.bytes += event.bytes
                 last.first_sight += event.first_sight
+                last.resent += event.resent
                 return last
         elif kind == "nak":
             transfer.naks += 1

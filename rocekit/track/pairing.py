@@ -121,7 +121,9 @@ class Pairing(Sink):
 
     def _new_flow(self, r: Rows, i: int) -> Flow:
         flow = seen(r.src[i], r.dst[i], r.dest_qpn[i], TRANSPORT[r.opcode[i]], r.udp_sport[i])
-        known = self._known.pair_of(self._addresses[flow.src], self._addresses[flow.dst], flow.qpn)
+        known = self._known.pair_of(
+            self._addresses[flow.src], self._addresses[flow.dst], flow.qpn, r.time_ns[i], r.psn[i]
+        )
         if known is not None:
             self._pair_as_known(flow, *known)
         else:

@@ -49,6 +49,7 @@ cdef class Recent:
     cpdef int64_t last_sent_ns(self, int64_t p)
     cpdef bint is_shared_id(self, int64_t ip_id, int64_t p)
     cpdef bint counts_ids(self)
+    cpdef bint is_newest(self, int64_t ip_id)
 
     @cython.locals(slot=int64_t, ip_id=int64_t, lead=int64_t)
     cpdef bint was_overtaken(self, Rows r, Py_ssize_t i)
@@ -79,4 +80,8 @@ cdef class Recent:
     cpdef int64_t latest_response_ns(self, int64_t p, int64_t until_ns)
 
     cpdef responded(self, int64_t p, int64_t ip_id)
+
+    @cython.locals(ip_id=int64_t)
+    cpdef int64_t response_id(self, int64_t p)
+
     cpdef bint is_the_response(self, int64_t p, int64_t ip_id)

@@ -114,6 +114,10 @@ class Recent:
         """Whether the identifications of the sender's packets are a count, as they have come so far."""
         return self.ids_followed >= FOLLOWED and self.ids_followed >= self.ids_broke
 
+    def is_newest(self, ip_id: int) -> bool:
+        """Whether a sender that counts its packets sent the one with this identification last."""
+        return 0 < (ip_id - self._last_id) & ID_MASK < NEAR_IDS and self.counts_ids()
+
     def was_overtaken(self, r: Rows, i: int) -> bool:
         """Whether a packet that was sent after the one at row ``i`` came before it.
 
@@ -206,6 +210,13 @@ class Recent:
         if self._responses is None:
             self._responses = _NO_RESPONSES[:]
         self._responses[p & _SLOT] = p << _ID_BITS | ip_id
+
+    def response_id(self, p: int) -> int:
+        """The IPv4 identification of the last READ response with PSN ``p``; 0: not known."""
+        if self._responses is None or self._responses[p & _SLOT] >> _ID_BITS != p:
+            return 0
+        ip_id: int = self._responses[p & _SLOT] & ID_MASK
+        return ip_id
 
     def is_the_response(self, p: int, ip_id: int) -> bool:
         """Whether the last READ response in its slot had this PSN and identification, and it alone."""

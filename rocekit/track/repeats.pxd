@@ -26,8 +26,17 @@ cdef class Repeats:
 
     cpdef over(self, int64_t p)
     cpdef int64_t reached(self)
+
+    @cython.locals(event=Event)
     cpdef Event note(self, str kind, Rows r, Py_ssize_t i, int64_t p)
+
     cpdef copied(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(ip_id=int64_t, recent=Recent)
+    cpdef bint _is_copied(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(ip_id=int64_t, recent=Recent)
+    cpdef bint _is_resent(self, Rows r, Py_ssize_t i, int64_t p)
 
     @cython.locals(ip_id=int64_t)
     cpdef bint is_duplicate(self, Rows r, Py_ssize_t i, int64_t p)

@@ -73,14 +73,29 @@ class Repeats:
     def note(self, kind: str, r: Rows, i: int, p: int) -> Event:
         """Something happened to the packet at row ``i`` with PSN ``p``."""
         time_ns, frame = r.time_ns[i], r.frame[i]
-        return self.ledger.attribute(
-            Event(kind, time_ns, frame, p, p, 1, r.payload_length[i], last_ns=time_ns, last_frame=frame)
-        )
+        event = Event(kind, time_ns, frame, p, p, 1, r.payload_length[i], last_ns=time_ns, last_frame=frame)
+        if kind == "duplicate":
+            event.sent_psn = self.progress.high - 1
+            event.copied = int(self._is_copied(r, i, p))
+        return self.ledger.attribute(event)
+
+    def _is_copied(self, r: Rows, i: int, p: int) -> bool:
+        """Whether the IPv4 identification proves that the packet at row ``i`` is a copy."""
+        ip_id, recent = r.ip_id[i], self.recent
+        same = ip_id != 0 and recent.sent_psn(p) == p and recent.sent_id(p) == ip_id
+        return same and not recent.is_shared_id(ip_id, p)
+
+    def _is_resent(self, r: Rows, i: int, p: int) -> bool:
+        """Whether the IPv4 identification proves that the packet at row ``i`` is no copy."""
+        ip_id, recent = r.ip_id[i], self.recent
+        if ip_id == 0 or recent.sent_psn(p) != p:
+            return ip_id != 0 and recent.is_newest(ip_id)
+        return recent.sent_id(p) not in (0, ip_id)
 
     def copied(self, r: Rows, i: int, p: int) -> None:
         """The network duplicated the packet at row ``i``, or a go-back that nothing else shows starts."""
         event = self.note("duplicate", r, i, p)
-        proven = not self.progress.reliable or r.ip_id[i] != 0
+        proven = not self.progress.reliable or event.copied > 0
         self.copy, self.copy_high = (None if proven else event), self.progress.high
 
     def is_duplicate(self, r: Rows, i: int, p: int) -> bool:
@@ -231,26 +246,27 @@ class Repeats:
             elif p < run.last_psn:
                 self.passes.fill(p)
         run.last_psn = max(p, run.last_psn)
-        event = self.ledger.attribute(
-            Event(
-                "repeat",
-                time_ns,
-                frame,
-                p,
-                p,
-                1,
-                r.payload_length[i],
-                time_ns,
-                frame,
-                run.cause,
-                None,
-                run.waited_ns,
-                0 if seen else 1,
-                p < self.progress.acked,
-                run.run,
-                not begun,
-            )
+        event = Event(
+            "repeat",
+            time_ns,
+            frame,
+            p,
+            p,
+            1,
+            r.payload_length[i],
+            time_ns,
+            frame,
+            run.cause,
+            None,
+            run.waited_ns,
+            0 if seen else 1,
+            p < self.progress.acked,
+            run.run,
+            not begun,
         )
+        event.resent = int(self._is_resent(r, i, p))
+        event.ip_id = 0 if self.recent.is_shared_id(r.ip_id[i], p) else r.ip_id[i]
+        event = self.ledger.attribute(event)
         event.doubt, event.doubt_waited_ns = run.doubt, run.doubt_waited_ns
         if transfer is not None and transfer.is_read:
             event.response_next = transfer.response_next

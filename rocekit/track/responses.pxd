@@ -38,11 +38,14 @@ cdef class Responses:
 
     cpdef _acknowledge(self, int64_t upto, int64_t time_ns, int64_t frame)
 
-    @cython.locals(last=Event, event=Event, time_ns=int64_t, frame=int64_t)
+    @cython.locals(last=Event, event=Event, before=int64_t, time_ns=int64_t, frame=int64_t)
     cpdef _response_again(self, Transfer transfer, Rows r, Py_ssize_t i, int64_t p, bint first_sight=*)
 
     @cython.locals(opcode=int64_t, transfer=Transfer, time_ns=int64_t, frame=int64_t, expected=int64_t)
     cpdef _read_response(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(copy=Event, time_ns=int64_t, frame=int64_t)
+    cpdef _response_twice(self, Transfer transfer, Rows r, Py_ssize_t i, int64_t p)
 
     @cython.locals(ip_id=int64_t)
     cpdef bint _response_duplicate(self, Rows r, Py_ssize_t i, int64_t p)

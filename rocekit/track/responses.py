@@ -94,8 +94,9 @@ class Responses:
     def _answered(self, transfer: Transfer, r: Rows, i: int) -> None:
         """The response of an atomic, FLUSH or ATOMIC WRITE."""
         if transfer.status == ACKED:
-            self._response_again(transfer, r, i, transfer.first_psn)
+            self._response_twice(transfer, r, i, transfer.first_psn)
             return
+        self.recent.responded(transfer.first_psn, r.ip_id[i])
         self.outcomes.drop(transfer)
         self.outcomes.acknowledge(transfer, r.time_ns[i], r.frame[i])
         if self.progress.acked <= transfer.last_psn:
@@ -109,6 +110,9 @@ class Responses:
             "response_repeat", time_ns, frame, p, p, 1, r.payload_length[i], time_ns, frame,
             first_sight=int(first_sight),
         )  # fmt: skip
+        before = self.recent.response_id(p)
+        event.ip_id = r.ip_id[i]
+        event.resent = int(before != 0 and event.ip_id not in (0, before))
         transfer.retransmitted_packets += 1
         self.connection.retransmitted_packets += 1
         self.ledger.extend(transfer, time_ns, frame)
@@ -118,6 +122,7 @@ class Responses:
             last.count += 1
             last.bytes += event.bytes
             last.first_sight += event.first_sight
+            last.resent += event.resent
         else:
             self.again = event
             transfer.events.append(event)
@@ -147,12 +152,7 @@ class Responses:
             self.connection.observe_mtu(r.payload_length[i], frame)
         expected = transfer.response_next
         if p < expected and p not in transfer.responses_missing:
-            if self._response_duplicate(r, i, p):
-                self.ledger.give(
-                    transfer, Event("duplicate", time_ns, frame, p, p, last_ns=time_ns, last_frame=frame)
-                )
-            else:
-                self._response_again(transfer, r, i, p)
+            self._response_twice(transfer, r, i, p)
             return
         self.recent.answered(p, time_ns)
         self.recent.responded(p, r.ip_id[i])
@@ -184,6 +184,15 @@ class Responses:
             self.outcomes.drop(transfer)
             self.outcomes.acknowledge(transfer, time_ns, frame)
             self._acknowledge(transfer.last_psn + 1, time_ns, frame)
+
+    def _response_twice(self, transfer: Transfer, r: Rows, i: int, p: int) -> None:
+        """A response that came before: a copy, or sent again."""
+        time_ns, frame = r.time_ns[i], r.frame[i]
+        if self._response_duplicate(r, i, p):
+            copy = Event("duplicate", time_ns, frame, p, p, last_ns=time_ns, last_frame=frame, copied=1)
+            self.ledger.give(transfer, copy)
+        else:
+            self._response_again(transfer, r, i, p)
 
     def _response_duplicate(self, r: Rows, i: int, p: int) -> bool:
         """Whether the network made this copy of a response."""

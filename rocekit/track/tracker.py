@@ -338,7 +338,7 @@ class Tracker(Pairing):
         if mad is None:
             return
         src, dst = self._addresses[r.src[i]], self._addresses[r.dst[i]]
-        record = self.cm.take(mad, r.frame[i], r.time_ns[i], src, dst)
+        record = self.cm.take(mad, r.frame[i], r.time_ns[i], src, dst, r.ip_id[i])
         if record is None:
             return
         exchange = record.exchange

@@ -178,7 +178,7 @@ REJ_REASONS: Final = MappingProxyType(
         25: "port redirection",
         26: "invalid path MTU",
         27: "insufficient responder resources",
-        28: "consumer reject (the program said no)",
+        28: "consumer reject",
         29: "RNR retry count rejected",
         30: "duplicate local communication ID",
         31: "invalid class version",

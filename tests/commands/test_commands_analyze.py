@@ -162,6 +162,42 @@ def test_explain_names_what_there_is_when_asked_for_what_there_is_not(capture: P
     one_line(rocekit("explain", nothing), "no transfers")
 
 
+SAME_WR_ID = """
+    A created
+    B created
+    A wr 8 SEND 64
+    B wr 8 RDMA_WRITE 128
+    A wr 9 SEND 64
+    a RC_SEND_ONLY 5 64
+    b ACK 5
+    b RC_RDMA_WRITE_ONLY 900 128
+    a ACK 900
+    A wc 8 SUCCESS opcode=SEND
+    B wc 8 SUCCESS opcode=RDMA_WRITE
+"""
+
+
+@pytest.fixture
+def same_wr_id(tmp_path: Path) -> Path:
+    story = Story().connect(5, 900).lines(SAME_WR_ID)
+    story.write_journal(tmp_path / "x.journal.jsonl")
+    return story.write(tmp_path / "x.pcapng")
+
+
+def test_explain_names_all_work_requests_with_one_wr_id(same_wr_id: Path) -> None:
+    one_line(
+        rocekit("explain", same_wr_id, "--wr", "8"),
+        "2 work requests have the wr_id 8; choose one with --transfer: SEND 64 bytes of",
+        "(--transfer 0), RDMA_WRITE 128 bytes of",
+        "(--transfer 1)",
+    )
+
+
+def test_explain_names_a_work_request_without_packets(same_wr_id: Path) -> None:
+    words = "work request 9: SEND 64 bytes", "no packet in the capture"
+    one_line(rocekit("explain", same_wr_id, "--wr", "9"), *words)
+
+
 # ---------------------------------------------------------------------- wrong command lines
 
 

@@ -173,7 +173,9 @@ class Talk:
             "RC_ATOMIC_ACKNOWLEDGE", psn, by=by, syndrome=wire.make_syndrome(wire.ACK), original=41
         )
 
-    def cm(self, message: str, *, by: str = "a", transaction_id: int = 7, **fields: Any) -> int:
+    def cm(
+        self, message: str, *, by: str = "a", transaction_id: int = 7, ip_id: int = 0, **fields: Any
+    ) -> int:
         src, dst, _ = self.hosts[by]
         mad = build_mad(message, transaction_id, **fields)
         return self.raw(
@@ -186,6 +188,7 @@ class Talk:
                 src_qpn=1,
                 qkey=0x80010000,
                 psn=len(self.frames),
+                identification=ip_id,
             )
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.finding import INFO, MAX_LISTED, Finding, Rule
 from rocekit.wire.psn import wire_psn
@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 
+#: Packets that came twice, each with its transfer where that is known.
+_Copies = list["tuple[Event, Transfer | None]"]
+
+
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    found: dict[int, tuple[Connection, list[tuple[Event, Transfer | None]]]] = {}
+    found: dict[int, tuple[Connection, _Copies]] = {}
     for transfer in evidence.transfers:
         for event in _duplicates(transfer):
             found.setdefault(transfer.connection.id, (transfer.connection, []))[1].append((event, transfer))
@@ -28,21 +32,71 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
                 at = found.setdefault(number, (story.connection, []))[1]
                 at += [(event, _holder(event, run.transfers)) for event in run.events]
     for connection, copies in found.values():
+        copies = [(event, transfer) for event, transfer in copies if event.copied or not event.ip_id]
         copies.sort(key=lambda d: (d[0].time_ns, d[0].frame))
-        events = [event for event, _ in copies]
-        total = sum(e.count for e in events)
-        what = f"PSN {wire_psn(events[0].psn)} was" if total == 1 else f"{plural(total, 'packet')} were"
-        yield RULE.finding(
-            f"{what} duplicated by the network between {connection.ips[0]} and {connection.ips[1]}",
-            connection=connection,
-            transfer=next((t for _, t in copies if t is not None), None),
-            frames=[e.frame for e in events],
-            evidence={
-                "count": total,
-                "psns": [wire_psn(e.psn) for e in events[:MAX_LISTED]],
-                "transfers": list(dict.fromkeys(t.id for _, t in copies if t is not None))[:MAX_LISTED],
-            },
-        )
+        runs = _sent_again(copies)
+        yield from _by_network(connection, [c for c in copies if id(c[0]) not in runs])
+        yield from _by_sender(connection, [c for c in copies if id(c[0]) in runs])
+
+
+def _by_network(connection: Connection, copies: _Copies) -> Iterator[Finding]:
+    events = [event for event, _ in copies]
+    total = sum(e.count for e in events)
+    if not total:
+        return
+    proven = sum(e.copied for e in events)
+    what = f"PSN {wire_psn(events[0].psn)} was" if total == 1 else f"{plural(total, 'packet')} were"
+    probably = "" if proven == total else "probably "
+    some = f" ({total - proven:,} of them probably)" if 0 < proven < total else ""
+    yield RULE.finding(
+        f"{what} {probably if not some else ''}duplicated by the network between {connection.ips[0]} and "
+        f"{connection.ips[1]}{some}",
+        connection=connection,
+        transfer=next((t for _, t in copies if t is not None), None),
+        frames=[e.frame for e in events],
+        evidence=_counted(copies) | {"same_identification": proven},
+        advice=RULE.what_to_do + (_GROUND if probably else ""),
+    )
+
+
+def _by_sender(connection: Connection, copies: _Copies) -> Iterator[Finding]:
+    """PSNs in a row that came again: a sender goes back like this, and a network does not."""
+    events = [event for event, _ in copies]
+    if not events:
+        return
+    yield RULE.finding(
+        f"{plural(len(events), 'packet')} came twice between {connection.ips[0]} and {connection.ips[1]}, in "
+        "runs of consecutive PSNs: probably sent again, and not duplicated by the network",
+        connection=connection,
+        transfer=next((t for _, t in copies if t is not None), None),
+        frames=[e.frame for e in events],
+        evidence=_counted(copies) | {"probably_sent_again": len(events)},
+        advice="Nothing in the capture made the sender go back, and the packets' IPv4 identifications do not "
+        "tell. Take a capture at the sender: a NAK may be missing here.",
+    )
+
+
+def _counted(copies: _Copies) -> dict[str, Any]:
+    events = [event for event, _ in copies]
+    return {
+        "count": sum(e.count for e in events),
+        "psns": [wire_psn(e.psn) for e in events[:MAX_LISTED]],
+        "transfers": list(dict.fromkeys(t.id for _, t in copies if t is not None))[:MAX_LISTED],
+    }
+
+
+def _sent_again(copies: _Copies) -> set[int]:
+    """The ``id()`` of the events that are runs of consecutive PSNs, with nothing new sent in between."""
+    runs: set[int] = set()
+    before: dict[int, Event] = {}
+    for event, transfer in copies:
+        if event.kind != "duplicate" or event.copied or transfer is None:
+            continue
+        last = before.get(transfer.side)
+        if last is not None and event.psn == last.psn + 1 and event.sent_psn == last.sent_psn:
+            runs |= {id(last), id(event)}
+        before[transfer.side] = event
+    return runs
 
 
 def _holder(event: Event, transfers: list[Transfer]) -> Transfer | None:
@@ -69,16 +123,21 @@ def _duplicates(transfer: Transfer) -> Iterator[Event]:
                 yield event
 
 
+_GROUND: Final = (
+    " “Probably” means: the packets' IPv4 identifications tell nothing (0, or the same on other packets), "
+    "but nothing made the sender send the packet again."
+)
 RULE = Rule(
     "duplicate",
     INFO,
     "the network duplicated packets",
     "The network delivered packets twice. The responder recognises a duplicate by its PSN and acknowledges "
     "it again; the cost is small.",
-    "The same PSN twice, with the same IPv4 identification, or with no reason for the requester to send it "
-    "again.",
-    "ack-loss and tail-loss: the requester sends again after a timeout. A capture on an interface that "
-    "sees each packet enter and leave (a bridge, `-i any`) has every packet twice.",
+    "The same PSN twice, with the same IPv4 identification; where identifications tell nothing, a single "
+    "packet again, with no reason for the requester to send it again.",
+    "ack-loss and tail-loss: the requester sends again after a timeout. Packets with another IPv4 "
+    "identification, and runs of consecutive PSNs, were sent again. A capture on an interface that sees each "
+    "packet enter and leave (a bridge, `-i any`) has every packet twice.",
     "If every packet comes twice, capture on one interface only. Otherwise look for a switch that mirrors "
     "into the production network, or for a bridging loop.",
     _look,

@@ -20,10 +20,10 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         found = costs(stories) | timeout_evidence(evidence, stories)
         waited = duration(found.get("waited_min_ns", 0))
         guessed = sum(not s.certain for s in stories)
+        late = f"{plural(len(stories), 'response')}{' probably' if guessed else ''} came too late"
         yield RULE.finding(
-            f"{plural(len(stories), 'response')} {'probably ' if guessed else ''}came later than the timer of "
-            f"{connection.named(side)}, which went back after {waited} or more: {cost_words(stories)}, "
-            "nothing was lost",
+            f"{late} for the timer of {connection.named(side)}, which went back after {waited} or more: "
+            f"{cost_words(stories)}, nothing was lost",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),
@@ -35,13 +35,12 @@ RULE = Rule(
     TIMEOUT_TOO_SHORT,
     WARNING,
     "responses come later than the requester's timer",
-    "The request arrived and its response came, but only after the requester's timer had expired. The requester "
-    "sent everything again, although nothing was lost.",
-    "An acknowledgement that passes the requester's capture point after the repeat, though the responder sent it "
-    "before; or one that follows the repeat sooner than any response came; or as many ACKs of one PSN as it was "
-    "sent.",
+    "The request arrived and its response came, but only after the requester's timer had expired. The "
+    "requester sent everything again, although nothing was lost.",
+    "An acknowledgement that the responder sent before the repeat arrived, and that passes the requester's "
+    "capture point after the repeat. Or one that follows the repeat sooner than any response came.",
     "ack-loss: the acknowledgement never comes. tail-loss: the request did not arrive.",
-    "Raise the timeout of the requester's QP (rdma_cm: RDMA_OPTION_ID_ACK_TIMEOUT; perftest: --qp-timeout) above "
-    "the worst round trip, and look for what delays the packets: a long queue, pauses, a busy responder.",
+    "Raise the timeout of the requester's QP (rdma_cm: RDMA_OPTION_ID_ACK_TIMEOUT; perftest: --qp-timeout) "
+    "above the worst round trip. Look for what delays the packets: a long queue, pauses, a busy responder.",
     _look,
 )

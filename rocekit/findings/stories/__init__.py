@@ -76,6 +76,11 @@ class GoBack:
         return sum(e.first_sight for e in self.events)
 
     @property
+    def resent(self) -> int:
+        """How many of its packets are no copies, by their IPv4 identifications."""
+        return sum(e.resent for e in self.events)
+
+    @property
     def waited_ns(self) -> int:
         return self.opener.waited_ns
 

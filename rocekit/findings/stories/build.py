@@ -122,7 +122,7 @@ def _is_copy_in_wait(story: Story, run: GoBack, before: list[Story]) -> bool:
     For the PSN of the RNR NAK itself this holds only if the packet came at once, or if its first
     transmission is not in the capture: then this is the first one, late.
     """
-    if not story.rnrs or run.packets != 1 or run.cause == "nak":
+    if not story.rnrs or run.packets != 1 or run.resent or run.cause == "nak":
         return False
     waited_ns = run.time_ns - story.rnrs[-1].time_ns
     unseen = any(s.psn == story.psn and any(g.first_sight for g in s.go_backs) for s in before[-2:-1])

@@ -114,7 +114,7 @@ def _is_late_packet(evidence: Evidence, story: Story) -> bool:
         return False
     run = story.go_backs[0]
     opener, transfer = run.opener, story.transfer
-    if run.packets != 1 or transfer is None:
+    if run.packets != 1 or run.resent or transfer is None:
         return False
     if run.cause == "implied_nak":
         # After a lost response, a requester requests everything from there on again, or the rest of a READ.

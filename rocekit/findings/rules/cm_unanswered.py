@@ -1,0 +1,214 @@
+"""``cm-unanswered``: a message of the connection manager that got no answer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from rocekit.findings.finding import ERROR, INFO, WARNING, Finding, Rule
+from rocekit.wire.words import duration, plural
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+    from rocekit.track.cm_exchanges import CmRecord, Exchange
+
+_ANSWERS: Final = frozenset({"REP", "REJ", "MRA"})
+#: What a client sends only after it got a REP.
+_AFTER_REP: Final = frozenset({"RTU", "DREQ"})
+#: What comes again sooner than this share of the response timeout may have crossed its answer.
+_CROSSING: Final = 1 / 8
+
+
+def service(request: CmRecord | None) -> str:
+    """The service that a REQ names, in words."""
+    if request is None:
+        return "the service"
+    ip = request.cm.ip_cm
+    if ip is not None:
+        return f"port {ip['destination_port']}"
+    number = request.cm.number("service_id")
+    return "the service" if number is None else f"service ID {number:#x}"
+
+
+def is_unanswered(evidence: Evidence, exchange: Exchange) -> bool:
+    """Whether the REQ, the REP or the RTU of an exchange did not arrive, as far as the packets prove it."""
+    lone = _lone_request(evidence, exchange) or _lone_replies(evidence, exchange)
+    return bool(lone) or (bool(_unheard(exchange)) and _is_rejected_by_server(exchange))
+
+
+def _is_rejected_by_server(exchange: Exchange) -> bool:
+    return any(not exchange.is_client(r) for r in exchange.sent("REJ"))
+
+
+def _unheard(exchange: Exchange) -> list[CmRecord]:
+    """The RTUs after which the REP came again: the server had not got them."""
+    replies = [r.time_ns for r in exchange.sent("REP")]
+    soon_ns = _CROSSING * exchange.response_timeout_ns("REP")
+    return [r for r in exchange.sent("RTU") if replies and replies[-1] > r.time_ns + soon_ns]
+
+
+def _answers(exchange: Exchange) -> list[CmRecord]:
+    """The server's answers to the REQ."""
+    return [r for r in exchange.records if r.message in _ANSWERS and not exchange.is_client(r)]
+
+
+def _got_reply(exchange: Exchange) -> bool:
+    """Whether the client's own messages prove that it got a REP, though the capture may not have it."""
+    return any(
+        r.message in _AFTER_REP or r.cm.number("message_rejected") == 1
+        for r in exchange.records
+        if exchange.is_client(r)
+    )
+
+
+def _end_ns(evidence: Evidence, exchange: Exchange) -> int:
+    """Until when an answer could have come: the REJ that ends the exchange, else the capture's end."""
+    return min((r.time_ns for r in exchange.sent("REJ")), default=evidence.last_ns)
+
+
+def _lone_request(evidence: Evidence, exchange: Exchange) -> list[CmRecord]:
+    """The transmissions of a REQ that got no answer; empty if it got one, or could still get it."""
+    requests = exchange.sent("REQ")
+    if _answers(exchange) or _got_reply(exchange):
+        return []
+    silence = _end_ns(evidence, exchange) - requests[-1].time_ns
+    return requests if len(requests) > 1 or silence > exchange.response_timeout_ns("REQ") > 0 else []
+
+
+def _lone_replies(evidence: Evidence, exchange: Exchange) -> list[CmRecord]:
+    """The transmissions of a REP that got no answer; empty if it got one, or could still get it."""
+    replies = exchange.sent("REP")
+    answered = any(
+        r.message in ("RTU", "DREQ", "MRA") or (r.message == "REJ" and r.cm.number("message_rejected") == 1)
+        for r in exchange.records
+        if exchange.is_client(r)
+    )
+    if not replies or answered or (len(replies) == 1 and exchange.last("REJ")) or exchange.last("DREQ"):
+        return []
+    connection = exchange.connection
+    used = connection is not None and connection.progress[0] is not None and connection.progress[0].started
+    sent = connection is not None and any(
+        t.side == 0 for t in evidence.transfers_of.get((connection.id, 0), ())
+    )
+    if used and sent:
+        return []  # the client's first packet counts as an RTU (12.9.7)
+    silence = _end_ns(evidence, exchange) - replies[-1].time_ns
+    return replies if len(replies) > 1 or silence > exchange.response_timeout_ns("REP") > 0 else []
+
+
+def _look(evidence: Evidence) -> Iterator[Finding]:
+    for exchange in evidence.exchanges:
+        yield from _requests(evidence, exchange)
+        yield from _replies(evidence, exchange)
+        yield from _disconnects(exchange)
+
+
+def _requests(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
+    requests, answers = exchange.sent("REQ"), _answers(exchange)
+    first, last = requests[0], requests[-1]
+    end_ns = _end_ns(evidence, exchange)
+    found = {
+        "times_sent": len(requests),
+        "response_timeout_ns": exchange.response_timeout_ns("REQ"),
+        "intervals_ns": [b.time_ns - a.time_ns for a, b in itertools.pairwise(requests)],
+        "max_retries": first.cm.number("max_cm_retries"),
+    }
+    frames = [r.frame for r in requests]
+    if _lone_request(evidence, exchange):
+        yield RULE.finding(
+            f"{exchange.dst} did not answer {exchange.src}'s REQ for {service(first)}: sent "
+            f"{plural(len(requests), 'time')} in {duration(end_ns - first.time_ns)}",
+            frames=frames,
+            evidence=found | {"silent_for_ns": end_ns - last.time_ns},
+        )
+    elif answers and len(requests) > 1 and answers[0].time_ns > requests[1].time_ns:
+        added = answers[0].time_ns - first.time_ns
+        yield RULE.finding(
+            f"{exchange.dst} answered {exchange.src}'s REQ only after it was sent "
+            f"{plural(len(requests), 'time')}: {duration(added)} of delay",
+            connection=exchange.connection,
+            frames=[*frames, answers[0].frame],
+            evidence=found | {"added_ns": added},
+            advice="A REQ or its answer was lost, or the peer's program accepted late. The CM repeats only "
+            "after seconds. Look for drops of UDP 4791 (or of QP 1's traffic class) between the two hosts.",
+            severity=WARNING,
+        )
+
+
+def _replies(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
+    replies = _lone_replies(evidence, exchange)
+    if not replies:
+        yield from _lost_rtus(exchange)
+        return
+    soon_ns = _CROSSING * exchange.response_timeout_ns("REQ")
+    again = any(r.time_ns > replies[0].time_ns + soon_ns for r in exchange.sent("REQ"))
+    yield RULE.finding(
+        f"No RTU from {exchange.src} for {exchange.dst}'s REP: REP sent {plural(len(replies), 'time')}",
+        connection=exchange.connection,
+        frames=[exchange.request.frame, *(r.frame for r in replies)],
+        evidence={
+            "times_sent": len(replies),
+            "silent_for_ns": _end_ns(evidence, exchange) - replies[-1].time_ns,
+            "response_timeout_ns": exchange.response_timeout_ns("REP"),
+            "req_again_after_rep": again,
+        },
+        advice=f"The REQ came again after the REP, so the REP did not arrive at {exchange.src}: look for "
+        "drops of QP 1's packets on the way there."
+        if again
+        else f"The REP or the RTU was lost, or the program at {exchange.src} died in between: look at "
+        "its log, and for drops of QP 1's packets between the two hosts.",
+    )
+
+
+def _lost_rtus(exchange: Exchange) -> Iterator[Finding]:
+    """A REP that came again although the client had sent its RTU."""
+    unheard, replies = _unheard(exchange), exchange.sent("REP")
+    if not unheard:
+        return
+    yield RULE.finding(
+        f"{exchange.dst} had not got {exchange.src}'s RTU when it sent its REP again",
+        connection=exchange.connection,
+        frames=[exchange.request.frame, *sorted(r.frame for r in (*replies, *unheard))],
+        evidence={
+            "times_sent": len(replies),
+            "lost_rtus": len(unheard),
+            "response_timeout_ns": exchange.response_timeout_ns("REP"),
+        },
+        advice=f"The RTU was lost behind the capture point, or came late. Look for drops of QP 1's packets "
+        f"on the way to {exchange.dst}.",
+        severity=ERROR if _is_rejected_by_server(exchange) else WARNING,
+    )
+
+
+def _disconnects(exchange: Exchange) -> Iterator[Finding]:
+    for host in (exchange.src, exchange.dst):
+        dreqs = [r for r in exchange.sent("DREQ") if r.src == host]
+        answered = any(r.message in ("DREP", "DREQ") and r.src != host for r in exchange.records)
+        if len(dreqs) > 1 and not answered:
+            yield RULE.finding(
+                f"No answer to {host}'s DREQ: DREQ sent {plural(len(dreqs), 'time')}",
+                connection=exchange.connection,
+                frames=[r.frame for r in dreqs],
+                evidence={"times_sent": len(dreqs)},
+                advice="The peer was probably gone before the connection was closed, because it did not "
+                "answer. If that was not intended, find out why it ended.",
+                severity=INFO,
+            )
+
+
+RULE = Rule(
+    "cm-unanswered",
+    ERROR,
+    "a REQ or REP got no answer",
+    "A message of the connection manager got no answer: a REQ that is repeated, or a REP without RTU. "
+    "Warning if the answer came after repeats; info for a DREQ to a peer that was gone.",
+    "CM messages of one exchange: the same REQ again after its timeout without an answer, or a REP again. "
+    "The programs get RDMA_CM_EVENT_UNREACHABLE.",
+    "A capture that ends before the answer. A REP without RTU is normal if the client's data follows: data "
+    "counts as an RTU.",
+    "Check whether the REQ reaches the other host (capture there). If not, it is dropped on the way "
+    "(routing, firewall on UDP 4791, wrong VLAN). If it does, its RDMA device does not own that GID, or "
+    "ib_cm is not loaded (otherwise a REJ would come).",
+    _look,
+)

@@ -1,0 +1,111 @@
+"""What the finding ``duplicate`` claims: that the network made the copies, only where that is so.
+
+A sender numbers its IPv4 packets: a copy that the network makes has its original's identification, and a
+packet that is sent again has another one. Identification 0 tells nothing; then a network doubles single
+packets, and a sender goes back over a run of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+from talk import MS, US, Talk, settled
+
+from rocekit.findings import Finding
+
+
+def duplicates(t: Talk) -> list[Finding]:
+    return [f for f in t.findings() if f.rule == "duplicate"]
+
+
+class TestReadsAskedAgain:
+    @staticmethod
+    def _asked_again(**again: int) -> Talk:
+        """A READ that is asked again after a newer one, though the capture has its responses."""
+        t = Talk()
+        t.common = dict(again) if again.get("identification") == 0 else {}
+        settled(t, 99)
+        first = t.read(100, 2)
+        t.responses(100, 2)
+        t.read(102, 1)
+        t.wait(20 * US)
+        if again:
+            t.read(100, 2)
+        else:
+            t.again(first)
+        t.responses(102, 1)
+        return t
+
+    def test_another_identification_is_no_copy(self) -> None:
+        assert duplicates(self._asked_again(identification=4000)) == []
+
+    def test_the_same_identification_is_a_copy(self) -> None:
+        (found,) = duplicates(self._asked_again())
+        assert found.title.startswith("PSN 100 was duplicated by the network")
+        assert found.evidence["same_identification"] == 1
+
+    def test_identification_0_leaves_it_at_probably(self) -> None:
+        for found in duplicates(self._asked_again(identification=0)):
+            assert "was probably duplicated" in found.title
+            assert found.evidence["same_identification"] == 0
+
+    def test_responses_sent_again_without_a_request_in_the_capture(self) -> None:
+        t = settled(Talk(), 99)
+        t.read(100, 3)
+        t.responses(100, 3)
+        t.wait(MS)
+        t.responses(100, 3)  # with new identifications: the responder sent them again
+        assert duplicates(t) == []
+
+    def test_responses_that_the_network_doubles(self) -> None:
+        t = settled(Talk(), 99)
+        t.read(100, 3)
+        seen = t.responses(100, 3)
+        t.again(seen[102])
+        (found,) = duplicates(t)
+        assert found.evidence["count"] == found.evidence["same_identification"] == 1
+
+
+class TestRunsOfPsns:
+    def test_without_identifications_a_run_that_comes_again_was_sent_again(self) -> None:
+        t = Talk()
+        t.common = {"identification": 0}
+        settled(t, 99)
+        t.write(100, 8)
+        t.write(100, 8, only=[104, 105, 106, 107])  # the NAK is not in the capture
+        t.ack(107)
+        for found in duplicates(t):
+            assert "duplicated by the network" not in found.title.replace("not duplicated by the network", "")
+            assert found.evidence["probably_sent_again"] == 4
+
+    def test_without_identifications_single_packets_are_doubled(self) -> None:
+        t = Talk()
+        t.common = {"identification": 0}
+        settled(t, 99)
+        for psn in range(100, 108):
+            frames = t.write(100, 8, only=[psn])
+            if psn in (102, 103):
+                t.again(frames[psn])
+        t.ack(107)
+        (found,) = duplicates(t)
+        assert found.title.startswith("2 packets were probably duplicated by the network")
+
+    @pytest.mark.parametrize("psn", [0, 100])
+    def test_with_the_same_identifications_a_run_was_doubled(self, psn: int) -> None:
+        t = settled(Talk(), psn + 99)
+        seen = t.write(psn + 100, 8)
+        for p in (4, 5, 6):
+            t.again(seen[psn + 100 + p])
+        t.ack(psn + 107)
+        (found,) = duplicates(t)
+        assert found.title.startswith("3 packets were duplicated by the network")
+
+
+def test_datagrams_with_the_same_psn_and_other_identifications_are_two() -> None:
+    t = Talk(transport="UD")
+    first = t.packet("UD_SEND_ONLY", 5, bytes(64), src_qpn=0x11, qkey=1)
+    t.packet("UD_SEND_ONLY", 5, bytes(64), src_qpn=0x11, qkey=1)
+    assert duplicates(t) == []
+    t = Talk(transport="UD")
+    first = t.packet("UD_SEND_ONLY", 5, bytes(64), src_qpn=0x11, qkey=1)
+    t.again(first)
+    assert len(duplicates(t)) == 1

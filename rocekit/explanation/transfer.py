@@ -14,7 +14,7 @@ from rocekit.correlate import Timing, timing
 from rocekit.files.frame_names import frame_name
 from rocekit.findings.text import finding
 from rocekit.track.causes import NAK_MISSED
-from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST
+from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, OVERTAKEN, THROWN_AWAY
 from rocekit.track.transfers import ACKED, INCOMPLETE, NAK_PREFIX, SENT
 from rocekit.wire.psn import MASK
 from rocekit.wire.text_table import Style, columns, plain
@@ -39,6 +39,8 @@ _COPIES = {
     BEFORE: "lost before the capture point",
     BEHIND: "lost behind the capture point",
     NOT_LOST: "too soon: a late packet sent before the go-back drew it, and nothing was lost",
+    OVERTAKEN: "arrived after a later packet: reordered behind the capture point",
+    THROWN_AWAY: "arrived behind a gap and was dropped by the responder: an effect of reordering",
 }
 
 _DOUBTS = {

@@ -9,11 +9,14 @@ earlier passes say nothing: they were behind an earlier gap.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 #: Where the copy that counts was lost. ``NOT_LOST``: the NAK came before this pass's copy can have arrived,
 #: so a late packet of an earlier pass drew it.
 BEFORE, BEHIND, NOT_LOST, UNKNOWN = "before", "behind", "not lost", ""
+#: ``OVERTAKEN``: it arrived after all, since a NAK for a later PSN followed that the same pass drew.
+#: ``THROWN_AWAY``: it arrived behind a gap that an overtaken packet left.
+OVERTAKEN, THROWN_AWAY = "overtaken", "thrown away"
 #: Gaps of one pass that are remembered, the last ones.
 _GAPS: Final = 256
 
@@ -28,6 +31,7 @@ class Pass:
         ended_ns: when its last packet was sent.
         gaps: PSNs that were skipped in it, as (first, last).
         jump: the last of the gaps if a repeat stopped there and new packets followed.
+        naks: the NAKs that it drew.
     """
 
     number: int
@@ -37,6 +41,7 @@ class Pass:
     ended_ns: int = 0
     gaps: list[tuple[int, int]] = field(default_factory=list)
     jump: tuple[int, int] | None = None
+    naks: list[Nak] = field(default_factory=list)
 
     def lacks(self, p: int) -> bool:
         """Whether ``p`` was skipped in this pass."""
@@ -45,6 +50,14 @@ class Pass:
     def missing(self, first: int, last: int) -> list[int]:
         """The PSNs from ``first`` to ``last`` that were skipped in it."""
         return [p for a, b in self.gaps for p in range(max(a, first), min(b, last) + 1)]
+
+
+class Nak(Protocol):
+    """A NAK as an ``Event``: what it misses, the pass that drew it, and where that copy was lost."""
+
+    psn: int
+    of_pass: Pass | None
+    copy: str
 
 
 class Passes:
@@ -107,6 +120,18 @@ class Passes:
     def is_selective(self) -> bool:
         """Whether the responder keeps packets that come out of order, by the repeats so far."""
         return self.selective > self.went_back
+
+    def note(self, nak: Nak) -> None:
+        """A NAK was judged. A responder that sends one for a later PSN has got the packet before."""
+        of_pass = nak.of_pass
+        if of_pass is None or nak.copy not in (BEFORE, BEHIND):
+            return
+        earlier = [e for e in of_pass.naks if e.psn < nak.psn]
+        for event in earlier:
+            event.copy = OVERTAKEN
+        if earlier and nak.copy == BEHIND:
+            nak.copy = THROWN_AWAY
+        of_pass.naks.append(nak)
 
     def judge(self, p: int, time_ns: int, reached: int, sent_ns: int, turnaround_ns: int) -> tuple[str, Pass]:
         """Where the copy was lost that a NAK for ``p`` at ``time_ns`` misses, and the pass that drew the NAK.

@@ -259,3 +259,4 @@ class Responses:
         nak.copy, nak.of_pass = self.passes.judge(
             p, nak.time_ns, self.repeats.reached(), sent_ns, self.recent.turnaround_ns
         )
+        self.passes.note(nak)

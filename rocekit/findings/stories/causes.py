@@ -39,7 +39,7 @@ from rocekit.findings.stories import (
     GoBack,
     Story,
 )
-from rocekit.findings.stories.copies import refused_too_soon
+from rocekit.findings.stories.copies import refused_too_soon, was_overtaken
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.transfers import ACKED
 from rocekit.wire import OWN_RESPONSE
@@ -83,6 +83,9 @@ def name_cause(evidence: Evidence, story: Story) -> bool:
         return True
     if refused_too_soon(story):
         story.rule = NEEDLESS
+        return True
+    if was_overtaken(story):
+        story.rule = REORDERING
         return True
     if story.naks:
         arrived = bool(story.go_backs) and story.go_backs[0].after_ack

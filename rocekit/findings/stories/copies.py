@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK
-from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, UNKNOWN
+from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, OVERTAKEN, THROWN_AWAY, UNKNOWN
 
 if TYPE_CHECKING:
     from rocekit.findings.stories import GoBack, Story
@@ -40,6 +40,12 @@ class LostCopy:
 def lost_copies(story: Story) -> list[LostCopy]:
     """The packets that a story lost: requests, or responses by its rule."""
     return _responses(story) if story.rule in RESPONSE_LOSSES else _requests(story)
+
+
+def was_overtaken(story: Story) -> bool:
+    """Whether the NAKs themselves show that packets arrived out of order, and none was lost."""
+    copies = {nak.copy for nak in story.naks}
+    return bool(copies & {OVERTAKEN, THROWN_AWAY}) and not copies & {BEFORE, BEHIND, UNKNOWN}
 
 
 def refused_too_soon(story: Story) -> bool:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import ACK_LOSS, DUPLICATE, LOSS, REORDERING, TAIL_LOSS
+from rocekit.findings.stories.copies import was_overtaken
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -58,14 +59,18 @@ def find_reordering(stories: list[Story]) -> None:
     late: dict[_Way, int] = defaultdict(int)
     lost: dict[_Way, int] = defaultdict(int)
     for story in stories:
-        late[_way(story)] += story.rule == REORDERING and _is_late(story)
+        late[_way(story)] += story.rule == REORDERING and (_is_late(story) or was_overtaken(story))
         lost[_way(story)] += _is_proven(story)
     for story in stories:
         way = _way(story)
         unproven = story.rule in _LOSSES and (story.hole is None or not _is_proven(story))
         unproven = unproven or (story.rule == ACK_LOSS and not story.certain)
-        if unproven and late[way] >= max(_MANY, lost[way]):
+        if not unproven or story.places is not None:
+            continue
+        if late[way] >= max(_MANY, lost[way]):
             story.rule, story.certain = REORDERING, False
+        elif late[way] and story.naks:
+            story.certain = False
 
 
 _Way = tuple[str | None, str | None]

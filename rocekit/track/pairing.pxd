@@ -35,6 +35,7 @@ cdef class Pairing(Sink):
     cdef public list _addresses
     cdef public list _sides
     cdef public int64_t _touched
+    cdef public dict _turnarounds
 
     cpdef _part(self, Flow flow)
 

@@ -59,6 +59,13 @@ class Pairing(Sink):
         self._addresses: list[str] = []
         self._sides: list[Requests | None] = []  # of connection n: a at 2n, b at 2n + 1
         self._touched = 0
+        self._turnarounds: dict[tuple[str | None, str | None], int] = {}
+
+    def shortest(self, hosts: tuple[str | None, str | None], turnaround_ns: int) -> int:
+        known_ns = self._turnarounds.get(hosts, 0)
+        if turnaround_ns and (not known_ns or turnaround_ns < known_ns):
+            known_ns = self._turnarounds[hosts] = turnaround_ns
+        return known_ns
 
     def _part(self, flow: Flow) -> None:
         """A flow and its partner are about to be separated: their chains of packets must end."""

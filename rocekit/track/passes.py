@@ -41,7 +41,7 @@ class Pass:
     ended_ns: int = 0
     gaps: list[tuple[int, int]] = field(default_factory=list)
     jump: tuple[int, int] | None = None
-    naks: list[Nak] = field(default_factory=list)
+    naks: list[SequenceNak] = field(default_factory=list)
 
     def lacks(self, p: int) -> bool:
         """Whether ``p`` was skipped in this pass."""
@@ -52,7 +52,7 @@ class Pass:
         return [p for a, b in self.gaps for p in range(max(a, first), min(b, last) + 1)]
 
 
-class Nak(Protocol):
+class SequenceNak(Protocol):
     """A NAK as an ``Event``: what it misses, the pass that drew it, and where that copy was lost."""
 
     psn: int
@@ -121,7 +121,7 @@ class Passes:
         """Whether the responder keeps packets that come out of order, by the repeats so far."""
         return self.selective > self.went_back
 
-    def note(self, nak: Nak) -> None:
+    def note(self, nak: SequenceNak) -> None:
         """A NAK was judged. A responder that sends one for a later PSN has got the packet before."""
         of_pass = nak.of_pass
         if of_pass is None or nak.copy not in (BEFORE, BEHIND):
@@ -147,9 +147,9 @@ class Passes:
         # What this pass sent so shortly before the NAK had not arrived when the NAK was sent.
         fresh_ns = time_ns - turnaround_ns
         stale = late and (current.began_ns > fresh_ns or p < current.first)
+        if p <= reached and current.lacks(p) and (not stale or (before is not None and not before.lacks(p))):
+            return BEFORE, current
         if not stale and p <= reached:
-            if current.lacks(p):
-                return BEFORE, current
             if not late or sent_ns < fresh_ns or not turnaround_ns:
                 return BEHIND, current
         if before is None or not late:

@@ -256,7 +256,9 @@ class Responses:
         sent_ns = self.recent.sent_ns(p) if self.recent.sent_psn(p) == p else 0
         if self.passes.before is None:
             self.recent.drew(p, nak.time_ns)
+        ips, side = self.connection.ips, self.ledger.side
+        turnaround_ns = self.ledger.sink.shortest((ips[side], ips[1 - side]), self.recent.turnaround_ns)
         nak.copy, nak.of_pass = self.passes.judge(
-            p, nak.time_ns, self.repeats.reached(), sent_ns, self.recent.turnaround_ns
+            p, nak.time_ns, self.repeats.reached(), sent_ns, turnaround_ns
         )
         self.passes.note(nak)

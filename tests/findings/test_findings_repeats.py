@@ -462,6 +462,7 @@ class TestSilence:
         for _ in range(4):
             t.send(1)
             t.wait(TIMEOUT)
+        t.packet("UD_SEND_ONLY", 7, bytes(64), src="10.9.0.7", dst="10.9.0.8", src_qpn=9, dest_qpn=8)
         found = only(t.findings(), "retry-exceeded")
         assert found.evidence["transmissions"] == 4
         assert found.evidence["psns"] == [1]

@@ -35,6 +35,7 @@ cdef class Connection:
     cdef public list bad_icrc
     cdef public int64_t bad_icrc_count
     cdef public object closed_frame
+    cdef public list overtaken
 
     cpdef int64_t psns_of_read(self, int64_t length)
 

@@ -72,6 +72,7 @@ class Connection:
         progress: how far the requests of ``a`` and of ``b`` have come, None where none was seen.
         missed: acknowledged PSNs that are not in the capture.
         unfilled: skipped PSNs that nothing acknowledged: lost on the wire, or missed by the capture.
+        overtaken: by side, requests that came after one that was sent later, by their IPv4 identifications.
         jumps: leaps of the PSN; stray_events: events of PSNs that no transfer holds.
     """
 
@@ -103,6 +104,7 @@ class Connection:
     bad_icrc: list[int] = field(default_factory=list)
     bad_icrc_count: int = 0
     closed_frame: int | None = None
+    overtaken: list[int] = field(default_factory=lambda: [0, 0])
 
     def __repr__(self) -> str:
         ends = f"{self.named(0)} ⇄ {self.named(1)}"
@@ -174,5 +176,5 @@ def connected(
     connection.negotiated = [_NOTHING_KNOWN, _NOTHING_KNOWN]
     connection.mtu_observed = {}
     connection.missed, connection.unfilled, connection.jumps = [], [], []
-    connection.stray_events, connection.bad_icrc = [], []
+    connection.stray_events, connection.bad_icrc, connection.overtaken = [], [], [0, 0]
     return connection

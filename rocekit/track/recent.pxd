@@ -25,6 +25,7 @@ cdef class Recent:
     cdef public int64_t last_tx_ns
     cdef public int64_t last_rx_ns
     cdef public int64_t back_ns
+    cdef public int64_t overtaken
     cdef public int64_t ids_followed
     cdef public int64_t ids_broke
     cdef public int64_t _last_id

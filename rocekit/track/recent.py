@@ -52,6 +52,7 @@ class Recent:
     Attributes:
         last_tx_ns: the last request's time; last_rx_ns: the last response's, 0 before the first.
         back_ns: when the requester last went back; set by who judges that.
+        overtaken: how many requests came after one that was sent later, by their identifications.
         ids_followed, ids_broke: how many requests had an identification shortly above the one before, and
         how many had another.
     """
@@ -60,6 +61,7 @@ class Recent:
         self.last_tx_ns = 0
         self.last_rx_ns = 0
         self.back_ns = 0
+        self.overtaken = 0
         self.ids_followed = 0
         self.ids_broke = 0
         self._last_id = -1
@@ -132,6 +134,7 @@ class Recent:
         """Whether the network delayed the packet at row ``i``, so that it repeats none that came before."""
         if not self.was_overtaken(r, i):
             return False
+        self.overtaken += 1
         if not seen or self.sent_psn(p) != p:
             return not seen
         return (r.ip_id[i] - self.sent_id(p)) & ID_MASK > ID_MASK >> 1

@@ -105,7 +105,7 @@ class Repeats:
                 and self._obeys(p, time_ns, 0)
             ):
                 run = self._in_doubt(run, "rnr")
-        elif seen or self.causes.standing(p) is not None:
+        elif seen or self.causes.standing(p) is not None or self.recent.is_newest(r.ip_id[i]):
             run = self._new_run(r, i, p)
             late = self.tentative
             if late is not None and late.psn == p - 1:

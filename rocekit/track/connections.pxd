@@ -36,6 +36,9 @@ cdef class Connection:
     cdef public int64_t bad_icrc_count
     cdef public object closed_frame
     cdef public list overtaken
+    cdef public int64_t duplicate_acks
+    cdef public list copied_acks
+    cdef public int64_t copied_ack_count
 
     cpdef int64_t psns_of_read(self, int64_t length)
 

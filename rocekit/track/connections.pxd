@@ -35,6 +35,10 @@ cdef class Connection:
     cdef public list bad_icrc
     cdef public int64_t bad_icrc_count
     cdef public object closed_frame
+    cdef public list overtaken
+    cdef public int64_t duplicate_acks
+    cdef public list copied_acks
+    cdef public int64_t copied_ack_count
 
     cpdef int64_t psns_of_read(self, int64_t length)
 

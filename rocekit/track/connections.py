@@ -72,6 +72,9 @@ class Connection:
         progress: how far the requests of ``a`` and of ``b`` have come, None where none was seen.
         missed: acknowledged PSNs that are not in the capture.
         unfilled: skipped PSNs that nothing acknowledged: lost on the wire, or missed by the capture.
+        duplicate_acks: ACKs with the PSN and MSN of the ACK before, sent again by the responder or copied by
+        the network; copied_acks: frames of those that the network copied, by their IPv4 identifications.
+        overtaken: by side, requests that came after one that was sent later, by their IPv4 identifications.
         jumps: leaps of the PSN; stray_events: events of PSNs that no transfer holds.
     """
 
@@ -103,6 +106,10 @@ class Connection:
     bad_icrc: list[int] = field(default_factory=list)
     bad_icrc_count: int = 0
     closed_frame: int | None = None
+    overtaken: list[int] = field(default_factory=lambda: [0, 0])
+    duplicate_acks: int = 0
+    copied_acks: list[int] = field(default_factory=list)
+    copied_ack_count: int = 0
 
     def __repr__(self) -> str:
         ends = f"{self.named(0)} ⇄ {self.named(1)}"
@@ -137,6 +144,11 @@ class Connection:
             return -(-length // self.path_mtu)
         return 0
 
+    def note_copied_ack(self, frame: int) -> None:
+        self.copied_ack_count += 1
+        if len(self.copied_acks) < MAX_KEPT:
+            self.copied_acks.append(frame)
+
     def note_bad_icrc(self, frame: int) -> None:
         self.bad_icrc_count += 1
         if len(self.bad_icrc) < MAX_KEPT:
@@ -157,6 +169,7 @@ class Connection:
             "retransmitted_packets": self.retransmitted_packets,
             "naks": self.naks,
             "rnr_naks": self.rnr_naks,
+            "duplicate_acks": self.duplicate_acks,
             "cnps": self.cnps,
             "ce_marked": self.ce_marked,
         }
@@ -174,5 +187,6 @@ def connected(
     connection.negotiated = [_NOTHING_KNOWN, _NOTHING_KNOWN]
     connection.mtu_observed = {}
     connection.missed, connection.unfilled, connection.jumps = [], [], []
-    connection.stray_events, connection.bad_icrc = [], []
+    connection.stray_events, connection.bad_icrc, connection.overtaken = [], [], [0, 0]
+    connection.copied_acks = []
     return connection

@@ -35,3 +35,4 @@ cdef class Event:
     cdef public int64_t resent
     cdef public int64_t copied
     cdef public int64_t ip_id
+    cdef public int64_t same_answers

@@ -22,9 +22,11 @@ class Event:
       already shown their acknowledgement; ``first_sight`` counts packets among them that were not in the
       capture before. ``run`` numbers the go-back, which may cover several transfers and ``opens`` in the
       first of them. In the one that opens, ``sent_psn`` is the highest PSN sent before; ``answer_psn`` is the
-      PSN of the first ACK or NAK after it (None: there is none yet), ``answer_frame`` its frame, and
-      ``reached_psn`` the highest PSN repeated by then; ``mid_message`` says that only packets of a message
-      whose last one was not sent yet were unacknowledged, so that no ACK may have been due.
+      PSN of the first ACK or NAK after it (None: there is none yet), ``answer_frame`` its frame,
+      ``same_answers`` how many ACKs have that PSN until the next go-back (the network's copies aside; several
+      prove that the originals had arrived), and ``reached_psn`` the highest PSN repeated by then;
+      ``mid_message`` says that only packets of a message whose last one was not sent yet were unacknowledged,
+      so that no ACK may have been due.
     * ``response_repeat``: the responder sent these responses again.
     * ``hole``: PSNs skipped at this frame: lost before the capture point, late, or missed by the capture.
     * ``response_hole``: the same among a READ's responses.
@@ -80,3 +82,4 @@ class Event:
     resent: int = 0
     copied: int = 0
     ip_id: int = 0
+    same_answers: int = 0

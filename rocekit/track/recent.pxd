@@ -27,6 +27,7 @@ cdef class Recent:
     cdef public int64_t back_ns
     cdef public int64_t once_from
     cdef public int64_t turnaround_ns
+    cdef public int64_t overtaken
     cdef public int64_t ids_followed
     cdef public int64_t ids_broke
     cdef public int64_t _last_id

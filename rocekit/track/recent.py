@@ -54,6 +54,7 @@ class Recent:
         back_ns: when the requester last went back; once_from: the PSN from which on none was sent twice. Both
         are set by who judges that.
         turnaround_ns: the shortest time from a request that was sent once to its response; 0: unknown.
+        overtaken: how many requests came after one that was sent later, by their identifications.
         ids_followed, ids_broke: how many requests had an identification shortly above the one before, and
         how many had another.
     """
@@ -64,6 +65,7 @@ class Recent:
         self.back_ns = 0
         self.once_from = 0
         self.turnaround_ns = 0
+        self.overtaken = 0
         self.ids_followed = 0
         self.ids_broke = 0
         self._last_id = -1
@@ -136,6 +138,7 @@ class Recent:
         """Whether the network delayed the packet at row ``i``, so that it repeats none that came before."""
         if not self.was_overtaken(r, i):
             return False
+        self.overtaken += 1
         if not seen or self.sent_psn(p) != p:
             return not seen
         return (r.ip_id[i] - self.sent_id(p)) & ID_MASK > ID_MASK >> 1

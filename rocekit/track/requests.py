@@ -242,6 +242,7 @@ class Requests:
     def finalise(self) -> None:
         """The capture ends here: close what is open."""
         ledger, assembly = self.ledger, self.assembly
+        self.connection.overtaken[ledger.side] = self.recent.overtaken
         if not self.progress.started and self.progress.held:
             self._release(None)
         if assembly.ahead:

@@ -32,6 +32,13 @@ cdef class Responses:
     cdef public Assembly assembly
     cdef public Event again
     cdef public object passes
+    cdef public Event answered
+    cdef public int64_t last_psn
+    cdef public int64_t last_msn
+    cdef public int64_t last_id
+
+    @cython.locals(copied=bint)
+    cpdef _note_ack(self, int64_t p, int64_t msn, int64_t ip_id, int64_t frame)
 
     @cython.locals(time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer)
     cpdef take(self, Rows r, Py_ssize_t i, int64_t p, str operation)

@@ -26,6 +26,8 @@ class Responses:
 
     Attributes:
         again: the responses under way that were sent again, until one comes that was not.
+        answered: the opening event of the last go-back that got a response.
+        last_psn, last_msn, last_id: of the last ACK; −1 before the first, and after a NAK.
     """
 
     def __init__(
@@ -49,11 +51,16 @@ class Responses:
         self.outcomes = outcomes
         self.assembly = assembly
         self.again: Event | None = None
+        self.answered: Event | None = None
+        self.last_psn = -1
+        self.last_msn = -1
+        self.last_id = 0
 
     def take(self, r: Rows, i: int, p: int, operation: str) -> None:
         """Take the response at row ``i``, with PSN ``p``: an ACK or NAK, a READ response, an atomic's."""
         time_ns, frame = r.time_ns[i], r.frame[i]
         if self.repeats.unanswered is not None:
+            self.answered = self.repeats.unanswered
             self.repeats.answer(self.repeats.unanswered, p, frame)
         if operation == "ACK":
             syndrome = r.syndrome[i]
@@ -61,9 +68,11 @@ class Responses:
             self.progress.msn = r.msn[i]
             if kind == ACK:  # not the response of a READ or atomic, even with its PSN
                 self.recent.answered(p, time_ns)
+                self._note_ack(p, r.msn[i], r.ip_id[i], frame)
                 self.recent.covered(p + 1, time_ns, self.progress.msn)
                 self._acknowledge(p + 1, time_ns, frame)
             else:
+                self.last_psn = -1
                 self.recent.covered(p, time_ns, self.progress.msn)
                 self._acknowledge(p, time_ns, frame)
                 self._refused(p, syndrome, kind, time_ns, frame)
@@ -80,6 +89,18 @@ class Responses:
             if transfer is not None and transfer.operation in ATOMICS:
                 self._answered(transfer, r, i)
                 transfer.original = r.original[i]
+
+    def _note_ack(self, p: int, msn: int, ip_id: int, frame: int) -> None:
+        """Count an ACK that says what the one before said, and those that answer one go-back alike."""
+        copied = False
+        if p == self.last_psn and msn == self.last_msn:
+            self.connection.duplicate_acks += 1
+            copied = ip_id != 0 and ip_id == self.last_id
+            if copied:
+                self.connection.note_copied_ack(frame)
+        self.last_psn, self.last_msn, self.last_id = p, msn, ip_id
+        if self.answered is not None and p == self.answered.answer_psn and not copied:
+            self.answered.same_answers += 1
 
     def _acknowledge(self, upto: int, time_ns: int, frame: int) -> None:
         if upto <= self.progress.acked:

@@ -317,7 +317,11 @@ class TestReordering:
 
     def test_without_cost_it_is_only_info(self) -> None:
         t = settled(Talk(), 99)
-        t.send(100, 8, only=[100, 101, 103, 102, 104, 105, 106, 107])
+        t.send(100, 8, only=[100, 101])
+        overtaken = t.ident = t.ident + 1
+        t.send(100, 8, only=[103])
+        t.send(100, 8, only=[102], identification=overtaken)
+        t.send(100, 8, only=[104, 105, 106, 107])
         t.ack(107)
         findings = t.findings()
         assert [(f.rule, f.severity) for f in findings] == [("reordering", "info")]
@@ -462,6 +466,7 @@ class TestSilence:
         for _ in range(4):
             t.send(1)
             t.wait(TIMEOUT)
+        t.packet("UD_SEND_ONLY", 7, bytes(64), src="10.9.0.7", dst="10.9.0.8", src_qpn=9, dest_qpn=8)
         found = only(t.findings(), "retry-exceeded")
         assert found.evidence["transmissions"] == 4
         assert found.evidence["psns"] == [1]

@@ -37,6 +37,26 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         runs = _sent_again(copies)
         yield from _by_network(connection, [c for c in copies if id(c[0]) not in runs])
         yield from _by_sender(connection, [c for c in copies if id(c[0]) in runs])
+    for connection in evidence.connections:
+        if connection.copied_ack_count:
+            yield _acks(connection)
+
+
+def _acks(connection: Connection) -> Finding:
+    """ACKs that the network duplicated. Those that the responder sends again are no finding of their own."""
+    total = connection.copied_ack_count
+    return RULE.finding(
+        f"{plural(total, 'ACK')} {'was' if total == 1 else 'were'} duplicated by the network between "
+        f"{connection.ips[0]} and {connection.ips[1]}",
+        connection=connection,
+        frames=connection.copied_acks,
+        evidence={
+            "count": total,
+            "acks": True,
+            "same_identification": total,
+            "duplicate_acks": connection.duplicate_acks,
+        },
+    )
 
 
 def _by_network(connection: Connection, copies: _Copies) -> Iterator[Finding]:

@@ -21,22 +21,48 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         connection, side = stories[0].connection, stories[0].side
         costly = [s for s in stories if s.naks or s.repeats]
         guessed = sum(not s.certain for s in stories)
-        if len(stories) == 1:
+        overtaken, counted_by = _overtaken(stories)
+        if len(stories) == 1 and overtaken <= 1:
             what = f"PSN {wire_psn(stories[0].psn)}{' probably' if guessed else ''} arrived out of order"
+        elif overtaken or guessed < len(stories):
+            what = f"{plural(overtaken or len(stories) - guessed, 'packet')} arrived out of order"
         else:
-            likely = f" ({guessed:,} of them probably)" if guessed else ""
-            what = f"{plural(len(stories), 'packet')}{likely} arrived out of order"
+            what = "Packets probably arrived out of order"
         late_by = max(_late_by(s) for s in stories)
-        delay = f", {'up to ' if len(stories) > 1 else ''}{duration(late_by)} late," if late_by else ""
+        delay = f", {'up to ' if overtaken > 1 else ''}{duration(late_by)} late," if late_by else ""
+        probably = f" (in {guessed:,} of {len(stories):,} cases probably because of it)" if guessed else ""
+        found = costs(stories)
         yield RULE.finding(
-            f"{what}{delay} on {connection.way(side)}: {cost_words(stories)}",
+            f"{what}{delay} on {connection.way(side)}: {cost_words(stories)}"
+            f"{probably if len(stories) > 1 else ''}",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),
-            evidence=costs(stories) | {"late_max_ns": late_by, "with_go_back": len(costly)},
+            evidence=found
+            | {
+                "late_max_ns": late_by,
+                "with_go_back": len(costly),
+                "overtaken_packets": overtaken,
+                "overtaken_by": counted_by,
+                "sent_again_packets": found["repeated_packets"],
+                "probable_cases": guessed,
+            },
             severity=WARNING if costly else INFO,
             advice=RULE.what_to_do + (_GROUND if guessed else ""),
         )
+
+
+def _overtaken(stories: list[Story]) -> tuple[int, str | None]:
+    """How many packets the capture has out of order, and by what that is known.
+
+    The IPv4 identifications count every transmission; without them, a packet that fills a gap is known.
+    """
+    by_id = stories[0].connection.overtaken[stories[0].side]
+    late = sum(e.count for s in stories for e in s.late)
+    late += sum(g.packets for s in stories for g in s.go_backs if g.cause == "late")
+    if by_id >= late > 0 or (by_id and not late):
+        return by_id, "identification"
+    return late, "sequence" if late else None
 
 
 def _unreliable(evidence: Evidence) -> Iterator[Finding]:
@@ -83,8 +109,7 @@ def _late_by(story: Story) -> int:
 
 
 _GROUND: Final = (
-    " “Probably” means: the late packet itself is not in the capture, but other packets of this direction "
-    "came late."
+    " “Probably” means: the capture does not have the late packet of that case, but others of this direction."
 )
 RULE = Rule(
     "reordering",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rocekit.findings.costs import affected_transfers, against_timeout, all_frames, costs, timer_words
@@ -21,34 +22,107 @@ if TYPE_CHECKING:
 
 def _look_exceeded(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.stories_of(EXCEEDED.name):
-        yield _finding(EXCEEDED, evidence, stories, "stopped answering")
+        yield _finding(EXCEEDED, evidence, stories)
 
 
 def _look_silent(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.stories_of(SILENT.name):
-        yield _finding(SILENT, evidence, stories, "never answered")
+        yield _finding(EXCEEDED if _answers_missed(stories) else SILENT, evidence, stories)
 
 
-def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) -> Finding:
+def _answers_missed(stories: list[Story]) -> bool:
+    """Whether the requester got answers that are not in the capture.
+
+    It goes back to the oldest packet without an acknowledgement, so what it does not send again arrived.
+    """
+    connection, side = stories[0].connection, stories[0].side
+    progress = connection.progress[side]
+    first = min(g.first_psn for s in stories for g in s.repeats)
+    return progress is not None and progress.started and first > progress.begin
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """What the capture has of the peer since the unanswered PSN was first sent.
+
+    Attributes:
+        sent_ns: when the PSN was first sent.
+        last_ns: the peer QP's last packet in the capture; None if there is none.
+        packets: how many packets of the peer QP the capture has.
+        silent_ns: how long it has none: since the PSN was first sent, or since the QP's last packet.
+        other_qps: whether the peer's host sent packets of other QPs after the first repeat.
+        after_ns: how long the capture goes on after the last repeat.
+        ends: whether the capture ends before the next repeat would be due.
+        sends: whether the peer QP sent packets after the first repeat.
+    """
+
+    sent_ns: int
+    last_ns: int | None
+    packets: int
+    silent_ns: int
+    other_qps: bool
+    after_ns: int
+    ends: bool
+    sends: bool
+
+    @classmethod
+    def of(cls, evidence: Evidence, story: Story) -> _Silence:
+        connection, side, repeats = story.connection, story.side, story.repeats
+        view = None if evidence.observer is None else evidence.observer.flow(connection, 1 - side)
+        last_ns = None if view is None else view.last_ns
+        sent_ns = repeats[0].time_ns - repeats[0].waited_ns
+        src, dst = connection.ips[side], connection.ips[1 - side]
+        heard = {} if evidence.observer is None else evidence.observer.heard
+        host_ns = 0 if src is None or dst is None else heard.get((dst, src), 0)
+        sends = last_ns is not None and last_ns > repeats[0].time_ns
+        after_ns = evidence.last_ns - repeats[-1].events[-1].last_ns
+        intervals = [b.time_ns - a.time_ns for a, b in itertools.pairwise(repeats)]
+        return cls(
+            sent_ns,
+            last_ns,
+            0 if view is None else view.packets,
+            evidence.last_ns - max(sent_ns, last_ns or 0),
+            host_ns > repeats[0].time_ns and not sends,
+            after_ns,
+            after_ns < max([*intervals, repeats[0].waited_ns]),
+            sends,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "silent_for_ns": self.silent_ns,
+            "after_last_repeat_ns": self.after_ns,
+            "peer_packets": self.packets,
+            "peer_sent_meanwhile": self.sends,
+            "host_sent_meanwhile": self.other_qps or self.sends,
+        }
+
+
+def _finding(rule: Rule, evidence: Evidence, stories: list[Story]) -> Finding:
     story = stories[-1]
     connection, side = story.connection, story.side
     repeats = story.repeats
     intervals = [b.time_ns - a.time_ns for a, b in itertools.pairwise(repeats)]
     span = repeats[-1].time_ns - repeats[0].time_ns + repeats[0].waited_ns
-    found: dict[str, Any] = costs(stories) | {
-        "transmissions": story.transmissions,
-        "first_repeat_after_ns": repeats[0].waited_ns,
-        "intervals_ns": intervals[:16],
-        "silent_for_ns": evidence.last_ns - repeats[-1].events[-1].last_ns,
-        "trying_for_ns": span,
-        "gave_up": story.gave_up,
-        "unanswered_transfers": sum(t.status != ACKED for t in affected_transfers(stories)),
-    }
+    silence = _Silence.of(evidence, story)
+    failed_by_wc = "RETRY_EXC_ERR" in {status_of(t) for t in story.transfers}
+    found: dict[str, Any] = (
+        costs(stories)
+        | {
+            "transmissions": story.transmissions,
+            "first_repeat_after_ns": repeats[0].waited_ns,
+            "intervals_ns": intervals[:16],
+            "trying_for_ns": span,
+            "gave_up": failed_by_wc or (story.gave_up and not silence.ends),
+            "unanswered_transfers": sum(t.status != ACKED for t in affected_transfers(stories)),
+        }
+        | silence.to_dict()
+    )
     placed, where = places(evidence, stories)
     found |= placed
     found |= against_timeout(evidence.timeout_ns(connection, side), [repeats[0].waited_ns, *intervals])
     agreed = connection.negotiated[side].retry_count
-    differs = agreed is not None and story.gave_up and story.transmissions - 1 != agreed
+    differs = agreed is not None and found["gave_up"] and story.transmissions - 1 != agreed
     if agreed is not None:
         found |= {"retries": story.transmissions - 1, "retry_count": agreed, "retries_differ": differs}
     failed = _failed_before(evidence, story)
@@ -57,13 +131,12 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) ->
     found |= _addressing(evidence, story)
     if story.bad_frames:
         found["corrupted_frames"] = len(story.bad_frames)
-    statuses = {status_of(t) for t in story.transfers}
-    ended = "then silence" if story.gave_up else "then the capture ends"
-    if "RETRY_EXC_ERR" in statuses:
+    ended = "then silence" if found["gave_up"] else "then the capture ends"
+    if failed_by_wc:
         ended = "WC 12, RETRY_EXC_ERR"
     limit = f" (agreed: {plural(agreed, 'retry', 'retries')})" if differs and agreed is not None else ""
     return rule.finding(
-        f"{connection.named(1 - side)} {what}: PSN {wire_psn(story.psn)} was sent "
+        f"{_what(rule, connection.named(1 - side), silence)}: PSN {wire_psn(story.psn)} was sent "
         f"{plural(story.transmissions, 'time')}{limit} in {duration(span)}, {ended}{lost(where)}",
         connection=connection,
         transfer=story.transfer,
@@ -73,10 +146,32 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story], what: str) ->
     )
 
 
+def _what(rule: Rule, peer: str, silence: _Silence) -> str:
+    """What the capture has of the peer, in words."""
+    if silence.sends:
+        return f"{peer} sent other packets, but no ACK for a PSN"
+    return f"No answer from {peer}{' any more' if rule is EXCEEDED else ''}"
+
+
 def _advice(rule: Rule, story: Story, found: Mapping[str, Any]) -> str:
     """What to do, the likely cause first."""
     connection, side = story.connection, story.side
     advice = rule.what_to_do + timer_words(found)
+    if found["peer_sent_meanwhile"]:
+        advice = (
+            "The peer's QP sends packets, so it is alive and reachable: look at what is special about this "
+            "PSN (its size, its place in memory), and for drops on the way there. " + advice
+        )
+    elif found["host_sent_meanwhile"]:
+        advice = (
+            f"Other QPs at {connection.ips[1 - side]} sent packets in that time: the host runs and is "
+            "reachable. Look at this QP there. " + advice
+        )
+    elif rule is EXCEEDED and not found["peer_packets"]:
+        advice = (
+            "The capture has no packet of the peer's QP. It had answered before all the same: the requester "
+            "sent only later PSNs again. " + advice
+        )
     if "roce_version" in found:
         advice = (
             "These are RoCE v1 packets (EtherType 0x8915), which no router forwards: use a RoCE v2 GID. "
@@ -127,7 +222,7 @@ EXCEEDED = Rule(
     "The requester sent the same PSN again and again, got no answer any more, and gave up. Its QP goes to "
     "error with WC 12 (RETRY_EXC_ERR), and WRs posted after it are flushed (WC 5).",
     "n transmissions of one PSN at the interval of the timeout, the last of them unanswered, then silence. "
-    "The peer had answered before.",
+    "The peer had answered before. `peer_sent_meanwhile`: it sent other packets in that time.",
     "peer-silent: the peer never answered at all. A capture that ends during the repeats does not show "
     "whether the requester gave up. A capture of one direction has no answers either, but its PSNs go on.",
     "Find out why the peer stopped: its process or host died, its QP went to error (see its own "

@@ -1,0 +1,78 @@
+"""What the finding ``reordering`` counts: packets that were overtaken, and packets sent again because of it.
+
+A sender numbers its IPv4 packets, so identifications tell a packet that was overtaken from one sent again.
+On rxe behind netem's reorder, the number of overtaken packets is exactly that of the two captures compared.
+"""
+
+from __future__ import annotations
+
+from talk import MS, US, Talk, named, only, settled
+
+
+def overtaken(*, ids: bool = True, naks: bool = True) -> Talk:
+    """PSN 102 arrives behind 103 to 106; the responder sends a NAK for it, and 102 to 107 come again."""
+    t = Talk()
+    if not ids:
+        t.common = {"identification": 0}
+    settled(t, 98)
+    settled(t, 99)
+    t.send(100, 8, only=[100, 101])
+    held = t.ident = t.ident + 1
+    t.send(100, 8, only=[103, 104])
+    if naks:
+        t.nak(102)
+    t.send(100, 8, only=[105, 106])
+    t.send(100, 8, only=[102], **({"identification": held} if ids else {}))
+    t.send(100, 8, only=[107])
+    if naks:
+        t.wait(100 * US)
+        t.send(100, 8, only=range(102, 108))
+    t.ack(107)
+    return t
+
+
+def test_overtaken_and_sent_again_are_two_numbers() -> None:
+    found = only(overtaken().findings(), "reordering")
+    assert found.evidence["overtaken_packets"] == 1
+    assert found.evidence["overtaken_by"] == "identification"
+    assert found.evidence["sent_again_packets"] == 6
+    assert found.title.startswith("PSN 102 arrived out of order")
+    assert "6 packets sent again" in found.title
+
+
+def test_without_identifications_packets_that_filled_a_gap_are_counted() -> None:
+    (found,) = [f for f in overtaken(ids=False, naks=False).findings() if f.rule == "reordering"]
+    assert found.evidence["overtaken_packets"] == 1
+    assert found.evidence["overtaken_by"] == "sequence"
+    assert found.evidence["sent_again_packets"] == 0
+
+
+def test_packets_sent_again_are_overtaken_too() -> None:
+    t = overtaken()
+    t.send(108, 8, only=[108])
+    held = t.ident = t.ident + 1
+    t.send(108, 8, only=[110])
+    t.nak(109)
+    t.send(108, 8, only=[109], identification=held)
+    t.wait(100 * US)
+    held = t.ident = t.ident + 1
+    t.send(108, 8, only=[110, 111])
+    t.send(108, 8, only=[109], identification=held)
+    t.send(108, 8, only=range(112, 116))
+    t.ack(115)
+    (found,) = [f for f in t.findings() if f.rule == "reordering"]
+    assert found.evidence["overtaken_packets"] == 3
+    assert found.title.startswith("3 packets arrived out of order")
+
+
+def test_a_gap_filled_by_a_packet_sent_later_is_no_reordering() -> None:
+    """The NAK is not in the capture; 102 has the newest identification: it was sent again."""
+    t = Talk()
+    settled(t, 98)
+    settled(t, 99)
+    t.send(100, 8, lost={102})
+    t.wait(5 * MS)
+    t.send(100, 8, only=[102])
+    t.ack(107)
+    assert "reordering" not in named(t.findings())
+    assert not [f for f in t.findings() if f.rule == "reordering"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from truth_experiments import BEFORE, BEHIND
@@ -24,7 +24,9 @@ CAUSES: Final = {
     "tail-loss": frozenset({What.REQUEST, What.SPOILT}),
     "ack-loss": frozenset({What.RESPONSE, What.SPOILT}),
     "implied-nak": frozenset({What.RESPONSE, What.SPOILT}),
-    "needless-repeat": frozenset({What.ANSWERED, What.RESPONSE_LATE, What.LATE, What.NEVER_SENT}),
+    "needless-repeat": frozenset(
+        {What.ANSWERED, What.RESPONSE_LATE, What.LATE, What.NEVER_SENT, What.BEHIND_GAP}
+    ),
     "icrc-bad": frozenset({What.SPOILT}),
     "timeout-too-short": frozenset({What.RESPONSE_LATE}),
 }
@@ -111,12 +113,17 @@ def _of_finding(scene: Scene, finding: dict[str, Any]) -> Iterator[Claim]:
         spare = _left_open(finding)
         for case in cases:
             claim = _cause(rule, case)
+            if claim.verdict == UNDECIDED and _nothing_lost(scene, rule, case):
+                claim = replace(claim, verdict=WRONG, truth="nothing was lost in that direction")
             if claim.verdict == WRONG and spare:
                 spare -= 1
-                claim = Claim(claim.kind, claim.what, SILENT, claim.said, claim.truth, claim.psn)
+                claim = replace(claim, verdict=SILENT)
             yield claim
     if rule in OF_REQUESTS | OF_RESPONSES:
-        yield from _places(scene, rule, evidence, cases)
+        for claim in _places(scene, rule, evidence, cases):
+            # Where a loss is only probable, so is its place.
+            probable = claim.verdict == WRONG and _left_open(finding) >= evidence["count"]
+            yield replace(claim, verdict=SILENT) if probable else claim
     elif rule == "reordering":
         for case in cases:
             if case.side is not None:
@@ -146,6 +153,8 @@ def _of_finding(scene: Scene, finding: dict[str, Any]) -> Iterator[Claim]:
 
 
 def _unless_open(case: _Case, finding: dict[str, Any]) -> str:
+    if all(fate.what is What.OPEN for fate in case.fates):
+        return UNDECIDED  # perhaps it was overtaken behind the second capture
     return SILENT if case.open or _left_open(finding) else WRONG
 
 
@@ -212,6 +221,13 @@ def _cause(rule: str, case: _Case) -> Claim:
     else:
         verdict = SILENT if case.open else WRONG
     return Claim("cause", rule, verdict, rule, truth, case.psn)
+
+
+def _nothing_lost(scene: Scene, rule: str, case: _Case) -> bool:
+    """Whether a case is of a loss, and nothing was dropped or corrupted on its way."""
+    if case.side is None or rule not in OF_REQUESTS | OF_RESPONSES:
+        return False
+    return not scene.judge.lost_in_all(case.side.src if rule in OF_REQUESTS else case.side.dst)
 
 
 def _nak_ignored(scene: Scene, case: _Case) -> Claim:
@@ -308,6 +324,7 @@ def _places(scene: Scene, rule: str, evidence: dict[str, Any], cases: Sequence[_
     if named or by_case:
         left = {c.psn: [scene.place(fate) for fate in c.fates] for c in cases}
         undecided = {c.psn: any(fate.what is What.OPEN for fate in c.fates) for c in cases}
+        unlost = {c.psn for c in cases if _nothing_lost(scene, rule, c)}
         truths = {c.psn: ", ".join(map(str, c.fates)) for c in cases}
         for psn, place in [(p["psn"], p["lost"]) for p in named] or list(by_case.items()):
             if psn not in left:
@@ -316,7 +333,7 @@ def _places(scene: Scene, rule: str, evidence: dict[str, Any], cases: Sequence[_
             if said in left[psn]:
                 verdict = RIGHT
             else:
-                verdict = UNDECIDED if undecided[psn] else WRONG
+                verdict = UNDECIDED if undecided[psn] and psn not in unlost else WRONG
             yield Claim("place", rule, verdict, said, truths[psn], psn)
         return
     if "lost_before_capture_point" not in evidence or len(scene.points) > 1:
@@ -337,7 +354,7 @@ def _counted_places(
     undecided = 0
     for case in cases:
         for fate in case.fates:
-            if fate.what is What.OPEN:
+            if fate.what is What.OPEN and not _nothing_lost(scene, rule, case):
                 undecided += 1
             else:
                 true[scene.place(fate)] += 1
@@ -367,7 +384,8 @@ def _counts(scene: Scene) -> Iterator[Claim]:
         if rule in OF_REQUESTS | OF_RESPONSES:
             src = _loser(scene, finding)
             if src is not None:
-                lost[src] += evidence.get("lost_packets", evidence["count"])
+                said = evidence.get("lost_packets", evidence["count"])
+                lost[src] += max(0, said - _left_open(finding))
         elif rule == "duplicate":
             twice = sum(p.twice + sum(t.doubled for t in p.sent) for p in judge.wire.paths.values())
             verdict = RIGHT if evidence["count"] <= twice else WRONG

@@ -33,6 +33,7 @@ class What(StrEnum):
     ANSWERED = "the answer had arrived before the repeat"
     REFUSED = "an RNR NAK came first"
     NEVER_SENT = "it had not been sent"
+    BEHIND_GAP = "it arrived, behind a gap"
     OPEN = "open"
 
 
@@ -79,7 +80,7 @@ class Judge:
         drawn = self._drew(side, nak.time_ns, psn)
         if self._refused(side, psn, nak.time_ns):
             return Fate(What.REFUSED)
-        fates = {self._in_pass(side, psn, packet, trigger) for packet, trigger in drawn}
+        fates = {self._in_pass(side, psn, packet, trigger, nak.time_ns) for packet, trigger in drawn}
         return fates.pop() if len(fates) == 1 else OPEN
 
     @staticmethod
@@ -113,7 +114,7 @@ class Judge:
                     return False
         return False
 
-    def _in_pass(self, side: Side, psn: int, packet: Packet, trigger: Transmission) -> Fate:
+    def _in_pass(self, side: Side, psn: int, packet: Packet, trigger: Transmission, nak_ns: int) -> Fate:
         """The fate of a PSN's copy in the pass of a packet above it, which arrived."""
         copies = [t for t in side.copies(psn) if t.passed == trigger.passed and not t.doubled]
         if not copies:
@@ -125,6 +126,9 @@ class Judge:
             return Fate(What.REQUEST, BETWEEN, side.src)
         if copy.arrived[0].time_ns > packet.time_ns:
             return Fate(What.LATE)
+        came_ns = copy.arrived[0].time_ns
+        if any(came_ns < p.time_ns < nak_ns and after(t.psn, psn) < 0 for p, t in side.arrivals):
+            return Fate(What.BEHIND_GAP)  # which a packet closed that was overtaken
         if self._happens(BEHIND, side.src):
             return Fate(What.REQUEST, BEHIND, side.src)
         return OPEN
@@ -152,8 +156,10 @@ class Judge:
             return Fate(What.REQUEST, BETWEEN, side.src)
         if start is not None and start.arrived and copy.arrived[0].time_ns > start.arrived[0].time_ns:
             return Fate(What.LATE)
-        if self._gap(side, psn, copy):
-            return OPEN  # it arrived behind a gap: it was thrown away, and another PSN is the cause
+        if self._gap(
+            side, psn, copy, self._repeat_came_ns(side, start)
+        ):  # it was thrown away, and another PSN is the cause
+            return OPEN if self._happens(BEHIND, side.src) else Fate(What.BEHIND_GAP)
         fits = [
             Fate(what, where, sender)
             for what, where, sender in (
@@ -168,7 +174,7 @@ class Judge:
         self, side: Side, psn: int, copy: Transmission, start: Transmission | None, start_ns: int
     ) -> Fate | None:
         """What became of the answers to a PSN before its repeat arrived; None if none was captured."""
-        repeated_ns = _EVER if start is None or not start.arrived else start.arrived[0].time_ns
+        repeated_ns = self._repeat_came_ns(side, start)
         sent_ns = min((p.time_ns for p in copy.arrived), default=copy.time_ns)
         answers = [
             t
@@ -186,6 +192,13 @@ class Judge:
         return Fate(What.ANSWERED if min(came) < start_ns else What.RESPONSE_LATE)
 
     @staticmethod
+    def _repeat_came_ns(side: Side, start: Transmission | None) -> int:
+        """When the first packet arrived that was sent after the requester had gone back."""
+        if start is None:
+            return _EVER
+        return min((p.time_ns for p, t in side.arrivals if t.passed >= start.passed), default=_EVER)
+
+    @staticmethod
     def _answers_psn(response: Transmission, psn: int) -> bool:
         """Whether a response says that a PSN arrived (of READs and atomics it must be the very one)."""
         packet = response.packet
@@ -196,14 +209,14 @@ class Judge:
         return packet.is_ack and after(packet.psn, psn) >= 0
 
     @staticmethod
-    def _gap(side: Side, psn: int, copy: Transmission) -> bool:
-        """Whether a NAK says that something below a PSN was still missing after its copy had arrived."""
-        return any(
-            t.packet.is_sequence_nak and t.time_ns >= copy.time_ns and after(t.psn, psn) <= 0
-            for t in side.responses
-        ) and not any(
-            t.time_ns >= copy.time_ns and t.packet.is_ack and after(t.psn, psn) >= 0 for t in side.responses
-        )
+    def _gap(side: Side, psn: int, copy: Transmission, until_ns: int) -> bool:
+        """Whether something below a PSN was missing when its copy arrived, and until its repeat arrived."""
+        for t in reversed([t for t in side.responses if t.time_ns < until_ns]):
+            if t.packet.is_sequence_nak:
+                return after(t.psn, psn) < 0
+            if t.packet.is_ack and t.time_ns > copy.time_ns and after(t.psn, psn) >= 0:
+                return False
+        return False
 
     # ------------------------------------------------------------------ responses
 
@@ -211,7 +224,7 @@ class Judge:
         """Why a READ's response, or an atomic's, was requested again."""
         start = None if repeat is None else side.pass_start(repeat)
         start_ns = _EVER if start is None else start.time_ns
-        repeated_ns = _EVER if start is None or not start.arrived else start.arrived[0].time_ns
+        repeated_ns = self._repeat_came_ns(side, start)
         sent = [t for t in side.response_copies(psn) if t.time_ns < repeated_ns and not t.doubled]
         if not sent:
             return self._no_response(side, psn, start_ns)

@@ -23,8 +23,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT)]
 
+from truth_claims import UNDECIDED  # noqa: E402
 from truth_experiments import EXPERIMENTS  # noqa: E402
-from truth_score import UNDECIDED, Scored, folders, score, table, unfit, wrong_lines  # noqa: E402
+from truth_score import Scored, folders, score, table, unfit, wrong_lines  # noqa: E402
 
 from rocekit import lab  # noqa: E402
 

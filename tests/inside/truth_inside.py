@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,7 @@ def put(fault: Fault) -> None:
     """Start a fault."""
     interface, direction = hook(fault)
     first, *rest = fault.how.split()
+    add: tuple[str, ...]
     if is_filter(fault):
         add = ("tc", "filter", "add", "dev", interface, direction, "protocol", "ip", "prio")
         how = ["action", "drop"]
@@ -229,7 +231,7 @@ class Captures:
 class Programs:
     """The server and the client of an experiment."""
 
-    def __init__(self, experiment: Experiment, folder: Path, forks: Forks) -> None:
+    def __init__(self, experiment: Experiment, folder: Path, forks: Forks | None) -> None:
         self._experiment, self._folder, self._forks = experiment, folder, forks
         self.running: dict[str, Program] = {}
         self.ended: dict[str, dict[str, Any]] = {}
@@ -246,6 +248,7 @@ class Programs:
             else:
                 self.running[role] = shell(f"exec {command}", environment, sink)
                 return self.running[role]
+            assert self._forks is not None
             self.running[role] = self._forks.start(
                 *words, stdout=sink, stderr=sink, env=environment, cwd="/tmp", start_new_session=True
             )
@@ -299,7 +302,7 @@ def later(
             programs.signal(program, signal.SIGCONT)
 
 
-def run(experiment: Experiment, forks: Forks) -> dict[str, Any]:
+def run(experiment: Experiment, forks: Forks | None) -> dict[str, Any]:
     """One experiment; returns its truth, which is in its folder too."""
     folder = OUT / experiment.name
     folder.mkdir()
@@ -320,8 +323,7 @@ def run(experiment: Experiment, forks: Forks) -> dict[str, Any]:
         thread.start()
     programs.run()
     captured = captures.end()
-    kept = {entry["what"]: entry for entry in log}.get("fault ends")
-    truth = {
+    truth: dict[str, Any] = {
         "name": experiment.name,
         "kernel": os.uname().release,
         "experiment": asdict(experiment),
@@ -329,11 +331,7 @@ def run(experiment: Experiment, forks: Forks) -> dict[str, Any]:
             {
                 **asdict(fault),
                 "on": " ".join(hook(fault)),
-                "counters": kept["counters"]
-                if kept and fault.seconds
-                else counted(fault)
-                if _is_there(fault, log)
-                else {},
+                "counters": _counters(fault, log),
             }
             for fault in experiment.faults
         ],
@@ -350,8 +348,14 @@ def run(experiment: Experiment, forks: Forks) -> dict[str, Any]:
     return truth
 
 
-def _is_there(fault: Fault, log: list[dict[str, Any]]) -> bool:
-    return not fault.after or any(entry["what"] == "fault begins" for entry in log)
+def _counters(fault: Fault, log: list[dict[str, Any]]) -> dict[str, int]:
+    """What tc counted of a fault: read when it ended, else now."""
+    said = {entry["what"]: entry for entry in log}
+    if fault.after and "fault begins" not in said:
+        return {}
+    if fault.seconds:
+        return dict(said["fault ends"]["counters"])
+    return counted(fault)
 
 
 def main(names: list[str]) -> int:
@@ -359,7 +363,8 @@ def main(names: list[str]) -> int:
     Path("/proc/sys/net/core/netdev_max_backlog").write_text("20000")
     subprocess.run(("modprobe", "-a", "-q", "sch_prio", "sch_tbf", "sch_netem"), check=False)
     failed = []
-    with Forks() as forks:
+    rocekit = any(EXPERIMENTS[name].journal for name in names)
+    with Forks() if rocekit else nullcontext() as forks:
         for name in names:
             try:
                 truth = run(EXPERIMENTS[name], forks)

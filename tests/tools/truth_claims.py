@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from truth_experiments import BEFORE, BEHIND
 from truth_judge import OPEN, Fate, Judge, What, seen_from
+from truth_packets import after
 from truth_sets import Side, Transmission
 
 RIGHT, WRONG, SILENT, UNDECIDED = "right", "wrong", "silent", "open"
@@ -188,6 +189,8 @@ def _case(scene: Scene, finding: dict[str, Any], case: dict[str, Any]) -> _Case:
         fates = [judge.of_response(side, psn, repeat)]
     elif nak is not None and rule not in OF_RESPONSES:
         fates = _by_naks(scene, side, psn, case, nak)
+    elif rule == "loss" and hole is not None and after(hole.psn, psn) > 0:
+        fates = [judge.in_hole(side, psn, hole)]
     else:
         fates = [judge.after_silence(side, psn, repeat)]
     return _Case(psn, side, tuple(fates), is_open, case)

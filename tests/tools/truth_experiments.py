@@ -91,6 +91,8 @@ class Experiment:
 TIMEOUT: Final = 16
 """The local ACK timeout's code, 268 ms. With 14, perftest's own, an emulated machine answers too late."""
 PATH_MTU: Final = 1024
+TO: Final = "10.9.0.2"
+"""The address of b."""
 
 
 def perftest(
@@ -108,7 +110,7 @@ def perftest(
     words = f"-F -x 1 -u {timeout} -m {PATH_MTU} -n {n}{sized} {options}".rstrip()
     return Experiment(
         name,
-        client=f"{program} -d rxe0 {words} 10.9.0.2",
+        client=f"{program} -d rxe0 {words} {TO}",
         server=f"{program} -d rxe1 {words}",
         faults=faults,
         told={"program": program, "count": n, "bytes": size, "timeout": timeout, "options": options},
@@ -117,15 +119,24 @@ def perftest(
 
 
 def inject(
-    name: str, scenario: str, n: int, size: int, *faults: Fault, options: str = "", **more: Any
+    name: str,
+    scenario: str,
+    n: int,
+    size: int,
+    *faults: Fault,
+    options: str = "",
+    both: bool = True,
+    **more: Any,
 ) -> Experiment:
-    """One of rocekit's own scenarios, both ends in one process, which writes the journals itself."""
-    words = f"rocekit inject {scenario} --both -d rxe0 --server-dev rxe1 --timeout 60"
-    words += f" -m {PATH_MTU} -n {n} -s {size}"
+    """One of rocekit's own scenarios, which writes journals itself. ``both``: both ends in one process."""
     timeout = "" if "-u " in options else f"-u {TIMEOUT} "
+    words = f"--timeout 60 -m {PATH_MTU} -n {n} -s {size} {timeout}{options}".rstrip()
+    ends = "--both -d rxe0 --server-dev rxe1" if both else f"{TO} -d rxe0"
+    journal = "both" if both else "client"
     return Experiment(
         name,
-        client=f"{words} {timeout}{options} --journal $OUT/both.journal.jsonl".replace("  ", " "),
+        client=f"rocekit inject {scenario} {ends} {words} --journal $OUT/{journal}.journal.jsonl",
+        server=None if both else f"rocekit inject {scenario} -d rxe1 --journal $OUT/server.journal.jsonl",
         faults=faults,
         journal=True,
         told={"program": f"inject {scenario}", "count": n, "bytes": size, "options": options},
@@ -137,8 +148,8 @@ def rping(name: str, n: int, size: int, *faults: Fault, **more: Any) -> Experime
     """rping: SEND, READ and WRITE in turns, over the connection manager."""
     return Experiment(
         name,
-        client=f"rping -c -a 10.9.0.2 -C {n} -S {size}",
-        server=f"rping -s -a 10.9.0.2 -C {n} -S {size}",
+        client=f"rping -c -a {TO} -C {n} -S {size}",
+        server=f"rping -s -a {TO} -C {n} -S {size}",
         faults=faults,
         told={"program": "rping", "count": n, "bytes": size},
         **more,
@@ -152,7 +163,7 @@ def pingpong(
     words = f"-g 1 -m {PATH_MTU} -s {size}"
     return Experiment(
         name,
-        client=f"ibv_rc_pingpong -d rxe0 {words} -n {n} 10.9.0.2",
+        client=f"ibv_rc_pingpong -d rxe0 {words} -n {n} {TO}",
         server=f"ibv_rc_pingpong -d rxe1 {words} -n {served or n}",
         faults=faults,
         told={"program": "ibv_rc_pingpong", "count": n, "bytes": size},
@@ -339,13 +350,14 @@ SECOND: Final = (
     ),
     perftest("write-killed", "ib_write_lat", 3000, 64, killed=Killed("server", 200), limit_s=3.0),
     inject(
-        "inject-blast-write-killed",
+        "inject-killed",
         "blast-write",
-        4000,
+        2000,
         4096,
         options="-u 12 --retry 3",
-        killed=Killed("client", 2000),
-        limit_s=12.0,
+        both=False,
+        killed=Killed("server", 500),
+        limit_s=15.0,
     ),
     inject(
         "inject-gives-up",
@@ -376,3 +388,5 @@ SECOND: Final = (
 )
 
 EXPERIMENTS: Final = {experiment.name: experiment for experiment in (*FIRST, *SECOND)}
+#: A few that show what matters most, in under a minute.
+SHORT: Final = ("write-between", "send-before", "read-responses-behind", "atomic-requests-between")

@@ -133,6 +133,10 @@ class Judge:
             return Fate(What.REQUEST, BEHIND, side.src)
         return OPEN
 
+    def in_hole(self, side: Side, psn: int, behind: Transmission) -> Fate:
+        """Why a PSN is missing in front of a packet that arrived."""
+        return self._in_pass(side, psn, behind.packet, behind, behind.time_ns)
+
     # ------------------------------------------------------------------ repeats without a NAK
 
     def after_silence(self, side: Side, psn: int, repeat: Transmission | None) -> Fate:
@@ -213,7 +217,9 @@ class Judge:
         """Whether something below a PSN was missing when its copy arrived, and until its repeat arrived."""
         for t in reversed([t for t in side.responses if t.time_ns < until_ns]):
             if t.packet.is_sequence_nak:
-                return after(t.psn, psn) < 0
+                came_ns = copy.arrived[0].time_ns
+                closed = any(t.time_ns < p.time_ns < came_ns and side.has(r, t.psn) for p, r in side.arrivals)
+                return after(t.psn, psn) < 0 and not closed
             if t.packet.is_ack and t.time_ns > copy.time_ns and after(t.psn, psn) >= 0:
                 return False
         return False

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from truth_claims import SILENT, UNDECIDED, VERDICTS, WRONG, Claim, Scene, claims
+from truth_claims import UNDECIDED, VERDICTS, WRONG, Claim, Scene, claims
 from truth_judge import Judge
 from truth_packets import read
 from truth_sets import Wire
@@ -134,6 +134,3 @@ def _row(kind: str, what: str, numbers: Sequence[int]) -> str:
 def wrong_lines(scored: Iterable[Scored]) -> list[str]:
     """Each wrong claim in one line."""
     return [each.line() for each in scored if each.claim.verdict == WRONG]
-
-
-__all__ = ["SILENT", "Scored", "counted", "folders", "score", "table", "unfit", "wrong_lines"]

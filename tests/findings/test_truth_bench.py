@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from places import OTHERS
 from truth_claims import RIGHT, SILENT, UNDECIDED, WRONG
-from truth_judge import Fate, Judge, What, seen_from
+from truth_judge import Drops, Fate, Judge, What, seen_from
 from truth_packets import Packet
 from truth_score import counted, open_wire, score, table, unfit, wrong_lines
 from truth_sets import Side, Wire
@@ -62,17 +62,17 @@ class Talk:
     def judge(self, **dropped: int) -> tuple[Judge, Side]:
         """The judge, with what faults dropped (``before_a=3``), and a's side."""
         hosts = {"a": A, "b": B}
-        faults = {(where, hosts[end]): n for (where, end), n in _split(dropped).items()}
-        wire = Wire((A, B), sorted(self.va, key=_when), sorted(self.vb, key=_when))
+        faults = [Drops(name[:-2], hosts[name[-1]], n) for name, n in dropped.items()]
+        for capture in (self.va, self.vb):
+            capture.sort(key=_when)
+            for number, packet in enumerate(capture, 1):
+                packet.frame = number
+        wire = Wire((A, B), self.va, self.vb)
         return Judge(wire, faults), next(side for side in wire.sides if side.src == A)
 
 
 def _when(packet: Packet) -> int:
     return packet.time_ns
-
-
-def _split(dropped: dict[str, int]) -> dict[tuple[str, str], int]:
-    return {(name[:-2], name[-1]): n for name, n in dropped.items()}
 
 
 def refused(second: int | None, *, again: bool = True) -> Talk:
@@ -237,7 +237,7 @@ def test_the_exact_sets_of_the_field_are_what_the_kernel_counted(field: Path) ->
 def test_every_nak_of_the_field_was_drawn_by_a_loss_between_the_captures(field: Path) -> None:
     truth = json.loads((field / "truth.json").read_text())
     wire = open_wire(field, truth)
-    judge = Judge(wire, {("between", A): 17})
+    judge = Judge(wire, [Drops("between", A, 17)])
     (side,) = [side for side in wire.sides if side.src == A]
     naks = [t for t in side.responses if t.packet.is_sequence_nak]
     assert len(naks) == truth["hw_counters"]["rxe1"]["out_of_seq_request"]

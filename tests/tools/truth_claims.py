@@ -187,6 +187,8 @@ def _case(scene: Scene, finding: dict[str, Any], case: dict[str, Any]) -> _Case:
         return _Case(psn, None, (OPEN,), is_open, case)
     if rule == "implied-nak":
         fates = [judge.of_response(side, psn, repeat)]
+    elif rule == "icrc-bad" and judge.was_spoilt(psn):
+        fates = [Fate(What.SPOILT)]
     elif nak is not None and rule not in OF_RESPONSES:
         fates = _by_naks(scene, side, psn, case, nak)
     elif rule == "loss" and hole is not None and after(hole.psn, psn) > 0:

@@ -247,7 +247,7 @@ SECOND: Final = (
     perftest("write-recorded-between", WRITE, 30, 16384, Fault(BETWEEN, "a", "netem loss 3%"), journal=True),
     perftest("send-recorded-before", SEND, 30, 16384, Fault(BEFORE, "a", "netem loss 3%"), journal=True),
     perftest("read-recorded-behind", READ, 30, 16384, Fault(BEHIND, "b", "drop 41 at random"), journal=True),
-    perftest("atomic-recorded-between", ATOMIC, 60, 8, Fault(BETWEEN, "a", "netem loss 4%"), journal=True),
+    perftest("atomic-recorded-between", ATOMIC, 60, 8, Fault(BETWEEN, "a", "netem loss 12%"), journal=True),
     perftest(
         "write-both-ways-before",
         WRITE,
@@ -301,7 +301,7 @@ SECOND: Final = (
     perftest("read-corrupt", READ, 30, 8192, Fault(BETWEEN, "b", "netem corrupt 3%"), snaplen=1300),
     perftest("write-late", WRITE, 60, 4096, Fault(BETWEEN, "b", "netem delay 120ms"), timeout=12),
     perftest("read-late", READ, 40, 4096, Fault(BETWEEN, "a", "netem delay 120ms"), timeout=12),
-    perftest("send-jitter", SEND, 40, 8192, Fault(BETWEEN, "a", "netem delay 6ms 5ms")),
+    perftest("send-jitter", SEND, 16, 8192, Fault(BETWEEN, "a", "netem delay 2ms 40us")),
     perftest("read-tbf", READ, 30, 16384, Fault(BETWEEN, "b", "tbf rate 8mbit burst 6000 limit 12000")),
     perftest(
         "read-cut",
@@ -378,7 +378,9 @@ SECOND: Final = (
         limit_s=15.0,
     ),
     inject("inject-atomic-between", "atomic", 30, 8, Fault(BETWEEN, "b", "netem loss 4%"), options="-q 2"),
-    inject("inject-immediate-before", "immediate", 30, 4096, Fault(BEFORE, "a", "netem loss 4%")),
+    inject(
+        "inject-immediate-before", "immediate", 30, 4096, Fault(BEFORE, "a", "netem loss 4%"), limit_s=45.0
+    ),
     inject("inject-read-behind", "blast-read", 30, 8192, Fault(BEHIND, "b", "drop 37 at random")),
     inject("inject-sr-clean", "ping-sr", 30, 4096),
     rping("rping-before", 30, 4096, Fault(BEFORE, "a", "netem loss 4%")),

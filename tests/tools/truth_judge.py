@@ -10,16 +10,27 @@ open.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from truth_experiments import BEFORE, BEHIND, BETWEEN
-from truth_packets import ATOMIC_ACK, Packet, after
+from truth_experiments import BEFORE, BEHIND, BETWEEN, OPCODES
+from truth_packets import (
+    ACK,
+    ATOMIC_ACK,
+    CMP_SWAP,
+    FETCH_ADD,
+    READ_REQUEST,
+    READ_RESPONSES,
+    RESPONSES,
+    Packet,
+    after,
+)
 from truth_sets import Side, Transmission, Wire
 
 _EVER: Final = 1 << 62
+_REQUESTS: Final = frozenset(range(0x15)) - frozenset(RESPONSES)
 
 
 class What(StrEnum):
@@ -52,90 +63,123 @@ class Fate:
 OPEN: Final = Fate(What.OPEN)
 
 
+@dataclass(frozen=True)
+class Drops:
+    """What a fault dropped.
+
+    Attributes:
+        src: the sender of the packets.
+        of: which packets, a name in ``truth_experiments.OPCODES``.
+        since_ns, until_ns: when it was there.
+    """
+
+    where: str
+    src: str
+    count: int
+    of: str = "all"
+    since_ns: int = 0
+    until_ns: int = _EVER
+
+    def may_hit(self, opcodes: Iterable[int], since_ns: int, until_ns: int) -> bool:
+        """Whether it may have dropped a packet of some opcodes in a time."""
+        masks = OPCODES[self.of]
+        fits = not masks or any(opcode & mask == value for opcode in opcodes for value, mask in masks)
+        return bool(self.count) and fits and since_ns <= self.until_ns and self.since_ns <= until_ns
+
+
 class Judge:
     """Says what happened, for an experiment.
 
+    What passed one capture first is told by the order of its file, not by its times: a packet that arrives is
+    stamped when it is queued, and captured when the host takes it from the queue.
+
     Args:
         wire: both captures.
-        dropped: what was lost: (where, sender's address) to how many, by the faults' own counters.
+        drops: what the faults dropped, by their own counters.
     """
 
-    def __init__(self, wire: Wire, dropped: dict[tuple[str, str], int]) -> None:
+    def __init__(self, wire: Wire, drops: Sequence[Drops]) -> None:
         self.wire = wire
-        self.dropped = {key: n for key, n in dropped.items() if n}
+        self.drops = drops
 
     def lost_in_all(self, src: str | None = None) -> int:
         """How many packets of a sender (or of both) were dropped anywhere, or spoilt."""
-        spoilt = sum(p.spoilt for p in self.wire.paths.values() if src in (None, p.src))
-        return spoilt + sum(n for (_, sender), n in self.dropped.items() if src in (None, sender))
+        between = sum(p.missing + p.spoilt for p in self.wire.paths.values() if src in (None, p.src))
+        return between + sum(d.count for d in self.drops if d.where != BETWEEN and src in (None, d.src))
 
-    def _happens(self, where: str, src: str) -> bool:
-        return (where, src) in self.dropped
+    def _happens(
+        self, where: str, src: str, opcodes: Collection[int], since_ns: int = 0, until_ns: int = _EVER
+    ) -> bool:
+        return any(
+            d.where == where and d.src == src and d.may_hit(opcodes, since_ns, until_ns) for d in self.drops
+        )
 
     # ------------------------------------------------------------------ requests
 
     def after_nak(self, side: Side, nak: Transmission) -> Fate:
         """Why a NAK "PSN sequence error" came."""
-        psn = nak.psn
-        drawn = self._drew(side, nak.time_ns, psn)
-        if self._refused(side, psn, nak.time_ns):
+        if nak.sent is None:
+            return OPEN
+        psn, frame = nak.psn, nak.sent.frame
+        if self._refused(side, psn, frame):
             return Fate(What.REFUSED)
-        fates = {self._in_pass(side, psn, packet, trigger, nak.time_ns) for packet, trigger in drawn}
+        fates = {self._in_pass(side, psn, p, trigger, frame) for p, trigger in self._drew(side, psn, frame)}
         return fates.pop() if len(fates) == 1 else OPEN
 
+    def in_hole(self, side: Side, psn: int, behind: Transmission) -> Fate:
+        """Why a PSN is missing in front of a packet that arrived."""
+        if not behind.arrived:
+            return OPEN
+        return self._in_pass(side, psn, behind.arrived[0], behind, behind.arrived[0].frame)
+
     @staticmethod
-    def _drew(side: Side, nak_ns: int, psn: int) -> list[tuple[Packet, Transmission]]:
+    def _drew(side: Side, psn: int, nak_frame: int) -> list[tuple[Packet, Transmission]]:
         """What may have drawn a NAK: what arrived above its PSN since the last packet that was not above.
 
         A packet that was lost behind the capture drew nothing, so any of them may be it; those of one pass
         give one answer.
         """
-        drawn: list[tuple[Packet, Transmission]] = []
-        for packet, trigger in reversed(side.arrived_before(nak_ns)):
-            if trigger.spoilt:
+        first_of_pass: dict[int, tuple[Packet, Transmission]] = {}
+        for packet, trigger in reversed(side.arrivals):
+            if trigger.spoilt or packet.frame >= nak_frame:
                 continue
             if after(trigger.psn, psn) <= 0:
-                if side.has(trigger, psn) and not drawn:
+                if side.has(trigger, psn) and not first_of_pass:
                     continue  # it came when the NAK was already being made
                 break
-            drawn.append((packet, trigger))
-        first_of_pass: dict[int, tuple[Packet, Transmission]] = {}
-        for packet, trigger in drawn:
             first_of_pass[trigger.passed] = (packet, trigger)
         return list(first_of_pass.values())
 
-    def _refused(self, side: Side, psn: int, time_ns: int) -> bool:
-        """Whether the last answer to a PSN before was an RNR NAK."""
+    @staticmethod
+    def _refused(side: Side, psn: int, nak_frame: int) -> bool:
+        """Whether the last answer to a PSN before a NAK was an RNR NAK."""
         for t in reversed(side.responses):
-            if t.time_ns < time_ns and t.packet.syndrome >= 0:
+            if t.sent is not None and t.sent.frame < nak_frame and t.packet.syndrome >= 0:
                 if t.packet.is_rnr:
                     return after(psn, t.psn) >= 0
                 if after(t.psn, psn) >= -1:
                     return False
         return False
 
-    def _in_pass(self, side: Side, psn: int, packet: Packet, trigger: Transmission, nak_ns: int) -> Fate:
+    def _in_pass(self, side: Side, psn: int, packet: Packet, trigger: Transmission, nak_frame: int) -> Fate:
         """The fate of a PSN's copy in the pass of a packet above it, which arrived."""
         copies = [t for t in side.copies(psn) if t.passed == trigger.passed and not t.doubled]
         if not copies:
-            return Fate(What.REQUEST, BEFORE, side.src) if self._happens(BEFORE, side.src) else OPEN
+            lost = self._happens(BEFORE, side.src, _REQUESTS, until_ns=trigger.time_ns)
+            return Fate(What.REQUEST, BEFORE, side.src) if lost else OPEN
         copy = copies[-1]
         if copy.spoilt:
             return Fate(What.SPOILT, BETWEEN, side.src)
         if not copy.arrived:
             return Fate(What.REQUEST, BETWEEN, side.src)
-        if copy.arrived[0].time_ns > packet.time_ns:
+        came = copy.arrived[0]
+        if came.frame > packet.frame:
             return Fate(What.LATE)
-        came_ns = copy.arrived[0].time_ns
-        if any(came_ns < p.time_ns < nak_ns and after(t.psn, psn) < 0 for p, t in side.arrivals):
+        if any(came.frame < p.frame < nak_frame and after(t.psn, psn) < 0 for p, t in side.arrivals):
             return Fate(What.BEHIND_GAP)  # which a packet closed that was overtaken
-        if self._happens(BEHIND, side.src):
+        if self._happens(BEHIND, side.src, (copy.packet.opcode,), came.time_ns, came.time_ns):
             return Fate(What.REQUEST, BEHIND, side.src)
         return OPEN
-
-    def in_hole(self, side: Side, psn: int, behind: Transmission) -> Fate:
-        """Why a PSN is missing in front of a packet that arrived."""
-        return self._in_pass(side, psn, behind.packet, behind, behind.time_ns)
 
     # ------------------------------------------------------------------ repeats without a NAK
 
@@ -143,64 +187,72 @@ class Judge:
         """Why a PSN was sent again (or would have been, at the end) without a NAK."""
         start = None if repeat is None else side.pass_start(repeat)
         start_ns = _EVER if start is None else start.time_ns
-        earlier = [t for t in side.copies(psn) if t.time_ns < start_ns and not t.doubled]
+        earlier = [t for t in side.copies(psn) if t.number < _number(start) and not t.doubled]
         if not earlier:
-            return (
-                Fate(What.REQUEST, BEFORE, side.src)
-                if self._happens(BEFORE, side.src)
-                else Fate(What.NEVER_SENT)
-            )
-        copy = earlier[-1]
-        answers = self._answers(side, psn, earlier[0], start, start_ns)
+            lost = self._happens(BEFORE, side.src, _REQUESTS, until_ns=start_ns)
+            return Fate(What.REQUEST, BEFORE, side.src) if lost else Fate(What.NEVER_SENT)
+        copy, repeat_frame = earlier[-1], self._repeat_came(side, start)
+        answers = self._answers(side, psn, earlier[0], start, repeat_frame)
         if answers is not None:
             return answers
         if copy.spoilt:
             return Fate(What.SPOILT, BETWEEN, side.src)
         if not copy.arrived:
             return Fate(What.REQUEST, BETWEEN, side.src)
-        if start is not None and start.arrived and copy.arrived[0].time_ns > start.arrived[0].time_ns:
+        came = copy.arrived[0]
+        if came.frame > repeat_frame:
             return Fate(What.LATE)
-        if self._gap(
-            side, psn, copy, self._repeat_came_ns(side, start)
-        ):  # it was thrown away, and another PSN is the cause
-            return OPEN if self._happens(BEHIND, side.src) else Fate(What.BEHIND_GAP)
-        fits = [
-            Fate(what, where, sender)
-            for what, where, sender in (
-                (What.REQUEST, BEHIND, side.src),
-                (What.RESPONSE, BEFORE, side.dst),
-            )
-            if self._happens(where, sender)
-        ]
-        return fits[0] if len(fits) == 1 else OPEN
+        behind = self._happens(BEHIND, side.src, (copy.packet.opcode,), came.time_ns, came.time_ns)
+        if self._gap(side, psn, came, repeat_frame):  # it was thrown away, and another PSN is the cause
+            return OPEN if behind else Fate(What.BEHIND_GAP)
+        before = self._happens(BEFORE, side.dst, _answer_opcodes(copy.packet.opcode), came.time_ns, start_ns)
+        return self._either(side, BEHIND if behind else None, response_before=before)
+
+    @staticmethod
+    def _either(side: Side, request: str | None, *, response_before: bool) -> Fate:
+        """A request lost somewhere, or its response before the first capture; open if both may be."""
+        if bool(request) == response_before:
+            return OPEN
+        if request:
+            return Fate(What.REQUEST, request, side.src)
+        return Fate(What.RESPONSE, BEFORE, side.dst)
 
     def _answers(
-        self, side: Side, psn: int, copy: Transmission, start: Transmission | None, start_ns: int
+        self, side: Side, psn: int, copy: Transmission, start: Transmission | None, repeat_frame: int
     ) -> Fate | None:
         """What became of the answers to a PSN before its repeat arrived; None if none was captured."""
-        repeated_ns = self._repeat_came_ns(side, start)
-        sent_ns = min((p.time_ns for p in copy.arrived), default=copy.time_ns)
+        asked = copy.arrived[0].frame if copy.arrived else 0
         answers = [
             t
             for t in side.responses
-            if sent_ns <= t.time_ns < repeated_ns and not t.doubled and self._answers_psn(t, psn)
+            if t.sent is not None
+            and asked <= t.sent.frame < repeat_frame
+            and t.time_ns >= copy.time_ns
+            and not t.doubled
+            and self._answers_psn(t, psn)
         ]
         if not answers:
             return None
-        came = [t.arrived[0].time_ns for t in answers if t.got_through]
+        came = [t.arrived[0] for t in answers if t.got_through]
         if not came:
             what = What.SPOILT if any(t.spoilt for t in answers) else What.RESPONSE
             return Fate(what, BETWEEN, side.dst)
-        if self._happens(BEHIND, side.dst):
+        if all(self._happens(BEHIND, side.dst, (p.opcode,), p.time_ns, p.time_ns) for p in came):
             return Fate(What.RESPONSE, BEHIND, side.dst)
-        return Fate(What.ANSWERED if min(came) < start_ns else What.RESPONSE_LATE)
+        return self._when(came, start)
 
     @staticmethod
-    def _repeat_came_ns(side: Side, start: Transmission | None) -> int:
-        """When the first packet arrived that was sent after the requester had gone back."""
+    def _when(came: Sequence[Packet], start: Transmission | None) -> Fate:
+        """Whether answers came before a repeat was sent."""
+        sent = _EVER if start is None or start.sent is None else start.sent.frame
+        return Fate(What.ANSWERED if min(p.frame for p in came) < sent else What.RESPONSE_LATE)
+
+    @staticmethod
+    def _repeat_came(side: Side, start: Transmission | None) -> int:
+        """The frame that arrived first of those that were sent after the requester had gone back."""
         if start is None:
             return _EVER
-        return min((p.time_ns for p, t in side.arrivals if t.passed >= start.passed), default=_EVER)
+        return min((p.frame for p, t in side.arrivals if t.passed >= start.passed), default=_EVER)
 
     @staticmethod
     def _answers_psn(response: Transmission, psn: int) -> bool:
@@ -213,14 +265,16 @@ class Judge:
         return packet.is_ack and after(packet.psn, psn) >= 0
 
     @staticmethod
-    def _gap(side: Side, psn: int, copy: Transmission, until_ns: int) -> bool:
+    def _gap(side: Side, psn: int, came: Packet, until: int) -> bool:
         """Whether something below a PSN was missing when its copy arrived, and until its repeat arrived."""
-        for t in reversed([t for t in side.responses if t.time_ns < until_ns]):
+        for t in reversed([t for t in side.responses if t.sent is not None and t.sent.frame < until]):
+            assert t.sent is not None
             if t.packet.is_sequence_nak:
-                came_ns = copy.arrived[0].time_ns
-                closed = any(t.time_ns < p.time_ns < came_ns and side.has(r, t.psn) for p, r in side.arrivals)
+                closed = any(
+                    t.sent.frame < p.frame < came.frame and side.has(r, t.psn) for p, r in side.arrivals
+                )
                 return after(t.psn, psn) < 0 and not closed
-            if t.packet.is_ack and t.time_ns > copy.time_ns and after(t.psn, psn) >= 0:
+            if t.packet.is_ack and t.sent.frame > came.frame and after(t.psn, psn) >= 0:
                 return False
         return False
 
@@ -229,46 +283,49 @@ class Judge:
     def of_response(self, side: Side, psn: int, repeat: Transmission | None) -> Fate:
         """Why a READ's response, or an atomic's, was requested again."""
         start = None if repeat is None else side.pass_start(repeat)
-        start_ns = _EVER if start is None else start.time_ns
-        repeated_ns = self._repeat_came_ns(side, start)
-        sent = [t for t in side.response_copies(psn) if t.time_ns < repeated_ns and not t.doubled]
+        repeat_frame = self._repeat_came(side, start)
+        sent = [
+            t
+            for t in side.response_copies(psn)
+            if t.sent is not None and t.sent.frame < repeat_frame and not t.doubled
+        ]
         if not sent:
-            return self._no_response(side, psn, start_ns)
+            return self._no_response(side, psn, start)
         copy = sent[-1]
         if copy.spoilt:
             return Fate(What.SPOILT, BETWEEN, side.dst)
         if not copy.arrived:
             return Fate(What.RESPONSE, BETWEEN, side.dst)
-        came_ns = copy.arrived[0].time_ns
-        if came_ns > start_ns or self._overtaken(side, copy):
+        came = copy.arrived[0]
+        if self._overtaken(side, copy, came):
             return Fate(What.RESPONSE_LATE)
-        if self._happens(BEHIND, side.dst):
+        if self._happens(BEHIND, side.dst, (came.opcode,), came.time_ns, came.time_ns):
             return Fate(What.RESPONSE, BEHIND, side.dst)
-        return Fate(What.ANSWERED)
+        return self._when([came], start)
 
     @staticmethod
-    def _overtaken(side: Side, copy: Transmission) -> bool:
+    def _overtaken(side: Side, copy: Transmission, came: Packet) -> bool:
         return any(
-            t.arrived and t.arrived[0].time_ns < copy.arrived[0].time_ns and t.time_ns > copy.time_ns
-            for t in side.responses
+            t.arrived and t.arrived[0].frame < came.frame and t.time_ns > copy.time_ns for t in side.responses
         )
 
-    def _no_response(self, side: Side, psn: int, start_ns: int) -> Fate:
+    def _no_response(self, side: Side, psn: int, start: Transmission | None) -> Fate:
         """No response was captured: the request was lost, or its response before the first capture."""
-        requests = [t for t in side.copies(psn) if t.time_ns < start_ns and not t.doubled]
-        if requests and not requests[-1].arrived:
-            return Fate(What.REQUEST, BETWEEN, side.src)
-        if requests and requests[-1].spoilt:
+        start_ns = _EVER if start is None else start.time_ns
+        requests = [t for t in side.copies(psn) if t.number < _number(start) and not t.doubled]
+        if not requests:
+            lost = self._happens(BEFORE, side.src, _REQUESTS, until_ns=start_ns)
+            return self._either(side, BEFORE if lost else None, response_before=False)
+        copy = requests[-1]
+        if copy.spoilt:
             return Fate(What.SPOILT, BETWEEN, side.src)
-        fits = [
-            Fate(what, where, sender)
-            for what, where, sender in (
-                (What.REQUEST, BEHIND if requests else BEFORE, side.src),
-                (What.RESPONSE, BEFORE, side.dst),
-            )
-            if self._happens(where, sender)
-        ]
-        return fits[0] if len(fits) == 1 else OPEN
+        if not copy.arrived:
+            return Fate(What.REQUEST, BETWEEN, side.src)
+        came_ns = copy.arrived[0].time_ns
+        opcode = copy.packet.opcode
+        behind = self._happens(BEHIND, side.src, (opcode,), came_ns, came_ns)
+        before = self._happens(BEFORE, side.dst, _answer_opcodes(opcode), came_ns, start_ns)
+        return self._either(side, BEHIND if behind else None, response_before=before)
 
     # ------------------------------------------------------------------ what is no loss
 
@@ -280,12 +337,20 @@ class Judge:
             for t in path.sent
         )
 
+    def was_spoilt(self, psn: int) -> bool:
+        """Whether any packet with a PSN was corrupted, or came with this PSN by corruption."""
+        return any(
+            t.spoilt and psn in (t.psn, *(p.psn for p in t.arrived))
+            for path in self.wire.paths.values()
+            for t in path.sent
+        )
+
     @staticmethod
     def was_overtaken(side: Side, psn: int) -> bool:
         """Whether a copy of a PSN arrived after a request, or a response, that was sent later."""
         for kind in (side.requests, side.responses):
             latest_ns = 0
-            for t in sorted((t for t in kind if t.arrived), key=lambda t: t.arrived[0].time_ns):
+            for t in sorted((t for t in kind if t.arrived), key=lambda t: t.arrived[0].frame):
                 if t.psn == psn and t.time_ns < latest_ns:
                     return True
                 latest_ns = max(latest_ns, t.time_ns)
@@ -299,12 +364,16 @@ class Judge:
         here = self.wire.hosts[["va", "vb"].index(point)]
         return sum((t.sent is not None) if t.packet.src == here else bool(t.arrived) for t in ts)
 
-    def answered_in_the_end(self, side: Side, psn: int, time_ns: int) -> bool:
-        """Whether the requester got an answer for a PSN after a time."""
-        return any(
-            t.got_through and t.arrived[0].time_ns > time_ns and self._answers_psn(t, psn)
-            for t in side.responses
-        ) and not self._happens(BEHIND, side.dst)
+
+def _number(start: Transmission | None) -> int:
+    return _EVER if start is None else start.number
+
+
+def _answer_opcodes(opcode: int) -> Collection[int]:
+    """How a request is answered."""
+    if opcode == READ_REQUEST:
+        return READ_RESPONSES
+    return (ATOMIC_ACK,) if opcode in (CMP_SWAP, FETCH_ADD) else (ACK,)
 
 
 def seen_from(fate: Fate, points: Sequence[str], hosts: tuple[str, str]) -> str | None:

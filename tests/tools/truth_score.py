@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from truth_claims import UNDECIDED, VERDICTS, WRONG, Claim, Scene, claims
-from truth_judge import Judge
+from truth_judge import Drops, Judge
 from truth_packets import read
 from truth_sets import Wire
 
 from rocekit.analysis import analyze
 
 VIEWS: Final = (("va",), ("vb",), ("va", "vb"))
+#: A fault is noted in the log a moment after it began.
+_SLACK_NS: Final = 200_000_000
 KINDS: Final = ("rule", "cause", "place", "count", "cost", "transfers")
 
 
@@ -54,10 +56,16 @@ def open_wire(folder: Path, truth: dict[str, Any]) -> Wire:
 
 def judge_of(wire: Wire, truth: dict[str, Any]) -> Judge:
     """The judge of an experiment."""
-    dropped: Counter[tuple[str, str]] = Counter()
+    log = {entry["what"]: entry["time_ns"] for entry in truth.get("log", ())}
+    drops = []
     for fault in truth["faults"]:
-        dropped[fault["where"], truth["hosts"][fault["sender"]]["ip"]] += fault["counters"].get("drops", 0)
-    return Judge(wire, dropped)
+        src, count = truth["hosts"][fault["sender"]]["ip"], fault["counters"].get("drops", 0)
+        drop = Drops(fault["where"], src, count, fault.get("of", "all"))
+        if fault.get("after") and "fault begins" in log:
+            since, until = log["fault begins"], log.get("fault ends", drop.until_ns)
+            drop = replace(drop, since_ns=since - _SLACK_NS, until_ns=until)
+        drops.append(drop)
+    return Judge(wire, drops)
 
 
 def score(folder: Path) -> list[Scored]:
@@ -86,7 +94,8 @@ def unfit(folder: Path) -> list[str]:
             for fault in truth["faults"]
             if fault["where"] == "between" and truth["hosts"][fault["sender"]]["ip"] == path.src
         )
-        if path.missing != between:
+        corrupts = any("corrupt" in fault.get("how", "") for fault in truth["faults"])
+        if path.missing != between and not corrupts:
             found.append(
                 f"{folder.name}: {path.missing} of {path.src} missing at the second capture, "
                 f"tc dropped {between}"

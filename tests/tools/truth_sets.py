@@ -8,7 +8,6 @@ with rocekit.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -140,9 +139,9 @@ class Path:
         late: set[int] = set()
         first_behind: float = float("inf")
         for t in reversed([t for t in self.sent if t.sent is not None and t.arrived]):
-            if t.arrived[0].time_ns > first_behind:
+            if t.arrived[0].frame > first_behind:
                 late.add(id(t))
-            first_behind = min(first_behind, t.arrived[0].time_ns)
+            first_behind = min(first_behind, t.arrived[0].frame)
         return late
 
 
@@ -160,21 +159,16 @@ class Side:
         self.qpn = requests[0].packet.dest_qpn
         self.response_qpn = responses[0].packet.dest_qpn if responses else None
         next_psn: int | None = None
-        number = passed = 0
+        passed = 0
         for i, request in enumerate(requests):
             request.number = i
             if not request.doubled and not (request.spoilt and request.sent is None):
                 if next_psn is not None and after(request.psn, next_psn) < 0:
                     passed += 1
-                    number = 0
                 next_psn = (request.psn + self.covers(request)) & 0xFFFFFF
-            number += 1
             request.passed = passed
         #: What arrived at the second capture, in its order.
-        self.arrivals = sorted(
-            ((p, t) for t in requests for p in t.arrived), key=lambda pair: (pair[0].time_ns, pair[0].frame)
-        )
-        self._arrival_times = [p.time_ns for p, _ in self.arrivals]
+        self.arrivals = sorted(((p, t) for t in requests for p in t.arrived), key=_frame)
 
     def covers(self, request: Transmission) -> int:
         """How many PSNs a request stands for."""
@@ -202,8 +196,9 @@ class Side:
         """The first packet of the pass that a request belongs to."""
         return next(t for t in self.requests if t.passed == request.passed)
 
-    def arrived_before(self, time_ns: int) -> list[tuple[Packet, Transmission]]:
-        return self.arrivals[: bisect_left(self._arrival_times, time_ns)]
+
+def _frame(arrival: tuple[Packet, Transmission]) -> int:
+    return arrival[0].frame
 
 
 class Wire:

@@ -181,6 +181,37 @@ def test_a_response_of_a_read() -> None:
     assert judge.of_response(side, 3, side.requests[-1]).what is What.ANSWERED
 
 
+def test_of_responses_too_the_copy_of_the_last_pass_counts() -> None:
+    """3 arrived at first, behind the gap at 2; when the responder began anew at 2, 3 was lost."""
+    talk = Talk()
+    talk.send(A, READ_REQUEST, 1, 0, length=4 * 1024)
+    for psn, arrives in ((1, 1), (2, None), (3, 1), (4, 1)):
+        talk.send(B, READ_MIDDLE, psn, 10 * psn, arrives=arrives)
+    talk.send(A, READ_REQUEST, 2, 50, length=3 * 1024)
+    for psn, arrives in ((2, 1), (3, None), (4, 1)):
+        talk.send(B, READ_MIDDLE, psn, 50 + 10 * psn, arrives=arrives)
+    talk.send(A, READ_REQUEST, 3, 100, length=2 * 1024)
+    judge, side = talk.judge(between_b=2)
+    assert judge.of_response(side, 3, side.requests[-1]) == Fate(What.RESPONSE, "between", B)
+
+
+def test_a_nak_behind_an_rnr_nak_is_no_loss_until_the_message_comes_again() -> None:
+    talk = Talk()
+    for psn in (1, 2, 3):
+        talk.send(A, WRITE_MIDDLE, psn, psn * 10)
+    talk.send(B, ACK, 2, 25, syndrome=0x2C)
+    talk.send(B, ACK, 2, 35, syndrome=SEQUENCE_NAK)
+    assert fate_of_nak(talk).what is What.REFUSED
+    talk = Talk()
+    for psn in (1, 2):
+        talk.send(A, WRITE_MIDDLE, psn, psn * 10)
+    talk.send(B, ACK, 2, 25, syndrome=0x2C)
+    for psn, arrives in ((2, 1), (3, None), (4, 1)):
+        talk.send(A, WRITE_MIDDLE, psn, 30 + psn * 10, arrives=arrives)
+    talk.send(B, ACK, 3, 80, syndrome=SEQUENCE_NAK)
+    assert fate_of_nak(talk, between_a=1) == Fate(What.REQUEST, "between", A)
+
+
 def test_what_came_twice_and_what_was_only_sent_twice() -> None:
     talk = Talk()
     talk.send(A, WRITE_MIDDLE, 1, 0, times=2)

@@ -36,6 +36,8 @@ POINTS = (A.interface, B.interface)
 INTERFACES = (*POINTS, "va-port", "vb-port")
 READY_LIMIT_S = 20.0
 SETTLE_S = 4.0
+START_S = 60.0
+"""How long programs may need before they send."""
 QUIET_S = 0.4
 """How long no packet comes before the captures end."""
 ROCE = ("match", "ip", "protocol", "17", "0xff", "match", "u16", "4791", "0xffff", "at", "22")
@@ -280,17 +282,18 @@ def later(
     experiment: Experiment, programs: Programs, start: dict[str, int], log: list[dict[str, Any]]
 ) -> None:
     """Faults that begin in the middle, and killed programs."""
-    limit_s = experiment.limit_s + 10
+    limit_s = experiment.limit_s + START_S
     for fault in experiment.faults:
         if fault.after:
             device = B.device if fault.sender == "a" else A.device
             if not wait_for_packets(device, start[device], fault.after, limit_s):
                 return
-            put(fault)
             log.append({"time_ns": time.time_ns(), "what": "fault begins", "fault": asdict(fault)})
+            put(fault)
             if fault.seconds:
                 time.sleep(fault.seconds)
-                log.append({"time_ns": time.time_ns(), "what": "fault ends", "counters": remove(fault)})
+                counters = remove(fault)
+                log.append({"time_ns": time.time_ns(), "what": "fault ends", "counters": counters})
     if experiment.killed is not None and wait_for_packets(
         B.device, start[B.device], experiment.killed.after, limit_s
     ):

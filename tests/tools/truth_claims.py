@@ -295,8 +295,7 @@ def _exists(scene: Scene, finding: dict[str, Any], cases: Sequence[_Case]) -> Cl
 
 def _is_killed(truth: dict[str, Any]) -> bool:
     """Whether a program was killed, and not only stopped."""
-    killed = truth["experiment"]["killed"]
-    return killed is not None and not killed.get("stopped_s")
+    return any(entry["what"].endswith(" killed") for entry in truth.get("log", ()))
 
 
 def _silenced(scene: Scene, finding: dict[str, Any]) -> tuple[bool, str]:

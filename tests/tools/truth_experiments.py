@@ -352,12 +352,12 @@ SECOND: Final = (
     inject(
         "inject-killed",
         "blast-write",
-        2000,
+        1000,
         4096,
         options="-u 12 --retry 3",
         both=False,
         killed=Killed("server", 500),
-        limit_s=15.0,
+        limit_s=45.0,
     ),
     inject(
         "inject-gives-up",

@@ -152,11 +152,14 @@ class Judge:
 
     @staticmethod
     def _refused(side: Side, psn: int, nak_frame: int) -> bool:
-        """Whether the last answer to a PSN before a NAK was an RNR NAK."""
+        """Whether the last answer before a NAK was an RNR NAK, whose PSN has not come again since."""
         for t in reversed(side.responses):
             if t.sent is not None and t.sent.frame < nak_frame and t.packet.syndrome >= 0:
                 if t.packet.is_rnr:
-                    return after(psn, t.psn) >= 0
+                    again = any(
+                        side.has(r, t.psn) and t.sent.frame < p.frame < nak_frame for p, r in side.arrivals
+                    )
+                    return after(psn, t.psn) >= 0 and not again
                 if after(t.psn, psn) >= -1:
                     return False
         return False
@@ -284,14 +287,13 @@ class Judge:
         """Why a READ's response, or an atomic's, was requested again."""
         start = None if repeat is None else side.pass_start(repeat)
         repeat_frame = self._repeat_came(side, start)
-        sent = [
-            t
-            for t in side.response_copies(psn)
-            if t.sent is not None and t.sent.frame < repeat_frame and not t.doubled
-        ]
-        if not sent:
+        sent = [t for t in side.data_responses() if t.sent is not None and t.sent.frame < repeat_frame]
+        # Of the times that the responder began anew, the last one counts that reached as low as this PSN.
+        passes = [t.passed for t in sent if after(t.psn, psn) <= 0]
+        copies = [t for t in sent if t.psn == psn and t.passed == max(passes)] if passes else []
+        if not copies:
             return self._no_response(side, psn, start)
-        copy = sent[-1]
+        copy = copies[-1]
         if copy.spoilt:
             return Fate(What.SPOILT, BETWEEN, side.dst)
         if not copy.arrived:

@@ -17,8 +17,8 @@ from truth_sets import Wire
 from rocekit.analysis import analyze
 
 VIEWS: Final = (("va",), ("vb",), ("va", "vb"))
-#: A fault is noted in the log a moment after it began.
-_SLACK_NS: Final = 200_000_000
+#: How long tc may take to begin or end a fault.
+_SLACK_NS: Final = 500_000_000
 KINDS: Final = ("rule", "cause", "place", "count", "cost", "transfers")
 
 
@@ -63,7 +63,7 @@ def judge_of(wire: Wire, truth: dict[str, Any]) -> Judge:
         drop = Drops(fault["where"], src, count, fault.get("of", "all"))
         if fault.get("after") and "fault begins" in log:
             since, until = log["fault begins"], log.get("fault ends", drop.until_ns)
-            drop = replace(drop, since_ns=since - _SLACK_NS, until_ns=until)
+            drop = replace(drop, since_ns=since - _SLACK_NS, until_ns=until + _SLACK_NS)
         drops.append(drop)
     return Judge(wire, drops)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from truth_packets import READ_REQUEST, Packet, after
+from truth_packets import ATOMIC_ACK, READ_REQUEST, Packet, after
 
 #: Identical packets sent within this time are one, doubled before the first capture.
 _TWICE_NS: Final = 50_000_000
@@ -35,7 +35,8 @@ class Transmission:
         spoilt: it arrived corrupted.
         doubled: the first capture has it for the second time.
         number: its place among those of its flow, in the order of the first capture.
-        passed: how often its requester had gone back before it.
+        passed: how often its requester had gone back before it; of a response with data, how often its
+            responder had begun anew.
     """
 
     sent: Packet | None
@@ -167,6 +168,12 @@ class Side:
                     passed += 1
                 next_psn = (request.psn + self.covers(request)) & 0xFFFFFF
             request.passed = passed
+        last_psn: int | None = None
+        passed = 0
+        for response in self.data_responses():
+            if last_psn is not None and after(response.psn, last_psn) <= 0:
+                passed += 1
+            last_psn, response.passed = response.psn, passed
         #: What arrived at the second capture, in its order.
         self.arrivals = sorted(((p, t) for t in requests for p in t.arrived), key=_frame)
 
@@ -184,12 +191,12 @@ class Side:
         """All requests with, or for, a PSN, in the order in which they were sent."""
         return [t for t in self.requests if self.has(t, psn) and not (t.spoilt and t.sent is None)]
 
-    def response_copies(self, psn: int) -> list[Transmission]:
-        """All responses with data of a PSN."""
+    def data_responses(self) -> list[Transmission]:
+        """The responses of READs and atomics."""
         return [
             t
             for t in self.responses
-            if t.psn == psn and (t.packet.is_read_response or t.packet.opcode == 0x12)
+            if (t.packet.is_read_response or t.packet.opcode == ATOMIC_ACK) and not t.doubled
         ]
 
     def pass_start(self, request: Transmission) -> Transmission:

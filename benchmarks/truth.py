@@ -4,11 +4,11 @@
     .venv/bin/python benchmarks/truth.py make FOLDER        # makes them (--only NAME …)
     .venv/bin/python benchmarks/truth.py score FOLDER       # scores them (--json, --write)
 
-The experiments (tests/tools/truth_experiments.py) run in the lab: perftest, rping, rdma-core's ping-pong and
-rocekit's scenarios, with packets lost, overtaken, doubled, corrupted or delayed before, between or behind two
-captures. tc's counters, rxe's hw_counters and the exact difference of the two captures are the truth. Scored
-is each claim of ``rocekit analyze``, from one capture, the other, and both, without and with journals. Every
-wrong claim is named in one line. ``--write`` puts the table into benchmarks/README.md.
+The experiments (tests/tools/truth_bench/experiments.py) run in the lab: perftest, rping, rdma-core's
+ping-pong and rocekit's scenarios, with packets lost, overtaken, doubled, corrupted or delayed before, between
+or behind two captures. tc's counters, rxe's hw_counters and the exact difference of the captures are the
+truth. Scored is each claim of ``rocekit analyze``, from one capture, the other, and both, without and with
+journals. Every wrong claim is named in one line. ``--write`` puts the table into benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT)]
 
-from truth_claims import UNDECIDED  # noqa: E402
-from truth_experiments import EXPERIMENTS  # noqa: E402
-from truth_score import Scored, folders, score, table, unfit, wrong_lines  # noqa: E402
+from truth_bench.experiments import EXPERIMENTS  # noqa: E402
+from truth_bench.scene import UNDECIDED  # noqa: E402
+from truth_bench.score import Scored, folders, score, table, unfit, wrong_lines  # noqa: E402
 
 from rocekit import lab  # noqa: E402
 

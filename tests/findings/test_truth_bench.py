@@ -1,4 +1,4 @@
-"""The truth bench's own judgements (tests/tools/truth_*.py), on packets made here and a pair of captures."""
+"""The truth bench's own judgements (tests/tools/truth_bench), on packets made here and a pair of captures."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from places import OTHERS
-from truth_claims import RIGHT, SILENT, UNDECIDED, WRONG
-from truth_judge import Drops, Fate, Judge, What, seen_from
-from truth_packets import Packet
-from truth_score import counted, open_wire, score, table, unfit, wrong_lines
-from truth_sets import Side, Wire
+from truth_bench.judge import Drops, Fate, Judge, What, seen_from
+from truth_bench.packets import Packet
+from truth_bench.scene import RIGHT, SILENT, UNDECIDED, WRONG
+from truth_bench.score import counted, open_wire, score, table, unfit, wrong_lines
+from truth_bench.sets import Side, Wire
 
 A, B = "10.9.0.1", "10.9.0.2"
 WRITE_MIDDLE, READ_REQUEST, READ_MIDDLE, ACK = 0x07, 0x0C, 0x0E, 0x11

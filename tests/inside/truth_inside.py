@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tools"), str(HERE.parents[1])]
 
 from lab_forks import Forks, Run  # noqa: E402
-from truth_experiments import BEFORE, BEHIND, BETWEEN, EXPERIMENTS, OPCODES, Experiment, Fault  # noqa: E402
+from truth_bench.experiments import BEFORE, BEHIND, BETWEEN, EXPERIMENTS, OPCODES, Experiment, Fault  # noqa: E402
 
 from rocekit.lab.job_programs import finish, shell, wait_until_listening  # noqa: E402
 from rocekit.lab.net import A, B, LabError, tool  # noqa: E402

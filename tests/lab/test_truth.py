@@ -10,9 +10,9 @@ import json
 import pytest
 from lab_boot import Boot, Part
 from places import INSIDE
-from truth_claims import RIGHT, WRONG
-from truth_experiments import EXPERIMENTS, SHORT
-from truth_score import Scored, counted, score, unfit, wrong_lines
+from truth_bench.experiments import EXPERIMENTS, SHORT
+from truth_bench.scene import RIGHT, WRONG
+from truth_bench.score import Scored, counted, score, unfit, wrong_lines
 
 PART = Part("truth", (str(INSIDE / "truth_inside.py"), *SHORT), timeout_s=600, devices=3)
 pytestmark = pytest.mark.lab(PART)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from truth_packets import ATOMIC_ACK, READ_REQUEST, Packet, after
+from truth_bench.packets import ATOMIC_ACK, READ_REQUEST, Packet, after
 
 #: Identical packets sent within this time are one, doubled before the first capture.
 _TWICE_NS: Final = 50_000_000

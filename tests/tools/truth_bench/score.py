@@ -9,17 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from truth_claims import UNDECIDED, VERDICTS, WRONG, Claim, Scene, claims
-from truth_judge import Drops, Judge
-from truth_packets import read
-from truth_sets import Wire
-
 from rocekit.analysis import analyze
+from rocekit.errors import RocekitError
+from truth_bench.claims import claims
+from truth_bench.judge import Drops, Judge
+from truth_bench.packets import read
+from truth_bench.scene import UNDECIDED, VERDICTS, WRONG, Claim, Scene
+from truth_bench.sets import Wire
 
 VIEWS: Final = (("va",), ("vb",), ("va", "vb"))
 #: How long tc may take to begin or end a fault.
 _SLACK_NS: Final = 500_000_000
-KINDS: Final = ("rule", "cause", "place", "count", "cost", "transfers")
+KINDS: Final = ("rule", "cause", "place", "count", "cost", "transfers", "reported")
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,14 @@ def score(folder: Path) -> list[Scored]:
     for points in VIEWS:
         for given in ([], journals) if journals else ([],):
             captures = [folder / f"{point}.pcap" for point in points]
-            scene = Scene(analyze(*captures, journals=given).to_dict(), points, judge, truth)
             view = "+".join(points) + (" with journal" if given else "")
+            try:
+                analysis = analyze(*captures, journals=given)
+            except RocekitError as error:
+                refused = Claim("rule", "refused", WRONG, str(error), "the captures are whole")
+                found.append(Scored(folder.name, view, refused))
+                continue
+            scene = Scene(analysis.to_dict(), points, judge, truth)
             found += [Scored(folder.name, view, claim) for claim in claims(scene)]
     return found
 

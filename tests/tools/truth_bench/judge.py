@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from truth_experiments import BEFORE, BEHIND, BETWEEN, OPCODES
-from truth_packets import (
+from truth_bench.experiments import BEFORE, BEHIND, BETWEEN, OPCODES
+from truth_bench.packets import (
     ACK,
     ATOMIC_ACK,
     CMP_SWAP,
@@ -27,7 +27,7 @@ from truth_packets import (
     Packet,
     after,
 )
-from truth_sets import Side, Transmission, Wire
+from truth_bench.sets import Side, Transmission, Wire
 
 _EVER: Final = 1 << 62
 _REQUESTS: Final = frozenset(range(0x15)) - frozenset(RESPONSES)
@@ -69,7 +69,7 @@ class Drops:
 
     Attributes:
         src: the sender of the packets.
-        of: which packets, a name in ``truth_experiments.OPCODES``.
+        of: which packets, a name in ``experiments.OPCODES``.
         since_ns, until_ns: when it was there.
     """
 

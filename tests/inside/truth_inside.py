@@ -109,12 +109,17 @@ def counted(fault: Fault) -> dict[str, int]:
 
 
 def remove(fault: Fault) -> dict[str, int]:
-    """End a fault; what tc counted, read at the last moment."""
+    """End a fault; what tc counted. First nothing more is dropped, so that nothing is after the count."""
     interface, direction = hook(fault)
-    what = f"filter show dev {interface} {direction}" if is_filter(fault) else f"qdisc show dev {interface}"
-    end = "clsact" if is_filter(fault) else "root"
-    shown = tool("tc", "-s", "-j", "-batch", "-", given=f"{what}\nqdisc del dev {interface} {end}\n")
-    return (_filters if is_filter(fault) else _qdisc)(json.JSONDecoder().raw_decode(shown.strip())[0])
+    if is_filter(fault):
+        stop = f"filter add dev {interface} {direction} protocol ip prio 1 u32 match u32 0 0 action pass"
+        show, end = f"filter show dev {interface} {direction}", f"qdisc del dev {interface} clsact"
+    else:
+        stop = f"qdisc change dev {interface} parent 1:3 handle 30: netem loss 0%"
+        show, end = f"qdisc show dev {interface}", f"qdisc del dev {interface} root"
+    shown = tool("tc", "-s", "-j", "-batch", "-", given=f"{stop}\n{show}\n{end}\n")
+    counters = json.JSONDecoder().raw_decode(shown[shown.index("[") :])[0]
+    return _filters(counters) if is_filter(fault) else _qdisc(counters)
 
 
 def _filters(shown: list[dict[str, Any]]) -> dict[str, int]:

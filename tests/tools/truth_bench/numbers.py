@@ -75,7 +75,7 @@ def _loser(scene: Scene, finding: dict[str, Any]) -> str | None:
 
 
 def _costs(scene: Scene) -> Iterator[Claim]:
-    """No problem costs more time than there was."""
+    """No problem costs more time than there was: the capture's, and of all together the connection's."""
     capture = scene.found["capture"]
     span = capture["last_ns"] - capture["first_ns"]
     of_connection: dict[int, int] = defaultdict(int)
@@ -83,23 +83,29 @@ def _costs(scene: Scene) -> Iterator[Claim]:
         added = finding["evidence"].get("added_ns")
         if added is None:
             continue
-        yield Claim(
-            "cost",
-            finding["rule"],
-            RIGHT if added <= span else WRONG,
-            f"{added / 1e9:.3f} s",
-            f"the capture lasts {span / 1e9:.3f} s",
-        )
+        said, lasts = f"{finding['rule']} cost {added / 1e9:.3f} s", f"the capture lasts {span / 1e9:.3f} s"
+        yield Claim("cost", "a finding", RIGHT if added <= span else WRONG, said, lasts)
         if finding["connection"] is not None:
             of_connection[finding["connection"]] += added
-    for number, added in of_connection.items():
-        yield Claim(
-            "cost",
-            "sum of a connection",
-            RIGHT if added <= span else WRONG,
-            f"{added / 1e9:.3f} s on connection {number}",
-            f"the capture lasts {span / 1e9:.3f} s",
-        )
+    for connection in scene.found["connections"]:
+        if connection["id"] not in of_connection:
+            continue
+        added, own = of_connection[connection["id"]], _span(scene, connection)
+        said = f"all findings on connection {connection['id']} cost {added / 1e9:.3f} s"
+        verdict = RIGHT if added <= own else WRONG
+        yield Claim("cost", "all of a connection", verdict, said, f"it lasts {own / 1e9:.3f} s")
+
+
+def _span(scene: Scene, connection: dict[str, Any]) -> int:
+    """From a connection's first packet in a view to its last one."""
+    ends = {(end["ip"], end["qpn"]) for end in (connection["a"], connection["b"])}
+    times = [
+        packet.time_ns
+        for point, packets in zip(("va", "vb"), scene.judge.wire.captures, strict=True)
+        for packet in packets
+        if point in scene.points and (packet.dst, packet.dest_qpn) in ends
+    ]
+    return max(times) - min(times) if times else 0
 
 
 _OPERATIONS: Final = {

@@ -69,13 +69,15 @@ def _of_finding(scene: Scene, finding: dict[str, Any]) -> Iterator[Claim]:
     elif rule == "reordering":
         for case in cases:
             if case.side is not None:
-                late = scene.judge.was_overtaken(case.side, case.psn)
+                kinds = {fate.what for fate in case.fates}
+                late = bool(kinds & {What.LATE, What.BEHIND_LATE})
+                late = late or case.psn in scene.judge.overtaken(case.side)
                 yield Claim(
                     "cause",
                     rule,
                     RIGHT if late else _unless_open(case, finding),
                     "came late",
-                    "was overtaken" if late else "was not overtaken",
+                    "was overtaken" if late else ", ".join(map(str, case.fates)) + ", not overtaken",
                     case.psn,
                 )
     elif rule == "duplicate":
@@ -153,7 +155,7 @@ def _exists(scene: Scene, finding: dict[str, Any], cases: Sequence[Case]) -> Cla
     elif rule in OF_RESPONSES:
         there = any(judge.lost_in_all(side.dst) for side in sides) if sides else bool(judge.lost_in_all())
     elif rule == "reordering":
-        there = any(path.overtaken for path in judge.wire.paths.values())
+        there = any(judge.overtaken(side) for side in judge.wire.sides)
     elif rule == "duplicate":
         there = any(p.twice or any(t.doubled for t in p.sent) for p in judge.wire.paths.values())
     elif rule == "icrc-bad":

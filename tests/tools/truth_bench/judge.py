@@ -45,6 +45,7 @@ class What(StrEnum):
     REFUSED = "an RNR NAK came first"
     NEVER_SENT = "it had not been sent"
     BEHIND_GAP = "it arrived, behind a gap"
+    BEHIND_LATE = "it arrived, before one below it that was overtaken"
     OPEN = "open"
 
 
@@ -179,7 +180,7 @@ class Judge:
         if came.frame > packet.frame:
             return Fate(What.LATE)
         if any(came.frame < p.frame < nak_frame and after(t.psn, psn) < 0 for p, t in side.arrivals):
-            return Fate(What.BEHIND_GAP)  # which a packet closed that was overtaken
+            return Fate(What.BEHIND_LATE)
         if self._happens(BEHIND, side.src, (copy.packet.opcode,), came.time_ns, came.time_ns):
             return Fate(What.REQUEST, BEHIND, side.src)
         return OPEN
@@ -301,9 +302,13 @@ class Judge:
         came = copy.arrived[0]
         if self._overtaken(side, copy, came):
             return Fate(What.RESPONSE_LATE)
-        if self._happens(BEHIND, side.dst, (came.opcode,), came.time_ns, came.time_ns):
-            return Fate(What.RESPONSE, BEHIND, side.dst)
-        return self._when([came], start)
+        if any(t.passed == copy.passed and after(t.psn, psn) < 0 and _came_behind(t, came) for t in sent):
+            return Fate(What.BEHIND_LATE)
+        behind = self._happens(BEHIND, side.dst, (came.opcode,), came.time_ns, came.time_ns)
+        when = self._when([came], start)
+        if when.what is What.RESPONSE_LATE and behind and start is not None and came.time_ns < start.time_ns:
+            return OPEN  # its time says that it came before, its place in the file that it came after
+        return Fate(What.RESPONSE, BEHIND, side.dst) if behind else when
 
     @staticmethod
     def _overtaken(side: Side, copy: Transmission, came: Packet) -> bool:
@@ -348,15 +353,16 @@ class Judge:
         )
 
     @staticmethod
-    def was_overtaken(side: Side, psn: int) -> bool:
-        """Whether a copy of a PSN arrived after a request, or a response, that was sent later."""
+    def overtaken(side: Side) -> set[int]:
+        """The PSNs of which a copy arrived after a request, or a response, that was sent later."""
+        found = set()
         for kind in (side.requests, side.responses):
             latest_ns = 0
             for t in sorted((t for t in kind if t.arrived), key=lambda t: t.arrived[0].frame):
-                if t.psn == psn and t.time_ns < latest_ns:
-                    return True
+                if t.time_ns < latest_ns:
+                    found.add(t.psn)
                 latest_ns = max(latest_ns, t.time_ns)
-        return False
+        return found
 
     def rnr_naks(self, sides: Iterable[Side], point: str) -> int:
         """How many RNR NAKs a capture has (``va``, ``vb``), or both together (``both``)."""
@@ -365,6 +371,10 @@ class Judge:
             return len(ts)
         here = self.wire.hosts[["va", "vb"].index(point)]
         return sum((t.sent is not None) if t.packet.src == here else bool(t.arrived) for t in ts)
+
+
+def _came_behind(t: Transmission, came: Packet) -> bool:
+    return bool(t.arrived) and t.arrived[0].frame > came.frame
 
 
 def _number(start: Transmission | None) -> int:

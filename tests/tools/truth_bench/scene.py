@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from truth_bench.judge import OPEN, Fate, Judge, What, seen_from
-from truth_bench.packets import after
+from truth_bench.packets import CMP_SWAP, FETCH_ADD, READ_REQUEST, after
 from truth_bench.sets import Side, Transmission
 
 RIGHT, WRONG, SILENT, UNDECIDED = "right", "wrong", "silent", "open"
@@ -19,13 +19,23 @@ CAUSES: Final = {
     "ack-loss": frozenset({What.RESPONSE, What.SPOILT}),
     "implied-nak": frozenset({What.RESPONSE, What.SPOILT}),
     "needless-repeat": frozenset(
-        {What.ANSWERED, What.RESPONSE_LATE, What.LATE, What.NEVER_SENT, What.BEHIND_GAP}
+        {
+            What.ANSWERED,
+            What.RESPONSE_LATE,
+            What.LATE,
+            What.NEVER_SENT,
+            What.BEHIND_GAP,
+            What.BEHIND_LATE,
+        }
     ),
     "icrc-bad": frozenset({What.SPOILT}),
     "timeout-too-short": frozenset({What.RESPONSE_LATE}),
 }
+#: Requests whose response has data.
+WITH_DATA: Final = frozenset({READ_REQUEST, CMP_SWAP, FETCH_ADD})
 OF_REQUESTS: Final = frozenset({"loss", "tail-loss"})
 OF_RESPONSES: Final = frozenset({"ack-loss", "implied-nak"})
+NO_LOSSES: Final = frozenset({"reordering", "needless-repeat", "timeout-too-short"})
 SILENCES: Final = frozenset({"retry-exceeded", "peer-silent", "dead-qp"})
 
 
@@ -108,7 +118,8 @@ def case_of(scene: Scene, finding: dict[str, Any], case: dict[str, Any]) -> Case
     is_open = case.get("certain") is False
     if side is None:
         return Case(psn, None, (OPEN,), is_open, case)
-    if rule == "implied-nak":
+    reads = repeat is not None and repeat.packet.opcode in WITH_DATA
+    if rule == "implied-nak" or (reads and nak is None and rule in NO_LOSSES):
         fates = [judge.of_response(side, psn, repeat)]
     elif rule == "icrc-bad" and judge.was_spoilt(psn):
         fates = [Fate(What.SPOILT)]

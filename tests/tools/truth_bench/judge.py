@@ -46,6 +46,7 @@ class What(StrEnum):
     NEVER_SENT = "it had not been sent"
     BEHIND_GAP = "it arrived, behind a gap"
     BEHIND_LATE = "it arrived, before one below it that was overtaken"
+    SLOW = "it arrived, and the answer was not sent before the repeat came"
     OPEN = "open"
 
 
@@ -206,6 +207,14 @@ class Judge:
         came = copy.arrived[0]
         if came.frame > repeat_frame:
             return Fate(What.LATE)
+        if any(
+            t.packet.is_rnr
+            and t.sent is not None
+            and came.frame < t.sent.frame < repeat_frame
+            and after(psn, t.psn) >= 0
+            for t in side.responses
+        ):
+            return Fate(What.REFUSED)
         behind = self._happens(BEHIND, side.src, (copy.packet.opcode,), came.time_ns, came.time_ns)
         if self._gap(side, psn, came, repeat_frame):  # it was thrown away, and another PSN is the cause
             return OPEN if behind else Fate(What.BEHIND_GAP)
@@ -215,11 +224,11 @@ class Judge:
     @staticmethod
     def _either(side: Side, request: str | None, *, response_before: bool) -> Fate:
         """A request lost somewhere, or its response before the first capture; open if both may be."""
-        if bool(request) == response_before:
+        if request and response_before:
             return OPEN
         if request:
             return Fate(What.REQUEST, request, side.src)
-        return Fate(What.RESPONSE, BEFORE, side.dst)
+        return Fate(What.RESPONSE, BEFORE, side.dst) if response_before else Fate(What.SLOW)
 
     def _answers(
         self, side: Side, psn: int, copy: Transmission, start: Transmission | None, repeat_frame: int
@@ -322,7 +331,7 @@ class Judge:
         requests = [t for t in side.copies(psn) if t.number < _number(start) and not t.doubled]
         if not requests:
             lost = self._happens(BEFORE, side.src, _REQUESTS, until_ns=start_ns)
-            return self._either(side, BEFORE if lost else None, response_before=False)
+            return Fate(What.REQUEST, BEFORE, side.src) if lost else Fate(What.NEVER_SENT)
         copy = requests[-1]
         if copy.spoilt:
             return Fate(What.SPOILT, BETWEEN, side.src)
@@ -335,6 +344,17 @@ class Judge:
         return self._either(side, BEHIND if behind else None, response_before=before)
 
     # ------------------------------------------------------------------ what is no loss
+
+    def other_loss(self, side: Side, psn: int, repeat: Transmission) -> Fate | None:
+        """A loss behind a PSN in the pass before a repeat, of which the repeat may be the effect too."""
+        since = side.pass_start(repeat).passed - 1
+        for t in side.requests:
+            if t.passed == since and after(t.psn, psn) > 0 and not t.got_through:
+                return Fate(What.REQUEST, BETWEEN, side.src)
+        for where in (BEFORE, BEHIND):
+            if self._happens(where, side.src, _REQUESTS, until_ns=repeat.time_ns):
+                return OPEN
+        return None
 
     def was_doubled(self, psn: int) -> bool:
         """Whether any packet with a PSN came twice."""

@@ -26,10 +26,11 @@ CAUSES: Final = {
             What.NEVER_SENT,
             What.BEHIND_GAP,
             What.BEHIND_LATE,
+            What.SLOW,
         }
     ),
     "icrc-bad": frozenset({What.SPOILT}),
-    "timeout-too-short": frozenset({What.RESPONSE_LATE}),
+    "timeout-too-short": frozenset({What.RESPONSE_LATE, What.SLOW}),
 }
 #: Requests whose response has data.
 WITH_DATA: Final = frozenset({READ_REQUEST, CMP_SWAP, FETCH_ADD})
@@ -129,6 +130,8 @@ def case_of(scene: Scene, finding: dict[str, Any], case: dict[str, Any]) -> Case
         fates = [judge.in_hole(side, psn, hole)]
     else:
         fates = [judge.after_silence(side, psn, repeat)]
+    if rule == "needless-repeat" and repeat is not None:
+        fates = [judge.other_loss(side, psn, repeat) or fate for fate in fates]
     return Case(psn, side, tuple(fates), is_open, case)
 
 

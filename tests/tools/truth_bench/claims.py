@@ -62,10 +62,14 @@ def _of_finding(scene: Scene, finding: dict[str, Any]) -> Iterator[Claim]:
                 claim = replace(claim, verdict=SILENT)
             yield claim
     if rule in OF_REQUESTS | OF_RESPONSES:
+        spare = left_open(finding)  # where a loss is only probable, so is its place
         for claim in _places(scene, rule, evidence, cases):
-            # Where a loss is only probable, so is its place.
-            probable = claim.verdict == WRONG and left_open(finding) >= evidence["count"]
-            yield replace(claim, verdict=SILENT) if probable else claim
+            excused = min(spare, claim.times) if claim.verdict == WRONG else 0
+            spare -= excused
+            if excused:
+                yield replace(claim, verdict=SILENT, times=excused)
+            if claim.times > excused:
+                yield replace(claim, times=claim.times - excused)
     elif rule == "reordering":
         for case in cases:
             if case.side is not None:

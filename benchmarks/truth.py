@@ -1,0 +1,107 @@
+"""Every claim of an analysis against the truth: faults between two rxe devices, captured at both ends.
+
+    .venv/bin/python benchmarks/truth.py                    # makes the experiments, and scores them
+    .venv/bin/python benchmarks/truth.py make FOLDER        # makes them (--only NAME …)
+    .venv/bin/python benchmarks/truth.py score FOLDER       # scores them (--json, --write)
+
+The experiments (tests/tools/truth_bench/experiments.py) run in the lab: perftest, rping, rdma-core's
+ping-pong and rocekit's scenarios, with packets lost, overtaken, doubled, corrupted or delayed before, between
+or behind two captures. tc's counters, rxe's hw_counters and the exact difference of the captures are the
+truth. Scored is each claim of ``rocekit analyze``, from one capture, the other, and both, without and with
+journals. Every wrong claim is named in one line. ``--write`` puts the table into benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT)]
+
+from truth_bench.experiments import EXPERIMENTS  # noqa: E402
+from truth_bench.scene import UNDECIDED  # noqa: E402
+from truth_bench.score import Scored, folders, score, table, unfit, wrong_lines  # noqa: E402
+
+from rocekit import lab  # noqa: E402
+
+INSIDE = ROOT / "tests" / "inside" / "truth_inside.py"
+BEGIN, END = "<!-- truth: begin -->", "<!-- truth: end -->"
+BATCH = 40
+BOOT_S, EXPERIMENT_S = 300, 90
+
+
+def make(folder: Path, names: list[str], batch: int) -> bool:
+    """Run experiments, so many in each boot; whether all of them were made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    well = True
+    for start in range(0, len(names), batch):
+        some = names[start : start + batch]
+        result = lab.run(
+            [sys.executable, str(INSIDE), *some],
+            out=folder,
+            timeout_s=BOOT_S + EXPERIMENT_S * len(some),
+            devices=3,
+        )
+        well = well and result.returncode == 0
+    return well
+
+
+def report(scored: list[Scored], faults: list[str], experiments: int) -> str:
+    """The table, what of the truth does not fit, and the wrong claims."""
+    undecided = sum(each.claim.times for each in scored if each.claim.verdict == UNDECIDED)
+    lines = [f"{experiments} experiments", "", *table(scored), ""]
+    if undecided:
+        lines.append(f"{undecided:,} claims have no verdict: the truth itself is open.")
+    lines += [f"The truth does not fit: {fault}" for fault in faults]
+    return "\n".join([*lines, "", *wrong_lines(scored)]).rstrip()
+
+
+def write(scored: list[Scored], experiments: int) -> None:
+    """Put the table into benchmarks/README.md."""
+    path = HERE / "README.md"
+    text = path.read_text()
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    body = "\n".join([f"{experiments} experiments.", "", *table(scored)])
+    path.write_text(f"{head}{BEGIN}\n{body}\n{END}{tail}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("action", nargs="?", choices=["make", "score"], help="default: both")
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these experiments")
+    parser.add_argument("--batch", type=int, default=BATCH, help="how many in each boot")
+    parser.add_argument("--json", action="store_true", help="every claim as JSON")
+    parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
+    given = parser.parse_args()
+    if given.action and given.folder is None:
+        parser.error("name a folder")
+    unknown = set(given.only or ()) - set(EXPERIMENTS)
+    if unknown:
+        parser.error(f"no experiment {', '.join(sorted(unknown))}")
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="rocekit-truth-"))
+    well = True
+    if given.action != "score":
+        well = make(folder, given.only or list(EXPERIMENTS), given.batch)
+        print(f"made in {folder}", file=sys.stderr)
+    if given.action == "make":
+        return 0 if well else 1
+    chosen = [f for f in folders(folder) if not given.only or f.name in given.only]
+    scored = [each for experiment in chosen for each in score(experiment)]
+    if given.json:
+        print(json.dumps([each.to_dict() for each in scored], indent=1))
+    else:
+        print(report(scored, [fault for experiment in chosen for fault in unfit(experiment)], len(chosen)))
+    if given.write:
+        write(scored, len(chosen))
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

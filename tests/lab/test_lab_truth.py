@@ -1,0 +1,50 @@
+"""The truth bench in short: a few faults between rxe devices, and what an analysis says of them.
+
+``benchmarks/truth.py`` makes all experiments and scores every claim.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from lab_boot import Boot, Part
+from places import INSIDE
+from truth_bench.experiments import EXPERIMENTS, SHORT
+from truth_bench.scene import RIGHT, WRONG
+from truth_bench.score import Scored, counted, score, unfit, wrong_lines
+
+PART = Part("truth", (str(INSIDE / "truth_inside.py"), *SHORT), timeout_s=600, devices=3)
+pytestmark = pytest.mark.lab(PART)
+#: Of claims of place and cause, at least so many of 100 must be right.
+BAR = 99
+
+
+@pytest.fixture(scope="module")
+def scored(boot: Boot) -> list[Scored]:
+    """Every claim about every experiment, from every view."""
+    return [each for name in SHORT for each in score(boot.of(PART) / name)]
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_the_fault_was_made_and_counted(boot: Boot, name: str) -> None:
+    folder = boot.of(PART) / name
+    truth = json.loads((folder / "truth.json").read_text())
+    assert truth["programs"]["client"]["returncode"] == 0
+    assert [fault["where"] for fault in truth["faults"]] == [f.where for f in EXPERIMENTS[name].faults]
+    assert all(fault["counters"]["drops"] > 0 for fault in truth["faults"])
+    assert unfit(folder) == []
+
+
+@pytest.mark.parametrize("kind", ["cause", "place"])
+def test_places_and_causes_are_right(scored: list[Scored], kind: str) -> None:
+    counts = counted(each for each in scored if each.claim.kind == kind)
+    right, wrong = (sum(n for key, n in counts.items() if key[2] == verdict) for verdict in (RIGHT, WRONG))
+    wrong_ones = "\n".join(wrong_lines(each for each in scored if each.claim.kind == kind))
+    assert right > 0
+    assert right * 100 >= BAR * (right + wrong), wrong_ones
+
+
+@pytest.mark.parametrize("kind", ["rule", "count", "cost", "transfers"])
+def test_nothing_is_said_that_was_not_so(scored: list[Scored], kind: str) -> None:
+    assert wrong_lines(each for each in scored if each.claim.kind == kind) == []

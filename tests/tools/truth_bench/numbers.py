@@ -1,0 +1,169 @@
+"""The claims that are numbers: counts, costs, transfers, and which losses are reported at all."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, Final
+
+from truth_bench.judge import What
+from truth_bench.scene import (
+    OF_REQUESTS,
+    OF_RESPONSES,
+    RIGHT,
+    SILENT,
+    WRONG,
+    Claim,
+    Scene,
+    case_of,
+    is_seen,
+    left_open,
+)
+
+
+def numbers(scene: Scene) -> Iterator[Claim]:
+    """Every number of an analysis that can be judged."""
+    yield from _counts(scene)
+    yield from _costs(scene)
+    yield from _transfers(scene)
+    yield from _reported(scene)
+
+
+def _counts(scene: Scene) -> Iterator[Claim]:
+    """What is counted: losses against tc, NAKs and RNR NAKs against the captures, paths against both."""
+    judge = scene.judge
+    lost: dict[str, int] = defaultdict(int)
+    for finding in scene.found["findings"]:
+        rule, evidence = finding["rule"], finding["evidence"]
+        if rule in OF_REQUESTS | OF_RESPONSES:
+            src = _loser(scene, finding)
+            if src is not None:
+                said = evidence.get("lost_packets", evidence["count"])
+                lost[src] += max(0, said - left_open(finding))
+        elif rule == "duplicate":
+            twice = sum(p.twice + sum(t.doubled for t in p.sent) for p in judge.wire.paths.values())
+            verdict = RIGHT if evidence["count"] <= twice else WRONG
+            yield Claim("count", "duplicates", verdict, str(evidence["count"]), f"{twice} came twice")
+        elif rule == "rnr":
+            point = scene.points[0] if len(scene.points) == 1 else "both"
+            seen = judge.rnr_naks(judge.wire.sides, point)
+            total = sum(f["evidence"]["rnr_naks"] for f in scene.found["findings"] if f["rule"] == "rnr")
+            yield Claim(
+                "count", "rnr_naks", RIGHT if total == seen else WRONG, str(total), f"{seen} captured"
+            )
+    for src, said in lost.items():
+        dropped = judge.lost_in_all(src)
+        verdict = RIGHT if said <= dropped else WRONG
+        yield Claim("count", "lost packets", verdict, f"{said} of {src}", f"{dropped} dropped or corrupted")
+    for said_path in scene.found.get("paths", scene.found["capture"].get("paths", ())):
+        path = judge.wire.paths.get((said_path["src"], said_path["dst"]))
+        if path is None:
+            continue
+        for name, n in (("missing", path.missing + path.spoilt), ("doubled", path.twice)):
+            verdict = RIGHT if said_path[name] in (n, n - path.spoilt) else WRONG
+            yield Claim("count", f"paths: {name}", verdict, f"{said_path[name]} from {path.src}", str(n))
+
+
+def _loser(scene: Scene, finding: dict[str, Any]) -> str | None:
+    """The sender of the packets that a finding calls lost."""
+    for case in finding["evidence"].get("cases", ()):
+        side = case_of(scene, finding, case).side
+        if side is not None:
+            return side.src if finding["rule"] in OF_REQUESTS else side.dst
+    return None
+
+
+def _costs(scene: Scene) -> Iterator[Claim]:
+    """No problem costs more time than there was: the capture's, and of all together the connection's."""
+    capture = scene.found["capture"]
+    span = capture["last_ns"] - capture["first_ns"]
+    of_connection: dict[int, int] = defaultdict(int)
+    for finding in scene.found["findings"]:
+        added = finding["evidence"].get("added_ns")
+        if added is None:
+            continue
+        said, lasts = f"{finding['rule']} cost {added / 1e9:.3f} s", f"the capture lasts {span / 1e9:.3f} s"
+        yield Claim("cost", "a finding", RIGHT if added <= span else WRONG, said, lasts)
+        if finding["connection"] is not None:
+            of_connection[finding["connection"]] += added
+    for connection in scene.found["connections"]:
+        if connection["id"] not in of_connection:
+            continue
+        added, own = of_connection[connection["id"]], _span(scene, connection)
+        said = f"all findings on connection {connection['id']} cost {added / 1e9:.3f} s"
+        verdict = RIGHT if added <= own else WRONG
+        yield Claim("cost", "all of a connection", verdict, said, f"it lasts {own / 1e9:.3f} s")
+
+
+def _span(scene: Scene, connection: dict[str, Any]) -> int:
+    """From a connection's first packet in a view to its last one."""
+    ends = {(end["ip"], end["qpn"]) for end in (connection["a"], connection["b"])}
+    times = [
+        packet.time_ns
+        for point, packets in zip(("va", "vb"), scene.judge.wire.captures, strict=True)
+        for packet in packets
+        if point in scene.points and (packet.dst, packet.dest_qpn) in ends
+    ]
+    return max(times) - min(times) if times else 0
+
+
+_OPERATIONS: Final = {
+    "ib_write_bw": "WRITE",
+    "ib_send_bw": "SEND",
+    "ib_read_bw": "READ",
+    "ib_atomic_bw": "FETCH_ADD",
+}
+
+
+def _transfers(scene: Scene) -> Iterator[Claim]:
+    """What perftest was told to do is what was transferred, if it ended well."""
+    told = scene.truth["experiment"]["told"]
+    operation = _OPERATIONS.get(told.get("program", ""))
+    client = scene.truth["programs"].get("client", {})
+    if operation is None or client.get("returncode") != 0 or "-c UC" in told["options"]:
+        return
+    qps = re.search(r"-q (\d+)", told["options"])
+    expected = told["count"] * (int(qps[1]) if qps else 1) * (2 if "-b" in told["options"].split() else 1)
+    size = told["bytes"]
+    found = [t for t in scene.found["transfers"] if t["operation"] == operation and t["bytes"] == size]
+    verdict = RIGHT if len(found) == expected else WRONG
+    yield Claim(
+        "transfers", "number", verdict, f"{len(found)} {operation} of {size} bytes", f"{expected} made"
+    )
+    done = sum(t["status"] == "acked" for t in found)
+    verdict = RIGHT if done == expected else WRONG
+    yield Claim("transfers", "acknowledged", verdict, f"{done} acknowledged", f"{expected} completed")
+
+
+def _reported(scene: Scene) -> Iterator[Claim]:
+    """Each loss that drew a NAK which the view contains is in a finding; silent where it is in none."""
+    said = {
+        psn
+        for finding in scene.found["findings"]
+        for psn in (*finding["evidence"].get("psns", ()), *_psns(finding))
+    }
+    cut = any(
+        len(f["evidence"].get("psns", ())) < f["evidence"].get("count", 0) for f in scene.found["findings"]
+    )
+    for side in scene.judge.wire.sides:
+        for nak in side.responses:
+            if not nak.packet.is_sequence_nak or nak.doubled or not is_seen(scene, nak):
+                continue
+            fate = scene.judge.after_nak(side, nak)
+            if fate.what in (What.REQUEST, What.SPOILT) and (nak.psn in said or not cut):
+                verdict = RIGHT if nak.psn in said else SILENT
+                yield Claim(
+                    "reported",
+                    "loss with a NAK",
+                    verdict,
+                    "" if verdict == SILENT else "yes",
+                    str(fate),
+                    nak.psn,
+                )
+
+
+def _psns(finding: dict[str, Any]) -> Iterator[int]:
+    """The PSNs that a finding names outside its list."""
+    for case in finding["evidence"].get("cases", ()):
+        yield case["psn"]

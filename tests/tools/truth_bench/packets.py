@@ -1,0 +1,121 @@
+"""The RoCE v2 packets of a pcap, by ``struct`` alone: the truth bench does not share rocekit's readers."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+ROCE_PORT: Final = 4791
+PSN_MASK: Final = 0xFFFFFF
+#: Opcodes of RC (IBA Vol. 1, table 38).
+READ_REQUEST, ACK, ATOMIC_ACK, CMP_SWAP, FETCH_ADD = 0x0C, 0x11, 0x12, 0x13, 0x14
+READ_RESPONSES: Final = range(0x0D, 0x11)
+RESPONSES: Final = range(0x0D, 0x13)
+#: Those with an AETH right behind the BTH: READ responses but MIDDLE, ACK, atomic ACK.
+WITH_AETH: Final = frozenset({0x0D, 0x0F, 0x10, ACK, ATOMIC_ACK})
+UC_FIRST: Final = 0x20
+NAK_SEQUENCE: Final = 0x60
+_MAGIC: Final = {b"\x4d\x3c\xb2\xa1": ("<", 1), b"\xd4\xc3\xb2\xa1": ("<", 1000)}
+_BTH_AT: Final = 14 + 20 + 8
+
+
+def after(psn: int, other: int) -> int:
+    """How far a PSN is behind another one, around the end of 24 bits."""
+    return ((psn - other + (1 << 23)) & PSN_MASK) - (1 << 23)
+
+
+@dataclass(eq=False, slots=True)
+class Packet:
+    """A packet as one capture has it.
+
+    Attributes:
+        frame: its number in the file, from 1.
+        covered: how many PSNs it stands for: those of its responses, if it is a READ request.
+        syndrome: of its AETH; -1 without one.
+        headers: Ethernet's payload as far as it stays the same on the way.
+    """
+
+    frame: int
+    time_ns: int
+    src: str
+    dst: str
+    opcode: int
+    dest_qpn: int
+    psn: int
+    identification: int
+    length: int
+    headers: bytes = field(repr=False)
+    syndrome: int = -1
+    dma_length: int = 0
+
+    @property
+    def is_response(self) -> bool:
+        return self.opcode in RESPONSES
+
+    @property
+    def is_read_response(self) -> bool:
+        return self.opcode in READ_RESPONSES
+
+    @property
+    def is_ack(self) -> bool:
+        """An acknowledgement, alone or with data, and no NAK."""
+        return 0 <= self.syndrome < 0x20
+
+    @property
+    def is_rnr(self) -> bool:
+        return 0x20 <= self.syndrome < 0x40
+
+    @property
+    def is_sequence_nak(self) -> bool:
+        return self.syndrome == NAK_SEQUENCE
+
+
+def _packet(frame: int, time_ns: int, data: bytes) -> Packet | None:
+    """None for what is not RoCE v2 over IPv4, or belongs to the connection manager."""
+    if len(data) < _BTH_AT + 12 or data[12:14] != b"\x08\x00" or data[14] != 0x45 or data[23] != 17:
+        return None
+    if struct.unpack_from(">H", data, 36)[0] != ROCE_PORT:
+        return None
+    opcode, word, psn_word = data[_BTH_AT], *struct.unpack_from(">II", data, _BTH_AT + 4)
+    if word & 0xFFFFFF == 1 or opcode >= 0x60:
+        return None
+    packet = Packet(
+        frame,
+        time_ns,
+        ".".join(map(str, data[26:30])),
+        ".".join(map(str, data[30:34])),
+        opcode,
+        word & 0xFFFFFF,
+        psn_word & PSN_MASK,
+        struct.unpack_from(">H", data, 18)[0],
+        struct.unpack_from(">H", data, 16)[0],
+        data[14:],
+    )
+    behind = _BTH_AT + 12
+    if opcode in WITH_AETH and len(data) >= behind + 4:
+        packet.syndrome = data[behind]
+    if opcode == READ_REQUEST and len(data) >= behind + 16:
+        packet.dma_length = struct.unpack_from(">I", data, behind + 12)[0]
+    return packet
+
+
+def read(path: Path) -> list[Packet]:
+    """The RoCE packets of a classic pcap of Ethernet frames, in the file's order."""
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        import gzip
+
+        data = gzip.decompress(data)
+    order, unit = _MAGIC[data[:4]]
+    packets, at, frame = [], 24, 0
+    record = struct.Struct(f"{order}IIII")
+    while at + 16 <= len(data):
+        seconds, fraction, captured, _ = record.unpack_from(data, at)
+        frame += 1
+        found = _packet(frame, seconds * 10**9 + fraction * unit, data[at + 16 : at + 16 + captured])
+        if found is not None:
+            packets.append(found)
+        at += 16 + captured
+    return packets

@@ -1,0 +1,152 @@
+"""Scores an analysis of each experiment, from each view, against its truth (the truth bench)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from rocekit.analysis import analyze
+from rocekit.errors import RocekitError
+from truth_bench.claims import claims
+from truth_bench.judge import Drops, Judge
+from truth_bench.packets import read
+from truth_bench.scene import UNDECIDED, VERDICTS, WRONG, Claim, Scene
+from truth_bench.sets import Wire
+
+VIEWS: Final = (("va",), ("vb",), ("va", "vb"))
+#: How long tc may take to begin or end a fault.
+_SLACK_NS: Final = 500_000_000
+KINDS: Final = ("rule", "cause", "place", "count", "cost", "transfers", "reported")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A claim, and the analysis that it is from."""
+
+    experiment: str
+    view: str
+    claim: Claim
+
+    def line(self) -> str:
+        """Everything that a developer needs to find it."""
+        claim = self.claim
+        psn = "" if claim.psn is None else f" PSN {claim.psn}"
+        times = "" if claim.times == 1 else f" ({claim.times} times)"
+        return (
+            f"{self.experiment} [{self.view}] {claim.kind} {claim.what}{psn}: "
+            f"said {claim.said or '–'}; truth: {claim.truth or '–'}{times}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"experiment": self.experiment, "view": self.view, **vars(self.claim)}
+
+
+def folders(root: Path) -> list[Path]:
+    """The experiments that are in a folder."""
+    return sorted(p.parent for p in root.glob("*/truth.json"))
+
+
+def open_wire(folder: Path, truth: dict[str, Any]) -> Wire:
+    hosts = truth["hosts"]
+    return Wire((hosts["a"]["ip"], hosts["b"]["ip"]), read(folder / "va.pcap"), read(folder / "vb.pcap"))
+
+
+def judge_of(wire: Wire, truth: dict[str, Any]) -> Judge:
+    """The judge of an experiment."""
+    log = {entry["what"]: entry["time_ns"] for entry in truth.get("log", ())}
+    drops = []
+    for fault in truth["faults"]:
+        src, count = truth["hosts"][fault["sender"]]["ip"], fault["counters"].get("drops", 0)
+        drop = Drops(fault["where"], src, count, fault.get("of", "all"))
+        if fault.get("after") and "fault begins" in log:
+            since, until = log["fault begins"], log.get("fault ends", drop.until_ns)
+            drop = replace(drop, since_ns=since - _SLACK_NS, until_ns=until + _SLACK_NS)
+        drops.append(drop)
+    return Judge(wire, drops)
+
+
+def score(folder: Path) -> list[Scored]:
+    """Every claim about one experiment, from every view, without and with its journals."""
+    truth = json.loads((folder / "truth.json").read_text())
+    judge = judge_of(open_wire(folder, truth), truth)
+    journals = sorted(folder.glob("*.journal.jsonl"))
+    found = []
+    for points in VIEWS:
+        for given in ([], journals) if journals else ([],):
+            captures = [folder / f"{point}.pcap" for point in points]
+            view = "+".join(points) + (" with journal" if given else "")
+            try:
+                analysis = analyze(*captures, journals=given)
+            except RocekitError as error:
+                refused = Claim("rule", "refused", WRONG, str(error), "the captures are whole")
+                found.append(Scored(folder.name, view, refused))
+                continue
+            scene = Scene(analysis.to_dict(), points, judge, truth)
+            found += [Scored(folder.name, view, claim) for claim in claims(scene)]
+    return found
+
+
+def unfit(folder: Path) -> list[str]:
+    """Where the truth itself does not fit together: tc's counters and the exact sets must agree."""
+    truth = json.loads((folder / "truth.json").read_text())
+    wire = open_wire(folder, truth)
+    found = []
+    for path in wire.paths.values():
+        between = sum(
+            fault["counters"].get("drops", 0)
+            for fault in truth["faults"]
+            if fault["where"] == "between" and truth["hosts"][fault["sender"]]["ip"] == path.src
+        )
+        corrupts = any("corrupt" in fault.get("how", "") for fault in truth["faults"])
+        if path.missing != between and not corrupts:
+            found.append(
+                f"{folder.name}: {path.missing} of {path.src} missing at the second capture, "
+                f"tc dropped {between}"
+            )
+    found += [
+        f"{folder.name}: {n} dropped elsewhere ({where})" for where, n in truth["drops_elsewhere"].items()
+    ]
+    return found
+
+
+def counted(scored: Iterable[Scored]) -> Counter[tuple[str, str, str]]:
+    """How many claims there are by kind, what says it, and verdict."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for each in scored:
+        counts[each.claim.kind, each.claim.what, each.claim.verdict] += each.claim.times
+    return counts
+
+
+def table(scored: Sequence[Scored]) -> list[str]:
+    """The counts as a Markdown table."""
+    counts = counted(scored)
+    lines = [
+        "| claim | of | right | wrong | silent | right of those made |",
+        "| --- | --- | --: | --: | --: | --: |",
+    ]
+    for kind in KINDS:
+        names = sorted({what for k, what, verdict in counts if k == kind and verdict != UNDECIDED})
+        for what in names:
+            numbers = [counts[kind, what, verdict] for verdict in VERDICTS]
+            lines.append(_row(kind, f"`{what}`", numbers))
+        total = [sum(counts[kind, what, verdict] for what in names) for verdict in VERDICTS]
+        if len(names) > 1:
+            lines.append(_row(f"**{kind}**", "all", total))
+    return lines
+
+
+def _row(kind: str, what: str, numbers: Sequence[int]) -> str:
+    right, wrong, _ = numbers
+    made = right + wrong
+    share = "–" if not made else f"{right * 1000 // made / 10:.1f} %"
+    cells = [kind, what, *(f"{n:,}" for n in numbers), share]
+    return f"| {' | '.join(cells)} |"
+
+
+def wrong_lines(scored: Iterable[Scored]) -> list[str]:
+    """Each wrong claim in one line."""
+    return [each.line() for each in scored if each.claim.verdict == WRONG]

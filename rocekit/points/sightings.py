@@ -107,7 +107,7 @@ class Sightings:
         self._names = list(packets.addresses)
         self._src, self._dst = packets.src.astype(np.int64), packets.dst.astype(np.int64)
         self.qpn, self.psn, self.opcode = packets.dest_qpn, packets.psn, packets.opcode
-        self.syndrome, self.ip_id = packets.syndrome, packets.ip_id
+        self.syndrome, self.ip_id, self.icrc_state = packets.syndrome, packets.ip_id, packets.icrc_state
         self._source_qpn = packets.src_qpn
         self._points: dict[tuple[str, str], tuple[int, ...]] = {}
         self._delays: dict[tuple[str, str, int, int], int] = {}

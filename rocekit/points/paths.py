@@ -51,10 +51,7 @@ _WORDS: Final = {
     "datagrams": "datagrams",
     "mads": "CM messages",
 }
-_ORDER: Final = {
-    CLOCKS: " (order of the capture points: probably, by their clocks)",
-    FILES: " (order of the capture points: unknown, taken as the files were named)",
-}
+_ORDER: Final = {CLOCKS: " (order of the capture points: probably, by their clocks)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +81,7 @@ class Path:
         outside_second: seen at the second alone, when the first may not have been capturing.
         corrupted: reached the second with a bit changed.
         by: what tells the order of the points: ``delays`` of both directions, ``hops``, or, of one direction
-            alone, the captures' ``clocks`` or the order of the ``files``.
+            alone, the captures' ``clocks``. ``files``: nothing tells it, so that nothing is known to be lost.
         missing_rows, overtaken_rows: packets, as merged.
         kinds: missing packets by kind.
     """
@@ -117,6 +114,11 @@ class Path:
     def words(self, names: Sequence[str]) -> str:
         """``of 559 packets seen at a.pcap 17 never reached b.pcap, 4 were overtaken, 0 came twice``."""
         first, second = names[self.first], names[self.second]
+        if self.by == FILES:
+            return (
+                f"of {plural(self.packets, 'packet')} in {first} {self.missing:,} not in {second}, "
+                f"{self.only_second:,} only in {second} (which comes first on the way is unknown)"
+            )
         were = "was" if self.overtaken == 1 else "were"
         found = (
             f"of {plural(self.packets, 'packet')} seen at {first} {self.missing:,} never reached {second}, "
@@ -176,7 +178,10 @@ class Paths:
         for src, dst, own in sightings.directions():
             points = sightings.points(src, dst) or sightings.probable_points(src, dst)
             by = sightings.order_by(src, dst)
+            shown = (sightings.seen_ns[own] != UNSEEN).any(axis=0)
             for place, (first, second) in enumerate(pairwise(points)):
+                if not (shown[first] and shown[second]):
+                    continue  # it may be a capture of the other direction only
                 beyond = points[place + 2 :]
                 self.every.append(self._path(src, dst, own, first, second, beyond, by))
 
@@ -279,8 +284,9 @@ class Paths:
             )
         ]
         rows = own[missing]
-        self._fates[rows] = -1
-        self._lost_after[rows] = first
+        if by != FILES:
+            self._fates[rows] = -1
+            self._lost_after[rows] = first
         if not beyond:
             self._fates[own[at_second | (missed & inside)]] = _FATES.index(REACHED)
         self._fates[own[changed[0]]] = self._fates[own[changed[1]]] = _FATES.index(CORRUPTED)

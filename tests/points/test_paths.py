@@ -381,6 +381,27 @@ def test_of_one_direction_on_one_clock(tmp_path: Path) -> None:
     assert "probably, by their clocks" in str(analysis)
 
 
+def test_at_one_place_what_one_has_not_is_no_loss(tmp_path: Path) -> None:
+    shots = rc().shots
+    analysis = analyze(tmp_path, shots, [s for k, s in enumerate(shots) if k not in (20, 31)])
+    found = as_json(analysis)
+    assert (found["files"], found["missing"], found["order_by"]) == ([0, 1], 0, "files")
+    assert found["missed_second"] == 1  # it was acknowledged
+    back = as_json(analysis, B)
+    assert (back["files"], back["missing"]) == ([0, 1], 1)
+    assert paths_of(analysis).fate(32) == UNKNOWN
+    assert "of 30 packets in a.pcapng 1 not in b.pcapng, 0 only in b.pcapng (which comes first" in str(
+        analysis
+    )
+
+
+def test_a_capture_of_one_direction_lost_nothing_of_the_other(tmp_path: Path) -> None:
+    at_a, at_b = both_ends(rc())
+    analysis = analyze(tmp_path, [s for s in at_a if source(s.data) == A], at_b)
+    (found,) = analysis.to_dict()["paths"]
+    assert (found["src"], found["missing"]) == (A, 0)
+
+
 def test_a_capture_cut_by_its_snaplen_beside_a_whole_one(tmp_path: Path) -> None:
     at_a, at_b = both_ends(rc())
     cut = tmp_path / "cut.pcap"

@@ -235,6 +235,17 @@ def test_identical_retransmissions_the_lost_one_is_named(tmp_path: Path) -> None
     assert times == [sent[k].time_ns for k in sorted(gone)]
 
 
+def test_a_capture_that_is_not_in_the_order_of_time(tmp_path: Path) -> None:
+    """Several queues: the copies of a packet stand in the file in another order than they came."""
+    it = made([Fate()] * 20, [4], ids=False, v6=False, seed=3)
+    path = tmp_path / "a.pcapng"
+    with PcapngWriter(path) as writer:
+        for shot in sorted(it.at_a, key=lambda s: s.time_ns)[::-1]:
+            writer.write(shot.data, shot.time_ns)
+    analysis = rocekit.analyze(path, write(tmp_path / "b.pcapng", it.at_b))
+    assert [p.clean for p in paths_of(analysis).every] == [True, True]
+
+
 @given(st.permutations(range(9)))
 @settings(max_examples=examples(200))
 def test_the_fewest_that_were_moved(order: list[int]) -> None:

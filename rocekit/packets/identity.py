@@ -47,8 +47,8 @@ def has_icrcs(packets: Packets) -> bool:
 class Alike:
     """Packets of several captures, sorted so that those with the same identity form a *group*.
 
-    Within a group they are sorted by capture and then by their place in it: packets of one group and one
-    capture are a *run*.
+    Within a group they are sorted by capture and then by time: packets of one group and one capture are a
+    *run*.
 
     Attributes:
         rows: the packets, sorted; indices into the concatenated captures.
@@ -65,9 +65,13 @@ class Alike:
     first_run: Ints
 
     @classmethod
-    def of(cls, identity: NDArray[np.uint64], file: Ints) -> Alike:
-        """Sort the packets; ``identity`` and ``file`` are those of the concatenated captures."""
-        rows = np.argsort(identity, kind="stable")
+    def of(cls, identity: NDArray[np.uint64], file: Ints, time_ns: Ints) -> Alike:
+        """Sort the packets of the concatenated captures. Times are compared within a capture only."""
+        if ((np.diff(time_ns) < 0) & (np.diff(file) == 0)).any():  # a capture is not in the order of time
+            order = np.lexsort((time_ns, file))
+            rows = order[np.argsort(identity[order], kind="stable")]
+        else:
+            rows = np.argsort(identity, kind="stable")
         value, of = identity[rows], file[rows]
         starts = np.ones(len(rows), np.bool_)
         starts[1:] = value[1:] != value[:-1]

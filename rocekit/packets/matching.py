@@ -22,6 +22,8 @@ Ints = NDArray[np.int64]
 _NEAR_NS: Final = 20_000_000
 #: The least time by which a copy may be off before another one is looked for.
 _SLACK_NS: Final = 200_000
+#: No packet is later than this.
+_LATE_NS: Final = 1_000_000_000
 #: Larger groups of equal packets are matched one after the other.
 _MOST_CELLS: Final = 250_000
 _AHEAD: Final = 1_000
@@ -35,29 +37,34 @@ class _Way:
 
     Attributes:
         here: times of the same packets at the one point, in order; there: at the other.
-        low_ns, high_ns: what takes less or more is another packet.
-        reach_ns: what is off its expected time by more is another packet.
+        low_ns, high_ns: where one point has more copies, one that takes less or more is another packet.
+        least_ns, most_ns: the same where both have equally many: then one is rather late than lost.
+        reach_ns: what a copy without a partner counts.
     """
 
     here: Ints
     there: Ints
     low_ns: int
     high_ns: int
+    least_ns: int
+    most_ns: int
     reach_ns: int
 
     @classmethod
     def of(cls, here: Ints, there: Ints) -> _Way:
         if not len(here):
-            return cls(here, there, -_NEAR_NS, _NEAR_NS, _NEAR_NS)
+            return cls(here, there, -_NEAR_NS, _NEAR_NS, -_NEAR_NS, _NEAR_NS, _NEAR_NS)
         order = np.argsort(here, kind="stable")
         low, middle, high = np.quantile(there - here, (0.01, 0.5, 0.99)).astype(np.int64).tolist()
         reach = max(10 * (high - low), _NEAR_NS)
         # Packets may be late, by queues; they are never there before they were sent.
         if middle >= 0:
-            early, late = -_SLACK_NS if low >= 0 else low - 3 * (middle - low) - _SLACK_NS, middle + reach
+            early = -_SLACK_NS if low >= 0 else low - 3 * (middle - low) - _SLACK_NS
+            bounds = early, middle + reach, early, middle + max(reach, _LATE_NS)
         else:  # they pass the other point first
-            early, late = middle - reach, _SLACK_NS if high <= 0 else high + 3 * (high - middle) + _SLACK_NS
-        return cls(here[order], there[order], early, late, reach)
+            late = _SLACK_NS if high <= 0 else high + 3 * (high - middle) + _SLACK_NS
+            bounds = middle - reach, late, middle - max(reach, _LATE_NS), late
+        return cls(here[order], there[order], *bounds, reach)
 
     def off(self, here: Ints, there: Ints) -> NDArray[np.float64]:
         """How far each packet at the second point (a row) is off the expected time of each at the first.
@@ -160,7 +167,7 @@ class _Matcher:
         for value in np.unique(key).tolist():
             of_key = key == value
             way = self._way(value >> 10 & 1023, value & 1023, value >> 20)
-            found.append(group[of_key & ((took < way.low_ns) | (took > way.high_ns))])
+            found.append(group[of_key & ((took < way.least_ns) | (took > way.most_ns))])
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
     def resolve(self, group: int, numbers: Ints, total: int) -> int:

@@ -54,12 +54,13 @@ def merge(parts: Sequence[Packets]) -> Merged:
     by_icrc = all(has_icrcs(packets) for packets in parts)
     identity = np.concatenate([identities(packets, by_icrc=by_icrc) for packets in parts])
     file = np.repeat(np.arange(len(parts)), [len(p) for p in parts])
-    alike = Alike.of(identity, file)
+    own_times = np.concatenate([p.time_ns for p in parts])
+    alike = Alike.of(identity, file, own_times)
     alignments = align(parts, alike)
     groups = np.array([a.group for a in alignments])
     if groups.any():  # equal packets of captures that do not show the same traffic are not the same
         identity ^= groups.astype(np.uint64)[file] * np.uint64(MIXER)
-        alike = Alike.of(identity, file)
+        alike = Alike.of(identity, file, own_times)
     times = np.concatenate([a.aligned(p.time_ns) for p, a in zip(parts, alignments, strict=True)])
     src = np.concatenate([p.src for p in parts])
     uncertain = np.concatenate([p.ip_id for p in parts]) == 0

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.files.frame_names import FRAME_BITS, frame_name
+from rocekit.packets import ICRC_INVALID
 from rocekit.packets.merge import UNSEEN
+from rocekit.points.corrupted import corrupted
 from rocekit.points.delivered import delivered
 from rocekit.points.overtaken import overtaken
 from rocekit.points.sightings import CLOCKS, FILES
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-REACHED, MISSING, UNKNOWN = "reached", "missing", "unknown"
+REACHED, MISSING, CORRUPTED, UNKNOWN = "reached", "missing", "corrupted", "unknown"
+_FATES: Final = (UNKNOWN, REACHED, CORRUPTED, MISSING)  # by number, the last is −1
 #: Frames and connections listed of each path.
 MAX_FRAMES: Final = 100
 #: The network doubles packets within this time; equal packets without identification behind it are repeats.
@@ -48,10 +51,7 @@ _WORDS: Final = {
     "datagrams": "datagrams",
     "mads": "CM messages",
 }
-_ORDER: Final = {
-    CLOCKS: " (order of the capture points: probably, by their clocks)",
-    FILES: " (order of the capture points: unknown, taken as the files were named)",
-}
+_ORDER: Final = {CLOCKS: " (order of the capture points: probably, by their clocks)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,9 @@ class Path:
         missed_second: not in the second capture, which missed them: they went on, or were acknowledged.
         outside: seen at the first alone, when the second may not have been capturing.
         outside_second: seen at the second alone, when the first may not have been capturing.
+        corrupted: reached the second with a bit changed.
         by: what tells the order of the points: ``delays`` of both directions, ``hops``, or, of one direction
-            alone, the captures' ``clocks`` or the order of the ``files``.
+            alone, the captures' ``clocks``. ``files``: nothing tells it, so that nothing is known to be lost.
         missing_rows, overtaken_rows: packets, as merged.
         kinds: missing packets by kind.
     """
@@ -97,6 +98,7 @@ class Path:
     missed_second: int
     outside: int
     outside_second: int
+    corrupted: int
     by: str
     missing_rows: Ints = field(repr=False)
     overtaken_rows: Ints = field(repr=False)
@@ -112,6 +114,11 @@ class Path:
     def words(self, names: Sequence[str]) -> str:
         """``of 559 packets seen at a.pcap 17 never reached b.pcap, 4 were overtaken, 0 came twice``."""
         first, second = names[self.first], names[self.second]
+        if self.by == FILES:
+            return (
+                f"of {plural(self.packets, 'packet')} in {first} {self.missing:,} not in {second}, "
+                f"{self.only_second:,} only in {second} (which comes first on the way is unknown)"
+            )
         were = "was" if self.overtaken == 1 else "were"
         found = (
             f"of {plural(self.packets, 'packet')} seen at {first} {self.missing:,} never reached {second}, "
@@ -120,6 +127,8 @@ class Path:
         kinds = [f"{n:,} {_WORDS[kind]}" for kind, n in self.kinds.items() if n]
         if len(kinds) > 1 or self.kinds["requests"] != self.missing:
             found += f"; missing: {', '.join(kinds)}"
+        if self.corrupted:
+            found += f"; {self.corrupted:,} more arrived corrupted"
         if self.missed_second:
             found += f"; {self.missed_second:,} more arrived, but {second} missed them"
         if self.only_second:
@@ -155,9 +164,13 @@ class Paths:
         ]
         self._connections = connections
         rows = len(sightings.frames)
-        #: For each packet: it reached the last point (1), is missing at one (−1), or neither is known.
+        #: For each packet its place in ``_FATES``.
         self._fates = np.zeros(rows, np.int8)
         self._lost_after = np.full(rows, -1, np.int16)
+        #: Packets with a wrong ICRC that one capture alone has.
+        self._strays = np.flatnonzero(sightings.icrc_state == ICRC_INVALID)
+        alone = (sightings.seen_ns[self._strays] != UNSEEN).sum(axis=1) == 1
+        self._strays = self._strays[alone]
         kinds = _KIND[sightings.opcode].copy()
         kinds[sightings.qpn == _QP1] = _MAD
         self._kinds = kinds
@@ -165,7 +178,10 @@ class Paths:
         for src, dst, own in sightings.directions():
             points = sightings.points(src, dst) or sightings.probable_points(src, dst)
             by = sightings.order_by(src, dst)
+            shown = (sightings.seen_ns[own] != UNSEEN).any(axis=0)
             for place, (first, second) in enumerate(pairwise(points)):
+                if not (shown[first] and shown[second]):
+                    continue  # it may be a capture of the other direction only
                 beyond = points[place + 2 :]
                 self.every.append(self._path(src, dst, own, first, second, beyond, by))
 
@@ -174,11 +190,12 @@ class Paths:
     def fate(self, frame: int) -> str:
         """What happened to the packet of a frame (a frame reference) on its way through the capture points.
 
-        ``reached``: the last one has it, or its receiver acknowledged it; ``missing``: one does not have it,
-        though it was capturing; ``unknown``: no further point, or that one may not have been capturing.
+        ``reached``: the last one has it, or its receiver acknowledged it. ``missing``: one does not have it,
+        though it was capturing. ``corrupted``: one has it with a bit changed, so that its receiver drops it.
+        ``unknown``: there is no further point, or that one may not have been capturing.
         """
         row = self._sightings.row_of(frame)
-        return UNKNOWN if row < 0 else (UNKNOWN, REACHED, MISSING)[int(self._fates[row])]
+        return UNKNOWN if row < 0 else _FATES[int(self._fates[row])]
 
     def lost_between(self, frame: int) -> tuple[int, int] | None:
         """The capture points (files) between which the packet of a frame is missing; None if it is not."""
@@ -224,6 +241,7 @@ class Paths:
             "missed_second": path.missed_second,
             "outside": path.outside,
             "outside_second": path.outside_second,
+            "corrupted": path.corrupted,
             **{f"missing_{name}": path.kinds.get(name, 0) for name in _KINDS},
             "missing_frames": listed(path.missing_rows),
             "overtaken_frames": listed(path.overtaken_rows),
@@ -253,7 +271,10 @@ class Paths:
         arrived = delivered(self._sightings, self._connections, own[missing], second)
         missed[sent_before] |= arrived
         missing[sent_before] &= ~arrived
+        changed = self._corrupted(own, missing, here, new & ~doubled, second, took)
+        missing[changed[0]] = False
         only = new & inside_first & ~doubled
+        only[changed[1]] = False
         moved = own[both][
             overtaken(
                 here[both],
@@ -263,10 +284,12 @@ class Paths:
             )
         ]
         rows = own[missing]
-        self._fates[rows] = -1
-        self._lost_after[rows] = first
+        if by != FILES:
+            self._fates[rows] = -1
+            self._lost_after[rows] = first
         if not beyond:
-            self._fates[own[at_second | (missed & inside)]] = 1
+            self._fates[own[at_second | (missed & inside)]] = _FATES.index(REACHED)
+        self._fates[own[changed[0]]] = self._fates[own[changed[1]]] = _FATES.index(CORRUPTED)
         kinds = np.bincount(self._kinds[rows], minlength=_MAD + 1)
         return Path(
             src,
@@ -279,8 +302,9 @@ class Paths:
             int(doubled.sum()),
             int(only.sum()),
             int(missed.sum()),
-            int((gone & ~missed & ~missing).sum()),
-            int((new & ~doubled & ~only).sum()),
+            int((gone & ~missed & ~missing).sum()) - len(changed[0]),
+            int((new & ~doubled & ~only).sum()) - len(changed[1]),
+            len(changed[0]),
             by,
             rows,
             moved,
@@ -330,6 +354,23 @@ class Paths:
                 nearest = int(np.abs(there[alike] - there[place]).min())
                 found[place] = bool(ip_id[place]) or nearest <= _DOUBLED_NS
         return found
+
+    def _corrupted(
+        self, own: Ints, missing: Mask, here: Ints, new: Mask, second: int, took: Ints
+    ) -> tuple[Ints, Ints]:
+        """The missing packets whose corrupted copies the second point has, and the copies: places in ``own``.
+
+        A copy with another address is of another direction, and so not in ``own``.
+        """
+        seen = self._sightings.seen_ns
+        gone, fresh = np.flatnonzero(missing), np.flatnonzero(new)
+        elsewhere = self._strays[~np.isin(self._strays, own)]
+        elsewhere = elsewhere[seen[elsewhere, second] != UNSEEN]
+        rows = np.concatenate([own[fresh], elsewhere])
+        usual = int(np.median(took)) if len(took) else 0
+        pairs = corrupted(self._sightings, own[gone], here[gone], rows, seen[rows, second], usual)
+        copies = [copy for _, copy in pairs if copy < len(fresh)]
+        return gone[[place for place, _ in pairs]], fresh[copies]
 
     def _of_connections(self, rows: Ints) -> tuple[MissingOf, ...]:
         """How many of the packets each connection has, the most first."""

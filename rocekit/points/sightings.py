@@ -107,7 +107,7 @@ class Sightings:
         self._names = list(packets.addresses)
         self._src, self._dst = packets.src.astype(np.int64), packets.dst.astype(np.int64)
         self.qpn, self.psn, self.opcode = packets.dest_qpn, packets.psn, packets.opcode
-        self.syndrome, self.ip_id = packets.syndrome, packets.ip_id
+        self.syndrome, self.ip_id, self.icrc_state = packets.syndrome, packets.ip_id, packets.icrc_state
         self._source_qpn = packets.src_qpn
         self._points: dict[tuple[str, str], tuple[int, ...]] = {}
         self._delays: dict[tuple[str, str, int, int], int] = {}
@@ -296,7 +296,7 @@ class Sightings:
         return seen
 
     def probable_points(self, src: str, dst: str) -> tuple[int, ...]:
-        """The captures on the way from ``src`` to ``dst`` where both have packets of one direction only.
+        """The captures on the way from ``src`` to ``dst`` where delays of both directions do not tell it.
 
         In the order of hop limits, or else of clocks, or else of the files (``order_by``).
         """
@@ -307,7 +307,7 @@ class Sightings:
         known = self._probable(dst, src)
         if known:
             self._order_by[src, dst] = known[1]
-            return known[0][::-1]
+            return known[0] if known[1] == FILES else known[0][::-1]
         return ()
 
     def order_by(self, src: str, dst: str) -> str:
@@ -330,7 +330,7 @@ class Sightings:
             return tuple(sorted(files, key=lambda f: -hops[f])), HOPS
         back = self._directions.get((there, here), np.empty(0, np.int64))
         if any((self.seen_ns[back][:, [a, b]] != UNSEEN).all(axis=1).any() for a, b in common):
-            return None  # both directions: the points are at one place
+            return tuple(files), FILES  # both directions: the points are at one place
         ahead = {f: self.alignments[f].offset_ns for f in files}
         if max(map(abs, ahead.values())) < _ONE_CLOCK_NS and len(set(ahead.values())) == len(files):
             return tuple(sorted(files, key=lambda f: ahead[f])), CLOCKS

@@ -28,8 +28,8 @@ def write(path: Path, shots: list[Shot]) -> Path:
     return path
 
 
-def traffic(count: int = 20, *, first: int = 0, ids: bool = True, **ends: str) -> Story:
-    story = Story(ip_ids=ids, **ends)
+def traffic(count: int = 20, *, first: int = 0, ids: bool = True, a: str = A, b: str = B) -> Story:
+    story = Story(ip_ids=ids, a=a, b=b)
     for p in range(first, first + count):
         story.a("RC_SEND_ONLY", p, 64).wait(us=20).b("ACK", p).wait(us=20)
     return story

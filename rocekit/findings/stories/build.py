@@ -50,7 +50,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     stories = _join_with_end(stories)
     stories += find_journal_losses(evidence, stories)
     for story in stories:
-        if story.rule == ACK_LOSS:
+        if story.rule == ACK_LOSS and story.places is None:
             story.psn = acknowledged_psn(story)
     stories = join_late_packets(evidence, sorted(stories, key=lambda s: s.time_ns))
     find_reordering(stories)

@@ -192,7 +192,7 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
         story.rule = IMPLIED_NAK
         return True
     if opener.after_ack:
-        story.rule = ACK_LOSS
+        story.rule, story.certain = ACK_LOSS, False  # lost behind the capture point, or only late there
         return True
     if opener.mid_message and story.hole is None and not run.first_sight:
         return False

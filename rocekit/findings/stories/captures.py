@@ -20,6 +20,7 @@ from rocekit.findings.stories import (
 )
 from rocekit.findings.stories.copies import lost_copies
 from rocekit.findings.stories.loss_place import BEFORE, BETWEEN, BEYOND, LossPlace
+from rocekit.track.causes import OBEYED_NS
 from rocekit.wire import OWN_RESPONSE
 
 if TYPE_CHECKING:
@@ -165,7 +166,9 @@ def _decide_silence(view: _View, story: Story) -> None:
     if arrived is None:
         return
     own = transfer is not None and transfer.operation in OWN_RESPONSE
-    psns = range(run.first_psn, min(of_pass.last, run.first_psn + _LATER) + 1)
+    # Any later ACK would have been enough; the response of an atomic is its own.
+    last_psn = run.first_psn if own else min(of_pass.last, run.first_psn + _LATER)
+    psns = range(run.first_psn, last_psn + 1)
     _decide_response(view, story, run, arrived, psns, IMPLIED_NAK if own else ACK_LOSS)
 
 
@@ -186,8 +189,8 @@ def _decide_response(
         if arrived.times_ns[last] <= t.times_ns.get(last, t.time_ns) < repeat_ns
     ]
     back_ns = [t.times_ns[first] for t in answers if first in t.times_ns]
-    if any(time_ns < run.time_ns for time_ns in back_ns):
-        in_time = [t for t in answers if t.times_ns.get(first, run.time_ns) < run.time_ns]
+    in_time = [t for t in answers if t.times_ns.get(first, run.time_ns) < run.time_ns - OBEYED_NS]
+    if in_time:
         story.rule, story.certain = rule, True
         story.places = [view.place(story.psn, in_time[-1], request=False)]
     elif back_ns:

@@ -91,6 +91,9 @@ def name_cause(evidence: Evidence, story: Story) -> bool:
         arrived = bool(story.go_backs) and story.go_backs[0].after_ack
         story.rule = REORDERING if arrived else LOSS
         return True
+    if story.repeats and story.repeats[0].cause == "nak" and story.repeats[0].after_ack:
+        story.rule = REORDERING  # its NAK is another story's, and this packet arrived
+        return True
     if story.repeats and story.repeats[0].cause == NAK_MISSED:
         _name_after_missed_nak(story)
         return True

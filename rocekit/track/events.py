@@ -30,6 +30,7 @@ class Event:
     * ``response_repeat``: the responder sent these responses again.
     * ``hole``: PSNs skipped at this frame: lost before the capture point, late, or missed by the capture.
     * ``response_hole``: the same among a READ's responses.
+    * ``response_late``: a response that filled such a hole and was sent before those that overtook it.
     * ``late``: packets that filled a hole without anything being sent again: reordered.
     * ``duplicate``: the same datagram seen twice.
     * ``missed``: acknowledged PSNs that are not in the capture.

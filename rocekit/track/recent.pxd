@@ -30,6 +30,9 @@ cdef class Recent:
     cdef public int64_t overtaken
     cdef public int64_t ids_followed
     cdef public int64_t ids_broke
+    cdef public int64_t responses_followed
+    cdef public int64_t responses_broke
+    cdef public int64_t _newest_response
     cdef public int64_t _last_id
     cdef public dict _first_said
     cdef public int64_t[::1] _ring

@@ -56,7 +56,7 @@ class Recent:
         turnaround_ns: the shortest time from a request that was sent once to its response; 0: unknown.
         overtaken: how many requests came after one that was sent later, by their identifications.
         ids_followed, ids_broke: how many requests had an identification shortly above the one before, and
-        how many had another.
+        how many had another. responses_followed, responses_broke: the same of READ responses.
     """
 
     def __init__(self) -> None:
@@ -68,6 +68,9 @@ class Recent:
         self.overtaken = 0
         self.ids_followed = 0
         self.ids_broke = 0
+        self.responses_followed = 0
+        self.responses_broke = 0
+        self._newest_response = -1
         self._last_id = -1
         self._first_said: dict[int, tuple[int, int]] = {}  # by slot: the PSN, and when that was first said
         self._ring: Any = _BLANK[:]
@@ -213,6 +216,23 @@ class Recent:
         if self._responses is None:
             self._responses = _NO_RESPONSES[:]
         self._responses[p & _SLOT] = p << _ID_BITS | ip_id
+        if self._newest_response >= 0:
+            step = (ip_id - self._newest_response) & ID_MASK
+            if 0 < step < NEAR_IDS:
+                self.responses_followed += 1
+                self._newest_response = ip_id
+            elif step > ID_MASK - NEAR_IDS:  # overtaken
+                pass
+            elif step:
+                self.responses_broke += 1
+                self._newest_response = ip_id
+        else:
+            self._newest_response = ip_id
+
+    def is_late_response(self, ip_id: int) -> bool:
+        """Whether a response that was sent after the one with this identification came before it."""
+        counts = self.responses_followed >= FOLLOWED and self.responses_followed >= self.responses_broke
+        return counts and ip_id != 0 and 0 < (self._newest_response - ip_id) & ID_MASK < NEAR_IDS
 
     def response_id(self, p: int) -> int:
         """The IPv4 identification of the last READ response with PSN ``p``; 0: not known."""

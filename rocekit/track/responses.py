@@ -190,7 +190,10 @@ class Responses:
             self.again = None
         else:
             transfer.responses_missing.remove(p)
-            if transfer.met("repeat"):
+            if self.recent.is_late_response(r.ip_id[i]):
+                late = Event("response_late", time_ns, frame, p, p, last_ns=time_ns, last_frame=frame)
+                self.ledger.give(transfer, late)
+            elif transfer.met("repeat"):
                 self._response_again(transfer, r, i, p, first_sight=True)
             else:
                 self.again = None

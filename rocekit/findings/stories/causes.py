@@ -192,7 +192,12 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
     in_part = transfer is not None and transfer.is_read and run.first_psn > transfer.first_psn
     was_answered = opener.after_ack or in_part or _has_response_hole(transfer)
     if run.cause == "implied_nak" or (needs_answer and was_answered):
+        if any(e.kind == "response_late" and e.psn == run.first_psn for t in run.transfers for e in t.events):
+            story.rule, story.of_response = REORDERING, True
+            return True
         story.rule = IMPLIED_NAK
+        # A response that the capture has, and that did not stop the timer, may only have been late.
+        story.certain = run.cause == "implied_nak" or not (opener.after_ack or opener.response_seen == 1)
         return True
     if opener.after_ack:
         story.rule, story.certain = ACK_LOSS, False  # lost behind the capture point, or only late there

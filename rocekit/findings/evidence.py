@@ -13,6 +13,7 @@ from rocekit.wire import local_ack_timeout_ns
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
+    from rocekit.counters.comparison import CounterComparison
     from rocekit.findings.stories import Story
     from rocekit.findings.survey import Survey
     from rocekit.flows.observer import Observer
@@ -49,6 +50,7 @@ class Evidence:
         dropped: packets that the capturing machine reports as dropped.
         pauses: PAUSE and PFC frames.
         sightings: which of several captures saw each packet.
+        counters: what devices counted, compared with the packets.
     """
 
     connections: Sequence[Connection]
@@ -67,6 +69,7 @@ class Evidence:
     dropped: int | None = None
     pauses: Sequence[Pause] = ()
     sightings: Sightings | None = None
+    counters: Sequence[CounterComparison] = ()
 
     @cached_property
     def stories(self) -> list[Story]:

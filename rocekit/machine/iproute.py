@@ -37,6 +37,12 @@ def first_address(interface: str) -> str | None:
     return None
 
 
+def addresses(interface: str) -> list[str]:
+    """All addresses of an interface."""
+    found = [entry for link in ip("addr", "show", "dev", interface) for entry in link.get("addr_info", ())]
+    return [str(entry["local"]) for entry in found if "local" in entry]
+
+
 def leads_away(interface: str) -> bool:
     """Whether packets sent on an interface leave the machine, unlike on loopback; False if there is none."""
     return any("LOOPBACK" not in link.get("flags", ()) for link in ip("link", "show", "dev", interface))

@@ -11,6 +11,7 @@ from rocekit.findings.rules import (
     capture_limits,
     cm,
     congestion,
+    counter_mismatch,
     dead_qp,
     dscp_mismatch,
     duplicate,
@@ -58,6 +59,7 @@ RULES: Final = MappingProxyType(
             read_depth.RULE,
             silence.EXCEEDED,
             *capture_limits.RULES,
+            counter_mismatch.RULE,
         )
     }
 )

@@ -281,7 +281,7 @@ def _try_counters(
         return []
     clocks = {} if correlation is None else correlation.clocks
     facts = CaptureFacts(
-        files=len(summary.files),
+        files=summary.files,
         first_ns=summary.first_ns,
         last_ns=summary.last_ns,
         dropped=summary.dropped or 0,

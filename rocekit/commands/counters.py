@@ -12,7 +12,7 @@ import click
 from rocekit.commands import FILE, format_option, interfaces, print_json
 
 if TYPE_CHECKING:
-    from rocekit.machine.counters import CounterSnapshot
+    from rocekit.machine.counters import CounterPlace, CounterReader, CounterSnapshot
 
     Pair = tuple[CounterSnapshot, CounterSnapshot]
 
@@ -33,10 +33,10 @@ _JOURNALS = (".jsonl", ".jsonl.gz")
     "--since", type=FILE, metavar="JOURNAL", help="Print the difference to the first snapshot of a journal."
 )
 @click.option(
-    "--capturing",
-    metavar="IFACE",
-    help="State in the journal that a capture on this interface is running: then analyze knows where it was "
-    "taken, and that it covers this time.",
+    "--capture",
+    metavar="FILE",
+    help="A capture on this interface that is running now: analyze then knows where FILE was taken, and that "
+    "it covers this time.",
 )
 @click.option("--all", "every", is_flag=True, help="Also counters that are zero, or did not change.")
 @format_option
@@ -45,7 +45,7 @@ def command(
     journal: Path | None,
     seconds: float | None,
     since: Path | None,
-    capturing: str | None,
+    capture: str | None,
     every: bool,
     output: str,
 ) -> None:
@@ -59,14 +59,14 @@ def command(
 
     \b
     Example:
-      rocekit counters
+      rocekit counters rxe0
       rocekit counters rxe0 --for 10
-      rocekit counters rxe0 -o x.journal.jsonl
+      rocekit counters rxe0 --capture x.pcap -o x.journal.jsonl
       rocekit counters rxe0 --since x.journal.jsonl
       rocekit counters eth0 --format json
-      rocekit counters before.journal.jsonl after.journal.jsonl
+      rocekit counters rxe0.before.jsonl rxe0.after.jsonl
     """
-    from rocekit.machine.counters import Machine
+    from rocekit.machine.counters import CounterReader
 
     files = [name for name in names if name.endswith(_JOURNALS)]
     if files and (len(files) < len(names) or journal or seconds or since):
@@ -78,14 +78,16 @@ def command(
     if files:
         show([], _pairs(_read(files)), every, output)
         return
-    machine = Machine()
-    places = machine.places(names)
+    reader = CounterReader()
+    places = reader.places(names)
+    if capture is not None and len(places) > 1:
+        raise click.UsageError("--capture is of one interface: name one device or interface.")
     earlier = _read([since]) if since is not None else []
-    taken = [machine.snapshot(place, captured_on=capturing) for place in places]
+    taken = _take(reader, places, capture)
     if seconds is not None:
         time.sleep(seconds)
         earlier = taken
-        taken = [machine.snapshot(place, captured_on=capturing) for place in places]
+        taken = _take(reader, places, capture)
     if journal is not None:
         from rocekit.journal import JournalWriter
         from rocekit.journal.counters import write_snapshots
@@ -93,6 +95,17 @@ def command(
         with JournalWriter(journal, append=True) as writer:
             write_snapshots(writer, [*earlier, *taken] if seconds is not None else taken)
     show(taken, _pairs([*earlier, *taken]) if earlier else None, every, output)
+
+
+def _take(
+    reader: CounterReader, places: Sequence[CounterPlace], capture: str | None
+) -> list[CounterSnapshot]:
+    from rocekit.machine.counters import RunningCapture
+
+    def running(interface: str | None) -> RunningCapture | None:
+        return None if capture is None or interface is None else RunningCapture(interface, Path(capture).name)
+
+    return [reader.snapshot(place, running(place.interface)) for place in places]
 
 
 def _read(journals: Sequence[str | Path]) -> list[CounterSnapshot]:

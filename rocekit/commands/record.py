@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocekit.machine.counters import CounterSnapshot
+    from rocekit.record.capture import PacketCapture
     from rocekit.record.recording import Recording
 
 JOURNAL_SUFFIX = ".journal.jsonl"
@@ -127,7 +128,7 @@ def command(
                     nicer=5,
                     capture=capture,
                     kernel_cm=kernel_cm,
-                    counters=_counters(interface) if counters else None,
+                    counters=_counters(interface, capture) if counters else None,
                 ).run()
             for what in result.failed:
                 click.secho(f"record: {what}: the journal is incomplete", err=True, fg="red")
@@ -147,16 +148,19 @@ def command(
     end_as(result)
 
 
-def _counters(interface: str | None) -> Callable[[], list[CounterSnapshot]]:
+def _counters(interface: str | None, capture: PacketCapture | None) -> Callable[[], list[CounterSnapshot]]:
     """Reads the counters of the RDMA devices, or of those on an interface and of the interface itself."""
-    from rocekit.machine.counters import Machine
+    from rocekit.machine.counters import CounterReader, RunningCapture
 
+    running = None
+    if interface is not None and capture is not None:
+        running = RunningCapture(interface, capture.path.name)
     # Asking tc and ethtool takes longer than reading files: only where packets are captured.
-    machine = Machine(programs=interface is not None)
+    reader = CounterReader(programs=interface is not None)
 
     def take() -> list[CounterSnapshot]:
-        places = machine.rdma_places() if interface is None else machine.places([interface])
-        return [machine.snapshot(place, captured_on=interface) for place in places]
+        places = reader.rdma_places() if interface is None else reader.places([interface])
+        return [reader.snapshot(place, running) for place in places]
 
     return take
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from rocekit.wire.psn import MASK
@@ -12,7 +13,7 @@ from rocekit.wire.words import plural
 if TYPE_CHECKING:
     from rocekit.counters.meanings import Meaning
     from rocekit.counters.prediction import Made
-    from rocekit.counters.watch import CounterWatch, Rows
+    from rocekit.counters.watch import CounterWatch, PacketRows
     from rocekit.machine.counters import CounterSnapshot
     from rocekit.packets.merge import Alignment
     from rocekit.points.vantage import Vantages
@@ -28,6 +29,7 @@ class CaptureFacts:
     """What the comparison needs of the captures.
 
     Attributes:
+        files: their names.
         first_ns, last_ns: of their frames, by the first capture's clock.
         dropped: packets that the capturing machine dropped.
         unchecked: packets whose ICRCs could not be checked.
@@ -35,7 +37,7 @@ class CaptureFacts:
         host_clocks: by host, its clock − the first capture's; hosts of which nothing is known are missing.
     """
 
-    files: int
+    files: Sequence[str]
     first_ns: int | None
     last_ns: int | None
     dropped: int
@@ -46,6 +48,9 @@ class CaptureFacts:
 
 class Basis:
     """The ground of the comparison of two snapshots with the packets between them.
+
+    Args:
+        trusted: whether what the snapshots say of a running capture holds.
 
     Attributes:
         rows: the device's packets in the capture that was taken nearest to it; None without any.
@@ -65,6 +70,8 @@ class Basis:
         connections: Sequence[Connection],
         vantages: Vantages,
         facts: CaptureFacts,
+        *,
+        trusted: bool,
     ) -> None:
         self.flaws: list[str] = []
         self.sent_flaws: list[str] = []
@@ -74,14 +81,9 @@ class Basis:
         self._before, self._after = before, after
         self._facts = facts
         self._own = [c for c in connections if not set(before.place.addresses).isdisjoint(c.ips)]
-        # The program that took both snapshots was capturing at the device meanwhile.
-        self._captures_itself = (
-            facts.files == 1
-            and before.place.interface is not None
-            and before.captured_on == after.captured_on == before.place.interface
-        )
+        self._own_file = own_file(before, after, facts) if trusted else None
         file = self._find_file(vantages, watch)
-        self.rows: Rows | None = watch.rows(file)
+        self.rows: PacketRows | None = watch.rows(file)
         clock = facts.host_clocks.get(before.host, 0)
         ahead = facts.alignments[file].offset_ns if facts.alignments else 0
         self.from_ns, self.to_ns = before.time_ns - clock + ahead, after.time_ns - clock + ahead
@@ -91,9 +93,9 @@ class Basis:
 
     def _find_file(self, vantages: Vantages, watch: CounterWatch) -> int:
         """The capture taken at the device; else one that has its packets."""
-        if self._captures_itself:
+        if self._own_file is not None:
             self.certain = True
-            return 0
+            return self._own_file
         addresses = self._before.place.addresses
         elsewhere = ""
         for file, places in vantages.of_files().items():
@@ -108,7 +110,7 @@ class Basis:
             if not elsewhere or elsewhere.startswith("unknown")
             else f"the capture was taken {elsewhere.partition(' (')[0]}"
         )
-        return next((file for file in range(self._facts.files) if watch.rows(file) is not None), 0)
+        return next((file for file in range(len(self._facts.files)) if watch.rows(file) is not None), 0)
 
     def _check_time(self, ahead: int) -> None:
         facts = self._facts
@@ -119,9 +121,9 @@ class Basis:
             self.flaws.insert(0, "the capture is not of the time between the snapshots")
             return
         inside = first >= self.from_ns and last <= self.to_ns
-        if not self._captures_itself and not inside and self._before.host not in facts.host_clocks:
+        if self._own_file is None and not inside and self._before.host not in facts.host_clocks:
             self.flaws.append(f"the clock of {self._before.host} is not known to be the capture's")
-        covered = self._captures_itself or (first <= self.from_ns and last >= self.to_ns)
+        covered = self._own_file is not None or (first <= self.from_ns and last >= self.to_ns)
         if not covered and not all(_start_is_known(connection) for connection in self._own):
             self.flaws.append("the capture may have started after the first snapshot")
 
@@ -156,6 +158,16 @@ class Basis:
             made.between(meaning, at, at + snapshot.took_ns)
             for at, snapshot in ((self.from_ns, self._before), (self.to_ns, self._after))
         )
+
+
+def own_file(before: CounterSnapshot, after: CounterSnapshot, facts: CaptureFacts) -> int | None:
+    """The capture that was running on the snapshots' interface while both were taken, as they say."""
+    if before.place.interface is None or not (
+        before.captured_on == after.captured_on == before.place.interface
+    ):
+        return None
+    names = {before.captured_to, after.captured_to}
+    return next((n for n, file in enumerate(facts.files) if names == {PurePath(file).name}), None)
 
 
 def _start_is_known(connection: Connection) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.counters.basis import Basis, CaptureFacts
+from rocekit.counters.basis import Basis, CaptureFacts, own_file
 from rocekit.counters.meanings import CHECKED, RECEIVED, SENT, Meaning, meaning_of
 from rocekit.counters.prediction import Made, predict
 from rocekit.machine.counters import GROUPS
@@ -97,11 +98,16 @@ def compare(
     for snapshot in sorted(snapshots, key=lambda s: s.time_ns):
         place = snapshot.place
         by_place.setdefault((snapshot.host, place.device, place.port, place.interface), []).append(snapshot)
+    pairs = [(own[0], own[-1]) for own in by_place.values() if len(own) > 1]
+    # A capture was taken at one interface, whatever the journals of several hosts say.
+    claims: dict[int | None, set[tuple[str, str | None]]] = defaultdict(set)
+    for before, after in pairs:
+        claims[own_file(before, after, facts)].add((before.host, before.place.interface))
     found: list[CounterComparison] = []
-    for own in by_place.values():
-        if len(own) > 1:
-            basis = Basis(own[0], own[-1], watch, connections, vantages, facts)
-            found += _compare(own[0], own[-1], basis, connections)
+    for before, after in pairs:
+        trusted = len(claims[own_file(before, after, facts)]) == 1
+        basis = Basis(before, after, watch, connections, vantages, facts, trusted=trusted)
+        found += _compare(before, after, basis, connections)
     return found
 
 

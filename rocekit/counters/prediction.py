@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.counters import meanings
-from rocekit.counters.requester import Requester
-from rocekit.counters.responder import Responder
+from rocekit.counters.requester import RequesterSide
+from rocekit.counters.responder import ResponderSide
 from rocekit.flows.sent_by import senders
 from rocekit.wire.network import ECN_CE
 
 if TYPE_CHECKING:
     from rocekit.counters.meanings import Meaning
-    from rocekit.counters.watch import Rows
+    from rocekit.counters.watch import PacketRows
     from rocekit.track.connections import Connection
 
 Ints = NDArray[np.int64]
@@ -69,7 +69,7 @@ class Made:
         return int(((times >= first_ns) & (times <= last_ns)).sum())
 
 
-def predict(rows: Rows, addresses: Collection[str], connections: Sequence[Connection]) -> Made:
+def predict(rows: PacketRows, addresses: Collection[str], connections: Sequence[Connection]) -> Made:
     """What the packets make of the counters of the device with these addresses."""
     made = Made()
     own = rows.indices(addresses)
@@ -84,7 +84,7 @@ def predict(rows: Rows, addresses: Collection[str], connections: Sequence[Connec
     return made
 
 
-def _count_packets(made: Made, rows: Rows, own: Ints) -> None:
+def _count_packets(made: Made, rows: PacketRows, own: Ints) -> None:
     """What each packet says by itself."""
     time_ns, opcode, wrong = rows["time_ns"], rows["opcode"], rows["wrong"]
     sent, received = np.isin(rows["src"], own), np.isin(rows["dst"], own)
@@ -112,13 +112,13 @@ def _count_packets(made: Made, rows: Rows, own: Ints) -> None:
         made.flaws[meanings.RECEIVES].append("UC messages that lost a packet are not counted")
 
 
-def _check_all_belong(made: Made, rows: Rows, sender: NDArray[np.int32]) -> None:
+def _check_all_belong(made: Made, rows: PacketRows, sender: NDArray[np.int32]) -> None:
     if ((sender < 0) & _RC[rows["opcode"]] & ~rows["wrong"]).any():
         made.flaws[None].append("of some packets the connection is unknown")
 
 
 def _by_connection(
-    rows: Rows, sender: NDArray[np.int32], connections: Sequence[Connection]
+    rows: PacketRows, sender: NDArray[np.int32], connections: Sequence[Connection]
 ) -> Iterator[tuple[Connection, Ints]]:
     """The packets of each connection, in order."""
     number = sender >> 1
@@ -131,12 +131,12 @@ def _by_connection(
         yield connection, np.stack([packets, sender[packets] & 1])[:, sound[packets]]
 
 
-def _follow(made: Made, rows: Rows, connection: Connection, side: int, packets: Ints) -> None:
+def _follow(made: Made, rows: PacketRows, connection: Connection, side: int, packets: Ints) -> None:
     """Both roles of a device in one connection."""
     which, by = packets
     names = ("time_ns", "opcode", "psn", "syndrome", "dma_length", "ip_id")
     columns = [rows[name][which].tolist() for name in names]
-    responder, requester = Responder(connection), Requester(connection)
+    responder, requester = ResponderSide(connection), RequesterSide(connection)
     own = (by == side).tolist()
     responder.prepare(own, columns[1], columns[2], columns[3])
     for i, (mine, *packet) in enumerate(zip(own, *columns, strict=True)):

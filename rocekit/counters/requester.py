@@ -20,7 +20,7 @@ _SEQUENCE: Final = wire.make_syndrome(wire.NAK, wire.NAK_SEQUENCE_ERROR)
 _READING: Final = frozenset({"READ", *wire.ATOMICS})
 
 
-class Requester:
+class RequesterSide:
     """Follows what one QP has sent, and the oldest PSN that it has no acknowledgement of.
 
     Attributes:

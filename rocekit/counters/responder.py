@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SEQUENCE: Final = wire.make_syndrome(wire.NAK, wire.NAK_SEQUENCE_ERROR)
 
 
-class Responder:
+class ResponderSide:
     """Follows the PSN that one QP expects. A packet that is refused for want of a receive does not move it.
 
     Attributes:

@@ -42,7 +42,7 @@ _UD: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].transport == "UD" f
 
 
 @dataclass(frozen=True)
-class Rows:
+class PacketRows:
     """Packets as columns, in the order of one capture.
 
     Attributes:
@@ -61,8 +61,8 @@ class Rows:
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.columns[name]
 
-    def where(self, chosen: NDArray[Any]) -> Rows:
-        return Rows({name: c[chosen] for name, c in self.columns.items()}, self.addresses, self.keys)
+    def where(self, chosen: NDArray[Any]) -> PacketRows:
+        return PacketRows({name: c[chosen] for name, c in self.columns.items()}, self.addresses, self.keys)
 
     def indices(self, addresses: Iterable[str]) -> Ints:
         """The places of these addresses."""
@@ -121,13 +121,13 @@ class CounterWatch:
             parts[name].append(column.astype(kind, copy=True))
 
     @cached_property
-    def _rows(self) -> dict[int, Rows]:
+    def _rows(self) -> dict[int, PacketRows]:
         keys = self._keys.names()
         return {
-            file: Rows({n: np.concatenate(p) for n, p in parts.items()}, self._addresses, keys)
+            file: PacketRows({n: np.concatenate(p) for n, p in parts.items()}, self._addresses, keys)
             for file, parts in self._parts.items()
         }
 
-    def rows(self, file: int) -> Rows | None:
+    def rows(self, file: int) -> PacketRows | None:
         """A capture's packets; None if it has none of them. After the last batch."""
         return self._rows.get(file)

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.errors import RocekitError
-from rocekit.machine.counters import GROUPS, CounterPlace, CounterSnapshot, Machine
+from rocekit.machine.counters import GROUPS, CounterPlace, CounterReader, CounterSnapshot
 
 if TYPE_CHECKING:
     from rocekit.journal.records import Journal, JournalEvent
@@ -29,13 +29,13 @@ def write_snapshots(writer: JournalWriter, snapshots: Iterable[CounterSnapshot])
 @contextmanager
 def counting(writer: JournalWriter | None, device: str) -> Iterator[None]:
     """Write snapshots of an RDMA device before and after; what cannot be read or written is left out."""
-    machine = Machine()
+    reader = CounterReader()
 
     def take() -> None:
         if writer is not None:
             with suppress(RocekitError, OSError, ValueError):
-                places = [place for place in machine.rdma_places() if place.device == device]
-                write_snapshots(writer, [machine.snapshot(place) for place in places])
+                places = [place for place in reader.rdma_places() if place.device == device]
+                write_snapshots(writer, [reader.snapshot(place) for place in places])
 
     take()
     try:
@@ -55,6 +55,7 @@ def fields_of(snapshot: CounterSnapshot) -> dict[str, Any]:
         "addresses": list(place.addresses),
         "took_ns": snapshot.took_ns,
         "captured_on": snapshot.captured_on,
+        "captured_to": snapshot.captured_to,
         **{group: dict(counts) for group, counts in snapshot.counts.items()},
         "left_out": list(snapshot.left_out) or None,
     }
@@ -83,6 +84,7 @@ def _snapshot(event: JournalEvent) -> CounterSnapshot:
         counts,
         tuple(event.get("left_out", ())),
         event.get("captured_on"),
+        event.get("captured_to"),
     )
 
 

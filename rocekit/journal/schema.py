@@ -247,6 +247,7 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "addresses": NAMES,
                 "took_ns": UINT,
                 "captured_on": STR,
+                "captured_to": STR,
                 "hw_counters": COUNTS,
                 "device_counters": COUNTS,
                 "port_counters": COUNTS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ from rocekit.counters.trial import CounterTrial
 from rocekit.files.outputs import stem
 from rocekit.journal import Journal, JournalWriter
 from rocekit.journal.counters import snapshots_in, write_snapshots
-from rocekit.machine.counters import CounterPlace, Machine, snapshots
+from rocekit.machine.counters import CounterPlace, CounterReader, CounterSnapshot, RunningCapture
 
 #: Packets that are kept to compare counters with them: a trace may run for days.
 _MOST: Final = 2_000_000
@@ -35,17 +36,21 @@ class CountedTrace:
     """
 
     def __init__(self, interface: str, *, wanted: bool, journal: Journal | None, write: Path | None) -> None:
-        self._interface = interface
         self._wanted = wanted
-        self._file = None if write is None else write.parent / f"{stem(write)}.counters{JOURNAL_SUFFIX}"
-        self._places: list[CounterPlace] = Machine().places([interface]) if wanted else []
-        before = snapshots(self._places, captured_on=interface) if wanted else snapshots_in(journal)
-        self.trial = CounterTrial(before, _MOST)
+        self._reader = CounterReader()
+        self._places: list[CounterPlace] = self._reader.places([interface]) if wanted else []
+        self._write = write
+        # The trace's own analysis has the interface's name for a file's.
+        self._capture = RunningCapture(interface, interface)
+        self.trial = CounterTrial(self._take() if wanted else snapshots_in(journal), _MOST)
+
+    def _take(self) -> list[CounterSnapshot]:
+        return [self._reader.snapshot(place, self._capture) for place in self._places]
 
     def end(self) -> None:
         """Take the last snapshots, unless they have been taken."""
-        places, self._places = self._places, []
-        self.trial.snapshots += snapshots(places, captured_on=self._interface)
+        self.trial.snapshots += self._take()
+        self._places = []
 
     def finish(self, journal: Journal | None) -> None:
         """Write the snapshots taken, or else use those of the journals as they are now.
@@ -56,6 +61,8 @@ class CountedTrace:
         if not self._wanted:
             self.trial.snapshots.clear()
             self.trial.snapshots += snapshots_in(journal)
-        elif self._file is not None:
-            with JournalWriter(self._file) as writer:
-                write_snapshots(writer, self.trial.snapshots)
+        elif self._write is not None:
+            name = self._write.name
+            file = self._write.parent / f"{stem(self._write)}.counters{JOURNAL_SUFFIX}"
+            with JournalWriter(file) as writer:
+                write_snapshots(writer, [replace(s, captured_to=name) for s in self.trial.snapshots])

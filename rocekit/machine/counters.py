@@ -10,10 +10,10 @@ from __future__ import annotations
 import ipaddress
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocekit.errors import RocekitError, VerbsError
 from rocekit.machine.devices import DevicePort, RdmaDevice, devices
@@ -57,6 +57,13 @@ class CounterPlace:
         return f"{self.device}{port}" + (f" ({self.interface})" if self.interface else "")
 
 
+class RunningCapture(NamedTuple):
+    """A capture that runs while a snapshot is taken: its interface, and the name of its file."""
+
+    interface: str
+    file: str
+
+
 @dataclass(frozen=True, slots=True)
 class CounterSnapshot:
     """The counters of a place at one time.
@@ -65,7 +72,8 @@ class CounterSnapshot:
         time_ns: when reading ``hw_counters`` started; took_ns: how long reading them took.
         counts: by group of ``GROUPS`` and name.
         left_out: groups that could not be read, and why.
-        captured_on: the interface that the same program was capturing on; None: it captured none.
+        captured_on, captured_to: the interface on which a capture was running, as the program that took the
+            snapshot knows, and its file's name (without a file, the interface's).
     """
 
     host: str
@@ -75,6 +83,7 @@ class CounterSnapshot:
     counts: Mapping[str, Counts]
     left_out: tuple[str, ...] = ()
     captured_on: str | None = None
+    captured_to: str | None = None
 
     def since(self, before: CounterSnapshot) -> dict[str, dict[str, int]]:
         """How much each counter went up by; counters that ``before`` lacks are left out."""
@@ -90,7 +99,7 @@ class CounterSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class CounterReader:
     """Where the kernel shows devices and interfaces."""
 
     rdma: Path = SYSFS_RDMA
@@ -165,8 +174,12 @@ class Machine:
     def _addresses(self, interface: str) -> tuple[str, ...]:
         return tuple(str(ipaddress.ip_address(a)) for a in addresses(interface)) if self.programs else ()
 
-    def snapshot(self, place: CounterPlace, *, captured_on: str | None = None) -> CounterSnapshot:
-        """Read all counters of a place. What cannot be read is left out; nothing is raised."""
+    def snapshot(self, place: CounterPlace, capture: RunningCapture | None = None) -> CounterSnapshot:
+        """Read all counters of a place. What cannot be read is left out; nothing is raised.
+
+        Args:
+            capture: one that is running.
+        """
         counts: dict[str, Counts] = {}
         left_out: list[str] = []
         time_ns, started = time.time_ns(), time.monotonic_ns()
@@ -190,7 +203,8 @@ class Machine:
             took_ns,
             {group: counts[group] for group in GROUPS if counts.get(group)},
             tuple(left_out),
-            captured_on,
+            None if capture is None else capture.interface,
+            None if capture is None else capture.file,
         )
 
     @staticmethod
@@ -229,9 +243,3 @@ def _text(path: Path) -> str:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def snapshots(places: Iterable[CounterPlace], *, captured_on: str | None = None) -> list[CounterSnapshot]:
-    """A snapshot of each place of this machine."""
-    machine = Machine()
-    return [machine.snapshot(place, captured_on=captured_on) for place in places]

@@ -50,7 +50,7 @@ def qdisc_counts(qdiscs: Iterable[Mapping[str, Any]]) -> dict[str, int]:
         if kind == "noqueue":
             continue  # it counts nothing
         side = "ingress" if kind == "ingress" else "both" if kind == "clsact" else "egress"
-        _add(counts, f"{side} {kind} {qdisc.get('handle', '')}".rstrip(), qdisc)
+        _add(counts, f"{side} {kind} {qdisc.get('handle', '')}".rstrip(" :"), qdisc)
     return dict(counts)
 
 

@@ -1,0 +1,399 @@
+"""What packets written one by one make each counter go up by, and what is not predicted, and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capture_bytes import pcap
+from talk import MS, START_NS, A, B, Talk
+
+from rocekit import wire
+from rocekit.analysis import Analysis, analyze
+from rocekit.counters.comparison import CounterComparison
+from rocekit.counters.meanings import meaning_of
+from rocekit.journal import JournalWriter
+from rocekit.journal.counters import write_snapshots
+from rocekit.machine.counters import CounterPlace, CounterSnapshot
+
+S = 1_000 * MS
+RXE = (
+    *("sent_pkts", "rcvd_pkts", "duplicate_request", "out_of_seq_request", "rcvd_rnr_err", "send_rnr_err"),
+    *("rcvd_seq_err", "ack_deferred", "retry_exceeded_err", "retry_rnr_exceeded_err", "completer_retry_err"),
+    *("send_err", "link_downed", "rdma_sends", "rdma_recvs"),
+)
+AT_A = CounterPlace("rxe0", 1, "rxe", "va", (A,))
+AT_B = CounterPlace("rxe1", 1, "rxe", "vb", (B,))
+CLAIM: dict[str, Any] = {"captured_to": "x.pcap"}
+
+
+def snapshot(place: CounterPlace, time_ns: int, counts: dict[str, int], **more: Any) -> CounterSnapshot:
+    groups = {"hw_counters": counts, "tc": more.pop("tc", {})}
+    captured_on = more.pop("captured_on", place.interface)
+    host = more.pop("host", "host")
+    return CounterSnapshot(
+        host, place, time_ns, 1000, {g: c for g, c in groups.items() if c}, captured_on=captured_on, **more
+    )
+
+
+def analysed(
+    folder: Path,
+    talk: Talk,
+    place: CounterPlace = AT_A,
+    *,
+    rose: dict[str, int] | None = None,
+    drops: dict[str, int] | None = None,
+    before_ns: int = START_NS - S,
+    after_ns: int | None = None,
+    counters: tuple[str, ...] = RXE,
+    **claim: Any,
+) -> Analysis:
+    """The analysis of a conversation with snapshots around it; counters went up by ``rose``, else by 0."""
+    capture, journal = folder / "x.pcap", folder / "x.journal.jsonl"
+    capture.write_bytes(pcap(talk.frames, unit="ns"))
+    claim = claim or CLAIM
+    zero, risen = dict.fromkeys(counters, 100), {n: 100 + (rose or {}).get(n, 0) for n in counters}
+    quiet = dict.fromkeys(drops or {}, 0)
+    with JournalWriter(journal, host="host") as writer:
+        write_snapshots(writer, [snapshot(place, before_ns, zero, tc=quiet, **claim)])
+        after = talk.now + S if after_ns is None else after_ns
+        write_snapshots(writer, [snapshot(place, after, risen, tc=drops or {}, **claim)])
+    return analyze(capture)
+
+
+def tried(*arguments: Any, **more: Any) -> dict[str, CounterComparison]:
+    return {c.counter: c for c in analysed(*arguments, **more).counters}
+
+
+def predicted(found: dict[str, CounterComparison]) -> dict[str, int]:
+    """The counters that ought to have gone up, and by how much."""
+    return {name: c.predicted for name, c in found.items() if c.predicted}
+
+
+def plain(talk: Talk) -> Talk:
+    talk.connect()
+    talk.write(0, 4)
+    talk.ack(3)
+    talk.send(4, 2)
+    talk.ack(5)
+    return talk
+
+
+def lossy() -> Talk:
+    """PSN 2 of five is lost before the capture at b; the rest of the pass is dropped, and all comes again."""
+    talk = Talk()
+    talk.connect()
+    talk.send(0, 5, lost=[2])
+    talk.nak(2)
+    talk.wait(MS)
+    talk.send(0, 5, only=[2, 3, 4])
+    talk.ack(4)
+    return talk
+
+
+def test_a_clean_conversation_counts_its_packets(tmp_path: Path) -> None:
+    found = tried(tmp_path, plain(Talk()))
+    assert predicted(found) == {"sent_pkts": 8, "rcvd_pkts": 3, "rdma_sends": 3, "rdma_recvs": 1}
+    found = tried(tmp_path, plain(Talk()), AT_B)
+    assert predicted(found) == {"sent_pkts": 3, "rcvd_pkts": 8, "rdma_sends": 1, "rdma_recvs": 3}
+
+
+def test_a_gap_counts_once_and_the_go_back_too(tmp_path: Path) -> None:
+    at_b = predicted(tried(tmp_path, lossy(), AT_B))
+    assert at_b["out_of_seq_request"] == 1
+    assert "duplicate_request" not in at_b
+    assert at_b["rdma_recvs"] == 3  # the message and two MADs
+    at_a = predicted(tried(tmp_path, lossy()))
+    assert at_a["completer_retry_err"] == 1
+    assert at_a["rcvd_seq_err"] == 1
+
+
+def test_a_nak_of_the_oldest_request_is_not_counted_by_rxe(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.write(0)
+    talk.ack(0)
+    talk.write(1, 3, lost=[1])
+    talk.nak(1)
+    talk.write(1, 3)
+    talk.ack(3)
+    found = predicted(tried(tmp_path, talk))
+    assert "rcvd_seq_err" not in found
+    assert found["completer_retry_err"] == 1
+
+
+def test_the_first_request_lost_is_known_by_its_nak(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.write(0, 3, lost=[0])
+    talk.nak(0)
+    talk.write(0, 3)
+    talk.ack(2)
+    found = predicted(tried(tmp_path, talk, AT_B))
+    assert found["out_of_seq_request"] == 1
+    assert "duplicate_request" not in found
+
+
+def test_a_lost_acknowledgement_makes_duplicates_and_a_go_back_by_the_timer(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.write(0, 3)
+    talk.wait(67 * MS)
+    talk.write(0, 3)
+    for _ in range(3):
+        talk.ack(2)
+    assert predicted(tried(tmp_path, talk, AT_B))["duplicate_request"] == 3
+    assert predicted(tried(tmp_path, talk))["completer_retry_err"] == 1
+
+
+def test_a_packet_doubled_by_the_network_is_a_duplicate_and_no_go_back(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.again(talk.write(0)[0])
+    talk.ack(0)
+    talk.ack(0)
+    assert predicted(tried(tmp_path, talk, AT_B))["duplicate_request"] == 1
+    assert "completer_retry_err" not in predicted(tried(tmp_path, talk))
+
+
+def waiting() -> Talk:
+    """An RNR NAK, and the message again after its wait."""
+    talk = Talk()
+    talk.connect()
+    talk.send(0)
+    talk.rnr(0)
+    talk.wait(MS)
+    talk.send(0)
+    talk.ack(0)
+    return talk
+
+
+def test_an_rnr_nak_moves_nothing_and_its_repeat_is_no_go_back(tmp_path: Path) -> None:
+    at_b = predicted(tried(tmp_path, waiting(), AT_B))
+    assert at_b["send_rnr_err"] == 1
+    assert at_b["rdma_recvs"] == 3
+    assert "duplicate_request" not in at_b
+    at_a = predicted(tried(tmp_path, waiting()))
+    assert at_a["rcvd_rnr_err"] == 1
+    assert "completer_retry_err" not in at_a
+
+
+def test_a_nak_in_the_wait_after_an_rnr_nak_leaves_the_go_backs_open(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.send(0)
+    talk.send(1)
+    talk.rnr(0)
+    talk.nak(0)
+    talk.wait(MS)
+    talk.send(0)
+    talk.send(1)
+    talk.ack(1)
+    found = tried(tmp_path, talk)["completer_retry_err"]
+    assert found.predicted is None
+    assert found.words.endswith("a NAK came in the wait after an RNR NAK")
+    # The responder took neither: the second was behind a gap.
+    assert predicted(tried(tmp_path, talk, AT_B))["out_of_seq_request"] == 1
+
+
+def test_a_read_takes_the_psns_of_its_responses(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.read(0, 4)
+    talk.responses(0, 4, lost=[2])
+    talk.wait(67 * MS)
+    talk.read(0, 4, skip=2)
+    talk.responses(0, 4, skip=2)
+    talk.write(4)
+    talk.ack(4)
+    at_b = predicted(tried(tmp_path, talk, AT_B))
+    assert at_b["duplicate_request"] == 1
+    assert "out_of_seq_request" not in at_b
+    assert predicted(tried(tmp_path, talk))["completer_retry_err"] == 1
+
+
+def test_a_wrong_icrc_is_not_received(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.corrupted(talk.write(0, 2)[0])
+    talk.nak(0)
+    talk.write(0, 2)
+    talk.ack(1)
+    found = predicted(tried(tmp_path, talk, AT_B))
+    assert found["rcvd_pkts"] == 5
+    assert found["out_of_seq_request"] == 1
+
+
+def test_with_no_repeat_and_all_acknowledged_nobody_gave_up(tmp_path: Path) -> None:
+    assert tried(tmp_path, plain(Talk()))["retry_exceeded_err"].predicted == 0
+    unanswered = plain(Talk())
+    unanswered.write(6)
+    found = tried(tmp_path, unanswered)["retry_exceeded_err"]
+    assert (found.predicted, found.verdict) == (None, "unknown")
+
+
+def test_the_verdict_says_who_saw_more(tmp_path: Path) -> None:
+    found = tried(tmp_path, plain(Talk()), rose={"sent_pkts": 8, "rcvd_pkts": 5, "rdma_sends": 2})
+    assert (found["sent_pkts"].verdict, found["sent_pkts"].difference) == ("agrees", 0)
+    more, fewer = found["rcvd_pkts"], found["rdma_sends"]
+    assert (more.verdict, more.difference) == ("differs", 2)
+    assert more.words.startswith("the counter saw 5, the capture 3: the capture missed 2, or ")
+    assert (fewer.verdict, fewer.difference) == ("differs", -1)
+
+
+def test_a_counter_that_fell_was_reset(tmp_path: Path) -> None:
+    found = tried(tmp_path, plain(Talk()), rose={"sent_pkts": -40})["sent_pkts"]
+    assert (found.went_up_by, found.predicted) == (-40, None)
+    assert "reset" in found.words
+
+
+def test_only_packets_between_the_snapshots_count(tmp_path: Path) -> None:
+    talk = plain(Talk())
+    talk.wait(10 * S)
+    middle = talk.now
+    talk.wait(10 * S)
+    talk.write(6)
+    talk.ack(6)
+    assert tried(tmp_path, talk, after_ns=middle)["sent_pkts"].predicted == 8
+    assert tried(tmp_path, talk, before_ns=middle)["sent_pkts"].predicted == 1
+
+
+def test_packets_while_a_snapshot_is_taken_leave_their_counter_open(tmp_path: Path) -> None:
+    talk = plain(Talk())
+    found = tried(tmp_path, talk, after_ns=talk.now - 500)  # while the last ACK came
+    assert found["sent_pkts"].predicted == 8
+    assert found["rcvd_pkts"].predicted is None
+    assert found["rcvd_pkts"].words.endswith("such packets passed while a snapshot was taken")
+
+
+def test_what_a_queue_dropped_before_the_capture_was_sent_all_the_same(tmp_path: Path) -> None:
+    drops = {"egress netem 8001: drops": 3}
+    found = tried(tmp_path, plain(Talk()), rose={"sent_pkts": 11, "rcvd_pkts": 3}, drops=drops)
+    assert found["sent_pkts"].predicted is None
+    assert "tc's netem 8001 dropped 3 packets before the capture" in found["sent_pkts"].words
+    assert found["rcvd_pkts"].verdict == "agrees"
+    drops = {"ingress filter 1 flower gact: drops": 2}
+    found = tried(tmp_path, plain(Talk()), rose={"sent_pkts": 8}, drops=drops)
+    assert found["rcvd_pkts"].predicted is None
+    assert found["sent_pkts"].verdict == "agrees"
+
+
+def test_a_capture_that_is_not_known_to_be_at_the_device_predicts_nothing(tmp_path: Path) -> None:
+    for claim in (
+        {"captured_on": None},
+        {"captured_on": "other", "captured_to": "x.pcap"},
+        {"captured_on": "va", "captured_to": "y.pcap"},
+    ):
+        found = tried(tmp_path, plain(Talk()), rose={"sent_pkts": 9}, **claim)
+        assert {c.predicted for c in found.values()} == {None}
+        assert found["sent_pkts"].seen == 8
+        assert "where the capture was taken is unknown" in found["sent_pkts"].words
+
+
+def test_two_hosts_cannot_both_have_taken_the_capture(tmp_path: Path) -> None:
+    talk = plain(Talk())
+    (tmp_path / "x.pcap").write_bytes(pcap(talk.frames, unit="ns"))
+    with JournalWriter(tmp_path / "x.journal.jsonl") as writer:
+        for place in (AT_A, AT_B):
+            for at in (START_NS - S, talk.now + S):
+                write_snapshots(writer, [snapshot(place, at, dict.fromkeys(RXE, 0), **CLAIM)])
+    found = analyze(tmp_path / "x.pcap").counters
+    assert found
+    assert {c.predicted for c in found} == {None}
+
+
+def test_a_capture_of_another_time_predicts_nothing(tmp_path: Path) -> None:
+    talk = plain(Talk())
+    found = tried(tmp_path, talk, before_ns=talk.now + S, after_ns=talk.now + 2 * S)
+    assert {c.predicted for c in found.values()} == {None}
+    assert "not of the time between the snapshots" in found["sent_pkts"].words
+
+
+def test_a_capture_that_lacks_packets_predicts_nothing(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.write(0, 4, lost=[1, 2])
+    talk.ack(3)
+    found = tried(tmp_path, talk, AT_B)
+    assert {c.predicted for c in found.values()} == {None}
+    assert "the capture lacks packets of the device" in found["rcvd_pkts"].words
+
+
+def test_one_snapshot_compares_nothing(tmp_path: Path) -> None:
+    talk = plain(Talk())
+    (tmp_path / "x.pcap").write_bytes(pcap(talk.frames, unit="ns"))
+    with JournalWriter(tmp_path / "x.journal.jsonl") as writer:
+        write_snapshots(writer, [snapshot(AT_A, START_NS, dict.fromkeys(RXE, 0))])
+    analysis = analyze(tmp_path / "x.pcap")
+    assert analysis.counters == []
+    assert analysis.journal is None  # it says nothing of programs
+    assert "Journal" not in str(analysis)
+
+
+def test_the_finding_names_the_worst_and_only_where_the_ground_is_certain(tmp_path: Path) -> None:
+    analysis = analysed(tmp_path, plain(Talk()), rose={"sent_pkts": 9, "rcvd_pkts": 30})
+    (finding,) = [f for f in analysis.findings if f.rule == "counter-mismatch"]
+    assert finding.severity == "info"
+    assert finding.title.startswith("rcvd_pkts of rxe0 (va) went up by 30, the packets account for 3, and ")
+    assert [c["counter"] for c in finding.evidence["counters"]][:2] == ["sent_pkts", "rcvd_pkts"]
+    mlx = CounterPlace("mlx5_0", 1, "mlx5_core", "va", (A,))
+    analysis = analysed(
+        tmp_path, plain(Talk()), mlx, rose={"duplicate_request": 9}, counters=("duplicate_request",)
+    )
+    (found,) = analysis.counters
+    assert (found.predicted, found.verdict, found.certain) == (0, "differs", False)
+    assert not [f for f in analysis.findings if f.rule == "counter-mismatch"]
+
+
+def test_text_and_json_have_them(tmp_path: Path) -> None:
+    analysis = analysed(tmp_path, plain(Talk()), rose={"sent_pkts": 8, "rcvd_pkts": 5, "link_downed": 1})
+    text = str(analysis)
+    assert "Counters of rxe0 (va) on host, " in text
+    assert "the capture missed 2" in text
+    document = json.loads(json.dumps(analysis.to_dict()))
+    entry = next(c for c in document["counters"] if c["counter"] == "rcvd_pkts")
+    assert entry["meaning"] == "packets_received"
+    assert (entry["went_up_by"], entry["seen"], entry["predicted"], entry["difference"]) == (5, 3, 3, 2)
+    assert entry["verdict"] == "differs"
+    down = next(c for c in document["counters"] if c["counter"] == "link_downed")
+    assert (down["went_up_by"], down["predicted"], down["verdict"]) == (1, None, "unknown")
+
+
+@pytest.mark.parametrize(
+    ("driver", "name", "meaning"),
+    [
+        ("mlx5_core", "packet_seq_err", "sequence_naks_received"),
+        ("mlx5_core", "out_of_sequence", "out_of_sequence"),
+        ("bnxt_en", "dup_req", "duplicate_requests"),
+        ("bnxt_en", "seq_err_naks_rcvd", "sequence_naks_received"),
+        ("ice", "RNR received", "rnr_naks_received"),
+        ("mana", "requester_rnr_nak", "rnr_naks_received"),
+        ("mana", "responder_dup_request", "duplicate_requests"),
+        ("rxe", "out_of_seq_request", "gaps"),
+    ],
+)
+def test_equal_meanings_have_one_name_whatever_the_driver_calls_them(
+    driver: str, name: str, meaning: str
+) -> None:
+    found = meaning_of(driver, "hw_counters", name)
+    assert found is not None
+    assert found.name == meaning
+
+
+def test_names_of_other_drivers_mean_nothing() -> None:
+    assert meaning_of("mlx5_core", "hw_counters", "out_of_seq_request") is None
+    assert meaning_of(None, "hw_counters", "sent_pkts") is None
+
+
+def test_congestion_notifications_are_counted_apart(tmp_path: Path) -> None:
+    talk = plain(Talk())
+    talk.packet("CNP", 0, by="b")
+    names = ("rp_cnp_handled", "np_cnp_sent", "rdma_rx_packets")
+    mlx = CounterPlace("mlx5_0", 1, "mlx5_core", "va", (A,))
+    assert predicted(tried(tmp_path, talk, mlx, counters=names)) == {
+        "rp_cnp_handled": 1,
+        "rdma_rx_packets": 3,
+    }
+    assert wire.OPCODES[0x81].transport == "CNP"

@@ -50,11 +50,11 @@ class Basis:
     """The ground of the comparison of two snapshots with the packets between them.
 
     Args:
-        trusted: whether what the snapshots say of a running capture holds.
+        taken: host and interface of captures, by their number, as snapshots name them.
 
     Attributes:
         rows: the device's packets in the capture that was taken nearest to it; None without any.
-        from_ns, to_ns: the times of the snapshots, by that capture's clock.
+        from_ns, to_ns: the times of the snapshots, by the first capture's clock.
         certain: whether it is certain that the capture was taken at the device.
         doubt: what is only probable; empty if nothing is.
         unchecked: whether wrong ICRCs may have been missed.
@@ -70,8 +70,7 @@ class Basis:
         connections: Sequence[Connection],
         vantages: Vantages,
         facts: CaptureFacts,
-        *,
-        trusted: bool,
+        taken: Mapping[int, tuple[str, str]],
     ) -> None:
         self.flaws: list[str] = []
         self.sent_flaws: list[str] = []
@@ -81,17 +80,21 @@ class Basis:
         self._before, self._after = before, after
         self._facts = facts
         self._own = [c for c in connections if not set(before.place.addresses).isdisjoint(c.ips)]
-        self._own_file = own_file(before, after, facts) if trusted else None
-        file = self._find_file(vantages, watch)
-        self.rows: PacketRows | None = watch.rows(file)
-        clock = facts.host_clocks.get(before.host, 0)
+        claimed = own_file(before, after, facts)
+        self._own_file = claimed if claimed in taken else None
+        file = self._find_file(vantages, watch, taken)
         ahead = facts.alignments[file].offset_ns if facts.alignments else 0
-        self.from_ns, self.to_ns = before.time_ns - clock + ahead, after.time_ns - clock + ahead
-        self._check_time(ahead)
+        rows = watch.rows(file)
+        self.rows: PacketRows | None = None if rows is None else rows.earlier(ahead)
+        clock = facts.host_clocks.get(before.host, 0)
+        self.from_ns, self.to_ns = before.time_ns - clock, after.time_ns - clock
+        self._check_time()
         self._check_capture(watch)
         self._check_queues()
 
-    def _find_file(self, vantages: Vantages, watch: CounterWatch) -> int:
+    def _find_file(
+        self, vantages: Vantages, watch: CounterWatch, taken: Mapping[int, tuple[str, str]]
+    ) -> int:
         """The capture taken at the device; else one that has its packets."""
         if self._own_file is not None:
             self.certain = True
@@ -99,6 +102,9 @@ class Basis:
         addresses = self._before.place.addresses
         elsewhere = ""
         for file, places in vantages.of_files().items():
+            if file in taken:
+                elsewhere = elsewhere or f"at {' of '.join(reversed(taken[file]))}"
+                continue
             own = [v for v in places if not set(addresses).isdisjoint(v.hosts)]
             if own and all(v.host in addresses for v in own):
                 self.certain = all(v.certain for v in own)
@@ -112,11 +118,11 @@ class Basis:
         )
         return next((file for file in range(len(self._facts.files)) if watch.rows(file) is not None), 0)
 
-    def _check_time(self, ahead: int) -> None:
+    def _check_time(self) -> None:
         facts = self._facts
         if facts.first_ns is None or facts.last_ns is None:
             return
-        first, last = facts.first_ns + ahead, facts.last_ns + ahead
+        first, last = facts.first_ns, facts.last_ns
         if last < self.from_ns or first > self.to_ns:
             self.flaws.insert(0, "the capture is not of the time between the snapshots")
             return

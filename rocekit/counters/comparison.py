@@ -32,7 +32,8 @@ class CounterComparison:
         went_up_by: negative if it was reset.
         seen: how often the packets in the capture make it go up; None where nothing is known of that.
         predicted: the same, where the capture decides it; else None, and ``words`` say why.
-        certain: whether the place of the capture is certain, and the meaning was checked.
+        certain: whether the place of the capture is certain, the meaning was checked, and no wrong ICRC that
+            the capture does not show explains a difference.
         from_ns, to_ns: the times of the snapshots, by the host's clock.
     """
 
@@ -100,13 +101,13 @@ def compare(
         by_place.setdefault((snapshot.host, place.device, place.port, place.interface), []).append(snapshot)
     pairs = [(own[0], own[-1]) for own in by_place.values() if len(own) > 1]
     # A capture was taken at one interface, whatever the journals of several hosts say.
-    claims: dict[int | None, set[tuple[str, str | None]]] = defaultdict(set)
+    claims: dict[int | None, set[tuple[str, str]]] = defaultdict(set)
     for before, after in pairs:
-        claims[own_file(before, after, facts)].add((before.host, before.place.interface))
+        claims[own_file(before, after, facts)].add((before.host, before.place.interface or ""))
+    taken = {file: min(places) for file, places in claims.items() if file is not None and len(places) == 1}
     found: list[CounterComparison] = []
     for before, after in pairs:
-        trusted = len(claims[own_file(before, after, facts)]) == 1
-        basis = Basis(before, after, watch, connections, vantages, facts, trusted=trusted)
+        basis = Basis(before, after, watch, connections, vantages, facts, taken)
         found += _compare(before, after, basis, connections)
     return found
 
@@ -119,6 +120,7 @@ def _compare(
     made = None
     if basis.rows is not None and place.device is not None:
         made = predict(basis.rows, place.addresses, connections)
+    checked = place.driver in CHECKED
     found = []
     for group in GROUPS:
         for name, went_up_by in rose.get(group, {}).items():
@@ -127,7 +129,8 @@ def _compare(
                 continue
             if meaning is not None and meaning.cause is None and not went_up_by:
                 continue
-            seen, predicted, words = _judge(meaning, went_up_by, basis, made)
+            seen, predicted, words = _judge(meaning, went_up_by, basis, made, checked)
+            fewer = predicted is not None and went_up_by < predicted
             found.append(
                 CounterComparison(
                     before.host,
@@ -139,7 +142,7 @@ def _compare(
                     seen,
                     predicted,
                     words,
-                    basis.certain and place.driver in CHECKED,
+                    checked and basis.certain and not (basis.unchecked and fewer),
                     before.time_ns,
                     after.time_ns,
                 )
@@ -148,7 +151,7 @@ def _compare(
 
 
 def _judge(
-    meaning: Meaning | None, went_up_by: int, basis: Basis, made: Made | None
+    meaning: Meaning | None, went_up_by: int, basis: Basis, made: Made | None, checked: bool
 ) -> tuple[int | None, int | None, str]:
     """How often the packets make it go up, what that predicts, and the words for it."""
     if meaning is None or meaning.cause is None:
@@ -163,16 +166,18 @@ def _judge(
     if basis.is_blurred(made, meaning):
         flaws.append("such packets passed while a snapshot was taken")
     if went_up_by < 0:
-        flaws.insert(0, "the counter was reset")
+        flaws.insert(0, "the counter fell: it was reset, or wrapped")
     if flaws:
         return seen, None, f"{seen:,} in the capture; not predicted: {flaws[0]}"
-    return seen, seen, _words(meaning, went_up_by, seen, basis)
+    return seen, seen, _words(meaning, went_up_by, seen, basis, checked)
 
 
-def _words(meaning: Meaning, went_up_by: int, predicted: int, basis: Basis) -> str:
+def _words(meaning: Meaning, went_up_by: int, predicted: int, basis: Basis, checked: bool) -> str:
     more = went_up_by - predicted
     if not more:
         return "as the packets say"
+    doubts = [basis.doubt] if basis.doubt else []
+    doubts += [] if checked else ["what this driver counts is not checked"]
     words = f"the counter saw {went_up_by:,}, the capture {predicted:,}: "
     if more > 0:
         words += f"the capture missed {more:,}, or they took another way (loopback, another link)"
@@ -181,4 +186,4 @@ def _words(meaning: Meaning, went_up_by: int, predicted: int, basis: Basis) -> s
         words += ", or had wrong ICRCs, which a truncated capture does not show" if basis.unchecked else ""
     else:
         words += f"{-more:,} were not counted"
-    return words + (f" ({basis.doubt})" if basis.doubt else "")
+    return words + (f" ({'; '.join(doubts)})" if doubts else "")

@@ -142,6 +142,7 @@ def _follow(made: Made, rows: PacketRows, connection: Connection, side: int, pac
     for i, (mine, *packet) in enumerate(zip(own, *columns, strict=True)):
         responder.feed(i, mine, *packet)
         requester.feed(mine, *packet)
+    responder.finish()
     requester.finish()
     for part in (responder, requester):
         for meaning, times in part.times.items():

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.counters import meanings
+from rocekit.counters.responder import IN_ERROR
 from rocekit.wire.psn import MASK, diff
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rocekit.track.connections import Connection
 
 _SEQUENCE: Final = wire.make_syndrome(wire.NAK, wire.NAK_SEQUENCE_ERROR)
+_FLUSHED: Final = "SENDs without an acknowledgement may have been flushed"
 _READING: Final = frozenset({"READ", *wire.ATOMICS})
 
 
@@ -30,6 +32,7 @@ class RequesterSide:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._dead = False  # in the error state
         self._next: int | None = None  # behind the packet sent last
         self._end = 0  # behind the highest packet sent
         self._open = 0  # the oldest PSN without an acknowledgement
@@ -43,7 +46,7 @@ class RequesterSide:
             meanings.RNR_RECEIVED: [],
             meanings.SENDS: [],
         }
-        self.flaws: list[tuple[Meaning | None, str]] = []
+        self.flaws: dict[tuple[Meaning | None, str], None] = {}  # an ordered set
 
     @property
     def times(self) -> dict[Meaning, NDArray[np.int64]]:
@@ -56,7 +59,10 @@ class RequesterSide:
         opcode = wire.OPCODES.get(value)
         if opcode is None or opcode.transport != "RC":
             return
-        if mine and not opcode.response:
+        if self._dead:
+            if not mine:
+                self.flaws[meanings.PACKETS_RECEIVED, IN_ERROR] = None
+        elif mine and not opcode.response:
             if ip_id and (psn, ip_id) == self._before:
                 return  # doubled by the network
             self._before = psn, ip_id
@@ -67,7 +73,7 @@ class RequesterSide:
     def _request(self, time_ns: int, opcode: wire.Opcode, psn: int, length: int) -> None:
         span = self._connection.psns_of_read(length) if opcode.operation == "READ" else 1
         if not span:
-            self.flaws.append((None, "the path MTU is unknown, and so the PSNs that a READ takes"))
+            self.flaws[None, "the path MTU is unknown, and so the PSNs that a READ takes"] = None
         behind = psn + max(1, span) & MASK
         if self._next is None:
             self._end = self._open = psn
@@ -100,10 +106,13 @@ class RequesterSide:
             self._times[meanings.RNR_RECEIVED].append(time_ns)
             self._acknowledge(psn, time_ns)
             self._rnr = psn
-        elif syndrome == _SEQUENCE:
+        elif syndrome != _SEQUENCE:
+            self._dead = True
+            self.flaws[meanings.SENDS, _FLUSHED] = None
+        else:
             if self._rnr is not None:
                 # One repeat then answers both, and only the NAK counts.
-                self.flaws.append((meanings.GO_BACKS, "a NAK came in the wait after an RNR NAK"))
+                self.flaws[meanings.GO_BACKS, "a NAK came in the wait after an RNR NAK"] = None
             if ahead > 0 and not self._passes_read(psn - 1):
                 self._times[meanings.NAKS_ACKNOWLEDGING].append(time_ns)
                 self._acknowledge(psn, time_ns)
@@ -133,8 +142,8 @@ class RequesterSide:
         """The capture has ended."""
         gave_up = "whether and when a requester gave up is not in the packets"
         if self._times[meanings.GO_BACKS] or (self._next is not None and diff(self._end, self._open) > 0):
-            self.flaws.append((meanings.GAVE_UP, gave_up))
+            self.flaws[meanings.GAVE_UP, gave_up] = None
         if self._times[meanings.RNR_RECEIVED]:
-            self.flaws.append((meanings.RNR_GAVE_UP, gave_up))
+            self.flaws[meanings.RNR_GAVE_UP, gave_up] = None
         if self._sends:
-            self.flaws.append((meanings.SENDS, "SENDs without an acknowledgement may have been flushed"))
+            self.flaws[meanings.SENDS, _FLUSHED] = None

@@ -25,7 +25,7 @@ _TEXTS: Final = frozenset({"program", "arguments", "process", "text"})
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_+ ()-]*")
 """Characters of names of statuses, opcodes, states, devices; no address and no path has only these."""
 
-_COUNTER: Final = re.compile(r"[A-Za-z0-9_+ ():./-]*")
+_COUNTER: Final = re.compile(r"[A-Za-z0-9_+ ():-]*")
 """Characters of names of counters; tc's have the handle of the queue, such as 8001:."""
 
 

@@ -16,33 +16,38 @@ if TYPE_CHECKING:
 
 
 def counter_lines(comparisons: Sequence[CounterComparison], style: Style) -> list[str]:
-    """A table for each device of the counters that went up or ought to have."""
+    """A table for each device of the counters that went up or ought to have, and what is odd about them."""
     lines: list[str] = []
     by_device: dict[tuple[str, str], list[CounterComparison]] = {}
     for comparison in comparisons:
         by_device.setdefault((comparison.host, str(comparison.place)), []).append(comparison)
     for (host, device), every in by_device.items():
-        shown = [c for c in every if c.matters]
         span = duration(every[0].to_ns - every[0].from_ns)
         head = style("Counters", "title") + f" of {device} on {host}, {span} between two snapshots"
         agreed = sum(c.verdict == AGREES for c in every)
-        differing = sum(c.verdict == DIFFERS for c in every)
-        head += (
-            f": {agreed} as the packets say, {differing} not, {len(every) - agreed - differing} not predicted"
-        )
-        lines += [head]
+        differing = [c for c in every if c.verdict == DIFFERS]
+        shown = [c for c in every if c.matters]
+        lines.append(f"{head}: {agreed} as the packets say, {len(differing)} not")
         if shown:
-            rows = [("", "went up by", "in packets", "", "")]
-            lines += columns(rows + [_row(c) for c in shown], right=frozenset({1, 2}))
+            rows = [("", "went up by", "in packets", ""), *map(_row, shown)]
+            lines += columns(rows, right=frozenset({1, 2}))
+        lines += [style(f"  {c.counter}: {c.words}", "warning") for c in differing]
+        lines += [style(line, "dim") for line in _not_predicted(shown)]
     return lines
 
 
-def _row(c: CounterComparison) -> tuple[str, str, str, str, str]:
-    what = "" if c.meaning is None else c.meaning.words
-    words = c.words if c.verdict != AGREES else ""
-    if c.predicted is None and c.seen is not None:
-        words = words.partition("; ")[2]
-    return c.counter, f"{c.went_up_by:,}", "" if c.seen is None else f"{c.seen:,}", what, words
+def _row(c: CounterComparison) -> tuple[str, str, str, str]:
+    meaning = "" if c.meaning is None else c.meaning.words
+    return c.counter, f"{c.went_up_by:,}", "" if c.seen is None else f"{c.seen:,}", meaning
+
+
+def _not_predicted(comparisons: Sequence[CounterComparison]) -> list[str]:
+    """The counters without a prediction that the packets might have given, by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for c in comparisons:
+        if c.predicted is None and c.meaning is not None and c.meaning.cause is not None:
+            by_reason.setdefault(c.words.partition("not predicted: ")[2] or c.words, []).append(c.counter)
+    return [f"  not predicted ({reason}): {', '.join(names)}" for reason, names in by_reason.items()]
 
 
 def snapshot_lines(snapshot: CounterSnapshot, style: Style, *, every: bool) -> list[str]:

@@ -226,6 +226,26 @@ def test_a_wrong_icrc_is_not_received(tmp_path: Path) -> None:
     assert found["out_of_seq_request"] == 1
 
 
+def test_requests_without_an_answer_at_the_end_may_have_found_no_qp(tmp_path: Path) -> None:
+    talk = plain(Talk())
+    talk.write(6)
+    found = tried(tmp_path, talk, AT_B)
+    assert found["rcvd_pkts"].predicted is None
+    assert found["rcvd_pkts"].words.endswith("the QP may have been gone")
+    assert found["sent_pkts"].predicted == 3
+
+
+def test_after_a_fatal_nak_the_qp_takes_no_more_packets(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.write(0, 3)
+    talk.nak(1, wire.NAK_REMOTE_ACCESS)
+    found = tried(tmp_path, talk, AT_B)
+    assert found["rcvd_pkts"].predicted is None
+    assert found["out_of_seq_request"].predicted == 0
+    assert tried(tmp_path, talk)["rdma_sends"].predicted is None
+
+
 def test_with_no_repeat_and_all_acknowledged_nobody_gave_up(tmp_path: Path) -> None:
     assert tried(tmp_path, plain(Talk()))["retry_exceeded_err"].predicted == 0
     unanswered = plain(Talk())

@@ -105,6 +105,14 @@ def test_a_capture_at_the_other_end_predicts_nothing(out: Path, name: str) -> No
     assert {c.predicted for c in found} == {None}
 
 
+@pytest.mark.parametrize("name", ["write", "send"])
+def test_of_two_captures_each_device_has_its_own(out: Path, name: str) -> None:
+    captures = [out / f"{name}.{interface}.pcap" for interface in ENDS]
+    found = analyze(*captures).counters
+    assert {c.place.device for c in found if c.verdict == AGREES} == set(ENDS.values())
+    assert {c.words for c in found if c.verdict == "differs"} == set()
+
+
 def test_trace_compares_by_itself_and_keeps_its_snapshots(out: Path, facts: dict[str, Any]) -> None:
     told = facts["commands"]["trace"]
     assert told["status"] == 0, told["stderr"]

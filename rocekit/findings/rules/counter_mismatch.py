@@ -47,7 +47,7 @@ RULE = Rule(
     "Between two snapshots of a device's counters, a counter went up by another number than the packets of "
     "the capture account for. Where the counter saw more, the capture lacks packets, and what other findings "
     "say of missing packets is doubtful. Where it saw fewer, packets were lost between the capture and the "
-    "device.",
+    "device, or came for a QP that was gone.",
     "Snapshots in the journal, and a capture that was taken at the device. Reported only where the capture "
     "covers the time between the snapshots, and for drivers whose counters were checked (rxe).",
     "capture-gap: there the packets themselves show that some are missing.",

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from rocekit.errors import RocekitError, VerbsError
 from rocekit.machine.devices import DevicePort, RdmaDevice, devices
 from rocekit.machine.ethtool_counters import ethtool_counts, pause_counts
-from rocekit.machine.iproute import addresses
+from rocekit.machine.iproute import addresses, link_counts
 from rocekit.machine.tc_counters import tc_counts
 
 SYSFS_RDMA: Final = Path("/sys/class/infiniband")
@@ -114,10 +114,12 @@ class CounterReader:
             return []
 
     def interfaces(self) -> list[str]:
-        if not self.net.is_dir():
-            return []
-        # Beside interfaces there may be files, as bonding_masters.
-        return sorted(path.name for path in self.net.iterdir() if path.is_dir())
+        # sysfs may be that of another network namespace.
+        names = {name for _, name in socket.if_nameindex()} if self.programs else set()
+        if self.net.is_dir():
+            # Beside interfaces there may be files, as bonding_masters.
+            names |= {path.name for path in self.net.iterdir() if path.is_dir()}
+        return sorted(names)
 
     def places(self, names: Sequence[str] = ()) -> list[CounterPlace]:
         """The places with these names of devices or interfaces; without names, those of all RDMA devices.
@@ -193,9 +195,10 @@ class CounterReader:
         else:
             took_ns = 0
         if place.interface is not None:
-            counts["link"] = _folder(self.net / place.interface / "statistics")
             if self.programs:
                 self._ask(place.interface, counts, left_out)
+            else:
+                counts["link"] = _folder(self.net / place.interface / "statistics")
         return CounterSnapshot(
             socket.gethostname(),
             place,
@@ -209,6 +212,7 @@ class CounterReader:
 
     @staticmethod
     def _ask(interface: str, counts: dict[str, Counts], left_out: list[str]) -> None:
+        counts["link"] = link_counts(interface)
         for group, read in (("tc", tc_counts), ("ethtool", ethtool_counts), ("pause", pause_counts)):
             found, why = read(interface)
             counts[group] = found

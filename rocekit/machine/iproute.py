@@ -43,6 +43,15 @@ def addresses(interface: str) -> list[str]:
     return [str(entry["local"]) for entry in found if "local" in entry]
 
 
+def link_counts(interface: str) -> dict[str, int]:
+    """What an interface has counted, such as ``rx_packets``."""
+    found = {}
+    for link in ip("-s", "link", "show", "dev", interface):
+        for way, counts in (link.get("stats64") or link.get("stats") or {}).items():
+            found |= {f"{way}_{name}": int(count) for name, count in counts.items()}
+    return found
+
+
 def leads_away(interface: str) -> bool:
     """Whether packets sent on an interface leave the machine, unlike on loopback; False if there is none."""
     return any("LOOPBACK" not in link.get("flags", ()) for link in ip("link", "show", "dev", interface))

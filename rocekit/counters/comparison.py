@@ -157,7 +157,11 @@ def _judge(
     if meaning is None or meaning.cause is None:
         return None, None, "not predicted"
     if made is None:
-        return None, None, basis.flaws[0] if basis.flaws else "no packets of the device are in the capture"
+        return (
+            None,
+            None,
+            basis.flaws[0] if basis.flaws else "no packet from or to its addresses is in the capture",
+        )
     seen = made.between(meaning, basis.from_ns, basis.to_ns)
     flaws = [*basis.flaws, *(basis.sent_flaws if meaning.cause == SENT else basis.received_flaws)]
     flaws += made.flaws.get(meaning, ())

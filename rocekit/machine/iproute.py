@@ -45,7 +45,7 @@ def addresses(interface: str) -> list[str]:
 
 def link_counts(interface: str) -> dict[str, int]:
     """What an interface has counted, such as ``rx_packets``."""
-    found = {}
+    found: dict[str, int] = {}
     for link in ip("-s", "link", "show", "dev", interface):
         for way, counts in (link.get("stats64") or link.get("stats") or {}).items():
             found |= {f"{way}_{name}": int(count) for name, count in counts.items()}

@@ -286,6 +286,7 @@ def _try_counters(
         last_ns=summary.last_ns,
         dropped=summary.dropped or 0,
         unchecked=summary.counts.unchecked_icrc,
+        whole=not summary.damage and not summary.interrupted,
         alignments=summary.alignments,
         host_clocks={host: clock.offset_ns for host, clock in clocks.items()},
     )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rocekit.track.connections import Connection
 
 _DROPS: Final = ": drops"
+#: Grounds of a vantage that show the host itself. Hop limits show its side of the routers.
+_AT_THE_HOST: Final = frozenset({"direction", "clock"})
 #: A driver whose packets pass the queues of the interface, and so tc.
 _THROUGH_TC: Final = "rxe"
 
@@ -33,6 +35,7 @@ class CaptureFacts:
         first_ns, last_ns: of their frames, by the first capture's clock.
         dropped: packets that the capturing machine dropped.
         unchecked: packets whose ICRCs could not be checked.
+        whole: whether they could be read to their ends.
         alignments: of the clocks of several captures.
         host_clocks: by host, its clock − the first capture's; hosts of which nothing is known are missing.
     """
@@ -42,6 +45,7 @@ class CaptureFacts:
     last_ns: int | None
     dropped: int
     unchecked: int = 0
+    whole: bool = True
     alignments: Sequence[Alignment] = ()
     host_clocks: Mapping[str, int] = field(default_factory=dict)
 
@@ -86,7 +90,8 @@ class Basis:
         ahead = facts.alignments[file].offset_ns if facts.alignments else 0
         rows = watch.rows(file)
         self.rows: PacketRows | None = None if rows is None else rows.earlier(ahead)
-        clock = facts.host_clocks.get(before.host, 0)
+        # A capture by the same host has its clock.
+        clock = ahead if self._own_file is not None else facts.host_clocks.get(before.host, 0)
         self.from_ns, self.to_ns = before.time_ns - clock, after.time_ns - clock
         self._check_time()
         self._check_capture(watch)
@@ -107,7 +112,7 @@ class Basis:
                 continue
             own = [v for v in places if not set(addresses).isdisjoint(v.hosts)]
             if own and all(v.host in addresses for v in own):
-                self.certain = all(v.certain for v in own)
+                self.certain = all(v.grounds in _AT_THE_HOST for v in own)
                 self.doubt = "" if self.certain else f"the capture was probably taken at {own[0].host}"
                 return file
             elsewhere = elsewhere or next((str(v) for v in own), "")
@@ -138,6 +143,10 @@ class Basis:
             self.flaws.append(f"the capturing machine dropped {plural(self._facts.dropped, 'packet')}")
         if any(connection.missed for connection in self._own):
             self.flaws.append("the capture lacks packets of the device")
+        if not self._facts.whole:
+            self.flaws.append("the capture is damaged, or was not read to its end")
+        if watch.cut:
+            self.flaws.append("the snaplen cut headers off")
         if watch.overflowed:
             self.flaws.append("there are too many packets")
 

@@ -157,13 +157,12 @@ def _judge(
     if meaning is None or meaning.cause is None:
         return None, None, "not predicted"
     if made is None:
-        return (
-            None,
-            None,
-            basis.flaws[0] if basis.flaws else "no packet from or to its addresses is in the capture",
-        )
+        nothing = "no packet from or to its addresses is in the capture"
+        return None, None, (basis.flaws or [nothing])[0]
     seen = made.between(meaning, basis.from_ns, basis.to_ns)
     flaws = [*basis.flaws, *(basis.sent_flaws if meaning.cause == SENT else basis.received_flaws)]
+    flaws += made.common_flaws
+    flaws += made.received_flaws if meaning.cause == RECEIVED else []
     flaws += made.flaws.get(meaning, ())
     if meaning.stateful:
         flaws += made.flaws.get(None, ())

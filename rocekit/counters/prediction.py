@@ -49,6 +49,8 @@ _IMMEDIATE: Final = np.array(
 )
 _KIND: Final = np.array([wire.syndrome_kind(v) for v in range(256)])
 _SEQUENCE: Final = wire.make_syndrome(wire.NAK, wire.NAK_SEQUENCE_ERROR)
+#: A network doubles fewer packets than this share of them.
+_MOST_DOUBLED: Final = 0.3
 
 
 @dataclass
@@ -58,10 +60,13 @@ class Made:
     Attributes:
         times: by meaning, when the counter goes up.
         flaws: by meaning, why that is not certain. Under None: for all meanings that are stateful.
+        received_flaws: the same for all that the device receives; common_flaws: for all.
     """
 
     times: dict[Meaning, list[int] | Ints] = field(default_factory=dict)
     flaws: dict[Meaning | None, list[str]] = field(default_factory=lambda: defaultdict(list))
+    received_flaws: list[str] = field(default_factory=list)
+    common_flaws: list[str] = field(default_factory=list)
 
     def between(self, meaning: Meaning, first_ns: int, last_ns: int) -> int:
         """How often in a time, its ends included."""
@@ -74,6 +79,7 @@ def predict(rows: PacketRows, addresses: Collection[str], connections: Sequence[
     made = Made()
     own = rows.indices(addresses)
     _count_packets(made, rows, own)
+    _check_doubles(made, rows)
     chosen = [c for c in connections if c.transport == "RC" and not set(addresses).isdisjoint(c.ips)]
     sender = senders(rows["flow"], rows["src_qpn"], rows["time_ns"], rows.keys, connections)
     _check_all_belong(made, rows, sender)
@@ -90,6 +96,9 @@ def _count_packets(made: Made, rows: PacketRows, own: Ints) -> None:
     sent, received = np.isin(rows["src"], own), np.isin(rows["dst"], own)
     roce = _RC[opcode] | _UC[opcode] | _UD[opcode]
     sound = received & ~wrong
+    if int(wrong.sum()) * 2 > len(rows):
+        # As where the sender's hardware computes them behind the capture.
+        made.received_flaws.append("most ICRCs are wrong in the capture: which packets were taken is unknown")
     aeth = _ACK[opcode] & (rows["syndrome"] == _SEQUENCE)
     rnr = _ACK[opcode] & (_KIND[rows["syndrome"]] == wire.RNR_NAK)
     for meaning, chosen in (
@@ -110,6 +119,15 @@ def _count_packets(made: Made, rows: PacketRows, own: Ints) -> None:
         made.flaws[meanings.RECEIVES].append("datagrams for which no receive is posted are not counted")
     if (sound & _UC[opcode] & (_SEND[opcode] | _IMMEDIATE[opcode])).any():
         made.flaws[meanings.RECEIVES].append("UC messages that lost a packet are not counted")
+
+
+def _check_doubles(made: Made, rows: PacketRows) -> None:
+    """A capture of several interfaces may have each packet as often as it passes one."""
+    counted = rows["ip_id"] != 0
+    columns = [rows[name][counted].astype(np.int64) for name in ("flow", "psn", "ip_id", "opcode")]
+    different = len(np.unique(np.stack(columns), axis=1).T)
+    if int(counted.sum()) - different > _MOST_DOUBLED * int(counted.sum()):
+        made.common_flaws.append("the capture has packets twice, as of two interfaces")
 
 
 def _check_all_belong(made: Made, rows: PacketRows, sender: NDArray[np.int32]) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 
 #: Packets kept of a capture in files.
-MOST: Final = 20_000_000
+MOST: Final = 5_000_000
 _COLUMNS: Final = {
     "time_ns": np.int64,
     "src": np.int32,
@@ -78,6 +78,9 @@ class CounterWatch:
     Args:
         addresses: those of all devices that snapshots are of.
         most: packets to keep; of more nothing is predicted.
+
+    Attributes:
+        cut: whether the snaplen cut headers off.
     """
 
     def __init__(self, addresses: Iterable[str], most: int = MOST) -> None:
@@ -88,6 +91,7 @@ class CounterWatch:
         self._keys = FlowKeys()
         self._addresses: list[str] = []
         self._kept = 0
+        self.cut = False
 
     @property
     def overflowed(self) -> bool:
@@ -102,6 +106,8 @@ class CounterWatch:
         self._known += [name in self.addresses for name in self._addresses[len(self._known) :]]
         known = np.array(self._known)
         own = known[packets.src] | known[packets.dst]
+        headless = own & packets.truncated & ((packets.opcode < 0) | (packets.malformed != 0))
+        self.cut = self.cut or bool(headless.any())
         own &= packets.opcode >= 0
         if not own.any():
             return

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
-from capture_bytes import pcap
+from capture_bytes import Frame, pcap
 from talk import MS, START_NS, A, B, Talk
 
 from rocekit import wire
 from rocekit.analysis import Analysis, analyze
 from rocekit.counters.comparison import CounterComparison
 from rocekit.counters.meanings import meaning_of
+from rocekit.files.frames import LINKTYPE_LINUX_SLL
 from rocekit.journal import JournalWriter
 from rocekit.journal.counters import write_snapshots
 from rocekit.machine.counters import CounterPlace, CounterSnapshot
@@ -312,6 +315,43 @@ def test_a_capture_that_is_not_known_to_be_at_the_device_predicts_nothing(tmp_pa
         assert "where the capture was taken is unknown" in found["sent_pkts"].words
 
 
+def cooked(frames: list[Frame], host: str) -> list[Frame]:
+    """The frames as ``tcpdump -i any`` on a host marks them."""
+    source = ipaddress.ip_address(host).packed
+    return [
+        Frame(
+            struct.pack(">HHH8sH", 4 if f.data[26:30] == source else 0, 1, 6, f.data[6:12], 0x0800)
+            + f.data[14:],
+            f.time_ns,
+        )
+        for f in frames
+    ]
+
+
+def test_a_cooked_capture_shows_by_itself_where_it_was_taken(tmp_path: Path) -> None:
+    talk = plain(Talk())
+    zero, eight = dict.fromkeys(RXE, 0), {**dict.fromkeys(RXE, 0), "sent_pkts": 8}
+    for host, verdict in ((A, "agrees"), (B, "unknown")):
+        capture = tmp_path / "x.pcap"
+        capture.write_bytes(pcap(cooked(talk.frames, host), unit="ns", linktype=LINKTYPE_LINUX_SLL))
+        with JournalWriter(tmp_path / "x.journal.jsonl", host="host") as writer:
+            for at, counts in ((START_NS - S, zero), (talk.now + S, eight)):
+                write_snapshots(writer, [snapshot(AT_A, at, counts, captured_on=None)])
+        found = {c.counter: c for c in analyze(capture).counters}["sent_pkts"]
+        assert (found.verdict, found.seen) == (verdict, 8)
+        if host == B:
+            assert f"the capture was taken at {B}" in found.words
+
+
+def test_a_capture_that_has_each_packet_twice_predicts_nothing(tmp_path: Path) -> None:
+    """As of all interfaces of a host, where packets pass two."""
+    talk = plain(Talk())
+    talk.frames = [frame for frame in talk.frames for _ in range(2)]
+    found = tried(tmp_path, talk)
+    assert {c.predicted for c in found.values()} == {None}
+    assert found["sent_pkts"].words.endswith("the capture has packets twice, as of two interfaces")
+
+
 def test_two_hosts_cannot_both_have_taken_the_capture(tmp_path: Path) -> None:
     talk = plain(Talk())
     (tmp_path / "x.pcap").write_bytes(pcap(talk.frames, unit="ns"))
@@ -417,3 +457,43 @@ def test_congestion_notifications_are_counted_apart(tmp_path: Path) -> None:
         "rdma_rx_packets": 3,
     }
     assert wire.OPCODES[0x81].transport == "CNP"
+
+
+def test_a_capture_cut_short_predicts_nothing(tmp_path: Path) -> None:
+    talk = plain(Talk())
+    for snaplen in (44, 60):
+        short = Talk()
+        short.now = talk.now
+        short.frames = [Frame(f.data[:snaplen], f.time_ns, len(f.data)) for f in talk.frames]
+        found = tried(tmp_path, short)
+        assert {c.predicted for c in found.values()} == {None}
+
+
+def test_headers_alone_are_enough(tmp_path: Path) -> None:
+    talk = plain(Talk())
+    short = Talk()
+    short.now = talk.now
+    short.frames = [Frame(f.data[:128], f.time_ns, len(f.data)) for f in talk.frames]
+    found = tried(tmp_path, short, rose={"sent_pkts": 8, "rcvd_pkts": 2})
+    assert found["sent_pkts"].verdict == "agrees"
+    fewer = found["rcvd_pkts"]
+    assert (fewer.difference, fewer.certain) == (-1, False)
+    assert "wrong ICRCs, which a truncated capture does not show" in fewer.words
+
+
+def test_a_damaged_capture_predicts_nothing(tmp_path: Path) -> None:
+    talk = plain(Talk())
+    tried(tmp_path, talk)
+    whole = (tmp_path / "x.pcap").read_bytes()
+    (tmp_path / "x.pcap").write_bytes(whole[:-7])
+    found = analyze(tmp_path / "x.pcap").counters
+    assert {c.predicted for c in found} == {None}
+
+
+def test_where_most_icrcs_are_wrong_nothing_received_is_predicted(tmp_path: Path) -> None:
+    talk = plain(Talk())
+    for number in range(1, len(talk.frames) + 1):
+        talk.corrupted(number, -1)
+    found = tried(tmp_path, talk)
+    assert found["rcvd_pkts"].predicted is None
+    assert found["rcvd_pkts"].seen == 0

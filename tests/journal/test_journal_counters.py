@@ -63,7 +63,7 @@ def test_counting_writes_before_and_after_even_if_the_program_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = rxe(tmp_path)
-    monkeypatch.setattr("rocekit.journal.counters.CounterReader", lambda: reader)
+    monkeypatch.setattr("rocekit.journal.counters.CounterReader", lambda programs: reader)
     with JournalWriter(tmp_path / "x") as writer, pytest.raises(KeyError), counting(writer, "rxe0"):
         raise KeyError
     first, last = snapshots_in(read_journal(tmp_path / "x"))

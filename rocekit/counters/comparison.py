@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.counters.basis import Basis, CaptureFacts, own_file
@@ -32,8 +33,9 @@ class CounterComparison:
         went_up_by: negative if it was reset.
         seen: how often the packets in the capture make it go up; None where nothing is known of that.
         predicted: the same, where the capture decides it; else None, and ``words`` say why.
-        certain: whether the place of the capture is certain, the meaning was checked, and no wrong ICRC that
-            the capture does not show explains a difference.
+        certain: whether the place of the capture is certain, the meaning was checked, and a difference needs
+            missing packets: neither QPs that were gone nor wrong ICRCs that a truncated capture does not show
+            can explain it.
         from_ns, to_ns: the times of the snapshots, by the host's clock.
     """
 
@@ -99,21 +101,36 @@ def compare(
     for snapshot in sorted(snapshots, key=lambda s: s.time_ns):
         place = snapshot.place
         by_place.setdefault((snapshot.host, place.device, place.port, place.interface), []).append(snapshot)
-    pairs = [(own[0], own[-1]) for own in by_place.values() if len(own) > 1]
+    several = [own for own in by_place.values() if len(own) > 1]
     # A capture was taken at one interface, whatever the journals of several hosts say.
     claims: dict[int | None, set[tuple[str, str]]] = defaultdict(set)
-    for before, after in pairs:
-        claims[own_file(before, after, facts)].add((before.host, before.place.interface or ""))
+    for own in several:
+        claims[own_file(own[0], own[-1], facts)].add((own[0].host, own[0].place.interface or ""))
     taken = {file: min(places) for file, places in claims.items() if file is not None and len(places) == 1}
     found: list[CounterComparison] = []
-    for before, after in pairs:
-        basis = Basis(before, after, watch, connections, vantages, facts, taken)
-        found += _compare(before, after, basis, connections)
+    for own in several:
+        basis = Basis(own[0], own[-1], watch, connections, vantages, facts, taken)
+        found += _compare(own[0], own[-1], basis, connections, _fallen(own))
     return found
 
 
+def _fallen(snapshots: Sequence[CounterSnapshot]) -> set[tuple[str, str]]:
+    """The counters that fell between any two snapshots, by group and name."""
+    return {
+        (group, name)
+        for before, after in pairwise(snapshots)
+        for group, rose in after.since(before).items()
+        for name, count in rose.items()
+        if count < 0
+    }
+
+
 def _compare(
-    before: CounterSnapshot, after: CounterSnapshot, basis: Basis, connections: Sequence[Connection]
+    before: CounterSnapshot,
+    after: CounterSnapshot,
+    basis: Basis,
+    connections: Sequence[Connection],
+    fallen: Collection[tuple[str, str]],
 ) -> list[CounterComparison]:
     rose = after.since(before)
     place = after.place
@@ -130,7 +147,11 @@ def _compare(
             if meaning is not None and meaning.cause is None and not went_up_by:
                 continue
             seen, predicted, words = _judge(meaning, went_up_by, basis, made, checked)
-            fewer = predicted is not None and went_up_by < predicted
+            if predicted is not None and (group, name) in fallen:
+                predicted = None
+                words = f"{seen:,} in the capture; not predicted: the counter fell: it was reset, or wrapped"
+            missing = 0 if predicted is None else predicted - went_up_by
+            excused = missing > 0 and (basis.unchecked or (made is not None and missing <= made.late))
             found.append(
                 CounterComparison(
                     before.host,
@@ -142,7 +163,7 @@ def _compare(
                     seen,
                     predicted,
                     words,
-                    checked and basis.certain and not (basis.unchecked and fewer),
+                    checked and basis.certain and not excused,
                     before.time_ns,
                     after.time_ns,
                 )
@@ -168,8 +189,6 @@ def _judge(
         flaws += made.flaws.get(None, ())
     if basis.is_blurred(made, meaning):
         flaws.append("such packets passed while a snapshot was taken")
-    if went_up_by < 0:
-        flaws.insert(0, "the counter fell: it was reset, or wrapped")
     if flaws:
         return seen, None, f"{seen:,} in the capture; not predicted: {flaws[0]}"
     return seen, seen, _words(meaning, went_up_by, seen, basis, checked)

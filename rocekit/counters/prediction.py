@@ -61,12 +61,15 @@ class Made:
         times: by meaning, when the counter goes up.
         flaws: by meaning, why that is not certain. Under None: for all meanings that are stateful.
         received_flaws: the same for all that the device receives; common_flaws: for all.
+        late: packets to the device that may have come for a QP that was gone: those of a connection on which
+            it sent nothing more, and datagrams.
     """
 
     times: dict[Meaning, list[int] | Ints] = field(default_factory=dict)
     flaws: dict[Meaning | None, list[str]] = field(default_factory=lambda: defaultdict(list))
     received_flaws: list[str] = field(default_factory=list)
     common_flaws: list[str] = field(default_factory=list)
+    late: int = 0
 
     def between(self, meaning: Meaning, first_ns: int, last_ns: int) -> int:
         """How often in a time, its ends included."""
@@ -101,6 +104,7 @@ def _count_packets(made: Made, rows: PacketRows, own: Ints) -> None:
         made.received_flaws.append("most ICRCs are wrong in the capture: which packets were taken is unknown")
     aeth = _ACK[opcode] & (rows["syndrome"] == _SEQUENCE)
     rnr = _ACK[opcode] & (_KIND[rows["syndrome"]] == wire.RNR_NAK)
+    made.late = int((sound & (_UC[opcode] | _UD[opcode]) & (rows["dest_qpn"] > max(wire.MAD_QPNS))).sum())
     for meaning, chosen in (
         (meanings.PACKETS_SENT, sent & roce),
         (meanings.PACKETS_RECEIVED, sound & roce),
@@ -154,6 +158,8 @@ def _follow(made: Made, rows: PacketRows, connection: Connection, side: int, pac
     which, by = packets
     names = ("time_ns", "opcode", "psn", "syndrome", "dma_length", "ip_id")
     columns = [rows[name][which].tolist() for name in names]
+    sent = np.flatnonzero(by == side)
+    made.late += len(by) - (int(sent[-1]) + 1 if len(sent) else 0)
     responder, requester = ResponderSide(connection), RequesterSide(connection)
     own = (by == side).tolist()
     responder.prepare(own, columns[1], columns[2], columns[3])

@@ -392,6 +392,20 @@ def test_one_snapshot_compares_nothing(tmp_path: Path) -> None:
     assert "Journal" not in str(analysis)
 
 
+def test_a_qp_that_was_gone_may_explain_what_was_not_received(tmp_path: Path) -> None:
+    """Behind the last packet that the device sent, two came in."""
+    talk = plain(Talk())
+    talk.write(6)
+    talk.ack(6)
+    talk.ack(6)
+    for received, certain in ((3, False), (2, True)):
+        analysis = analysed(tmp_path, talk, rose={"sent_pkts": 9, "rcvd_pkts": received, "rdma_sends": 3})
+        found = next(c for c in analysis.counters if c.counter == "rcvd_pkts")
+        assert (found.predicted, found.verdict, found.certain) == (5, "differs", certain)
+        named = [c["counter"] for f in analysis.findings for c in f.evidence.get("counters", ())]
+        assert ("rcvd_pkts" in named) == certain
+
+
 def test_the_finding_names_the_worst_and_only_where_the_ground_is_certain(tmp_path: Path) -> None:
     analysis = analysed(tmp_path, plain(Talk()), rose={"sent_pkts": 9, "rcvd_pkts": 30})
     (finding,) = [f for f in analysis.findings if f.rule == "counter-mismatch"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import counters_inside as inside
 import pytest
+from amount import needs_more
 from lab_boot import Boot, Part
 
 from rocekit.analysis import Analysis, analyze
@@ -27,6 +28,10 @@ PREDICTED = frozenset(
     }
 )
 _ANALYSES: dict[Path, Analysis] = {}
+
+
+def of_runs(*cases: tuple[str, str, str]) -> list[tuple[str, str, str]]:
+    return [case for case in cases if case[0] in inside.RUNS]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +64,7 @@ def test_no_counter_differs_from_what_the_packets_predict(
     assert {k for k, c in found.items() if c.predicted is not None} <= PREDICTED
 
 
-@pytest.mark.parametrize("name", [name for name, run in inside.RUNS.items() if "va" not in run.faults])
+@pytest.mark.parametrize("name", sorted({*inside.RUNS} - {"before"}))
 @pytest.mark.parametrize("interface", ENDS)
 def test_what_each_packet_says_by_itself_is_always_predicted(out: Path, name: str, interface: str) -> None:
     found = counters(out / f"{name}.{interface}.pcap", ENDS[interface])
@@ -70,7 +75,7 @@ def test_what_each_packet_says_by_itself_is_always_predicted(out: Path, name: st
 
 @pytest.mark.parametrize(
     ("name", "interface", "counter"),
-    [
+    of_runs(
         ("write", "vb", "out_of_seq_request"),
         ("write", "va", "completer_retry_err"),
         ("read", "vb", "duplicate_request"),
@@ -80,7 +85,7 @@ def test_what_each_packet_says_by_itself_is_always_predicted(out: Path, name: st
         ("rping", "va", "rdma_sends"),
         ("rping", "vb", "rdma_recvs"),
         ("before", "vb", "out_of_seq_request"),
-    ],
+    ),
 )
 def test_what_a_fault_makes_go_up_is_predicted(out: Path, name: str, interface: str, counter: str) -> None:
     found = counters(out / f"{name}.{interface}.pcap", ENDS[interface])[counter]
@@ -90,6 +95,7 @@ def test_what_a_fault_makes_go_up_is_predicted(out: Path, name: str, interface: 
 
 
 def test_a_queue_before_the_capture_is_named_and_nothing_sent_is_predicted(out: Path) -> None:
+    needs_more()
     sent = counters(out / "before.va.pcap", "rxe0")["sent_pkts"]
     assert sent.predicted is None
     assert sent.seen is not None
@@ -98,14 +104,14 @@ def test_a_queue_before_the_capture_is_named_and_nothing_sent_is_predicted(out: 
     assert "before the capture" in sent.words
 
 
-@pytest.mark.parametrize("name", ["write", "rping"])
+@pytest.mark.parametrize("name", ["write", "rnr"])
 def test_a_capture_at_the_other_end_predicts_nothing(out: Path, name: str) -> None:
     journal = out / f"{name}.vb.journal.jsonl"
     found = analyze(out / f"{name}.va.pcap", journals=[journal]).counters
     assert {c.predicted for c in found} == {None}
 
 
-@pytest.mark.parametrize("name", ["write", "send"])
+@pytest.mark.parametrize("name", sorted({*inside.RUNS} - {"before"}))
 def test_of_two_captures_each_device_has_its_own(out: Path, name: str) -> None:
     captures = [out / f"{name}.{interface}.pcap" for interface in ENDS]
     found = analyze(*captures).counters
@@ -122,23 +128,25 @@ def test_trace_compares_by_itself_and_keeps_its_snapshots(out: Path, facts: dict
     assert found["sent_pkts"].went_up_by > 0
 
 
-def test_record_and_inject_take_snapshots_before_and_after(out: Path, facts: dict[str, Any]) -> None:
+def test_record_takes_snapshots_before_and_after(out: Path, facts: dict[str, Any]) -> None:
+    needs_more()
     assert facts["commands"]["record"]["status"] == 0, facts["commands"]["record"]["stderr"]
     found = counters(out / "recorded.pcapng", "rxe0")
     assert found["rdma_sends"].went_up_by > 0
     assert found["rcvd_pkts"].verdict == AGREES, found["rcvd_pkts"].words
+
+
+def test_inject_takes_snapshots_of_both_sides_before_and_after(out: Path, facts: dict[str, Any]) -> None:
     assert facts["commands"]["inject"]["status"] == 0, facts["commands"]["inject"]["stderr"]
     events = read_journal(out / "inject.journal.jsonl").of("counters")
     assert sorted(e["device"] for e in events) == ["rxe0", "rxe0", "rxe2", "rxe2"]
 
 
 def test_the_status_of_a_recorded_program_stays_its_own(out: Path, facts: dict[str, Any]) -> None:
+    needs_more()
     assert facts["commands"]["failing"]["status"] == 7
-    assert len(read_journal(out / "failing.journal.jsonl").of("counters")) == 2 * inside_devices(out)
-
-
-def inside_devices(out: Path) -> int:
-    return len({e["device"] for e in read_journal(out / "failing.journal.jsonl").of("counters")})
+    found = read_journal(out / "failing.journal.jsonl").of("counters")
+    assert sorted(e["device"] for e in found) == ["rxe0", "rxe0", "rxe1", "rxe1", "rxe2", "rxe2"]
 
 
 def test_the_command_reads_devices_and_interfaces(facts: dict[str, Any]) -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.counters.basis import CaptureFacts
+from rocekit.counters.trial import CounterTrial
 from rocekit.explanation.results import CaptureSummary, Results, Table
 from rocekit.files.frame_names import frame_reference
 from rocekit.files.outputs import stem
@@ -22,15 +24,19 @@ from rocekit.findings import Evidence
 from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
 from rocekit.flows.observer import Observer
+from rocekit.journal.counters import only_counters, snapshots_in
 from rocekit.packets import Packets, empty_packets
 from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import Decoder
 from rocekit.packets.mads import find_mads
+from rocekit.points.vantage import Vantages
 from rocekit.track.handshake import Handshakes
 from rocekit.track.tracker import Tracker
 from rocekit.wire.mad import Mad
 
 if TYPE_CHECKING:
+    from rocekit.correlate import Correlation
+    from rocekit.counters.comparison import CounterComparison
     from rocekit.explanation.statistics import Statistics
     from rocekit.explanation.topology import Topology
     from rocekit.explanation.transfer import Explanation
@@ -124,6 +130,7 @@ class Analysis(Results):
             "journal": None if self.journal is None else self.journal.to_dict(several=several),
             "vantages": self.vantage_dicts(),
             "paths": [] if self.capture.paths is None else self.capture.paths.to_dict(),
+            "counters": [c.to_dict() for c in self.counters],
         }
 
     def __repr__(self) -> str:
@@ -208,23 +215,25 @@ def analyze(
     if not captures:
         raise ValueError("no capture given")
     journal = read_journals(captures, journals)
-    tracker = Tracker(pairs=pairs_of(journal), plain=plain if journal is None else None)
+    trial = CounterTrial(snapshots_in(journal))
+    keeps_all = journal is not None and not only_counters(journal)
+    tracker = Tracker(pairs=pairs_of(journal), plain=None if keeps_all else plain)
     observer = Observer()
     decoder = Decoder(check_icrc=check_icrc)
     summary = CaptureSummary(files=[str(c) for c in captures], counts=decoder.counts, pauses=decoder.pauses)
     callbacks = _Callbacks(progress, stop)
     if len(captures) == 1:
-        for packets in _read(captures[0], 0, decoder, summary, callbacks, tracker):
+        for packets in _read(captures[0], 0, decoder, summary, callbacks, tracker, trial):
             observer.feed(packets)
             tracker.feed(packets)
             if watch is not None:
                 watch(packets)
     else:
-        packets = _feed_merged(captures, decoder, summary, callbacks, tracker, observer)
+        packets = _feed_merged(captures, decoder, summary, callbacks, tracker, observer, trial)
         if watch is not None:
             watch(packets)
     tracker.finish()
-    return conclude(tracker, observer, summary, journal, paths=tuple(str(c) for c in captures))
+    return conclude(tracker, observer, summary, journal, trial, paths=tuple(str(c) for c in captures))
 
 
 def conclude(
@@ -232,12 +241,13 @@ def conclude(
     observer: Observer,
     summary: CaptureSummary,
     journal: Journal | None,
+    trial: CounterTrial,
     *,
     paths: tuple[str, ...] = (),
 ) -> Analysis:
-    """Correlate the journal with what a finished tracker has, and find the problems."""
+    """Correlate the journal with what a finished tracker has, try the counters, and find the problems."""
     correlation = None
-    if journal is not None:
+    if journal is not None and not only_counters(journal):
         from rocekit.correlate import correlate
 
         correlation = correlate(journal, tracker.connections, tracker.transfers, tracker.cm.exchanges)
@@ -247,6 +257,7 @@ def conclude(
 
         summary.relations = Relations.of(summary.sightings, summary.spans)
         summary.paths = Paths(summary.sightings, summary.spans, tracker.connections)
+    counters = _try_counters(trial, tracker, summary, correlation)
     evidence = Evidence(
         connections=tracker.connections,
         transfers=tracker.transfers,
@@ -265,6 +276,7 @@ def conclude(
         pauses=summary.pauses,
         sightings=summary.sightings,
         paths=summary.paths,
+        counters=counters,
     )
     return Analysis(
         summary,
@@ -277,6 +289,29 @@ def conclude(
         evidence,
         tracker.left_out,
         paths,
+        counters,
+    )
+
+
+def _try_counters(
+    trial: CounterTrial, tracker: Tracker, summary: CaptureSummary, correlation: Correlation | None
+) -> list[CounterComparison]:
+    """What the snapshots of a journal say, compared with the packets."""
+    if not trial.snapshots:
+        return []
+    clocks = {} if correlation is None else correlation.clocks
+    facts = CaptureFacts(
+        files=summary.files,
+        first_ns=summary.first_ns,
+        last_ns=summary.last_ns,
+        dropped=summary.dropped or 0,
+        unchecked=summary.counts.unchecked_icrc,
+        whole=not summary.damage and not summary.interrupted,
+        alignments=summary.alignments,
+        host_clocks={host: clock.offset_ns for host, clock in clocks.items()},
+    )
+    return trial.results(
+        tracker.connections, Vantages(summary.sampler, tracker.connections, correlation), facts
     )
 
 
@@ -295,6 +330,7 @@ def _read(
     summary: CaptureSummary,
     callbacks: _Callbacks,
     tracker: Tracker,
+    trial: CounterTrial,
 ) -> Iterator[Packets]:
     """The packets of one capture, batch by batch. What the reader reports of the file goes to ``summary``.
 
@@ -317,6 +353,7 @@ def _read(
             summary.sampler.feed(batch, packets)
             for first_end, second_end in handshakes.feed(batch, others):
                 tracker.learn(first_end, second_end)
+            trial.feed(packets, number)
             yield packets
             if callbacks.progress is not None:
                 callbacks.progress(reader)
@@ -337,13 +374,14 @@ def _feed_merged(
     callbacks: _Callbacks,
     tracker: Tracker,
     observer: Observer,
+    trial: CounterTrial,
 ) -> Packets:
     """Track several captures: every packet once, sorted by the aligned clocks."""
     mads: dict[int, Mad] = {}
     parts: list[Packets] = []
     for number, path in enumerate(captures):
         batches = []
-        for packets in _read(path, number, decoder, summary, callbacks, tracker):
+        for packets in _read(path, number, decoder, summary, callbacks, tracker, trial):
             for row, mad in find_mads(packets):
                 mads[frame_reference(number, int(packets.frame[row]))] = mad
             batches.append(Packets.concat([packets]))

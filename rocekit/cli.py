@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "analyze": "rocekit.commands.analyze",
     "annotate": "rocekit.commands.annotate",
     "completion": "rocekit.commands.completion",
+    "counters": "rocekit.commands.counters",
     "craft": "rocekit.commands.craft",
     "decode": "rocekit.commands.decode",
     "devices": "rocekit.commands.devices",

@@ -16,6 +16,7 @@ PACKAGE = ROOT / "rocekit"
 #: only from itself and those before it.
 ORDER = (
     *("errors", "wire", "machine", "files", "packets", "journal", "track", "flows", "correlate", "points"),
+    "counters",
     *(
         "findings",
         "explanation",

@@ -217,6 +217,7 @@ def _settings(scenario: str, given: dict[str, Any]) -> Settings:
         journal=given["journal"],
         own_plan=_plan(scenario, given),
         allow_remote=given["allow_remote"],
+        counters=given["counters"],
     )
 
 

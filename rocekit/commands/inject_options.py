@@ -155,6 +155,10 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--journal",
         {"type": FILE, "metavar": "FILE", "help": "Write a journal of all verbs calls and completions."},
     ),
+    (
+        "--counters/--no-counters",
+        {"default": True, "help": "With --journal: also the device's counters, before and after."},
+    ),
 )
 
 

@@ -17,6 +17,10 @@ from rocekit.commands import FILE
 from rocekit.errors import RocekitError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocekit.machine.counters import CounterSnapshot
+    from rocekit.record.capture import PacketCapture
     from rocekit.record.recording import Recording
 
 JOURNAL_SUFFIX = ".journal.jsonl"
@@ -47,6 +51,12 @@ JOURNAL_SUFFIX = ".journal.jsonl"
     "--redact", is_flag=True, help="Replace keys, memory addresses and CM private data, equal values equally."
 )
 @click.option("--attach-cm", is_flag=True, help="Also record the kernel's connection manager. Needs root.")
+@click.option(
+    "--counters/--no-counters",
+    default=True,
+    show_default=True,
+    help="Write the counters of the RDMA devices, before and after the program.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print only failures on standard error.")
 @click.argument("command_line", metavar="-- PROGRAM…", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
@@ -59,6 +69,7 @@ def command(
     follow_children: bool,
     redact: bool,
     attach_cm: bool,
+    counters: bool,
     quiet: bool,
     command_line: tuple[str, ...],
 ) -> None:
@@ -117,6 +128,7 @@ def command(
                     nicer=5,
                     capture=capture,
                     kernel_cm=kernel_cm,
+                    counters=_counters(interface, capture) if counters else None,
                 ).run()
             for what in result.failed:
                 click.secho(f"record: {what}: the journal is incomplete", err=True, fg="red")
@@ -134,6 +146,23 @@ def command(
         click.echo(f"rocekit: error: {error}", err=True)
         ctx.exit(error.status)
     end_as(result)
+
+
+def _counters(interface: str | None, capture: PacketCapture | None) -> Callable[[], list[CounterSnapshot]]:
+    """Reads the counters of the RDMA devices, or of those on an interface and of the interface itself."""
+    from rocekit.machine.counters import CounterReader, RunningCapture
+
+    running = None
+    if interface is not None and capture is not None:
+        running = RunningCapture(interface, capture.path.name)
+    # Asking tc and ethtool takes longer than reading files: only where packets are captured.
+    reader = CounterReader(programs=interface is not None)
+
+    def take() -> list[CounterSnapshot]:
+        places = reader.rdma_places() if interface is None else reader.places([interface])
+        return [reader.snapshot(place, running) for place in places]
+
+    return take
 
 
 def default_output(program: str, write: Path | None) -> Path:

@@ -46,6 +46,12 @@ if TYPE_CHECKING:
     metavar="N",
     help='Connections with their own metrics; later ones share "other".',
 )
+@click.option(
+    "--counters",
+    is_flag=True,
+    help="Read the counters of IFACE and its RDMA device at the start and the end, and compare them with the "
+    "packets. With --write they are kept in a journal beside the packets.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print only the summary, no line for each transfer.")
 @journal_option
 @format_option
@@ -58,6 +64,7 @@ def command(
     snaplen: int | None,
     metrics: str | None,
     own_series: int,
+    counters: bool,
     quiet: bool,
     journal: tuple[Path, ...],
     output: str,
@@ -74,6 +81,7 @@ def command(
       rocekit trace eth0 --duration 10 --write x.pcapng
       rocekit trace eth0 --count 100 --format json
       rocekit trace eth0 --snaplen 65535
+      rocekit trace eth0 --counters --duration 10
       rocekit trace eth0 --quiet --metrics :9464
     """
     from rocekit.commands.shared import without_garbage
@@ -95,6 +103,7 @@ def command(
             promiscuous=promiscuous,
             snaplen=snaplen,
             journals=journal,
+            counters=counters,
             # A trace with metrics may run for days: it does not keep plain transfers.
             plain=SHOWN_TRANSFERS if server is not None and output == "text" else None,
         )

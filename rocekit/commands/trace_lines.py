@@ -11,6 +11,7 @@ import click
 from rocekit.commands.shared import coloured
 from rocekit.explanation.transfer import event_step, syndrome_words
 from rocekit.live.tracing import Trouble
+from rocekit.report.counters import counter_lines
 from rocekit.report.text import connection_lines, in_order, journal_lines, transfer_row
 from rocekit.track.cm_exchanges import CmRecord
 from rocekit.track.connections import Connection
@@ -73,6 +74,8 @@ class TextLines:
             details += [coloured("Connections", "title"), *connection_lines(analysis.connections)]
         if analysis.journal is not None:
             details += [""] * bool(details) + journal_lines(analysis, coloured)
+        if analysis.counters:
+            details += [""] * bool(details) + counter_lines(analysis.counters, coloured)
         click.echo("\n".join(["", *in_order(analysis, [kernel], details, coloured)]))
 
 
@@ -117,6 +120,7 @@ class JsonLines:
             *changed,
             *(self._line("connection", connection.to_dict()) for connection in analysis.connections),
             *(self._line("finding", finding.to_dict()) for finding in analysis.findings),
+            *(self._line("counter", counter.to_dict()) for counter in analysis.counters),
             self._line("capture", capture),
         ]
         click.echo("\n".join(lines))

@@ -25,6 +25,9 @@ _TEXTS: Final = frozenset({"program", "arguments", "process", "text"})
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_+ ()-]*")
 """Characters of names of statuses, opcodes, states, devices; no address and no path has only these."""
 
+_COUNTER: Final = re.compile(r"[A-Za-z0-9_+ ():-]*")
+"""Characters of names of counters; tc's have the handle of the queue, such as 8001:."""
+
 
 def redact_event(event: JournalEvent, redactor: Redactor) -> JournalEvent:
     """The event with all confidential values replaced."""
@@ -47,7 +50,7 @@ def _redact(key: str, value: Any, redactor: Redactor) -> Any:
         return redactor.ip(value)
     if key == "device":
         return _device(str(value), redactor)
-    if key == "gids":
+    if key in ("gids", "addresses"):
         return [redactor.ip(gid) for gid in value]
     if key == "sges":
         return [_sge(sge, redactor) for sge in value]
@@ -61,6 +64,8 @@ def _redact(key: str, value: Any, redactor: Redactor) -> Any:
         return value if _PLAIN.fullmatch(value) else None
     if isinstance(value, list):
         return [name for name in value if isinstance(name, str) and _PLAIN.fullmatch(name)]
+    if isinstance(value, dict):
+        return {name: n for name, n in value.items() if _COUNTER.fullmatch(name)}
     return None
 
 

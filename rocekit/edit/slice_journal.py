@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from rocekit.journal.counters import EVENT as COUNTERS
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ def _belonging(
     }
     events = []
     for event in journal:
-        if event.event in _WORK and event.qp is not None:
+        if event.event == COUNTERS:
+            keep = False  # a part of the packets does not make the counters rise so much
+        elif event.event in _WORK and event.qp is not None:
             keep = id(event) in work
         elif event.event in _WORK:  # a shared receive queue's
             keep = id(event) in work or (whole and (event.host, event.pid) in processes)

@@ -17,6 +17,7 @@ from rocekit.points.turnarounds import Sampler
 
 if TYPE_CHECKING:
     from rocekit.correlate import Correlation
+    from rocekit.counters.comparison import CounterComparison
     from rocekit.findings import Evidence, Finding
     from rocekit.packets.alignment import Alignment
     from rocekit.points.paths import Paths
@@ -144,6 +145,7 @@ class Results:
         evidence: what the findings are based on.
         left_out: transfers that ``analyze(plain=…)`` did not keep, by status.
         paths: the captures, to read them again.
+        counters: what devices counted between two snapshots in the journals, compared with the packets.
     """
 
     capture: CaptureSummary
@@ -156,6 +158,7 @@ class Results:
     evidence: Evidence | None = field(default=None, repr=False)
     left_out: Counter[str] = field(default_factory=Counter)
     paths: tuple[str, ...] = ()
+    counters: list[CounterComparison] = field(default_factory=list)
 
     @property
     def packets(self) -> Packets:

@@ -13,6 +13,7 @@ from rocekit.wire import local_ack_timeout_ns
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
+    from rocekit.counters.comparison import CounterComparison
     from rocekit.findings.stories import Story
     from rocekit.findings.survey import Survey
     from rocekit.flows.observer import Observer
@@ -50,6 +51,7 @@ class Evidence:
         dropped: packets that the capturing machine reports as dropped.
         pauses: PAUSE and PFC frames.
         sightings: which of several captures saw each packet; paths: what happened to it between them.
+        counters: what devices counted, compared with the packets.
     """
 
     connections: Sequence[Connection]
@@ -69,6 +71,7 @@ class Evidence:
     pauses: Sequence[Pause] = ()
     sightings: Sightings | None = None
     paths: Paths | None = None
+    counters: Sequence[CounterComparison] = ()
 
     @cached_property
     def stories(self) -> list[Story]:

@@ -62,6 +62,10 @@ def _is_sges(value: object) -> bool:
     )
 
 
+def _is_counts(value: object) -> bool:
+    return isinstance(value, dict) and all(_is_str(name) and _is_uint(n) for name, n in value.items())
+
+
 INT = Kind("a whole number", _is_int)
 UINT = Kind("a whole number from 0", _is_uint)
 BOOL = Kind("true or false", lambda value: isinstance(value, bool))
@@ -69,6 +73,7 @@ STR = Kind("a string", _is_str)
 HEX = Kind("a string of hexadecimal bytes", _is_hex)
 QP = Kind('{"device": string, "qpn": number}', is_qp)
 NAMES = Kind("a list of names", _is_names)
+COUNTS = Kind('{"name of a counter": number}', _is_counts)
 SGES = Kind('a list of {"addr", "length", "lkey"}', _is_sges)
 
 
@@ -232,6 +237,27 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
             },
         ),
         "async_event": _schema({"type": STR}, {"qp": QP, "device": STR, "port": UINT, "srq": UINT}),
+        "counters": _schema(
+            {},
+            {
+                "device": STR,
+                "port": UINT,
+                "driver": STR,
+                "interface": STR,
+                "addresses": NAMES,
+                "took_ns": UINT,
+                "captured_on": STR,
+                "captured_to": STR,
+                "hw_counters": COUNTS,
+                "device_counters": COUNTS,
+                "port_counters": COUNTS,
+                "link": COUNTS,
+                "tc": COUNTS,
+                "ethtool": COUNTS,
+                "pause": COUNTS,
+                "left_out": NAMES,
+            },
+        ),
         "device_opened": _schema({"device": STR}, {"gids": NAMES}),
         "ah_created": _schema(
             {"device": STR}, {"dest_ip": STR, "local_ip": STR, "flow_label": UINT, "traffic_class": UINT}

@@ -24,6 +24,7 @@ class JournalWriter:
 
     Args:
         file: a path (``.gz`` is compressed; an existing file is replaced) or a text file, which stays open.
+        append: write behind what the file has.
         host, pid: written in every line; by default this machine's name and this process.
 
     Raises:
@@ -31,7 +32,12 @@ class JournalWriter:
     """
 
     def __init__(
-        self, file: str | Path | IO[str], *, host: str | None = None, pid: int | None = None
+        self,
+        file: str | Path | IO[str],
+        *,
+        host: str | None = None,
+        pid: int | None = None,
+        append: bool = False,
     ) -> None:
         self.host = socket.gethostname() if host is None else host
         self.pid = os.getpid() if pid is None else pid
@@ -42,7 +48,8 @@ class JournalWriter:
             try:
                 # Stays open as long as the writer; close() closes it.
                 gz = str(file).endswith(".gz")
-                opened = gzip.open(file, "wt") if gz else Path(file).open("w", encoding="utf-8")  # noqa: SIM115
+                mode = "a" if append else "w"
+                opened = gzip.open(file, f"{mode}t") if gz else Path(file).open(mode, encoding="utf-8")  # noqa: SIM115
             except OSError as error:
                 raise self._failed(error, file) from None
             self._name: str | Path = file

@@ -18,6 +18,7 @@ from rocekit.explanation.results import CaptureSummary
 from rocekit.files.interface import LiveCapture, is_local
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.flows.observer import Observer
+from rocekit.live.counted import CountedTrace
 from rocekit.packets.decoder import Decoder
 from rocekit.track.orphan_naks import OrphanNak, OrphanNaks
 from rocekit.track.tracker import Tracker
@@ -70,6 +71,9 @@ class Trace:
         journals: journals of the programs, read when the trace ends (their QP pairs also when it starts).
         plain: how many transfers without trouble to keep for the end, as in ``analyze``. Troubled ones are
             then forgotten after ``FORGET_AFTER`` transfers: a trace may run for days.
+        counters: whether to take snapshots of the interface's and its RDMA device's counters at the start and
+            the end. The analysis compares them with the packets. With ``write``, they are also written to a
+            journal beside that file.
 
     Attributes:
         analysis: the analysis, once the iteration has ended.
@@ -92,6 +96,7 @@ class Trace:
         snaplen: int | None = None,
         journals: Iterable[str | Path] = (),
         plain: int | None = None,
+        counters: bool = False,
     ) -> None:
         self.analysis: Analysis | None = None
         self._interface = interface
@@ -115,8 +120,12 @@ class Trace:
                 raise
         self._decoder = Decoder()
         self._observer = Observer()
+        journal = self._read_journals(missing_ok=True)
+        self._counted = CountedTrace(
+            interface, wanted=counters, journal=journal, write=None if write is None else Path(write)
+        )
         self._tracker = Tracker(
-            pairs=pairs_of(self._read_journals(missing_ok=True), growing=True),
+            pairs=pairs_of(journal, growing=True),
             on_end=self._end,
             on_change=self._change,
             on_connection=self._items.append,
@@ -159,6 +168,7 @@ class Trace:
 
     def stop(self) -> None:
         """End the trace; the iteration ends after the packets received so far."""
+        self._counted.end()
         self._capture.stop()
 
     def __iter__(self) -> Iterator[Item]:
@@ -180,6 +190,7 @@ class Trace:
                     packets = self._decoder.decode(batch)
                     self._summary.sampler.feed(batch, packets)
                     self._observer.feed(packets)
+                    self._counted.trial.feed(packets)
                     self._tracker.feed(packets)
                     self._items.extend(self._orphan_naks.new_in(packets))
                 elif self._writer is not None:
@@ -190,7 +201,7 @@ class Trace:
                     self._tracker.forget()
                     self._forgotten = self._ended
                 if self._is_over(started):
-                    self._capture.stop()
+                    self.stop()
         except CaptureError as error:
             problem = error
         finally:
@@ -220,6 +231,7 @@ class Trace:
         """Close the capture and the file, and make the analysis; the end of the iteration calls it."""
         if self.analysis is not None:
             return
+        self._counted.end()
         self._summary.dropped = self._capture.dropped
         self._tracker.finish()
         if self._writer is not None:
@@ -229,13 +241,14 @@ class Trace:
         journal, unread = None, None
         try:
             journal = self._read_journals()
+            self._counted.finish(journal)
         except JournalError as error:
             unread = error
         sampler = self._summary.sampler
         sampler.local = frozenset(
             address for address in sampler.addresses[:_MOST_ASKED] if is_local(address, self._interface)
         )
-        self.analysis = conclude(self._tracker, self._observer, self._summary, journal)
+        self.analysis = conclude(self._tracker, self._observer, self._summary, journal, self._counted.trial)
         if unread is not None:
             raise unread
 

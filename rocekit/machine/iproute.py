@@ -37,6 +37,21 @@ def first_address(interface: str) -> str | None:
     return None
 
 
+def addresses(interface: str) -> list[str]:
+    """All addresses of an interface."""
+    found = [entry for link in ip("addr", "show", "dev", interface) for entry in link.get("addr_info", ())]
+    return [str(entry["local"]) for entry in found if "local" in entry]
+
+
+def link_counts(interface: str) -> dict[str, int]:
+    """What an interface has counted, such as ``rx_packets``."""
+    found: dict[str, int] = {}
+    for link in ip("-s", "link", "show", "dev", interface):
+        for way, counts in (link.get("stats64") or link.get("stats") or {}).items():
+            found |= {f"{way}_{name}": int(count) for name, count in counts.items()}
+    return found
+
+
 def leads_away(interface: str) -> bool:
     """Whether packets sent on an interface leave the machine, unlike on loopback; False if there is none."""
     return any("LOOPBACK" not in link.get("flags", ()) for link in ip("link", "show", "dev", interface))

@@ -9,19 +9,21 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.errors import JournalError, RocekitError
 from rocekit.journal import JournalWriter
+from rocekit.journal.counters import write_snapshots
 from rocekit.record.collect import Rings
 from rocekit.record.process import alive
 from rocekit.record.program import ProgramError, environment, find_program, has_own_privileges, is_static
 from rocekit.record.recording import Recording
 
 if TYPE_CHECKING:
+    from rocekit.machine.counters import CounterSnapshot
     from rocekit.record.capture import PacketCapture
     from rocekit.record.kernel_cm import KernelCm
 
@@ -87,6 +89,7 @@ class ProgramRecorder:
             not interrupt the program, either.
         capture: packets to capture while the program runs.
         kernel_cm: the kernel's connection managers, whose events go into the same journal.
+        counters: gives snapshots of counters; called before the program starts and after it has ended.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class ProgramRecorder:
         nicer: int = 0,
         capture: PacketCapture | None = None,
         kernel_cm: KernelCm | None = None,
+        counters: Callable[[], list[CounterSnapshot]] | None = None,
     ) -> None:
         if not command:
             raise ValueError("no program to run")
@@ -112,7 +116,7 @@ class ProgramRecorder:
         self._program = find_program(self._command[0])
         self._slots, self._rings, self._children = slots, rings, children
         self._library = library
-        self._capture, self._kernel_cm = capture, kernel_cm
+        self._capture, self._kernel_cm, self._counters = capture, kernel_cm, counters
         self._mask = mask
         self._nicer = nicer
         self._redaction = None
@@ -145,6 +149,7 @@ class ProgramRecorder:
                     with JournalWriter(self.result.journal, host=socket.gethostname()) as writer:
                         rings = Rings(folder, writer, self.result, self._redaction)
                         self._start_companions()
+                        self._log_counters(writer)
                         pid = self._spawn(folder, mask if self._mask is None else self._mask)
                         self._give_way()
                         self._record(pid, rings, writer)
@@ -170,6 +175,7 @@ class ProgramRecorder:
             writer.write("not_recorded", pid=pid, what=what)
         self._follow(pid, rings, writer)
         rings.finish()
+        self._log_counters(writer)
         self._stop_capture()
         if self._kernel_cm is not None:
             self._log_kernel_cm(writer)
@@ -194,6 +200,17 @@ class ProgramRecorder:
     @staticmethod
     def _log_recording(writer: JournalWriter, pid: int, **fields: Any) -> None:
         writer.write("recording", pid=pid, mono_ns=time.monotonic_ns(), **fields)
+
+    def _log_counters(self, writer: JournalWriter) -> None:
+        """Write snapshots of counters. If there are none, the program is recorded all the same."""
+        if self._counters is None:
+            return
+        try:
+            snapshots = self._counters()
+        except (RocekitError, OSError, ValueError) as error:
+            self.result.not_recorded.append(f"counters: {error}")
+            return
+        write_snapshots(writer, snapshots)
 
     def _spawn(self, folder: Path, mask: set[int]) -> int:
         variables = environment(

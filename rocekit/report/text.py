@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.files.frames import linktype_name
 from rocekit.findings.text import finding_lines
+from rocekit.report.counters import counter_lines
 from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import duration, end, moment, plural, short_size, size
 
@@ -43,6 +44,8 @@ def summary(analysis: Results, *, style: Style = plain, transfers: int | None = 
         details += ["", *transfer_lines(analysis, style, transfers)]
     if analysis.journal is not None:
         details += ["", *journal_lines(analysis, style)]
+    if analysis.counters:
+        details += ["", *counter_lines(analysis.counters, style)]
     return "\n".join(in_order(analysis, [], details, style))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from rocekit.endpoint import Deadline, Endpoint, EndpointOptions, QpOptions, SharedReceives, WaitWays
 from rocekit.errors import RocekitError, ScenarioError
 from rocekit.journal import JournalWriter
+from rocekit.journal.counters import counting
 from rocekit.machine import guard
 from rocekit.machine.devices import source_address
 from rocekit.scenarios import SCENARIOS
@@ -42,6 +43,7 @@ class Settings:
         journal: a file for the verbs events, or None.
         own_plan: the plan by a server's own options; most scenarios get it from the client.
         allow_remote: other machines' addresses that a client may send to.
+        counters: whether the journal gets the device's counters, before and after.
     """
 
     endpoint: EndpointOptions = field(default_factory=EndpointOptions)
@@ -51,6 +53,7 @@ class Settings:
     journal: Path | None = None
     own_plan: Plan | None = None
     allow_remote: tuple[str, ...] = ()
+    counters: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,11 @@ def serve(
     """
     scenario = scenario_named(name)
     at = endpoint_options(scenario, settings.endpoint)
-    with _journal(settings.journal) as journal, make(at, journal) as endpoint:
+    with (
+        _journal(settings.journal) as journal,
+        make(at, journal) as endpoint,
+        _counting(settings, journal, endpoint),
+    ):
         endpoint.check_mtu(settings.qp)
         endpoint.listen(settings.port, backlog=64)
         if ready is not None:
@@ -222,7 +229,11 @@ def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make
     if (at.device, at.gid_index, at.ip) == (None, None, None):
         at = replace(at, ip=source, any_ip=True)
     options = queue_options(scenario, plan, settings.qp)
-    with _journal(settings.journal) as journal, make(at, journal) as endpoint:
+    with (
+        _journal(settings.journal) as journal,
+        make(at, journal) as endpoint,
+        _counting(settings, journal, endpoint),
+    ):
         if endpoint.leaves_machine or at.tcp:  # TCP goes wherever the kernel has a route
             guard.check([target], settings.allow_remote)
         if isinstance(scenario, OwnConnections):
@@ -247,6 +258,12 @@ def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make
             cpu_percent = 100 * cpu_ns / max(1, time.perf_counter_ns() - started_ns)
             run.goodbye()
         return _outcome("client", run, samples, target, cpu_percent)
+
+
+def _counting(
+    settings: Settings, journal: JournalWriter | None, endpoint: Endpoint
+) -> contextlib.AbstractContextManager[None]:
+    return counting(journal if settings.counters else None, endpoint.device)
 
 
 @contextlib.contextmanager

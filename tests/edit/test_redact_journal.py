@@ -29,6 +29,7 @@ def _some(kind_words: str, key: str) -> Any:
         "a string": "10.77.66.55" if key.endswith(("ip", "gid")) else "/home/alice/secret-10.77.66.55",
         "a string of hexadecimal bytes": "a1b2c3d4e5f60718",
         '{"device": string, "qpn": number}': {"device": "rxe0", "qpn": 17},
+        '{"name of a counter": number}': {"10.77.66.55": 7, "/home/alice/secret": 7, "tc 8001: drops": 7},
         "a list of names": ["10.77.66.55", "/home/alice/secret"],
         'a list of {"addr", "length", "lkey"}': [
             {"addr": 0x7F11_2233_4455, "length": 64, "lkey": 0x5A5B5C5D}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from rocekit.capture import open_capture
 from rocekit.edit.slice import Choice, Cut, cut
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK
 from rocekit.files.pcapng_write import PcapngWriter
-from rocekit.journal import read_journal
+from rocekit.journal import JournalWriter, read_journal
 
 TWO = {"cd": (("10.0.0.3", 0x13), ("10.0.0.4", 0x14))}
 ARP = b"\xff" * 6 + b"\x9a\x01\x02\x03\x04\x05\x08\x06" + bytes(46)
@@ -277,3 +278,19 @@ def test_wrong_use_is_said_in_one_line(two: Path, pcaps: Path, tmp_path: Path) -
     message = error(run(two, tmp_path / "x.pcap", "--redact", "--journal", journal))
     assert "x.journal.jsonl: this is the file that is read" in message
     assert not out.exists()
+
+
+def test_counters_stay_only_with_all_packets(pcaps: Path, tmp_path: Path) -> None:
+    """A part of the packets does not make the counters go up so much."""
+    source = tmp_path / "x.pcapng"
+    source.write_bytes((pcaps / "ping-write-loss.pcapng").read_bytes())
+    lines = (pcaps / "ping-write-loss.client.journal.jsonl").read_text()
+    host, pid = (json.loads(lines.splitlines()[0])[key] for key in ("host", "pid"))
+    with JournalWriter(tmp_path / "x.counters.journal.jsonl", host=host, pid=pid) as writer:
+        writer.write("counters", device="rxe0", port=1, hw_counters={"sent_pkts": 1})
+    (tmp_path / "x.journal.jsonl").write_text(lines)
+    analysis = rocekit.analyze(source)
+    for choice, kept in ((Choice(transfers=(0,)), 0), (Choice(), 1)):
+        done = cut(analysis, [tmp_path / f"out{kept}.pcapng"], choice)
+        assert done.journal is not None
+        assert len(read_journal(done.journal).of("counters")) == kept

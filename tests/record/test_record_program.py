@@ -208,3 +208,19 @@ def test_a_static_program_is_said_to_be_out_of_reach(program: Path, tmp_path: Pa
 def test_a_ring_must_be_a_power_of_two(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="power of two"):
         ProgramRecorder(["true"], tmp_path / "x", Path("/nowhere"), slots=100)
+
+
+def test_the_counters_of_a_captured_interface_are_in_the_journal(
+    program: Path, tmp_path: Path, root: None
+) -> None:
+    for option in ("--counters", "--no-counters"):
+        journal = tmp_path / f"x{option}.journal.jsonl"
+        words = [
+            *recorder(journal, "-i", "lo", "-w", str(tmp_path / "x.pcapng"), option),
+            "sh",
+            "-c",
+            "exit 9",
+        ]
+        assert subprocess.run(words, capture_output=True, timeout=120, check=False).returncode == 9
+        found = [(e["interface"], e["captured_to"]) for e in read_journal(journal).of("counters")]
+        assert found == [("lo", "x.pcapng")] * (2 if option == "--counters" else 0)

@@ -12,6 +12,7 @@ from rocekit.findings.rules import (
     cm_rejected,
     cm_unanswered,
     congestion,
+    counter_mismatch,
     dead_qp,
     dscp_mismatch,
     duplicate,
@@ -62,6 +63,7 @@ RULES: Final = MappingProxyType(
             read_depth.RULE,
             silence.EXCEEDED,
             *capture_limits.RULES,
+            counter_mismatch.RULE,
         )
     }
 )

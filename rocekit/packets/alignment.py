@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.wire.sorting import stable_order, starts
+
 if TYPE_CHECKING:
     from rocekit.packets import Packets
     from rocekit.packets.identity import Alike
@@ -142,26 +144,20 @@ def _link(a: Packets, b: Packets, in_a: Ints, in_b: Ints) -> _Link | None:
     kept = _together(ahead)
     if not _share(a, b, in_a[kept], in_b[kept]):
         return None
-    return _clock(ahead[kept], a.src[in_a][kept], b.time_ns[in_b][kept], len(in_a))
+    return _clock(ahead[kept], (a.src[in_a][kept], a.dst[in_a][kept]), b.time_ns[in_b][kept], len(in_a))
 
 
-def _clock(ahead: Ints, sources: Ints, when: Ints, common: int) -> _Link:
-    """The clock by time differences; ``when``: on the second capture's clock.
+def _clock(ahead: Ints, ends: tuple[Ints, Ints], when: Ints, common: int) -> _Link:
+    """The clock by time differences, given the hosts of packets; ``when``: on the second capture's clock.
 
-    Packets of the sources with the greater differences go from the first capture to the second: none of their
-    differences is less than the offset. None of the others' is more.
+    Of two hosts, the direction with the greater differences passes the first capture point first: none of its
+    differences is less than the offset. None of the other direction's is more.
     """
-    names = np.unique(sources)
-    medians = [int(np.median(ahead[sources == name])) for name in names]
-    if len(names) == 1:
-        return _Link(medians[0], None, common)
-    forward = np.isin(sources, names[np.array(medians) * 2 > min(medians) + max(medians)])
+    forward, back = _directions(ahead, ends)
     if not forward.any():
-        return _Link(medians[0], 0, common)
-    for above, below in (
-        (forward, ~forward),
-        (forward & _usual(ahead, forward), ~forward & _usual(-ahead, ~forward)),
-    ):
+        return _Link(int(np.median(ahead)), None, common)
+    medians = [int(np.median(ahead[chosen])) for chosen in (forward, back)]
+    for above, below in ((forward, back), (_usual(ahead, forward), _usual(-ahead, back))):
         high, low = int(ahead[above].min()), int(ahead[below].max())
         if low <= high + _JITTER_NS:
             low, high = min(low, high), max(low, high)
@@ -173,10 +169,26 @@ def _clock(ahead: Ints, sources: Ints, when: Ints, common: int) -> _Link:
     return _Link(0 if low <= 0 <= high else (low + high) // 2, (high - low + 1) // 2, common)
 
 
+def _directions(ahead: Ints, ends: tuple[Ints, Ints]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which packets pass the first capture point first, which the second; of hosts that both send."""
+    src, dst = ends
+    forward, back = np.zeros(len(ahead), np.bool_), np.zeros(len(ahead), np.bool_)
+    codes = src.astype(np.int64) << 32 | dst
+    order = stable_order(codes)
+    first = starts(codes[order])
+    ways = dict(zip(codes[order[first]].tolist(), np.split(order, first[1:]), strict=True))
+    for way, rows in ways.items():
+        other = ways.get((way & 0xFFFFFFFF) << 32 | way >> 32)
+        if other is not None:
+            less, more = np.median(ahead[other]), np.median(ahead[rows])
+            forward[rows], back[rows] = more >= less, more <= less
+    return forward, back
+
+
 def _usual(ahead: Ints, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which differences are not far less than nearly all of the chosen ones: those may be of wrong pairs."""
+    """Which of the chosen differences are not far less than nearly all: those may be of wrong pairs."""
     least, middle = np.quantile(ahead[chosen], (0.01, 0.5))
-    usual: NDArray[np.bool_] = ahead >= least - 3 * (middle - least) - _JITTER_NS
+    usual: NDArray[np.bool_] = chosen & (ahead >= least - 3 * (middle - least) - _JITTER_NS)
     return usual
 
 

@@ -72,9 +72,9 @@ def run(name: str) -> dict[str, Any]:
         after = packets()
         counted = counters(port)
         tool("tc", "qdisc", "del", "dev", port, "root")
-        for tap in taps:
-            tap.send_signal(2)
-            tap.wait(10)
+        for capture in taps:
+            capture.send_signal(2)
+            capture.wait(10)
     said = [(WORK / f"{tap}.txt").read_text() for tap in ("va", "vb")]
     return {
         "port": port,

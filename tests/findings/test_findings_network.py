@@ -270,8 +270,20 @@ class TestPathMtu:
         t.send(0, 4)
         t.nak(0, wire.NAK_INVALID_REQUEST)
         found = only(t.findings(), "mtu-mismatch")
-        assert found.evidence["path_mtu_b"] == 4096
-        assert "but the REQ says 4,096" in found.title
+        assert found.evidence["req_path_mtu"] == 4096
+        assert "but the REQ says 4,096: probably therefore NAK" in found.title
+        assert "the NAK may have another cause" in found.advice
+
+    def test_a_size_that_was_accepted_before_is_not_the_cause(self) -> None:
+        """Both QPs are set to 1024, whatever the REQ says; the NAK is for a SEND longer than its receive."""
+        t = Talk(mtu=4096)
+        t.connect()
+        t.mtu = 1024
+        t.send(0, 4)
+        t.ack(3)
+        t.send(4, 4)
+        t.nak(4, wire.NAK_INVALID_REQUEST)
+        only(t.findings(), "invalid-request")
 
     def test_smaller_than_agreed_and_accepted_is_nothing(self) -> None:
         t = Talk(mtu=4096)

@@ -378,11 +378,29 @@ class TestDeadQp:
         t.ack(0)
         t.cm("DREQ", by="b", local_comm_id=2, remote_comm_id=1, remote_qpn=0x11)
         t.cm("DREP", local_comm_id=1, remote_comm_id=2)
+        t.wait(10 * MS)
         for _ in range(4):
             t.send(1)
             t.wait(TIMEOUT)
         found = only(t.findings(), "dead-qp")
         assert found.evidence["reason"] == "closed"
+        assert found.evidence["under_way_at_close"] is False
+
+    def test_a_request_under_way_when_the_peer_closed_was_not_sent_after_it(self) -> None:
+        """The server is killed: its kernel sends the DREQ, and the client's QP repeats what it had sent."""
+        t = Talk()
+        t.connect(retry_count=3)
+        t.send(0)
+        t.ack(0)
+        t.send(1)
+        t.cm("DREQ", by="b", local_comm_id=2, remote_comm_id=1, remote_qpn=0x11)
+        for _ in range(3):
+            t.wait(TIMEOUT)
+            t.send(1)
+        found = only(t.findings(), "dead-qp")
+        assert "under way at that time" in found.title
+        assert found.evidence["closed_by"] == "10.9.0.2"
+        assert "stop posting" not in found.advice
 
     def test_new_requests_long_after_a_fatal_nak(self) -> None:
         t = settled(Talk(), 99)

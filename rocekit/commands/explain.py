@@ -46,7 +46,7 @@ def command(
     \b
     Example:
       rocekit explain x.pcapng --transfer 12
-      rocekit explain x.pcapng --wr 7 --format json
+      rocekit explain x.pcapng --transfer 12 --format json
       rocekit explain x.pcapng
     """
     from rocekit.commands.chosen_wr import transfer_of_wr

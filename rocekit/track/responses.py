@@ -134,6 +134,7 @@ class Responses:
         before = self.recent.response_id(p)
         event.ip_id = r.ip_id[i]
         event.resent = int(before != 0 and event.ip_id not in (0, before))
+        self.recent.responded(p, event.ip_id)
         transfer.retransmitted_packets += 1
         self.connection.retransmitted_packets += 1
         self.ledger.extend(transfer, time_ns, frame)

@@ -65,6 +65,19 @@ class TestReadsAskedAgain:
         assert found.evidence["count"] == found.evidence["same_identification"] == 1
 
 
+    def test_a_copy_of_a_response_that_was_sent_again(self) -> None:
+        t = settled(Talk(), 99)
+        t.read(100, 3)
+        t.responses(100, 3, lost={102})
+        t.wait(70 * MS)
+        t.read(100, 3)
+        seen = t.responses(100, 3)
+        t.again(seen[102])
+        (found,) = duplicates(t)
+        assert found.evidence["psns"] == [102]
+        assert found.evidence["same_identification"] == 1
+
+
 class TestRunsOfPsns:
     def test_without_identifications_a_run_that_comes_again_was_sent_again(self) -> None:
         t = Talk()

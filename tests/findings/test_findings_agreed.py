@@ -65,7 +65,8 @@ class TestPathMtu:
         t.send(0, 4)
         t.ack(3)
         found = info(t.findings(), "mtu-mismatch")
-        assert found.evidence["path_mtu_a"] == 4096
+        assert found.evidence["req_path_mtu"] == 4096
+        assert found.evidence["path_mtu_a"] is None
         assert found.evidence["full_packets_a_bytes"] == [1024]
         # A program may set its QP to less than the REQ says, so the REQ does not tell what it was set to.
         assert "the REQ says 4,096" in found.title

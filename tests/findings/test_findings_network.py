@@ -270,8 +270,20 @@ class TestPathMtu:
         t.send(0, 4)
         t.nak(0, wire.NAK_INVALID_REQUEST)
         found = only(t.findings(), "mtu-mismatch")
-        assert found.evidence["path_mtu_b"] == 4096
-        assert "but the REQ says 4,096" in found.title
+        assert found.evidence["req_path_mtu"] == 4096
+        assert "but the REQ says 4,096: probably therefore NAK" in found.title
+        assert "the NAK may have another cause" in found.advice
+
+    def test_a_size_that_was_accepted_before_is_not_the_cause(self) -> None:
+        """Both QPs are set to 1024, whatever the REQ says; the NAK is for a SEND longer than its receive."""
+        t = Talk(mtu=4096)
+        t.connect()
+        t.mtu = 1024
+        t.send(0, 4)
+        t.ack(3)
+        t.send(4, 4)
+        t.nak(4, wire.NAK_INVALID_REQUEST)
+        only(t.findings(), "invalid-request")
 
     def test_smaller_than_agreed_and_accepted_is_nothing(self) -> None:
         t = Talk(mtu=4096)
@@ -366,11 +378,29 @@ class TestDeadQp:
         t.ack(0)
         t.cm("DREQ", by="b", local_comm_id=2, remote_comm_id=1, remote_qpn=0x11)
         t.cm("DREP", local_comm_id=1, remote_comm_id=2)
+        t.wait(10 * MS)
         for _ in range(4):
             t.send(1)
             t.wait(TIMEOUT)
         found = only(t.findings(), "dead-qp")
         assert found.evidence["reason"] == "closed"
+        assert found.evidence["under_way_at_close"] is False
+
+    def test_a_request_under_way_when_the_peer_closed_was_not_sent_after_it(self) -> None:
+        """The server is killed: its kernel sends the DREQ, and the client's QP repeats what it had sent."""
+        t = Talk()
+        t.connect(retry_count=3)
+        t.send(0)
+        t.ack(0)
+        t.send(1)
+        t.cm("DREQ", by="b", local_comm_id=2, remote_comm_id=1, remote_qpn=0x11)
+        for _ in range(3):
+            t.wait(TIMEOUT)
+            t.send(1)
+        found = only(t.findings(), "dead-qp")
+        assert "under way at that time" in found.title
+        assert found.evidence["closed_by"] == "10.9.0.2"
+        assert "stop posting" not in found.advice
 
     def test_new_requests_long_after_a_fatal_nak(self) -> None:
         t = settled(Talk(), 99)

@@ -14,6 +14,7 @@ from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories import Story
     from rocekit.track.connections import Connection
     from rocekit.track.events import Event
     from rocekit.track.transfers import Transfer
@@ -28,18 +29,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         if evidence.starts_wrong(connection, side):
             yield _wrong_start(evidence, connection, side)
         else:
-            yield RULE.finding(
-                f"{connection.named(side)} sent requests to {connection.named(1 - side)} after the "
-                f"connection was closed: PSN {wire_psn(stories[-1].psn)} sent "
-                f"{plural(stories[-1].transmissions, 'time')}",
-                connection=connection,
-                transfer=stories[-1].transfer,
-                frames=[*evidence.dreq_frames(connection), *all_frames(stories)],
-                evidence=costs(stories) | {"reason": "closed"},
-                advice="The connection was closed (DREQ), and the peer's QP does not answer any more. Let "
-                "the program stop posting when it gets RDMA_CM_EVENT_DISCONNECTED, and drain its queue "
-                "before rdma_disconnect: wait for the completion of a last signaled WR.",
-            )
+            yield _closed(evidence, stories)
     reported = {(s.connection.id, s.side) for s in evidence.stories if s.rule == RULE.name}
     for connection in evidence.connections:
         if not connection.naks and not evidence.knows_start(connection):
@@ -47,6 +37,46 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         for side in (0, 1):
             if (connection.id, side) not in reported:
                 yield from _look_at(evidence, connection, side)
+
+
+def _closed(evidence: Evidence, stories: list[Story]) -> Finding:
+    """Requests without an answer after a DREQ: sent after it, or under way and then again and again."""
+    story = stories[-1]
+    connection, side, transfer = story.connection, story.side, story.transfer
+    own = [r for r in evidence.cm_records if r.connection is connection]
+    host = next((r.src for r in own if r.message == "DREQ"), "a host")
+    # The requester knows of it when it answers the DREQ; packets cross that.
+    answered_ns = min((r.time_ns for r in own if r.message == "DREP"), default=0)
+    known_ns = max((evidence.closed_ns(connection) or 0) + _IN_FLIGHT_NS, answered_ns)
+    before = transfer is not None and transfer.first_ns < known_ns
+    psn, times = wire_psn(story.psn), plural(story.transmissions, "time")
+    if before:
+        what = (
+            f"{connection.named(side)} got no answer after {host} closed the connection: PSN {psn}, under "
+            f"way at that time, was sent {times}"
+        )
+        advice = (
+            f"The request was under way when {host} closed the connection (DREQ). If its program was not "
+            "ended on purpose, find out why it closed: a kernel sends the DREQ of a program that ends."
+        )
+    else:
+        what = (
+            f"{connection.named(side)} sent requests to {connection.named(1 - side)} after the connection "
+            f"was closed: PSN {psn} sent {times}"
+        )
+        advice = (
+            "The connection was closed (DREQ), and the capture has no answer of the peer's QP after that. "
+            "Let the program stop posting when it gets RDMA_CM_EVENT_DISCONNECTED, and drain its queue "
+            "before rdma_disconnect: wait for the completion of a last signaled WR."
+        )
+    return RULE.finding(
+        what,
+        connection=connection,
+        transfer=transfer,
+        frames=[*evidence.dreq_frames(connection), *all_frames(stories)],
+        evidence=costs(stories) | {"reason": "closed", "closed_by": host, "under_way_at_close": before},
+        advice=advice,
+    )
 
 
 def _look_at(evidence: Evidence, connection: Connection, side: int) -> Iterator[Finding]:

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    # Other connections have packets of one size, no agreed path MTU and no NAK: nothing can be found there.
-    agreed = (c for c in evidence.connections if c.naks or may_know_mtu(evidence, c))
-    for connection in evidence.among(agreed, evidence.survey.several_sizes()):
+    # Other connections have packets of one size, no path MTU in a REQ or journal, and no NAK.
+    said = (c for c in evidence.connections if c.naks or may_know_mtu(evidence, c))
+    for connection in evidence.among(said, evidence.survey.several_sizes()):
         sizes = mtus(evidence, connection)
         invalid = [side for side in (0, 1) if invalid_by_size(evidence, connection, side)]
         for side in invalid:
             yield _invalid(evidence, connection, side, sizes)
         if not invalid and sizes.differ:
             yield _differ(connection, sizes)
-        elif not invalid and sizes.unlike_agreed:
-            yield _unlike_agreed(connection, sizes)
+        elif not invalid and sizes.unlike_said:
+            yield _unlike_said(connection, sizes)
     for stories in evidence.stories_of(RULE.name):
         story = stories[-1]
         connection, side = story.connection, story.side
@@ -65,13 +65,17 @@ def _invalid(evidence: Evidence, connection: Connection, side: int, sizes: Mtus)
         taken = f"the path MTU at {connection.named(1 - side)} is {expected:,}"
     else:
         taken = f"the REQ says {expected:,}"
+    proven = not expected or sizes.of_qps or bool(sizes.sent[1 - side])
+    open_ = " Open: the REQ does not say what the peer's QP is set to, so the NAK may have another cause."
     return RULE.finding(
         f"{connection.named(side)} sends full packets of {', '.join(f'{s:,}' for s in sent)} bytes, but "
-        f"{taken}: NAK “invalid request” for PSN {wire_psn(nak.psn)}",
+        f"{taken}: {'' if proven else 'probably therefore '}NAK “invalid request” for PSN "
+        f"{wire_psn(nak.psn)}",
         connection=connection,
         transfer=transfer,
         frames=[*sizes.frames, transfer.first_frame, nak.frame],
         evidence=sizes.to_dict() | {"psns": [wire_psn(nak.psn)], "nak_frame": nak.frame},
+        advice=RULE.what_to_do + ("" if proven else open_),
     )
 
 
@@ -85,15 +89,18 @@ def _differ(connection: Connection, sizes: Mtus) -> Finding:
     )
 
 
-def _unlike_agreed(connection: Connection, sizes: Mtus) -> Finding:
+def _unlike_said(connection: Connection, sizes: Mtus) -> Finding:
+    used = max([*sizes.sent[0], *sizes.sent[1]])
+    source = "the QPs were set to" if sizes.of_qps else "the REQ says"
+    slower = " Smaller packets cost some throughput." if used < max(m or 0 for m in sizes.said) else ""
     return RULE.finding(
-        f"Another path MTU is used than agreed: {sizes.words(connection)}",
+        f"Packets have another path MTU than {source}: {sizes.words(connection)}",
         connection=connection,
         frames=sizes.frames,
         evidence=sizes.to_dict(),
         severity=INFO,
-        advice="No NAK came, so both ends use this path MTU in spite of the agreement. Check where the "
-        "program sets path_mtu. Smaller packets cost some throughput.",
+        advice="No NAK for their size is in the capture. Check where the program sets path_mtu: it may set "
+        f"another one than the connection manager uses.{slower}",
     )
 
 
@@ -104,7 +111,7 @@ RULE = Rule(
     "The two ends of a connection have different path MTUs. A packet that does not end its message must "
     "have exactly the receiver's path MTU; otherwise the receiver sends a NAK “invalid request” (WC 9). Or "
     "the path MTU is too large for the path: large packets vanish, small ones arrive. Warning if it has "
-    "done no harm yet; info if both ends use another path MTU than agreed.",
+    "done no harm yet; info if all packets have another path MTU than the REQ or the journals say.",
     "Payloads of FIRST and MIDDLE packets by direction; path_mtu in the REQ and in both journals; repeats "
     "of large packets that get no answer while smaller packets get one.",
     "invalid-request: the sizes agree. retry-exceeded: packets of that size arrived before.",

@@ -149,9 +149,8 @@ class Passes:
         stale = late and (current.began_ns > fresh_ns or p < current.first)
         if p <= reached and current.lacks(p) and (not stale or (before is not None and not before.lacks(p))):
             return BEFORE, current
-        if not stale and p <= reached:
-            if not late or sent_ns < fresh_ns or not turnaround_ns:
-                return BEHIND, current
+        if not stale and p <= reached and (not late or sent_ns < fresh_ns or not turnaround_ns):
+            return BEHIND, current
         if before is None or not late:
             return UNKNOWN, current
         if stale or p == current.first:

@@ -64,7 +64,6 @@ class TestReadsAskedAgain:
         (found,) = duplicates(t)
         assert found.evidence["count"] == found.evidence["same_identification"] == 1
 
-
     def test_a_copy_of_a_response_that_was_sent_again(self) -> None:
         t = settled(Talk(), 99)
         t.read(100, 3)

@@ -22,7 +22,7 @@ def overtaken(*, ids: bool = True, naks: bool = True) -> Talk:
     if naks:
         t.nak(102)
     t.send(100, 8, only=[105, 106])
-    t.send(100, 8, only=[102], **({"identification": held} if ids else {}))
+    t.send(100, 8, only=[102], identification=held if ids else 0)
     t.send(100, 8, only=[107])
     if naks:
         t.wait(100 * US)

@@ -494,7 +494,7 @@ def test_what_the_kernel_dropped_is_a_gap_of_the_capture_and_no_loss(tmp_path: P
         generate("x.pcap", Traffic(packets=60_000, mtu=256, sizes=(4096,)))
         with open_capture("x.pcap") as reader:
             parts[:] = [[frame for batch in reader for frame in batch.frames()]]
-        rocekit.files.interface._RING_BYTES = (4 << 20,)
+        rocekit.files.interface._RING_BYTES = 4 << 20
         trace = Trace("va")
         late = parts[0][50_000:]
         del parts[0][50_000:]

@@ -9,7 +9,7 @@ slow = a.transfers.where(operation="READ", status="acked")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +25,10 @@ from rocekit.flows.observer import Observer
 from rocekit.packets import Packets, empty_packets
 from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import Decoder
+from rocekit.packets.hold_back import InOrder
 from rocekit.packets.mads import find_mads
+from rocekit.packets.time_order import NEVER_NS, OrderSurvey, TimeOrder, runs_back
+from rocekit.points.order_trial import choose_order
 from rocekit.track.handshake import Handshakes
 from rocekit.track.tracker import Tracker
 from rocekit.wire.mad import Mad
@@ -183,7 +186,9 @@ def analyze(
         check_icrc: whether to verify every ICRC.
         plain: how many transfers without events to keep: the slowest. The others are only counted, so that
             memory does not grow with the capture. None keeps all; with a journal all are kept.
-        watch: called with every batch of packets, in the order in which they are tracked.
+        watch: called with every batch of packets, in the order in which they are tracked. If times run back
+            in a file, it is read again to put its packets in order; ``watch.restart()`` is called before, if
+            there is such a method.
         stop: called after every batch, and now and then while a pipe is silent. When it returns True, nothing
             more is read, and ``capture.interrupted`` is set.
 
@@ -195,21 +200,25 @@ def analyze(
     if not captures:
         raise ValueError("no capture given")
     journal = read_journals(captures, journals)
-    tracker = Tracker(pairs=pairs_of(journal), plain=plain if journal is None else None)
-    observer = Observer()
-    decoder = Decoder(check_icrc=check_icrc)
-    summary = CaptureSummary(files=[str(c) for c in captures], counts=decoder.counts, pauses=decoder.pauses)
     callbacks = _Callbacks(progress, stop)
-    if len(captures) == 1:
-        for packets in _read(captures[0], 0, decoder, summary, callbacks, tracker):
-            observer.feed(packets)
-            tracker.feed(packets)
-            if watch is not None:
-                watch(packets)
-    else:
-        packets = _feed_merged(captures, decoder, summary, callbacks, tracker, observer)
-        if watch is not None:
-            watch(packets)
+    order: TimeOrder | None = None
+    while True:
+        tracker = Tracker(pairs=pairs_of(journal), plain=plain if journal is None else None)
+        observer = Observer()
+        decoder = Decoder(check_icrc=check_icrc)
+        summary = CaptureSummary(
+            files=[str(c) for c in captures], counts=decoder.counts, pauses=decoder.pauses
+        )
+        stages = _Stages(decoder, summary, callbacks, tracker, observer, watch)
+        if len(captures) > 1:
+            _feed_merged(captures, stages)
+            break
+        if _feed(captures[0], stages, order):
+            break
+        order = _survey(captures[0], callbacks)
+        restart = getattr(watch, "restart", None)
+        if restart is not None:
+            restart()
     tracker.finish()
     return conclude(tracker, observer, summary, journal, paths=tuple(str(c) for c in captures))
 
@@ -268,33 +277,79 @@ class _Callbacks:
     stop: Callable[[], bool] | None
 
 
-def _read(
-    path: str | Path,
-    number: int,
-    decoder: Decoder,
-    summary: CaptureSummary,
-    callbacks: _Callbacks,
-    tracker: Tracker,
-) -> Iterator[Packets]:
-    """The packets of one capture, batch by batch. What the reader reports of the file goes to ``summary``.
+@dataclass(frozen=True, slots=True)
+class _Stages:
+    """What packets go through."""
+
+    decoder: Decoder
+    summary: CaptureSummary
+    callbacks: _Callbacks
+    tracker: Tracker
+    observer: Observer
+    watch: Watch | None
+
+    def feed(self, packets: Packets, mads: Mapping[int, Mad] | None = None) -> None:
+        self.observer.feed(packets)
+        self.tracker.feed(packets, mads)
+        if self.watch is not None:
+            self.watch(packets)
+
+
+def _feed(path: str | Path, stages: _Stages, order: TimeOrder | None) -> bool:
+    """Track one capture. Returns False, before its end, if times run back and no order is given.
+
+    A stream, which cannot be read twice, is put in order as it comes.
+    """
+    surveyed, last_ns = order is not None, NEVER_NS
+    if order is None and str(path) != "-" and Path(path).is_file():
+        for packets in _read(path, 0, stages):
+            if runs_back(packets.time_ns, last_ns):
+                return False
+            if len(packets):
+                last_ns = int(packets.time_ns[-1])
+            stages.feed(packets)
+        return True
+    ordering = InOrder(order, choose_order)
+    for packets in _read(path, 0, stages):
+        for part in ordering.take(packets):
+            stages.feed(part, ordering.mads)
+    for part in ordering.rest():
+        stages.feed(part, ordering.mads)
+    if surveyed or ordering.order.packets:
+        stages.summary.orders[0] = ordering.order
+    return True
+
+
+def _survey(path: str | Path, callbacks: _Callbacks) -> TimeOrder:
+    """Read a capture to see how its packets are to be put in order."""
+    survey, decoder = OrderSurvey(choose_order), Decoder(check_icrc=False)
+    with open_capture(str(path)) as reader:
+        for _, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False)):
+            survey.feed(packets)
+    return survey.order()
+
+
+def _read(path: str | Path, number: int, stages: _Stages) -> Iterator[Packets]:
+    """The packets of one capture, batch by batch. What the reader reports of the file goes to the summary.
 
     The tracker learns the QP pairs in a batch's TCP handshakes before it gets the batch's packets.
     """
     handshakes = Handshakes()
+    summary, callbacks = stages.summary, stages.callbacks
 
     def is_over() -> bool:
         summary.interrupted = summary.interrupted or (callbacks.stop is not None and callbacks.stop())
         return summary.interrupted
 
     with open_capture(str(path), file=number) as reader:
-        for batch, packets, others in decoded(reader, decoder, is_over):
+        for batch, packets, others in decoded(reader, stages.decoder, is_over):
             if len(batch):
                 first, last = int(batch.time_ns.min()), int(batch.time_ns.max())
                 summary.first_ns = first if summary.first_ns is None else min(first, summary.first_ns)
                 summary.last_ns = last if summary.last_ns is None else max(last, summary.last_ns)
             summary.sampler.feed(batch, packets)
             for first_end, second_end in handshakes.feed(batch, others):
-                tracker.learn(first_end, second_end)
+                stages.tracker.learn(first_end, second_end)
             yield packets
             if callbacks.progress is not None:
                 callbacks.progress(reader)
@@ -307,24 +362,23 @@ def _read(
             summary.skipped[linktype] = summary.skipped.get(linktype, 0) + count
 
 
-def _feed_merged(
-    captures: Sequence[str | Path],
-    decoder: Decoder,
-    summary: CaptureSummary,
-    callbacks: _Callbacks,
-    tracker: Tracker,
-    observer: Observer,
-) -> Packets:
+def _feed_merged(captures: Sequence[str | Path], stages: _Stages) -> None:
     """Track several captures: every packet once, sorted by the aligned clocks."""
     mads: dict[int, Mad] = {}
     parts: list[Packets] = []
+    summary = stages.summary
     for number, path in enumerate(captures):
-        batches = []
-        for packets in _read(path, number, decoder, summary, callbacks, tracker):
+        batches, survey = [], OrderSurvey(choose_order)
+        for packets in _read(path, number, stages):
             for row, mad in find_mads(packets):
                 mads[frame_reference(number, int(packets.frame[row]))] = mad
+            survey.feed(packets)
             batches.append(Packets.concat([packets]))
-        parts.append(Packets.concat(batches) if batches else empty_packets(decoder.addresses))
+        parts.append(Packets.concat(batches) if batches else empty_packets(stages.decoder.addresses))
+        order = survey.order()
+        if order.packets:
+            summary.orders[number] = order
+            parts[-1] = order.of(parts[-1])
     from rocekit.packets.merge import merge
     from rocekit.points.sightings import Sightings
 
@@ -335,6 +389,4 @@ def _feed_merged(
     summary.sightings = Sightings(merged, packets, summary.files)
     if len(packets):
         summary.first_ns, summary.last_ns = int(merged.time_ns[0]), int(merged.time_ns[-1])
-    observer.feed(packets)
-    tracker.feed(packets, mads)
-    return packets
+    stages.feed(packets, mads)

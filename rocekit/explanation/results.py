@@ -12,6 +12,7 @@ from rocekit.files.reader import open_capture
 from rocekit.packets import Packets
 from rocekit.packets.decoder import Counts, Decoder
 from rocekit.packets.pauses import Pause
+from rocekit.packets.time_order import TimeOrder
 from rocekit.points.turnarounds import Sampler
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class CaptureSummary:
         pauses: 802.3 PAUSE and PFC frames.
         skipped: frames left out because their link type cannot carry RoCE, by link type.
         interrupted: whether reading ended before the end of the captures.
+        orders: how captures whose times run back were put in order, by their place.
     """
 
     files: list[str] = field(default_factory=list)
@@ -90,6 +92,10 @@ class CaptureSummary:
     sightings: Sightings | None = field(default=None, repr=False)
     skipped: dict[int, int] = field(default_factory=dict)
     interrupted: bool = False
+    orders: dict[int, TimeOrder] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.sampler.orders = self.orders
 
     @property
     def several(self) -> bool:
@@ -114,6 +120,9 @@ class CaptureSummary:
             "dropped": self.dropped,
             "skipped_frames": sum(self.skipped.values()),
             "interrupted": self.interrupted,
+            "disordered_packets": sum(order.packets for order in self.orders.values()),
+            "disorder_ns": max((order.furthest_ns for order in self.orders.values()), default=0),
+            "time_orders": [{"file": n} | order.to_dict() for n, order in sorted(self.orders.items())],
             "damage": [{"file": file, "message": message} for file, message in self.damage],
         }
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.files.frames import linktype_name
 from rocekit.findings.text import finding_lines
+from rocekit.packets.time_order import BY_FILE, BY_TIME
 from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import duration, end, moment, plural, short_size, size
 
@@ -84,6 +85,7 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
         lines.append(f"  ICRC: {checked:,} checked, {state}{unchecked}")
     if capture.copies:
         lines.append(f"  {plural(capture.copies, 'packet')} in more than one file, counted once")
+    lines += [order_line(capture, file) for file in sorted(capture.orders)]
     for alignment in capture.alignments[1:]:
         bound = "" if alignment.bound_ns is None else f" ± {duration(alignment.bound_ns)}"
         lines.append(
@@ -113,6 +115,24 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
     if capture.interrupted:
         lines.append(style("  interrupted: only the part read until then is reported", "warning"))
     return lines
+
+
+def order_line(capture: CaptureSummary, file: int) -> str:
+    """What was done about times that run back in a capture."""
+    order = capture.orders[file]
+    name = f" packets of {capture.files[file]}" if capture.several else ""
+    every = "" if capture.several else f" of {plural(capture.counts.roce_packets, 'packet')}"
+    line = f"  {order.packets:,}{every}{name} stand behind a later one in the file, by up to "
+    line += duration(order.furthest_ns)
+    if order.by == BY_TIME:
+        return f"{line}; they were put in order of time"
+    if order.by == BY_FILE:
+        return f"{line}; the file's order was kept, because it is the order of their PSNs"
+    shifts = ", ".join(
+        f"at least {duration(abs(ns))} {'added to' if ns > 0 else 'taken from'} the times of {ip}"
+        for ip, ns in order.shifts_ns.items()
+    )
+    return f"{line}, because senders have clocks of their own: {shifts}"
 
 
 def capture_point_lines(analysis: Results) -> tuple[list[str], list[str]]:

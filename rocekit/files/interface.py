@@ -75,6 +75,7 @@ _LEAST_RING_BYTES = 2 << 20  # what to try at last when the kernel has no memory
 _FRAME_BYTES = 2048  # only a divisor of the block: a frame may be as long as its block
 _RETIRE_MS = 50  # longer, batches cost less each frame; a user does not notice the delay
 _TICK_MS = 100
+_HURRY_MS = 10
 _BATCH_FRAMES = 32768  # then their blocks go back to the kernel
 _LAST_S = 3 * _RETIRE_MS / 1000  # after the end, how long a block that is not full takes to be handed over
 _LATE_S = 2.0  # the same where the kernel's timers are late: an emulated machine, one with too much to do
@@ -99,6 +100,9 @@ class LiveCapture:
         snaplen: bytes to keep of each frame; None: ``HEADERS``, and management datagrams whole.
         all_frames: everything, not only what may be RoCE.
         file: the capture's place among those analysed together.
+
+    Attributes:
+        hurry: whether to give the next batch, or an empty one, within 10 ms.
 
     Raises:
         CaptureError: no such interface, it is down, it carries neither Ethernet nor IP, or no right to
@@ -132,6 +136,7 @@ class LiveCapture:
         self.comments: Mapping[int, tuple[str, ...]] = MappingProxyType({})
         self.skipped: Mapping[int, int] = MappingProxyType({})
         self._received = self._dropped = 0
+        self.hurry = False
         self._stopped = False
         self._counted = False  # the last frame was read: what comes later is not counted
         self._owed = 0  # frames that had arrived when the end came
@@ -223,9 +228,10 @@ class LiveCapture:
                 if early > 0 and ready < self._blocks // 8 and not self._stopped and last_look is None:
                     pause.poll(early * 1000)  # a batch has a fixed cost: wait for a larger one
                     continue
-                next_at = time.monotonic() + _RETIRE_MS / 1000
+                began = time.monotonic()
                 yield self._batch(ready)
                 self._release(ready)
+                next_at = began + (_HURRY_MS if self.hurry else _RETIRE_MS) / 1000
             elif over:
                 break
             elif last_look is not None:
@@ -233,7 +239,7 @@ class LiveCapture:
             elif self._stopped:
                 last_look = self._end()
             else:
-                events = dict(poll.poll(_TICK_MS))
+                events = dict(poll.poll(_HURRY_MS if self.hurry else _TICK_MS))
                 if events.get(self._socket.fileno(), 0) & ~select.POLLIN:
                     failure = self._failure()
                     if failure is not None:

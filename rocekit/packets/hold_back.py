@@ -10,13 +10,24 @@ import numpy as np
 from rocekit.files.frame_names import frame_reference
 from rocekit.packets import Packets
 from rocekit.packets.mads import find_mads
-from rocekit.packets.time_order import BY_FILE, BY_TIME, Choose, OrderSurvey, TimeOrder, by_time
+from rocekit.packets.time_order import (
+    BY_FILE,
+    BY_TIME,
+    NEVER_NS,
+    Choose,
+    OrderSurvey,
+    TimeOrder,
+    by_time,
+    runs_back,
+)
 
 if TYPE_CHECKING:
     from rocekit.wire.mad import Mad
 
 #: How far behind a later one a packet of a stream, which cannot be read twice, is put in order.
 STREAM_NS: Final = 1_000_000_000
+#: The same of a live interface, whose queues differ by less; what is held is given at the next tick.
+LIVE_NS: Final = 2_000_000
 #: The most packets held back of a stream, and of a file, which has been surveyed before.
 _STREAM_HELD: Final = 1 << 16
 _FILE_HELD: Final = 1 << 22
@@ -73,6 +84,18 @@ class HoldBack:
         ):
             given.append(self._held.pop(0))
             self._count -= len(given[-1])
+        return given
+
+    def until(self, time_ns: int) -> list[Packets]:
+        """The packets up to a time; a batch that goes on behind it is divided."""
+        given: list[Packets] = []
+        while self._held and int(self._held[0].time_ns[0]) <= time_ns:
+            batch = self._held.pop(0)
+            cut = int(np.searchsorted(batch.time_ns, time_ns, "right"))
+            given.append(batch.where(slice(0, cut)))
+            self._count -= cut
+            if cut < len(batch):
+                self._held.insert(0, batch.where(slice(cut, None)))
         return given
 
     def rest(self) -> list[Packets]:
@@ -159,3 +182,49 @@ class InOrder:
         """The last batches: no more packets come."""
         given = self._decide() if self._order is None else []
         return [*given, *self._held.rest()]
+
+
+class LiveOrder:
+    """Puts the packets of a live interface in order of time; nothing is held back until times run back once.
+
+    Attributes:
+        mads: the MADs among packets given without payloads, by frame reference; None while all have them.
+    """
+
+    def __init__(self) -> None:
+        self.mads: dict[int, Mad] | None = None
+        self._held = HoldBack(LIVE_NS, _STREAM_HELD)
+        self._latest_ns = NEVER_NS
+        self._packets = self._furthest_ns = 0
+
+    @property
+    def order(self) -> TimeOrder | None:
+        """How the packets so far were put in order; None if they came in order."""
+        return TimeOrder(self._packets, self._furthest_ns) if self._packets else None
+
+    @property
+    def holds(self) -> bool:
+        """Whether packets are held back."""
+        return len(self._held) > 0
+
+    def take(self, packets: Packets) -> list[Packets]:
+        """Add a batch while its payloads are at hand; returns batches in order."""
+        if not len(packets):
+            return []
+        if self.mads is None and not runs_back(packets.time_ns, self._latest_ns):
+            self._latest_ns = int(packets.time_ns[-1])
+            return [packets]
+        self.mads = {} if self.mads is None or not self.holds else self.mads
+        for row, mad in find_mads(packets):
+            self.mads[frame_reference(int(packets.file[row]), int(packets.frame[row]))] = mad
+        high = np.maximum(np.maximum.accumulate(packets.time_ns), self._latest_ns)
+        behind = high - packets.time_ns
+        self._packets += int(np.count_nonzero(behind))
+        self._furthest_ns = max(self._furthest_ns, int(behind.max()))
+        self._latest_ns = int(high[-1])
+        self._held.add(packets.detached())
+        return self._held.until(self._latest_ns - LIVE_NS)
+
+    def rest(self) -> list[Packets]:
+        """What is held back: nothing came behind it for a while, or nothing will."""
+        return self._held.rest()

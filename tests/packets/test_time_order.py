@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from amount import examples
 from capture_bytes import Frame
-from disorder import REORDERED, Renumbered, frames_of, on_two_clocks, write
+from disorder import MS, REORDERED, Renumbered, frames_of, on_two_clocks, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +22,7 @@ from rocekit.explanation.packets import packet_stories
 from rocekit.files.reader import open_capture
 from rocekit.packets import Packets
 from rocekit.packets.decoder import Decoder
-from rocekit.packets.hold_back import HoldBack
+from rocekit.packets.hold_back import HoldBack, LiveOrder
 from rocekit.packets.time_order import by_time
 from rocekit.report.collector import Collector
 from rocekit.report.lane_columns import build_lanes
@@ -165,7 +165,7 @@ def test_several_captures_are_put_in_order_each(tmp_path: Path, pcaps: Path) -> 
     assert "packets of " in summary(two)
 
 
-def columns(times: list[int], psns: list[int]) -> Packets:
+def columns(times: list[int], psns: list[int], decoder: Decoder | None = None) -> Packets:
     from story import Shot, batch_of
 
     from rocekit.wire.build import build_frame
@@ -174,7 +174,7 @@ def columns(times: list[int], psns: list[int]) -> Packets:
         Shot(build_frame("RC_SEND_ONLY", psn=psn, dest_qpn=17, src="10.0.0.1", dst="10.0.0.2"), time_ns)
         for time_ns, psn in zip(times, psns, strict=True)
     ]
-    return Decoder(check_icrc=False).decode(batch_of(shots)).detached()
+    return (decoder or Decoder(check_icrc=False)).decode(batch_of(shots)).detached()
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -229,3 +229,18 @@ def test_a_capture_in_order_is_read_once(tmp_path: Path, pcaps: Path) -> None:
     rocekit.analyze(write(tmp_path / "x.pcap", swapped), watch=watch)
     assert watch.restarts == 1
     assert sum(watch) == rocekit.analyze(tmp_path / "x.pcap").capture.counts.roce_packets
+
+
+def test_a_live_interface_holds_nothing_back_until_times_run_back_once() -> None:
+    live, decoder = LiveOrder(), Decoder(check_icrc=False)
+    first = columns([0, 10, 20], [1, 2, 3], decoder)
+    assert live.take(first) == [first]
+    assert (live.holds, live.mads, live.order) == (False, None, None)
+    assert live.take(columns([5 * MS, 4 * MS, 10 * MS], [5, 4, 6], decoder))[0].psn.tolist() == [4, 5]
+    assert live.holds
+    parts = live.take(columns([9 * MS, 12 * MS], [7, 8], decoder))
+    assert [p.psn.tolist() for p in parts] == [[7, 6]]
+    assert [p.psn.tolist() for p in live.rest()] == [[8]]
+    assert not live.holds
+    assert live.order is not None
+    assert (live.order.packets, live.order.furthest_ns) == (2, MS)

@@ -28,9 +28,12 @@ from rocekit.packets.decoder import Decoder
 from rocekit.packets.hold_back import InOrder
 from rocekit.packets.mads import find_mads
 from rocekit.packets.time_order import NEVER_NS, OrderSurvey, TimeOrder, runs_back
-from rocekit.points.order_trial import choose_order
+from rocekit.points.order_trial import choose_order, troubles
+from rocekit.points.sender_clocks import clocks_of_responses
+from rocekit.points.turnarounds import SAMPLE
 from rocekit.track.handshake import Handshakes
 from rocekit.track.tracker import Tracker
+from rocekit.track.transfers import INCOMPLETE, UNACKNOWLEDGED
 from rocekit.wire.mad import Mad
 
 if TYPE_CHECKING:
@@ -43,6 +46,12 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "rocekit/1"
 JOURNAL_SUFFIX: Final = ".journal.jsonl"
+
+#: How transfers end whose responses come before their requests.
+_UNFINISHED: Final = frozenset({UNACKNOWLEDGED, INCOMPLETE})
+
+#: At least one transfer in so many has this trouble where clocks differ.
+_FEW: Final = 100
 
 Progress = Callable[[CaptureReader], None]
 Watch = Callable[[Packets], None]
@@ -212,14 +221,17 @@ def analyze(
         stages = _Stages(decoder, summary, callbacks, tracker, observer, watch)
         if len(captures) > 1:
             _feed_merged(captures, stages)
+        elif not _feed(captures[0], stages, order):
+            order = _survey(captures[0], callbacks)
+            _restart(watch)
+            continue
+        tracker.finish()
+        if len(captures) > 1 or order is not None:
             break
-        if _feed(captures[0], stages, order):
+        order = _clocks(captures[0], stages)
+        if order is None:
             break
-        order = _survey(captures[0], callbacks)
-        restart = getattr(watch, "restart", None)
-        if restart is not None:
-            restart()
-    tracker.finish()
+        _restart(watch)
     return conclude(tracker, observer, summary, journal, paths=tuple(str(c) for c in captures))
 
 
@@ -301,7 +313,7 @@ def _feed(path: str | Path, stages: _Stages, order: TimeOrder | None) -> bool:
     A stream, which cannot be read twice, is put in order as it comes.
     """
     surveyed, last_ns = order is not None, NEVER_NS
-    if order is None and str(path) != "-" and Path(path).is_file():
+    if order is None and _can_be_read_again(path):
         for packets in _read(path, 0, stages):
             if runs_back(packets.time_ns, last_ns):
                 return False
@@ -327,6 +339,38 @@ def _survey(path: str | Path, callbacks: _Callbacks) -> TimeOrder:
         for _, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False)):
             survey.feed(packets)
     return survey.order()
+
+
+def _clocks(path: str | Path, stages: _Stages) -> TimeOrder | None:
+    """What to add to senders' times, if the capture has ACKs before their requests; None if it has none."""
+    tracker, summary = stages.tracker, stages.summary
+    troubled = sum(transfer.status in _UNFINISHED for transfer in tracker.transfers)
+    troubled += sum(tracker.left_out[status] for status in _UNFINISHED)
+    troubled += sum(len(connection.missed) for connection in tracker.connections)
+    every = len(tracker.transfers) + tracker.left_out.total()
+    if not troubled or troubled < every // _FEW or summary.interrupted or not _can_be_read_again(path):
+        return None
+    sampler = summary.sampler
+    order = clocks_of_responses(sampler.columns(0), sampler.addresses)
+    if order is None:
+        return None
+    parts, decoder = [empty_packets()], Decoder(check_icrc=False)
+    with open_capture(str(path)) as reader:
+        for batch in reader:
+            parts = [Packets.concat([*(p for p in parts if len(p)), decoder.decode(batch)])]
+            if len(parts[0]) >= SAMPLE:
+                break
+    return order if troubles(order.of(parts[0])) <= troubles(parts[0]) else None
+
+
+def _can_be_read_again(path: str | Path) -> bool:
+    return str(path) != "-" and Path(path).is_file()
+
+
+def _restart(watch: Watch | None) -> None:
+    restart = getattr(watch, "restart", None)
+    if restart is not None:
+        restart()
 
 
 def _read(path: str | Path, number: int, stages: _Stages) -> Iterator[Packets]:

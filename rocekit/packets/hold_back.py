@@ -18,6 +18,7 @@ from rocekit.packets.time_order import (
     OrderSurvey,
     TimeOrder,
     by_time,
+    flows_run_back,
     runs_back,
 )
 
@@ -53,6 +54,10 @@ class HoldBack:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def batches(self) -> list[Packets]:
+        return list(self._held)
 
     def add(self, packets: Packets) -> None:
         """Add packets without payloads."""
@@ -187,6 +192,8 @@ class InOrder:
 class LiveOrder:
     """Puts the packets of a live interface in order of time; nothing is held back until times run back once.
 
+    Where the times of a flow run back, the kernel's order is kept: the host took the packets in this order.
+
     Attributes:
         mads: the MADs among packets given without payloads, by frame reference; None while all have them.
     """
@@ -222,7 +229,10 @@ class LiveOrder:
         self._packets += int(np.count_nonzero(behind))
         self._furthest_ns = max(self._furthest_ns, int(behind.max()))
         self._latest_ns = int(high[-1])
-        self._held.add(packets.detached())
+        packets = packets.detached()
+        if flows_run_back(Packets.concat([*self._held.batches, packets])):
+            return [*self._held.rest(), packets]
+        self._held.add(packets)
         return self._held.until(self._latest_ns - LIVE_NS)
 
     def rest(self) -> list[Packets]:

@@ -7,6 +7,8 @@ Three things make times run back, and they are told apart:
   makes all times run forward, and is added.
 - The clock was set back: within a flow the times run back while the PSNs go on. The order in the file is
   kept.
+- A host's processors took packets in another order than that in which they had arrived and been stamped: NAKs
+  name the PSNs that were overtaken. The order in the file is kept, because the responder saw it.
 """
 
 from __future__ import annotations
@@ -36,12 +38,29 @@ _MOST_SENDERS: Final = 64
 _LEAST_TURNS: Final = 4
 #: A time before all others.
 NEVER_NS: Final = -(1 << 62)
+#: The part of overtaken packets that NAKs name if the responder saw them overtaken; it sends one NAK a gap.
+_REFUSED: Final = 0.6
 _SENDER_BITS: Final = 20
 _SAMPLE: Final = 1 << 16
 _KEPT: Final = _SAMPLE // 2
 
 _IS_RESPONSE: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].response for v in range(257)])
 _HAS_ORDER: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].transport != "UD" for v in range(257)])
+_IS_ACK: Final = np.array([v in wire.OPCODES and wire.OPCODES[v].operation == "ACK" for v in range(257)])
+_SEQUENCE_NAK: Final = wire.make_syndrome(wire.NAK, wire.NAK_SEQUENCE_ERROR)
+_IS_SEQUENCE_NAK: Final = np.arange(256) == _SEQUENCE_NAK
+
+
+def _keys(packets: Packets, rows: Ints) -> list[tuple[int, int, int]]:
+    columns = (column[rows].tolist() for column in (packets.src, packets.dst, packets.psn))
+    return list(zip(*columns, strict=True))
+
+
+def flows_run_back(packets: Packets) -> bool:
+    """Whether the times of a flow run back."""
+    order = np.argsort(packets.flow, kind="stable")
+    flow, time = packets.flow[order], packets.time_ns[order]
+    return bool(((flow[1:] == flow[:-1]) & (time[1:] < time[:-1])).any())
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +145,7 @@ class OrderSurvey:
         self._ahead: list[Packets] = []
         self.packets = self.furthest_ns = 0
         self._latest_ns = NEVER_NS
-        self._sender_runs_back = False
+        self._back: set[int] = set()  # senders whose own times run back
         self._last_of: dict[int, int] = {}
         self._flow_ends: dict[int, tuple[int, int]] = {}
         self._before: tuple[int, int] | None = None
@@ -134,6 +153,11 @@ class OrderSurvey:
         # often it is earlier.
         self._turns: dict[tuple[int, int], tuple[int, int]] = {}
         self._for_file = self._for_time = 0
+        # (sender, receiver, PSN) of requests that a later one overtook in the file, and of those that a NAK
+        # names: where in the file the later one stands, and the NAK.
+        self._overtaken: dict[tuple[int, int, int], int] = {}
+        self._refused: dict[tuple[int, int, int], int] = {}
+        self._examined = 0
         self._addresses: list[str] = []
 
     def feed(self, packets: Packets) -> None:
@@ -175,12 +199,12 @@ class OrderSurvey:
         order = stable_order(sender)
         own, at = sender[order], time[order]
         same = own[1:] == own[:-1]
-        back = bool((same & (at[1:] < at[:-1])).any())
+        self._back |= set(own[1:][same & (at[1:] < at[:-1])].tolist())
         for first in [0, *(np.flatnonzero(~same) + 1).tolist()]:
-            back = back or int(at[first]) < self._last_of.get(int(own[first]), NEVER_NS)
+            if int(at[first]) < self._last_of.get(int(own[first]), NEVER_NS):
+                self._back.add(int(own[first]))
         for last in [*np.flatnonzero(~same).tolist(), len(own) - 1]:
             self._last_of[int(own[last])] = int(at[last])
-        self._sender_runs_back = self._sender_runs_back or back
         if self._before is not None:
             sender = np.concatenate([[self._before[0]], sender])
             time = np.concatenate([[self._before[1]], time])
@@ -205,40 +229,58 @@ class OrderSurvey:
         key = packets.flow[rows] << 1 | _IS_RESPONSE[packets.opcode[rows]]
         order = np.argsort(key, kind="stable")
         key, time, psn = key[order], packets.time_ns[rows][order], packets.psn[rows][order]
-        same = key[1:] == key[:-1]
-        begins = [0, *(np.flatnonzero(~same) + 1).tolist()]
-        joints = [
-            (*self._flow_ends[k], int(time[i]), int(psn[i]))
-            for i in begins
-            if (k := int(key[i])) in self._flow_ends
-        ]
+        before_ns, before = np.r_[NEVER_NS, time[:-1]], np.r_[0, psn[:-1]]
+        begins = [0, *(np.flatnonzero(key[1:] != key[:-1]) + 1).tolist()]
+        for i in begins:
+            before_ns[i], before[i] = self._flow_ends.get(int(key[i]), (NEVER_NS, 0))
         for i in [*(np.array(begins[1:], np.int64) - 1).tolist(), len(key) - 1]:
             self._flow_ends[int(key[i])] = int(time[i]), int(psn[i])
-        at = np.flatnonzero(same & (time[1:] < time[:-1]))
-        steps = ((psn[at + 1] - psn[at] + HALF) & MASK) - HALF
-        across = [((b - a + HALF) & MASK) - HALF for s, a, t, b in joints if t < s]
-        every = np.concatenate([steps, np.array(across, np.int64)])
-        self._for_file += int((every > 0).sum())
-        self._for_time += int((every < 0).sum())
+        back = time < before_ns
+        step = ((psn - before + HALF) & MASK) - HALF
+        self._for_file += int((back & (step > 0)).sum())
+        self._for_time += int((back & (step < 0)).sum())
+        overtaken_at = np.flatnonzero(back & (step < 0) & (key & 1 == 0))
+        overtaken = rows[order[overtaken_at]]
+        refused = rows[_IS_ACK[packets.opcode[rows]] & _IS_SEQUENCE_NAK[packets.syndrome[rows]]]
+        by = np.r_[-1, rows[order[:-1]]]
+        by[begins] = -1  # what overtook them came with an earlier batch
+        by = by[overtaken_at]
+        for one, place in zip(_keys(packets, overtaken), by.tolist(), strict=True):
+            self._overtaken[one] = self._examined + place
+        for (host, peer, named), place in zip(_keys(packets, refused), refused.tolist(), strict=True):
+            self._refused[peer, host, named] = self._examined + place
+        self._examined += len(packets)
 
     @property
     def clock_was_set_back(self) -> bool:
         """Whether times run back where the packets of a flow go on."""
         return self._for_file > self._for_time
 
+    @property
+    def _was_seen(self) -> bool:
+        """Whether responders saw packets in the order of the file: their NAKs name those overtaken.
+
+        A responder's own packets, on the host that captured, do not run back.
+        """
+        named = sum(
+            self._refused.get(one, -1) > place and one[1] not in self._back
+            for one, place in self._overtaken.items()
+        )
+        return named > 0 and named >= _REFUSED * len(self._overtaken)
+
     def order(self) -> TimeOrder:
         """How the packets are to be put in order; where times leave it open, the sample decides."""
         if not self.packets:
             return TimeOrder(0, 0)
-        if self.clock_was_set_back or self.furthest_ns > FURTHEST_NS:
+        if self.clock_was_set_back or self._was_seen or self.furthest_ns > FURTHEST_NS:
             return self._as(BY_FILE)
         orders = [self._as(BY_TIME)]
-        shifts = None if self._sender_runs_back else self._shifts()
+        shifts = None if self._back else self._shifts()
         if shifts is not None:
             by_name = {self._addresses[sender]: ns for sender, ns in shifts.items() if ns}
             often = max(earlier for _, earlier in self._turns.values()) >= _LEAST_TURNS
             orders.insert(0 if often else 1, self._as(BY_CLOCKS, by_name))
-        if not self._sender_runs_back:
+        if not self._back:
             orders.append(self._as(BY_FILE))
         return self._choose(orders, Packets.concat(self._sample))
 

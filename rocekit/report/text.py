@@ -127,7 +127,9 @@ def order_line(capture: CaptureSummary, file: int) -> str:
     if order.by == BY_TIME:
         return f"{line}; they were put in order of time"
     if order.by == BY_FILE:
-        return f"{line}; the file's order was kept, because it is the order of their PSNs"
+        return f"{line}; the file's order was kept, because PSNs or NAKs follow it"
+    if not order.packets:
+        line = "  ACKs stand before their requests"
     shifts = ", ".join(
         f"at least {duration(abs(ns))} {'added to' if ns > 0 else 'taken from'} the times of {ip}"
         for ip, ns in order.shifts_ns.items()

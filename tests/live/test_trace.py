@@ -549,12 +549,10 @@ def test_frames_whose_times_run_back_are_traced_in_order_of_time(tmp_path: Path)
 
         class TwoQueues(LiveCapture):
             def _batch(self, blocks):
-                # As if two queues filled the ring in turn: each 16 frames change places with the next 16.
+                # As if each sender's frames came through a queue of its own, 64 at a time.
                 batch = super()._batch(blocks)
-                rows = np.arange(len(batch)) ^ 16
-                rows = rows[rows < len(batch)]
-                rest = np.setdiff1d(np.arange(len(batch)), rows)
-                rows = np.concatenate([rows, rest])
+                sender = batch.buffer[batch.offset + 29]  # the last byte of the IPv4 address
+                rows = np.lexsort((np.arange(len(batch)), sender, np.arange(len(batch)) // 64))
                 names = ("offset", "caplen", "wirelen", "time_ns")
                 return replace(batch, **{name: getattr(batch, name)[rows] for name in names})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from capture_bytes import Frame
 from disorder import MS, REORDERED, Renumbered, frames_of, on_two_clocks, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from story import Story
 
 import rocekit
 from rocekit.explanation.packets import packet_stories
@@ -110,6 +112,26 @@ def test_two_ports_with_clocks_of_their_own_cause_no_finding(
         assert transfer.acked_ns is None or transfer.acked_ns >= transfer.first_ns
 
 
+@pytest.mark.parametrize("name", ["ib_read_bw-clean.pcap", "ib_write_bw-clean.pcap", "blast-read-clean.pcap"])
+def test_ports_with_clocks_of_their_own_that_were_merged_by_time_cause_no_finding(
+    tmp_path: Path, pcaps: Path, name: str
+) -> None:
+    frames = frames_of(pcaps / name)
+    moved = on_two_clocks(list(enumerate(frames, start=1)), Random(1), -200_000)
+    right = rocekit.analyze(write(tmp_path / "right.pcap", frames))
+    moved.sort(key=lambda one: one[1].time_ns)
+    wrong = rocekit.analyze(write(tmp_path / "wrong.pcap", [f for _, f in moved]))
+    order = wrong.capture.orders[0]
+    assert (order.packets, order.by) == (0, "clocks")
+    assert [0 < ns <= 200_001 for ns in order.shifts_ns.values()] == [True]
+    assert [f.rule for f in wrong.findings] == [f.rule for f in right.findings]
+    assert [(t.first_psn, t.status) for t in wrong.transfers] == [
+        (t.first_psn, t.status) for t in right.transfers
+    ]
+    assert "ACKs stand before their requests" in summary(wrong)
+    assert len(packet_stories(wrong)) == right.capture.counts.roce_packets
+
+
 def test_a_clock_that_was_set_back_changes_nothing(tmp_path: Path, pcaps: Path) -> None:
     frames = frames_of(pcaps / "ib_write_bw-clean.pcap")
     half = len(frames) // 2
@@ -165,14 +187,16 @@ def test_several_captures_are_put_in_order_each(tmp_path: Path, pcaps: Path) -> 
     assert "packets of " in summary(two)
 
 
-def columns(times: list[int], psns: list[int], decoder: Decoder | None = None) -> Packets:
+def columns(
+    times: list[int], psns: list[int], decoder: Decoder | None = None, qpn: Sequence[int] = (17,)
+) -> Packets:
     from story import Shot, batch_of
 
     from rocekit.wire.build import build_frame
 
     shots = [
-        Shot(build_frame("RC_SEND_ONLY", psn=psn, dest_qpn=17, src="10.0.0.1", dst="10.0.0.2"), time_ns)
-        for time_ns, psn in zip(times, psns, strict=True)
+        Shot(build_frame("RC_SEND_ONLY", psn=psn, dest_qpn=to, src="10.0.0.1", dst="10.0.0.2"), time_ns)
+        for time_ns, psn, to in zip(times, psns, [*qpn, *[qpn[-1]] * len(psns)], strict=False)
     ]
     return (decoder or Decoder(check_icrc=False)).decode(batch_of(shots)).detached()
 
@@ -236,11 +260,37 @@ def test_a_live_interface_holds_nothing_back_until_times_run_back_once() -> None
     first = columns([0, 10, 20], [1, 2, 3], decoder)
     assert live.take(first) == [first]
     assert (live.holds, live.mads, live.order) == (False, None, None)
-    assert live.take(columns([5 * MS, 4 * MS, 10 * MS], [5, 4, 6], decoder))[0].psn.tolist() == [4, 5]
+    late = columns([5 * MS, 10 * MS, 4 * MS], [5, 6, 4], decoder, qpn=(17, 17, 18))
+    assert [p.psn.tolist() for p in live.take(late)] == [[4, 5]]
     assert live.holds
-    parts = live.take(columns([9 * MS, 12 * MS], [7, 8], decoder))
+    parts = live.take(columns([9 * MS, 12 * MS], [7, 8], decoder, qpn=[18]))
     assert [p.psn.tolist() for p in parts] == [[7, 6]]
     assert [p.psn.tolist() for p in live.rest()] == [[8]]
-    assert not live.holds
+    assert live.rest() == []
     assert live.order is not None
-    assert (live.order.packets, live.order.furthest_ns) == (2, MS)
+    assert (live.order.packets, live.order.furthest_ns) == (2, 6 * MS)
+
+
+def test_a_live_flow_keeps_the_order_in_which_the_host_took_its_packets() -> None:
+    live, decoder = LiveOrder(), Decoder(check_icrc=False)
+    overtaken = columns([10, 30, 20], [1, 3, 2], decoder)
+    assert [p.psn.tolist() for p in live.take(overtaken)] == [[1, 3, 2]]
+
+
+def test_packets_that_a_host_took_in_another_order_than_they_came_are_reordered_and_not_lost(
+    tmp_path: Path,
+) -> None:
+    lines = []
+    for psn in range(0, 40, 4):
+        lines += [f"a RC_SEND_ONLY {psn} 64", f"b ACK {psn}", f"a RC_SEND_ONLY {psn + 2} 64"]
+        lines += [f"a RC_SEND_ONLY {psn + 1} 64", f"b NAK {psn + 1}"]
+        lines += [f"a RC_SEND_ONLY {p} 64" for p in (psn + 1, psn + 2, psn + 3)] + [f"b ACK {psn + 3}"]
+    right = rocekit.analyze(Story("\n".join(lines)).write(tmp_path / "right.pcapng"))
+    frames = frames_of(tmp_path / "right.pcapng")
+    for i in range(2, len(frames), 9):  # stamped before the packet that overtook it was
+        one, other = frames[i], frames[i + 1]
+        frames[i] = Frame(one.data, other.time_ns, one.wirelen)
+        frames[i + 1] = Frame(other.data, one.time_ns, other.wirelen)
+    stamped = rocekit.analyze(write(tmp_path / "stamped.pcap", frames))
+    assert stamped.capture.orders[0].by == "file"
+    assert [f.rule for f in stamped.findings] == [f.rule for f in right.findings] == ["reordering"]

@@ -9,7 +9,7 @@ slow = a.transfers.where(operation="READ", status="acked")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,22 +17,16 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit.counters.basis import CaptureFacts
 from rocekit.counters.trial import CounterTrial
 from rocekit.explanation.results import CaptureSummary, Results, Table
-from rocekit.files.frame_names import frame_reference
+from rocekit.feeding import Callbacks, Progress, Stages, Watch, clocks, feed, feed_merged, restart, survey
 from rocekit.files.outputs import stem
-from rocekit.files.reader import CaptureReader, open_capture
 from rocekit.findings import Evidence
 from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.journal.counters import only_counters, snapshots_in
-from rocekit.packets import Packets, empty_packets
-from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import Decoder
-from rocekit.packets.mads import find_mads
 from rocekit.points.vantage import Vantages
-from rocekit.track.handshake import Handshakes
 from rocekit.track.tracker import Tracker
-from rocekit.wire.mad import Mad
 
 if TYPE_CHECKING:
     from rocekit.correlate import Correlation
@@ -41,14 +35,12 @@ if TYPE_CHECKING:
     from rocekit.explanation.topology import Topology
     from rocekit.explanation.transfer import Explanation
     from rocekit.journal import Journal
+    from rocekit.packets.time_order import TimeOrder
     from rocekit.track.known_pairs import Pair
     from rocekit.track.transfers import Transfer
 
 SCHEMA: Final = "rocekit/1"
 JOURNAL_SUFFIX: Final = ".journal.jsonl"
-
-Progress = Callable[[CaptureReader], None]
-Watch = Callable[[Packets], None]
 
 
 @dataclass(slots=True)
@@ -203,7 +195,9 @@ def analyze(
         check_icrc: whether to verify every ICRC.
         plain: how many transfers without events to keep: the slowest. The others are only counted, so that
             memory does not grow with the capture. None keeps all; with a journal all are kept.
-        watch: called with every batch of packets, in the order in which they are tracked.
+        watch: called with every batch of packets, in the order in which they are tracked. If times run back
+            in a file, it is read again to put its packets in order; ``watch.restart()`` is called before, if
+            there is such a method.
         stop: called after every batch, and now and then while a pipe is silent. When it returns True, nothing
             more is read, and ``capture.interrupted`` is set.
 
@@ -215,25 +209,31 @@ def analyze(
     if not captures:
         raise ValueError("no capture given")
     journal = read_journals(captures, journals)
-    trial = CounterTrial(snapshots_in(journal))
     keeps_all = journal is not None and not only_counters(journal)
-    tracker = Tracker(pairs=pairs_of(journal), plain=None if keeps_all else plain)
-    observer = Observer()
-    decoder = Decoder(check_icrc=check_icrc)
-    summary = CaptureSummary(files=[str(c) for c in captures], counts=decoder.counts, pauses=decoder.pauses)
-    callbacks = _Callbacks(progress, stop)
-    if len(captures) == 1:
-        for packets in _read(captures[0], 0, decoder, summary, callbacks, tracker, trial):
-            observer.feed(packets)
-            tracker.feed(packets)
-            if watch is not None:
-                watch(packets)
-    else:
-        packets = _feed_merged(captures, decoder, summary, callbacks, tracker, observer, trial)
-        if watch is not None:
-            watch(packets)
-    tracker.finish()
-    return conclude(tracker, observer, summary, journal, trial, paths=tuple(str(c) for c in captures))
+    callbacks = Callbacks(progress, stop)
+    order: TimeOrder | None = None
+    while True:
+        tracker = Tracker(pairs=pairs_of(journal), plain=None if keeps_all else plain)
+        decoder = Decoder(check_icrc=check_icrc)
+        summary = CaptureSummary(
+            files=[str(c) for c in captures], counts=decoder.counts, pauses=decoder.pauses
+        )
+        trial = CounterTrial(snapshots_in(journal))
+        stages = Stages(decoder, summary, callbacks, tracker, Observer(), trial, watch)
+        if len(captures) > 1:
+            feed_merged(captures, stages)
+        elif not feed(captures[0], stages, order):
+            order = survey(captures[0], callbacks)
+            restart(watch)
+            continue
+        tracker.finish()
+        if len(captures) > 1 or order is not None:
+            break
+        order = clocks(captures[0], stages)
+        if order is None:
+            break
+        restart(watch)
+    return conclude(tracker, stages.observer, summary, journal, trial, paths=tuple(str(c) for c in captures))
 
 
 def conclude(
@@ -313,89 +313,3 @@ def _try_counters(
     return trial.results(
         tracker.connections, Vantages(summary.sampler, tracker.connections, correlation), facts
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Callbacks:
-    """The caller's functions that reading calls (see ``analyze``)."""
-
-    progress: Progress | None
-    stop: Callable[[], bool] | None
-
-
-def _read(
-    path: str | Path,
-    number: int,
-    decoder: Decoder,
-    summary: CaptureSummary,
-    callbacks: _Callbacks,
-    tracker: Tracker,
-    trial: CounterTrial,
-) -> Iterator[Packets]:
-    """The packets of one capture, batch by batch. What the reader reports of the file goes to ``summary``.
-
-    The tracker learns the QP pairs in a batch's TCP handshakes before it gets the batch's packets.
-    """
-    handshakes = Handshakes()
-    span: tuple[int, int] | None = None
-
-    def is_over() -> bool:
-        summary.interrupted = summary.interrupted or (callbacks.stop is not None and callbacks.stop())
-        return summary.interrupted
-
-    with open_capture(str(path), file=number) as reader:
-        for batch, packets, others in decoded(reader, decoder, is_over):
-            if len(batch):
-                first, last = int(batch.time_ns.min()), int(batch.time_ns.max())
-                span = (first, last) if span is None else (min(first, span[0]), max(last, span[1]))
-                summary.first_ns = first if summary.first_ns is None else min(first, summary.first_ns)
-                summary.last_ns = last if summary.last_ns is None else max(last, summary.last_ns)
-            summary.sampler.feed(batch, packets)
-            for first_end, second_end in handshakes.feed(batch, others):
-                tracker.learn(first_end, second_end)
-            trial.feed(packets, number)
-            yield packets
-            if callbacks.progress is not None:
-                callbacks.progress(reader)
-        summary.spans.append(span)
-        summary.damage += [(str(path), str(damage)) for damage in reader.damage]
-        for frame, comments in reader.comments.items():
-            summary.comments[frame_reference(number, frame)] = comments
-        if reader.dropped is not None:
-            summary.dropped = (summary.dropped or 0) + reader.dropped
-        for linktype, count in reader.skipped.items():
-            summary.skipped[linktype] = summary.skipped.get(linktype, 0) + count
-
-
-def _feed_merged(
-    captures: Sequence[str | Path],
-    decoder: Decoder,
-    summary: CaptureSummary,
-    callbacks: _Callbacks,
-    tracker: Tracker,
-    observer: Observer,
-    trial: CounterTrial,
-) -> Packets:
-    """Track several captures: every packet once, sorted by the aligned clocks."""
-    mads: dict[int, Mad] = {}
-    parts: list[Packets] = []
-    for number, path in enumerate(captures):
-        batches = []
-        for packets in _read(path, number, decoder, summary, callbacks, tracker, trial):
-            for row, mad in find_mads(packets):
-                mads[frame_reference(number, int(packets.frame[row]))] = mad
-            batches.append(Packets.concat([packets]))
-        parts.append(Packets.concat(batches) if batches else empty_packets(decoder.addresses))
-    from rocekit.packets.merge import merge
-    from rocekit.points.sightings import Sightings
-
-    merged = merge(parts)
-    summary.copies = merged.copies
-    summary.alignments = merged.alignments
-    packets = Packets.concat(parts).where(merged.order).at(merged.time_ns)
-    summary.sightings = Sightings(merged, packets, summary.files)
-    if len(packets):
-        summary.first_ns, summary.last_ns = int(merged.time_ns[0]), int(merged.time_ns[-1])
-    observer.feed(packets)
-    tracker.feed(packets, mads)
-    return packets

@@ -21,6 +21,7 @@ ORDER = (
         "findings",
         "explanation",
         "report",
+        "feeding",
         "analysis",
         "verify",
         "live",

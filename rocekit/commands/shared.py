@@ -23,7 +23,7 @@ from rocekit.analysis import Analysis, analyze  # noqa: E402
 from rocekit.errors import CaptureError, JournalError  # noqa: E402
 
 if TYPE_CHECKING:
-    from rocekit.analysis import Progress, Watch
+    from rocekit.feeding import Progress, Watch
     from rocekit.files.reader import CaptureReader
 
 _COLOURS: dict[str, dict[str, Any]] = {

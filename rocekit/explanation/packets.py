@@ -193,9 +193,10 @@ def packet_stories(analysis: Results, packets: Packets | None = None) -> PacketS
 
 def tracked_packets(analysis: Results) -> Packets:
     """The packets as the analysis read them: each once, in order, on the aligned clocks."""
-    packets = analysis.packets
+    packets, orders = analysis.packets, analysis.capture.orders
     if not analysis.capture.several:
-        return packets
-    files = range(len(analysis.capture.files))
-    merged = merge([packets.where(packets.file == file) for file in files])
-    return packets.where(merged.order).at(merged.time_ns)
+        return orders[0].of(packets) if orders else packets
+    parts = [packets.where(packets.file == file) for file in range(len(analysis.capture.files))]
+    parts = [orders[file].of(part) if file in orders else part for file, part in enumerate(parts)]
+    merged = merge(parts)
+    return Packets.concat(parts).where(merged.order).at(merged.time_ns)

@@ -13,6 +13,7 @@ from rocekit.files.reader import open_capture
 from rocekit.packets import Packets
 from rocekit.packets.decoder import Counts, Decoder
 from rocekit.packets.pauses import Pause
+from rocekit.packets.time_order import TimeOrder
 from rocekit.points.turnarounds import Sampler
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class CaptureSummary:
         relations: whether several files show the same traffic.
         skipped: frames left out because their link type cannot carry RoCE, by link type.
         interrupted: whether reading ended before the end of the captures.
+        orders: how captures whose times run back were put in order, by their place.
     """
 
     files: list[str] = field(default_factory=list)
@@ -100,6 +102,10 @@ class CaptureSummary:
     relations: Relations | None = None
     skipped: dict[int, int] = field(default_factory=dict)
     interrupted: bool = False
+    orders: dict[int, TimeOrder] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.sampler.orders = self.orders
 
     @property
     def several(self) -> bool:
@@ -130,6 +136,9 @@ class CaptureSummary:
             "dropped": self.dropped,
             "skipped_frames": sum(self.skipped.values()),
             "interrupted": self.interrupted,
+            "disordered_packets": sum(order.packets for order in self.orders.values()),
+            "disorder_ns": max((order.furthest_ns for order in self.orders.values()), default=0),
+            "time_orders": [{"file": n} | order.to_dict() for n, order in sorted(self.orders.items())],
             "damage": [{"file": file, "message": message} for file, message in self.damage],
         }
 

@@ -61,16 +61,21 @@ _ETHERNET_TYPES = frozenset({1, 772})  # Ethernet, loopback
 _RAW_IP_TYPES = frozenset({512, 519, 768, 769, 776, 778, 823, 65534})  # PPP, raw IP, tunnels, none
 _INFINIBAND_TYPE = 32
 
-_BLOCK_BYTES = 2 << 20
-# Sizes to ask for, the largest first: headers of 2.6 s at 200,000 packets a second, because pairing ten
-# thousand QPs at once takes a second. Whole packets of 1,024 bytes need four times as much.
-_RING_BYTES = (128 << 20, 64 << 20, 16 << 20, 4 << 20)
-_WHOLE_RING_BYTES = (256 << 20, *_RING_BYTES)
+# A block is used up after _RETIRE_MS, however few frames are in it: their number is the time that the ring
+# holds at low rates. 256 blocks, the fewest of a whole ring, are 13 s.
+_BLOCK_BYTES = 128 << 10
+# The largest ring: headers of 2.6 s at 200,000 packets a second, because pairing ten thousand QPs at once
+# takes a second. Whole packets of 1,024 bytes need twice as much.
+_RING_BYTES = 128 << 20
+_WHOLE_RING_BYTES = 256 << 20
 _WHOLE_FROM = 1024  # a snaplen that asks for the larger ring
-_MEMORY_SHARE = 32  # a ring never takes more of the memory than one part in so many
+_MEMORY_SHARE = 16  # the part of the memory that a ring may take
+_SMALL_RING_BYTES = 32 << 20  # on a machine with little memory: 2.5 s of 50,000 small packets a second
+_LEAST_RING_BYTES = 2 << 20  # what to try at last when the kernel has no memory for more
 _FRAME_BYTES = 2048  # only a divisor of the block: a frame may be as long as its block
 _RETIRE_MS = 50  # longer, batches cost less each frame; a user does not notice the delay
 _TICK_MS = 100
+_HURRY_MS = 10
 _BATCH_FRAMES = 32768  # then their blocks go back to the kernel
 _LAST_S = 3 * _RETIRE_MS / 1000  # after the end, how long a block that is not full takes to be handed over
 _LATE_S = 2.0  # the same where the kernel's timers are late: an emulated machine, one with too much to do
@@ -95,6 +100,9 @@ class LiveCapture:
         snaplen: bytes to keep of each frame; None: ``HEADERS``, and management datagrams whole.
         all_frames: everything, not only what may be RoCE.
         file: the capture's place among those analysed together.
+
+    Attributes:
+        hurry: whether to give the next batch, or an empty one, within 10 ms.
 
     Raises:
         CaptureError: no such interface, it is down, it carries neither Ethernet nor IP, or no right to
@@ -128,7 +136,9 @@ class LiveCapture:
         self.comments: Mapping[int, tuple[str, ...]] = MappingProxyType({})
         self.skipped: Mapping[int, int] = MappingProxyType({})
         self._received = self._dropped = 0
+        self.hurry = False
         self._stopped = False
+        self._counted = False  # the last frame was read: what comes later is not counted
         self._owed = 0  # frames that had arrived when the end came
         index = _interface_index(interface)
         self._socket = _packet_socket(interface)
@@ -162,7 +172,8 @@ class LiveCapture:
             raise
         self._array = np.frombuffer(self._ring, np.uint8)
         self._view = memoryview(self._ring)
-        self._blocks = len(self._ring) // _BLOCK_BYTES
+        self._block_bytes = _block_bytes(snaplen)
+        self._blocks = len(self._ring) // self._block_bytes
         self._next = 0
         self._batches = self._read()
 
@@ -176,13 +187,15 @@ class LiveCapture:
 
     @property
     def dropped(self) -> int:
-        """Frames that the kernel dropped because the ring was full."""
+        """Frames that the capture lacks: the kernel dropped them because the ring was full, or had not handed
+        them over when the capture ended.
+        """
         self._count()
         return self._dropped
 
     def _count(self) -> None:
         # Reading the counters resets them, so they are summed here.
-        if self._socket.fileno() < 0:
+        if self._counted or self._socket.fileno() < 0:
             return
         try:
             packed = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 12)
@@ -215,9 +228,10 @@ class LiveCapture:
                 if early > 0 and ready < self._blocks // 8 and not self._stopped and last_look is None:
                     pause.poll(early * 1000)  # a batch has a fixed cost: wait for a larger one
                     continue
-                next_at = time.monotonic() + _RETIRE_MS / 1000
+                began = time.monotonic()
                 yield self._batch(ready)
                 self._release(ready)
+                next_at = began + (_HURRY_MS if self.hurry else _RETIRE_MS) / 1000
             elif over:
                 break
             elif last_look is not None:
@@ -225,7 +239,7 @@ class LiveCapture:
             elif self._stopped:
                 last_look = self._end()
             else:
-                events = dict(poll.poll(_TICK_MS))
+                events = dict(poll.poll(_HURRY_MS if self.hurry else _TICK_MS))
                 if events.get(self._socket.fileno(), 0) & ~select.POLLIN:
                     failure = self._failure()
                     if failure is not None:
@@ -234,6 +248,9 @@ class LiveCapture:
                     self._count()
                     yield empty_batch(self.file)
         self._count()
+        self._counted = True
+        self._dropped += max(0, self._owed - self.frames)
+        self._received = self.frames + self._dropped
         if failure is not None:
             raise failure
 
@@ -263,7 +280,7 @@ class LiveCapture:
 
     def _place(self, block: int) -> int:
         """The offset of the block that is ``block`` after the next one."""
-        return (self._next + block) % self._blocks * _BLOCK_BYTES
+        return (self._next + block) % self._blocks * self._block_bytes
 
     def _release(self, blocks: int) -> None:
         for block in range(blocks):
@@ -423,15 +440,31 @@ def _make_ring(packets: socket.socket, interface: str, snaplen: int) -> mmap.mma
     """Have the kernel make a ring for the socket, as large as it allows, and map it."""
     packets.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
     packets.setsockopt(_SOL_PACKET, _RESERVE, _VLAN_TAG)
-    sizes = _RING_BYTES if snaplen < _WHOLE_FROM else _WHOLE_RING_BYTES
-    most = os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE // _MEMORY_SHARE
-    for size in [size for size in sizes if size <= most] or sizes[-1:]:
-        blocks = size // _BLOCK_BYTES
-        request = _REQUEST.pack(_BLOCK_BYTES, blocks, _FRAME_BYTES, size // _FRAME_BYTES, _RETIRE_MS, 0, 0)
+    block = _block_bytes(snaplen)
+    size = _ring_bytes(snaplen, os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE)
+    while size >= _LEAST_RING_BYTES:
+        frames = size // _FRAME_BYTES
+        request = _REQUEST.pack(block, size // block, _FRAME_BYTES, frames, _RETIRE_MS, 0, 0)
         try:
             packets.setsockopt(_SOL_PACKET, _RX_RING, request)
             return mmap.mmap(packets.fileno(), size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         except OSError as error:
             if error.errno != errno.ENOMEM:
                 raise
+        size = size // 2 // block * block
     raise CaptureError("the kernel has no memory for a capture ring: free some", file=interface)
+
+
+def _block_bytes(snaplen: int) -> int:
+    """The size of a block, in which the largest frame must fit."""
+    block = _BLOCK_BYTES
+    while block < 2 * snaplen and block < 4 * LARGEST_FRAME:
+        block *= 2
+    return block
+
+
+def _ring_bytes(snaplen: int, memory: int) -> int:
+    """The size of the ring to ask for on a machine with so much memory, in whole blocks."""
+    most = _RING_BYTES if snaplen < _WHOLE_FROM else _WHOLE_RING_BYTES
+    block = _block_bytes(snaplen)
+    return min(most, max(memory // _MEMORY_SHARE, _SMALL_RING_BYTES)) // block * block

@@ -20,11 +20,13 @@ from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.flows.observer import Observer
 from rocekit.live.counted import CountedTrace
 from rocekit.packets.decoder import Decoder
+from rocekit.packets.hold_back import LiveOrder
 from rocekit.track.orphan_naks import OrphanNak, OrphanNaks
 from rocekit.track.tracker import Tracker
 
 if TYPE_CHECKING:
     from rocekit.journal import Journal
+    from rocekit.packets import Packets
     from rocekit.packets.decoder import Counts
     from rocekit.track.cm_exchanges import CmRecord
     from rocekit.track.connections import Connection
@@ -119,6 +121,7 @@ class Trace:
                 self._capture.close()
                 raise
         self._decoder = Decoder()
+        self._order = LiveOrder()
         self._observer = Observer()
         journal = self._read_journals(missing_ok=True)
         self._counted = CountedTrace(
@@ -185,16 +188,16 @@ class Trace:
                     if self._writer is not None:
                         self._writer.write_batch(batch)
                     if self._summary.first_ns is None:
-                        self._summary.first_ns = int(batch.time_ns[0])
-                    self._summary.last_ns = int(batch.time_ns[-1])
+                        self._summary.first_ns = int(batch.time_ns.min())
+                    self._summary.last_ns = max(int(batch.time_ns.max()), self._summary.last_ns or 0)
                     packets = self._decoder.decode(batch)
                     self._summary.sampler.feed(batch, packets)
-                    self._observer.feed(packets)
-                    self._counted.trial.feed(packets)
-                    self._tracker.feed(packets)
-                    self._items.extend(self._orphan_naks.new_in(packets))
-                elif self._writer is not None:
-                    self._writer.flush()
+                    self._feed(self._order.take(packets))
+                else:
+                    self._feed(self._order.rest())
+                    if self._writer is not None:
+                        self._writer.flush()
+                self._capture.hurry = self._order.holds
                 if self._items:
                     yield self._take_items()
                 if self.forgets and self._ended - self._forgotten >= FORGET_AFTER:
@@ -214,6 +217,13 @@ class Trace:
         if problem is not None:
             raise problem
 
+    def _feed(self, parts: list[Packets]) -> None:
+        for packets in parts:
+            self._observer.feed(packets)
+            self._counted.trial.feed(packets)
+            self._tracker.feed(packets, self._order.mads)
+            self._items.extend(self._orphan_naks.new_in(packets))
+
     def _take_items(self) -> list[Item]:
         """The items that have not been reported yet."""
         # The tracker has the append method of this list: keep the list itself.
@@ -231,7 +241,10 @@ class Trace:
         """Close the capture and the file, and make the analysis; the end of the iteration calls it."""
         if self.analysis is not None:
             return
+        self._feed(self._order.rest())
         self._counted.end()
+        if self._order.order is not None:
+            self._summary.orders[0] = self._order.order
         self._summary.dropped = self._capture.dropped
         self._tracker.finish()
         if self._writer is not None:

@@ -17,6 +17,7 @@ from rocekit.findings import SEVERITIES, Evidence, Finding
 from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
 from rocekit.packets.decoder import Decoder
+from rocekit.packets.hold_back import LiveOrder
 from rocekit.track.tracker import Tracker
 from rocekit.track.transfers import ACKED
 from rocekit.wire.words import end
@@ -112,6 +113,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._decoder = Decoder()
+        self._order = LiveOrder()
         self._past: dict[int, _Past] = {}
         self._unjudged: dict[int, Connection] = {}  # by id: in trouble since they were last judged
         self._payload = np.zeros(0, np.int64)  # by flow
@@ -132,7 +134,11 @@ class Watch:
         self._packets += len(packets)
         self._last_ns = max(self._last_ns, int(packets.time_ns.max()))
         self._meter(packets)
-        self._tracker.feed(packets)
+        self._track(self._order.take(packets))
+
+    def _track(self, parts: list[Packets]) -> None:
+        for packets in parts:
+            self._tracker.feed(packets, self._order.mads)
 
     def _meter(self, packets: Packets) -> None:
         """Add up payload by flow."""
@@ -187,6 +193,7 @@ class Watch:
     def snapshot(self, elapsed_s: float) -> Snapshot:
         """Everything now; rates are over ``elapsed_s``, the time since the last snapshot."""
         rate = 1 / elapsed_s if elapsed_s > 0 else 0.0
+        self._track(self._order.rest())
         lines = []
         grown = 0
         counted = self._payload.tolist()

@@ -233,6 +233,11 @@ class Packets:
             self._lazy,
         )
 
+    def detached(self) -> Packets:
+        """The same packets without their payloads' bytes, so that they may be kept."""
+        columns = self._columns
+        return Packets(columns, self._words, self.addresses, None, self._payload_at, self._lazy)
+
     @property
     def has_payload(self) -> bool:
         """Whether :meth:`payload` has the payloads' bytes."""

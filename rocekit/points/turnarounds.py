@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.files.frames import LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2
+from rocekit.packets.time_order import BY_TIME
 from rocekit.wire.psn import MASK
 from rocekit.wire.sorting import first_of_each, stable_order
 
 if TYPE_CHECKING:
     from rocekit.files.frames import FrameBatch
     from rocekit.packets import Packets
+    from rocekit.packets.time_order import TimeOrder
     from rocekit.track.connections import Connection
 
 Ints = NDArray[np.int64]
@@ -77,11 +79,13 @@ class Sampler:
 
     Attributes:
         local: addresses of the capturing host, where they are known.
+        orders: how captures whose times run back are put in order.
     """
 
     def __init__(self, local: Iterable[str] = ()) -> None:
         self.local = frozenset(local)
         self.addresses: list[str] = []
+        self.orders: dict[int, TimeOrder] = {}
         self._samples: dict[int, _Sample] = {}
 
     @property
@@ -107,10 +111,18 @@ class Sampler:
         sample.count += n
 
     def columns(self, file: int) -> dict[str, Ints]:
-        """What was kept of a capture."""
+        """What was kept of a capture, in order of time; without times if they are not of one clock."""
         parts = self._samples[file].parts
         names = (*_COLUMNS, "outgoing") if parts else ()
-        return {name: np.concatenate([part[name] for part in parts]) for name in names}
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in names}
+        order = self.orders.get(file)
+        if order is None or not parts:
+            return columns
+        if order.by != BY_TIME:
+            del columns["time_ns"]
+            return columns
+        rows = np.argsort(columns["time_ns"], kind="stable")
+        return {name: column[rows] for name, column in columns.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +172,12 @@ class Turns:
 
 
 def turnarounds(columns: Mapping[str, Ints], pair: Ints, side: Ints) -> Turns:
-    """All turnarounds in a sample whose packets ``place`` has assigned to connections."""
+    """All turnarounds in a sample whose packets ``place`` has assigned to connections.
+
+    A response before its request shows that the connection's times are not of one clock: it has none.
+    """
     none = np.empty(0, np.int64)
-    if not len(pair):
+    if not len(pair) or "time_ns" not in columns:
         return Turns(none, none, none, none, none)
     role = _ROLES[columns["opcode"]]
     acks = _ACK[columns["opcode"]]
@@ -175,7 +190,9 @@ def turnarounds(columns: Mapping[str, Ints], pair: Ints, side: Ints) -> Turns:
     time, psn = columns["time_ns"][rows], columns["psn"][rows]
     parts = [*_answers(pair, side, role, time, psn), _reactions(pair, side, role, time, psn)]
     joined = [np.concatenate([getattr(p, name) for p in parts]) for name in Turns.__slots__]
-    return Turns(*joined)
+    turns = Turns(*joined)
+    backward = turns.gap < 0
+    return turns.where(~np.isin(turns.pair, turns.pair[backward])) if backward.any() else turns
 
 
 def place(

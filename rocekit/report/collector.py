@@ -42,6 +42,10 @@ class Collector:
     """Keeps what graphs need of every packet: ``analyze(…, watch=collector)``."""
 
     def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all packets: they come again, in another order."""
         self._parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
         self._ways = FlowKeys()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.files.frames import linktype_name
 from rocekit.findings.text import finding_lines
+from rocekit.packets.time_order import BY_FILE, BY_TIME
 from rocekit.report.counters import counter_lines
 from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import duration, end, moment, plural, short_size, size
@@ -88,6 +89,7 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
         lines.append(f"  ICRC: {checked:,} checked, {state}{unchecked}")
     if capture.copies:
         lines.append(f"  {plural(capture.copies, 'packet')} in more than one file, counted once")
+    lines += [order_line(capture, file) for file in sorted(capture.orders)]
     lines += several_lines(capture)
     if capture.dropped:
         dropped = plural(capture.dropped, "packet")
@@ -132,6 +134,26 @@ def several_lines(capture: CaptureSummary) -> list[str]:
             f"{duration(way.took.min_ns)}, 99 % {duration(way.took.p99_ns)}{bound})"
         )
     return lines
+
+
+def order_line(capture: CaptureSummary, file: int) -> str:
+    """What was done about times that run back in a capture."""
+    order = capture.orders[file]
+    name = f" packets of {capture.files[file]}" if capture.several else ""
+    every = "" if capture.several else f" of {plural(capture.counts.roce_packets, 'packet')}"
+    line = f"  {order.packets:,}{every}{name} stand behind a later one in the file, by up to "
+    line += duration(order.furthest_ns)
+    if order.by == BY_TIME:
+        return f"{line}; they were put in order of time"
+    if order.by == BY_FILE:
+        return f"{line}; the file's order was kept, because PSNs or NAKs follow it"
+    if not order.packets:
+        line = "  ACKs stand before their requests"
+    shifts = ", ".join(
+        f"at least {duration(abs(ns))} {'added to' if ns > 0 else 'taken from'} the times of {ip}"
+        for ip, ns in order.shifts_ns.items()
+    )
+    return f"{line}, because senders have clocks of their own: {shifts}"
 
 
 def capture_point_lines(analysis: Results) -> tuple[list[str], list[str]]:

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from places import ROOT
 
 from rocekit.errors import CaptureError
+from rocekit.files import interface
 from rocekit.files.interface import HEADERS, LiveCapture
 from rocekit.files.interface_filter import Instruction, every_frame, pack, roce_filter
 
@@ -541,7 +542,7 @@ def test_live_a_full_ring_drops_and_says_how_many() -> None:
     told = in_namespace(
         """
         from rocekit.files import interface
-        interface._WHOLE_RING_BYTES = (4 << 20,)
+        interface._WHOLE_RING_BYTES = 4 << 20
         capture = LiveCapture("va")
         sent = 20000
         for _ in range(sent):
@@ -564,7 +565,7 @@ def test_live_ring_goes_round_many_times_without_losing_order() -> None:
         """
         import struct
         from rocekit.files import interface
-        interface._WHOLE_RING_BYTES = (4 << 20,)
+        interface._WHOLE_RING_BYTES = 4 << 20
         capture = LiveCapture("va")
         sent = 20000
         def blast():
@@ -588,3 +589,52 @@ def test_live_ring_goes_round_many_times_without_losing_order() -> None:
     assert told["ordered"]
     assert told["count"] + told["dropped"] == 20_000
     assert told["count"] > 10_000
+
+
+@pytest.mark.usefixtures("root")
+def test_live_the_smallest_ring_holds_a_second_of_small_packets_that_nobody_reads() -> None:
+    told = in_namespace(
+        """
+        from rocekit.files import interface
+        interface._WHOLE_RING_BYTES = interface._SMALL_RING_BYTES
+        capture = LiveCapture("va")
+        for _ in range(20):  # each time a block is handed over, though it is not full
+            for _ in range(2500):
+                sender.send(frames[0])
+            time.sleep(0.055)
+        capture.stop()
+        count = sum(len(batch) for batch in capture)
+        tell(count=count, received=capture.received, dropped=capture.dropped)
+        """,
+        [ethernet(0x0800, ipv4(udp(4791, 100)))],
+    )
+    assert told == {"count": 50_000, "received": 50_000, "dropped": 0}
+
+
+@pytest.mark.usefixtures("root")
+def test_live_what_the_kernel_did_not_hand_over_before_the_end_is_counted_as_dropped() -> None:
+    told = in_namespace(
+        """
+        from rocekit.files import interface
+        interface._LAST_S = interface._LATE_S = 0.0
+        interface._RETIRE_MS = 5000
+        capture = LiveCapture("va")
+        send()
+        capture.stop()
+        count = sum(len(batch) for batch in capture)
+        send()  # after the end: not counted
+        tell(count=count, received=capture.received, dropped=capture.dropped)
+        """,
+        WANTED,
+    )
+    assert told == {"count": 0, "received": len(WANTED), "dropped": len(WANTED)}
+
+
+@pytest.mark.parametrize("snaplen", [64, 160, 1024, 65535, 262144])
+@pytest.mark.parametrize("memory", [256 << 20, 2_012_128 << 10, 16 << 30])
+def test_a_ring_has_many_blocks_on_every_machine_and_a_frame_fits_into_one(snaplen: int, memory: int) -> None:
+    block, ring = interface._block_bytes(snaplen), interface._ring_bytes(snaplen, memory)
+    assert block > snaplen
+    assert ring % block == 0
+    assert ring // block * interface._RETIRE_MS >= 1_500  # ms until it is full when every block has one frame
+    assert 32 << 20 <= ring <= max(32 << 20, memory // 16)

@@ -494,7 +494,7 @@ def test_what_the_kernel_dropped_is_a_gap_of_the_capture_and_no_loss(tmp_path: P
         generate("x.pcap", Traffic(packets=60_000, mtu=256, sizes=(4096,)))
         with open_capture("x.pcap") as reader:
             parts[:] = [[frame for batch in reader for frame in batch.frames()]]
-        rocekit.files.interface._RING_BYTES = (4 << 20,)
+        rocekit.files.interface._RING_BYTES = 4 << 20
         trace = Trace("va")
         late = parts[0][50_000:]
         del parts[0][50_000:]
@@ -528,3 +528,56 @@ def test_what_the_kernel_dropped_is_a_gap_of_the_capture_and_no_loss(tmp_path: P
     assert ["capture-gap", "info"] in told["rules"]
     assert {severity for _, severity in told["rules"]} == {"info"}
     assert "acked" in told["statuses"]
+
+
+@root_only
+def test_frames_whose_times_run_back_are_traced_in_order_of_time(tmp_path: Path) -> None:
+    told = live(
+        tmp_path,
+        """
+        import threading
+        from dataclasses import replace
+        import numpy as np
+        from rocekit.craft.generate import Traffic, generate
+        from rocekit.capture import open_capture
+        from rocekit.files.interface import LiveCapture
+        from rocekit.live.tracing import Trace
+
+        generate("x.pcap", Traffic(packets=4_000, mtu=256, sizes=(4096,), pairs=4))
+        with open_capture("x.pcap") as reader:
+            parts[:] = [[frame for batch in reader for frame in batch.frames()]]
+
+        class TwoQueues(LiveCapture):
+            def _batch(self, blocks):
+                # As if each sender's frames came through a queue of its own, 64 at a time.
+                batch = super()._batch(blocks)
+                sender = batch.buffer[batch.offset + 29]  # the last byte of the IPv4 address
+                rows = np.lexsort((np.arange(len(batch)), sender, np.arange(len(batch)) // 64))
+                names = ("offset", "caplen", "wirelen", "time_ns")
+                return replace(batch, **{name: getattr(batch, name)[rows] for name in names})
+
+        import rocekit.live.tracing
+        rocekit.live.tracing.LiveCapture = TwoQueues
+        trace = Trace("va")
+        def finish():
+            send(0, pause_s=0.00002)
+            until(lambda: trace._capture.frames >= 4_000)
+            trace.stop()
+        threading.Thread(target=finish).start()
+        ended = sum(1 for item in trace if type(item).__name__ == "Transfer")
+        analysis = trace.analysis
+        print(json.dumps({
+            "frames": analysis.capture.counts.frames,
+            "disordered": analysis.capture_dict()["disordered_packets"],
+            "rules": [f.rule for f in analysis.findings],
+            "statuses": sorted({t.status for t in analysis.transfers}),
+            "ended": ended == len(analysis.transfers),
+        }))
+        """,
+        [],
+    )
+    assert told["frames"] >= 4_000
+    assert told["disordered"] > 100
+    assert told["rules"] == ["capture-truncated"]
+    assert told["statuses"] == ["acked"]
+    assert told["ended"]

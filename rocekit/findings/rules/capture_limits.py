@@ -33,8 +33,8 @@ def _look_gap(evidence: Evidence) -> Iterator[Finding]:
             yield _gap(evidence, connection, missed, responses, headless)
     if not any(c.missed for c in evidence.connections) and evidence.dropped:
         yield GAP.finding(
-            f"The capturing machine reports {plural(evidence.dropped, 'dropped packet')}, but none is known "
-            "to be missing here",
+            f"The capturing machine reports {plural(evidence.dropped, 'dropped packet')}, which the capture "
+            "lacks",
             evidence={"dropped": evidence.dropped},
         )
 

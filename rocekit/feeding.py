@@ -1,0 +1,197 @@
+"""Captures read into the stages: decoder, tracker, and what is counted beside, in order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rocekit.files.frame_names import frame_reference
+from rocekit.files.reader import CaptureReader, open_capture
+from rocekit.packets import Packets, empty_packets
+from rocekit.packets.decode_ahead import decoded
+from rocekit.packets.decoder import Decoder
+from rocekit.packets.hold_back import InOrder
+from rocekit.packets.mads import find_mads
+from rocekit.packets.time_order import NEVER_NS, OrderSurvey, TimeOrder, runs_back
+from rocekit.points.order_trial import choose_order, troubles
+from rocekit.points.sender_clocks import clocks_of_responses
+from rocekit.points.turnarounds import SAMPLE
+from rocekit.track.handshake import Handshakes
+from rocekit.track.transfers import INCOMPLETE, UNACKNOWLEDGED
+
+if TYPE_CHECKING:
+    from rocekit.counters.trial import CounterTrial
+    from rocekit.explanation.results import CaptureSummary
+    from rocekit.flows.observer import Observer
+    from rocekit.track.tracker import Tracker
+    from rocekit.wire.mad import Mad
+
+#: How transfers end whose responses come before their requests.
+_UNFINISHED: Final = frozenset({UNACKNOWLEDGED, INCOMPLETE})
+#: At least one transfer in so many has this trouble where clocks differ.
+_FEW: Final = 100
+
+Progress = Callable[[CaptureReader], None]
+Watch = Callable[[Packets], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """The caller's functions that reading calls (see ``analyze``)."""
+
+    progress: Progress | None
+    stop: Callable[[], bool] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """What packets go through."""
+
+    decoder: Decoder
+    summary: CaptureSummary
+    callbacks: Callbacks
+    tracker: Tracker
+    observer: Observer
+    trial: CounterTrial
+    watch: Watch | None
+
+    def feed(self, packets: Packets, mads: Mapping[int, Mad] | None = None) -> None:
+        self.observer.feed(packets)
+        self.tracker.feed(packets, mads)
+        if self.watch is not None:
+            self.watch(packets)
+
+
+def feed(path: str | Path, stages: Stages, order: TimeOrder | None) -> bool:
+    """Track one capture. Returns False, before its end, if times run back and no order is given.
+
+    A stream, which cannot be read twice, is put in order as it comes.
+    """
+    surveyed, last_ns = order is not None, NEVER_NS
+    if order is None and _can_be_read_again(path):
+        for packets in _read(path, 0, stages):
+            if runs_back(packets.time_ns, last_ns):
+                return False
+            if len(packets):
+                last_ns = int(packets.time_ns[-1])
+            stages.feed(packets)
+        return True
+    ordering = InOrder(order, choose_order)
+    for packets in _read(path, 0, stages):
+        for part in ordering.take(packets):
+            stages.feed(part, ordering.mads)
+    for part in ordering.rest():
+        stages.feed(part, ordering.mads)
+    if surveyed or ordering.order.packets:
+        stages.summary.orders[0] = ordering.order
+    return True
+
+
+def survey(path: str | Path, callbacks: Callbacks) -> TimeOrder:
+    """Read a capture to see how its packets are to be put in order."""
+    survey, decoder = OrderSurvey(choose_order), Decoder(check_icrc=False)
+    with open_capture(str(path)) as reader:
+        for _, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False)):
+            survey.feed(packets)
+    return survey.order()
+
+
+def clocks(path: str | Path, stages: Stages) -> TimeOrder | None:
+    """What to add to senders' times, if the capture has ACKs before their requests; None if it has none."""
+    tracker, summary = stages.tracker, stages.summary
+    troubled = sum(transfer.status in _UNFINISHED for transfer in tracker.transfers)
+    troubled += sum(tracker.left_out[status] for status in _UNFINISHED)
+    troubled += sum(len(connection.missed) for connection in tracker.connections)
+    every = len(tracker.transfers) + tracker.left_out.total()
+    if not troubled or troubled < every // _FEW or summary.interrupted or not _can_be_read_again(path):
+        return None
+    sampler = summary.sampler
+    order = clocks_of_responses(sampler.columns(0), sampler.addresses)
+    if order is None:
+        return None
+    parts, decoder = [empty_packets()], Decoder(check_icrc=False)
+    with open_capture(str(path)) as reader:
+        for batch in reader:
+            parts = [Packets.concat([*(p for p in parts if len(p)), decoder.decode(batch)])]
+            if len(parts[0]) >= SAMPLE:
+                break
+    return order if troubles(order.of(parts[0])) <= troubles(parts[0]) else None
+
+
+def _can_be_read_again(path: str | Path) -> bool:
+    return str(path) != "-" and Path(path).is_file()
+
+
+def restart(watch: Watch | None) -> None:
+    restart = getattr(watch, "restart", None)
+    if restart is not None:
+        restart()
+
+
+def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
+    """The packets of one capture, batch by batch. What the reader reports of the file goes to the summary.
+
+    The tracker learns the QP pairs in a batch's TCP handshakes before it gets the batch's packets.
+    """
+    handshakes = Handshakes()
+    span: tuple[int, int] | None = None
+    summary, callbacks = stages.summary, stages.callbacks
+
+    def is_over() -> bool:
+        summary.interrupted = summary.interrupted or (callbacks.stop is not None and callbacks.stop())
+        return summary.interrupted
+
+    with open_capture(str(path), file=number) as reader:
+        for batch, packets, others in decoded(reader, stages.decoder, is_over):
+            if len(batch):
+                first, last = int(batch.time_ns.min()), int(batch.time_ns.max())
+                span = (first, last) if span is None else (min(first, span[0]), max(last, span[1]))
+                summary.first_ns = first if summary.first_ns is None else min(first, summary.first_ns)
+                summary.last_ns = last if summary.last_ns is None else max(last, summary.last_ns)
+            summary.sampler.feed(batch, packets)
+            for first_end, second_end in handshakes.feed(batch, others):
+                stages.tracker.learn(first_end, second_end)
+            stages.trial.feed(packets, number)
+            yield packets
+            if callbacks.progress is not None:
+                callbacks.progress(reader)
+        summary.spans.append(span)
+        summary.damage += [(str(path), str(damage)) for damage in reader.damage]
+        for frame, comments in reader.comments.items():
+            summary.comments[frame_reference(number, frame)] = comments
+        if reader.dropped is not None:
+            summary.dropped = (summary.dropped or 0) + reader.dropped
+        for linktype, count in reader.skipped.items():
+            summary.skipped[linktype] = summary.skipped.get(linktype, 0) + count
+
+
+def feed_merged(captures: Sequence[str | Path], stages: Stages) -> None:
+    """Track several captures: every packet once, sorted by the aligned clocks."""
+    mads: dict[int, Mad] = {}
+    parts: list[Packets] = []
+    summary = stages.summary
+    for number, path in enumerate(captures):
+        batches, survey = [], OrderSurvey(choose_order)
+        for packets in _read(path, number, stages):
+            for row, mad in find_mads(packets):
+                mads[frame_reference(number, int(packets.frame[row]))] = mad
+            survey.feed(packets)
+            batches.append(Packets.concat([packets]))
+        parts.append(Packets.concat(batches) if batches else empty_packets(stages.decoder.addresses))
+        order = survey.order()
+        if order.packets:
+            summary.orders[number] = order
+            parts[-1] = order.of(parts[-1])
+    from rocekit.packets.merge import merge
+    from rocekit.points.sightings import Sightings
+
+    merged = merge(parts)
+    summary.copies = merged.copies
+    summary.alignments = merged.alignments
+    packets = Packets.concat(parts).where(merged.order).at(merged.time_ns)
+    summary.sightings = Sightings(merged, packets, summary.files)
+    if len(packets):
+        summary.first_ns, summary.last_ns = int(merged.time_ns[0]), int(merged.time_ns[-1])
+    stages.feed(packets, mads)

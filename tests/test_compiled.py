@@ -32,8 +32,16 @@ WEATHER: tuple[dict[str, float], ...] = ({}, {"drop": 0.03}, {"drop": 0.15, "dup
 TELL = """
 import dataclasses, json, sys, rocekit, rocekit.track.tracker
 from rocekit.errors import CaptureError
+def plain(value):
+    if isinstance(value, bool):
+        return int(value)
+    if type(value).__name__ == "Pass":
+        return [value.number, value.first, value.last, value.began_ns, value.ended_ns, value.gaps]
+    return value
+
+
 def told(events):
-    return [[int(v) if isinstance(v, bool) else v for v in dataclasses.astuple(e)] for e in events]
+    return [[plain(getattr(e, f.name)) for f in dataclasses.fields(e)] for e in events]
 for path in sys.argv[1:]:
     try:
         a = rocekit.analyze(path)

@@ -29,9 +29,9 @@ cdef class Event:
     cdef public int64_t doubt_waited_ns
     cdef public object of_pass
     cdef public str copy
+    cdef public bint ignored
     cdef public int64_t response_seen
     cdef public int64_t response_next
-    cdef public bint ignored
     cdef public int64_t resent
     cdef public int64_t copied
     cdef public int64_t ip_id

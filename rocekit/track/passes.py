@@ -19,6 +19,8 @@ BEFORE, BEHIND, NOT_LOST, UNKNOWN = "before", "behind", "not lost", ""
 OVERTAKEN, THROWN_AWAY = "overtaken", "thrown away"
 #: Gaps of one pass that are remembered, the last ones.
 _GAPS: Final = 256
+#: A NAK that comes so many times the shortest turnaround after a pass is not that pass's.
+_LONG: Final = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -144,6 +146,8 @@ class Passes:
         current, before = self.current, self.before
         # Only a packet behind p draws a NAK for it.
         late = before is not None and before.first <= p < before.last
+        if before is not None and time_ns - before.ended_ns > _LONG * turnaround_ns > 0:
+            late = False  # that pass ended too long ago for its packets to be still on their way
         # What this pass sent so shortly before the NAK had not arrived when the NAK was sent.
         fresh_ns = time_ns - turnaround_ns
         stale = late and (current.began_ns > fresh_ns or p < current.first)

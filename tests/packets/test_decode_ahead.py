@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from places import PCAPS
 
-from rocekit import analysis
+from rocekit import analysis, feeding
 from rocekit.capture import open_capture
 from rocekit.craft.generate import OPERATIONS, Traffic, generate
 from rocekit.decode import Decoder
@@ -30,7 +30,7 @@ def threads() -> list[str]:
 def analysed(path: Path, monkeypatch: pytest.MonkeyPatch, *, ahead: bool, batches: int = 0) -> Any:
     """What an analysis says, with chunks of a few packets; it is ended after some batches, unless 0."""
     monkeypatch.setattr(window, "AHEAD_FROM", 0 if ahead else 1 << 60)
-    monkeypatch.setattr(analysis, "open_capture", functools.partial(open_capture, chunk_bytes=2500))
+    monkeypatch.setattr(feeding, "open_capture", functools.partial(open_capture, chunk_bytes=2500))
     asked = []
 
     def stop() -> bool:

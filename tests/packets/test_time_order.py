@@ -86,7 +86,7 @@ def test_any_traffic_in_disorder_gives_the_same_document(
     if not frames:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rocekit.analysis.open_capture", partial(open_capture, batch_frames=batch_frames))
+        patch.setattr("rocekit.feeding.open_capture", partial(open_capture, batch_frames=batch_frames))
         same(*both(folder, frames, kind, seed))
 
 

@@ -23,8 +23,8 @@ ONE_BY_ONE = "import rocekit.track.bulk\nrocekit.track.bulk.Chains.takes = lambd
 #: Batches so small that packets wait over many of them.
 SMALL = (
     "import functools, rocekit.analysis\n"
-    "small = functools.partial(rocekit.analysis.open_capture, batch_frames=24)\n"
-    "rocekit.analysis.open_capture = small\n"
+    "small = functools.partial(rocekit.feeding.open_capture, batch_frames=24)\n"
+    "rocekit.feeding.open_capture = small\n"
 )
 #: Packets that wait are taken out of their batches where they are less than one in so many.
 TAKEN_OUT = "import rocekit.track.pairing\nrocekit.track.pairing._FEW = {}\n"

@@ -88,7 +88,11 @@ def name_cause(evidence: Evidence, story: Story) -> bool:
         story.rule = REORDERING
         return True
     if story.naks:
-        arrived = bool(story.go_backs) and story.go_backs[0].after_ack
+        first = story.go_backs[0] if story.go_backs else None
+        arrived = first is not None and first.after_ack
+        if first is not None and first.cause == NAK_MISSED and first.time_ns < story.naks[0].time_ns:
+            # It filled the hole before the NAK, and nothing made the requester send it again.
+            arrived = arrived or first.first_sight == first.packets
         story.rule = REORDERING if arrived else LOSS
         return True
     if story.repeats and story.repeats[0].cause == "nak" and story.repeats[0].after_ack:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import ACK_LOSS, DUPLICATE, LOSS, REORDERING, TAIL_LOSS
 from rocekit.findings.stories.copies import was_overtaken
+from rocekit.track.causes import NAK_MISSED
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -95,7 +96,8 @@ def _is_single(evidence: Evidence, story: Story, run: GoBack) -> bool:
     """Whether a run is only the story's packet, sooner than a timer can send it again."""
     timeout_ns = evidence.timeout_ns(story.connection, story.side)
     soon = run.waited_ns < (_SOON_NS if timeout_ns is None else _EARLY * timeout_ns)
-    return run.cause == "timeout" and run.packets == 1 and run.first_psn == story.psn and soon
+    unprovoked = run.cause in ("timeout", NAK_MISSED)
+    return unprovoked and run.packets == 1 and run.first_psn == story.psn and soon
 
 
 def _came_twice(evidence: Evidence, story: Story) -> bool:

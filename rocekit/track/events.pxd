@@ -36,3 +36,5 @@ cdef class Event:
     cdef public int64_t copied
     cdef public int64_t ip_id
     cdef public int64_t same_answers
+    cdef public int64_t answer_ns
+    cdef public int64_t turnaround_ns

@@ -16,17 +16,18 @@ class Event:
     ``kind`` is one of
 
     * ``nak``, ``rnr_nak``: the responder sent a NAK or RNR NAK for ``psn``, with ``syndrome``.
-    * ``repeat``: the requester sent ``psn`` … ``last_psn`` again; ``cause`` is ``nak``, ``rnr``, ``timeout``
-      or ``implied_nak``, and ``doubt`` is another of them that fits the time nearly as well, with a wait of
-      ``doubt_waited_ns``; ``waited_ns`` is the silence before it; ``after_ack`` says that the capture had
-      already shown their acknowledgement; ``first_sight`` counts packets among them that were not in the
-      capture before. ``run`` numbers the go-back, which may cover several transfers and ``opens`` in the
-      first of them. In the one that opens, ``sent_psn`` is the highest PSN sent before; ``answer_psn`` is the
-      PSN of the first ACK or NAK after it (None: there is none yet), ``answer_frame`` its frame,
-      ``same_answers`` how many ACKs have that PSN until the next go-back (the network's copies aside; several
-      prove that the originals had arrived), and ``reached_psn`` the highest PSN repeated by then;
-      ``mid_message`` says that only packets of a message whose last one was not sent yet were unacknowledged,
-      so that no ACK may have been due.
+    * ``repeat``: the requester sent ``psn`` … ``last_psn`` again; ``cause`` is ``nak``, ``rnr``,
+      ``timeout`` or ``implied_nak``, and ``doubt`` is another of them that fits the time nearly as well,
+      with a wait of ``doubt_waited_ns``; ``waited_ns`` is the silence before it; ``after_ack`` says that
+      the capture had already shown their acknowledgement; ``first_sight`` counts packets among them that
+      were not in the capture before. ``run`` numbers the go-back, which may cover several transfers and
+      ``opens`` in the first of them. In the one that opens, ``sent_psn`` is the highest PSN sent before;
+      ``answer_psn`` is the PSN of the first ACK or NAK after it (None: there is none yet), ``answer_frame``
+      its frame, ``answer_ns`` its time (and ``turnaround_ns`` the shortest turnaround of the two hosts by
+      then, 0 if unknown), ``same_answers`` how many ACKs have that PSN until the next go-back (the
+      network's copies aside; several prove that the originals had arrived), and ``reached_psn`` the highest
+      PSN repeated by then; ``mid_message`` says that only packets of a message whose last one was not sent
+      yet were unacknowledged, so that no ACK may have been due.
     * ``response_repeat``: the responder sent these responses again.
     * ``hole``: PSNs skipped at this frame: lost before the capture point, late, or missed by the capture.
     * ``response_hole``: the same among a READ's responses.
@@ -84,3 +85,5 @@ class Event:
     copied: int = 0
     ip_id: int = 0
     same_answers: int = 0
+    answer_ns: int = 0
+    turnaround_ns: int = 0

@@ -40,7 +40,9 @@ cdef class Responses:
     @cython.locals(copied=bint)
     cpdef _note_ack(self, int64_t p, int64_t msn, int64_t ip_id, int64_t frame)
 
-    @cython.locals(time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer)
+    @cython.locals(
+        time_ns=int64_t, frame=int64_t, syndrome=int64_t, kind=int64_t, transfer=Transfer, opening=Event
+    )
     cpdef take(self, Rows r, Py_ssize_t i, int64_t p, str operation)
 
     cpdef _acknowledge(self, int64_t upto, int64_t time_ns, int64_t frame)

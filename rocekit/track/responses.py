@@ -61,7 +61,9 @@ class Responses:
         time_ns, frame = r.time_ns[i], r.frame[i]
         if self.repeats.unanswered is not None:
             self.answered = self.repeats.unanswered
-            self.repeats.answer(self.repeats.unanswered, p, frame)
+            opening = self.repeats.unanswered
+            self.repeats.answer(opening, p, frame)
+            opening.answer_ns, opening.turnaround_ns = time_ns, self._turnaround_ns()
         if operation == "ACK":
             syndrome = r.syndrome[i]
             kind = SYNDROME_KIND[syndrome]
@@ -273,6 +275,11 @@ class Responses:
             transfer.last_frame = frame
             self.ledger.sink.ended(transfer)
 
+    def _turnaround_ns(self) -> int:
+        """The shortest time from a request to its response, of all connections of these hosts; 0: unknown."""
+        ips, side = self.connection.ips, self.ledger.side
+        return self.ledger.sink.shortest((ips[side], ips[1 - side]), self.recent.turnaround_ns)
+
     def _judge(self, nak: Event) -> None:
         """Note where the copy was lost that the NAK misses."""
         p = nak.psn
@@ -281,9 +288,7 @@ class Responses:
         sent_ns = self.recent.sent_ns(p) if self.recent.sent_psn(p) == p else 0
         if self.passes.before is None:
             self.recent.drew(p, nak.time_ns)
-        ips, side = self.connection.ips, self.ledger.side
-        turnaround_ns = self.ledger.sink.shortest((ips[side], ips[1 - side]), self.recent.turnaround_ns)
         nak.copy, nak.of_pass = self.passes.judge(
-            p, nak.time_ns, self.repeats.reached(), sent_ns, turnaround_ns
+            p, nak.time_ns, self.repeats.reached(), sent_ns, self._turnaround_ns()
         )
         self.passes.note(nak)

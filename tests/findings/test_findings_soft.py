@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 from capture_bytes import Frame, pcap
+from counted import analysed, plain
 from soft_ends import A, Ends, altered, shots
 from soft_world import PORT, World
 from story import Shot
+from talk import Talk
 from test_findings_network import pause
 
 from rocekit.analysis import Analysis, analyze
@@ -54,6 +56,25 @@ def test_the_rule_is_provoked_and_nothing_else_is_found(rule: str, tmp_path: Pat
 @pytest.mark.parametrize("rule", RULES)
 def test_a_near_miss_does_not_raise_it(rule: str, tmp_path: Path) -> None:
     assert rule not in {f.rule for f in NEAR_MISS[rule](tmp_path).findings}
+
+
+#: What a device counts of ``plain``.
+COUNTED = {"sent_pkts": 8, "rcvd_pkts": 3, "rdma_sends": 3, "rdma_recvs": 1}
+
+
+@provokes("counter-mismatch")
+def _(folder: Path) -> Analysis:
+    """The device's counter rose by more than the packets in the capture."""
+    return analysed(
+        folder, plain(Talk()), rose={"sent_pkts": 11, "rcvd_pkts": 3, "rdma_sends": 3, "rdma_recvs": 1}
+    )
+
+
+@nearly("counter-mismatch")
+def _(folder: Path) -> Analysis:
+    return analysed(
+        folder, plain(Talk()), rose={"sent_pkts": 8, "rcvd_pkts": 3, "rdma_sends": 3, "rdma_recvs": 1}
+    )
 
 
 # ---------------------------------------------------------------------- losses and their like
@@ -113,6 +134,18 @@ def _(folder: Path) -> Analysis:
 def _(folder: Path) -> Analysis:
     """The ACK of the next message includes the lost one."""
     return analyze(writes(folder, hit("drop", 8, of="ack")))
+
+
+@provokes("timeout-too-short")
+def _(folder: Path) -> Analysis:
+    """The ACK of the last message comes after the repeat, and the repeat draws another one."""
+    return analyze(writes(folder, hit("delay", 24, of="ack", delay_us=6000), tap="delivered"))
+
+
+@nearly("timeout-too-short")
+def _(folder: Path) -> Analysis:
+    """The ACK never comes: the repeat draws the only one."""
+    return analyze(writes(folder, hit("drop", 24, of="ack"), tap="delivered"))
 
 
 @provokes("implied-nak")

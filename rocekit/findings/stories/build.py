@@ -25,7 +25,7 @@ from rocekit.findings.stories.captures import decide_by_captures
 from rocekit.findings.stories.causes import acknowledged_psn, name_cause, name_open_causes
 from rocekit.findings.stories.corruption import find_corruption
 from rocekit.findings.stories.journal_losses import find_journal_losses
-from rocekit.findings.stories.late_packets import find_reordering, join_late_packets
+from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_reordering, join_late_packets
 from rocekit.findings.stories.pauses import find_pauses
 from rocekit.findings.stories.stalls import share_stalls
 from rocekit.track.transfers import ACKED
@@ -54,6 +54,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
             story.psn = acknowledged_psn(story)
     stories = join_late_packets(evidence, sorted(stories, key=lambda s: s.time_ns))
     find_reordering(stories)
+    doubt_beside_lateness(stories)
     find_corruption(evidence, stories)
     find_pauses(evidence, stories)
     share_stalls(stories)

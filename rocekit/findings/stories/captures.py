@@ -189,7 +189,9 @@ def _decide_response(
         if arrived.times_ns[last] <= t.times_ns.get(last, t.time_ns) < repeat_ns
     ]
     back_ns = [t.times_ns[first] for t in answers if first in t.times_ns]
-    in_time = [t for t in answers if t.times_ns.get(first, run.time_ns) < run.time_ns - OBEYED_NS]
+    # An ACK that came just before the repeat was too late to stop it.
+    latest_ns = run.time_ns - (OBEYED_NS if run.cause == "timeout" else 0)
+    in_time = [t for t in answers if t.times_ns.get(first, run.time_ns) < latest_ns]
     if in_time:
         story.rule, story.certain = rule, True
         story.places = [view.place(story.psn, in_time[-1], request=False)]

@@ -36,6 +36,7 @@ from rocekit.findings.stories import (
     RETRY_EXCEEDED,
     RNR,
     TAIL_LOSS,
+    TIMEOUT_TOO_SHORT,
     GoBack,
     Story,
 )
@@ -61,6 +62,8 @@ _EARLY: Final = 0.9
 _ON_TIME: Final = (0.98, 1.05)
 #: A sender does not stall for so long by itself; the usual timeouts (code 14 and up) are longer.
 _STALL_NS: Final = 60_000_000
+#: A response after less than this share of the shortest turnaround is not to what was just sent.
+_SOONER: Final = 0.75
 #: A sender with so many outstanding PSNs probably waits for its window, not for a lost packet.
 _WINDOW: Final = 64
 
@@ -189,10 +192,13 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
     run = story.go_backs[0]
     opener = run.opener
     transfer = story.transfer
-    if opener.after_ack and _is_early(evidence, story):
+    needs_answer = transfer is not None and transfer.operation in OWN_RESPONSE
+    if not needs_answer and opener.after_ack and _is_early(evidence, story):
         story.rule = NEEDLESS
         return True
-    needs_answer = transfer is not None and transfer.operation in OWN_RESPONSE
+    if not needs_answer and run.cause == "timeout" and _answer_was_late(run):
+        story.rule = TIMEOUT_TOO_SHORT
+        return True
     in_part = transfer is not None and transfer.is_read and run.first_psn > transfer.first_psn
     was_answered = opener.after_ack or in_part or _has_response_hole(transfer)
     if run.cause == "implied_nak" or (needs_answer and was_answered):
@@ -200,8 +206,8 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
             story.rule, story.of_response = REORDERING, True
             return True
         story.rule = IMPLIED_NAK
-        # A response that the capture has, and that did not stop the timer, may only have been late.
-        story.certain = run.cause == "implied_nak" or not (opener.after_ack or opener.response_seen == 1)
+        # A response that the capture has may only have been late, or overtaken, behind it.
+        story.certain = not (opener.after_ack or opener.response_seen == 1)
         return True
     if opener.after_ack:
         story.rule, story.certain = ACK_LOSS, False  # lost behind the capture point, or only late there
@@ -235,6 +241,20 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
         story.rule = TAIL_LOSS
         return True
     return False
+
+
+def _answer_was_late(run: GoBack) -> bool:
+    """Whether what came after a repeat proves that the first transmission was answered, only late.
+
+    A response that follows the repeat sooner than any response came is to the first transmission. And each
+    repeated packet draws one ACK at most, so that one more is to the first transmission too.
+    """
+    opener = run.opener
+    if run.after_ack or not opener.answer_ns:
+        return False
+    if opener.answer_psn is not None and opener.same_answers > run.packets:
+        return True
+    return opener.answer_ns - run.time_ns < opener.turnaround_ns * _SOONER
 
 
 def _message_goes_on(story: Story, sent: int) -> bool:

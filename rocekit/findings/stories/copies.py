@@ -57,7 +57,7 @@ def _requests(story: Story) -> list[LostCopy]:
     found: dict[int, LostCopy] = {}
     for nak in story.naks:
         if nak.of_pass is not None and nak.copy in (BEFORE, BEHIND):
-            copy = _copy(story.psn, nak.copy, nak.of_pass, nak.time_ns)
+            copy = _copy(story, nak.copy, nak.of_pass, nak.time_ns)
             found.setdefault(nak.of_pass.number, copy)
     if found:
         return list(found.values())
@@ -66,15 +66,18 @@ def _requests(story: Story) -> list[LostCopy]:
     run = _first_repeat(story)
     if run is None or run.opener.of_pass is None:
         return [LostCopy(story.psn, UNKNOWN, 0, story.time_ns)]
-    return [_copy(story.psn, _side_of(story, run), run.opener.of_pass, run.time_ns)]
+    return [_copy(story, _side_of(story, run), run.opener.of_pass, run.time_ns)]
 
 
-def _copy(psn: int, where: str, of_pass: Pass, until_ns: int) -> LostCopy:
-    """The copy of ``psn`` that was sent in a pass."""
+def _copy(story: Story, where: str, of_pass: Pass, until_ns: int) -> LostCopy:
+    """The copy of the story's PSN that was sent in a pass."""
+    psn = story.psn
     gaps = sum(b - max(a, psn) + 1 for a, b in of_pass.gaps if b >= psn)
+    # A READ's one request takes the PSNs of all its responses.
+    counts = where == BEFORE and not any(t.is_read for t in story.transfers)
     if 0 < of_pass.ended_ns < until_ns:
         until_ns = of_pass.ended_ns + 1
-    return LostCopy(psn, where, of_pass.began_ns, until_ns, max(1, gaps) if where == BEFORE else 1)
+    return LostCopy(psn, where, of_pass.began_ns, until_ns, max(1, gaps) if counts else 1)
 
 
 def _side_of(story: Story, run: GoBack) -> str:

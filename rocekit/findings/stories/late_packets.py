@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.stories import ACK_LOSS, DUPLICATE, LOSS, REORDERING, TAIL_LOSS
+from rocekit.findings.stories import ACK_LOSS, DUPLICATE, LOSS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT
 from rocekit.findings.stories.copies import was_overtaken
 from rocekit.track.causes import NAK_MISSED
 
@@ -71,6 +71,17 @@ def find_reordering(stories: list[Story]) -> None:
         if late[way] >= max(_MANY, lost[way]):
             story.rule, story.certain = REORDERING, False
         elif late[way] and story.naks:
+            story.certain = False
+
+
+def doubt_beside_lateness(stories: list[Story]) -> None:
+    """Leave open what may have been late, where other responses were late.
+
+    The first answer after a repeat may be to the packets before it.
+    """
+    late = {_way(story) for story in stories if story.rule == TIMEOUT_TOO_SHORT}
+    for story in stories:
+        if story.rule in (TAIL_LOSS, ACK_LOSS) and story.places is None and _way(story) in late:
             story.certain = False
 
 

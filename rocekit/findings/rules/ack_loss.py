@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer, timeout_evidence, timer_words
 from rocekit.findings.finding import WARNING, Finding, Rule
-from rocekit.findings.stories.places import lost, places
+from rocekit.findings.stories.places import lost, places, probably_words, sides
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural
 
@@ -27,7 +27,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             likely = f" ({guessed:,} of them probably)" if guessed else ""
             what = f"{plural(len(stories), 'ACK')} lost{likely}"
         placed, where = places(evidence, stories)
-        found = costs(stories) | timeout_evidence(evidence, stories) | placed
+        found = costs(stories) | timeout_evidence(evidence, stories) | placed | sides(stories)
         found["acknowledgement_captured"] = seen
         yield RULE.finding(
             f"{what} on {connection.way(1 - side)}: {cost_words(stories)}{lost(where)}",
@@ -35,13 +35,12 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=found,
-            advice=RULE.what_to_do + timer_words(found) + (_GROUND if guessed else ""),
+            advice=RULE.what_to_do + timer_words(found) + probably_words(stories, _GROUND),
         )
 
 
 _GROUND: Final = (
-    " “Probably” means: either the request or its ACK was lost, and the other losses in this capture make "
-    "the ACK likelier."
+    "either the request or its ACK was lost, and the other losses in this capture make the ACK likelier"
 )
 RULE = Rule(
     "ack-loss",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import affected_transfers, all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import WARNING, Finding, Rule
-from rocekit.findings.stories.places import lost, places
+from rocekit.findings.stories.places import lost, places, probably_words, sides
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural
 
@@ -32,6 +32,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         found = (
             costs(stories)
             | placed
+            | sides(stories)
             | {
                 "operations": operations,
                 "repeated_responses": sum(e.count for e in again),
@@ -46,13 +47,13 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=found,
-            advice=RULE.what_to_do + (_GROUND if guessed else ""),
+            advice=RULE.what_to_do + probably_words(stories, _GROUND),
         )
 
 
 _GROUND: Final = (
-    " “Probably” means: either the request or its response was lost, and the other losses in this capture "
-    "make the response likelier."
+    "either the request or its response was lost, and the other losses in this capture make the response "
+    "likelier"
 )
 RULE = Rule(
     "implied-nak",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK
+from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK, TAIL_LOSS
 from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, OVERTAKEN, THROWN_AWAY, UNKNOWN
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _side_of(story: Story, run: GoBack) -> str:
     """The side of the loss that a silence or the repeat of a skipped PSN shows."""
     of_pass = run.opener.of_pass
     assert of_pass is not None
-    if story.psn < of_pass.first:
+    if story.psn < of_pass.first or (story.rule == TAIL_LOSS and not story.certain):
         return UNKNOWN
     if of_pass.lacks(story.psn) or story.psn > of_pass.last:
         return BEFORE
@@ -98,6 +98,12 @@ def _first_repeat(story: Story) -> GoBack | None:
     return next(iter(of_psn or repeats), None)
 
 
+def is_captured(story: Story) -> bool:
+    """Whether the capture has the response that made no difference to the requester."""
+    opener = story.repeats[0].opener
+    return opener.after_ack or opener.response_seen == 1
+
+
 def _responses(story: Story) -> list[LostCopy]:
     run = next(iter(story.repeats), None)
     if run is None:
@@ -108,6 +114,8 @@ def _responses(story: Story) -> list[LostCopy]:
 
 
 def _side_of_response(story: Story, run: GoBack) -> str:
+    if not story.certain:
+        return UNKNOWN
     seen = run.opener.response_seen
     transfer = story.transfer
     if story.rule == ACK_LOSS or transfer is None or not transfer.is_read:

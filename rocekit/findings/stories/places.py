@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rocekit.findings.finding import MAX_LISTED
-from rocekit.findings.stories.copies import lost_copies
+from rocekit.findings.stories.copies import is_captured, lost_copies
 from rocekit.findings.stories.loss_place import BEFORE, BETWEEN, BEYOND
 from rocekit.track import passes
 from rocekit.wire.psn import wire_psn
@@ -53,6 +53,25 @@ def places(evidence: Evidence, stories: Sequence[Story]) -> tuple[dict[str, Any]
     ]
     where = ", ".join(words if len(found) == 1 else f"{n:,} {words}" for words, n in counted.most_common())
     return {"places": cases, "places_unknown": sum(not s.places for s in stories)}, where
+
+
+def probably_words(stories: Sequence[Story], other: str) -> str:
+    """What “probably” means in a finding about lost responses, for its advice; empty if nothing is open.
+
+    Args:
+        other: the ground where the capture does not have the response.
+    """
+    open_ = [s for s in stories if not s.certain]
+    captured = [s for s in open_ if s.repeats and is_captured(s)]
+    words = ""
+    if captured:
+        words += (
+            " “Probably” means: the capture has the response, so it was lost behind the capture point, or "
+            "came too late or out of order there. A capture at the requester decides."
+        )
+    if len(captured) < len(open_):
+        words += f" “Probably” means: {other}."
+    return words
 
 
 def lost(where: str, how: str = "lost") -> str:

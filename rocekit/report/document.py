@@ -15,6 +15,7 @@ from rocekit import wire
 from rocekit.explanation.topology import topology
 from rocekit.explanation.transfer import explain, operation_name, syndrome_words
 from rocekit.files.frame_names import FRAME_BITS, frame_name
+from rocekit.findings.stories.stalls import stalled_ns
 from rocekit.report.happenings import happenings, journal_times, timeout_words
 from rocekit.report.text import capture_point_lines
 from rocekit.wire.words import moment
@@ -54,6 +55,7 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
             **{k: v for k, v in capture.items() if k not in ("first_ns", "last_ns")},
             "began": None if analysis.capture.first_ns is None else moment(analysis.capture.first_ns),
             "duration_ns": (analysis.capture.last_ns or 0) - origin,
+            "stalled_ns": 0 if analysis.evidence is None else stalled_ns(analysis.evidence.stories),
             "places": [*_relations(analysis), *(line.strip() for line in known)],
             "unknown": unknown,
             "paths": _paths(analysis),

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
-        packets = sum(copy.packets for s in stories for copy in lost_copies(s))
-        place = sides(stories)
-        # Behind the capture point, only the first packet that a NAK asks for is known to be lost.
-        least = place["lost_before_capture_point"] < sum(len(lost_copies(s)) for s in stories)
+        copies = [copy for s in stories for copy in lost_copies(s)]
+        packets = sum(copy.packets for copy in copies)
+        place = sides(stories, copies)
         guessed = sum(not s.certain for s in stories)
         if packets == 1:
             what = f"PSN {wire_psn(stories[0].psn)} was {'probably ' if guessed else ''}lost"
         else:
             likely = f" ({guessed:,} of them probably)" if guessed else ""
-            what = f"{'At least ' if least else ''}{plural(packets, 'packet')} lost{likely}"
+            # More may be: the last ones before a go-back, and behind the capture point all but the first.
+            what = f"At least {plural(packets, 'packet')} lost{likely}"
         again = max(s.transmissions for s in stories)
         placed, where = places(evidence, stories)
         found = (
@@ -37,7 +37,6 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             | placed
             | {
                 "lost_packets": packets,
-                "lost_packets_least": least,
                 **place,
                 "nak_seen": sum(bool(s.naks) for s in stories),
                 "most_transmissions": again,

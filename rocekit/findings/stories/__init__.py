@@ -109,7 +109,7 @@ class Story:
         paused: when the whole traffic class of its requests was silent, if that is the cause.
         places: where its packets were lost, by several captures; None if they do not decide.
         of_response: whether responses were reordered, or late, and not requests.
-        cost_ns: how long its connection made no progress because of it (``stalls``).
+        added_ns: how long the delay was; cost_ns: the part of it that no earlier story caused (``stalls``).
         unseen: the wait before a transfer whose first transmission is not in the capture.
     """
 
@@ -130,6 +130,7 @@ class Story:
     unseen: Event | None = None
     received: bool | None = None
     paused: tuple[int, int] | None = None
+    added_ns: int = 0
     cost_ns: int = 0
     places: list[LossPlace] | None = None
     of_response: bool = False
@@ -180,12 +181,6 @@ class Story:
         if not self.naks and not self.rnrs:
             start = min(start, repeats[0].time_ns - repeats[0].waited_ns)
         return start, max(start, repeats[-1].time_ns)
-
-    @property
-    def added_ns(self) -> int:
-        """How long the delay was; ``cost_ns`` is the part of it that no earlier story caused."""
-        start, end = self.stall
-        return end - start
 
     def add_transfers(self, transfers: Iterable[Transfer | None]) -> None:
         for transfer in transfers:

@@ -44,13 +44,20 @@ def lost_copies(story: Story) -> list[LostCopy]:
 
 def was_overtaken(story: Story) -> bool:
     """Whether the NAKs themselves show that packets arrived out of order, and none was lost."""
-    copies = {nak.copy for nak in story.naks}
-    return bool(copies & {OVERTAKEN, THROWN_AWAY}) and not copies & {BEFORE, BEHIND, UNKNOWN}
+    found = False
+    for nak in story.naks:
+        if nak.copy in (BEFORE, BEHIND, UNKNOWN):
+            return False
+        found = found or nak.copy in (OVERTAKEN, THROWN_AWAY)
+    return found
 
 
 def refused_too_soon(story: Story) -> bool:
     """Whether each NAK came before the copy that it misses can have arrived, so that nothing was lost."""
-    return bool(story.naks) and all(nak.copy == NOT_LOST for nak in story.naks)
+    for nak in story.naks:
+        if nak.copy != NOT_LOST:
+            return False
+    return bool(story.naks)
 
 
 def _requests(story: Story) -> list[LostCopy]:
@@ -71,13 +78,13 @@ def _requests(story: Story) -> list[LostCopy]:
 
 def _copy(story: Story, where: str, of_pass: Pass, until_ns: int) -> LostCopy:
     """The copy of the story's PSN that was sent in a pass."""
-    psn = story.psn
-    gaps = sum(b - max(a, psn) + 1 for a, b in of_pass.gaps if b >= psn)
+    psn, packets = story.psn, 1
     # A READ's one request takes the PSNs of all its responses.
-    counts = where == BEFORE and not any(t.is_read for t in story.transfers)
+    if where == BEFORE and not any(t.is_read for t in story.transfers):
+        packets = max(1, sum(b - max(a, psn) + 1 for a, b in of_pass.gaps if b >= psn))
     if 0 < of_pass.ended_ns < until_ns:
         until_ns = of_pass.ended_ns + 1
-    return LostCopy(psn, where, of_pass.began_ns, until_ns, max(1, gaps) if counts else 1)
+    return LostCopy(psn, where, of_pass.began_ns, until_ns, packets)
 
 
 def _side_of(story: Story, run: GoBack) -> str:

@@ -80,7 +80,7 @@ def doubt_beside_lateness(stories: list[Story]) -> None:
     The first answer after a repeat may be to the packets before it.
     """
     late = {_way(story) for story in stories if story.rule == TIMEOUT_TOO_SHORT}
-    for story in stories:
+    for story in stories if late else ():
         if story.rule in (TAIL_LOSS, ACK_LOSS) and story.places is None and _way(story) in late:
             story.certain = False
 

@@ -15,11 +15,14 @@ from rocekit.wire.psn import wire_psn
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
+    from rocekit.findings.stories.copies import LostCopy
 
 
-def sides(stories: Sequence[Story]) -> dict[str, int]:
-    """How many losses were before, and behind, the capture point; with several, before the first and behind
-    the last, or between two.
+def sides(stories: Sequence[Story], copies: Sequence[LostCopy] | None = None) -> dict[str, int]:
+    """How many losses were before, and behind, the capture point.
+
+    With several captures: before the first, behind the last, or between two. ``copies`` are what the stories
+    lost, if the caller has them.
     """
     if any(story.places is not None for story in stories):
         where = [place.where for story in stories for place in story.places or ()]
@@ -28,7 +31,9 @@ def sides(stories: Sequence[Story]) -> dict[str, int]:
             "lost_before_capture_point": where.count(BEFORE),
             "lost_between_capture_points": where.count(BETWEEN),
         }
-    where = [copy.where for story in stories for copy in lost_copies(story)]
+    if copies is None:
+        copies = [copy for story in stories for copy in lost_copies(story)]
+    where = [copy.where for copy in copies]
     return {
         "lost_behind_capture_point": where.count(passes.BEHIND),
         "lost_before_capture_point": where.count(passes.BEFORE),

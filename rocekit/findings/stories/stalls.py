@@ -23,7 +23,18 @@ def share_stalls(stories: Sequence[Story]) -> None:
         by_connection[story.connection.id].append(story)
     for own in by_connection.values():
         covered_ns = own[0].connection.first_ns or 0
-        for story in sorted(own, key=lambda s: s.stall):
-            start_ns, end_ns = story.stall
+        stalls = [(*story.stall, at) for at, story in enumerate(own)]
+        for start_ns, end_ns, at in sorted(stalls):
+            story = own[at]
+            story.added_ns = end_ns - start_ns
             story.cost_ns = max(0, end_ns - max(start_ns, covered_ns))
             covered_ns = max(covered_ns, end_ns)
+
+
+def stalled_ns(stories: Sequence[Story]) -> int:
+    """How long at least one connection made no progress: the union of all stalls."""
+    total_ns = covered_ns = 0
+    for start_ns, end_ns in sorted(story.stall for story in stories):
+        total_ns += max(0, end_ns - max(start_ns, covered_ns))
+        covered_ns = max(covered_ns, end_ns)
+    return total_ns

@@ -31,12 +31,12 @@ class Page {
     lines("unknown", m.capture.unknown);
     const errors = m.findings.filter((f) => f.severity === "error").length, warnings = m.findings.filter((f) => f.severity === "warning").length;
     const only = errors && errors === m.findings.length ? (errors === 1 ? "error" : "errors") : warnings && warnings === m.findings.length ? (warnings === 1 ? "warning" : "warnings") : null;
-    const lost = m.findings.reduce((sum, f) => sum + (f.cost.added_ns ?? 0), 0);
+    const stalled = m.capture.stalled_ns;
     const sum = (name) => m.connections.reduce((total, c) => total + c[name], 0);
     const tile = (name, value, note = "", kind = "") => element("div", { class: kind || null }, element("dt", {}, name), element("dd", {}, value, note ? element("small", {}, " " + note) : null));
     byId("tiles").replaceChildren(
       tile("Findings", number(m.findings.length), only ?? [errors ? plural(errors, "error") : "", warnings ? plural(warnings, "warning") : ""].filter(Boolean).join(", "), errors ? "bad" : warnings ? "warn" : ""),
-      tile("Time lost", lost ? duration(lost) : "none", "", lost ? "warn" : ""),
+      tile("Time stalled", stalled ? duration(stalled) : "none", stalled ? "by at least one connection" : "", stalled ? "warn" : ""),
       tile("Sent again", number(sum("retransmitted_packets")), "packets", sum("retransmitted_packets") ? "warn" : ""),
       tile("RoCE packets", number(m.capture.roce_packets), m.capture.frames !== m.capture.roce_packets ? `of ${number(m.capture.frames)} frames` : ""),
       tile("Connections", number(m.connections.length)),
@@ -85,7 +85,7 @@ class Page {
 
   finding(f, k) {
     const cost = [];
-    if (f.cost.added_ns) cost.push(element("li", {}, element("b", {}, duration(f.cost.added_ns)), " lost"));
+    if (f.cost.added_ns) cost.push(element("li", {}, element("b", {}, duration(f.cost.added_ns)), " of delay"));
     if (f.cost.repeated_packets) cost.push(element("li", {}, element("b", {}, number(f.cost.repeated_packets)), " packets sent again"));
     if (f.cost.repeated_bytes) cost.push(element("li", {}, element("b", {}, size(f.cost.repeated_bytes)), " sent again"));
     const links = [];

@@ -27,6 +27,7 @@ from rocekit.findings.rules import (
     pause_stall,
     read_depth,
     reordering,
+    retries,
     rnr,
     silence,
     tail_loss,
@@ -64,6 +65,7 @@ RULES: Final = MappingProxyType(
             dead_qp.RULE,
             read_depth.RULE,
             silence.EXCEEDED,
+            retries.RULE,
             *capture_limits.RULES,
             counter_mismatch.RULE,
         )

@@ -42,7 +42,7 @@ def _only(findings: list[Finding]) -> Finding:
 
 
 def _none(t: Talk, **rest: object) -> None:
-    assert RULE not in [f.rule for f in t.findings(**rest)]  # type: ignore[arg-type]
+    assert RULE not in [f.rule for f in t.findings(**rest)]
 
 
 def test_the_wait_for_the_timer_and_the_requester_are_named() -> None:

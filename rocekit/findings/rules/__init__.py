@@ -17,6 +17,7 @@ from rocekit.findings.rules import (
     dscp_mismatch,
     duplicate,
     fatal_naks,
+    go_back_cost,
     icrc_bad,
     implied_nak,
     loss,
@@ -66,6 +67,7 @@ RULES: Final = MappingProxyType(
             read_depth.RULE,
             silence.EXCEEDED,
             retries.RULE,
+            go_back_cost.RULE,
             *capture_limits.RULES,
             counter_mismatch.RULE,
         )
@@ -76,4 +78,5 @@ RULES: Final = MappingProxyType(
 def find(evidence: Evidence) -> list[Finding]:
     """All findings, the worst first, and among equals in order of their first frames."""
     found = [finding for rule in RULES.values() for finding in rule.look(evidence)]
+    go_back_cost.note_efficiency(evidence)
     return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), f.frames[:1] or (1 << 62,)))

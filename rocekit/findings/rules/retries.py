@@ -53,7 +53,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     for connection in evidence.connections:
         for side in (0, 1) if connection.retransmitted_packets else ():
             limit, source = _limit(evidence, connection, side)
-            if not limit:
+            if not limit or evidence.starts_wrong(connection, side):
                 continue
             least = limit if limit < _SEVERAL else limit - 1
             near = [t for t in _tries(evidence, connection, side) if t.ended_well and t.retries >= least]

@@ -30,7 +30,8 @@ CONTRACT: dict[str, dict[str, Any]] = {
     "connections": {
         "id": INT, "transport": STR, "a": DICT, "b": DICT, "paired_by": MAYBE_STR, "path_mtu": MAYBE_INT,
         "packets": INT, "bytes": INT, "transfers": INT, "retransmitted_packets": INT, "naks": INT,
-        "rnr_naks": INT, "cnps": INT, "ce_marked": INT,
+        "rnr_naks": INT, "cnps": INT, "ce_marked": INT, "recovery": MAYBE_STR,
+        "resent_per_loss": (float, type(None)),
     },
     "transfers": {
         "id": INT, "connection": INT, "requester": DICT, "operation": STR, "immediate": MAYBE_INT,

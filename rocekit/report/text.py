@@ -189,6 +189,8 @@ def connection_lines(connections: Sequence[Connection], limit: int | None = None
             )
             if count
         ]
+        if c.resent_per_loss is not None:
+            troubles.insert(1, f"{c.resent_per_loss:,.1f} for each packet lost")
         rows.append(
             (
                 str(c.id),

@@ -75,6 +75,9 @@ class Connection:
         duplicate_acks: ACKs with the PSN and MSN of the ACK before, sent again by the responder or copied by
         the network; copied_acks: frames of those that the network copied, by their IPv4 identifications.
         overtaken: by side, requests that came after one that was sent later, by their IPv4 identifications.
+        recoveries: by side, how its requests come again when packets are lost: ``go-back-n``, ``selective``,
+        or None while no repeat decides it.
+        resent_per_loss: packets sent again for each packet known to be lost; None where none was lost.
         jumps: leaps of the PSN; stray_events: events of PSNs that no transfer holds.
     """
 
@@ -110,6 +113,14 @@ class Connection:
     duplicate_acks: int = 0
     copied_acks: list[int] = field(default_factory=list)
     copied_ack_count: int = 0
+    recoveries: list[str | None] = field(default_factory=lambda: [None, None])
+    resent_per_loss: float | None = None
+
+    @property
+    def recovery(self) -> str | None:
+        """How lost packets come again; None if it is unknown, or differs between the directions."""
+        known = {way for way in self.recoveries if way is not None}
+        return known.pop() if len(known) == 1 else None
 
     def __repr__(self) -> str:
         ends = f"{self.named(0)} ⇄ {self.named(1)}"
@@ -172,6 +183,8 @@ class Connection:
             "duplicate_acks": self.duplicate_acks,
             "cnps": self.cnps,
             "ce_marked": self.ce_marked,
+            "recovery": self.recovery,
+            "resent_per_loss": self.resent_per_loss,
         }
 
 
@@ -188,5 +201,5 @@ def connected(
     connection.mtu_observed = {}
     connection.missed, connection.unfilled, connection.jumps = [], [], []
     connection.stray_events, connection.bad_icrc, connection.overtaken = [], [], [0, 0]
-    connection.copied_acks = []
+    connection.copied_acks, connection.recoveries = [], [None, None]
     return connection

@@ -17,6 +17,8 @@ BEFORE, BEHIND, NOT_LOST, UNKNOWN = "before", "behind", "not lost", ""
 #: ``OVERTAKEN``: it arrived after all, since a NAK for a later PSN followed that the same pass drew.
 #: ``THROWN_AWAY``: it arrived behind a gap that an overtaken packet left.
 OVERTAKEN, THROWN_AWAY = "overtaken", "thrown away"
+#: How lost packets come again: with all packets behind them, or alone, because the responder kept the others.
+GO_BACK_N, SELECTIVE = "go-back-n", "selective"
 #: Gaps of one pass that are remembered, the last ones.
 _GAPS: Final = 256
 #: A NAK that comes so many times the shortest turnaround after a pass is not that pass's.
@@ -32,7 +34,7 @@ class Pass:
         began_ns: when it began; 0: before the capture, or with the connection.
         ended_ns: when its last packet was sent.
         gaps: PSNs that were skipped in it, as (first, last).
-        jump: the last of the gaps if a repeat stopped there and new packets followed.
+        jump: the PSNs that its repeat, which obeyed a NAK, did not reach.
         naks: the NAKs that it drew.
     """
 
@@ -98,20 +100,22 @@ class Passes:
         return ended
 
     def vote(self, acked: int) -> None:
-        """Learn how the pass under way recovered, if an acknowledgement decides it."""
+        """Learn how the pass under way recovered, if an acknowledgement decides it.
+
+        The requester obeyed a NAK, and sent less than all that was outstanding. If what it did not send again
+        is acknowledged, the responder had kept it.
+        """
         jump = self.current.jump
         if jump is not None and acked > jump[1]:
             self.selective += 1
             self.current.jump = None
 
-    def skip(self, first: int, last: int, *, repeat_ended: bool = False) -> None:
+    def skip(self, first: int, last: int) -> None:
         """The PSNs from ``first`` to ``last`` were not seen in this pass, and what is behind them was."""
         current = self.current
         current.gaps.append((first, last))
         if len(current.gaps) > _GAPS:
             del current.gaps[0]
-        if repeat_ended:
-            current.jump = first, last
 
     def fill(self, p: int) -> None:
         """A packet came that seemed to be skipped in this pass."""
@@ -121,6 +125,13 @@ class Passes:
                     gap for gap in ((first, p - 1), (p + 1, last)) if gap[0] <= gap[1]
                 ]
                 return
+
+    @property
+    def recovery(self) -> str | None:
+        """How lost packets come again, by the repeats so far; None: no repeat decides it."""
+        if self.is_selective():
+            return SELECTIVE
+        return GO_BACK_N if self.went_back else None
 
     def is_selective(self) -> bool:
         """Whether the responder keeps packets that come out of order, by the repeats so far."""
@@ -154,6 +165,12 @@ class Passes:
         # What this pass sent so shortly before the NAK had not arrived when the NAK was sent.
         fresh_ns = time_ns - turnaround_ns
         stale = late and (current.began_ns > fresh_ns or p < current.first)
+        if self.is_selective():
+            # The responder keeps each copy that arrives, so every copy sent before the NAK was lost.
+            if sent_ns and (sent_ns < fresh_ns or not turnaround_ns):
+                return BEHIND, current
+            if before is not None and before.first <= p <= before.last:
+                return (BEFORE if before.lacks(p) else BEHIND), before
         if p <= reached and current.lacks(p) and (not stale or (before is not None and not before.lacks(p))):
             return BEFORE, current
         if not stale and p <= reached and (not late or sent_ns < fresh_ns or not turnaround_ns):

@@ -51,15 +51,25 @@ class Repeats:
         """The new packet ``p`` came: what was sent again is over."""
         run, high = self.run, self.progress.high
         if run is not None:
-            after = self._after(run.last_psn)
+            after = self.repeat_ends()
             if after < high:
-                self.passes.skip(after, high - 1, repeat_ended=True)
-            elif run.last_psn > self.passes.current.first:
-                self.passes.went_back += 1
+                self.passes.skip(after, high - 1)
             self.run = None
         self.tentative = None
         if p > high:
             self.passes.skip(high, p - 1)
+
+    def repeat_ends(self) -> int:
+        """The go-back under way ends: note how far it came, and give the PSN behind it."""
+        run, high, current = self.run, self.progress.high, self.passes.current
+        if run is None:
+            return high
+        after = self._after(run.last_psn)
+        if after >= high:
+            self.passes.went_back += run.last_psn > current.first
+        elif run.cause == "nak" and run.doubt is None and not self.ledger.connection.missed:
+            current.jump = after, high - 1
+        return after
 
     def _after(self, p: int) -> int:
         """The PSN of the next request behind the one at ``p``, which may be a READ of several PSNs."""
@@ -205,6 +215,7 @@ class Repeats:
         before = self.run
         transfer = self.ledger.find(p)
         seen = -1 if transfer is None or not transfer.is_read else int(_has_response(transfer, p))
+        self.repeat_ends()
         ended = self.passes.begin(
             p, r.time_ns[i], self.reached(), self.recent.last_tx_ns, self.progress.acked
         )

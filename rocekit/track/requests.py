@@ -245,6 +245,11 @@ class Requests:
         self.connection.overtaken[ledger.side] = self.recent.overtaken
         if not self.progress.started and self.progress.held:
             self._release(None)
+        self.repeats.repeat_ends()
+        self.passes.vote(self.progress.acked)
+        selective = self.passes.is_selective()
+        if not (selective and self.connection.missed):  # the capture may have missed what was sent again
+            self.connection.recoveries[ledger.side] = self.passes.recovery
         if assembly.ahead:
             assembly.skip(max(assembly.ahead) + 1)
         ledger.open_read = None

@@ -32,6 +32,8 @@ LOSSES = frozenset({"loss", "tail-loss"})
 GIVEN_UP = frozenset({"retry-exceeded", "peer-silent"})
 #: Info findings that are compared with the record too.
 CHECKED_INFO = frozenset({"duplicate", "capture-gap"})
+#: Figures of other findings' losses, and no fault of their own.
+FIGURES = frozenset({"retries-nearly-exhausted", "go-back-n-cost"})
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def named(analysis: Analysis) -> list[tuple[str, frozenset[int]]]:
     """(rule, PSN) of each case found above info, and of the info in ``CHECKED_INFO``."""
     out = []
     for finding in analysis.findings:
-        if finding.severity == "info" and finding.rule not in CHECKED_INFO:
+        if finding.rule in FIGURES or (finding.severity == "info" and finding.rule not in CHECKED_INFO):
             continue
         psns = finding.evidence.get("psns", ())
         flat = [p for p in psns if isinstance(p, int)]

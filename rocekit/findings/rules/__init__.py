@@ -17,15 +17,18 @@ from rocekit.findings.rules import (
     dscp_mismatch,
     duplicate,
     fatal_naks,
+    go_back_cost,
     icrc_bad,
     implied_nak,
     loss,
     low_entropy,
     mtu_mismatch,
+    nak_ignored,
     needless_repeat,
     pause_stall,
     read_depth,
     reordering,
+    retries,
     rnr,
     silence,
     tail_loss,
@@ -47,6 +50,7 @@ RULES: Final = MappingProxyType(
             ack_loss.RULE,
             duplicate.RULE,
             implied_nak.RULE,
+            nak_ignored.RULE,
             needless_repeat.RULE,
             timeout_too_short.RULE,
             rnr.RULE,
@@ -62,6 +66,8 @@ RULES: Final = MappingProxyType(
             dead_qp.RULE,
             read_depth.RULE,
             silence.EXCEEDED,
+            retries.RULE,
+            go_back_cost.RULE,
             *capture_limits.RULES,
             counter_mismatch.RULE,
         )
@@ -72,4 +78,5 @@ RULES: Final = MappingProxyType(
 def find(evidence: Evidence) -> list[Finding]:
     """All findings, the worst first, and among equals in order of their first frames."""
     found = [finding for rule in RULES.values() for finding in rule.look(evidence)]
+    go_back_cost.note_efficiency(evidence)
     return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), f.frames[:1] or (1 << 62,)))

@@ -31,7 +31,9 @@ from truth_bench.scene import (
 )
 
 #: True of these captures whatever the fault, or of programs rather than of packets: not judged.
-NOT_JUDGED: Final = frozenset({"capture-truncated", "low-entropy", "read-depth", "retries-nearly-exhausted"})
+NOT_JUDGED: Final = frozenset(
+    {"capture-truncated", "low-entropy", "read-depth", "retries-nearly-exhausted", "go-back-n-cost"}
+)
 _PLACES: Final = {"beyond": BEHIND}
 
 
@@ -97,7 +99,8 @@ def _of_finding(scene: Scene, finding: dict[str, Any]) -> Iterator[Claim]:
             )
     elif rule == "nak-ignored":
         for case in cases:
-            yield _nak_ignored(scene, case)
+            claim = _nak_ignored(scene, case)
+            yield replace(claim, verdict=SILENT) if claim.verdict == WRONG and left_open(finding) else claim
 
 
 def _unless_open(case: Case, finding: dict[str, Any]) -> str:

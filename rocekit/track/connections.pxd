@@ -39,6 +39,8 @@ cdef class Connection:
     cdef public int64_t duplicate_acks
     cdef public list copied_acks
     cdef public int64_t copied_ack_count
+    cdef public list recoveries
+    cdef public object resent_per_loss
 
     cpdef int64_t psns_of_read(self, int64_t length)
 

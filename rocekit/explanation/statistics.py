@@ -17,6 +17,7 @@ from rocekit import wire
 from rocekit.explanation.host_statistics import CM_NAMES, peers
 from rocekit.findings.evidence import status_of
 from rocekit.findings.rules.congestion import rates_around
+from rocekit.findings.rules.go_back_cost import Efficiency
 from rocekit.findings.stories import ICRC_BAD, IMPLIED_NAK, LOSS, NEEDLESS, RNR, TAIL_LOSS, Story
 from rocekit.flows.spread import Spread
 from rocekit.track.transfers import ACKED, NAK_PREFIX, SENT
@@ -157,6 +158,7 @@ def _counts(
     return {
         "data_frames_tx": _data_frames(mine),
         "data_frames_retransmitted": sum(t.retransmitted_packets for t in transfers),
+        "resent_per_loss": Efficiency.of(stories).each,
         "frame_sequence_error": sequence,
         "frame_delta": _lost(stories),
         "tx_bytes": None if mine is None else mine.payload,

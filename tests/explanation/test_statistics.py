@@ -80,6 +80,7 @@ def test_a_loss_gives_nak_generation_reaction_and_the_repeats_latency() -> None:
     assert found.times["retransmission_latency"].median_ns == 26 * US
     assert found.counts["frame_sequence_error"] == found.counts["nak_rx"] == 1
     assert found.counts["data_frames_retransmitted"] == 3
+    assert found.counts["resent_per_loss"] == 3
     # Its acknowledgement may be the repeat's: no round trip is taken from it.
     assert found.times["ack_round_trip"].count == 1
 

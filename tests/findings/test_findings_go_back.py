@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from capture_bytes import Frame, pcap
@@ -39,7 +40,7 @@ def _found(t: Talk) -> tuple[Finding | None, Connection]:
 
 
 @pytest.mark.parametrize("fields", [{}, {"identification": 0}])
-def test_what_each_loss_costs(fields: dict[str, object]) -> None:
+def test_what_each_loss_costs(fields: dict[str, Any]) -> None:
     found, connection = _found(_losses(20, 59, **fields))
     assert found is not None
     assert found.severity == "info"

@@ -40,7 +40,8 @@ class Efficiency:
 
     @classmethod
     def of(cls, stories: Sequence[Story]) -> Efficiency:
-        """Of the stories of one connection."""
+        """Of the stories of one connection, or of one direction; only certain losses count."""
+        stories = [story for story in stories if story.rule in _LOSSES and story.certain]
         lost = sum(copy.packets for story in stories for copy in lost_copies(story))
         responses = [
             event.count
@@ -51,17 +52,16 @@ class Efficiency:
         return cls(lost, sum(s.repeated_packets for s in stories) + sum(responses))
 
     @property
-    def each(self) -> float:
-        """Packets sent again for each one lost."""
-        return round(self.resent / self.lost, 2)
+    def each(self) -> float | None:
+        """Packets sent again for each one lost; None if none was."""
+        return round(self.resent / self.lost, 2) if self.lost else None
 
 
 def efficiencies(evidence: Evidence) -> Mapping[int, Efficiency]:
     """What losses cost, by the id of each connection that had any."""
     stories: dict[int, list[Story]] = defaultdict(list)
     for story in evidence.stories:
-        if story.rule in _LOSSES and story.certain:
-            stories[story.connection.id].append(story)
+        stories[story.connection.id].append(story)
     found = {number: Efficiency.of(own) for number, own in stories.items()}
     return {number: each for number, each in found.items() if each.lost}
 
@@ -85,13 +85,14 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _is_much(cost: Efficiency, connection: Connection) -> bool:
-    return cost.each >= _EACH and cost.resent >= _ALL and cost.resent >= _SHARE * connection.packets
+    return cost.resent >= max(_EACH * cost.lost, _ALL, _SHARE * connection.packets)
 
 
 def _finding(connection: Connection, cost: Efficiency) -> Finding:
     share = cost.resent / connection.packets
+    each = f"{cost.resent / cost.lost:,.0f} packets sent again for each packet"
     return RULE.finding(
-        f"{connection.named(0)} ⇄ {connection.named(1)}: {cost.each:,.0f} packets sent again for each packet "
+        f"{connection.named(0)} ⇄ {connection.named(1)}: {each} "
         f"known to be lost ({plural(cost.resent, 'packet')} for {cost.lost:,}), {share:.0%} of all packets",
         connection=connection,
         evidence={

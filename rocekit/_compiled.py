@@ -26,6 +26,7 @@ MODULES: Final = (
     "flows.sums",
     "flows.silences",
     "track.events",
+    "track.passes",
     "track.progress",
     "track.connections",
     "track.transfers",

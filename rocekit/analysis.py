@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.counters.basis import CaptureFacts
-from rocekit.counters.trial import CounterTrial
 from rocekit.explanation.results import CaptureSummary, Results, Table
 from rocekit.feeding import Callbacks, Progress, Stages, Watch, clocks, feed, feed_merged, restart, survey
 from rocekit.files.outputs import stem
@@ -23,14 +21,13 @@ from rocekit.findings import Evidence
 from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
 from rocekit.flows.observer import Observer
-from rocekit.journal.counters import only_counters, snapshots_in
 from rocekit.packets.decoder import Decoder
-from rocekit.points.vantage import Vantages
 from rocekit.track.tracker import Tracker
 
 if TYPE_CHECKING:
     from rocekit.correlate import Correlation
     from rocekit.counters.comparison import CounterComparison
+    from rocekit.counters.trial import CounterTrial
     from rocekit.explanation.statistics import Statistics
     from rocekit.explanation.topology import Topology
     from rocekit.explanation.transfer import Explanation
@@ -209,7 +206,7 @@ def analyze(
     if not captures:
         raise ValueError("no capture given")
     journal = read_journals(captures, journals)
-    keeps_all = journal is not None and not only_counters(journal)
+    keeps_all = journal is not None and not _has_only_counters(journal)
     callbacks = Callbacks(progress, stop)
     order: TimeOrder | None = None
     while True:
@@ -218,7 +215,7 @@ def analyze(
         summary = CaptureSummary(
             files=[str(c) for c in captures], counts=decoder.counts, pauses=decoder.pauses
         )
-        trial = CounterTrial(snapshots_in(journal))
+        trial = _trial(journal)
         stages = Stages(decoder, summary, callbacks, tracker, Observer(), trial, watch)
         if len(captures) > 1:
             feed_merged(captures, stages)
@@ -241,13 +238,13 @@ def conclude(
     observer: Observer,
     summary: CaptureSummary,
     journal: Journal | None,
-    trial: CounterTrial,
+    trial: CounterTrial | None,
     *,
     paths: tuple[str, ...] = (),
 ) -> Analysis:
     """Correlate the journal with what a finished tracker has, try the counters, and find the problems."""
     correlation = None
-    if journal is not None and not only_counters(journal):
+    if journal is not None and not _has_only_counters(journal):
         from rocekit.correlate import correlate
 
         correlation = correlate(journal, tracker.connections, tracker.transfers, tracker.cm.exchanges)
@@ -293,12 +290,33 @@ def conclude(
     )
 
 
+def _has_only_counters(journal: Journal) -> bool:
+    """Whether a journal has nothing but snapshots of counters."""
+    from rocekit.journal.counters import only_counters
+
+    return only_counters(journal)
+
+
+def _trial(journal: Journal | None) -> CounterTrial | None:
+    """What compares a journal's snapshots with the packets; None if it has none."""
+    if journal is None:
+        return None
+    from rocekit.counters.trial import CounterTrial
+    from rocekit.journal.counters import snapshots_in
+
+    snapshots = snapshots_in(journal)
+    return CounterTrial(snapshots) if snapshots else None
+
+
 def _try_counters(
-    trial: CounterTrial, tracker: Tracker, summary: CaptureSummary, correlation: Correlation | None
+    trial: CounterTrial | None, tracker: Tracker, summary: CaptureSummary, correlation: Correlation | None
 ) -> list[CounterComparison]:
     """What the snapshots of a journal say, compared with the packets."""
-    if not trial.snapshots:
+    if trial is None or not trial.snapshots:
         return []
+    from rocekit.counters.basis import CaptureFacts
+    from rocekit.points.vantage import Vantages
+
     clocks = {} if correlation is None else correlation.clocks
     facts = CaptureFacts(
         files=summary.files,

@@ -54,7 +54,7 @@ class Stages:
     callbacks: Callbacks
     tracker: Tracker
     observer: Observer
-    trial: CounterTrial
+    trial: CounterTrial | None
     watch: Watch | None
 
     def feed(self, packets: Packets, mads: Mapping[int, Mad] | None = None) -> None:
@@ -153,7 +153,8 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
             summary.sampler.feed(batch, packets)
             for first_end, second_end in handshakes.feed(batch, others):
                 stages.tracker.learn(first_end, second_end)
-            stages.trial.feed(packets, number)
+            if stages.trial is not None:
+                stages.trial.feed(packets, number)
             yield packets
             if callbacks.progress is not None:
                 callbacks.progress(reader)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from rocekit.files.frames import linktype_name
 from rocekit.findings.text import finding_lines
 from rocekit.packets.time_order import BY_FILE, BY_TIME
-from rocekit.report.counters import counter_lines
 from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import duration, end, moment, plural, short_size, size
 
@@ -46,6 +45,8 @@ def summary(analysis: Results, *, style: Style = plain, transfers: int | None = 
     if analysis.journal is not None:
         details += ["", *journal_lines(analysis, style)]
     if analysis.counters:
+        from rocekit.report.counters import counter_lines
+
         details += ["", *counter_lines(analysis.counters, style)]
     return "\n".join(in_order(analysis, [], details, style))
 

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t
 from rocekit.packets.rows cimport Rows
 from rocekit.track.events cimport Event
 from rocekit.track.ledger cimport Ledger
+from rocekit.track.passes cimport Passes
 from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
 from rocekit.track.transfers cimport Transfer
@@ -22,7 +23,7 @@ cdef class Causes:
     cdef public Ledger ledger
     cdef public Progress progress
     cdef public Recent recent
-    cdef public object passes
+    cdef public Passes passes
     cdef public int64_t reaction_ns
     cdef public int64_t slowest_ns
     cdef public int64_t run_psn

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rocekit.track.passes import Pass
+from typing import Any
 
 
 @dataclass
@@ -76,7 +73,7 @@ class Event:
     side: int = 0
     doubt: str | None = None
     doubt_waited_ns: int = 0
-    of_pass: Pass | None = None
+    of_pass: Any = None
     copy: str = ""
     ignored: bool = False
     response_seen: int = -1

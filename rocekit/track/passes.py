@@ -9,7 +9,10 @@ earlier passes say nothing: they were behind an earlier gap.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rocekit.track.events import Event
 
 #: Where the copy that counts was lost. ``NOT_LOST``: the NAK came before this pass's copy can have arrived,
 #: so a late packet of an earlier pass drew it.
@@ -25,7 +28,7 @@ _GAPS: Final = 256
 _LONG: Final = 8
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Pass:
     """What a requester sent between two times it went back.
 
@@ -45,7 +48,7 @@ class Pass:
     ended_ns: int = 0
     gaps: list[tuple[int, int]] = field(default_factory=list)
     jump: tuple[int, int] | None = None
-    naks: list[SequenceNak] = field(default_factory=list)
+    naks: list[Event] = field(default_factory=list)
 
     def lacks(self, p: int) -> bool:
         """Whether ``p`` was skipped in this pass."""
@@ -57,14 +60,6 @@ class Pass:
     def missing(self, first: int, last: int) -> list[int]:
         """The PSNs from ``first`` to ``last`` that were skipped in it."""
         return [p for a, b in self.gaps for p in range(max(a, first), min(b, last) + 1)]
-
-
-class SequenceNak(Protocol):
-    """A NAK as an ``Event``: what it misses, the pass that drew it, and where that copy was lost."""
-
-    psn: int
-    of_pass: Pass | None
-    copy: str
 
 
 class Passes:
@@ -137,7 +132,7 @@ class Passes:
         """Whether the responder keeps packets that come out of order, by the repeats so far."""
         return self.selective > self.went_back
 
-    def note(self, nak: SequenceNak) -> None:
+    def note(self, nak: Event) -> None:
         """A NAK was judged. A responder that sends one for a later PSN has got the packet before."""
         of_pass = nak.of_pass
         if of_pass is None or nak.copy not in (BEFORE, BEHIND):

@@ -6,6 +6,7 @@ from rocekit.packets.rows cimport Rows
 from rocekit.track.causes cimport Causes
 from rocekit.track.events cimport Event
 from rocekit.track.ledger cimport Ledger
+from rocekit.track.passes cimport Passes
 from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
 from rocekit.track.transfers cimport Transfer
@@ -22,7 +23,7 @@ cdef class Repeats:
     cdef public int64_t runs
     cdef public Event copy
     cdef public int64_t copy_high
-    cdef public object passes
+    cdef public Passes passes
 
     cpdef over(self, int64_t p)
     cpdef int64_t reached(self)

@@ -9,6 +9,7 @@ from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event
 from rocekit.track.ledger cimport Ledger, Sink
 from rocekit.track.outcomes cimport Outcomes
+from rocekit.track.passes cimport Passes
 from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
 from rocekit.track.repeats cimport Repeats
@@ -28,7 +29,7 @@ cdef class Requests:
     cdef public Ledger ledger
     cdef public Outcomes outcomes
     cdef public Causes causes
-    cdef public object passes
+    cdef public Passes passes
     cdef public Repeats repeats
     cdef public Assembly assembly
     cdef public Responses responses

@@ -9,6 +9,7 @@ from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event
 from rocekit.track.ledger cimport Ledger
 from rocekit.track.outcomes cimport Outcomes
+from rocekit.track.passes cimport Passes
 from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
 from rocekit.track.repeats cimport Repeats
@@ -31,7 +32,7 @@ cdef class Responses:
     cdef public Outcomes outcomes
     cdef public Assembly assembly
     cdef public Event again
-    cdef public object passes
+    cdef public Passes passes
     cdef public Event answered
     cdef public int64_t last_psn
     cdef public int64_t last_msn

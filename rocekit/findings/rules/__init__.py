@@ -78,5 +78,4 @@ RULES: Final = MappingProxyType(
 def find(evidence: Evidence) -> list[Finding]:
     """All findings, the worst first, and among equals in order of their first frames."""
     found = [finding for rule in RULES.values() for finding in rule.look(evidence)]
-    go_back_cost.note_efficiency(evidence)
     return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), f.frames[:1] or (1 << 62,)))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rocekit.counters.comparison import DIFFERS
 from rocekit.findings.finding import INFO, Finding, Rule
 from rocekit.wire.words import plural
 
@@ -15,6 +14,10 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
+    if not evidence.counters:
+        return
+    from rocekit.counters.comparison import DIFFERS
+
     differing = [c for c in evidence.counters if c.verdict == DIFFERS and c.certain]
     for (host, place), group in groupby(differing, key=lambda c: (c.host, c.place)):
         counters = list(group)

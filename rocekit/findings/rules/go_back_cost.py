@@ -66,20 +66,15 @@ def efficiencies(evidence: Evidence) -> Mapping[int, Efficiency]:
     return {number: each for number, each in found.items() if each.lost}
 
 
-def note_efficiency(evidence: Evidence) -> None:
-    """Write the figure on each connection."""
-    found = efficiencies(evidence)
-    for connection in evidence.connections if found else ():
-        if connection.id in found:
-            connection.resent_per_loss = found[connection.id].each
-
-
 def _look(evidence: Evidence) -> Iterator[Finding]:
+    """Write the figure on each connection, and report where it is large."""
     if not any(c.retransmitted_packets for c in evidence.connections):
         return
     found = efficiencies(evidence)
     for connection in evidence.connections:
         cost = found.get(connection.id)
+        if cost is not None:
+            connection.resent_per_loss = cost.each
         if cost is not None and connection.recovery != SELECTIVE and _is_much(cost, connection):
             yield _finding(connection, cost)
 

@@ -13,7 +13,7 @@ from rocekit import wire
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rocekit.findings.stories.loss_place import LossPlace
+    from rocekit.findings.stories.loss_place import LossPlace, LostCopy
     from rocekit.track.connections import Connection
     from rocekit.track.events import Event
     from rocekit.track.transfers import Transfer
@@ -108,6 +108,7 @@ class Story:
             unknown.
         paused: when the whole traffic class of its requests was silent, if that is the cause.
         places: where its packets were lost, by several captures; None if they do not decide.
+        copies: the packets that it lost, once they are known (``copies.lost_copies``).
         of_response: whether responses were reordered, or late, and not requests.
         added_ns: how long the delay was; cost_ns: the part of it that no earlier story caused (``stalls``).
         unseen: the wait before a transfer whose first transmission is not in the capture.
@@ -134,6 +135,7 @@ class Story:
     cost_ns: int = 0
     places: list[LossPlace] | None = None
     of_response: bool = False
+    copies: list[LostCopy] | None = None
 
     @property
     def time_ns(self) -> int:
@@ -154,7 +156,10 @@ class Story:
     @property
     def repeats(self) -> list[GoBack]:
         """The go-backs without late packets."""
-        return [g for g in self.go_backs if g.cause != "late"]
+        for run in self.go_backs:
+            if run.cause == "late":
+                return [g for g in self.go_backs if g.cause != "late"]
+        return self.go_backs
 
     @property
     def repeated_packets(self) -> int:

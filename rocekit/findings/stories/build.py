@@ -21,7 +21,6 @@ from rocekit.findings.stories import (
     Story,
     is_sequence_nak,
 )
-from rocekit.findings.stories.captures import decide_by_captures
 from rocekit.findings.stories.causes import acknowledged_psn, name_cause, name_open_causes
 from rocekit.findings.stories.corruption import find_corruption
 from rocekit.findings.stories.journal_losses import find_journal_losses
@@ -46,7 +45,10 @@ def build_stories(evidence: Evidence) -> list[Story]:
         stories += _StoryBuilder(connection, side, marks).build()
     still_open = [story for story in stories if not story.rule and not name_cause(evidence, story)]
     name_open_causes(evidence, still_open, [story for story in stories if story.rule])
-    decide_by_captures(evidence, stories)
+    if evidence.sightings is not None:
+        from rocekit.findings.stories.captures import decide_by_captures
+
+        decide_by_captures(evidence, stories)
     stories = _join_with_end(stories)
     stories += find_journal_losses(evidence, stories)
     for story in stories:

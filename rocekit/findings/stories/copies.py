@@ -6,10 +6,10 @@ Of a PSN that was sent several times, the copy of the pass that ended with the N
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocekit.findings.stories import ACK_LOSS, IMPLIED_NAK, TAIL_LOSS
+from rocekit.findings.stories.loss_place import LostCopy
 from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, OVERTAKEN, THROWN_AWAY, UNKNOWN
 
 if TYPE_CHECKING:
@@ -20,26 +20,11 @@ if TYPE_CHECKING:
 RESPONSE_LOSSES = frozenset({ACK_LOSS, IMPLIED_NAK})
 
 
-@dataclass(frozen=True, slots=True)
-class LostCopy:
-    """A packet that was lost.
-
-    Attributes:
-        where: ``before`` or ``behind`` the capture point; empty if unknown.
-        since_ns, until_ns: it was sent in this time, if it is in the capture.
-        packets: how many packets of its pass were lost from it on, with itself, as far as the capture shows.
-    """
-
-    psn: int
-    where: str
-    since_ns: int
-    until_ns: int
-    packets: int = 1
-
-
 def lost_copies(story: Story) -> list[LostCopy]:
     """The packets that a story lost: requests, or responses by its rule."""
-    return _responses(story) if story.rule in RESPONSE_LOSSES else _requests(story)
+    if story.copies is None:
+        story.copies = _responses(story) if story.rule in RESPONSE_LOSSES else _requests(story)
+    return story.copies
 
 
 def was_overtaken(story: Story) -> bool:

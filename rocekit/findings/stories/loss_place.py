@@ -1,4 +1,4 @@
-"""The place where a packet was lost, by several captures."""
+"""A packet that was lost: on which side of one capture point, or where among several."""
 
 from __future__ import annotations
 
@@ -33,3 +33,20 @@ class LossPlace:
         if self.where == BEYOND:
             return f"beyond {files[0]}"
         return f"between {self.sender} and {files[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class LostCopy:
+    """A packet that was lost.
+
+    Attributes:
+        where: ``before`` or ``behind`` the capture point; empty if unknown.
+        since_ns, until_ns: it was sent in this time, if it is in the capture.
+        packets: how many packets of its pass were lost from it on, with itself, as far as the capture shows.
+    """
+
+    psn: int
+    where: str
+    since_ns: int
+    until_ns: int
+    packets: int = 1

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from rocekit.findings.finding import MAX_LISTED
 from rocekit.findings.stories.copies import is_captured, lost_copies
-from rocekit.findings.stories.loss_place import BEFORE, BETWEEN, BEYOND
+from rocekit.findings.stories.loss_place import BEFORE, BETWEEN, BEYOND, LostCopy
 from rocekit.track import passes
 from rocekit.wire.psn import wire_psn
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
-    from rocekit.findings.stories.copies import LostCopy
 
 
 def sides(stories: Sequence[Story], copies: Sequence[LostCopy] | None = None) -> dict[str, int]:

@@ -26,6 +26,7 @@ def share_stalls(stories: Sequence[Story]) -> None:
         stalls = [(*story.stall, at) for at, story in enumerate(own)]
         for start_ns, end_ns, at in sorted(stalls):
             story = own[at]
+            story.copies = None  # what later steps changed counts
             story.added_ns = end_ns - start_ns
             story.cost_ns = max(0, end_ns - max(start_ns, covered_ns))
             covered_ns = max(covered_ns, end_ns)

@@ -1,0 +1,40 @@
+# The types of passes.py where it is compiled; see setup.py.
+cimport cython
+from libc.stdint cimport int64_t
+
+from rocekit.track.events cimport Event
+
+
+cdef class Pass:
+    cdef public int64_t number
+    cdef public int64_t first
+    cdef public int64_t began_ns
+    cdef public int64_t last
+    cdef public int64_t ended_ns
+    cdef public list gaps
+    cdef public object jump
+    cdef public list naks
+
+    @cython.locals(first=int64_t, last=int64_t)
+    cpdef bint lacks(self, int64_t p)
+
+
+cdef class Passes:
+    cdef public Pass current
+    cdef public Pass before
+    cdef public int64_t went_back
+    cdef public int64_t selective
+
+    @cython.locals(ended=Pass)
+    cpdef Pass begin(self, int64_t p, int64_t time_ns, int64_t last, int64_t last_ns, int64_t acked)
+
+    cpdef vote(self, int64_t acked)
+    cpdef skip(self, int64_t first, int64_t last)
+    cpdef fill(self, int64_t p)
+    cpdef bint is_selective(self)
+
+    @cython.locals(of_pass=Pass, event=Event)
+    cpdef note(self, Event nak)
+
+    @cython.locals(current=Pass, before=Pass, late=bint, stale=bint, fresh_ns=int64_t)
+    cpdef tuple judge(self, int64_t p, int64_t time_ns, int64_t reached, int64_t sent_ns, int64_t turnaround_ns)

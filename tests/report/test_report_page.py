@@ -127,7 +127,7 @@ def test_findings_come_first_with_their_cost_and_lead_to_their_place(show: Open)
     assert order == ["findings", "connections", "graph", "transfer", "transfers"]
     second = page.locator("#finding-1")
     assert "tail-loss" in second.inner_text()
-    assert "329.5 ms lost" in second.locator(".cost").inner_text()
+    assert "329.5 ms of delay" in second.locator(".cost").inner_text()
     whole = view(page)
     second.get_by_role("link", name="Show in the graph").click()
     settled(page)

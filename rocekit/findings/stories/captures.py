@@ -102,21 +102,14 @@ class _View:
         last = self.points[-1 if request else 0]
         arrived_ns = sent.times_ns[last]
 
-        def arrival(q: int) -> int | None:
-            times = [
-                t.times_ns[last]
-                for t in self.sent(q, request=request)
-                if last in t.times_ns and t.time_ns >= since_ns
-            ]
-            return min(times, default=None)
+        def others(q: int) -> list[Transmission]:
+            return [t for t in self.sent(q, request=request) if last in t.times_ns and t.time_ns >= since_ns]
 
         for q in range(psn + 1, psn + _NEAR):
-            other = arrival(q)
-            if other is not None and other < arrived_ns:
+            if any(t.sent_ns > sent.sent_ns and t.times_ns[last] < arrived_ns for t in others(q)):
                 return OVERTAKEN
         for q in range(psn - 1, max(psn - _NEAR, 0), -1):
-            other = arrival(q)
-            if other is not None and other > arrived_ns:
+            if any(t.sent_ns < sent.sent_ns and t.times_ns[last] > arrived_ns for t in others(q)):
                 return THROWN_AWAY
         return ""
 
@@ -244,8 +237,11 @@ def _decide_read(view: _View, story: Story, run: GoBack, since_ns: int) -> None:
         story.places = [view.place(psn, response, request=False)]
     elif response.times_ns[first] >= run.time_ns:
         overtaken = view.order(psn, response, request.times_ns[last], request=False) == OVERTAKEN
-        story.rule = REORDERING if overtaken and run.cause != "timeout" else TIMEOUT_TOO_SHORT
-        story.of_response, story.certain, story.places = True, True, []
+        if run.cause == "timeout" or overtaken:
+            story.rule = REORDERING if overtaken and run.cause != "timeout" else TIMEOUT_TOO_SHORT
+            story.of_response, story.certain, story.places = True, True, []
+        else:  # it crossed the repeat, which another response caused
+            story.certain, story.places = False, []
     elif view.order(psn, response, request.times_ns[last], request=False):
         story.rule, story.certain, story.places = REORDERING, True, []
         story.of_response = True

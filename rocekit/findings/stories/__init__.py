@@ -35,6 +35,9 @@ PAUSE_STALL: Final = "pause-stall"
 TIMEOUT_TOO_SHORT: Final = "timeout-too-short"
 
 
+_NEVER_NS: Final = 1 << 62
+
+
 @dataclass(slots=True)
 class GoBack:
     """One time gone back: a run of repeated packets, whose events lie on one or more transfers."""
@@ -140,7 +143,19 @@ class Story:
     @property
     def time_ns(self) -> int:
         """The time of its first event."""
-        return min(e.time_ns for e in self._events())
+        first_ns = _NEVER_NS  # asked for every story several times: no list is made
+        for events in (self.naks, self.rnrs, self.late):
+            for event in events:
+                if event.time_ns < first_ns:
+                    first_ns = event.time_ns
+        for run in self.go_backs:
+            if run.events[0].time_ns < first_ns:
+                first_ns = run.events[0].time_ns
+        if self.hole is not None and self.hole.time_ns < first_ns:
+            first_ns = self.hole.time_ns
+        if self.unseen is not None and self.unseen.time_ns < first_ns:
+            first_ns = self.unseen.time_ns
+        return first_ns
 
     @property
     def frames(self) -> list[int]:
@@ -163,7 +178,11 @@ class Story:
 
     @property
     def repeated_packets(self) -> int:
-        return sum(g.packets for g in self.repeats)
+        total = 0
+        for run in self.repeats:
+            for event in run.events:
+                total += event.count
+        return total
 
     @property
     def repeated_bytes(self) -> int:

@@ -233,7 +233,8 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
             return True
         unfinished = _message_goes_on(story, sent)
         if unfinished and sent - run.first_psn + 1 < _WINDOW:
-            story.psn, story.rule = sent + 1, TAIL_LOSS
+            # The capture does not have it: lost before the capture point, or not sent before the silence.
+            story.psn, story.rule, story.certain = sent + 1, TAIL_LOSS, False
             return True
         story.rule = ACK_LOSS
         return True

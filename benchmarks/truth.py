@@ -3,6 +3,7 @@
     .venv/bin/python benchmarks/truth.py                    # makes the experiments, and scores them
     .venv/bin/python benchmarks/truth.py make FOLDER        # makes them (--only NAME …)
     .venv/bin/python benchmarks/truth.py score FOLDER       # scores them (--json, --write)
+    .venv/bin/python benchmarks/truth.py score FOLDER --as no-naks   # of captures that hold less
 
 The experiments (tests/tools/truth_bench/experiments.py) run in the lab: perftest, rping, rdma-core's
 ping-pong and rocekit's scenarios, with packets lost, overtaken, doubled, corrupted or delayed before, between
@@ -24,6 +25,7 @@ ROOT = HERE.parent
 sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT)]
 
 from truth_bench.experiments import EXPERIMENTS  # noqa: E402
+from truth_bench.neighbours import NEIGHBOURS  # noqa: E402
 from truth_bench.scene import UNDECIDED  # noqa: E402
 from truth_bench.score import Scored, folders, score, table, unfit, wrong_lines  # noqa: E402
 
@@ -76,6 +78,7 @@ def main() -> int:
     parser.add_argument("action", nargs="?", choices=["make", "score"], help="default: both")
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these experiments")
+    parser.add_argument("--as", dest="neighbour", choices=list(NEIGHBOURS), help="score less good captures")
     parser.add_argument("--batch", type=int, default=BATCH, help="how many in each boot")
     parser.add_argument("--json", action="store_true", help="every claim as JSON")
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
@@ -93,7 +96,11 @@ def main() -> int:
     if given.action == "make":
         return 0 if well else 1
     chosen = [f for f in folders(folder) if not given.only or f.name in given.only]
-    scored = [each for experiment in chosen for each in score(experiment)]
+    if not chosen:
+        parser.error(f"{folder} has no experiments: benchmarks/truth.py make {folder} makes them")
+    if given.neighbour and given.write:
+        parser.error("--write is of the captures as they are, not of --as")
+    scored = [each for experiment in chosen for each in score(experiment, given.neighbour or "")]
     if given.json:
         print(json.dumps([each.to_dict() for each in scored], indent=1))
     else:

@@ -28,7 +28,7 @@ def peers(evidence: Evidence) -> list[dict[str, Any]]:
     """
     hosts: dict[str, Counter[str]] = {}
     qps: dict[tuple[str, int], bool] = {}
-    failed = {s.connection.id for s in evidence.stories if s.gave_up}
+    failed = {s.connection.id for s in evidence.stories if s.gave_up and s.certain}
     failed |= {t.connection.id for t in evidence.transfers if t.status.startswith("nak:")}
     for connection in evidence.connections:
         down = connection.id in failed or connection.closed_frame is not None

@@ -107,6 +107,17 @@ class Evidence:
             found[transfer.connection.id, transfer.side].append(transfer)
         return found
 
+    @cached_property
+    def answered(self) -> frozenset[tuple[int, int]]:
+        """The (connection id, requester's side) of which the capture has any response."""
+        found = {
+            (c.id, side)
+            for c in self.connections
+            for side, progress in enumerate(c.progress)
+            if progress is not None and progress.acked_frame
+        }
+        return frozenset(found | {(t.connection.id, t.side) for t in self.transfers if _has_response(t)})
+
     def stories_of(self, rule: str) -> list[list[Story]]:
         """The stories of a rule, one list for each direction of a connection."""
         found: dict[tuple[int, int], list[Story]] = {}
@@ -319,6 +330,11 @@ def _largest(transfer: Transfer) -> int:
     if transfer.last_psn > transfer.first_psn or not transfer.ended:
         return transfer.connection.path_mtu or transfer.bytes
     return transfer.bytes
+
+
+def _has_response(transfer: Transfer) -> bool:
+    read = transfer.is_read and transfer.response_next > transfer.first_psn
+    return read or transfer.acked_ns is not None or transfer.naks > 0 or transfer.rnr_naks > 0
 
 
 def status_of(transfer: Transfer | None) -> str | None:

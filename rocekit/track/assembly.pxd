@@ -41,3 +41,6 @@ cdef class Assembly:
     cpdef _finish(self, Transfer transfer)
     cpdef drain(self)
     cpdef skip(self, int64_t upto)
+
+    @cython.locals(open_read=Transfer, asked=int64_t, q=int64_t, batch=Rows, rows=Rows, k=Py_ssize_t, row=Py_ssize_t)
+    cpdef bint size_by_part(self, Rows r, Py_ssize_t i, int64_t p)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit import wire
 from rocekit.track.events import Event
 from rocekit.track.gaps.msn_count import MsnCount
-from rocekit.track.gaps.read_size import mtu_for, size_before
+from rocekit.track.gaps.read_size import mtu_for, mtu_of_part, size_before
 from rocekit.track.transfers import INCOMPLETE, NOTHING, SENT, Transfer
 from rocekit.wire import ATOMICS, ENDS, OPERATION, OWN_RESPONSE, STARTS
 from rocekit.wire.psn import MASK
@@ -289,6 +289,26 @@ class Assembly:
         self.progress.expected = max(self.progress.expected, transfer.last_psn + 1)
         self.progress.high = max(self.progress.high, self.progress.expected)
         self.drain()
+
+    def size_by_part(self, r: Rows, i: int, p: int) -> bool:
+        """Learn the path MTU from a READ that was requested again in part, where no response shows it."""
+        open_read = self.ledger.open_read
+        if open_read is None or OPERATION[r.opcode[i]] != "READ" or p in self.ahead:
+            return False
+        asked, rows, row = -1, r, -1
+        for q, (batch, k) in self.ahead.items():
+            if asked < q < p and OPERATION[batch.opcode[k]] == "READ":
+                asked, rows, row = q, batch, k
+        if row >= 0:
+            key, read = rows.rkey[row], (rows.remote_va[row], rows.dma_length[row])
+        else:
+            asked, key = open_read.first_psn, open_read.rkey or 0
+            read = open_read.remote_va or 0, open_read.length or 0
+        mtu = mtu_of_part(read, (r.remote_va[i], r.dma_length[i]), p - asked) if r.rkey[i] == key else 0
+        if mtu:
+            self.connection.observe_mtu(mtu, r.frame[i])
+            self.size_read(wire.psns_of(open_read.length or 0, mtu))
+        return mtu > 0
 
     def size_by_response(self, open_read: Transfer, r: Rows, i: int, p: int) -> None:
         """Learn from a response how many PSNs the open READ takes.

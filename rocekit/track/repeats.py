@@ -216,9 +216,8 @@ class Repeats:
         transfer = self.ledger.find(p)
         seen = -1 if transfer is None or not transfer.is_read else int(_has_response(transfer, p))
         self.repeat_ends()
-        ended = self.passes.begin(
-            p, r.time_ns[i], self.reached(), self.recent.last_tx_ns, self.progress.acked
-        )
+        acked = self.progress.acked if self.progress.acked_frame else -1  # no response: not known
+        ended = self.passes.begin(p, r.time_ns[i], self.reached(), self.recent.last_tx_ns, acked)
         cause, since_ns, doubt, doubt_waited_ns = self.causes.cause(r, i, p)
         if before is not None and p > before.last_psn and doubt is None:
             doubt = before.cause  # that go-back may just continue

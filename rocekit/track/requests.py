@@ -113,6 +113,8 @@ class Requests:
             self.start(r.psn[i])
         expected = progress.expected
         p = expected + ((r.psn[i] - expected + HALF) & MASK) - HALF
+        if self.ledger.open_read is not None and self.assembly.size_by_part(r, i, p):
+            expected = progress.expected
         if p == expected and p == progress.high:
             if repeats.run is not None or repeats.tentative is not None:
                 repeats.over(p)

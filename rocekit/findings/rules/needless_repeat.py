@@ -50,9 +50,13 @@ def _repeated(evidence: Evidence, stories: list[Story]) -> Finding:
     waits = duration(found["waited_min_ns"])
     if found["waited_max_ns"] > found["waited_min_ns"]:
         waits += f" to {duration(found['waited_max_ns'])}"
+    lacking = sum(not s.certain for s in stories)
+    if lacking:
+        found["or_nak_not_in_capture"] = lacking
+    why = ", probably because of a NAK that it lacks" if lacking else ""
     return RULE.finding(
         f"{plural(packets, 'packet')} sent again on {connection.way(side)} after {waits}, but nothing "
-        "shows a loss",
+        f"{'in the capture ' if lacking else ''}shows a loss{why}",
         connection=connection,
         transfer=main_transfer(stories),
         frames=all_frames(stories),

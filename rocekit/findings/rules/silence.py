@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.costs import affected_transfers, against_timeout, all_frames, costs, timer_words
 from rocekit.findings.evidence import status_of
@@ -132,12 +132,15 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story]) -> Finding:
     if story.bad_frames:
         found["corrupted_frames"] = len(story.bad_frames)
     ended = "then silence" if found["gave_up"] else "then the capture ends"
+    if not story.certain:
+        found |= {"gave_up": False, "or_response_not_in_capture": len(stories)}
     if failed_by_wc:
         ended = "WC 12, RETRY_EXC_ERR"
     limit = f" (agreed: {plural(agreed, 'retry', 'retries')})" if differs and agreed is not None else ""
+    what = _what(rule, connection.named(1 - side), silence, story.certain)
     return rule.finding(
-        f"{_what(rule, connection.named(1 - side), silence)}: PSN {wire_psn(story.psn)} was sent "
-        f"{plural(story.transmissions, 'time')}{limit} in {duration(span)}, {ended}{lost(where)}",
+        f"{what}: PSN {wire_psn(story.psn)} was sent {plural(story.transmissions, 'time')}{limit} "
+        f"in {duration(span)}, {ended}{lost(where)}",
         connection=connection,
         transfer=story.transfer,
         frames=all_frames(stories),
@@ -146,8 +149,10 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story]) -> Finding:
     )
 
 
-def _what(rule: Rule, peer: str, silence: _Silence) -> str:
+def _what(rule: Rule, peer: str, silence: _Silence, certain: bool) -> str:
     """What the capture has of the peer, in words."""
+    if not certain:
+        return f"The capture has no response from {peer}"
     if silence.sends:
         return f"{peer} sent other packets, but no ACK for a PSN"
     return f"No answer from {peer}{' any more' if rule is EXCEEDED else ''}"
@@ -157,6 +162,8 @@ def _advice(rule: Rule, story: Story, found: Mapping[str, Any]) -> str:
     """What to do, the likely cause first."""
     connection, side = story.connection, story.side
     advice = rule.what_to_do + timer_words(found)
+    if not story.certain:
+        advice += _ONE_DIRECTION
     if found["peer_sent_meanwhile"]:
         advice = (
             "The peer's QP sends packets, so it is alive and reachable: look at what is special about this "
@@ -215,6 +222,10 @@ def _addressing(evidence: Evidence, story: Story) -> dict[str, Any]:
     return found
 
 
+_ONE_DIRECTION: Final = (
+    " Open: whether the peer answered. The capture may have one direction only: capture both, or look for WC "
+    "12 (RETRY_EXC_ERR) in the requester's completions."
+)
 EXCEEDED = Rule(
     "retry-exceeded",
     ERROR,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer, timeout_evidence, timer_words
 from rocekit.findings.finding import WARNING, Finding, Rule
+from rocekit.findings.stories.doubts import NAKS_LACKING
 from rocekit.findings.stories.places import lost, places
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
@@ -18,22 +19,28 @@ if TYPE_CHECKING:
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
-        open_ = [s.go_backs[0].opener for s in stories if not s.certain]
+        lacking = sum(s.naks_lacking for s in stories)
+        open_ = [s.go_backs[0].opener for s in stories if not (s.certain or s.naks_lacking)]
         doubtful = sum(not e.mid_message for e in open_)
         stalled = len(open_) - doubtful
+        likely = stalled + lacking
         found = costs(stories) | timeout_evidence(evidence, stories)
         placed, where = places(evidence, stories)
         found |= placed | {"or_acknowledgement_lost": doubtful, "or_sender_stalled": stalled}
+        if lacking:
+            found["or_nak_not_in_capture"] = lacking
         waited = duration(found.get("waited_max_ns", 0))
         if len(stories) == 1:
             either = " or its response" if doubtful else ""
-            what = f"PSN {wire_psn(stories[0].psn)}{either} was{' probably' if stalled else ''} lost"
+            what = f"PSN {wire_psn(stories[0].psn)}{either} was{' probably' if likely else ''} lost"
         else:
-            likely = f" ({stalled:,} of them probably)" if stalled else ""
-            what = f"{plural(len(stories), 'loss', 'losses')}{likely}"
+            degrees = [f"{likely:,} of them probably"] if likely else []
+            degrees += [f"{doubtful:,} of them of the request or its response"] if doubtful else []
+            what = plural(len(stories), "loss", "losses") + (f" ({', '.join(degrees)})" if degrees else "")
         advice = RULE.what_to_do + timer_words(found)
         advice += _STALL if stalled else ""
         advice += _EITHER if doubtful else ""
+        advice += NAKS_LACKING if lacking else ""
         yield RULE.finding(
             f"{what} at the end of a burst on {connection.way(side)}, noticed after {waited} of silence: "
             f"{cost_words(stories)}{lost(where)}",
@@ -50,8 +57,8 @@ _STALL: Final = (
     "this direction were lost."
 )
 _EITHER: Final = (
-    " Open: whether the request or its response was lost. A capture at the responder decides, and so does "
-    "its counter duplicate_request (it counts only if the request arrived)."
+    " Open: whether the request was lost, or its response was lost or came too late. A capture at the "
+    "responder decides, and so does its counter duplicate_request (it counts only if the request arrived)."
 )
 RULE = Rule(
     "tail-loss",

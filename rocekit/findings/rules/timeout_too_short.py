@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer, timeout_evidence
 from rocekit.findings.finding import WARNING, Finding, Rule
 from rocekit.findings.stories import TIMEOUT_TOO_SHORT
+from rocekit.findings.stories.doubts import NAKS_LACKING
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         found = costs(stories) | timeout_evidence(evidence, stories)
         waited = duration(found.get("waited_min_ns", 0))
         guessed = sum(not s.certain for s in stories)
-        late = f"{plural(len(stories), 'response')}{' probably' if guessed else ''} came too late"
+        likely = "" if not guessed else " probably"
+        if 0 < guessed < len(stories):
+            likely = f" ({guessed:,} of them probably)"
+        late = f"{plural(len(stories), 'response')}{likely} came too late"
         yield RULE.finding(
             f"{late} for the timer of {connection.named(side)}, which went back after {waited} or more: "
             f"{cost_words(stories)}, nothing was lost",
@@ -28,6 +32,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=found,
+            advice=RULE.what_to_do + (NAKS_LACKING if any(s.naks_lacking for s in stories) else ""),
         )
 
 

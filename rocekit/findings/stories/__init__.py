@@ -104,9 +104,11 @@ class Story:
         late: packets that came out of order.
         rule: the name of its rule.
         certain: False if the packets allow another explanation.
+        naks_lacking: whether it is not certain because the capture lacks NAKs (``doubts``).
         lost: how many packets were lost according to the capture, at least 1 for the losses.
         bad_frames: corrupted packets that are the cause.
         gave_up: whether the requester stopped trying.
+        passed: whether the requester went back later to a PSN behind this one, which was acknowledged then.
         received: whether the message was received before the repeat, by the responder's journal; None if
             unknown.
         paused: when the whole traffic class of its requests was silent, if that is the cause.
@@ -128,9 +130,11 @@ class Story:
     transfers: list[Transfer] = field(default_factory=list)
     rule: str = ""
     certain: bool = True
+    naks_lacking: bool = False
     lost: int = 1
     bad_frames: list[int] = field(default_factory=list)
     gave_up: bool = False
+    passed: bool = False
     unseen: Event | None = None
     received: bool | None = None
     paused: tuple[int, int] | None = None

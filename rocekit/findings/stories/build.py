@@ -23,6 +23,7 @@ from rocekit.findings.stories import (
 )
 from rocekit.findings.stories.causes import acknowledged_psn, name_cause, name_open_causes
 from rocekit.findings.stories.corruption import find_corruption
+from rocekit.findings.stories.doubts import doubt_without_naks
 from rocekit.findings.stories.journal_losses import find_journal_losses
 from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_reordering, join_late_packets
 from rocekit.findings.stories.pauses import find_pauses
@@ -45,6 +46,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
         stories += _StoryBuilder(connection, side, marks).build()
     still_open = [story for story in stories if not story.rule and not name_cause(evidence, story)]
     name_open_causes(evidence, still_open, [story for story in stories if story.rule])
+    doubt_without_naks(stories)
     if evidence.sightings is not None:
         from rocekit.findings.stories.captures import decide_by_captures
 
@@ -167,7 +169,15 @@ class _StoryBuilder:
                 self._add_nak(event, transfer)
             elif kind == "repeat" and (run := self.runs.pop(event.run, None)) is not None:
                 self._add_repeat(run)
+        self._find_passed()
         return self.stories
+
+    def _find_passed(self) -> None:
+        """A requester goes back to its oldest packet without acknowledgement: those before it have theirs."""
+        latest = -1
+        for story in reversed(self.stories):
+            story.passed = story.psn < latest
+            latest = max(latest, max((g.first_psn for g in story.repeats), default=-1))
 
     def _hole(self, psn: int) -> Event | None:
         """The latest hole that contains a PSN."""
@@ -246,6 +256,8 @@ class _StoryBuilder:
         """Whether a run belongs to the last story."""
         if story.naks and run.first_psn == story.psn and not story.repeats:
             return True  # the NAK's go-back, even if the PSN came late and was acknowledged before it
+        if story.naks and run.cause == "nak" and run.first_psn > story.psn and not story.repeats:
+            return True  # the NAK's go-back, of which the capture lacks the first packets
         last = story.go_backs[-1] if story.go_backs else None
         if (
             last is not None

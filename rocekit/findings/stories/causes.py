@@ -48,7 +48,6 @@ from rocekit.wire import OWN_RESPONSE
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.track.connections import Connection
-    from rocekit.track.events import Event
     from rocekit.track.transfers import Transfer
 
 #: A silence after the last repeat of so many repeat intervals means that the requester gave up; a shorter one
@@ -56,6 +55,8 @@ if TYPE_CHECKING:
 _GAVE_UP_INTERVALS: Final = 2.5
 #: From so many unanswered repeats on, the peer is reported as silent even if the capture ends too soon.
 _TRIES: Final = 3
+#: A PSN this far away may be of another QP that got the same QPN.
+_OTHER_LIFE: Final = 1 << 16
 #: A repeat after less than this share of the local ACK timeout was not caused by it.
 _EARLY: Final = 0.9
 #: A wait between these shares of the timeout is an exact timer, and no stall of the sender by chance.
@@ -117,13 +118,18 @@ def _name_after_missed_nak(story: Story) -> None:
         story.rule = IMPLIED_NAK
     else:
         story.rule = LOSS
+        # The NAK was for the PSN to which the requester goes back.
+        skipped = _skipped_in(run)
+        if skipped is not None and skipped[0] == run.first_psn:
+            _lose(story, run, skipped)
+            story.certain = True
 
 
 def _is_unacknowledged(story: Story) -> bool:
-    """Whether no acknowledgement of the PSN is in the capture."""
+    """Whether no acknowledgement of the PSN is in the capture, nor proven by what the requester sent."""
     requests = story.connection.progress[story.side]
     transfer = story.transfer
-    if requests is None or requests.acked > story.psn:
+    if story.passed or requests is None or requests.acked > story.psn:
         return False
     return transfer is None or transfer.status != ACKED
 
@@ -139,6 +145,8 @@ def _gave_up(evidence: Evidence, story: Story) -> bool:
     interval = max([*intervals, repeats[0].waited_ns])
     silence = evidence.last_ns - repeats[-1].events[-1].last_ns
     tries = story.transmissions - 1
+    if _sends_on(evidence, story, interval):
+        return False
     story.gave_up = (
         "RETRY_EXC_ERR" in statuses
         or (limit is not None and 0 < limit <= tries)
@@ -152,10 +160,24 @@ def _gave_up(evidence: Evidence, story: Story) -> bool:
         story.rule = MTU_MISMATCH
         return True
     heard = _heard_peer(evidence, story.connection, story.side)
+    if not _is_answered(evidence, story) and "RETRY_EXC_ERR" not in statuses:
+        requests = story.connection.progress[story.side]
+        missed = requests is not None and story.psn > requests.begin
+        if missed and not story.gave_up:
+            return False  # the PSNs go on: there were responses, and the capture has none of them
+        story.certain = not missed and _is_host_heard(evidence, story)
     if story.gave_up or tries >= _TRIES or (tries >= 2 and not heard):
         story.rule = RETRY_EXCEEDED if heard else PEER_SILENT
         return True
     return False
+
+
+def _sends_on(evidence: Evidence, story: Story, interval_ns: int) -> bool:
+    """Whether new requests follow when the next repeat was due: a QP that gave up sends nothing more."""
+    latest = evidence.transfers_of[story.connection.id, story.side][-1]
+    run = story.repeats[-1]
+    is_new = 0 < latest.last_psn - run.last_psn < _OTHER_LIFE
+    return is_new and latest.request_end_ns > run.events[-1].last_ns + interval_ns
 
 
 def acknowledged_psn(story: Story) -> int:
@@ -196,7 +218,8 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
     if not needs_answer and opener.after_ack and _is_early(evidence, story):
         story.rule = NEEDLESS
         return True
-    if not needs_answer and run.cause == "timeout" and _answer_was_late(run):
+    skipped = _skipped_in(run)
+    if not needs_answer and run.cause == "timeout" and skipped is None and _answer_was_late(run):
         story.rule = TIMEOUT_TOO_SHORT
         return True
     in_part = transfer is not None and transfer.is_read and run.first_psn > transfer.first_psn
@@ -207,7 +230,8 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
             return True
         story.rule = IMPLIED_NAK
         # A response that the capture has may only have been late, or overtaken, behind it.
-        story.certain = not (opener.after_ack or opener.response_seen == 1)
+        # Where the capture has no responses at all, it cannot tell either.
+        story.certain = not (opener.after_ack or opener.response_seen == 1) and _is_answered(evidence, story)
         return True
     if opener.after_ack:
         story.rule, story.certain = ACK_LOSS, False  # lost behind the capture point, or only late there
@@ -216,12 +240,8 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
         return False
     answer, reached, sent = opener.answer_psn, opener.reached_psn, opener.sent_psn
     ahead = answer is not None and reached < answer
-    hole = story.hole
-    if hole is None and opener.first_sight == 0:
-        hole = _hole_in(story, run)
-    if hole is not None and not (ahead and answer is not None and answer >= hole.psn):
-        story.hole, story.psn = hole, max(hole.psn, story.psn)
-        story.lost = hole.last_psn - hole.psn + 1
+    if skipped is not None and not (ahead and answer is not None and answer >= skipped[0]):
+        _lose(story, run, skipped)
         story.rule = LOSS
         return True
     if opener.first_sight:
@@ -229,7 +249,7 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
         return True
     if answer is not None and ahead:
         if answer < sent:
-            story.psn, story.rule = answer + 1, TAIL_LOSS
+            story.psn, story.rule, story.certain = answer + 1, TAIL_LOSS, _is_to_repeat(run)
             return True
         unfinished = _message_goes_on(story, sent)
         if unfinished and sent - run.first_psn + 1 < _WINDOW:
@@ -239,9 +259,20 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
         story.rule = ACK_LOSS
         return True
     if answer is not None and answer < sent and reached < sent:
-        story.rule = TAIL_LOSS
+        story.rule, story.certain = TAIL_LOSS, _is_to_repeat(run)
         return True
     return False
+
+
+def _is_to_repeat(run: GoBack) -> bool:
+    """Whether the first response after a repeat is to the repeat, and not to what was sent before it.
+
+    It comes as long after it as a response takes, and much sooner than the timer ran out: otherwise the
+    responses to the first transmission may still be on their way.
+    """
+    opener = run.opener
+    took_ns = opener.answer_ns - run.time_ns
+    return 0 < opener.turnaround_ns * _SOONER <= took_ns < run.waited_ns // 2
 
 
 def _answer_was_late(run: GoBack) -> bool:
@@ -267,18 +298,33 @@ def _has_response_hole(transfer: Transfer | None) -> bool:
     return transfer is not None and any(e.kind == "response_hole" for e in transfer.events)
 
 
-def _hole_in(story: Story, run: GoBack) -> Event | None:
-    """A hole that the repeat filled."""
-    for transfer in run.transfers:
-        for event in transfer.events:
-            if (
-                event.kind == "hole"
-                and event.time_ns < run.time_ns
-                and run.first_psn <= event.psn <= run.last_psn
-                and run.first_sight
-            ):
-                return event
-    return None
+def _skipped_in(run: GoBack) -> tuple[int, int] | None:
+    """The first PSNs of a run that the capture lacks in the pass before it, with others behind them."""
+    of_pass = run.opener.of_pass
+    if of_pass is None:
+        return None
+    reads = [t for t in run.transfers if t.is_read]  # a READ's one request takes the PSNs of its responses
+    return min(
+        (
+            (max(first, run.first_psn), last)
+            for first, last in of_pass.gaps
+            if last >= run.first_psn
+            and first <= run.last_psn
+            and not any(t.first_psn < first <= t.last_psn for t in reads)
+        ),
+        default=None,
+    )
+
+
+def _lose(story: Story, run: GoBack, skipped: tuple[int, int]) -> None:
+    """The packets that were ``skipped`` before a run are what the story lost."""
+    began_ns = run.opener.of_pass.began_ns
+    story.psn = skipped[0]
+    story.lost = skipped[1] - skipped[0] + 1
+    holes = [
+        e for t in run.transfers for e in t.events if e.kind == "hole" and began_ns <= e.time_ns < run.time_ns
+    ]
+    story.hole = next((e for e in holes if e.psn <= story.psn <= e.last_psn), None)
 
 
 def _decide_mid_message(evidence: Evidence, story: Story, *, lossy: bool) -> None:
@@ -291,6 +337,18 @@ def _decide_mid_message(evidence: Evidence, story: Story, *, lossy: bool) -> Non
             story.psn = opener.sent_psn + 1
     else:
         story.rule = NEEDLESS
+
+
+def _is_answered(evidence: Evidence, story: Story) -> bool:
+    """Whether the capture has any response to this direction."""
+    return (story.connection.id, story.side) in evidence.answered
+
+
+def _is_host_heard(evidence: Evidence, story: Story) -> bool:
+    """Whether the capture has any packet from the responder's host to the requester's."""
+    src, dst = story.connection.ips[story.side], story.connection.ips[1 - story.side]
+    heard = {} if evidence.observer is None else evidence.observer.heard
+    return src is not None and dst is not None and (dst, src) in heard
 
 
 def _heard_peer(evidence: Evidence, connection: Connection, side: int) -> bool:

@@ -2,7 +2,8 @@
 
 It takes as many as it has responses, which follow from the path MTU (IBA Vol. 1, 9.4.4), and the next request
 comes right behind them. But where the capture misses packets, the next request in it may be a later one, and
-another path MTU may seem to fit.
+another path MTU may seem to fit. A READ that is requested again from one of its responses on shows the path
+MTU itself: by its PSN, and by its address, which is moved by the bytes of the responses before (9.4.4).
 """
 
 from __future__ import annotations
@@ -27,6 +28,20 @@ class Size(NamedTuple):
 def mtu_for(length: int, span: int) -> int:
     """The path MTU with which a message of ``length`` bytes takes ``span`` PSNs; 0 when none does."""
     return next((m for m in wire.PATH_MTU_CODES if wire.psns_of(length, m) == span), 0)
+
+
+def mtu_of_part(read: tuple[int, int], part: tuple[int, int], psns: int) -> int:
+    """The path MTU with which ``part`` is what remains of ``read`` behind ``psns`` responses; 0 if it is not.
+
+    Args:
+        read, part: the remote address and the length of each; they have the same R_Key.
+    """
+    (address, length), (part_address, part_length) = read, part
+    moved = part_address - address
+    if psns <= 0 or moved <= 0 or moved + part_length != length or moved % psns:
+        return 0
+    mtu = moved // psns
+    return mtu if mtu in wire.PATH_MTU_CODES else 0
 
 
 def size_before(connection: Connection, counts: MsnCount, read: Transfer, to: int) -> Size:

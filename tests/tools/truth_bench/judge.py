@@ -196,6 +196,9 @@ class Judge:
         if not earlier:
             lost = self._happens(BEFORE, side.src, _REQUESTS, until_ns=start_ns)
             return Fate(What.REQUEST, BEFORE, side.src) if lost else Fate(What.NEVER_SENT)
+        if start is not None and self._is_skipped(side, psn, start.passed - 1):
+            lost = self._happens(BEFORE, side.src, _REQUESTS, until_ns=start_ns)
+            return Fate(What.REQUEST, BEFORE, side.src) if lost else OPEN
         copy, repeat_frame = earlier[-1], self._repeat_came(side, start)
         answers = self._answers(side, psn, earlier[0], start, repeat_frame)
         if answers is not None:
@@ -220,6 +223,15 @@ class Judge:
             return OPEN if behind else Fate(What.BEHIND_GAP)
         before = self._happens(BEFORE, side.dst, _answer_opcodes(copy.packet.opcode), came.time_ns, start_ns)
         return self._either(side, BEHIND if behind else None, response_before=before)
+
+    @staticmethod
+    def _is_skipped(side: Side, psn: int, passed: int) -> bool:
+        """Whether a pass has no packet with a PSN, but packets on both sides of it, or from right behind it."""
+        of_pass = [t for t in side.requests if t.passed == passed]
+        below = any(side.has(t, psn - 1) or after(t.psn, psn) < 0 for t in of_pass)
+        first = min((after(t.psn, psn) for t in of_pass), default=0)
+        above = any(after(t.psn, psn) > 0 for t in of_pass)
+        return above and (below or first == 1) and not any(side.has(t, psn) for t in of_pass)
 
     @staticmethod
     def _either(side: Side, request: str | None, *, response_before: bool) -> Fate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from rocekit.analysis import analyze
 from rocekit.errors import RocekitError
 from truth_bench.claims import claims
 from truth_bench.judge import Drops, Judge
+from truth_bench.neighbours import make as make_neighbour
 from truth_bench.packets import read
 from truth_bench.scene import UNDECIDED, VERDICTS, WRONG, Claim, Scene
 from truth_bench.sets import Wire
@@ -69,8 +71,14 @@ def judge_of(wire: Wire, truth: dict[str, Any]) -> Judge:
     return Judge(wire, drops)
 
 
-def score(folder: Path) -> list[Scored]:
-    """Every claim about one experiment, from every view, without and with its journals."""
+def score(folder: Path, neighbour: str = "") -> list[Scored]:
+    """Every claim about one experiment, from every view, without and with its journals.
+
+    Of a neighbour (``truth_bench.neighbours``) there are no journals, and what counts packets of the
+    captures or says that they miss some is not judged: the neighbour was made to miss them.
+    """
+    if neighbour:
+        return _score_neighbour(folder, neighbour)
     truth = json.loads((folder / "truth.json").read_text())
     judge = judge_of(open_wire(folder, truth), truth)
     journals = sorted(folder.glob("*.journal.jsonl"))
@@ -88,6 +96,28 @@ def score(folder: Path) -> list[Scored]:
             scene = Scene(analysis.to_dict(), points, judge, truth)
             found += [Scored(folder.name, view, claim) for claim in claims(scene)]
     return found
+
+
+def _score_neighbour(folder: Path, neighbour: str) -> list[Scored]:
+    truth = json.loads((folder / "truth.json").read_text())
+    judge = judge_of(open_wire(folder, truth), truth)
+    found = []
+    with tempfile.TemporaryDirectory() as place:
+        for point in ("va", "vb"):
+            make_neighbour(neighbour, folder / f"{point}.pcap", Path(place) / f"{point}.pcap")
+        for points in VIEWS:
+            captures = [Path(place) / f"{point}.pcap" for point in points]
+            scene = Scene(analyze(*captures, journals=[]).to_dict(), points, judge, truth)
+            view = f"{'+'.join(points)}, {neighbour}"
+            found += [Scored(folder.name, view, each) for each in claims(scene) if _holds_anywhere(each)]
+    return found
+
+
+def _holds_anywhere(claim: Claim) -> bool:
+    """Whether a claim is of the wire, and not of what a capture has of it."""
+    if claim.kind == "count":
+        return claim.what in ("lost packets", "duplicates")
+    return claim.kind not in ("transfers", "reported") and claim.what != "capture-gap"
 
 
 def unfit(folder: Path) -> list[str]:

@@ -1,0 +1,129 @@
+"""The neighbours of a capture: the same traffic, captured less well (the truth bench).
+
+What happened on the wire stays the same, so the truth does too, and so do the frames' numbers: a packet that
+a neighbour does not have is put into an Ethernet type that nobody reads. What is claimed of a neighbour may
+be less, and must not be more false.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_HEADER, _ETHERNET, _BTH = 24, 14, 42
+_MAGIC: Final = b"\x4d\x3c\xb2\xa1"
+_RECORD: Final = struct.Struct("<4I")
+_READ_RESPONSES: Final = range(13, 17)
+_ACK, _ATOMIC_ACK, _NAK = 17, 18, 3
+#: An Ethernet type for experiments (IEEE 802): the frame is there, and nobody reads it.
+_HIDDEN: Final = b"\x88\xb5"
+#: The last headers of a WRITE with their first bytes: Ethernet, IPv4, UDP, BTH and 12 bytes more.
+_CUT_AT: Final = 66
+_MISSED, _STAMPED_LATE, _LATE_NS = 0.03, 0.05, 60_000
+
+
+@dataclass
+class Frame:
+    """A record of a pcap file: its time, its length on the wire, its bytes."""
+
+    second: int
+    nanosecond: int
+    length: int
+    data: bytearray
+
+    @property
+    def is_roce(self) -> bool:
+        """Whether it is a RoCE packet of a connection over IPv4 (and not of CM)."""
+        data = self.data
+        return (
+            len(data) > _BTH + 12
+            and data[12:14] == b"\x08\x00"
+            and data[36:38] == b"\x12\xb7"
+            and int.from_bytes(data[_BTH + 5 : _BTH + 8], "big") != 1
+        )
+
+    @property
+    def is_response(self) -> bool:
+        return self.data[_BTH] in _READ_RESPONSES or self.data[_BTH] in (_ACK, _ATOMIC_ACK)
+
+    @property
+    def is_nak(self) -> bool:
+        """Whether it is a NAK; RNR NAKs are not."""
+        return self.data[_BTH] == _ACK and self.data[_BTH + 12] >> 5 == _NAK
+
+    def hide(self) -> None:
+        self.data[12:14] = _HIDDEN
+
+
+def _hide_if(unwanted: Callable[[Frame], bool]) -> Callable[[Frame, random.Random], None]:
+    def change(frame: Frame, _: random.Random) -> None:
+        if unwanted(frame):
+            frame.hide()
+
+    return change
+
+
+def _miss(frame: Frame, rng: random.Random) -> None:
+    if rng.random() < _MISSED:
+        frame.hide()
+
+
+def _zero_identification(frame: Frame, _: random.Random) -> None:
+    """As NICs send: identification 0. The ICRC covers it, so where there is one it goes."""
+    if len(frame.data) == frame.length:
+        del frame.data[-4:]
+    header = frame.data[_ETHERNET : _ETHERNET + 20]
+    header[4:6] = header[10:12] = b"\0\0"
+    total = sum(struct.unpack(">10H", header))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    header[10:12] = struct.pack(">H", ~total & 0xFFFF)
+    frame.data[_ETHERNET : _ETHERNET + 20] = header
+
+
+def _stamp_late(frame: Frame, rng: random.Random) -> None:
+    """A queue that stamps its packets late: time runs back at the next record."""
+    if rng.random() < _STAMPED_LATE:
+        seconds, frame.nanosecond = divmod(frame.nanosecond + rng.randrange(_LATE_NS), 10**9)
+        frame.second += seconds
+
+
+def _cut(frame: Frame, _: random.Random) -> None:
+    del frame.data[_CUT_AT:]
+
+
+NEIGHBOURS: Final[dict[str, Callable[[Frame, random.Random], None]]] = {
+    "no-naks": _hide_if(lambda frame: frame.is_nak),
+    "no-responses": _hide_if(lambda frame: frame.is_response),
+    "no-requests": _hide_if(lambda frame: not frame.is_response),
+    "identification-0": _zero_identification,
+    "missed": _miss,
+    "time-runs-back": _stamp_late,
+    "cut": _cut,
+}
+
+
+def make(kind: str, source: Path, target: Path) -> None:
+    """Write the neighbour of a pcap file (of this machine's byte order, in nanoseconds)."""
+    raw, rng = source.read_bytes(), random.Random(source.parent.name)
+    if raw[:4] != _MAGIC:
+        raise ValueError(f"{source} is no pcap file in nanoseconds")
+    parts = [raw[:_HEADER]]
+    for frame in _frames(raw):
+        if frame.is_roce:
+            NEIGHBOURS[kind](frame, rng)
+        header = (frame.second, frame.nanosecond, len(frame.data), frame.length)
+        parts += [_RECORD.pack(*header), bytes(frame.data)]
+    target.write_bytes(b"".join(parts))
+
+
+def _frames(raw: bytes) -> Iterator[Frame]:
+    at = _HEADER
+    while at + _RECORD.size <= len(raw):
+        second, nanosecond, stored, length = _RECORD.unpack_from(raw, at)
+        at += _RECORD.size + stored
+        yield Frame(second, nanosecond, length, bytearray(raw[at - stored : at]))

@@ -184,7 +184,7 @@ def feed_merged(captures: Sequence[str | Path], stages: Stages) -> None:
         order = survey.order()
         if order.packets:
             summary.orders[number] = order
-            parts[-1] = order.of(parts[-1])
+            parts[-1] = order.to_merge(parts[-1])
     from rocekit.packets.merge import merge
     from rocekit.points.sightings import Sightings
 

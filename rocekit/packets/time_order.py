@@ -32,6 +32,8 @@ BY_TIME, BY_CLOCKS, BY_FILE = "time", "clocks", "file"
 
 #: Packets further behind are not moved: no queue holds a packet for so long.
 FURTHEST_NS: Final = 60_000_000_000
+#: Times in the order of the file are changed by no more than this: farther back, the clock was set back.
+FURTHEST_BY_FILE_NS: Final = 1_000_000_000
 #: More senders than this are not examined for clocks of their own.
 _MOST_SENDERS: Final = 64
 #: How often a sender's packet must be behind that of another one to make a clock of its own more probable.
@@ -88,6 +90,17 @@ class TimeOrder:
     def of(self, packets: Packets) -> Packets:
         """All packets of a capture in order."""
         return packets if self.by == BY_FILE else by_time(self.shifted(packets), ties=self.by == BY_TIME)
+
+    def to_merge(self, packets: Packets) -> Packets:
+        """All packets of a capture in order, at times that run forward, so that others sort among them."""
+        packets = self.of(packets)
+        if self.by != BY_FILE or self.furthest_ns > FURTHEST_BY_FILE_NS:
+            return packets
+        time = packets.time_ns
+        stamped_late = np.minimum.accumulate(time[::-1])[::-1]
+        stamped_early = np.maximum.accumulate(time)
+        fewer = np.count_nonzero(stamped_late != time) <= np.count_nonzero(stamped_early != time)
+        return packets.at(stamped_late if fewer else stamped_early)
 
     def to_dict(self) -> dict[str, Any]:
         """An entry of the JSON's ``capture.time_orders``."""

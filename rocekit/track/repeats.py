@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocekit.track.events import Event
-from rocekit.track.recent import NEVER_NS
+from rocekit.track.recent import NEVER_NS, RING
 from rocekit.wire import OPERATION, OWN_RESPONSE
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 #: Without IPv4 identifications, the same PSN again this soon, and unprovoked, was duplicated by the network.
 DUPLICATE_NS: Final = 50_000
+#: No requester goes back twice to one PSN so fast.
+AT_ONCE_NS: Final = 10_000
+#: Without IPv4 identifications, a packet this late was sent again: networks deliver or drop it sooner.
+LATE_NS: Final = 10_000_000
 
 
 class Repeats:
@@ -119,6 +123,8 @@ class Repeats:
             return False
         if ip_id and not self.recent.is_shared_id(ip_id, p):
             return True
+        if not ip_id and self._is_at_once(p, r.time_ns[i]):
+            return True
         if self.causes.refusals or self.run is not None:
             return False
         lately_ns = r.time_ns[i] - DUPLICATE_NS
@@ -126,6 +132,13 @@ class Repeats:
             return False
         # A READ or atomic before ``p`` may have been skipped since the last go-back, and answered then.
         return self.causes.skipped_ns(p, lately_ns) <= self.recent.back_ns
+
+    def _is_at_once(self, p: int, time_ns: int) -> bool:
+        """Whether ``p`` came right behind itself in a go-back, sooner than a requester goes back again."""
+        run, recent = self.run, self.recent
+        if run is None or run.last_psn != p or recent.sent_ns(p) != recent.last_tx_ns:
+            return False
+        return time_ns - recent.last_tx_ns < AT_ONCE_NS and self.causes.standing(p) is None
 
     def _follows_copy(self, p: int) -> bool:
         """Whether the packet before ``p`` just came again too: the network duplicates single packets."""
@@ -153,7 +166,12 @@ class Repeats:
                 and self._obeys(p, time_ns, 0)
             ):
                 run = self._in_doubt(run, "rnr")
-        elif seen or self.causes.standing(p) is not None or self.recent.is_newest(r.ip_id[i]):
+        elif (
+            seen
+            or self.causes.standing(p) is not None
+            or self.recent.is_newest(r.ip_id[i])
+            or (r.ip_id[i] == 0 and self._is_long_missing(p, time_ns))
+        ):
             run = self._new_run(r, i, p)
             late = self.tentative
             if late is not None and late.psn == p - 1:
@@ -176,6 +194,13 @@ class Repeats:
         self.run = run
         self._add_repeat(run, r, i, p, seen)
 
+    def _is_long_missing(self, p: int, time_ns: int) -> bool:
+        """Whether the packets behind ``p`` came so long ago that it was sent again, and is not only late."""
+        for q in range(p + 1, p + RING):
+            if self.recent.sent_psn(q) == q:
+                return time_ns - self.recent.sent_ns(q) > LATE_NS
+        return True
+
     def _goes_on(self, run: Event, r: Rows, i: int, p: int) -> bool:
         """Whether the go-back under way continues with this packet, even out of order."""
         if p > run.last_psn:
@@ -183,6 +208,9 @@ class Repeats:
             return not (
                 self.causes.refusals and self._obeys(p, r.time_ns[i], self.causes.reaction_ns or NEVER_NS)
             )
+        soon = r.time_ns[i] - self.recent.last_tx_ns < DUPLICATE_NS
+        if soon and r.ip_id[i] == 0 and self.passes.current.lacks(p):
+            return True  # this pass skipped it, and now it comes
         return self.recent.was_overtaken(r, i)
 
     def _obeys(self, p: int, time_ns: int, reaction_ns: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.finding import INFO, MAX_LISTED, Finding, Rule
+from rocekit.findings.stories import REORDERING
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural
 
@@ -35,8 +36,11 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         copies = [(event, transfer) for event, transfer in copies if event.copied or not event.ip_id]
         copies.sort(key=lambda d: (d[0].time_ns, d[0].frame))
         runs = _sent_again(copies)
-        yield from _by_network(connection, [c for c in copies if id(c[0]) not in runs])
+        disorder = _is_disordered(evidence, connection)
+        single = [c for c in copies if id(c[0]) not in runs]
+        yield from _by_network(connection, [c for c in single if c[0].copied or not disorder])
         yield from _by_sender(connection, [c for c in copies if id(c[0]) in runs])
+        yield from _by_either(connection, [c for c in single if disorder and not c[0].copied])
     for connection in evidence.connections:
         if connection.copied_ack_count:
             yield _acks(connection)
@@ -94,6 +98,28 @@ def _by_sender(connection: Connection, copies: _Copies) -> Iterator[Finding]:
         advice="Nothing in the capture made the sender go back, and the packets' IPv4 identifications do not "
         "tell. Take a capture at the sender: a NAK may be missing here.",
     )
+
+
+def _by_either(connection: Connection, copies: _Copies) -> Iterator[Finding]:
+    """Packets that came twice among others that came out of order: their place does not tell who sent them."""
+    events = [event for event, _ in copies]
+    if not events:
+        return
+    yield RULE.finding(
+        f"{plural(len(events), 'packet')} came twice between {connection.ips[0]} and {connection.ips[1]}: "
+        "sent again, or duplicated by the network",
+        connection=connection,
+        transfer=next((t for _, t in copies if t is not None), None),
+        frames=[e.frame for e in events],
+        evidence=_counted(copies) | {"or_sent_again": len(events)},
+        advice="Open: which of the two. The packets' IPv4 identifications tell nothing, and packets of this "
+        "connection came out of order. A capture at the sender decides.",
+    )
+
+
+def _is_disordered(evidence: Evidence, connection: Connection) -> bool:
+    """Whether packets of a connection arrived out of order."""
+    return any(story.rule == REORDERING and story.connection is connection for story in evidence.stories)
 
 
 def _counted(copies: _Copies) -> dict[str, Any]:

@@ -36,6 +36,7 @@ OVERTAKEN, THROWN_AWAY, LATE = "overtaken", "thrown away", "late"
 _NEAR: Final = 128
 #: How many later ACKs are searched, and how many PSNs of a silent pass.
 _LATER: Final = 256
+_NAKS: Final = ("nak", "rnr_nak")
 _DECIDED: Final = frozenset({LOSS, TAIL_LOSS, ACK_LOSS, IMPLIED_NAK, NEEDLESS})
 
 
@@ -175,15 +176,18 @@ def _decide_response(
         (t.times_ns[last] for t in again if t.time_ns >= run.time_ns and last in t.times_ns),
         default=run.time_ns,
     )
+    refusals = {  # a NAK acknowledges what is before its PSN
+        e.frame for t in run.transfers for e in t.events if e.kind in _NAKS and e.psn == run.first_psn
+    }
     answers = [
         t
         for psn in psns
         for t in view.sent(psn, request=False)
         if arrived.times_ns[last] <= t.times_ns.get(last, t.time_ns) < repeat_ns
+        and refusals.isdisjoint(t.frames.values())
     ]
     back_ns = [t.times_ns[first] for t in answers if first in t.times_ns]
-    # An ACK that came just before the repeat was too late to stop it.
-    latest_ns = run.time_ns - (OBEYED_NS if run.cause == "timeout" else 0)
+    latest_ns = _latest_ns(run)
     in_time = [t for t in answers if t.times_ns.get(first, run.time_ns) < latest_ns]
     if in_time:
         story.rule, story.certain = rule, True
@@ -195,6 +199,11 @@ def _decide_response(
         story.places = [view.place(story.psn, answers[-1], request=False)]
     else:  # behind the last capture point: the request, its response, or a responder that is slow
         story.rule, story.certain, story.places = TAIL_LOSS, False, []
+
+
+def _latest_ns(run: GoBack) -> int:
+    """When a response must have come to stop a repeat: one that came just before it was too late."""
+    return run.time_ns - (OBEYED_NS if run.cause == "timeout" else 0)
 
 
 def _decide_read(view: _View, story: Story, run: GoBack, since_ns: int) -> None:
@@ -230,7 +239,8 @@ def _decide_read(view: _View, story: Story, run: GoBack, since_ns: int) -> None:
         if run.cause == "timeout":  # behind the last capture point: the request, or all responses
             story.rule, story.certain, story.places = TAIL_LOSS, False, []
         else:
-            story.rule, story.certain = IMPLIED_NAK, True
+            # It may also have been sent for an earlier request, and arrived.
+            story.rule, story.certain = IMPLIED_NAK, False
             story.places = [view.place(psn, None, request=False)]
     elif first not in response.times_ns:
         story.rule, story.certain = IMPLIED_NAK, True
@@ -245,6 +255,6 @@ def _decide_read(view: _View, story: Story, run: GoBack, since_ns: int) -> None:
     elif view.order(psn, response, request.times_ns[last], request=False):
         story.rule, story.certain, story.places = REORDERING, True, []
         story.of_response = True
-    else:
-        story.rule, story.certain = IMPLIED_NAK, True
+    else:  # behind the requester's capture it was lost, or overtaken, or it came just too late
+        story.rule, story.certain = IMPLIED_NAK, False
         story.places = [view.place(psn, response, request=False)]

@@ -87,12 +87,13 @@ def _of_finding(scene: Scene, finding: dict[str, Any]) -> Iterator[Claim]:
                     case.psn,
                 )
     elif rule == "duplicate":
+        spare = evidence.get("or_sent_again", 0)
         for psn in evidence.get("psns", ()):
             doubled = scene.judge.was_doubled(psn)
             yield Claim(
                 "cause",
                 rule,
-                RIGHT if doubled else WRONG,
+                RIGHT if doubled else SILENT if spare else WRONG,
                 "duplicated by the network",
                 "came twice" if doubled else "no copy of it came twice",
                 psn,

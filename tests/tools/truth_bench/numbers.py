@@ -41,7 +41,7 @@ def _counts(scene: Scene) -> Iterator[Claim]:
             if src is not None:
                 said = evidence.get("lost_packets", evidence["count"])
                 lost[src] += max(0, said - left_open(finding))
-        elif rule == "duplicate":
+        elif rule == "duplicate" and "or_sent_again" not in evidence:
             twice = sum(p.twice + sum(t.doubled for t in p.sent) for p in judge.wire.paths.values())
             verdict = RIGHT if evidence["count"] <= twice else WRONG
             yield Claim("count", "duplicates", verdict, str(evidence["count"]), f"{twice} came twice")
@@ -142,6 +142,7 @@ def _reported(scene: Scene) -> Iterator[Claim]:
         psn
         for finding in scene.found["findings"]
         for psn in (*finding["evidence"].get("psns", ()), *_psns(finding))
+        if isinstance(psn, int)  # ``capture-gap`` has ranges
     }
     cut = any(
         len(f["evidence"].get("psns", ())) < f["evidence"].get("count", 0) for f in scene.found["findings"]

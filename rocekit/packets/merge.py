@@ -18,6 +18,7 @@ from rocekit.packets.alignment import Alignment, align
 from rocekit.packets.flow_numbers import MIXER
 from rocekit.packets.identity import Alike, has_icrcs, identities
 from rocekit.packets.matching import number
+from rocekit.packets.passing import passed
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
@@ -30,8 +31,9 @@ class Merged:
     """One sequence out of several captures.
 
     Attributes:
-        order: indices into the concatenated packets, each packet once, in the order of aligned times.
-        time_ns: their aligned times.
+        order: indices into the concatenated packets, each packet once, in the order in which they passed
+        the first capture point on their way.
+        time_ns: their aligned times there (``passing``).
         copies: packets left out because another capture has them.
         seen_ns: by packet and capture, the aligned time at which the capture has it, or ``UNSEEN``.
         frames: by packet and capture, its frame number there, or 0.
@@ -83,4 +85,11 @@ def merge(parts: Sequence[Packets]) -> Merged:
     hops = np.zeros((len(order), len(parts)), np.uint8)
     hops[row, file] = np.concatenate([p.hop_limit for p in parts])
     copies = len(by_time) - len(order)
-    return Merged(order, times[order], copies, alignments, seen, frames, hops, identity[order])
+    flow = np.concatenate([p.flow for p in parts])[order]
+    _, same, equal = np.unique(identity[order], return_inverse=True, return_counts=True)
+    passed_ns = passed(seen, UNSEEN, flow, equal[same] > 1)
+    rows = np.argsort(passed_ns, kind="stable")
+    order = order[rows]
+    return Merged(
+        order, passed_ns[rows], copies, alignments, seen[rows], frames[rows], hops[rows], identity[order]
+    )

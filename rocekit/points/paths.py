@@ -8,8 +8,10 @@ from their absence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -205,6 +207,15 @@ class Paths:
         first = int(self._lost_after[row])
         src, dst = self._sightings.ends_of(row)
         return next((p.first, p.second) for p in self.of(src, dst) if p.first == first)
+
+    @cached_property
+    def missed_shares(self) -> Mapping[int, float]:
+        """By file, the largest share of the packets of a path that its capture missed, by the others."""
+        shares: dict[int, float] = defaultdict(float)
+        for path in self.every:
+            for file, missed in ((path.first, path.only_second), (path.second, path.missed_second)):
+                shares[file] = max(shares[file], missed / max(1, path.packets + path.only_second))
+        return shares
 
     def of(self, src: str, dst: str) -> list[Path]:
         """The paths from one host to another."""

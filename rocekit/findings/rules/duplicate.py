@@ -101,7 +101,7 @@ def _by_sender(connection: Connection, copies: _Copies) -> Iterator[Finding]:
 
 
 def _by_either(connection: Connection, copies: _Copies) -> Iterator[Finding]:
-    """Packets that came twice among others that came out of order: their place does not tell who sent them."""
+    """Packets that came twice among others that came out of order: their place tells nothing."""
     events = [event for event, _ in copies]
     if not events:
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
 from rocekit.findings.stories.copies import lost_copies
+from rocekit.findings.stories.doubts import doubt_words
 from rocekit.findings.stories.places import lost, places, sides
 from rocekit.track.transfers import INCOMPLETE
 from rocekit.wire.psn import wire_psn
@@ -48,7 +49,9 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=found,
-            advice=_advice(place, where) + (_NO_NAK if guessed else ""),
+            advice=_advice(place, where)
+            + (_NO_NAK if any(not (s.certain or s.gappy) for s in stories) else "")
+            + doubt_words(stories),
         )
     yield from _unreliable(evidence)
 

@@ -52,8 +52,8 @@ def _repeated(evidence: Evidence, stories: list[Story]) -> Finding:
         waits += f" to {duration(found['waited_max_ns'])}"
     lacking = sum(not s.certain for s in stories)
     if lacking:
-        found["or_nak_not_in_capture"] = lacking
-    why = ", probably because of a NAK that it lacks" if lacking else ""
+        found["or_not_in_capture"] = lacking
+    why = ", probably because of packets that it lacks" if lacking else ""
     return RULE.finding(
         f"{plural(packets, 'packet')} sent again on {connection.way(side)} after {waits}, but nothing "
         f"{'in the capture ' if lacking else ''}shows a loss{why}",

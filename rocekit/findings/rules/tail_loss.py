@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer, timeout_evidence, timer_words
 from rocekit.findings.finding import WARNING, Finding, Rule
-from rocekit.findings.stories.doubts import NAKS_LACKING
+from rocekit.findings.stories.doubts import doubt_words
 from rocekit.findings.stories.places import lost, places
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
-        lacking = sum(s.naks_lacking for s in stories)
-        open_ = [s.go_backs[0].opener for s in stories if not (s.certain or s.naks_lacking)]
+        lacking = sum(not s.certain and (s.naks_lacking or s.gappy) for s in stories)
+        open_ = [s.go_backs[0].opener for s in stories if not (s.certain or s.naks_lacking or s.gappy)]
         doubtful = sum(not e.mid_message for e in open_)
         stalled = len(open_) - doubtful
         likely = stalled + lacking
@@ -28,7 +28,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         placed, where = places(evidence, stories)
         found |= placed | {"or_acknowledgement_lost": doubtful, "or_sender_stalled": stalled}
         if lacking:
-            found["or_nak_not_in_capture"] = lacking
+            found["or_not_in_capture"] = lacking
         waited = duration(found.get("waited_max_ns", 0))
         if len(stories) == 1:
             either = " or its response" if doubtful else ""
@@ -40,7 +40,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         advice = RULE.what_to_do + timer_words(found)
         advice += _STALL if stalled else ""
         advice += _EITHER if doubtful else ""
-        advice += NAKS_LACKING if lacking else ""
+        advice += doubt_words(stories)
         yield RULE.finding(
             f"{what} at the end of a burst on {connection.way(side)}, noticed after {waited} of silence: "
             f"{cost_words(stories)}{lost(where)}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer, timeout_evidence
 from rocekit.findings.finding import WARNING, Finding, Rule
 from rocekit.findings.stories import TIMEOUT_TOO_SHORT
-from rocekit.findings.stories.doubts import NAKS_LACKING
+from rocekit.findings.stories.doubts import doubt_words
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=found,
-            advice=RULE.what_to_do + (NAKS_LACKING if any(s.naks_lacking for s in stories) else ""),
+            advice=RULE.what_to_do + doubt_words(stories),
         )
 
 

@@ -23,7 +23,7 @@ from rocekit.findings.stories import (
 )
 from rocekit.findings.stories.causes import acknowledged_psn, name_cause, name_open_causes
 from rocekit.findings.stories.corruption import find_corruption
-from rocekit.findings.stories.doubts import doubt_without_naks
+from rocekit.findings.stories.doubts import doubt_gaps, doubt_without_naks
 from rocekit.findings.stories.journal_losses import find_journal_losses
 from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_reordering, join_late_packets
 from rocekit.findings.stories.pauses import find_pauses
@@ -47,6 +47,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     still_open = [story for story in stories if not story.rule and not name_cause(evidence, story)]
     name_open_causes(evidence, still_open, [story for story in stories if story.rule])
     doubt_without_naks(stories)
+    doubt_gaps(evidence, stories)
     if evidence.sightings is not None:
         from rocekit.findings.stories.captures import decide_by_captures
 

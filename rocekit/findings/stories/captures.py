@@ -19,6 +19,7 @@ from rocekit.findings.stories import (
     TIMEOUT_TOO_SHORT,
 )
 from rocekit.findings.stories.copies import lost_copies
+from rocekit.findings.stories.doubts import GAPPY
 from rocekit.findings.stories.loss_place import BEFORE, BETWEEN, BEYOND, LossPlace
 from rocekit.track.causes import OBEYED_NS
 from rocekit.wire import OWN_RESPONSE
@@ -52,6 +53,8 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> None:
             _decide_nak(view, story)
         elif story.repeats:
             _decide_silence(view, story)
+            if view.gappy:  # what a capture has not decides nothing
+                story.certain, story.gappy, story.places = False, True, []
 
 
 class _View:
@@ -64,6 +67,9 @@ class _View:
         ips = story.connection.ips
         self.requester, self.responder = ips[story.side], ips[1 - story.side]
         self._bad = set(story.bad_frames)
+        shares = {} if evidence.paths is None else evidence.paths.missed_shares
+        #: The captures that lack so many packets that one which they have not need not be lost.
+        self.gappy = {file for file in self.points if shares.get(file, 0) > GAPPY}
 
     @cached_property
     def points(self) -> tuple[int, ...]:
@@ -130,7 +136,9 @@ def _decide_nak(view: _View, story: Story) -> None:
         else:
             places.append(view.place(copy.psn, sent))
     if places:
-        story.places = places
+        # The last of a place's captures is the one that has not the packet, but for those beyond the last.
+        story.places = [p for p in places if p.where == BEYOND or p.files[-1] not in view.gappy]
+        story.gappy = len(story.places) < len(places)
         story.rule, story.certain = LOSS, True
     elif why:
         story.rule, story.certain, story.places = REORDERING, True, []

@@ -64,6 +64,8 @@ def _requests(story: Story) -> list[LostCopy]:
 def _copy(story: Story, where: str, of_pass: Pass, until_ns: int) -> LostCopy:
     """The copy of the story's PSN that was sent in a pass."""
     psn, packets = story.psn, 1
+    if story.gappy and where == BEFORE:
+        where = UNKNOWN
     # A READ's one request takes the PSNs of all its responses.
     if where == BEFORE and not any(t.is_read for t in story.transfers):
         packets = max(1, sum(b - max(a, psn) + 1 for a, b in of_pass.gaps if b >= psn))

@@ -1,27 +1,35 @@
-"""What a capture that lacks NAKs leaves open.
+"""What a capture leaves open that lacks packets.
 
-A requester that goes back sooner than any timer obeys a NAK. Where the capture has none, it lacks NAKs of
-that direction: a silence there may have been one too, and what looks like a lost packet may have been
-overtaken.
+* A requester that goes back sooner than any timer obeys a NAK. Where the capture has none, it lacks NAKs of
+  that direction: a silence there may have been one too, and what looks like a lost packet may have been
+  overtaken.
+* A capture that lacks more than one packet in a hundred, though they were acknowledged, lacks others too: a
+  PSN that it has not was not lost before it for that.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.stories import NEEDLESS, TAIL_LOSS, TIMEOUT_TOO_SHORT
+from rocekit.findings.stories import LOSS, NEEDLESS, TAIL_LOSS, TIMEOUT_TOO_SHORT
 from rocekit.track.causes import NAK_MISSED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
 
-#: What “probably” means then, for the advice of a finding.
-NAKS_LACKING: Final = (
+_NAKS_LACKING: Final = (
     " “Probably” means: this requester also went back sooner than any timer, so the capture lacks NAKs, and "
     "one of them may be the cause here."
 )
+_GAPS: Final = (
+    " The capture lacks more than one acknowledged packet in a hundred: what it does not have need not be "
+    "lost. Capture again without gaps to know more."
+)
+#: A capture that lacks more than this share of the packets does not show by a gap where a packet was lost.
+GAPPY: Final = 0.01
 _DOUBTED: Final = frozenset({NEEDLESS, TAIL_LOSS, TIMEOUT_TOO_SHORT})
 
 
@@ -36,3 +44,22 @@ def doubt_without_naks(stories: Sequence[Story]) -> None:
         if story.rule in _DOUBTED and (story.connection.id, story.side) in lacking:
             story.certain = story.certain and any(run.opener.first_sight for run in story.repeats)
             story.naks_lacking = not story.certain
+
+
+def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
+    """Where the capture lacks packets that were acknowledged, a PSN that it lacks need not be lost."""
+    lacks: dict[int, bool] = {}
+    for story in stories:
+        connection = story.connection
+        if connection.id not in lacks:
+            missed = sum(event.count for event in connection.missed)
+            lacks[connection.id] = missed > GAPPY * connection.packets
+        story.gappy = lacks[connection.id]
+        if story.gappy and not story.naks and story.rule in (LOSS, *_DOUBTED):
+            story.certain = False
+
+
+def doubt_words(stories: Sequence[Story]) -> str:
+    """What the capture lacks, for the advice of a finding; empty if it is nothing."""
+    words = _NAKS_LACKING if any(story.naks_lacking for story in stories) else ""
+    return words + (_GAPS if any(story.gappy for story in stories) else "")

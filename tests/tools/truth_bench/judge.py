@@ -226,7 +226,7 @@ class Judge:
 
     @staticmethod
     def _is_skipped(side: Side, psn: int, passed: int) -> bool:
-        """Whether a pass has no packet with a PSN, but packets on both sides of it, or from right behind it."""
+        """Whether a pass lacks a PSN, but has packets on both sides of it, or from right behind it."""
         of_pass = [t for t in side.requests if t.passed == passed]
         below = any(side.has(t, psn - 1) or after(t.psn, psn) < 0 for t in of_pass)
         first = min((after(t.psn, psn) for t in of_pass), default=0)

@@ -71,6 +71,7 @@ class Connection:
         message, which may be shorter.
         progress: how far the requests of ``a`` and of ``b`` have come, None where none was seen.
         missed: acknowledged PSNs that are not in the capture.
+        missed_copies: packets that were acknowledged before they were sent again, and are not in the capture.
         unfilled: skipped PSNs that nothing acknowledged: lost on the wire, or missed by the capture.
         duplicate_acks: ACKs with the PSN and MSN of the ACK before, sent again by the responder or copied by
         the network; copied_acks: frames of those that the network copied, by their IPv4 identifications.
@@ -115,6 +116,7 @@ class Connection:
     copied_ack_count: int = 0
     recoveries: list[str | None] = field(default_factory=lambda: [None, None])
     resent_per_loss: float | None = None
+    missed_copies: int = 0
 
     @property
     def recovery(self) -> str | None:

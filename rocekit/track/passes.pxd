@@ -24,12 +24,16 @@ cdef class Passes:
     cdef public Pass before
     cdef public int64_t went_back
     cdef public int64_t selective
+    cdef public int64_t missed
 
     @cython.locals(ended=Pass)
     cpdef Pass begin(self, int64_t p, int64_t time_ns, int64_t last, int64_t last_ns, int64_t acked)
 
     cpdef vote(self, int64_t acked)
     cpdef skip(self, int64_t first, int64_t last)
+    @cython.locals(first=int64_t, last=int64_t)
+    cpdef acknowledged(self, int64_t upto)
+
     cpdef fill(self, int64_t p)
     cpdef bint is_selective(self)
 

@@ -75,6 +75,7 @@ class Passes:
         self.before: Pass | None = None
         self.went_back = 0
         self.selective = 0
+        self.missed = 0
 
     def clear(self) -> None:
         """The PSNs begin anew."""
@@ -111,6 +112,17 @@ class Passes:
         current.gaps.append((first, last))
         if len(current.gaps) > _GAPS:
             del current.gaps[0]
+
+    def acknowledged(self, upto: int) -> None:
+        """Everything below ``upto`` is acknowledged: what the pass skipped there was sent all the same."""
+        kept = []
+        for first, last in self.current.gaps:
+            if last < upto:
+                # What it did not go back to may be acknowledged by a NAK that the capture lacks.
+                self.missed += last - first + 1 if first != self.current.first else 0
+            else:
+                kept.append((first, last))
+        self.current.gaps = kept
 
     def fill(self, p: int) -> None:
         """A packet came that seemed to be skipped in this pass."""

@@ -60,7 +60,7 @@ class Repeats:
                 self.passes.skip(after, high - 1)
             self.run = None
         self.tentative = None
-        if p > high:
+        if p > high and self.ledger.open_read is None:  # else it may be the PSNs of a READ's responses
             self.passes.skip(high, p - 1)
 
     def repeat_ends(self) -> int:

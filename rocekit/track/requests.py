@@ -245,6 +245,7 @@ class Requests:
         """The capture ends here: close what is open."""
         ledger, assembly = self.ledger, self.assembly
         self.connection.overtaken[ledger.side] = self.recent.overtaken
+        self.connection.missed_copies += self.passes.missed
         if not self.progress.started and self.progress.held:
             self._release(None)
         self.repeats.repeat_ends()

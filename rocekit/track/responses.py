@@ -110,6 +110,8 @@ class Responses:
         self.progress.acked = upto
         self.progress.acked_ns = time_ns
         self.progress.acked_frame = frame
+        if self.passes.current.gaps:
+            self.passes.acknowledged(upto)
         if self.assembly.ahead and self.progress.expected < upto:
             self.assembly.skip(upto)
         self.outcomes.settle()

@@ -51,7 +51,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     if evidence.sightings is not None:
         from rocekit.findings.stories.captures import decide_by_captures
 
-        decide_by_captures(evidence, stories)
+        stories = decide_by_captures(evidence, stories)
     stories = _join_with_end(stories)
     stories += find_journal_losses(evidence, stories)
     for story in stories:

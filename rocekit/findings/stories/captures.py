@@ -41,12 +41,16 @@ _NAKS: Final = ("nak", "rnr_nak")
 _DECIDED: Final = frozenset({LOSS, TAIL_LOSS, ACK_LOSS, IMPLIED_NAK, NEEDLESS})
 
 
-def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> None:
-    """Decide each story that the packets of several captures decide, and place its losses."""
-    if evidence.sightings is None:
-        return
+def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Story]:
+    """Decide each story that the packets of several captures decide, and place its losses; gives the stories.
+
+    A packet out of order is none where the first capture on its way missed it: its place is only estimated.
+    """
+    kept: list[Story] = []
     for story in stories:
         view = _View(evidence, story)
+        if not (story.rule == REORDERING and not story.go_backs and view.has_estimated_order(story)):
+            kept.append(story)
         if not view.points or story.rule not in _DECIDED:
             continue
         if story.naks:
@@ -55,6 +59,7 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> None:
             _decide_silence(view, story)
             if view.gappy:  # what a capture has not decides nothing
                 story.certain, story.gappy, story.places = False, True, []
+    return kept
 
 
 class _View:
@@ -77,6 +82,12 @@ class _View:
         if self.requester is None or self.responder is None:
             return ()
         return self.sightings.points(self.requester, self.responder)
+
+    def has_estimated_order(self, story: Story) -> bool:
+        """Whether the first capture point lacks every late packet of a story."""
+        late = {event.frame for event in story.late}
+        found = [t for t in self.sent(story.psn, request=True) if not late.isdisjoint(t.frames.values())]
+        return bool(found) and all(self.points[0] not in t.frames for t in found)
 
     def sent(self, psn: int, *, request: bool) -> list[Transmission]:
         side = self.side if request else 1 - self.side

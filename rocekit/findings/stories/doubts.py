@@ -52,7 +52,7 @@ def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
     for story in stories:
         connection = story.connection
         if connection.id not in lacks:
-            missed = sum(event.count for event in connection.missed)
+            missed = max(connection.missed_copies, sum(event.count for event in connection.missed))
             lacks[connection.id] = missed > GAPPY * connection.packets
         story.gappy = lacks[connection.id]
         if story.gappy and not story.naks and story.rule in (LOSS, *_DOUBTED):

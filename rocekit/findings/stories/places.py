@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.finding import MAX_LISTED
 from rocekit.findings.stories.copies import is_captured, lost_copies
@@ -15,6 +15,10 @@ from rocekit.wire.psn import wire_psn
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
+
+
+#: Where a capture lacks packets, one loss before it among so many behind it need not be one.
+_FEW: Final = 8
 
 
 def sides(stories: Sequence[Story], copies: Sequence[LostCopy] | None = None) -> dict[str, int]:
@@ -33,10 +37,10 @@ def sides(stories: Sequence[Story], copies: Sequence[LostCopy] | None = None) ->
     if copies is None:
         copies = [copy for story in stories for copy in lost_copies(story)]
     where = [copy.where for copy in copies]
-    return {
-        "lost_behind_capture_point": where.count(passes.BEHIND),
-        "lost_before_capture_point": where.count(passes.BEFORE),
-    }
+    behind, before = where.count(passes.BEHIND), where.count(passes.BEFORE)
+    if before * _FEW <= behind and any(s.connection.missed_copies or s.connection.missed for s in stories):
+        before = 0  # a few of those behind may be packets that the capture missed as well
+    return {"lost_behind_capture_point": behind, "lost_before_capture_point": before}
 
 
 def places(evidence: Evidence, stories: Sequence[Story]) -> tuple[dict[str, Any], str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.packets import ICRC_INVALID
 from rocekit.packets.alignment import Alignment, align
 from rocekit.packets.flow_numbers import MIXER
 from rocekit.packets.identity import Alike, has_icrcs, identities
@@ -87,7 +88,8 @@ def merge(parts: Sequence[Packets]) -> Merged:
     copies = len(by_time) - len(order)
     flow = np.concatenate([p.flow for p in parts])[order]
     _, same, equal = np.unique(identity[order], return_inverse=True, return_counts=True)
-    passed_ns = passed(seen, UNSEEN, flow, equal[same] > 1)
+    corrupted = np.concatenate([p.icrc_state for p in parts])[order] == ICRC_INVALID
+    passed_ns = passed(seen, UNSEEN, flow, (equal[same] > 1) | corrupted)
     rows = np.argsort(passed_ns, kind="stable")
     order = order[rows]
     return Merged(

@@ -25,7 +25,8 @@ def passed(seen_ns: Ints, unseen: int, flow: Ints, is_copy: NDArray[np.bool_]) -
     Args:
         seen_ns: by packet and capture, the aligned time at which the capture has it, or ``unseen``.
         flow: by packet, its one-way flow.
-        is_copy: whether another packet is equal: then it may have been made behind the first point.
+        is_copy: whether it may have been made behind the first point: another packet is equal, or it is
+        corrupted.
     """
     has = seen_ns != unseen
     passed_ns = np.where(has, seen_ns, _NEVER).min(axis=1)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Without IPv4 identifications, the same PSN again this soon, and unprovoked, was duplicated by the network.
 DUPLICATE_NS: Final = 50_000
 #: No requester goes back twice to one PSN so fast.
-AT_ONCE_NS: Final = 10_000
+AT_ONCE_NS: Final = 1_000
 #: Without IPv4 identifications, a packet this late was sent again: networks deliver or drop it sooner.
 LATE_NS: Final = 10_000_000
 

@@ -245,12 +245,13 @@ class Requests:
         """The capture ends here: close what is open."""
         ledger, assembly = self.ledger, self.assembly
         self.connection.overtaken[ledger.side] = self.recent.overtaken
-        self.connection.missed_copies += self.passes.missed
         if not self.progress.started and self.progress.held:
             self._release(None)
         self.repeats.repeat_ends()
         self.passes.vote(self.progress.acked)
         selective = self.passes.is_selective()
+        if not selective:  # else the responder keeps what came, and nobody sends it again
+            self.connection.missed_copies += self.passes.missed
         if not (selective and self.connection.missed):  # the capture may have missed what was sent again
             self.connection.recoveries[ledger.side] = self.passes.recovery
         if assembly.ahead:

@@ -53,6 +53,8 @@ def decide_by_captures(evidence: Evidence, stories: Iterable[Story]) -> list[Sto
             kept.append(story)
         if not view.points or story.rule not in _DECIDED:
             continue
+        if (story.connection.id, story.side) not in evidence.transfers_of:
+            continue  # captures of the responses only: a request that they lack was not lost for that
         if story.naks:
             _decide_nak(view, story)
         elif story.repeats:
@@ -87,7 +89,7 @@ class _View:
         """Whether the first capture point lacks every late packet of a story."""
         late = {event.frame for event in story.late}
         found = [t for t in self.sent(story.psn, request=True) if not late.isdisjoint(t.frames.values())]
-        return bool(found) and all(self.points[0] not in t.frames for t in found)
+        return bool(self.points and found) and all(self.points[0] not in t.frames for t in found)
 
     def sent(self, psn: int, *, request: bool) -> list[Transmission]:
         side = self.side if request else 1 - self.side

@@ -96,7 +96,9 @@ def _by_facts(facts: Sequence[_Fact], port: int | None) -> Application | None:
     magic = [f for f in facts if f.said.sure == MAGIC]
     own = [f for f in facts if f.said.sure > HINT and on_its_port(f.said, port)]
     shapes = [f for f in facts if f.said.sure == SHAPE]
-    both = [f for f in shapes if any(f.said.application == g.said.application for g in shapes if g.side != f.side)]
+    both = [
+        f for f in shapes if any(f.said.application == g.said.application for g in shapes if g.side != f.side)
+    ]
     if magic:  # NFS and Gluster are RPC-over-RDMA too
         name = named(min(magic, key=lambda f: f.said.application == RPC).said, port)
         return _made(name, True, [f for f in facts if named(f.said, port) in (name, RPC)], None)
@@ -126,7 +128,9 @@ def _by_text(connection: Connection, messages: FirstMessages) -> Application | N
     if connection.paired_by != "handshake":
         return None
     programs = {
-        messages.offers.get((ip, qpn)) for ip, qpn in zip(connection.ips, connection.qpns, strict=True) if ip and qpn
+        messages.offers.get((ip, qpn))
+        for ip, qpn in zip(connection.ips, connection.qpns, strict=True)
+        if ip and qpn
     }
     if len(programs) != 1 or (program := programs.pop()) is None:
         return None

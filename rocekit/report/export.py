@@ -294,7 +294,7 @@ _CONNECTION: Final[_Columns] = {
     "b_qpn": ("UInt32", _connection_end(1, "qpn")),
     "paired_by": ("String", _attribute("paired_by")),
     "path_mtu_bytes": ("UInt32", _attribute("path_mtu")),
-    "application": ("String", _application),
+    "used_by": ("String", _application),
     "first_ns": ("Int64", _attribute("first_ns")),
     "last_ns": ("Int64", _attribute("last_ns")),
     **{

@@ -225,7 +225,9 @@ def application_lines(connections: Sequence[Connection]) -> list[str]:
         if c.application is not None
     )
     unknown = len(connections) - names.total()
-    counts = [f"{name} ({n:,})" for name, n in names.most_common()] + [f"unknown ({unknown:,})"] * (unknown > 0)
+    counts = [f"{name} ({n:,})" for name, n in names.most_common()] + [f"unknown ({unknown:,})"] * (
+        unknown > 0
+    )
     return [f"  Applications: {', '.join(counts)}"] if names else []
 
 

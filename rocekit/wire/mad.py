@@ -142,8 +142,8 @@ class CmMessage:
             parts.append(f"“{self.reason}”")
         if self.ece is not None:
             vendor, options = self.ece
-            name = ECE_VENDORS.get(vendor)
-            parts.append(f"ECE vendor {vendor:#x}{f' ({name})' if name else ''} options {options:#x}")
+            owner = f" ({ECE_VENDORS[vendor]})" if vendor in ECE_VENDORS else ""
+            parts.append(f"ECE vendor {vendor:#x}{owner} options {options:#x}")
         data = self.private_data.rstrip(b"\0")
         if (words := self.private_words(port)) is not None:
             parts.append(f"private data of {words}")

@@ -63,7 +63,9 @@ def in_private_data(message: str, data: bytes, port: int | None) -> Said | None:
     """
     if not any(data):
         return None
-    found = [said for ulp in _asked(port) if (parse := ulp.private_data.get(message)) and (said := parse(data))]
+    found = [
+        said for ulp in _asked(port) if (parse := ulp.private_data.get(message)) and (said := parse(data))
+    ]
     return _best(found, port)
 
 

@@ -63,16 +63,20 @@ def _rpc_private(data: bytes) -> Said | None:
 
 
 class _Words:
-    """Reads 32-bit numbers one after the other; ``ended`` once there is none."""
+    """Reads 32-bit numbers one after the other."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self._at, self.ended = data, 0, False
+        self._data, self._at, self._ended = data, 0, False
+
+    def has_ended(self) -> bool:
+        """Whether more was asked for than there is."""
+        return self._ended
 
     def take(self, count: int = 1) -> int:
         """The first of the next ``count`` numbers."""
         start, self._at = self._at, self._at + 4 * count
         if self._at > len(self._data):
-            self.ended = True
+            self._ended = True
             return -1
         return int.from_bytes(self._data[start : start + 4], "big")
 
@@ -99,7 +103,7 @@ class _Words:
         if 0 < count <= _MOST_CHUNKS:
             self.take(size * count)
         elif count:
-            self.ended = True
+            self._ended = True
 
 
 def _rpc_message(message: FirstMessage) -> Said | None:
@@ -108,18 +112,18 @@ def _rpc_message(message: FirstMessage) -> Said | None:
         return None
     words = _Words(message.data)
     xid, version, credit, kind = words.take(), words.take(), words.take(), words.take()
-    if words.ended or version != 1 or not 0 < credit <= _MOST_CREDITS or kind != _RDMA_MSG:
+    if words.has_ended() or not xid or version != 1 or not 0 < credit <= _MOST_CREDITS or kind != _RDMA_MSG:
         return None
     chunks = words.skip_list(_READ_CHUNK, False) and words.skip_list(_SEGMENT, True) and words.skip_optional()
     if not chunks or words.take() != xid:
         return None
     direction, first = words.take(), words.take()  # of a call: RPC's version; of a reply: its status
-    if words.ended or (direction, first) not in ((_CALL, 2), (_REPLY, 0), (_REPLY, 1)):
+    if words.has_ended() or (direction, first) not in ((_CALL, 2), (_REPLY, 0), (_REPLY, 1)):
         return None
     if direction == _REPLY:
         return Said(RPC, MAGIC, "RPC reply", {"credits": credit})
     program, release, _ = words.take(), words.take(), words.take()
-    if words.ended:
+    if words.has_ended():
         return None
     details = {"rpc_program": program, "rpc_version": release, "credits": credit}
     if program in _GLUSTER_PROGRAMS:
@@ -142,7 +146,7 @@ _DATA_AT: Final = 24
 
 
 def _smb_message(message: FirstMessage) -> Said | None:
-    if message.operation != "SEND" or not message.only and message.length <= _SMB_RESPONSE.size:
+    if message.operation != "SEND" or (not message.only and message.length <= _SMB_RESPONSE.size):
         return None
     if message.length == _SMB_REQUEST.size == len(message.data):
         return _smb_request(message.data)
@@ -243,7 +247,11 @@ def _lnet(data: bytes) -> Said | None:
     _, version, kind, _, _, _, source, _, target, _ = struct.unpack_from(order + _LNET, data)
     if version not in _LNET_VERSIONS or kind not in _LNET_TYPES:
         return None
-    details: dict[str, int | str] = {"version": f"{version:#x}", "src_nid": _nid(source), "dst_nid": _nid(target)}
+    details: dict[str, int | str] = {
+        "version": f"{version:#x}",
+        "src_nid": _nid(source),
+        "dst_nid": _nid(target),
+    }
     words = f"{_LNET_TYPES[kind]} {details['src_nid']} → {details['dst_nid']}"
     if kind in _LNET_CONNECTS and len(data) >= size + struct.calcsize(f"<{_LNET_PARAMS}"):
         depth, fragments, most = struct.unpack_from(order + _LNET_PARAMS, data, size)

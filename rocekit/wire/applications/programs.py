@@ -90,7 +90,9 @@ _NCCL_MOST_INDEX: Final = 1 << 40
 
 def _nccl(message: FirstMessage) -> Said | None:
     """A receiver's announcement that its buffers are ready: a WRITE into the sender's FIFO."""
-    if message.operation != "WRITE" or not message.only or len(message.data) != _NCCL_BYTES != message.length:
+    if message.operation != "WRITE" or not message.only:
+        return None
+    if not len(message.data) == message.length == _NCCL_BYTES:
         return None
     for layout, keys in zip(_NCCL, (4, 2), strict=True):
         values = layout.unpack(message.data)

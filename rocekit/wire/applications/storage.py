@@ -166,7 +166,11 @@ def _srp_login(length: int, formats: int, flags: int, initiator: bytes, target: 
         return None
     if not any(initiator) or not any(target):
         return None
-    details = {"req_it_iu_len": length, "initiator": initiator.hex(), "target": target.hex()}
+    details: dict[str, int | str] = {
+        "req_it_iu_len": length,
+        "initiator": initiator.hex(),
+        "target": target.hex(),
+    }
     return Said(SRP, SHAPE, f"login of initiator {initiator.hex()}, IUs up to {length} bytes", details)
 
 
@@ -181,7 +185,9 @@ def _srp_request(data: bytes) -> Said | None:
         gaps = data[_SRP_IP.size :] + bytes([offset > _MOST_IU])
     else:
         return None
-    return None if opcode != _LOGIN_REQ or any(gaps) else _srp_login(length, formats, flags, initiator, target)
+    return (
+        None if opcode != _LOGIN_REQ or any(gaps) else _srp_login(length, formats, flags, initiator, target)
+    )
 
 
 def _srp_reply(data: bytes) -> Said | None:

@@ -116,11 +116,10 @@ def _made(name: str, certain: bool, facts: Sequence[_Fact], port: int | None) ->
     details: dict[str, int | str] = {}
     for fact in facts:
         details = {**fact.said.details, **details}
-    where = list(dict.fromkeys(fact.where for fact in facts))
-    if port is not None:
-        where.insert(0, f"port {port}")
+    *first, last = dict.fromkeys([*([] if port is None else [f"port {port}"]), *(f.where for f in facts)])
+    ground = f"{', '.join(first)} and {last}" if first else last
     short = next((fact.said.short for fact in facts if fact.said.short), "")
-    return Application(name, certain, " and ".join(where), MappingProxyType(details), short)
+    return Application(name, certain, ground, MappingProxyType(details), short)
 
 
 def _by_text(connection: Connection, messages: FirstMessages) -> Application | None:

@@ -137,7 +137,7 @@ def _perftest(message: FirstMessage) -> Said | None:
 
 
 def _rocekit_request(data: bytes) -> Said | None:
-    if data.startswith(_ROCEKIT_FAILURES):
+    if data.startswith(_ROCEKIT_FAILURES) and zeros(data, 5):
         return Said(ROCEKIT, MAGIC, "scenario failures", {"scenario": "failures"}, "scenario failures")
     scenario = text_of(data[4:20]) if data.startswith(_ROCEKIT_PLAN) else None
     if scenario is None:

@@ -16,7 +16,7 @@ from rocekit.wire.applications.programs import ROCEKIT
 from rocekit.wire.applications.said import HINT, MAGIC, SHAPE, Said
 
 if TYPE_CHECKING:
-    from rocekit.flows.first_messages import FirstMessages, FlowStart
+    from rocekit.flows.first_messages import FirstMessages, Flow
     from rocekit.track.cm_exchanges import Exchange
     from rocekit.track.connections import Connection
 
@@ -39,23 +39,23 @@ def name_applications(
 ) -> None:
     """Set each connection's ``application``: those that their own bytes name first."""
     of_connection = {id(e.connection): e for e in exchanges if e.connection is not None}
-    guessed: list[tuple[Connection, Exchange, FlowStart | None]] = []
+    guessed: list[tuple[Connection, Exchange, bool]] = []
     known: dict[_Service, Connection] = {}
     for connection in connections:
         exchange = of_connection.get(id(connection))
         port = None if exchange is None else exchange.request.cm.port
         asker = _asker(connection, exchange)
-        starts = [_start(connection, side, messages) for side in (asker, 1 - asker)]
-        facts = [*_cm_facts(exchange, port), *_message_facts(starts)]
+        flows = [_flow(connection, side) for side in (asker, 1 - asker)]
+        facts = [*_cm_facts(exchange, port), *_message_facts(flows, messages)]
         connection.application = _by_facts(facts, port) or _by_text(connection, messages)
         if exchange is None or port not in BY_PORT:
             continue
         if connection.application is None:
-            guessed.append((connection, exchange, starts[0]))
+            guessed.append((connection, exchange, flows[0] in messages.opened))
         elif connection.application.certain:
             known.setdefault(_service(exchange, connection.application.name), connection)
-    for connection, exchange, start in guessed:
-        connection.application = _by_port(exchange, start, known)
+    for connection, exchange, opened in guessed:
+        connection.application = _by_port(exchange, opened, known)
 
 
 def _service(exchange: Exchange, name: str) -> _Service:
@@ -70,9 +70,9 @@ def _asker(connection: Connection, exchange: Exchange | None) -> int:
     return int(own == (connection.ips[1], connection.qpns[1]) != (connection.ips[0], connection.qpns[0]))
 
 
-def _start(connection: Connection, side: int, messages: FirstMessages) -> FlowStart | None:
-    flow = connection.ips[side], connection.ips[1 - side], connection.qpns[1 - side]
-    return messages.flows.get(flow)  # type: ignore[arg-type]
+def _flow(connection: Connection, side: int) -> Flow:
+    """The flow that ``side`` sends, as :class:`FirstMessages` names it; one that is unknown is not there."""
+    return connection.ips[side] or "", connection.ips[1 - side] or "", connection.qpns[1 - side] or 0
 
 
 def _cm_facts(exchange: Exchange | None, port: int | None) -> Iterator[_Fact]:
@@ -85,9 +85,9 @@ def _cm_facts(exchange: Exchange | None, port: int | None) -> Iterator[_Fact]:
             yield _Fact(said, side, f"the {record.message}'s private data")
 
 
-def _message_facts(starts: Sequence[FlowStart | None]) -> Iterator[_Fact]:
-    for side, start in enumerate(starts):
-        for said in () if start is None else start.said:
+def _message_facts(flows: Sequence[Flow], messages: FirstMessages) -> Iterator[_Fact]:
+    for side, flow in enumerate(flows):
+        for said in messages.said.get(flow, ()):
             yield _Fact(said, side, "its first messages")
 
 
@@ -136,13 +136,11 @@ def _by_text(connection: Connection, messages: FirstMessages) -> Application | N
     return Application(program, program == ROCEKIT, "its text over TCP")
 
 
-def _by_port(
-    exchange: Exchange, start: FlowStart | None, known: Mapping[_Service, Connection]
-) -> Application | None:
+def _by_port(exchange: Exchange, opened: bool, known: Mapping[_Service, Connection]) -> Application | None:
     """By the port alone, if nothing that the application always sends is missing.
 
     Args:
-        start: the first messages of the REQ's sender.
+        opened: whether the first SEND of the REQ's sender was looked at; nothing knew it.
         known: by hosts, port and name, the first connection that is certain.
     """
     port = exchange.request.cm.port
@@ -153,7 +151,7 @@ def _by_port(
     if ulp.never_asks and any(request.private_data):
         return None
     sibling = known.get(_service(exchange, ulp.name))
-    if sibling is None and ulp.opens and start is not None and start.opened:
+    if sibling is None and ulp.opens and opened:
         return None
     ground = f"port {port}" if sibling is None else f"port {port}, as connection {sibling.id}"
     return Application(ulp.name, False, ground, MappingProxyType({"port": port or 0}))

@@ -6,7 +6,6 @@ A flow is looked at while it is new: in its first packets by the capture's count
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.packets import ICRC_INVALID
-from rocekit.wire.applications import ULPS
+from rocekit.wire.applications import OF_MESSAGES
 from rocekit.wire.applications.programs import NCCL
 from rocekit.wire.applications.said import MOST_BYTES, FirstMessage, Said
 
@@ -28,7 +27,7 @@ Flow = tuple[str, str, int]
 #: A flow is new for so many packets of the capture.
 NEW_FOR: Final = 1 << 16
 #: Messages of a flow looked at; flows kept.
-MOST_MESSAGES: Final = 4
+MOST_MESSAGES: Final = 2
 MOST_FLOWS: Final = 1 << 16
 _MOST_QPS: Final = 8
 _OPERATIONS: Final = frozenset({"SEND", "WRITE", "READ_RESPONSE"})
@@ -42,54 +41,28 @@ def _starts(value: int) -> bool:
     return opcode.operation in _OPERATIONS and opcode.position in (wire.FIRST, wire.ONLY)
 
 
+_OPERATION: Final = {value: opcode.operation for value, opcode in wire.OPCODES.items()}
+_ONLY: Final = {value: opcode.position == wire.ONLY for value, opcode in wire.OPCODES.items()}
 #: By opcode; the last is for unknown ones, −1.
 _STARTS: Final = np.array([*(_starts(value) for value in range(256)), False])
-
-
-@dataclass(slots=True)
-class FlowStart:
-    """What the first messages of a one-way flow say.
-
-    Attributes:
-        said: each once, with what counts on its application's port only.
-        opened: whether a SEND was looked at, as far as parsers want to.
-        messages: how many were looked at.
-    """
-
-    said: list[Said] = field(default_factory=list)
-    opened: bool = False
-    messages: int = 0
-    _index: int = 0
-
-    def take(self, message: FirstMessage, whole: bool) -> None:
-        """Look at a message; ``whole``: nothing of what parsers want is cut off."""
-        self.messages += 1
-        self.opened = self.opened or (message.operation == "SEND" and whole)
-        for ulp in ULPS:
-            said = None if ulp.message is None else ulp.message(message)
-            if said is None or said in self.said:
-                continue
-            if said.application != NCCL or self._counts_up(said):
-                self.said.append(said)
-
-    def _counts_up(self, said: Said) -> bool:
-        """Whether the index of NCCL's FIFO follows that of the message before; other QPs may have some."""
-        index = int(said.details["index"])
-        before, self._index = self._index, index
-        return 0 < before < index <= before + _MOST_QPS
 
 
 class FirstMessages:
     """What the first messages of all flows say.
 
     Attributes:
-        flows: by (source address, destination address, destination QPN).
+        said: by flow, what they say, with what counts on the application's port only.
+        opened: the flows of which a SEND was looked at, as far as parsers want to.
         offers: whose text over TCP named a QP, by (address, QPN).
     """
 
     def __init__(self) -> None:
-        self.flows: dict[Flow, FlowStart] = {}
+        self.said: dict[Flow, list[Said]] = {}
+        self.opened: set[Flow] = set()
         self.offers: dict[tuple[str, int], str] = {}
+        self._looked_at: dict[int, int] = {}  # messages, by flow number
+        self._done = np.zeros(0, np.bool_)  # by flow number
+        self._indexes: dict[Flow, int] = {}  # the last one of NCCL's FIFO
         self._known = 0
         self._new_from = 0
         self._packets = 0
@@ -103,7 +76,7 @@ class FirstMessages:
         self._packets += len(packets)
         while self._marks and self._packets - self._marks[0][0] > NEW_FOR:
             self._new_from = self._marks.popleft()[1]
-        if self._new_from < self._known and len(self.flows) < MOST_FLOWS:
+        if self._new_from < self._known and len(self._looked_at) < MOST_FLOWS:
             self._look(packets)
             if not self._marks or self._marks[-1][1] != self._known:
                 self._marks.append((self._packets, self._known))
@@ -118,28 +91,48 @@ class FirstMessages:
         wrong = packets.icrc_state == ICRC_INVALID
         if int(wrong.sum()) * 2 < len(packets):  # else all ICRCs here are wrong: see the rule icrc-bad
             usable &= ~wrong
+        if len(self._done) < self._known:
+            self._done = np.append(self._done, np.zeros(max(self._known, 1024), np.bool_))
         rows = np.flatnonzero(usable)
-        for row in rows[_first_of_each(packets.flow[rows], MOST_MESSAGES)].tolist():
-            self._take(packets, row)
+        rows = rows[~self._done[packets.flow[rows]]]
+        self._take(packets, rows[_first_of_each(packets.flow[rows], MOST_MESSAGES)])
 
-    def _take(self, packets: Packets, row: int) -> None:
-        flow = (
-            packets.addresses[int(packets.src[row])],
-            packets.addresses[int(packets.dst[row])],
-            int(packets.dest_qpn[row]),
+    def _take(self, packets: Packets, rows: Ints) -> None:
+        names, payload = packets.addresses, packets.payload
+        columns = (
+            packets.flow,
+            packets.src,
+            packets.dst,
+            packets.dest_qpn,
+            packets.opcode,
+            packets.payload_length,
         )
-        start = self.flows.get(flow)
-        if start is None:
-            start = self.flows[flow] = FlowStart()
-        if start.messages >= MOST_MESSAGES:
-            return
-        opcode = wire.OPCODES[int(packets.opcode[row])]
-        length = int(packets.payload_length[row])
-        data = packets.payload(row)[:MOST_BYTES]
-        only = opcode.position == wire.ONLY
-        whole = len(data) == min(length, MOST_BYTES)
-        if data or not length:
-            start.take(FirstMessage(opcode.operation, data, length, only), whole)
+        for row, number, src, dst, qpn, code, length in zip(
+            rows.tolist(), *(column[rows].tolist() for column in columns), strict=True
+        ):
+            data = payload(row)[:MOST_BYTES]
+            before = self._looked_at.get(number, 0)
+            if before < MOST_MESSAGES and (data or not length):
+                self._looked_at[number] = before + 1
+                message = FirstMessage(_OPERATION[code], data, length, _ONLY[code])
+                self._read((names[src], names[dst], qpn), message, len(data) == min(length, MOST_BYTES))
+            self._done[number] = before + 1 >= MOST_MESSAGES
+
+    def _read(self, flow: Flow, message: FirstMessage, whole: bool) -> None:
+        """Look at a message; ``whole``: nothing of what parsers want is cut off."""
+        if whole and message.operation == "SEND":
+            self.opened.add(flow)
+        for parse in OF_MESSAGES[message.operation]:
+            said = parse(message)
+            if said is not None and (said.application != NCCL or self._counts_up(flow, said)):
+                self.said.setdefault(flow, []).append(said)
+
+    def _counts_up(self, flow: Flow, said: Said) -> bool:
+        """Whether the index of NCCL's FIFO follows that of the message before; other QPs may have some."""
+        index = int(said.details["index"])
+        before = self._indexes.get(flow, index)
+        self._indexes[flow] = index
+        return before < index <= before + _MOST_QPS
 
 
 def _first_of_each(flow: Ints, most: int) -> Ints:

@@ -19,6 +19,15 @@ ULPS: Final = (*STORAGE, *FILES, *PROGRAMS)
 BY_NAME: Final = MappingProxyType({ulp.name: ulp for ulp in ULPS})
 BY_PORT: Final = MappingProxyType({port: ulp for ulp in ULPS for port in ulp.ports})
 _TCP: Final = 6
+#: The parsers of first messages by the messages' operation, each once.
+OF_MESSAGES: Final = MappingProxyType(
+    {
+        operation: tuple(
+            dict.fromkeys(u.message for u in ULPS if u.message is not None and operation in u.operations)
+        )
+        for operation in ("SEND", "WRITE", "READ_RESPONSE")
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +80,7 @@ def in_private_data(message: str, data: bytes, port: int | None) -> Said | None:
 
 def in_message(message: FirstMessage, port: int | None = None) -> Said | None:
     """What the start of a message says; short layouts count on their application's port only."""
-    found = [said for ulp in _asked(port) if ulp.message is not None and (said := ulp.message(message))]
-    return _best(found, port)
+    return _best([said for parse in OF_MESSAGES[message.operation] if (said := parse(message))], port)
 
 
 def port_of(service: tuple[int, int] | None) -> int | None:

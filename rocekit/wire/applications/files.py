@@ -42,6 +42,8 @@ _GLUSTER_PROGRAMS: Final = MappingProxyType(
     }
 )
 _RDMA_MSG: Final = 0
+_ONE: Final = bytes([0, 0, 0, 1])  # the version
+_LEAST_RPC: Final = 40  # header, three empty lists, the first three words of a call or reply
 _CALL, _REPLY = 0, 1
 _MOST_CREDITS, _MOST_CHUNKS = 0xFFFF, 16
 _READ_CHUNK, _SEGMENT = 5, 4  # words: position, handle, length, offset of two; without the position
@@ -108,11 +110,11 @@ class _Words:
 
 def _rpc_message(message: FirstMessage) -> Said | None:
     """An RPC call or reply with the header of RPC-over-RDMA before it: both have the same XID."""
-    if message.operation != "SEND":
+    if len(message.data) < _LEAST_RPC or message.data[4:8] != _ONE:
         return None
     words = _Words(message.data)
-    xid, version, credit, kind = words.take(), words.take(), words.take(), words.take()
-    if words.has_ended() or not xid or version != 1 or not 0 < credit <= _MOST_CREDITS or kind != _RDMA_MSG:
+    xid, _, credit, kind = words.take(), words.take(), words.take(), words.take()
+    if not xid or not 0 < credit <= _MOST_CREDITS or kind != _RDMA_MSG:
         return None
     chunks = words.skip_list(_READ_CHUNK, False) and words.skip_list(_SEGMENT, True) and words.skip_optional()
     if not chunks or words.take() != xid:
@@ -146,7 +148,7 @@ _DATA_AT: Final = 24
 
 
 def _smb_message(message: FirstMessage) -> Said | None:
-    if message.operation != "SEND" or (not message.only and message.length <= _SMB_RESPONSE.size):
+    if not message.only and message.length <= _SMB_RESPONSE.size:
         return None
     if message.length == _SMB_REQUEST.size == len(message.data):
         return _smb_request(message.data)
@@ -189,6 +191,7 @@ def _smb_response(data: bytes) -> Said | None:
 
 _LNET_MAGIC: Final = 0x0BE91B91
 _LNET: Final = "IHBBII4Q"  # magic, version, type, credits, bytes, checksum, NIDs and stamps of both
+_LNET_BYTES: Final = struct.calcsize(f"<{_LNET}")
 _LNET_PARAMS: Final = "HHI"  # queue depth, fragments, message size
 _LNET_REJ: Final = "IHB"
 _LNET_TYPES: Final = MappingProxyType(
@@ -205,6 +208,7 @@ _LNET_TYPES: Final = MappingProxyType(
         0xD7: "GET_DONE",
     }
 )
+_LNET_MAGICS: Final = MappingProxyType({struct.pack(f"{order}I", _LNET_MAGIC): order for order in "<>"})
 _LNET_CONNECTS: Final = (0xC0, 0xC1)
 _LNET_VERSIONS: Final = (0x11, 0x12)
 _LNET_REASONS: Final = MappingProxyType(
@@ -225,10 +229,7 @@ _NET_TYPES: Final = MappingProxyType({2: "tcp", 5: "o2ib"})
 
 def _order(data: bytes) -> str | None:
     """The sender's byte order, which its magic shows; None without the magic."""
-    for order in "<>":
-        if data[:4] == struct.pack(f"{order}I", _LNET_MAGIC):
-            return order
-    return None
+    return _LNET_MAGICS.get(data[:4])
 
 
 def _nid(number: int) -> str:
@@ -241,8 +242,7 @@ def _nid(number: int) -> str:
 
 def _lnet(data: bytes) -> Said | None:
     order = _order(data)
-    size = struct.calcsize(f"<{_LNET}")
-    if order is None or len(data) < size:
+    if order is None or len(data) < _LNET_BYTES:
         return None
     _, version, kind, _, _, _, source, _, target, _ = struct.unpack_from(order + _LNET, data)
     if version not in _LNET_VERSIONS or kind not in _LNET_TYPES:
@@ -253,8 +253,8 @@ def _lnet(data: bytes) -> Said | None:
         "dst_nid": _nid(target),
     }
     words = f"{_LNET_TYPES[kind]} {details['src_nid']} → {details['dst_nid']}"
-    if kind in _LNET_CONNECTS and len(data) >= size + struct.calcsize(f"<{_LNET_PARAMS}"):
-        depth, fragments, most = struct.unpack_from(order + _LNET_PARAMS, data, size)
+    if kind in _LNET_CONNECTS and len(data) >= _LNET_BYTES + struct.calcsize(f"<{_LNET_PARAMS}"):
+        depth, fragments, most = struct.unpack_from(order + _LNET_PARAMS, data, _LNET_BYTES)
         details |= {"queue_depth": depth, "max_frags": fragments, "max_msg_size": most}
         words += f", queue depth {depth}, {fragments} fragments, messages up to {most:,} bytes"
     return Said(LNET, MAGIC, words, details)
@@ -271,7 +271,7 @@ def _lnet_reject(data: bytes) -> Said | None:
 
 
 def _lnet_message(message: FirstMessage) -> Said | None:
-    return _lnet(message.data) if message.operation == "SEND" else None
+    return _lnet(message.data)
 
 
 # --------------------------------------------------------------------------- Ceph
@@ -280,12 +280,11 @@ _CEPH_BANNERS: Final = MappingProxyType({b"ceph v2\n": "messenger 2", b"ceph v02
 
 
 def _ceph_message(message: FirstMessage) -> Said | None:
-    if message.operation != "SEND":
+    banner = next((banner for banner in _CEPH_BANNERS if message.data.startswith(banner)), None)
+    if banner is None:
         return None
-    for banner, words in _CEPH_BANNERS.items():
-        if message.data.startswith(banner):
-            return Said(CEPH, MAGIC, f"banner of {words}", {"banner": banner.decode().strip()}, words)
-    return None
+    words = _CEPH_BANNERS[banner]
+    return Said(CEPH, MAGIC, f"banner of {words}", {"banner": banner.decode().strip()}, words)
 
 
 FILES: Final = (

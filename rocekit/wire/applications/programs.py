@@ -90,9 +90,7 @@ _NCCL_MOST_INDEX: Final = 1 << 40
 
 def _nccl(message: FirstMessage) -> Said | None:
     """A receiver's announcement that its buffers are ready: a WRITE into the sender's FIFO."""
-    if message.operation != "WRITE" or not message.only:
-        return None
-    if not len(message.data) == message.length == _NCCL_BYTES:
+    if not message.only or not len(message.data) == message.length == _NCCL_BYTES:
         return None
     for layout, keys in zip(_NCCL, (4, 2), strict=True):
         values = layout.unpack(message.data)
@@ -116,7 +114,7 @@ _ROCEKIT_PLAN, _ROCEKIT_FAILURES = b"rcki", b"rckf"
 
 
 def _rping(message: FirstMessage) -> Said | None:
-    if message.operation in ("READ_RESPONSE", "WRITE"):
+    if message.operation != "SEND":
         return None if _PING.match(message.data) is None else Said(RPING, MAGIC, "its text")
     if not message.only or len(message.data) != _PING_INFO.size or message.length != _PING_INFO.size:
         return None
@@ -127,7 +125,7 @@ def _rping(message: FirstMessage) -> Said | None:
 
 
 def _perftest(message: FirstMessage) -> Said | None:
-    if message.operation != "SEND" or not message.only or message.length != _VERSION_BYTES:
+    if not message.only or message.length != _VERSION_BYTES:
         return None
     match = _PERFTEST_VERSION.fullmatch(message.data)
     if match is None:
@@ -155,8 +153,15 @@ PROGRAMS: Final = (
     Ulp(RDS, frozenset({18634, 16385}), MappingProxyType({"REQ": _rds, "REP": _rds}), always_asks=True),
     Ulp(RSOCKETS, private_data=MappingProxyType({"REQ": _rsocket, "REP": _rsocket}), always_asks=True),
     Ulp(UCX, private_data=MappingProxyType({"REQ": _ucx, "REP": _ucx})),
-    Ulp(NCCL, message=_nccl),
-    Ulp(RPING, frozenset({7174}), message=_rping, never_asks=True, opens=True),
+    Ulp(NCCL, message=_nccl, operations=("WRITE",)),
+    Ulp(
+        RPING,
+        frozenset({7174}),
+        message=_rping,
+        operations=("SEND", "WRITE", "READ_RESPONSE"),
+        never_asks=True,
+        opens=True,
+    ),
     Ulp(PERFTEST, frozenset({18515}), message=_perftest, never_asks=True, opens=True),
     Ulp(CM_EXAMPLES, frozenset({7471}), never_asks=True),
     Ulp(ROCEKIT, private_data=MappingProxyType({"REQ": _rocekit_request, "REP": _rocekit_reply})),

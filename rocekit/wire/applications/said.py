@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 Details = Mapping[str, int | str]
 
@@ -38,8 +38,7 @@ class Said:
     short: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FirstMessage:
+class FirstMessage(NamedTuple):
     """The start of a message, as one packet has it.
 
     Attributes:
@@ -66,7 +65,7 @@ class Ulp:
     Attributes:
         name: the name that people use; ports: of RDMA IP CM, where it listens unless told otherwise.
         private_data: parsers by the name of the CM message.
-        message: the parser of a connection's first messages.
+        message: the parser of a connection's first messages; operations: of these messages.
         always_asks: its REQ always has private data that the parser knows: other data is not its.
         never_asks: its REQ has no private data.
         opens: the first SEND of the REQ's sender is always known to the parser.
@@ -76,6 +75,7 @@ class Ulp:
     ports: frozenset[int] = frozenset()
     private_data: Mapping[str, OfPrivateData] = field(default_factory=lambda: MappingProxyType({}))
     message: OfMessage | None = None
+    operations: tuple[str, ...] = ("SEND",)
     always_asks: bool = False
     never_asks: bool = False
     opens: bool = False

@@ -77,9 +77,7 @@ def _nvme_reject(data: bytes) -> Said | None:
 def _nvme_capsule(message: FirstMessage) -> Said | None:
     """The Connect command, the first one on each queue."""
     data = message.data
-    if message.operation != "SEND" or len(data) < _SQE_BYTES:
-        return None
-    if (data[0], data[1], data[4]) != (_FABRICS, _SGL, _CONNECT):
+    if len(data) < _SQE_BYTES or (data[0], data[1], data[4]) != (_FABRICS, _SGL, _CONNECT):
         return None
     record, queue, size = struct.unpack_from("<3H", data, 40)
     if record or not size or data[47] or not zeros(data, 5, 24) or not zeros(data, 52, _SQE_BYTES):
@@ -118,7 +116,7 @@ def _iser_cm(data: bytes) -> Said | None:
 def _iser_message(message: FirstMessage) -> Said | None:
     """An iSCSI login, the first request or response of a connection."""
     data = message.data
-    if message.operation != "SEND" or len(data) < _ISCSI_TEXT or data[0] != _CONTROL:
+    if len(data) < _ISCSI_TEXT or data[0] != _CONTROL:
         return None
     if not zeros(data, 1, _ISER_HEADER):
         return None

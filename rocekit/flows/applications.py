@@ -5,6 +5,7 @@ Its own bytes make it certain; a port alone, or a layout that others may have to
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -38,6 +39,9 @@ def name_applications(
     connections: Sequence[Connection], exchanges: Iterable[Exchange], messages: FirstMessages
 ) -> None:
     """Set each connection's ``application``: those that their own bytes name first."""
+    sharers: Mapping[Flow, int] = {}
+    if messages.said:
+        sharers = Counter(_flow(connection, side) for connection in connections for side in (0, 1))
     of_connection = {id(e.connection): e for e in exchanges if e.connection is not None}
     guessed: list[tuple[Connection, Exchange, bool]] = []
     known: dict[_Service, Connection] = {}
@@ -46,7 +50,7 @@ def name_applications(
         port = None if exchange is None else exchange.request.cm.port
         asker = _asker(connection, exchange)
         flows = [_flow(connection, side) for side in (asker, 1 - asker)]
-        facts = [*_cm_facts(exchange, port), *_message_facts(flows, messages)]
+        facts = [*_cm_facts(exchange, port), *_message_facts(connection, flows, messages, sharers)]
         connection.application = _by_facts(facts, port) or _by_text(connection, messages)
         if exchange is None or port not in BY_PORT:
             continue
@@ -85,10 +89,15 @@ def _cm_facts(exchange: Exchange | None, port: int | None) -> Iterator[_Fact]:
             yield _Fact(said, side, f"the {record.message}'s private data")
 
 
-def _message_facts(flows: Sequence[Flow], messages: FirstMessages) -> Iterator[_Fact]:
+def _message_facts(
+    connection: Connection, flows: Sequence[Flow], messages: FirstMessages, sharers: Mapping[Flow, int]
+) -> Iterator[_Fact]:
+    """What first messages say. Of connections with the same QPNs, one after the other, times tell whose."""
+    first_ns, last_ns = connection.first_ns or 0, connection.last_ns or 0
     for side, flow in enumerate(flows):
-        for said in messages.said.get(flow, ()):
-            yield _Fact(said, side, "its first messages")
+        for time_ns, said in messages.said.get(flow, ()):
+            if sharers[flow] == 1 or first_ns <= time_ns <= last_ns:
+                yield _Fact(said, side, "its first messages")
 
 
 def _by_facts(facts: Sequence[_Fact], port: int | None) -> Application | None:

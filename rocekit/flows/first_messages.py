@@ -51,13 +51,13 @@ class FirstMessages:
     """What the first messages of all flows say.
 
     Attributes:
-        said: by flow, what they say, with what counts on the application's port only.
+        said: by flow, when they passed and what they say, with what counts on the application's port only.
         opened: the flows of which a SEND was looked at, as far as parsers want to.
         offers: whose text over TCP named a QP, by (address, QPN).
     """
 
     def __init__(self) -> None:
-        self.said: dict[Flow, list[Said]] = {}
+        self.said: dict[Flow, list[tuple[int, Said]]] = {}
         self.opened: set[Flow] = set()
         self.offers: dict[tuple[str, int], str] = {}
         self._looked_at: dict[int, int] = {}  # messages, by flow number
@@ -106,8 +106,9 @@ class FirstMessages:
             packets.dest_qpn,
             packets.opcode,
             packets.payload_length,
+            packets.time_ns,
         )
-        for row, number, src, dst, qpn, code, length in zip(
+        for row, number, src, dst, qpn, code, length, time_ns in zip(
             rows.tolist(), *(column[rows].tolist() for column in columns), strict=True
         ):
             data = payload(row)[:MOST_BYTES]
@@ -115,17 +116,18 @@ class FirstMessages:
             if before < MOST_MESSAGES and (data or not length):
                 self._looked_at[number] = before + 1
                 message = FirstMessage(_OPERATION[code], data, length, _ONLY[code])
-                self._read((names[src], names[dst], qpn), message, len(data) == min(length, MOST_BYTES))
+                whole = len(data) == min(length, MOST_BYTES)
+                self._read((names[src], names[dst], qpn), message, whole, time_ns)
             self._done[number] = before + 1 >= MOST_MESSAGES
 
-    def _read(self, flow: Flow, message: FirstMessage, whole: bool) -> None:
+    def _read(self, flow: Flow, message: FirstMessage, whole: bool, time_ns: int) -> None:
         """Look at a message; ``whole``: nothing of what parsers want is cut off."""
         if whole and message.operation == "SEND":
             self.opened.add(flow)
         for parse in OF_MESSAGES[message.operation]:
             said = parse(message)
             if said is not None and (said.application != NCCL or self._counts_up(flow, said)):
-                self.said.setdefault(flow, []).append(said)
+                self.said.setdefault(flow, []).append((time_ns, said))
 
     def _counts_up(self, flow: Flow, said: Said) -> bool:
         """Whether the index of NCCL's FIFO follows that of the message before; other QPs may have some."""

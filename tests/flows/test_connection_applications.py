@@ -217,6 +217,24 @@ def test_random_bytes_state_nothing(seed: int, port: int, tmp_path: Path) -> Non
     assert application(talk(ulp.Sample("", port, request, reply, message)), tmp_path) is None
 
 
+def test_a_qp_used_again_is_not_named_by_the_messages_before(tmp_path: Path) -> None:
+    """Both connections have the same QPNs; the second one's bytes say nothing."""
+    t = talk(ulp.Sample("Ceph", 6800, message=ulp.CEPH_BANNER))
+    t.cm("DREQ", local_comm_id=1, remote_comm_id=2, remote_qpn=0x12)
+    t.cm("DREP", by="b", local_comm_id=2, remote_comm_id=1)
+    t.wait(10_000_000)
+    private = build_ip_cm(t.hosts["a"][0], t.hosts["b"][0], 40001)
+    t.request(
+        service_id=TCP | 6801, private_data=private, starting_psn=5000, local_comm_id=11, transaction_id=9
+    )
+    t.reply(starting_psn=6000, local_comm_id=12, remote_comm_id=11, transaction_id=9)
+    t.cm("RTU", local_comm_id=11, remote_comm_id=12, transaction_id=9)
+    t.packet("RC_SEND_ONLY", 6000, b"data", ackreq=1)
+    t.packet("RC_ACKNOWLEDGE", 6000, by="b", syndrome=0x60, msn=1)
+    names = [str(c.application) for c in analysed(t, tmp_path).connections]
+    assert names == ["Ceph, messenger 2", "None"]
+
+
 TSHARK = {"NVMe-oF": "nvme", "NFS/RDMA": "rpcordma", "SMB Direct": "smb_direct"}
 
 

@@ -9,6 +9,7 @@ import pytest
 import ulp_bytes as ulp
 from hypothesis import given
 from hypothesis import strategies as st
+from places import ROOT
 
 from rocekit.wire.applications import BY_NAME, ULPS, Application, in_message, in_private_data, in_words
 from rocekit.wire.applications.said import HINT, FirstMessage
@@ -230,3 +231,15 @@ def test_without_a_vendor_there_is_no_ece(message: str) -> None:
     assert parsed.cm is not None
     assert parsed.cm.ece is None
     assert "ECE" not in parsed.summary()
+
+
+def test_every_application_has_its_row_in_the_docs() -> None:
+    """Its name and its ports, and no other row."""
+    page = (ROOT / "docs" / "guide" / "applications.md").read_text()
+    rows = {
+        cells[1].strip(): cells[2].strip() for line in page.splitlines() if len(cells := line.split("|")) == 7
+    }
+    listed = {u.name: ", ".join(map(str, u.ports)) for u in ULPS}
+    for name, ports in listed.items():
+        assert sorted(rows[name].split(", ")) == sorted(ports.split(", ")), name
+    assert rows.keys() - listed.keys() == {"application", "---", "libibverbs' examples"}

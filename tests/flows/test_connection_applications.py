@@ -12,6 +12,8 @@ from capture_bytes import pcap
 from talk import Talk
 
 import rocekit
+from rocekit.report.text import application_lines
+from rocekit.track.connections import Connection
 from rocekit.wire.applications import Application
 from rocekit.wire.build import build_ip_cm
 
@@ -233,6 +235,29 @@ def test_a_qp_used_again_is_not_named_by_the_messages_before(tmp_path: Path) -> 
     t.packet("RC_ACKNOWLEDGE", 6000, by="b", syndrome=0x60, msn=1)
     names = [str(c.application) for c in analysed(t, tmp_path).connections]
     assert names == ["Ceph, messenger 2", "None"]
+
+
+def test_a_rejection_says_why_in_the_application_s_words(tmp_path: Path) -> None:
+    t = Talk()
+    private = build_ip_cm(t.hosts["a"][0], t.hosts["b"][0], 40000, ulp.nvme_request(3))
+    t.request(service_id=TCP | 4420, private_data=private)
+    refusal = {"message_rejected": 0, "reason": 28, "private_data": bytes([0, 0, 6, 0])}
+    t.cm("REJ", by="b", local_comm_id=2, remote_comm_id=1, **refusal)
+    (finding,) = (f for f in analysed(t, tmp_path).findings if f.rule == "cm-rejected")
+    assert finding.title.endswith("consumer reject (reason 28); NVMe-oF: “no resources”")
+    assert finding.evidence["private_data_text"] == "NVMe-oF: “no resources”"
+
+
+def test_the_summary_counts_applications_of_many_connections() -> None:
+    def one(application: Application | None) -> Connection:
+        made = Connection(0, "RC", ["10.9.0.1", "10.9.0.2"], [1, 2])
+        made.application = application
+        return made
+
+    found = [Application("rping", True, "its first messages"), Application("iSER", False, "port 3260"), None]
+    lines = application_lines([one(a) for a in (*found, found[0])])
+    assert lines == ["  Applications: rping (2), probably iSER (1), unknown (1)"]
+    assert application_lines([one(None)]) == []
 
 
 TSHARK = {"NVMe-oF": "nvme", "NFS/RDMA": "rpcordma", "SMB Direct": "smb_direct"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import ulp_bytes as ulp
@@ -241,7 +242,7 @@ def test_a_rejection_says_why_in_the_application_s_words(tmp_path: Path) -> None
     t = Talk()
     private = build_ip_cm(t.hosts["a"][0], t.hosts["b"][0], 40000, ulp.nvme_request(3))
     t.request(service_id=TCP | 4420, private_data=private)
-    refusal = {"message_rejected": 0, "reason": 28, "private_data": bytes([0, 0, 6, 0])}
+    refusal: dict[str, Any] = {"message_rejected": 0, "reason": 28, "private_data": bytes([0, 0, 6, 0])}
     t.cm("REJ", by="b", local_comm_id=2, remote_comm_id=1, **refusal)
     (finding,) = (f for f in analysed(t, tmp_path).findings if f.rule == "cm-rejected")
     assert finding.title.endswith("consumer reject (reason 28); NVMe-oF: “no resources”")

@@ -20,6 +20,7 @@ from rocekit.files.outputs import stem
 from rocekit.findings import Evidence
 from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
+from rocekit.flows.applications import name_applications
 from rocekit.flows.observer import Observer
 from rocekit.packets.decoder import Decoder
 from rocekit.track.tracker import Tracker
@@ -243,6 +244,7 @@ def conclude(
     paths: tuple[str, ...] = (),
 ) -> Analysis:
     """Correlate the journal with what a finished tracker has, try the counters, and find the problems."""
+    name_applications(tracker.connections, tracker.cm.exchanges, observer.messages)
     correlation = None
     if journal is not None and not _has_only_counters(journal):
         from rocekit.correlate import correlate

@@ -151,7 +151,9 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
                 summary.first_ns = first if summary.first_ns is None else min(first, summary.first_ns)
                 summary.last_ns = last if summary.last_ns is None else max(last, summary.last_ns)
             summary.sampler.feed(batch, packets)
+            stages.observer.messages.feed(packets)
             for first_end, second_end in handshakes.feed(batch, others):
+                stages.observer.messages.note_offers(first_end, second_end)
                 stages.tracker.learn(first_end, second_end)
             if stages.trial is not None:
                 stages.trial.feed(packets, number)

@@ -135,12 +135,17 @@ class _Fields:
 class _Json:
     """Each packet as an object with its fields."""
 
+    def __init__(self) -> None:
+        from rocekit.packets.mads import RequestPorts
+
+        self._ports = RequestPorts()
+
     def lines(self, packets: Packets, first_ns: int) -> Iterator[str]:
         mads = _mads(packets)
         for i, row in enumerate(packets.rows()):
             document: dict[str, object] = dict(row)
             if i in mads:
-                document["mad"] = mads[i].to_dict()
+                document["mad"] = mads[i].to_dict(self._ports.of(mads[i].cm, row["src"], row["dst"]))
             yield json.dumps(document, ensure_ascii=False)
 
 
@@ -156,6 +161,9 @@ class PacketLines:
     def __init__(self) -> None:
         self._widths = {"frame": 5, "time": 12, "route": 0, "opcode": 0, "qpn": 6}
         self._head = True
+        from rocekit.packets.mads import RequestPorts
+
+        self._ports = RequestPorts()
 
     def lines(self, packets: Packets, first_ns: int) -> Iterator[str]:
         mads = _mads(packets)
@@ -177,7 +185,9 @@ class PacketLines:
             self._head = False
         for i, (row, cell) in enumerate(zip(rows, cells, strict=True)):
             psn = f"{row['psn']:>10}" if "psn" in row else " " * 10
-            yield f"{self._aligned(cell)}{psn}  {_details(row, mads.get(i))}".rstrip()
+            mad = mads.get(i)
+            port = None if mad is None else self._ports.of(mad.cm, row["src"], row["dst"])
+            yield f"{self._aligned(cell)}{psn}  {_details(row, mad, port)}".rstrip()
 
     @staticmethod
     def _cells(row: Row, first_ns: int) -> dict[str, str]:
@@ -200,8 +210,12 @@ class PacketLines:
         )
 
 
-def _details(row: Row, mad: Mad | None) -> str:
-    """The fields of extended headers, the flags and the checks, in words."""
+def _details(row: Row, mad: Mad | None, port: int | None = None) -> str:
+    """The fields of extended headers, the flags and the checks, in words.
+
+    Args:
+        port: of the REQ that a CM message is or answers.
+    """
     from rocekit.wire import syndrome_kind, syndrome_name
 
     parts: list[str] = []
@@ -211,7 +225,7 @@ def _details(row: Row, mad: Mad | None) -> str:
             parts.append(form.format(row[name]))
 
     if mad is not None:
-        parts.append(click.style(mad.summary(), fg="cyan"))
+        parts.append(click.style(mad.summary(port), fg="cyan"))
     else:
         add("src_qpn", "from QP {:#x}")
         add("qkey", "qkey {:#x}")

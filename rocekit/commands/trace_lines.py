@@ -53,7 +53,7 @@ class TextLines:
             line = f"{'':11}  connection {item.id}  {item.transport}  {end(item.end(0))} ⇄ {end(item.end(1))}"
             return coloured(line, "title")
         if isinstance(item, CmRecord):
-            words, kind = f"{item.src} → {item.dst}  {item.cm.summary()}", "dim"
+            words, kind = f"{item.src} → {item.dst}  {item.cm.summary(item.port)}", "dim"
             return f"{self._at(item.time_ns)}  {coloured(words, 'error' if item.message == 'REJ' else kind)}"
         if isinstance(item, Trouble):
             step = event_step(item.transfer, item.event)

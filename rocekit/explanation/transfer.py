@@ -337,6 +337,8 @@ def _acknowledged(transfer: Transfer, several: bool) -> Step | None:
 
 def _notes(transfer: Transfer, analysis: Results | None) -> list[str]:
     notes = []
+    if (application := transfer.connection.application) is not None:
+        notes.append(f"application: {application}")
     wr = transfer.wr
     if analysis is not None and analysis.journal is not None:
         if wr is None:

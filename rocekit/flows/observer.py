@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS
+from rocekit.flows.first_messages import FirstMessages
 from rocekit.flows.silences import Silences
 from rocekit.flows.table import FlowTable
 from rocekit.flows.view import CNP, REQUEST, RESPONSE, FlowView
@@ -59,6 +60,7 @@ class Observer:
         first_ns, last_ns: of all RoCE packets.
         bad: packets with wrong ICRCs or malformed, in the capture's order; bad_count: how many there are.
         flows: by (source address, destination address, destination QPN), without management datagrams.
+        messages: what the first messages of each flow say; fed apart, with batches that have their payloads.
         silences: when a host sent nothing of a traffic class.
         table: the same flows as columns; ``number`` gives a flow's row.
         heard: by (source, destination address), the time of the last packet.
@@ -69,6 +71,7 @@ class Observer:
         self.last_ns: int | None = None
         self.bad: list[BadPacket] = []
         self.bad_count = 0
+        self.messages = FirstMessages()
         self.silences = Silences()
         self.table = FlowTable()
         self._numbers: dict[tuple[str, str, int], int] | None = None

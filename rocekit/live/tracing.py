@@ -192,6 +192,7 @@ class Trace:
                     self._summary.last_ns = max(int(batch.time_ns.max()), self._summary.last_ns or 0)
                     packets = self._decoder.decode(batch)
                     self._summary.sampler.feed(batch, packets)
+                    self._observer.messages.feed(packets)
                     self._feed(self._order.take(packets))
                 else:
                     self._feed(self._order.rest())

@@ -132,6 +132,7 @@ def _packet_columns(lanes: Lanes, origin: int) -> Columns:
 
 def _connection(connection: Connection) -> Meta:
     return connection.to_dict() | {
+        "used_by": None if connection.application is None else str(connection.application),
         "timeout": [timeout_words(connection, side).removeprefix("; ") for side in (0, 1)],
         "doubled": connection.duplicates,
         "bad_icrc": connection.bad_icrc_count,

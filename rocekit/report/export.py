@@ -269,6 +269,10 @@ def _connection_end(side: int, what: str) -> Callable[[Connection], Any]:
     return lambda c: c.end(side)[what]
 
 
+def _application(connection: Connection) -> str | None:
+    return None if connection.application is None else str(connection.application)
+
+
 def _number(frame: int) -> int:
     return frame & FRAME_MASK
 
@@ -290,6 +294,7 @@ _CONNECTION: Final[_Columns] = {
     "b_qpn": ("UInt32", _connection_end(1, "qpn")),
     "paired_by": ("String", _attribute("paired_by")),
     "path_mtu_bytes": ("UInt32", _attribute("path_mtu")),
+    "used_by": ("String", _application),
     "first_ns": ("Int64", _attribute("first_ns")),
     "last_ns": ("Int64", _attribute("last_ns")),
     **{

@@ -176,6 +176,7 @@ def connection_lines(connections: Sequence[Connection], limit: int | None = None
     shown = connections
     if limit is not None and len(connections) > limit:
         shown = sorted(heapq.nlargest(limit, connections, key=_weight), key=lambda c: c.id)
+    named = any(c.application is not None for c in shown)
     for c in shown:
         troubles = [
             f"{count:,} {word}"
@@ -204,6 +205,7 @@ def connection_lines(connections: Sequence[Connection], limit: int | None = None
                 plural(c.packets, "packet"),
                 plural(c.transfers, "transfer"),
                 short_size(c.bytes),
+                *([str(c.application or "")] if named else []),
                 ", ".join(troubles),
             )
         )
@@ -211,7 +213,22 @@ def connection_lines(connections: Sequence[Connection], limit: int | None = None
     if len(shown) < len(connections):
         more = plural(len(connections) - len(shown), "connection")
         lines.append(f"  … and {more} with less trouble or fewer packets (--all lists them)")
+        lines += application_lines(connections)
     return lines
+
+
+def application_lines(connections: Sequence[Connection]) -> list[str]:
+    """One line that counts the connections of each application; none where none is known."""
+    names = Counter(
+        f"{'' if c.application.certain else 'probably '}{c.application.name}"
+        for c in connections
+        if c.application is not None
+    )
+    unknown = len(connections) - names.total()
+    counts = [f"{name} ({n:,})" for name, n in names.most_common()] + [f"unknown ({unknown:,})"] * (
+        unknown > 0
+    )
+    return [f"  Applications: {', '.join(counts)}"] if names else []
 
 
 def _weight(c: Connection) -> tuple[int, int]:

@@ -58,10 +58,15 @@ class CmRecord:
     def connection(self) -> Connection | None:
         return None if self.exchange is None else self.exchange.connection
 
+    @property
+    def port(self) -> int | None:
+        """The TCP port of the exchange's service ID; None if it has none or its REQ was not seen."""
+        return None if self.exchange is None else self.exchange.request.cm.port
+
     def to_dict(self, *, several: bool = False) -> dict[str, Any]:
         """The message as the JSON contract has it."""
         connection = self.connection
-        own = self.cm.to_dict()
+        own = self.cm.to_dict(self.port)
         own.pop("message", None)
         return {
             "frame": frame_name(self.frame, several=several),

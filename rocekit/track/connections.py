@@ -23,6 +23,7 @@ from rocekit.wire.words import end as end_name
 
 if TYPE_CHECKING:
     from rocekit.track.progress import Progress
+    from rocekit.wire.applications import Application
 
 MAX_KEPT = 1000
 """Frames and events of one kind kept per connection; more are only counted."""
@@ -79,6 +80,7 @@ class Connection:
         recoveries: by side, how its requests come again when packets are lost: ``go-back-n``, ``selective``,
         or None while no repeat decides it.
         resent_per_loss: packets sent again for each packet known to be lost; None where none was lost.
+        application: which program uses it, probably or for certain; None if nothing says so.
         jumps: leaps of the PSN; stray_events: events of PSNs that no transfer holds.
     """
 
@@ -117,6 +119,7 @@ class Connection:
     recoveries: list[str | None] = field(default_factory=lambda: [None, None])
     resent_per_loss: float | None = None
     missed_copies: int = 0
+    application: Application | None = None
 
     @property
     def recovery(self) -> str | None:
@@ -187,6 +190,7 @@ class Connection:
             "ce_marked": self.ce_marked,
             "recovery": self.recovery,
             "resent_per_loss": self.resent_per_loss,
+            "application": None if self.application is None else self.application.to_dict(),
         }
 
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.wire.applications.programs import PERFTEST as PERFTEST_PROGRAM
+from rocekit.wire.applications.programs import ROCEKIT, VERBS_EXAMPLES
 from rocekit.wire.network import address_text
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ PERFTEST: Final = re.compile(
 _SHORTEST: Final = 54 + 52
 LONGEST_OFFER: Final = 400
 _TCP: Final = 6
+#: rocekit's scenarios send perftest's text with the path MTU and private data behind it.
+_OF_ROCEKIT: Final = re.compile(rb"[0-9a-f]{4}(?:" + b"rck".hex().encode() + rb")")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class Offer:
     Attributes:
         ip: its GID's address; qpn, psn: its QP and the first PSN that it sends.
         rkey, remote_va: its memory region, where it names one.
+        program: whose text it is; others may use it too.
     """
 
     ip: str
@@ -46,6 +51,7 @@ class Offer:
     psn: int
     rkey: int | None = None
     remote_va: int | None = None
+    program: str = PERFTEST_PROGRAM
 
 
 def parse_offer(text: bytes) -> Offer | None:
@@ -53,11 +59,13 @@ def parse_offer(text: bytes) -> Offer | None:
     match = PERFTEST.search(text)
     if match is not None:
         qpn, psn, rkey, va, gid = match.groups()
-        return Offer(_gid(gid.replace(b":", b"")), int(qpn, 16), int(psn, 16), int(rkey, 16), int(va, 16))
+        program = ROCEKIT if _OF_ROCEKIT.search(text, match.end()) else PERFTEST_PROGRAM
+        ip = _gid(gid.replace(b":", b""))
+        return Offer(ip, int(qpn, 16), int(psn, 16), int(rkey, 16), int(va, 16), program)
     match = PINGPONG.search(text)
     if match is not None:
         qpn, psn, gid = match.groups()
-        return Offer(_gid(gid), int(qpn, 16), int(psn, 16))
+        return Offer(_gid(gid), int(qpn, 16), int(psn, 16), program=VERBS_EXAMPLES)
     return None
 
 

@@ -130,6 +130,9 @@ CM_TRANSPORTS: Final = MappingProxyType({0: "RC", 1: "UC", 2: "RD", 3: "extended
 #: The message that an MRA or REJ responds to (12.6.6, 12.6.7).
 CM_ANSWERED: Final = MappingProxyType({0: "REQ", 1: "REP", 2: "other"})
 
+#: Vendors whose drivers use Enhanced Connection Establishment, by the ID in REQ and REP.
+ECE_VENDORS: Final = MappingProxyType({0x15B3: "NVIDIA, Mellanox"})
+
 #: RDMA IP CM Service (A11): the header before the consumer's private data in REQ and SIDR_REQ.
 IP_CM = Header.of(
     "IP_CM",

@@ -11,11 +11,14 @@ from types import MappingProxyType
 from typing import Final
 
 from rocekit.wire import PATH_MTU_BYTES, Header
+from rocekit.wire.applications import in_private_data, in_words, port_of
+from rocekit.wire.applications.said import MAGIC, Said
 from rocekit.wire.cm import (
     CM_ANSWERED,
     CM_ATTRIBUTES,
     CM_CLASS_VERSION,
     CM_TRANSPORTS,
+    ECE_VENDORS,
     IP_CM,
     IP_PROTOCOLS,
     MAD,
@@ -43,6 +46,7 @@ class CmMessage:
         ip_cm: the RDMA IP CM service's addressing in a REQ or SIDR_REQ (annex A11): ``protocol``,
             ``source_port``, ``destination_port``, ``source_address``, ``destination_address``,
             ``ip_version``, ``major_version``, ``minor_version``; None for other service IDs.
+        ece: vendor ID and options of Enhanced Connection Establishment in a REQ or REP; None without them.
         truncated: whether the input ended before the message did; then fields may be missing.
     """
 
@@ -50,6 +54,7 @@ class CmMessage:
     fields: Mapping[str, Value]
     ip_cm: Mapping[str, int | str] | None = None
     truncated: bool = False
+    ece: tuple[int, int] | None = None
 
     def number(self, name: str) -> int | None:
         """A numeric field; None if the message does not have it or is cut before it."""
@@ -76,7 +81,27 @@ class CmMessage:
         code = self.number("path_mtu_code")
         return None if code is None else PATH_MTU_BYTES.get(code)
 
-    def to_dict(self) -> dict[str, object]:
+    @property
+    def port(self) -> int | None:
+        """The TCP port of a REQ's service ID; None for other service IDs and messages without one."""
+        service = self.number("service_id")
+        return None if service is None else port_of(ip_service(service))
+
+    def said(self, port: int | None = None) -> Said | None:
+        """What the private data says of the application.
+
+        Args:
+            port: of the REQ's service ID, for messages that do not name it.
+        """
+        said = in_private_data(self.message, self.private_data, port if self.port is None else self.port)
+        return None if said is None or (self.truncated and said.sure != MAGIC) else said
+
+    def private_words(self, port: int | None = None) -> str | None:
+        """The private data in words; None if it is of no known application."""
+        said = self.said(port)
+        return None if said is None else in_words(said, port if self.port is None else self.port)
+
+    def to_dict(self, port: int | None = None) -> dict[str, object]:
         """For JSON: bytes as hexadecimal without their trailing zeros, codes also in words."""
         out: dict[str, object] = {"message": self.message}
         out.update((name, _plain(value)) for name, value in self.fields.items())
@@ -86,11 +111,15 @@ class CmMessage:
             out["path_mtu"] = self.path_mtu
         if self.reason is not None:
             out["reason_text"] = self.reason
+        if (words := self.private_words(port)) is not None:
+            out["private_data_text"] = words
+        if self.ece is not None:
+            out["ece"] = {"vendor_id": self.ece[0], "options": self.ece[1]}
         if self.truncated:
             out["truncated"] = True
         return out
 
-    def summary(self) -> str:
+    def summary(self, port: int | None = None) -> str:
         """The message in one line, for people."""
         parts = [f"CM {self.message}"]
         if self.ip_cm is not None:
@@ -111,8 +140,14 @@ class CmMessage:
             parts.append(f"to {CM_ANSWERED.get(answered, answered)}")
         if self.reason is not None:
             parts.append(f"“{self.reason}”")
+        if self.ece is not None:
+            vendor, options = self.ece
+            owner = f" ({ECE_VENDORS[vendor]})" if vendor in ECE_VENDORS else ""
+            parts.append(f"ECE vendor {vendor:#x}{owner} options {options:#x}")
         data = self.private_data.rstrip(b"\0")
-        if data:
+        if (words := self.private_words(port)) is not None:
+            parts.append(f"private data of {words}")
+        elif data:
             parts.append(f"private data {data[:16].hex()}{'…' if len(data) > 16 else ''}")
         return " ".join(parts)
 
@@ -152,14 +187,14 @@ class Mad:
     def transaction_id(self) -> int:
         return self.fields["transaction_id"]
 
-    def to_dict(self) -> dict[str, object]:
-        """For JSON."""
-        return {**self.fields, "cm": None if self.cm is None else self.cm.to_dict()}
+    def to_dict(self, port: int | None = None) -> dict[str, object]:
+        """For JSON; ``port``: as for :meth:`CmMessage.said`."""
+        return {**self.fields, "cm": None if self.cm is None else self.cm.to_dict(port)}
 
-    def summary(self) -> str:
-        """The datagram in one line, for people."""
+    def summary(self, port: int | None = None) -> str:
+        """The datagram in one line, for people; ``port``: as for :meth:`CmMessage.said`."""
         if self.cm is not None:
-            return self.cm.summary()
+            return self.cm.summary(port)
         method, attribute = self.fields["method"], self.fields["attribute_id"]
         return f"MAD {self.mgmt_class} method {method:#x} attribute {attribute:#06x}"
 
@@ -178,12 +213,17 @@ def parse_mad(payload: bytes | memoryview) -> Mad | None:
         return None
     layout = CM_ATTRIBUTES.get(fields["attribute_id"])
     is_cm = fields["mgmt_class"] == MGMT_CLASS_CM and fields["class_version"] == CM_CLASS_VERSION
-    cm = parse_cm(layout, data[MAD.length :]) if is_cm and layout is not None else None
+    options = fields["attribute_modifier"]
+    cm = parse_cm(layout, data[MAD.length :], options) if is_cm and layout is not None else None
     return Mad(MappingProxyType(fields), cm)
 
 
-def parse_cm(layout: Header, data: bytes) -> CmMessage:
-    """A CM message of ``layout`` (one of ``wire.cm.CM_MESSAGES``) from the bytes behind the MAD header."""
+def parse_cm(layout: Header, data: bytes, options: int = 0) -> CmMessage:
+    """A CM message of ``layout`` (one of ``wire.cm.CM_MESSAGES``) from the bytes behind the MAD header.
+
+    Args:
+        options: the MAD's attribute modifier, which has the options of ECE.
+    """
     fields = _partly(layout, data)
     ip_cm = None
     service = fields.get("service_id")
@@ -197,7 +237,17 @@ def parse_cm(layout: Header, data: bytes) -> CmMessage:
         length, info = fields.get(name), fields.get("additional_info")
         if isinstance(length, int) and isinstance(info, bytes):
             fields["additional_info"] = info[:length]
-    return CmMessage(layout.name, MappingProxyType(fields), ip_cm, len(data) < layout.length)
+    cut = len(data) < layout.length
+    return CmMessage(layout.name, MappingProxyType(fields), ip_cm, cut, _ece(fields, options))
+
+
+def _ece(fields: Mapping[str, Value], options: int) -> tuple[int, int] | None:
+    """Vendor ID and options of ECE: REQ has the ID in one piece, REP in three."""
+    parts = [fields.get(name) for name in ("vendor_id_high", "vendor_id_mid", "vendor_id_low")]
+    vendor = fields.get("vendor_id", 0)
+    if all(isinstance(part, int) for part in parts):
+        vendor = int.from_bytes(bytes(part for part in parts if isinstance(part, int)), "big")
+    return (vendor, options) if isinstance(vendor, int) and vendor else None
 
 
 def _ip_cm(protocol_port: tuple[int, int], private: bytes) -> Mapping[str, int | str] | None:

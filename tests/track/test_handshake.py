@@ -12,7 +12,7 @@ from rocekit.track.handshake import Offer, parse_offer
 
 def test_the_examples_of_libibverbs_name_lid_qpn_psn_and_gid() -> None:
     assert parse_offer(b"0000:000021:59dfd7:00000000000000000000ffff0a01103e\0") == Offer(
-        "10.1.16.62", 0x21, 0x59DFD7
+        "10.1.16.62", 0x21, 0x59DFD7, program="libibverbs' examples"
     )
 
 
@@ -21,7 +21,9 @@ def test_perftest_names_its_memory_region_too() -> None:
         b"0000:0001:00001d:533a2f:00000e1c:00005e135cf9b000:"
         b"00:00:00:00:00:00:00:00:00:00:ff:ff:0a:01:10:3e:00000000:\0"
     )
-    assert parse_offer(text) == Offer("10.1.16.62", 0x1D, 0x533A2F, 0xE1C, 0x5E135CF9B000)
+    assert parse_offer(text) == Offer("10.1.16.62", 0x1D, 0x533A2F, 0xE1C, 0x5E135CF9B000, "perftest")
+    of_rocekit = text.ljust(108, b"\0") + b"1000" + b"rcki".hex().encode()
+    assert parse_offer(of_rocekit).program == "rocekit"  # type: ignore[union-attr]
 
 
 def test_an_ipv6_gid_is_an_ipv6_address() -> None:

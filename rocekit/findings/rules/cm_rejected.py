@@ -48,6 +48,9 @@ def _finding(evidence: Evidence, record: CmRecord) -> Finding:
         "sent_by": sender,
         "message_rejected": None if rejected is None else CM_ANSWERED.get(rejected, "other"),
     }
+    words = record.cm.private_words(record.port)
+    if words is not None:
+        found["private_data_text"] = words
     frames = [record.frame]
     failed = False
     if exchange is not None:
@@ -59,7 +62,7 @@ def _finding(evidence: Evidence, record: CmRecord) -> Finding:
         failed = is_unanswered(evidence, exchange)
         found["unanswered_before"] = failed
     return RULE.finding(
-        f"{_what(record, sender)}: {record.cm.reason} (reason {code})",
+        f"{_what(record, sender)}: {record.cm.reason} (reason {code}){f'; {words}' if words else ''}",
         connection=record.connection,
         frames=frames,
         evidence=found,

@@ -129,6 +129,7 @@ class Page {
         { label: "Payload", right: true, value: (i) => every[i].bytes, text: (i) => size(every[i].bytes) },
         { label: "MTU", right: true, value: (i) => every[i].path_mtu ?? 0, text: (i) => every[i].path_mtu ? String(every[i].path_mtu) : "?" },
         { label: "Paired by", value: (i) => every[i].paired_by ?? "", text: (i) => ({ cm: "CM exchange", psn: "PSNs" })[every[i].paired_by] ?? every[i].paired_by ?? "not paired" },
+        { label: "Application", value: (i) => every[i].used_by ?? "", text: (i) => every[i].used_by ?? "unknown" },
         { label: "Trouble", right: false, value: (i) => -trouble(every[i]), text: (i) => connectionTroubles(every[i]).join(", ") || "none", style: (i) => trouble(every[i]) ? "warn-text" : "dim" },
       ],
     });
@@ -162,7 +163,7 @@ class Page {
     if (this.timeline.lane === lane) return;
     const id = lane >> 1, m = this.model, c = m.connections[id];
     const heading = byId("graph-title");
-    heading.replaceChildren(`Connection ${c.id}`, element("small", {}, `${c.transport} · ${endName(c.a)} ⇄ ${endName(c.b)}${c.path_mtu ? " · MTU " + c.path_mtu : ""}${["UC", "UD"].includes(c.transport) ? "" : " · " + c.timeout[lane & 1]}`));
+    heading.replaceChildren(`Connection ${c.id}`, element("small", {}, `${c.transport} · ${endName(c.a)} ⇄ ${endName(c.b)}${c.path_mtu ? " · MTU " + c.path_mtu : ""}${c.used_by ? " · " + c.used_by : ""}${["UC", "UD"].includes(c.transport) ? "" : " · " + c.timeout[lane & 1]}`));
     const button = (one) => {
       const [a, b] = m.rows(one);
       return element("button", { type: "button", "aria-pressed": String(one === lane), onclick: () => this.openLane(one) }, `Requests of ${m.laneName(one)} (${plural(b - a, "packet")})`);

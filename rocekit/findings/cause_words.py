@@ -57,14 +57,8 @@ def repeat_cause(event: Event, connection: Connection, side: int, transfer: Tran
     cause, doubt = event.cause or "", event.doubt
     if cause not in _NOUNS:
         return "cause unknown"
-    why_not = _why_not(event, connection, side, transfer)
-    if why_not and not event.opens:
-        return _GOES_ON
-    if why_not and doubt in (None, cause):
-        waited = f"{duration(event.waited_ns)} after its last request, " if cause == TIMEOUT else ""
-        return f"{waited}{why_not}: cause unknown"
-    if why_not:
-        return f"after {_other(event)} or for an unknown cause: {why_not}"
+    if not _fits(event, connection, side, transfer):
+        return _left_open(event, connection, side) if event.opens else _GOES_ON
     noun = _NOUNS[cause] + _detail(event, transfer)
     if doubt is not None and doubt == cause:
         return f"after {noun}, or the go-back before it continues"
@@ -72,7 +66,7 @@ def repeat_cause(event: Event, connection: Connection, side: int, transfer: Tran
         return f"after {noun} or {_other(event)}: both are possible"
     if cause == TIMEOUT:
         return f"after {noun}" if _is_stated(event, connection, side) else f"probably after {noun}"
-    if cause in _REFUSALS and event.opens and not is_obeyed(event, transfer):
+    if cause in _REFUSALS and event.opens and not _is_obeyed(event, transfer):
         return f"probably after an earlier {_SHORT[cause]}"
     if cause == "rnr" and event.opens:
         return f"{duration(event.waited_ns)} after the RNR NAK"
@@ -94,20 +88,22 @@ def source_words(cause: str, event: Event) -> str:
     return f"{_SHORT[cause]}: " if event.doubt is not None and cause in _SHORT else ""
 
 
-def short_timeout(event: Event, connection: Connection, side: int) -> str:
+def short_timeout(event: Event, connection: Connection, side: int, transfer: Transfer | None) -> str:
     """A timeout for a label: ``timeout 68.08 ms``, with its degree."""
-    if event.doubt is not None:
+    if not _is_timer(event, connection, side, transfer):
+        likely = "silence"
+    elif event.doubt is not None:
         likely = "timeout or go-back" if event.doubt == TIMEOUT else f"timeout or {_SHORT[event.doubt]}"
     else:
         likely = "timeout" if _is_stated(event, connection, side) else "probably timeout"
     return f"{likely} {duration(event.waited_ns)}"
 
 
-def is_timer(event: Event, connection: Connection, side: int, transfer: Transfer | None) -> bool:
+def _is_timer(event: Event, connection: Connection, side: int, transfer: Transfer | None) -> bool:
     """Whether a timer may have caused a repeat: the requester waited long enough for it.
 
-    A timer that is not restarted by each packet runs out soon after the last one, but not sooner than a
-    timeout after the first transmission of what is sent again.
+    It runs out soon after the last packet where not each packet restarts it, but a timeout after what is sent
+    again was first sent. Only a timer that no ACK restarts (rdma_rxe) runs out sooner.
     """
     if event.cause != TIMEOUT:
         return False
@@ -123,25 +119,32 @@ def is_timer(event: Event, connection: Connection, side: int, transfer: Transfer
     return longest_ns >= _EARLIEST * timeout_ns
 
 
-def is_obeyed(event: Event, transfer: Transfer | None) -> bool:
+def _is_obeyed(event: Event, transfer: Transfer | None) -> bool:
     """Whether the wait of a go-back counts from a NAK or RNR NAK for this transfer."""
     kind, since_ns = _REFUSALS.get(event.cause or ""), event.time_ns - event.waited_ns
     return transfer is not None and any(e.kind == kind and e.time_ns == since_ns for e in transfer.events)
 
 
-def _why_not(event: Event, connection: Connection, side: int, transfer: Transfer | None) -> str:
-    """Why the wait does not fit the cause; empty if it does."""
+def _fits(event: Event, connection: Connection, side: int, transfer: Transfer | None) -> bool:
+    """Whether the wait fits the cause."""
     if event.cause == "nak":
-        if event.waited_ns <= OBEYED_NS or is_obeyed(event, transfer):
-            return ""
-        return "long after the NAK"
-    if event.cause != TIMEOUT or is_timer(event, connection, side, transfer):
-        return ""
+        return event.waited_ns <= OBEYED_NS or _is_obeyed(event, transfer)
+    return event.cause != TIMEOUT or _is_timer(event, connection, side, transfer)
+
+
+def _left_open(event: Event, connection: Connection, side: int) -> str:
+    """The clause of a repeat whose wait does not fit the cause. Some timers are not restarted by an ACK."""
+    other = "" if event.doubt in (None, event.cause) else _other(event)
+    open_ = f"{other}, or an unknown cause" if other else "cause unknown"
+    if event.cause == "nak":
+        return f"long after the NAK: {open_}"
     code = connection.negotiated[side].ack_timeout
     timeout_ns = None if code is None else wire.local_ack_timeout_ns(code)
+    waited = f"{duration(event.waited_ns)} after its last request"
     if timeout_ns is None:
-        return "but its timeout is infinite"
-    return f"sooner than its timeout ({duration(timeout_ns)})"
+        return f"{waited}, although its timeout is infinite: {open_}"
+    waited += f", sooner than its timeout ({duration(timeout_ns)})"
+    return f"{waited}: a timer that started before, or {other or 'an unknown cause'}"
 
 
 def _is_stated(event: Event, connection: Connection, side: int) -> bool:
@@ -155,7 +158,7 @@ def _detail(event: Event, transfer: Transfer | None) -> str:
     """How long before the repeat its cause was, as far as that is known."""
     if event.cause == TIMEOUT:
         return f" ({duration(event.waited_ns)} after its last request)"
-    if event.cause == "rnr" and event.opens and event.doubt is not None and is_obeyed(event, transfer):
+    if event.cause == "rnr" and event.opens and event.doubt is not None and _is_obeyed(event, transfer):
         return f" ({duration(event.waited_ns)} before)"
     return ""
 

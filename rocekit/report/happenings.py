@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit import wire
 from rocekit.explanation.transfer import event_step
 from rocekit.files.frame_names import frame_name
-from rocekit.findings.cause_words import is_timer, repeat_cause, short_timeout
+from rocekit.findings.cause_words import repeat_cause, short_timeout
 from rocekit.journal.work_requests import SUCCESS
 from rocekit.wire.words import duration, plural, size
 
@@ -117,9 +117,9 @@ def _of_event(connection: Connection, transfer: Transfer | None, event: Event, s
         what, detail = step.what, step.detail
     if kind == RNR:
         end += wire.rnr_wait_ns(event.syndrome or 0)
-    elif event.opens and is_timer(event, connection, side, transfer):
+    elif event.cause == "timeout" and event.opens:
         kind, begin = TIMEOUT, event.time_ns - event.waited_ns
-        label = short_timeout(event, connection, side)
+        label = short_timeout(event, connection, side, transfer)
         detail += timeout_words(connection, side)
     return Happening(
         kind,

@@ -11,6 +11,7 @@ from rocekit import wire
 from rocekit.explanation import packets as ps
 from rocekit.explanation.transfer import syndrome_words
 from rocekit.files.frame_names import FRAME_BITS, frame_name
+from rocekit.findings.cause_words import ASKED_AGAIN, repeat_cause, source_words
 from rocekit.packets.malformed import MALFORMED
 from rocekit.wire.psn import MASK
 from rocekit.wire.words import duration, plural, qpn, size
@@ -60,6 +61,7 @@ class _Words:
         self._transfers: list[Transfer] = list(analysis.transfers)
         self._connections: list[Connection] = list(analysis.connections)
         self._events = stories.events
+        self._causes: dict[int, str] = {}
         self._cm = stories.cm
         self._completed: dict[int, list[Transfer]] = {}
         for transfer in self._transfers:
@@ -120,22 +122,25 @@ class _Words:
 
     def _why(self, i: int, event: Event | None) -> str:
         cause, row = self._c["cause"][i], self._c["cause_row"][i]
-        if cause == ps.AFTER_TIMEOUT:
-            if event is not None and event.opens and event.waited_ns and event.frame == self._reference[i]:
-                return f"after {duration(event.waited_ns)} without a response"
-            return "after a timeout"
-        at = "" if row < 0 else f" in {self._frame(row)}"
-        if cause == ps.AFTER_NAK:
-            return f"after NAK{at}"
-        if cause == ps.AFTER_RNR:
-            return f"after RNR NAK{at}"
-        if cause == ps.AFTER_IMPLIED_NAK:
-            return f"its response was missing{at}"
-        if cause == ps.AFTER_MISSED_NAK:
-            return "probably after a NAK that is not in the capture"
-        if cause == ps.ASKED_AGAIN:
-            return f"its request was sent again{at}"
-        return "cause unknown"
+        if event is None:
+            words = "cause unknown"
+        elif cause == ps.ASKED_AGAIN:
+            words = ASKED_AGAIN
+        else:
+            words = self._cause_of(i, event)
+        if row < 0 or event is None:
+            return words
+        of = source_words(ps.CAUSES[cause], event)
+        return f"{words} ({of}{self._frame(row)})"
+
+    def _cause_of(self, i: int, event: Event) -> str:
+        number = self._c["event"][i]
+        words = self._causes.get(number)
+        if words is None:
+            transfer = self._transfers[self._c["transfer"][i]]
+            words = repeat_cause(event, transfer.connection, transfer.side, transfer)
+            self._causes[number] = words
+        return words
 
     def _part(self, i: int, transfer: Transfer, psn: int, response: bool) -> str:
         total = transfer.last_psn - transfer.first_psn + 1

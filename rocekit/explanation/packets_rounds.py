@@ -22,6 +22,7 @@ from rocekit.explanation.packets_draft import (
     Draft,
     Ints,
 )
+from rocekit.track.causes import OBEYED_NS
 from rocekit.track.events import Event
 
 _OWN: Final = frozenset({"nak", "rnr_nak", "repeat", "response_repeat", "late", "duplicate"})
@@ -120,7 +121,10 @@ def _find_causes(d: Draft) -> None:
 
 
 def _cause_of_runs(d: Draft) -> None:
-    """The cause of a go-back: the last NAK, RNR NAK or response before its first packet."""
+    """The cause of a go-back: the NAK or RNR NAK from which its wait counts, else the last before it.
+
+    Of missing responses it is the last response before it.
+    """
     openings: dict[tuple[int, int], int] = {}
     for code, roles in (
         (AFTER_NAK, (NAK,)),
@@ -141,7 +145,21 @@ def _cause_of_runs(d: Draft) -> None:
             space = int(d.space[row])
             at = int(np.searchsorted(key, space * n + row)) - 1
             found = int(key[at] - space * n) if at >= 0 and key[at] >= space * n else -1
+            event = d.events[d.event[row]]
+            if code != AFTER_IMPLIED_NAK and event.opens:
+                found = _obeyed(d, key, space * n, at, event, found)
             openings[run] = d.cause_row[row] = found
+
+
+def _obeyed(d: Draft, key: Ints, base: int, at: int, event: Event, last: int) -> int:
+    """The row of the NAK or RNR NAK from which a wait counts; else ``last``, if it may be the cause."""
+    times = d.packets.time_ns
+    since_ns = event.time_ns - event.waited_ns
+    while at >= 0 and key[at] >= base and times[row := int(key[at] - base)] >= since_ns:
+        if times[row] == since_ns:
+            return row
+        at -= 1
+    return -1 if event.cause == "nak" and event.waited_ns > OBEYED_NS else last
 
 
 def _runs(d: Draft, rows: Ints) -> list[tuple[int, int]]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rocekit import wire
 from rocekit.correlate import Timing, timing
 from rocekit.files.frame_names import frame_name
+from rocekit.findings.cause_words import ASKED_AGAIN, NOT_OBEYED, repeat_cause
 from rocekit.findings.text import finding
-from rocekit.track.causes import NAK_MISSED
 from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, OVERTAKEN, THROWN_AWAY
 from rocekit.track.transfers import ACKED, INCOMPLETE, NAK_PREFIX, SENT
 from rocekit.wire.psn import MASK
@@ -27,27 +27,12 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 _LONG_OPERATION = {"WRITE": "RDMA WRITE", "READ": "RDMA READ", "ATOMIC_WRITE": "ATOMIC WRITE"}
-_CAUSES = {
-    "nak": "after the NAK",
-    "rnr": "after the RNR wait",
-    "timeout": "after the timeout",
-    "implied_nak": "responses missing",
-    NAK_MISSED: "too soon for a timer: probably after a NAK that is not in the capture",
-}
-
 _COPIES = {
     BEFORE: "lost before the capture point",
     BEHIND: "lost behind the capture point",
     NOT_LOST: "too soon: a late packet sent before the go-back drew it, and nothing was lost",
     OVERTAKEN: "arrived after a later packet: reordered behind the capture point",
     THROWN_AWAY: "arrived behind a gap and was dropped by the responder: an effect of reordering",
-}
-
-_DOUBTS = {
-    "nak": "after the NAK",
-    "rnr": "after the RNR wait",
-    "timeout": "a timeout",
-    "implied_nak": "missing responses",
 }
 
 
@@ -255,7 +240,7 @@ def event_step(transfer: Transfer, event: Event, several: bool = False) -> Step:
             if event.copy and not several:
                 words += f", {_COPIES[event.copy]}"
             if event.ignored:
-                words += ", not obeyed: the requester waited for its timer"
+                words += f", {NOT_OBEYED}"
             return Step(event.time_ns, where, words, True)
         return Step(event.time_ns, where, f"{syndrome_words(syndrome)}, {frame}", True)
     if kind == "rnr_nak":
@@ -265,7 +250,7 @@ def event_step(transfer: Transfer, event: Event, several: bool = False) -> Step:
     if kind == "repeat":
         return _repeat(transfer, event, where, several)
     if kind == "response_repeat":
-        words = f"{plural(event.count, 'response')} sent again, {frame}"
+        words = f"{plural(event.count, 'response')} sent again {ASKED_AGAIN}, {frame}"
         return Step(event.time_ns, f"{where} again", words, True)
     if kind == "hole":
         words = f"missing at {frame}: lost before the capture point, reordered, or not in the capture"
@@ -285,16 +270,7 @@ def _repeat(transfer: Transfer, event: Event, where: str, several: bool) -> Step
         words.append("READ request sent again")
     else:
         words.append(f"{plural(event.count, 'packet')}, {size(event.bytes)} sent again")
-    if event.cause == "timeout":
-        words.append(
-            f"timeout: no response for {duration(event.waited_ns)}" if event.opens else _CAUSES["timeout"]
-        )
-    elif event.cause == "rnr":
-        words.append(f"{duration(event.waited_ns)} after the RNR NAK" if event.opens else _CAUSES["rnr"])
-    else:
-        words.append(_CAUSES.get(event.cause or "", event.cause or "cause unknown"))
-    if event.doubt is not None:
-        words.append(_doubt(event))
+    words.append(repeat_cause(event, transfer.connection, transfer.side, transfer))
     if event.after_ack:
         words.append("although the capture already contains their ACK")
     if event.first_sight:
@@ -302,17 +278,6 @@ def _repeat(transfer: Transfer, event: Event, where: str, several: bool) -> Step
     first, last = frame_name(event.frame, several=several), frame_name(event.last_frame, several=several)
     words.append(f"frame {first}" if first == last else f"frames {first}–{last}")
     return Step(event.time_ns, f"{where} again", ", ".join(words), True)
-
-
-def _doubt(event: Event) -> str:
-    """What else may have caused a repeat."""
-    if event.doubt == event.cause:
-        other = "or the go-back before it continues"
-    else:
-        other = f"or {_DOUBTS[event.doubt or '']}"
-    if event.opens and event.doubt_waited_ns:
-        other += f" (after {duration(event.doubt_waited_ns)}, which fits too)"
-    return other
 
 
 def _responses(transfer: Transfer, several: bool) -> list[Step]:
@@ -381,7 +346,7 @@ def verdict(transfer: Transfer, time: Timing) -> str:
         parts.append(f"software {duration(time.software_ns)}")
     wire_words = f"wire {duration(time.wire_ns)}"
     if time.recovery_ns:
-        wire_words += f" ({duration(time.recovery_ns)} of it recovering {_recovered(transfer)})"
+        wire_words += f" ({duration(time.recovery_ns)} of it for {_recovered(transfer)})"
     parts.append(wire_words)
     if time.completion_ns is not None:
         parts.append(f"completion {duration(time.completion_ns)}")
@@ -389,10 +354,7 @@ def verdict(transfer: Transfer, time: Timing) -> str:
 
 
 def _recovered(transfer: Transfer) -> str:
-    causes = [e.cause for e in transfer.events if e.kind == "repeat"]
-    runs = len({e.run for e in transfer.events if e.kind == "repeat"})
-    if all(c == "rnr" for c in causes):
-        return plural(runs, "RNR wait")
-    if all(c == "timeout" for c in causes):
-        return plural(runs, "timeout")
-    return plural(runs, "loss", "losses")
+    repeats = [e for e in transfer.events if e.kind == "repeat"]
+    runs = len({e.run for e in repeats})
+    waits = all(e.cause == "rnr" and e.doubt is None for e in repeats)
+    return plural(runs, "RNR wait" if waits else "go-back")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.findings.cause_words import repeat_cause
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import MAX_LISTED
 from rocekit.wire.psn import wire_psn
@@ -12,7 +13,7 @@ from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
-    from rocekit.findings.stories import Story
+    from rocekit.findings.stories import GoBack, Story
     from rocekit.track.transfers import Transfer
 
 
@@ -72,10 +73,19 @@ def _case(story: Story) -> dict[str, Any]:
         if story.repeats:
             found["nak_reaction_ns"] = story.repeats[0].time_ns - nak.time_ns
     if story.repeats:
-        found["repeat_frame"] = story.repeats[0].frame
+        run = story.repeats[0]
+        found["repeat_frame"] = run.frame
+        found["repeat_cause"] = _cause(story, run)
         if not story.naks and not story.rnrs:
             found["waited_ns"] = story.repeats[0].waited_ns
     return found
+
+
+def _cause(story: Story, run: GoBack) -> str:
+    """Why a run went back, in words."""
+    opener = run.opener
+    transfer = next((t for t in run.transfers if t.first_psn <= opener.psn <= t.last_psn), None)
+    return repeat_cause(opener, story.connection, story.side, transfer)
 
 
 def affected_transfers(stories: Sequence[Story]) -> list[Transfer]:

@@ -208,7 +208,7 @@ def _happenings(analysis: Results, origin: int) -> tuple[Meta, Columns]:
         "last_psn": [h.last_psn for h in found],
         "transfer": [-1 if h.transfer is None else h.transfer for h in found],
     }
-    words = [[h.what, h.detail] for h in found[:MAX_WORDS]]
+    words = [[h.what, h.detail, *([h.label] if h.label else [])] for h in found[:MAX_WORDS]]
     return {"kinds": kinds, "words": words}, {f"h_{k}": np.array(v, np.int64) for k, v in lists.items()}
 
 

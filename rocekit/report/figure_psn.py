@@ -112,7 +112,7 @@ def _shade_waits(scene: Scene, axes: Axes, events: Sequence[Happening]) -> None:
         axes.axvspan(low, high, color=colour, alpha=0.16, linewidth=0)
         length = wait.until_ns - wait.from_ns
         if length > width / 8:
-            words = f"{'RNR wait' if wait.kind == 'rnr' else 'timeout'} {duration(length)}"
+            words = wait.label or f"RNR wait {duration(length)}"
             code = wait.detail.partition("ACK timeout ")[2]
             if "×" in code and wait.kind != "rnr":
                 words += f"\n({code})"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit import wire
 from rocekit.explanation.transfer import event_step
 from rocekit.files.frame_names import frame_name
+from rocekit.findings.cause_words import repeat_cause, short_timeout
 from rocekit.journal.work_requests import SUCCESS
 from rocekit.wire.words import duration, plural, size
 
@@ -64,7 +65,7 @@ class Happening:
             for a work request without packets the time since its post), both ``time_ns`` without one.
         frame: frame reference, 0 without one; psn, last_psn: unwrapped.
         transfer: its id, None without one.
-        what, detail: its words.
+        what, detail: its words; label: short ones for a timeout.
     """
 
     kind: str
@@ -78,6 +79,7 @@ class Happening:
     transfer: int | None
     what: str
     detail: str
+    label: str = ""
 
 
 def happenings(analysis: Results, connections: Iterable[Connection] | None = None) -> list[Happening]:
@@ -104,9 +106,9 @@ def happenings(analysis: Results, connections: Iterable[Connection] | None = Non
 
 def _of_event(connection: Connection, transfer: Transfer | None, event: Event, several: bool) -> Happening:
     side = event.side if transfer is None else transfer.side
-    kind, begin, end = _KINDS[event.kind], event.time_ns, event.time_ns
+    kind, begin, end, label = _KINDS[event.kind], event.time_ns, event.time_ns, ""
     if transfer is None and event.kind != "missed":
-        what, detail = _stray_words(event, several)
+        what, detail = _stray_words(connection, event, several)
     elif transfer is None:
         what = "packets not in the capture"
         detail = f"{plural(event.count, 'packet')} acknowledged, but not in the capture"
@@ -117,6 +119,7 @@ def _of_event(connection: Connection, transfer: Transfer | None, event: Event, s
         end += wire.rnr_wait_ns(event.syndrome or 0)
     elif event.cause == "timeout" and event.opens:
         kind, begin = TIMEOUT, event.time_ns - event.waited_ns
+        label = short_timeout(event, connection, side, transfer)
         detail += timeout_words(connection, side)
     return Happening(
         kind,
@@ -130,6 +133,7 @@ def _of_event(connection: Connection, transfer: Transfer | None, event: Event, s
         None if transfer is None else transfer.id,
         what,
         detail,
+        label,
     )
 
 
@@ -144,9 +148,11 @@ def timeout_words(connection: Connection, side: int) -> str:
     return f"; local ACK timeout 4.096 µs × 2^{code} = {duration(timeout_ns)}"
 
 
-def _stray_words(event: Event, several: bool) -> tuple[str, str]:
-    words = f"{event.kind.replace('_', ' ')}, frame {frame_name(event.frame, several=several)}"
-    return "PSNs of an unknown transfer", words
+def _stray_words(connection: Connection, event: Event, several: bool) -> tuple[str, str]:
+    words = event.kind.replace("_", " ")
+    if event.kind == "repeat":
+        words = f"sent again, {repeat_cause(event, connection, event.side, None)}"
+    return "PSNs of an unknown transfer", f"{words}, frame {frame_name(event.frame, several=several)}"
 
 
 def _jumps(connection: Connection, several: bool) -> Iterator[Happening]:

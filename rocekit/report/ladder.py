@@ -123,8 +123,7 @@ def _note(happening: Happening) -> Rung:
     if happening.kind in (HOLE, RESPONSE_HOLE):
         psns = happening.psn, happening.last_psn
         return Rung(HOLE, time_ns, time_ns, *psns, "not in the capture", back=happening.kind == RESPONSE_HOLE)
-    words = happening.what if happening.kind == FAILED else happening.detail.rpartition("; ")[2]
-    return Rung(NOTE, time_ns, time_ns, words=words)
+    return Rung(NOTE, time_ns, time_ns, words=happening.label or happening.what)
 
 
 def _folded(rungs: list[Rung]) -> list[Rung]:

@@ -81,7 +81,7 @@ def test_the_title_says_what_went_where_and_how_it_ended(tmp_path: Path) -> None
 
 def test_the_last_line_splits_the_time(tmp_path: Path) -> None:
     told = tell(Story(LOSS), folder=tmp_path)
-    assert told.verdict == "software 6 µs · wire 136 µs (102 µs of it recovering 1 loss) · completion 10 µs"
+    assert told.verdict == "software 6 µs · wire 136 µs (102 µs of it for 1 go-back) · completion 10 µs"
 
 
 def test_the_text_is_title_verdict_findings_steps_and_notes(tmp_path: Path) -> None:
@@ -162,22 +162,22 @@ def test_a_read_asked_again_in_part_says_from_where_and_why() -> None:
             """
         )
     )
-    assert "READ request sent again, responses missing" in detail(told, "PSN 6 again")
+    assert "READ request sent again, after a missing response," in detail(told, "PSN 6 again")
 
 
 def test_a_wait_for_a_receive_says_how_long_was_asked_and_how_long_it_took() -> None:
     told = tell(Story("a RC_SEND_ONLY 5 64\n b RNR 5 timer=14\n +2ms\n a RC_SEND_ONLY 5 64\n b ACK 5"))
     assert "wait 1.280 ms" in detail(told, "PSN 5")
     assert "2.001 ms after the RNR NAK" in detail(told, "PSN 5 again")
-    assert told.verdict.endswith("recovering 1 RNR wait)")
+    assert told.verdict.endswith("of it for 1 RNR wait)")
 
 
 def test_a_timeout_says_how_long_nothing_came() -> None:
     told = tell(
         Story("a RC_SEND_ONLY 4 4\n b ACK 4\n a RC_SEND_ONLY 5 64\n +70ms\n a RC_SEND_ONLY 5 64\n b ACK 5"), 1
     )
-    assert "timeout: no response for" in detail(told, "PSN 5 again")
-    assert told.verdict.endswith("recovering 1 timeout)")
+    assert "probably after a timeout (70.00 ms after its last request)" in detail(told, "PSN 5 again")
+    assert told.verdict.endswith("of it for 1 go-back)")
 
 
 def test_what_is_not_needed_is_not_told() -> None:

@@ -67,8 +67,8 @@ def test_a_go_back_after_a_nak_is_the_second_round_of_what_it_repeats(tmp_path: 
     ]
     assert list(describe(stories))[3:] == [
         "NAK PSN sequence error: expects PSN 6; transfer 0, connection 0",
-        "transfer 0, PSN 6 again (2nd), after NAK in frame 4; SEND packet 2 of 3, connection 0",
-        "transfer 0, PSN 7 again (2nd), after NAK in frame 4; SEND packet 3 of 3, connection 0",
+        "transfer 0, PSN 6 again (2nd), after the NAK (frame 4); SEND packet 2 of 3, connection 0",
+        "transfer 0, PSN 7 again (2nd), after the NAK (frame 4); SEND packet 3 of 3, connection 0",
         "ACK to PSN 7, completes transfer 0, connection 0",
     ]
     assert stories.sender.tolist() == [0, 0, 0, 1, 0, 0, 1]
@@ -90,7 +90,7 @@ def test_what_was_lost_before_the_capture_comes_in_its_second_round(tmp_path: Pa
     assert lines(stories)[3:5] == ["request 1 6 x2 nak@3", "request 2 7 x2 nak@3"]
     words = list(describe(stories))
     assert "PSN 7, PSN 6 missing before it;" in words[1]
-    assert "PSN 6 again (2nd, the first is not in the capture), after NAK in frame 3;" in words[3]
+    assert "PSN 6 again (2nd, the first is not in the capture), after the NAK (frame 3);" in words[3]
 
 
 def test_rounds_are_counted_up_through_rnr_waits_and_timeouts(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_rounds_are_counted_up_through_rnr_waits_and_timeouts(tmp_path: Path) ->
     ]
     words = list(describe(stories))
     assert "RNR NAK: no receive for PSN 5, wait 10 µs" in words[1]
-    assert "again (2nd), after RNR NAK in frame 2" in words[2]
-    assert "again (4th), after 70.00 ms without a response" in words[4]
+    assert "again (2nd), 21 µs after the RNR NAK (frame 2)" in words[2]
+    assert "again (4th), probably after a timeout (70.00 ms after its last request);" in words[4]
 
 
 def test_a_read_asked_again_from_the_middle_repeats_its_responses_from_there(tmp_path: Path) -> None:
@@ -147,8 +147,9 @@ def test_a_read_asked_again_from_the_middle_repeats_its_responses_from_there(tmp
     assert stories.requester.tolist() == [0] * 7
     words = list(describe(stories))
     assert "READ request for 3,072 bytes" in words[0]
-    assert "its response was missing in frame 4; READ request, from response 2 on" in words[4]
-    assert "again (2nd), its request was sent again in frame 5; READ response 2 of 3" in words[5]
+    missing = "probably after a response that was lost or overtaken behind the capture point"
+    assert f"{missing} (last response: frame 4); READ request, from response 2 on" in words[4]
+    assert "again (2nd), because the request was sent again (frame 5); READ response 2 of 3" in words[5]
 
 
 def test_a_copy_by_the_network_keeps_its_originals_round_and_names_it(tmp_path: Path) -> None:
@@ -284,7 +285,7 @@ def check(stories: PacketStories) -> None:
     assert (stories.psn[placed] & MASK == stories.packets.psn[placed]).all()
     for words in describe(stories):
         assert "\n" not in words
-        assert "cause unknown" not in words
+        assert ", cause unknown" not in words
 
 
 @pytest.mark.parametrize("name", captures())

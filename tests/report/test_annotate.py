@@ -62,7 +62,7 @@ def test_tshark_shows_what_each_packet_is_and_the_findings_that_name_it(tshark: 
     said = comments(tshark, out)
     assert (
         said[5][0]
-        == "WR 2 (transfer 1), PSN 6 again (2nd), after NAK in frame 4; SEND of 64 bytes, connection 0"
+        == "WR 2 (transfer 1), PSN 6 again (2nd), after the NAK (frame 4); SEND of 64 bytes, connection 0"
     )
     assert said[7][0].startswith("ACK to PSN 7, completes ")
     (finding,) = (f for f in rocekit.analyze(source).findings if f.rule == "loss")
@@ -143,9 +143,9 @@ def test_two_captures_of_one_traffic_tell_its_story_each(tshark: str, tmp_path: 
     assert (len(at_a), len(at_b)) == (7, 6)
     assert at_a[1][0].endswith("connection 0; frame 1 of server.pcapng, 2 µs later")
     assert at_a[2][0].endswith("connection 0; not in server.pcapng")
-    assert "PSN 6 again (2nd), after NAK in frame 4;" in at_a[5][0]
+    assert "PSN 6 again (2nd), after the NAK (frame 4);" in at_a[5][0]
     # The same packet in the other capture, by the other's frame numbers.
-    assert "PSN 6 again (2nd), after NAK in frame 3;" in at_b[4][0]
+    assert "PSN 6 again (2nd), after the NAK (frame 3);" in at_b[4][0]
     assert at_b[4][0].endswith("frame 5 of client.pcapng, 2 µs earlier")
     assert at_a[4][0].endswith("frame 3 of server.pcapng, 2 µs earlier")
     named = [{n for n, texts in at.items() if any(": loss: " in t for t in texts)} for at in (at_a, at_b)]

@@ -58,7 +58,7 @@ def test_all_that_happened_stands_in_the_picture(pcaps: Path, tmp_path: Path) ->
 def test_a_timeout_is_written_out(pcaps: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.svg"
     assert run("plot", pcaps / "ping-read-response-loss.pcap", "-o", out, "--graph", "psn")[0] == 0
-    assert "timeout 337.0 ms" in words_of(out)
+    assert "timeout or missing response 337.0 ms" in words_of(out)
     assert "(4.096 µs × 2^16 = 268.4 ms)" in words_of(out)
     assert "outstanding PSNs" not in words_of(out)
 

@@ -94,8 +94,19 @@ TOLD_LATE = "a RC_SEND_ONLY 5 64\n+{}us\nb {} 5\n{}a RC_SEND_ONLY 5 64\nb ACK 5"
 @pytest.mark.parametrize(
     ("late_us", "refused", "wait", "said"),
     [
-        (67_108, "NAK", "", "after the NAK, or a timeout (after 67.11 ms, which fits too)"),
-        (66_468, "RNR", "+639us\n", "after the RNR NAK, or a timeout (after 67.11 ms, which fits too)"),
+        (
+            67_108,
+            "NAK",
+            "",
+            "after the NAK or a timeout (67.11 ms after it was last sent): both are possible",
+        ),
+        (
+            66_468,
+            "RNR",
+            "+639us\n",
+            "after the RNR NAK (640 µs before) or a timeout (67.11 ms after it was last sent): both are "
+            "possible",
+        ),
     ],
 )
 def test_an_explanation_names_the_other_reason(

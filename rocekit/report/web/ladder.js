@@ -86,7 +86,7 @@ function ladderStep(model, item, y, slant) {
     return [shape("circle", { cx: left, cy: y, r: 4, fill: "var(--wr)" }), text(left + 12, y + 4, words)];
   }
   if (item.kind === "failed") return [shape("circle", { cx: left, cy: y, r: 5, fill: "var(--nak)" }), text(left + 12, y + 4, "✕ " + model.words(item.happening)[0], "start", "", "600")];
-  if (item.kind === "timeout") return [text(left + 12, y + 4, "◷ " + model.words(item.happening)[1].split("; ").pop().replace("local ACK ", ""), "start", "dim-text")];
+  if (item.kind === "timeout") return [text(left + 12, y + 4, "◷ " + (model.words(item.happening)[2] ?? "timeout"), "start", "dim-text")];
   if (item.kind === "hole" || item.kind === "response_hole") {
     const back = item.kind === "response_hole", start = back ? right : left, tip = back ? middle - 46 : middle + 46;
     return [shape("line", { x1: start, y1: y, x2: tip, y2: y + slant / 2, stroke: "var(--nak)", "stroke-width": 1.5, "stroke-dasharray": "4 4" }),

@@ -141,9 +141,9 @@ class PsnChart {
     let last = -Infinity;
     ctx.font = "11px system-ui, sans-serif"; ctx.textBaseline = "top"; ctx.textAlign = "left";
     for (const [a, b, kind, wait, e] of labels) {
-      const power = /2\^(\d+)/.exec(this.model.words(e)[1]);
-      const word = kind === "rnr" ? "RNR wait " : "timeout ", code = power && kind !== "rnr" ? ` (4.096 µs × 2^${power[1]})` : "";
-      const text = [word + duration(wait) + code, word + duration(wait), duration(wait)].find((t) => ctx.measureText(t).width < b - a - 6);
+      const [, detail, label] = this.model.words(e), power = /2\^(\d+)/.exec(detail);
+      const word = label ?? `${kind === "rnr" ? "RNR wait" : "timeout"} ${duration(wait)}`, code = power && kind !== "rnr" ? ` (4.096 µs × 2^${power[1]})` : "";
+      const text = [word + code, word, duration(wait)].find((t) => ctx.measureText(t).width < b - a - 6);
       if (!text || a < last) continue;
       ctx.fillStyle = colours.dim;
       ctx.fillText(text, Math.max(a, this.geometry.x0) + 3, y0 + 3);

@@ -6,6 +6,8 @@ or open. The clause has no frame numbers, because several captures number frames
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
@@ -45,6 +47,8 @@ _SHORT: Final = {
 #: A timer may run out this much too early: kernels count in ticks. And it may take up to four timeouts (IBA
 #: Vol. 1, 9.7.6.1.3), and a tenth more for the capture's own error.
 _EARLIEST, _LATEST = 0.875, 4.4
+#: The events of a transfer are in order of time but for a few: so many around a time are looked at.
+_NEAR: Final = 32
 
 
 def repeat_cause(event: Event, connection: Connection, side: int, transfer: Transfer | None) -> str:
@@ -121,8 +125,12 @@ def _is_timer(event: Event, connection: Connection, side: int, transfer: Transfe
 
 def _is_obeyed(event: Event, transfer: Transfer | None) -> bool:
     """Whether the wait of a go-back counts from a NAK or RNR NAK for this transfer."""
+    if transfer is None:
+        return False
     kind, since_ns = _REFUSALS.get(event.cause or ""), event.time_ns - event.waited_ns
-    return transfer is not None and any(e.kind == kind and e.time_ns == since_ns for e in transfer.events)
+    at = bisect_left(transfer.events, since_ns, key=attrgetter("time_ns"))
+    near = transfer.events[max(0, at - _NEAR) : at + _NEAR]
+    return any(e.kind == kind and e.time_ns == since_ns for e in near)
 
 
 def _fits(event: Event, connection: Connection, side: int, transfer: Transfer | None) -> bool:

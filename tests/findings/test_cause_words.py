@@ -139,3 +139,11 @@ def test_a_label_calls_only_a_wait_as_long_as_the_timeout_so(tmp_path: Path, ms:
     analysis = Story().connect(4, 900).lines(ALONE.format(f"+{ms}ms\n")).analyze(tmp_path)
     (drawn,) = [h for h in happenings(analysis) if h.kind != "cm"]
     assert (drawn.kind, drawn.label) == ("timeout", label)
+
+
+def test_a_nak_that_was_obeyed_long_ago_is_not_named_as_the_cause() -> None:
+    """Frame 93 goes back 104 ms after the last packet; the NAK in frame 71 was obeyed by frame 72."""
+    stories = packet_stories(rocekit.analyze(CAPTURES / "ping-write-loss-behind.pcap"))
+    lines = list(describe(stories))
+    assert "again (2nd), after the NAK (frame 71);" in lines[71]
+    assert "again (2nd), long after the NAK: cause unknown;" in lines[92]

@@ -32,8 +32,10 @@ BY_TIME, BY_CLOCKS, BY_FILE = "time", "clocks", "file"
 
 #: Packets further behind are not moved: no queue holds a packet for so long.
 FURTHEST_NS: Final = 60_000_000_000
-#: Times in the order of the file are changed by no more than this: farther back, the clock was set back.
-FURTHEST_BY_FILE_NS: Final = 1_000_000_000
+#: A packet was stamped late if one of so many that follow it is stamped before it, by no more than this; early
+#: likewise. Farther off, the clock was set, or the packets were queued.
+_STAMPED_AMONG: Final = 64
+_STAMPED_OFF_NS: Final = 1_000_000
 #: More senders than this are not examined for clocks of their own.
 _MOST_SENDERS: Final = 64
 #: How often a sender's packet must be behind that of another one to make a clock of its own more probable.
@@ -94,18 +96,27 @@ class TimeOrder:
     def to_merge(self, packets: Packets) -> Packets:
         """All packets of a capture in order, at times that run forward, so that others sort among them."""
         packets = self.of(packets)
-        if self.by != BY_FILE or self.furthest_ns > FURTHEST_BY_FILE_NS:
+        if self.by != BY_FILE:
             return packets
-        time = packets.time_ns
-        stamped_late = np.minimum.accumulate(time[::-1])[::-1]
-        stamped_early = np.maximum.accumulate(time)
-        fewer = np.count_nonzero(stamped_late != time) <= np.count_nonzero(stamped_early != time)
-        return packets.at(stamped_late if fewer else stamped_early)
+        stamped_late = _levelled(packets.time_ns)
+        stamped_early = -_levelled(-packets.time_ns[::-1])[::-1]
+        changed = [np.count_nonzero(times != packets.time_ns) for times in (stamped_late, stamped_early)]
+        return packets.at(stamped_late if changed[0] <= changed[1] else stamped_early)
 
     def to_dict(self) -> dict[str, Any]:
         """An entry of the JSON's ``capture.time_orders``."""
         shifts = [{"ip": ip, "added_ns": ns} for ip, ns in self.shifts_ns.items()]
         return {"packets": self.packets, "furthest_ns": self.furthest_ns, "by": self.by, "shifts": shifts}
+
+
+def _levelled(time_ns: Ints) -> Ints:
+    """Times in the order of the file, none of them behind one that follows shortly after it."""
+    level = time_ns.copy()
+    for step in range(min(_STAMPED_AMONG, len(level) - 1), 0, -1):
+        ahead_ns = level[:-step] - level[step:]
+        late = (ahead_ns > 0) & (ahead_ns <= _STAMPED_OFF_NS)
+        level[:-step][late] = level[step:][late]
+    return level
 
 
 def by_time(packets: Packets, *, ties: bool) -> Packets:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from places import OTHERS
 from truth_bench.judge import Drops, Fate, Judge, What, seen_from
+from truth_bench.neighbours import NEIGHBOURS
 from truth_bench.packets import Packet
 from truth_bench.scene import RIGHT, SILENT, UNDECIDED, WRONG
 from truth_bench.score import counted, open_wire, score, table, unfit, wrong_lines
@@ -284,3 +285,11 @@ def test_what_is_said_of_the_field_passes_the_kernels_truth(field: Path) -> None
     assert not [key for key in counts if key[2] in (WRONG, UNDECIDED)]
     assert sum(n for key, n in counts.items() if key[2] == SILENT) < sum(counts.values()) / 4
     assert table(scored)[0].startswith("| claim |")
+
+
+@pytest.mark.parametrize("kind", NEIGHBOURS)
+def test_of_less_good_captures_of_the_field_nothing_false_is_said(field: Path, kind: str) -> None:
+    """Without NAKs, of one direction, without identifications, with gaps, in disorder, cut."""
+    claims = [each for each in score(field, kind) if each.claim.kind in ("rule", "cause", "place")]
+    assert claims or kind == "no-requests"
+    assert wrong_lines(claims) == []

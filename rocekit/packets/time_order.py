@@ -32,8 +32,8 @@ BY_TIME, BY_CLOCKS, BY_FILE = "time", "clocks", "file"
 
 #: Packets further behind are not moved: no queue holds a packet for so long.
 FURTHEST_NS: Final = 60_000_000_000
-#: A packet was stamped late if one of so many that follow it is stamped before it, by no more than this; early
-#: likewise. Farther off, the clock was set, or the packets were queued.
+#: A packet was stamped late if one of so many that follow it is stamped before it, by no more than this;
+#: early likewise. Farther off, the clock was set, or the packets were queued.
 _STAMPED_AMONG: Final = 64
 _STAMPED_OFF_NS: Final = 1_000_000
 #: More senders than this are not examined for clocks of their own.

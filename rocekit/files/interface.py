@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from struct import Struct
 from types import MappingProxyType, TracebackType
 
@@ -370,6 +371,15 @@ class LiveCapture:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def frames_carried(interface: str) -> int | None:
+    """Frames that an interface has sent and received, as the kernel counts them; None if it does not say."""
+    folder = f"/sys/class/net/{interface}/statistics"
+    try:
+        return sum(int(Path(folder, f"{way}_packets").read_text()) for way in ("rx", "tx"))
+    except (OSError, ValueError):
+        return None
 
 
 def is_local(address: str, interface: str) -> bool:

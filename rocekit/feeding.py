@@ -64,7 +64,7 @@ class Stages:
             self.watch(packets)
 
     def feed_rest(self) -> None:
-        """At the end, feed corrupted packets that might have been no RoCE. They count, and change no state."""
+        """At the end, feed the corrupted packets that were held back (see ``Decoder.rest``)."""
         rest = self.decoder.rest()
         if rest is not None:
             self.feed(rest, {})

@@ -23,9 +23,10 @@ def command(ctx: click.Context, file: Path, output: str) -> None:
     """Compare how rocekit and tshark read FILE, field by field.
 
     Each value that differs is printed; the exit status is then 1, also if the capture is damaged (what can be
-    read is compared) or has no RoCE packets to compare. Where tshark is known to be wrong (CNP, RD and XRC opcodes, FLUSH and ATOMIC WRITE
-    before version 4.4, truncated or damaged packets), differences are counted by reason. Not compared:
-    whether an ICRC is valid, and the CM messages MRA, LAP, APR and SIDR, which tshark does not decode.
+    read is compared) or has no RoCE packets. Where tshark is known to be wrong (CNP, RD and XRC opcodes, FLUSH
+    and ATOMIC WRITE before version 4.4, truncated or damaged packets), differences are counted by reason. Not
+    compared: whether an ICRC is valid, and the CM messages MRA, LAP, APR and SIDR, which tshark does not
+    decode.
 
     \b
     Example:
@@ -60,8 +61,9 @@ def text(comparison: TsharkComparison) -> str:
         if comparison.agrees
         else click.style(f"{comparison.total:,} disagree", fg="red", bold=True)
     )
+    what = "RoCE packets" if refusal is None else "packets"
     lines.append(
-        f"{comparison.packets:,} RoCE packets in {comparison.frames:,} frames, {comparison.values:,} values "
+        f"{comparison.packets:,} {what} in {comparison.frames:,} frames, {comparison.values:,} values "
         f"compared with tshark {comparison.tshark}: {verdict}"
     )
     for reason, count in comparison.explained.most_common():

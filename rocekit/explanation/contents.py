@@ -38,8 +38,8 @@ _STEPS: Final[tuple[tuple[frozenset[str], str], ...]] = (
     ),
     (
         frozenset({"MACsec"}),
-        "MACsec encrypts whole frames: capture where they are decrypted (on the host's MACsec interface, or at a "
-        "port without MACsec).",
+        "MACsec encrypts whole frames: capture where they are decrypted (on the host's MACsec interface, or at "
+        "a port without MACsec).",
     ),
     (
         frozenset({"IPsec ESP", "IPsec behind NAT"}),
@@ -53,8 +53,8 @@ _STEPS: Final[tuple[tuple[frozenset[str], str], ...]] = (
     (frozenset({_ULTRA_ETHERNET}), "UDP port 4793 is Ultra Ethernet's: rocekit reads RoCE only."),
     (
         frozenset({NOT_ROCE}),
-        "The data at UDP port 4791 is no RoCE (ICRC wrong, BTH impossible): probably another program uses the "
-        "port.",
+        "The data at UDP port 4791 is probably another program's: no ICRC is valid, and most BTHs are "
+        "impossible.",
     ),
     (frozenset({"TCP"}), "RDMA over TCP is iWARP, which rocekit does not read."),
 )

@@ -74,8 +74,8 @@ class Line(NamedTuple):
 class Snapshot:
     """All connections at one moment.
 
-    ``time_ns`` is the time of the last packet; rates are over the time since the snapshot before. ``nothing``:
-    while there are no RoCE packets, what there is, and what to do.
+    ``time_ns`` is the time of the last packet; rates are over the time since the snapshot before.
+    ``nothing``: while there are no RoCE packets, what there is, and what to do.
     """
 
     time_ns: int

@@ -101,7 +101,7 @@ class Decoder:
     Args:
         check_icrc: whether to compute every packet's ICRC; if not, all are ``ICRC_UNCHECKED``.
         foreign: what to do with packets to UDP port 4791 that are no RoCE (see ``foreign``): ``GIVEN`` like
-            others, ``COUNTED`` (given, but not counted as RoCE packets once ``rest`` was called), ``LEFT_OUT``.
+            others, ``COUNTED`` (given, but after ``rest`` not counted as RoCE packets), or ``LEFT_OUT``.
 
     Attributes:
         counts: of the frames so far.

@@ -65,19 +65,23 @@ class ForeignPackets:
             self._proven[packets.flow] = True
             return packets, None
         self._proven[packets.flow[valid]] = True
-        doubtful = ~valid & (packets.roce_version == _ROCE_V2)
-        # A packet cut before the end of its BTH shows nothing.
-        doubtful &= ~((packets.opcode < 0) & packets.truncated)
-        rows = np.flatnonzero(doubtful)
-        answer = _answers(packets, rows)
-        impossible = _impossible(packets, rows, answer)
-        possible = packets.flow[rows[~impossible & ~answer]]
-        self._possible += np.bincount(possible, minlength=len(self._possible))
+        doubtful = _doubtful(packets, valid)
+        # The others have a possible BTH: only these are looked at one by one.
+        odd = (packets.malformed != 0) | (packets.dest_qpn <= max(MAD_QPNS))
+        odd |= packets.icrc_state == ICRC_INVALID
+        odd &= doubtful
+        looked_at = np.flatnonzero(odd)
+        answer = _answers(packets, looked_at)
+        impossible = _impossible(packets, looked_at, answer)
+        odd[looked_at] = impossible | answer
+        self._count_possible(packets.flow, doubtful & ~odd)
         if not self._impossible and not impossible.any():
             return packets, None
-        place = _places(packets, rows, answer)
+        place = _places(packets, looked_at, answer)
         self._impossible.update(place[impossible].tolist())
         self._possible_answers.update(place[answer & ~impossible].tolist())
+        rows = np.flatnonzero(doubtful)
+        place = _places(packets, rows, _answers(packets, rows))
         strange = np.isin(place, self._strange())
         if not strange.any():
             return packets, None
@@ -88,6 +92,10 @@ class ForeignPackets:
             self.held.append(left)
             self._count += len(left)
         return packets.where(~out), left
+
+    def _count_possible(self, flow: Ints, chosen: Bools) -> None:
+        own = flow if chosen.all() else flow[chosen]
+        self._possible += np.bincount(own, minlength=len(self._possible))
 
     def settle(self) -> Packets | None:
         """The capture has ended: the packets held back that are RoCE after all. They are held no longer."""
@@ -123,6 +131,11 @@ class ForeignPackets:
         right += np.bincount(at[own], self._possible[own], len(places)).astype(np.int64)
         proven = np.bincount(at[own & self._proven], minlength=len(places))
         return places[(wrong > right) & (proven == 0)]
+
+
+def _doubtful(packets: Packets, valid: Bools) -> Bools:
+    """Packets that may be no RoCE. One cut before the end of its BTH shows nothing of it."""
+    return ~valid & (packets.roce_version == _ROCE_V2) & ~((packets.opcode < 0) & packets.truncated)
 
 
 def _hosts(packets: Packets, rows: Ints) -> Ints:

@@ -107,7 +107,9 @@ _PROTOCOL_AT, _NEXT_HEADER_AT = 9, 6
 _AT_ONCE: Final = 1 << 14  # frames searched at once: they are copied
 
 
-def count_others(batch: FrameBatch, others: Ints, layer: Ints, ethertype: Ints, found: dict[str, int]) -> None:
+def count_others(
+    batch: FrameBatch, others: Ints, layer: Ints, ethertype: Ints, found: dict[str, int]
+) -> None:
     """Add the kinds of frames that are no RoCE packets to ``found``.
 
     Args:
@@ -174,8 +176,9 @@ class _Frames:
             flags = self._bytes(start[udp] + 6, rows[udp]) << 8 | self._bytes(start[udp] + 7, rows[udp])
             codes[udp] = self._udp(rows[udp], start[udp] + (head[udp] & 0xF) * 4)
             codes[udp[flags & 0x1FFF != 0]] = _CODE[FRAGMENTS]
-        codes[(head >> 4 != 4) | (head & 0xF < IPV4_BYTES // 4)] = _CODE[_DAMAGED]
-        codes[start + IPV4_BYTES > self._limit[rows]] = _CODE[CUT]
+        limit = self._limit[rows]
+        codes[start + IPV4_BYTES > limit] = _CODE[CUT]
+        codes[((head >> 4 != 4) | (head & 0xF < IPV4_BYTES // 4)) & (start < limit)] = _CODE[_DAMAGED]
         return codes
 
     def _ipv6(self, rows: Ints) -> Codes:
@@ -202,8 +205,9 @@ class _Frames:
             kind = self._bytes(at, rows)
             discovery = (kind >= FIRST_NEIGHBOUR_DISCOVERY) & (kind <= LAST_NEIGHBOUR_DISCOVERY)
             codes[icmp & discovery] = _CODE[NEIGHBOUR_DISCOVERY]
-        codes[self._bytes(start, rows) >> 4 != 6] = _CODE[_DAMAGED]
-        codes[at > self._limit[rows]] = _CODE[CUT]
+        limit = self._limit[rows]
+        codes[at > limit] = _CODE[CUT]
+        codes[(self._bytes(start, rows) >> 4 != 6) & (start < limit)] = _CODE[_DAMAGED]
         return codes
 
     def _udp(self, rows: Ints, at: Ints) -> Codes:

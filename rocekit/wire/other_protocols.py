@@ -1,4 +1,4 @@
-"""What else than RoCE is in a capture: EtherTypes, IP protocols and UDP ports by name (IEEE and IANA numbers)."""
+"""What else than RoCE is in a capture: EtherTypes, IP protocols and UDP ports by name (IEEE, IANA)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,14 @@ SERVICE_PORTS: Final = tuple(port for port in UDP_PORTS if port < 1024)
 #: Protocols that carry whole frames or packets of others, in which RoCE may be.
 TUNNELS: Final = frozenset(
     {
-        *("Ethernet inside Ethernet", "MPLS", "PPPoE", "provider backbone bridging", "VN-Tag", "802.1BR E-Tag"),
+        *(
+            "Ethernet inside Ethernet",
+            "MPLS",
+            "PPPoE",
+            "provider backbone bridging",
+            "VN-Tag",
+            "802.1BR E-Tag",
+        ),
         *("NSH", "IPv4 in IP", "IPv6 in IP", "GRE", "IPsec AH", "MPLS in IP"),
         *("Ethernet in IP", "GTP-U", "GRE in UDP", "VXLAN", "VXLAN-GPE", "Geneve", "MPLS in UDP"),
     }

@@ -38,8 +38,8 @@ _STEPS: Final[tuple[tuple[frozenset[str], str], ...]] = (
     ),
     (
         frozenset({"MACsec"}),
-        "MACsec encrypts whole frames: capture where they are decrypted (on the host's MACsec interface, or at "
-        "a port without MACsec).",
+        "MACsec encrypts whole frames: capture where they are decrypted (on the host's MACsec interface, or "
+        "at a port without MACsec).",
     ),
     (
         frozenset({"IPsec ESP", "IPsec behind NAT"}),

@@ -120,7 +120,7 @@ def _end(capture: CaptureReader, counts: Counts, printed: int, filtered: bool) -
     if contents.notice is not None:
         click.echo(f"{contents.notice} {contents.next_step}", err=True)
     if foreign and refusal is None:
-        click.echo(f"{plural(foreign, 'frame')} of these: {NOT_ROCE}", err=True)
+        click.echo(f"{plural(foreign, 'frame')} of these: {NOT_ROCE}, probably another program's", err=True)
     capture.damage.end(capture.name)
 
 

@@ -112,7 +112,7 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
         lines += [style(f"  {contents.notice}", "warning"), f"  → {contents.next_step}"]
     foreign = counts.others.get(NOT_ROCE)
     if foreign and not contents.is_blank:
-        lines.append(f"  {plural(foreign, 'frame')} to {NOT_ROCE}: another program's, not judged")
+        lines.append(f"  not judged: {plural(foreign, 'frame')}: {NOT_ROCE}, probably another program's")
     checked = counts.roce_packets - counts.unchecked_icrc
     if counts.roce_packets:
         state = "all valid" if not counts.bad_icrc else style(f"{counts.bad_icrc} WRONG", "error")

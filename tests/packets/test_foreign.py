@@ -108,7 +108,7 @@ def test_beside_real_traffic_it_changes_nothing(pcaps: Path, tmp_path: Path, kin
     for one, other in zip(alone.connections, both.connections, strict=True):
         assert one.to_dict() == other.to_dict()
     assert len(both.packets) == len(alone.packets)
-    assert f"50 frames to {NOT_ROCE}: another program's, not judged" in str(both)
+    assert f"not judged: 50 frames: {NOT_ROCE}, probably another program's" in str(both)
 
 
 def damaged(packet: Packet, byte: int, mask: int) -> Packet:
@@ -195,7 +195,7 @@ def test_decode_prints_every_packet_and_says_which_are_no_roce(pcaps: Path, tmp_
 
     both = write(tmp_path / "both.pcap", [*clean(pcaps), *junk(7, noise)])
     said = CliRunner().invoke(command, ["decode", str(both)])
-    assert said.stderr == f"7 frames of these: {NOT_ROCE}\n"
+    assert said.stderr == f"7 frames of these: {NOT_ROCE}, probably another program's\n"
     alone = write(tmp_path / "alone.pcap", junk(7, noise))
     said = CliRunner().invoke(command, ["decode", str(alone)])
     assert said.exit_code == 0

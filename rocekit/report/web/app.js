@@ -48,6 +48,8 @@ class Page {
     if (m.capture.interrupted) notices.unshift("Interrupted: only the part of the capture read until then is reported.");
     if (m.capture.dropped) notices.push(`The capturing machine dropped ${plural(m.capture.dropped, "packet")}: they are not in the capture.`);
     if (m.capture.malformed_packets) notices.push(`${plural(m.capture.malformed_packets, "packet")} malformed.`);
+    const foreign = m.capture.other_frames["UDP port 4791, not RoCE"];
+    if (foreign && !m.capture.nothing) notices.push(`Not judged: ${plural(foreign, "frame")} to UDP port 4791 that are not RoCE, probably another program's.`);
     if (m.rowCount && m.rows_stand_for > m.rowCount) notices.push(`${number(m.rows_stand_for)} packets are drawn as ${number(m.rowCount)} bars: neighbouring plain packets share a bar; packets sent again, losses and marks are all drawn.`);
     byId("damage").replaceChildren(...notices.map((n) => element("p", { class: "notice bad" }, n)));
     this.paths(m.capture.paths);

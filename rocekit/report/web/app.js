@@ -44,6 +44,8 @@ class Page {
       tile("Transfers", number(m.transferCount + m.left_out)),
       tile("Payload", size(sum("bytes"))),
       tile("ICRC", m.capture.bad_icrc ? number(m.capture.bad_icrc) + " wrong" : m.capture.unchecked_icrc === m.capture.roce_packets ? "not checked" : "valid", m.capture.unchecked_icrc ? number(m.capture.unchecked_icrc) + " unchecked" : "", m.capture.bad_icrc ? "bad" : ""));
+    // Zeros would read as if all were well.
+    if (m.capture.nothing) for (const one of [...byId("tiles").children]) if (one.querySelector("dt").textContent !== "RoCE packets") one.remove();
     const notices = m.capture.damage.map((d) => `${d.file}: ${d.message}`);
     if (m.capture.interrupted) notices.unshift("Interrupted: only the part of the capture read until then is reported.");
     if (m.capture.dropped) notices.push(`The capturing machine dropped ${plural(m.capture.dropped, "packet")}: they are not in the capture.`);

@@ -22,7 +22,7 @@ from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
 from rocekit.flows.applications import name_applications
 from rocekit.flows.observer import Observer
-from rocekit.packets.decoder import Decoder
+from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.track.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def analyze(
     order: TimeOrder | None = None
     while True:
         tracker = Tracker(pairs=pairs_of(journal), plain=None if keeps_all else plain)
-        decoder = Decoder(check_icrc=check_icrc)
+        decoder = Decoder(check_icrc=check_icrc, foreign=LEFT_OUT)
         summary = CaptureSummary(
             files=[str(c) for c in captures], counts=decoder.counts, pauses=decoder.pauses
         )

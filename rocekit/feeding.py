@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.files.frame_names import frame_reference
 from rocekit.files.reader import CaptureReader, open_capture
-from rocekit.packets import Packets, empty_packets
+from rocekit.packets import Packets, empty_packets, in_file_order
 from rocekit.packets.decode_ahead import decoded
-from rocekit.packets.decoder import Decoder
+from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.hold_back import InOrder
 from rocekit.packets.mads import find_mads
 from rocekit.packets.time_order import NEVER_NS, OrderSurvey, TimeOrder, runs_back
@@ -63,6 +63,12 @@ class Stages:
         if self.watch is not None:
             self.watch(packets)
 
+    def feed_rest(self) -> None:
+        """At the end, feed the corrupted packets that were held back (see ``Decoder.rest``)."""
+        rest = self.decoder.rest()
+        if rest is not None:
+            self.feed(rest, {})
+
 
 def feed(path: str | Path, stages: Stages, order: TimeOrder | None) -> bool:
     """Track one capture. Returns False, before its end, if times run back and no order is given.
@@ -77,6 +83,7 @@ def feed(path: str | Path, stages: Stages, order: TimeOrder | None) -> bool:
             if len(packets):
                 last_ns = int(packets.time_ns[-1])
             stages.feed(packets)
+        stages.feed_rest()
         return True
     ordering = InOrder(order, choose_order)
     for packets in _read(path, 0, stages):
@@ -84,6 +91,7 @@ def feed(path: str | Path, stages: Stages, order: TimeOrder | None) -> bool:
             stages.feed(part, ordering.mads)
     for part in ordering.rest():
         stages.feed(part, ordering.mads)
+    stages.feed_rest()
     if surveyed or ordering.order.packets:
         stages.summary.orders[0] = ordering.order
     return True
@@ -91,7 +99,7 @@ def feed(path: str | Path, stages: Stages, order: TimeOrder | None) -> bool:
 
 def survey(path: str | Path, callbacks: Callbacks) -> TimeOrder:
     """Read a capture to see how its packets are to be put in order."""
-    survey, decoder = OrderSurvey(choose_order), Decoder(check_icrc=False)
+    survey, decoder = OrderSurvey(choose_order), Decoder(check_icrc=False, foreign=LEFT_OUT)
     with open_capture(str(path)) as reader:
         for _, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False)):
             survey.feed(packets)
@@ -111,7 +119,7 @@ def clocks(path: str | Path, stages: Stages) -> TimeOrder | None:
     order = clocks_of_responses(sampler.columns(0), sampler.addresses)
     if order is None:
         return None
-    parts, decoder = [empty_packets()], Decoder(check_icrc=False)
+    parts, decoder = [empty_packets()], Decoder(check_icrc=False, foreign=LEFT_OUT)
     with open_capture(str(path)) as reader:
         for batch in reader:
             parts = [Packets.concat([*(p for p in parts if len(p)), decoder.decode(batch)])]
@@ -187,6 +195,9 @@ def feed_merged(captures: Sequence[str | Path], stages: Stages) -> None:
         if order.packets:
             summary.orders[number] = order
             parts[-1] = order.to_merge(parts[-1])
+    rest = stages.decoder.rest()
+    if rest is not None:
+        parts = [in_file_order([part, rest.where(rest.file == n)]) for n, part in enumerate(parts)]
     from rocekit.packets.merge import merge
     from rocekit.points.sightings import Sightings
 

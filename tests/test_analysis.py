@@ -369,13 +369,16 @@ def test_packets_of_standard_input_cannot_be_read_twice(
         _ = analysis.packets
 
 
-def test_a_capture_of_nothing_but_malformed_packets(pcaps: Path, tmp_path: Path) -> None:
-    """One packet, whose transport header has a version that does not exist."""
+def test_a_capture_of_nothing_but_one_impossible_packet_has_no_roce(pcaps: Path, tmp_path: Path) -> None:
+    """One packet, whose transport header has a version that does not exist, with a wrong ICRC."""
     data = bytearray((pcaps / "rping-clean.pcap").read_bytes())
     length = int.from_bytes(data[32:36], "little")
     data[24 + 16 + 14 + 20 + 8 + 1] |= 0x0F
     path = tmp_path / "x.pcap"
     path.write_bytes(data[: 40 + length])
     analysis = rocekit.analyze(path)
-    assert analysis.capture.counts.malformed_packets == analysis.capture.counts.roce_packets == 1
+    counts = analysis.capture.counts
+    assert (counts.malformed_packets, counts.roce_packets, counts.bad_icrc) == (0, 0, 0)
+    assert counts.others == {"UDP port 4791, not RoCE": 1}
     assert not analysis.connections
+    assert not analysis.findings

@@ -15,6 +15,7 @@ from rocekit.wire.network import ECN_CE
 if TYPE_CHECKING:
     from rocekit.files.reader import CaptureReader
     from rocekit.packets import Packets, Row
+    from rocekit.packets.decoder import Counts, Decoder
     from rocekit.packets.filters import Filter
     from rocekit.wire.mad import Mad
 
@@ -40,7 +41,9 @@ def command(file: Path, fields: str | None, expression: str | None, count: int |
       rocekit decode x.pcapng --fields frame,psn,dest_qpn,ecn --count 10
     """
     from rocekit.files.reader import open_capture
+    from rocekit.packets.decoder import COUNTED, Decoder
 
+    decoder = Decoder(foreign=COUNTED)
     names = _names(fields)
     chosen = _filter(expression)
     with open_capture("-" if str(file) == "-" else file) as capture:
@@ -48,7 +51,7 @@ def command(file: Path, fields: str | None, expression: str | None, count: int |
             _Fields(names, output == "json") if names else (_Json() if output == "json" else PacketLines())
         )
         printed = 0
-        for packets, first_ns in _packets(capture, chosen):
+        for packets, first_ns in _packets(capture, decoder, chosen):
             if count is not None and printed + len(packets) >= count:
                 packets = packets.where(slice(count - printed))
             printed += len(packets)
@@ -57,7 +60,8 @@ def command(file: Path, fields: str | None, expression: str | None, count: int |
                 click.echo("\n".join(lines))
             if printed == count:
                 return
-        _end(capture, printed, chosen is not None)
+        decoder.rest()
+        _end(capture, decoder.counts, printed, chosen is not None)
 
 
 def _names(fields: str | None) -> list[str]:
@@ -83,11 +87,10 @@ def _filter(expression: str | None) -> Filter | None:
         raise click.UsageError(f"--filter: {error}") from None
 
 
-def _packets(capture: CaptureReader, chosen: Filter | None) -> Iterator[tuple[Packets, int]]:
+def _packets(
+    capture: CaptureReader, decoder: Decoder, chosen: Filter | None
+) -> Iterator[tuple[Packets, int]]:
     """Batches of the packets to print, and the time of the capture's first frame."""
-    from rocekit.packets.decoder import Decoder
-
-    decoder = Decoder()
     first_ns = None
     for batch in capture:
         if not len(batch):
@@ -101,11 +104,23 @@ def _packets(capture: CaptureReader, chosen: Filter | None) -> Iterator[tuple[Pa
             yield packets, first_ns
 
 
-def _end(capture: CaptureReader, printed: int, filtered: bool) -> None:
-    """Report that nothing was printed, or that the capture could not be read to its end."""
-    if not printed:
-        what = "no packet matches the filter" if filtered else "no RoCE packets"
-        click.echo(f"{what} in {capture.frames:,} frames", err=True)
+def _end(capture: CaptureReader, counts: Counts, printed: int, filtered: bool) -> None:
+    """Report what was not printed or is no RoCE, and that the capture could not be read to its end."""
+    from rocekit.explanation.contents import Contents
+    from rocekit.packets.other_frames import NOT_ROCE
+    from rocekit.wire.words import plural
+
+    contents = Contents(counts, capture.skipped)
+    refusal = contents.refusal("judge")
+    foreign = counts.others.get(NOT_ROCE, 0)
+    if refusal is not None:
+        click.echo(refusal, err=True)
+    elif not printed and filtered:
+        click.echo(f"no packet matches the filter in {capture.frames:,} frames", err=True)
+    if contents.notice is not None:
+        click.echo(f"{contents.notice} {contents.next_step}", err=True)
+    if foreign and refusal is None:
+        click.echo(f"{plural(foreign, 'frame')} of these: {NOT_ROCE}, probably another program's", err=True)
     capture.damage.end(capture.name)
 
 

@@ -50,11 +50,12 @@ def command(
       rocekit explain x.pcapng
     """
     from rocekit.commands.chosen_wr import transfer_of_wr
-    from rocekit.commands.shared import coloured, emit, fail_on_damage, load
+    from rocekit.commands.shared import coloured, emit, fail_on_damage, load, need_packets, not_judged
     from rocekit.errors import RocekitError, check_number
     from rocekit.explanation.transfer import story
 
     analysis = load(files, journal)
+    need_packets(analysis, "explain")
     chosen = list(range(len(analysis.transfers))) if every else list(numbers)
     for number in chosen:
         check_number(number, len(analysis.transfers), "transfer")
@@ -67,5 +68,6 @@ def command(
     if output == "json":
         emit(explanations[0].to_dict() if len(explanations) == 1 else [e.to_dict() for e in explanations])
     else:
-        click.echo("\n\n".join(story(e, style=coloured) for e in explanations))
+        stories = "\n\n".join(story(e, style=coloured) for e in explanations)
+        click.echo("\n".join([*not_judged(analysis), stories]))
     fail_on_damage(analysis)

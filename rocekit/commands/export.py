@@ -46,8 +46,8 @@ def command(
       python -c "import polars; print(polars.read_parquet('tables/transfers.parquet'))"
       rocekit export x.pcapng --to csv --table transfers -o - | head
     """
-    from rocekit.commands.shared import fail_on_damage, load
-    from rocekit.errors import CaptureError, RocekitError
+    from rocekit.commands.shared import fail_on_damage, load, need_packets
+    from rocekit.errors import RocekitError
     from rocekit.report.export import FORMATS, need_polars, tables, write_table
     from rocekit.wire.words import plural
 
@@ -66,8 +66,7 @@ def command(
     if not to_stdout and folder.exists() and not folder.is_dir():
         raise RocekitError(f"{folder}: this is a file; -o names a folder")
     analysis = load(files, journal)
-    if not analysis.capture.counts.roce_packets:
-        raise CaptureError("no RoCE packets to export", file=files[0])
+    need_packets(analysis, "export")
     made = tables(analysis, wanted)
     if to_stdout:
         write_table(made[wanted[0]], sys.stdout.buffer, kind)

@@ -76,7 +76,7 @@ def command(
       rocekit plot x.pcapng --connection 0 --side a --graph psn --from 180ms --to 185ms -o x.svg
       rocekit plot x.pcapng --transfer 16 --graph ladder -o ladder.pdf
     """
-    from rocekit.commands.shared import capture_time, fail_on_damage, load
+    from rocekit.commands.shared import capture_time, fail_on_damage, load, need_packets
     from rocekit.errors import RocekitError, check_number, needs_extra
     from rocekit.files.outputs import check_output, complete, writing
 
@@ -97,6 +97,7 @@ def command(
 
     collector = Collector()
     analysis = load(files, journal, watch=collector)
+    need_packets(analysis, "draw")
     if not analysis.connections:
         raise RocekitError(f"{', '.join(map(str, files))}: no connection to draw")
     if connection_id is not None:

@@ -51,12 +51,15 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
     with writing(output), complete(output) as path, click.open_file(str(path), "wb") as file:
         file.write(text.encode())
         file.flush()
-    click.echo(
-        f"{output}: {plural(summary.counts.roce_packets - summary.copies, 'RoCE packet')}, "
+    contents = summary.contents
+    said = contents.refusal("judge") or (
+        f"{plural(summary.counts.roce_packets - summary.copies, 'RoCE packet')}, "
         f"{plural(len(analysis.connections), 'connection')}, "
-        f"{plural(len(analysis.findings), 'finding')}",
-        err=is_stdout(output),
+        f"{plural(len(analysis.findings), 'finding')}"
     )
+    if contents.notice is not None:
+        said += f". {contents.notice} {contents.next_step}"
+    click.echo(f"{output}: {said}", err=is_stdout(output))
     fail_on_damage(analysis)
 
 

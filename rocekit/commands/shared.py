@@ -114,6 +114,32 @@ def without_garbage() -> Iterator[None]:
         gc.enable()
 
 
+def need_packets(analysis: Analysis, purpose: str) -> None:
+    """Raise that a capture has no RoCE packets to do something with, what it has, and what to do.
+
+    Args:
+        purpose: a verb, such as ``export``.
+
+    Raises:
+        CaptureError: no RoCE packet can be read.
+    """
+    refusal = analysis.capture.contents.refusal(purpose)
+    if refusal is not None:
+        raise CaptureError(refusal, file=", ".join(analysis.capture.files))
+
+
+def not_judged(analysis: Analysis) -> list[str]:
+    """Lines to print first where there are no RoCE packets, or others that were not read."""
+    from rocekit.report.text import capture_lines
+
+    contents = analysis.capture.contents
+    if contents.is_blank:
+        return capture_lines(analysis.capture, coloured)
+    if contents.notice is None:
+        return []
+    return [coloured(contents.notice, "warning"), f"→ {contents.next_step}", ""]
+
+
 def fail_on_damage(analysis: Analysis) -> None:
     """Raise what was wrong with the input: interrupted, or the first damage. Called after the output."""
     if analysis.capture.interrupted:

@@ -31,14 +31,17 @@ def command(files: tuple[Path, ...], journal: tuple[Path, ...], output: str) -> 
       rocekit stats x.pcapng
       rocekit stats x.pcapng --format json
     """
-    from rocekit.commands.shared import emit, fail_on_damage, load
+    from rocekit.commands.shared import emit, fail_on_damage, load, not_judged
 
     analysis = load(files, journal)
     counted = analysis.statistics()
     if output == "json":
-        emit(counted.to_dict())
+        emit(counted.to_dict() | {"capture": analysis.capture.to_dict()})
     else:
-        click.echo(text(counted))
+        lines = not_judged(analysis)
+        if not analysis.capture.contents.is_blank:
+            lines.append(text(counted))
+        click.echo("\n".join(lines))
     fail_on_damage(analysis)
 
 

@@ -34,7 +34,7 @@ def command(files: tuple[Path, ...], output: str, qps: bool, journal: tuple[Path
       rocekit topology host1.pcap host2.pcap --qps
       rocekit topology x.pcapng --format dot | dot -Tsvg -o x.svg
     """
-    from rocekit.commands.shared import coloured, emit, fail_on_damage, load
+    from rocekit.commands.shared import coloured, emit, fail_on_damage, load, not_judged
 
     analysis = load(files, journal, plain=0)
     found = analysis.topology()
@@ -43,6 +43,12 @@ def command(files: tuple[Path, ...], output: str, qps: bool, journal: tuple[Path
     else:
         from rocekit.report.topology import dot, text
 
-        drawn = dot(found, every=qps) if output == "dot" else text(found, style=coloured, every=qps)
-        click.echo(drawn)
+        lines = not_judged(analysis)
+        if output == "dot":
+            if lines:
+                click.echo("\n".join(lines), err=True)
+            lines = [dot(found, every=qps)]
+        elif not analysis.capture.contents.is_blank:
+            lines.append(text(found, style=coloured, every=qps))
+        click.echo("\n".join(lines))
     fail_on_damage(analysis)

@@ -17,7 +17,7 @@ from rocekit.track.cm_exchanges import CmRecord
 from rocekit.track.connections import Connection
 from rocekit.track.orphan_naks import OrphanNak
 from rocekit.track.transfers import ACKED, SENT, Transfer
-from rocekit.wire.words import end, qpn
+from rocekit.wire.words import end, plural, qpn
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
@@ -69,6 +69,8 @@ class TextLines:
     def end(self, analysis: Analysis, trace: Trace) -> None:
         """Print the summary."""
         kernel = f"  kernel: {trace.received:,} frames received, {trace.dropped:,} dropped"
+        if analysis.capture.contents.is_blank and trace.carried is not None:
+            kernel += f"; the interface carried {plural(trace.carried, 'frame')} of any kind meanwhile"
         details = []
         if analysis.connections:
             details += [coloured("Connections", "title"), *connection_lines(analysis.connections)]
@@ -115,7 +117,7 @@ class JsonLines:
             line = self._line("cm", message.to_dict())
             if self._messages.get(message.frame) != hash(line):
                 changed.append(line)
-        capture = analysis.capture_dict() | {"received": trace.received}
+        capture = analysis.capture_dict() | {"received": trace.received, "carried": trace.carried}
         lines = [
             *changed,
             *(self._line("connection", connection.to_dict()) for connection in analysis.connections),

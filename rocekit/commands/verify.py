@@ -23,9 +23,10 @@ def command(ctx: click.Context, file: Path, output: str) -> None:
     """Compare how rocekit and tshark read FILE, field by field.
 
     Each value that differs is printed; the exit status is then 1, also if the capture is damaged (what can be
-    read is compared). Where tshark is known to be wrong (CNP, RD and XRC opcodes, FLUSH and ATOMIC WRITE
-    before version 4.4, truncated or damaged packets), differences are counted by reason. Not compared:
-    whether an ICRC is valid, and the CM messages MRA, LAP, APR and SIDR, which tshark does not decode.
+    read is compared) or has no RoCE packets. Where tshark is known to be wrong (CNP, RD and XRC opcodes,
+    FLUSH and ATOMIC WRITE before version 4.4, truncated or damaged packets), differences are counted by
+    reason. Not compared: whether an ICRC is valid, and the CM messages MRA, LAP, APR and SIDR, which tshark
+    does not decode.
 
     \b
     Example:
@@ -40,22 +41,29 @@ def command(ctx: click.Context, file: Path, output: str) -> None:
     else:
         click.echo(text(comparison))
     comparison.damage.end(comparison.file)
-    if not comparison.agrees:
+    if not comparison.agrees or comparison.contents.is_blank:
         ctx.exit(1)
 
 
 def text(comparison: TsharkComparison) -> str:
-    """The comparison in text: each disagreement, then the counts."""
-    lines = [str(disagreement) for disagreement in comparison.disagreements[:_SHOWN]]
-    if comparison.total > len(lines):
-        lines.append(f"… and {comparison.total - len(lines):,} more")
+    """The comparison in text: what was not read, each disagreement, then the counts."""
+    contents = comparison.contents
+    refusal = contents.refusal("compare")
+    lines = [] if refusal is None else [click.style(refusal, fg="yellow")]
+    if contents.notice is not None:
+        lines = [click.style(f"{contents.notice} {contents.next_step}", fg="yellow")]
+    lines += [str(disagreement) for disagreement in comparison.disagreements[:_SHOWN]]
+    if comparison.total > _SHOWN:
+        lines.append(f"… and {comparison.total - _SHOWN:,} more")
+    agreed = "no disagreement" if refusal is None else "no disagreement, and nothing said of RoCE"
     verdict = (
-        click.style("no disagreement", fg="green")
+        click.style(agreed, fg="green" if refusal is None else "yellow")
         if comparison.agrees
         else click.style(f"{comparison.total:,} disagree", fg="red", bold=True)
     )
+    what = "RoCE packets" if refusal is None else "packets"
     lines.append(
-        f"{comparison.packets:,} RoCE packets in {comparison.frames:,} frames, {comparison.values:,} values "
+        f"{comparison.packets:,} {what} in {comparison.frames:,} frames, {comparison.values:,} values "
         f"compared with tshark {comparison.tshark}: {verdict}"
     )
     for reason, count in comparison.explained.most_common():

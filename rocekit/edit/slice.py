@@ -129,6 +129,9 @@ def cut(
         raise ValueError("a capture is sliced by reading it again: give an output for each file")
     for out in outs:
         check_output(out, files)
+    refusal = analysis.capture.contents.refusal("cut out")
+    if refusal is not None:
+        raise CaptureError(refusal, file=", ".join(files))
     stories = packet_stories(analysis)
     selected = _select(stories, choice)
     if not selected.any():

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from rocekit.explanation.contents import Contents
 from rocekit.files.reader import open_capture
-from rocekit.packets import Packets
-from rocekit.packets.decoder import Counts, Decoder
+from rocekit.packets import Packets, in_file_order
+from rocekit.packets.decoder import LEFT_OUT, Counts, Decoder
 from rocekit.packets.pauses import Pause
 from rocekit.packets.time_order import TimeOrder
 from rocekit.points.turnarounds import Sampler
@@ -83,6 +84,7 @@ class CaptureSummary:
         skipped: frames left out because their link type cannot carry RoCE, by link type.
         interrupted: whether reading ended before the end of the captures.
         orders: how captures whose times run back were put in order, by their place.
+        live: whether this is an interface and not a file.
     """
 
     files: list[str] = field(default_factory=list)
@@ -103,6 +105,7 @@ class CaptureSummary:
     skipped: dict[int, int] = field(default_factory=dict)
     interrupted: bool = False
     orders: dict[int, TimeOrder] = field(default_factory=dict)
+    live: bool = False
 
     def __post_init__(self) -> None:
         self.sampler.orders = self.orders
@@ -116,6 +119,11 @@ class CaptureSummary:
         """The files without their folders, if that tells them apart."""
         names = [PurePath(file).name for file in self.files]
         return names if len(set(names)) == len(names) else list(self.files)
+
+    @property
+    def contents(self) -> Contents:
+        """What was captured beside RoCE packets."""
+        return Contents(self.counts, self.skipped, self.live)
 
     def to_dict(self) -> dict[str, Any]:
         """The capture as in the JSON."""
@@ -140,6 +148,7 @@ class CaptureSummary:
             "disorder_ns": max((order.furthest_ns for order in self.orders.values()), default=0),
             "time_orders": [{"file": n} | order.to_dict() for n, order in sorted(self.orders.items())],
             "damage": [{"file": file, "message": message} for file, message in self.damage],
+            **self.contents.to_dict(),
         }
 
 
@@ -178,12 +187,14 @@ class Results:
         """
         if "-" in self.paths:
             raise ValueError("standard input cannot be read again: analyse a file to get at its packets")
-        decoder = Decoder()
+        decoder = Decoder(foreign=LEFT_OUT)
         parts = []
         for number, path in enumerate(self.paths):
             with open_capture(path, file=number) as reader:
                 parts += [decoder.decode(batch) for batch in reader]
-        return Packets.concat([part for part in parts if len(part)])
+        rest = decoder.rest()
+        parts = [part for part in parts if len(part)]
+        return Packets.concat(parts) if rest is None else in_file_order([*parts, rest])
 
     def vantages(self) -> Vantages:
         """Where each capture was taken."""

@@ -171,7 +171,7 @@ def open_capture(
 def _no_capture(head: bytes, window: Window) -> str:
     """Why these first bytes are no capture, and what to do."""
     if not head:
-        return window.problem or "the file is empty"
+        return window.problem or "the file is empty: nothing was captured, so there is nothing to judge"
     for magic, what in _OTHERS.items():
         if head.startswith(magic):
             return f"this is {what}, which rocekit does not read: convert it with `editcap -F pcapng IN OUT`"

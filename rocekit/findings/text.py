@@ -11,9 +11,7 @@ from rocekit.wire.words import plural
 
 
 def finding_lines(findings: Sequence[Finding], style: Style = plain, *, several: bool = False) -> list[str]:
-    """All findings, the most severe first."""
-    if not findings:
-        return [style("No findings: no loss, retransmission or NAK seen.", "good")]
+    """All findings, the most severe first; there is at least one."""
     lines = [style(plural(len(findings), "finding"), "title")]
     for f in findings:
         lines += finding(f, style, several=several)

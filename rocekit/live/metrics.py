@@ -146,6 +146,12 @@ class Metrics:
             ("pause_frames", "802.3 PAUSE and PFC frames", counts.pause_frames),
         ):
             yield CounterMetricFamily(f"rocekit_{name}", help_text, value=value)
+        others = CounterMetricFamily(
+            "rocekit_other_frames", "Frames that passed the filter and are no RoCE packets", labels=("kind",)
+        )
+        for kind, count in sorted(counts.others.copy().items()):
+            others.add_metric((kind,), count)
+        yield others
         transfers = CounterMetricFamily(
             "rocekit_transfers", "Messages that have ended", labels=("operation", "status")
         )

@@ -92,6 +92,8 @@ class Top(App[CaptureError | None]):
     CSS = """
     ConnectionTable { overflow-x: hidden; scrollbar-size-vertical: 1; }
     #state { height: 1; }
+    #nothing { height: auto; display: none; color: $warning; }
+    #nothing.shown { display: block; }
     #filter { height: 1; border: none; display: none; }
     #filter.shown { display: block; }
     #head { height: auto; }
@@ -119,6 +121,7 @@ class Top(App[CaptureError | None]):
 
     def compose(self) -> ComposeResult:
         yield Static(f"{self._interface}: waiting for packets", id="state")
+        yield Static(id="nothing")
         yield Input(placeholder="rows with all these words: addresses, QPs, findings", id="filter")
         yield ConnectionTable()
         yield Footer()
@@ -177,6 +180,9 @@ class Top(App[CaptureError | None]):
         if self.frozen:
             text.append("  FROZEN", style="bold reverse")
         self.screen_stack[0].query_one("#state", Static).update(text)
+        nothing = self.screen_stack[0].query_one("#nothing", Static)
+        nothing.update(Text("\n".join(news.nothing)))
+        nothing.set_class(bool(news.nothing), "shown")
 
     def action_freeze(self) -> None:
         """Stop drawing; the watch continues."""

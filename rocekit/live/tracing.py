@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from rocekit.analysis import Analysis, conclude, pairs_of
 from rocekit.errors import CaptureError, JournalError, RocekitError
 from rocekit.explanation.results import CaptureSummary
-from rocekit.files.interface import LiveCapture, is_local
+from rocekit.files.interface import LiveCapture, frames_carried, is_local
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.flows.observer import Observer
 from rocekit.live.counted import CountedTrace
-from rocekit.packets.decoder import Decoder
+from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.hold_back import LiveOrder
 from rocekit.track.orphan_naks import OrphanNak, OrphanNaks
 from rocekit.track.tracker import Tracker
@@ -80,6 +80,7 @@ class Trace:
     Attributes:
         analysis: the analysis, once the iteration has ended.
         forgets: whether ``plain`` was given.
+        carried: frames of any kind that the interface counted meanwhile; None before the end, or if unknown.
 
     Raises:
         CaptureError: no such interface, no privilege, or the interface disappeared; what was traced until
@@ -120,7 +121,9 @@ class Trace:
             except BaseException:
                 self._capture.close()
                 raise
-        self._decoder = Decoder()
+        self._carried_before = frames_carried(interface)
+        self.carried: int | None = None
+        self._decoder = Decoder(foreign=LEFT_OUT)
         self._order = LiveOrder()
         self._observer = Observer()
         journal = self._read_journals(missing_ok=True)
@@ -136,7 +139,7 @@ class Trace:
             plain=None if self._journals else plain,
         )
         self._summary = CaptureSummary(
-            files=[interface], counts=self._decoder.counts, pauses=self._decoder.pauses
+            files=[interface], counts=self._decoder.counts, pauses=self._decoder.pauses, live=True
         )
 
     def _end(self, transfer: Transfer) -> None:
@@ -243,9 +246,16 @@ class Trace:
         if self.analysis is not None:
             return
         self._feed(self._order.rest())
+        held_back = self._decoder.rest()
+        if held_back is not None:
+            self._order.mads = self._order.mads or {}
+            self._feed([held_back])
         self._counted.end()
         if self._order.order is not None:
             self._summary.orders[0] = self._order.order
+        carried = frames_carried(self._interface)
+        if carried is not None and self._carried_before is not None:
+            self.carried = max(0, carried - self._carried_before)
         self._summary.dropped = self._capture.dropped
         self._tracker.finish()
         if self._writer is not None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from rocekit.explanation.contents import NOTHING, Contents
 from rocekit.explanation.transfer import event_step
 from rocekit.findings import SEVERITIES, Evidence, Finding
 from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
-from rocekit.packets.decoder import Decoder
+from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.hold_back import LiveOrder
 from rocekit.track.tracker import Tracker
 from rocekit.track.transfers import ACKED
@@ -74,6 +75,7 @@ class Snapshot:
     """All connections at one moment.
 
     ``time_ns`` is the time of the last packet; rates are over the time since the snapshot before.
+    ``nothing``: while there are no RoCE packets, what there is, and what to do.
     """
 
     time_ns: int
@@ -81,6 +83,7 @@ class Snapshot:
     packets: int
     packets_per_s: float
     bits_per_s: float
+    nothing: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -112,7 +115,7 @@ class Watch:
     """Takes the batches of one capture in order; see the module."""
 
     def __init__(self) -> None:
-        self._decoder = Decoder()
+        self._decoder = Decoder(foreign=LEFT_OUT)
         self._order = LiveOrder()
         self._past: dict[int, _Past] = {}
         self._unjudged: dict[int, Connection] = {}  # by id: in trouble since they were last judged
@@ -218,7 +221,14 @@ class Watch:
         self._tracker.forget()
         packets_per_s = (self._packets - self._packets_before) * rate
         self._packets_before = self._packets
-        return Snapshot(self._last_ns, tuple(lines), self._packets, packets_per_s, grown * 8 * rate)
+        bits_per_s = grown * 8 * rate
+        return Snapshot(
+            self._last_ns, tuple(lines), self._packets, packets_per_s, bits_per_s, self._nothing()
+        )
+
+    def _nothing(self) -> tuple[str, ...]:
+        contents = Contents(self._decoder.counts, live=True)
+        return (NOTHING, contents.held(), contents.next_step or "") if contents.is_blank else ()
 
     def _line(self, connection: Connection, past: _Past, payload: int, rate: float) -> Line:
         outstanding = 0

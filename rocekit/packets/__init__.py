@@ -328,6 +328,12 @@ def _shift(words: NDArray[np.uint32], place: int, field: Field) -> Column:
     return (words[:, at] >> (32 - bit - field.bits) & ((1 << field.bits) - 1)).astype(np.int64)
 
 
+def in_file_order(parts: Sequence[Packets]) -> Packets:
+    """Several batches of one ``Decoder`` as one (see ``Packets.concat``), sorted by file and frame."""
+    packets = Packets.concat(parts)
+    return packets.where(np.lexsort((packets.frame, packets.file)))
+
+
 def empty_packets(addresses: list[str] | None = None) -> Packets:
     """No packets, with all columns."""
     columns: dict[str, Column] = {name: np.empty(0, kind) for name, kind in KEPT.items()}

@@ -6,7 +6,8 @@ headers behind it are kept as words too, from which :class:`rocekit.packets.Pack
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,8 +25,10 @@ from rocekit.packets import (
 from rocekit.packets.dissect import Dissector
 from rocekit.packets.dissect_columns import PACKET_COLUMNS
 from rocekit.packets.flow_numbers import Addresses, FlowNumbers
+from rocekit.packets.foreign import ForeignPackets
 from rocekit.packets.icrc_columns import icrc_columns
 from rocekit.packets.locations import Locations
+from rocekit.packets.other_frames import NOT_ROCE, count_others
 from rocekit.packets.pauses import MAX_PAUSES, Pause, find_pauses, pauses_of
 from rocekit.wire import ICRC_BYTES
 from rocekit.wire.byte_rows import gather
@@ -44,6 +47,9 @@ class Counts:
         fragments: first fragments (rows) and later ones of UDP datagrams (no rows).
         pause_frames: 802.3 PAUSE and PFC.
         non_roce: all other frames.
+        others: every frame that is no RoCE packet by kind (see ``other_frames``), fragments and pause frames
+            included.
+        cut_packets: RoCE packets cut before the end of their BTH.
     """
 
     frames: int = 0
@@ -55,10 +61,32 @@ class Counts:
     fragments: int = 0
     pause_frames: int = 0
     non_roce: int = 0
+    others: dict[str, int] = field(default_factory=dict)
+    cut_packets: int = 0
 
-    def to_dict(self) -> dict[str, int]:
+    def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def add(self, packets: Packets, sign: int) -> None:
+        """Count packets as RoCE (``sign`` 1) that were counted as foreign, or the other way round (−1)."""
+        n = sign * len(packets)
+        self.roce_packets += n
+        self.non_roce -= n
+        foreign = self.others.get(NOT_ROCE, 0) - n
+        self.others[NOT_ROCE] = foreign
+        if not foreign:
+            del self.others[NOT_ROCE]
+        self.truncated_packets += sign * int(packets.truncated.sum())
+        self.malformed_packets += sign * int((packets.malformed != 0).sum())
+        self.fragments += sign * int(packets.fragment.sum())
+        self.bad_icrc += sign * int((packets.icrc_state == ICRC_INVALID).sum())
+        self.unchecked_icrc += sign * int((packets.icrc_state == ICRC_UNCHECKED).sum())
+
+
+#: What a decoder does with packets to UDP port 4791 that are no RoCE.
+GIVEN: Final = "given"
+COUNTED: Final = "counted"
+LEFT_OUT: Final = "left out"
 
 _NO_ROWS = np.empty(0, np.int64)
 
@@ -72,6 +100,8 @@ class Decoder:
 
     Args:
         check_icrc: whether to compute every packet's ICRC; if not, all are ``ICRC_UNCHECKED``.
+        foreign: what to do with packets to UDP port 4791 that are no RoCE (see ``foreign``): ``GIVEN`` like
+            others, ``COUNTED`` (given, but after ``rest`` not counted as RoCE packets), or ``LEFT_OUT``.
 
     Attributes:
         counts: of the frames so far.
@@ -79,11 +109,13 @@ class Decoder:
         others: indices of the last batch's frames that are no RoCE packets.
     """
 
-    def __init__(self, *, check_icrc: bool = True) -> None:
+    def __init__(self, *, check_icrc: bool = True, foreign: str = GIVEN) -> None:
         self.others = _NO_ROWS
         self.counts = Counts()
         self.pauses: list[Pause] = []
         self._check_icrc = check_icrc
+        self._foreign = None if foreign == GIVEN else ForeignPackets()
+        self._leaves_out = foreign == LEFT_OUT
         self._addresses = Addresses()
         self._dissector = Dissector()
         self._flows = FlowNumbers()
@@ -112,6 +144,7 @@ class Decoder:
             paused = self._note_pauses(batch, found["layer"], found["ethertype"])
             counts.pause_frames += paused
             counts.non_roce += len(batch) - n - paused - dissector.later_fragments
+            count_others(batch, self.others, found["layer"], found["ethertype"], counts.others)
         if not n:
             return empty_packets(self.addresses)
 
@@ -135,7 +168,23 @@ class Decoder:
         }
         columns["icrc"], columns["icrc_state"] = self._icrcs(batch, found)
         fields = {name: found[name] for name in _FIELDS}
-        return Packets(columns, found["words"], self.addresses, batch.buffer, found["payload_at"], fields)
+        packets = Packets(columns, found["words"], self.addresses, batch.buffer, found["payload_at"], fields)
+        if dissector.truncated_count:
+            counts.cut_packets += int(((packets.opcode < 0) & packets.truncated).sum())
+        return packets if self._foreign is None else self._judged(packets, self._foreign)
+
+    def rest(self) -> Packets | None:
+        """At the capture's end, packets that were held back as foreign but are corrupted RoCE packets."""
+        packets = None if self._foreign is None else self._foreign.settle()
+        if packets is not None:
+            self.counts.add(packets, 1)
+        return packets
+
+    def _judged(self, packets: Packets, foreign: ForeignPackets) -> Packets:
+        mine, left = foreign.split(packets)
+        if left is not None:
+            self.counts.add(left, -1)
+        return mine if self._leaves_out else packets
 
     def _icrcs(self, batch: FrameBatch, found: dict[str, Column]) -> tuple[Column, Column]:
         """Each packet's ICRC, 0 if it was not checked, and its state."""

@@ -63,8 +63,9 @@ def annotate(analysis: Results, *outs: str | Path) -> list[Annotated]:
         )
     for out in outs:
         check_output(out, files)
-    if not analysis.capture.counts.roce_packets:
-        raise CaptureError("no RoCE packets to annotate", file=", ".join(files))
+    refusal = analysis.capture.contents.refusal("annotate")
+    if refusal is not None:
+        raise CaptureError(refusal, file=", ".join(files))
     stories = packet_stories(analysis)
     return [_write(stories, file, out) for file, out in enumerate(outs)]
 

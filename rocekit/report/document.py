@@ -17,7 +17,7 @@ from rocekit.explanation.transfer import explain, operation_name, syndrome_words
 from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.findings.stories.stalls import stalled_ns
 from rocekit.report.happenings import happenings, journal_times, timeout_words
-from rocekit.report.text import capture_point_lines
+from rocekit.report.text import capture_point_lines, no_findings
 from rocekit.wire.words import moment
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
     happening_meta, happening_columns = _happenings(analysis, origin)
     columns |= transfer_columns | happening_columns
     capture = analysis.capture.to_dict()
+    contents = analysis.capture.contents
     known, unknown = capture_point_lines(analysis)
     meta: Meta = {
         "schema": SCHEMA,
@@ -59,6 +60,9 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
             "places": [*_relations(analysis), *(line.strip() for line in known)],
             "unknown": unknown,
             "paths": _paths(analysis),
+            "nothing": contents.refusal("judge"),
+            "notice": None if contents.notice is None else f"{contents.notice} {contents.next_step}",
+            "no_findings": no_findings(contents),
         },
         "opcodes": {str(v): wire.OPCODES[v].name for v in _different(shown.opcode)},
         "syndromes": {str(v): syndrome_words(v) for v in _different(shown.syndrome)},

@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rocekit.explanation.contents import NOTHING
 from rocekit.files.frames import linktype_name
 from rocekit.findings.text import finding_lines
+from rocekit.packets.other_frames import NOT_ROCE
 from rocekit.packets.time_order import BY_FILE, BY_TIME
 from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import duration, end, moment, plural, short_size, size
 
 if TYPE_CHECKING:
+    from rocekit.explanation.contents import Contents
     from rocekit.explanation.results import CaptureSummary, Results
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
@@ -56,14 +59,31 @@ def in_order(analysis: Results, head: Sequence[str], details: Sequence[str], sty
 
     Where the details fill a screen, the findings are named again behind them: a terminal shows the end.
     """
+    contents = analysis.capture.contents
+    if contents.is_blank and not analysis.findings and analysis.journal is None:
+        return [*capture_lines(analysis.capture, style), *head, *details]
     known, unknown = capture_point_lines(analysis)
-    findings = finding_lines(analysis.findings, style, several=analysis.capture.several)
+    findings = [no_findings(contents, style)]
+    if analysis.findings:
+        findings = finding_lines(analysis.findings, style, several=analysis.capture.several)
     lines = [*capture_lines(analysis.capture, style), *head, *known, "", *findings]
     if details:
         lines += ["", *details]
     if analysis.findings and len(details) > _SCREEN:
         lines += ["", recap(analysis, style)]
     return [*lines, "", *unknown] if unknown else lines
+
+
+def no_findings(contents: Contents, style: Style = plain) -> str:
+    """The line in place of findings: what it means that there are none."""
+    if contents.is_blank:
+        return style(NOTHING, "warning")
+    if contents.notice is not None:
+        return style(
+            "No findings in the RoCE packets that were read; others were not read: see above.",
+            "warning" if contents.mostly_unread else "good",
+        )
+    return style("No findings: no loss, retransmission or NAK seen.", "good")
 
 
 def recap(analysis: Results, style: Style = plain) -> str:
@@ -75,14 +95,24 @@ def recap(analysis: Results, style: Style = plain) -> str:
 
 def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
     """What was read: frames, packets, duration, ICRCs, clocks, and what could not be read."""
-    counts = capture.counts
+    counts, contents = capture.counts, capture.contents
     name = ", ".join(capture.files)
-    lines = [
-        f"{style(name, 'title')}: {plural(counts.frames, 'frame')}, "
-        f"{plural(counts.roce_packets - capture.copies, 'RoCE packet')}"
-    ]
+    when = ""
     if capture.first_ns is not None and capture.last_ns is not None:
-        lines[0] += f", {duration(capture.last_ns - capture.first_ns)} from {moment(capture.first_ns)}"
+        when = f", {duration(capture.last_ns - capture.first_ns)} from {moment(capture.first_ns)}"
+    if contents.is_blank:
+        lines = [f"{style(name, 'title')}: {style(NOTHING, 'warning')}"]
+        lines += [f"  {contents.held(when)}", f"  → {contents.next_step}"]
+    else:
+        lines = [
+            f"{style(name, 'title')}: {plural(counts.frames, 'frame')}, "
+            f"{plural(counts.roce_packets - capture.copies, 'RoCE packet')}{when}"
+        ]
+    if contents.notice is not None:
+        lines += [style(f"  {contents.notice}", "warning"), f"  → {contents.next_step}"]
+    foreign = counts.others.get(NOT_ROCE)
+    if foreign and not contents.is_blank:
+        lines.append(f"  not judged: {plural(foreign, 'frame')}: {NOT_ROCE}, probably another program's")
     checked = counts.roce_packets - counts.unchecked_icrc
     if counts.roce_packets:
         state = "all valid" if not counts.bad_icrc else style(f"{counts.bad_icrc} WRONG", "error")

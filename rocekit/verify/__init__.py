@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Final
 
 from rocekit.errors import CaptureError
+from rocekit.explanation.contents import Contents
 from rocekit.files.frames import DamageLog
 from rocekit.files.reader import open_capture
 from rocekit.packets import Row
-from rocekit.packets.decoder import Decoder
+from rocekit.packets.decoder import COUNTED, Counts, Decoder
 from rocekit.packets.mads import find_mads
 from rocekit.packets.malformed import IP_LENGTH, MALFORMED, SHORT, UDP_LENGTH, UNKNOWN_OPCODE
 from rocekit.verify.tshark import (
@@ -104,6 +105,7 @@ class TsharkComparison:
         total: how many of them differ without a known reason; ``disagreements``: the first of those.
         explained: known reasons for a difference, and how many values each explains.
         left_out: fields that this tshark does not know.
+        contents: what rocekit found in the capture.
         problem: tshark's error message, if any; damage: parts of the capture that rocekit could not read.
     """
 
@@ -116,6 +118,7 @@ class TsharkComparison:
     disagreements: list[Disagreement] = field(default_factory=list)
     explained: Counter[str] = field(default_factory=Counter)
     left_out: frozenset[str] = frozenset()
+    contents: Contents = field(default_factory=lambda: Contents(Counts()))
     problem: str | None = None
     damage: DamageLog = field(default_factory=DamageLog)
 
@@ -131,6 +134,8 @@ class TsharkComparison:
             "frames": self.frames,
             "packets": self.packets,
             "values": self.values,
+            "roce_packets": self.contents.counts.roce_packets,
+            **self.contents.to_dict(),
             "disagreements": self.total,
             "explained": dict(self.explained),
             "listed": [d.to_dict() for d in self.disagreements],
@@ -159,7 +164,7 @@ def verify(file: str | Path) -> TsharkComparison:
     with open_capture(file) as capture:
         path, version = find_tshark()
         comparison = TsharkComparison(str(file), version)
-        decoder = Decoder()
+        decoder = Decoder(foreign=COUNTED)
         with TsharkFrames(path, str(file)) as lines:
             comparison.left_out = lines.left_out
             for batch in capture:
@@ -176,6 +181,8 @@ def verify(file: str | Path) -> TsharkComparison:
                     elif theirs("infiniband.bth.opcode"):
                         _only_tshark(comparison, frame, theirs)
             lines.finish()
+        decoder.rest()
+        comparison.contents = Contents(decoder.counts, capture.skipped)
         comparison.problem, comparison.damage = lines.problem, capture.damage
         if lines.problem is not None and not lines.frames and capture.frames:
             raise CaptureError(f"tshark cannot read it: {lines.problem}", file=file)

@@ -131,7 +131,8 @@ def test_a_capture_without_roce_is_no_error(tmp_path: Path) -> None:
     capture = Story().frame(bytes(60)).write(tmp_path / "x.pcapng")
     result = rocekit("analyze", capture)
     assert result.exit_code == 0
-    assert "1 frame, 0 RoCE packets" in result.stdout
+    assert result.stdout.startswith(f"{capture}: No RoCE v2 packets: nothing to judge.\n  1 frame,")
+    assert "No findings" not in result.stdout
 
 
 def test_explain_tells_the_transfer_asked_for(capture: Path) -> None:
@@ -159,7 +160,7 @@ def test_explain_names_what_there_is_when_asked_for_what_there_is_not(capture: P
     one_line(rocekit("explain", capture, "--transfer", "2"), "no transfer 2", "there are 2")
     one_line(rocekit("explain", capture, "--wr", "77"), "work request 77")
     nothing = Story().frame(bytes(60)).write(tmp_path / "nothing.pcapng")
-    one_line(rocekit("explain", nothing), "no transfers")
+    one_line(rocekit("explain", nothing), "No RoCE v2 packets: nothing to explain. 1 frame: 1 LLC")
 
 
 SAME_WR_ID = """

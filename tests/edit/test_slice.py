@@ -272,7 +272,7 @@ def test_wrong_use_is_said_in_one_line(two: Path, pcaps: Path, tmp_path: Path) -
     assert "twice, which is not possible with standard input" in error(run("-", out, "--redact"))
     empty = tmp_path / "empty.pcapng"
     PcapngWriter(empty).close()
-    assert "it has no RoCE packets in that part" in error(run(empty, out, "--redact"))
+    assert "No RoCE v2 packets: nothing to cut out." in error(run(empty, out, "--redact"))
     journal = tmp_path / "x.journal.jsonl"
     journal.write_bytes((pcaps / "ping-sr-clean.client.journal.jsonl").read_bytes())
     message = error(run(two, tmp_path / "x.pcap", "--redact", "--journal", journal))

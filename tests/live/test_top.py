@@ -19,6 +19,7 @@ from places import PCAPS, ROOT
 pytest.importorskip("textual")
 
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from rocekit.capture import open_capture
 from rocekit.cli import rocekit
@@ -100,8 +101,21 @@ def test_a_row_is_a_connection_with_its_troubles() -> None:
         assert "rnr" in both
         assert "10.9.0.1 QP 0x14 ⇄ 10.9.0.2 QP 0x14" in both
         assert not "".join(rest).strip()
+        assert not app.screen_stack[0].query_one("#nothing", Static).has_class("shown")
 
     drive(Captured(LOSSY, REFUSED), look)
+
+
+def test_without_packets_it_says_that_there_is_nothing_to_judge() -> None:
+    async def look(app: Top, pilot: Pilot[Any]) -> None:
+        notice = app.query_one("#nothing", Static)
+        await until(pilot, lambda: notice.has_class("shown"))
+        first, second, third = str(notice.render()).splitlines()
+        assert first == "No RoCE v2 packets: nothing to judge."
+        assert second == "No frame came that may be RoCE."
+        assert "these packets bypass the kernel" in third
+
+    drive(Captured(), look)
 
 
 def test_the_column_and_the_order_of_sorting_are_chosen_with_keys() -> None:

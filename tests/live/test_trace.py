@@ -283,7 +283,12 @@ def test_an_interrupt_ends_the_trace_with_its_summary(name: str, tmp_path: Path)
 def test_a_duration_ends_the_trace_also_when_nothing_comes(tmp_path: Path) -> None:
     told = live(tmp_path, 'tell(trace("--duration", "0.3"))', [])
     assert (told["status"], told["err"]) == (0, "")
-    assert "0 frames, 0 RoCE packets" in told["out"]
+    first, held, step, kernel = told["out"].strip().splitlines()
+    assert first.endswith(": No RoCE v2 packets: nothing to judge.")
+    assert held == "  No frame came that may be RoCE."
+    assert "bypass the kernel" in step
+    assert "rocekit trace IFACE --counters" in step
+    assert kernel.startswith("  kernel: 0 frames received, 0 dropped; the interface carried ")
 
 
 @root_only

@@ -184,7 +184,7 @@ def test_wrong_use_is_said_in_one_line_and_leaves_no_file(tmp_path: Path) -> Non
     assert "twice, which is not possible with standard input" in error(run("-", tmp_path / "out"))
     empty = tmp_path / "empty.pcapng"
     PcapngWriter(empty).close()
-    assert "no RoCE packets" in error(run(empty, tmp_path / "out"))
+    assert "No RoCE v2 packets: nothing to annotate." in error(run(empty, tmp_path / "out"))
     nothing = tmp_path / "nothing"
     nothing.touch()
     assert "the file is empty" in error(run(nothing, tmp_path / "out"))

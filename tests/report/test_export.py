@@ -210,7 +210,9 @@ def test_wrong_use_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     assert "twice, not possible with standard input" in error(run("-", "--to", "csv", "-o", tmp_path))
     assert "this is a file; -o names a folder" in error(run(source, "--to", "csv", "-o", source))
     assert "Not a directory" in error(run(source, "--to", "csv", "-o", source / "x"))
-    assert "no RoCE packets" in error(run(_empty(tmp_path), "--to", "csv", "-o", tmp_path / "t"))
+    assert "No RoCE v2 packets: nothing to export." in error(
+        run(_empty(tmp_path), "--to", "csv", "-o", tmp_path / "t")
+    )
     assert "there is no such file" in error(run(tmp_path / "none", "--to", "csv", "-o", tmp_path / "t"))
     assert not (tmp_path / "t").exists()
     monkeypatch.setitem(sys.modules, "polars", None)

@@ -356,7 +356,9 @@ def test_an_empty_capture_says_so(show: Open, folder: Path, pcaps: Path) -> None
     empty.write_bytes((pcaps / "rping-clean.pcap").read_bytes()[:24])
     page = show(empty)
     words = page.locator("main").inner_text()
-    assert "No RoCE packets in this capture" in words
+    assert words.startswith("No RoCE v2 packets: nothing to judge. The capture has no frames.")
+    assert page.locator("#finding-list").inner_text() == "No RoCE v2 packets: nothing to judge."
+    assert page.locator("#tiles").inner_text().split() == ["RoCE", "packets", "0"]
     assert "No connections." in words
     assert "Nothing to draw." in words
     assert "No transfers." in words

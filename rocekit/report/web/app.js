@@ -26,6 +26,7 @@ class Page {
     const m = this.model, files = m.capture.files.map((f) => f.split("/").pop()).join(", ");
     byId("files").textContent = files;
     byId("when").textContent = (m.capture.began ? `${m.capture.began}, ${duration(m.capture.duration_ns)}` : "an empty capture") + (m.journal ? ", with a journal" : "");
+    byId("nothing").replaceChildren(...[m.capture.nothing, m.capture.notice].filter(Boolean).map((n) => element("p", { class: "notice bad", role: "alert" }, n)));
     const lines = (id, words) => byId(id).replaceChildren(...words.slice(0, 6).map((line) => element("span", {}, line, element("br"))));
     lines("places", m.capture.places);
     lines("unknown", m.capture.unknown);
@@ -38,15 +39,19 @@ class Page {
       tile("Findings", number(m.findings.length), only ?? [errors ? plural(errors, "error") : "", warnings ? plural(warnings, "warning") : ""].filter(Boolean).join(", "), errors ? "bad" : warnings ? "warn" : ""),
       tile("Time stalled", stalled ? duration(stalled) : "none", stalled ? "by at least one connection" : "", stalled ? "warn" : ""),
       tile("Sent again", number(sum("retransmitted_packets")), "packets", sum("retransmitted_packets") ? "warn" : ""),
-      tile("RoCE packets", number(m.capture.roce_packets), m.capture.frames !== m.capture.roce_packets ? `of ${number(m.capture.frames)} frames` : ""),
+      tile("RoCE packets", number(m.capture.roce_packets), m.capture.frames !== m.capture.roce_packets ? `of ${plural(m.capture.frames, "frame")}` : "", m.capture.nothing ? "warn" : ""),
       tile("Connections", number(m.connections.length)),
       tile("Transfers", number(m.transferCount + m.left_out)),
       tile("Payload", size(sum("bytes"))),
       tile("ICRC", m.capture.bad_icrc ? number(m.capture.bad_icrc) + " wrong" : m.capture.unchecked_icrc === m.capture.roce_packets ? "not checked" : "valid", m.capture.unchecked_icrc ? number(m.capture.unchecked_icrc) + " unchecked" : "", m.capture.bad_icrc ? "bad" : ""));
+    // Zeros would read as if all were well.
+    if (m.capture.nothing) for (const one of [...byId("tiles").children]) if (one.querySelector("dt").textContent !== "RoCE packets") one.remove();
     const notices = m.capture.damage.map((d) => `${d.file}: ${d.message}`);
     if (m.capture.interrupted) notices.unshift("Interrupted: only the part of the capture read until then is reported.");
     if (m.capture.dropped) notices.push(`The capturing machine dropped ${plural(m.capture.dropped, "packet")}: they are not in the capture.`);
     if (m.capture.malformed_packets) notices.push(`${plural(m.capture.malformed_packets, "packet")} malformed.`);
+    const foreign = m.capture.other_frames["UDP port 4791, not RoCE"];
+    if (foreign && !m.capture.nothing) notices.push(`Not judged: ${plural(foreign, "frame")} to UDP port 4791 that are not RoCE, probably another program's.`);
     if (m.rowCount && m.rows_stand_for > m.rowCount) notices.push(`${number(m.rows_stand_for)} packets are drawn as ${number(m.rowCount)} bars: neighbouring plain packets share a bar; packets sent again, losses and marks are all drawn.`);
     byId("damage").replaceChildren(...notices.map((n) => element("p", { class: "notice bad" }, n)));
     this.paths(m.capture.paths);
@@ -67,7 +72,7 @@ class Page {
   findings() {
     const list = byId("finding-list"), found = this.model.findings;
     if (!found.length) {
-      list.replaceChildren(element("li", { class: "notice" }, this.model.connections.length ? "No findings: no loss, retransmission or NAK seen." : "No RoCE packets in this capture."));
+      list.replaceChildren(element("li", { class: "notice" }, this.model.capture.no_findings));
       return;
     }
     // The most severe first, and of these the most costly.

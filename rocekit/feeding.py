@@ -12,11 +12,8 @@ from rocekit.files.reader import CaptureReader, open_capture
 from rocekit.packets import Packets, empty_packets, in_file_order
 from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import LEFT_OUT, Decoder
-from rocekit.packets.hold_back import InOrder
 from rocekit.packets.mads import find_mads
-from rocekit.packets.time_order import NEVER_NS, OrderSurvey, TimeOrder, runs_back
-from rocekit.points.order_trial import choose_order, troubles
-from rocekit.points.sender_clocks import clocks_of_responses
+from rocekit.packets.run_back import NEVER_NS, runs_back
 from rocekit.points.turnarounds import SAMPLE
 from rocekit.track.handshake import Handshakes
 from rocekit.track.transfers import INCOMPLETE, UNACKNOWLEDGED
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
     from rocekit.counters.trial import CounterTrial
     from rocekit.explanation.results import CaptureSummary
     from rocekit.flows.observer import Observer
+    from rocekit.packets.time_order import TimeOrder
     from rocekit.track.tracker import Tracker
     from rocekit.wire.mad import Mad
 
@@ -85,6 +83,9 @@ def feed(path: str | Path, stages: Stages, order: TimeOrder | None) -> bool:
             stages.feed(packets)
         stages.feed_rest()
         return True
+    from rocekit.packets.hold_back import InOrder
+    from rocekit.points.order_trial import choose_order
+
     ordering = InOrder(order, choose_order)
     for packets in _read(path, 0, stages):
         for part in ordering.take(packets):
@@ -99,6 +100,9 @@ def feed(path: str | Path, stages: Stages, order: TimeOrder | None) -> bool:
 
 def survey(path: str | Path, callbacks: Callbacks) -> TimeOrder:
     """Read a capture to see how its packets are to be put in order."""
+    from rocekit.packets.time_order import OrderSurvey
+    from rocekit.points.order_trial import choose_order
+
     survey, decoder = OrderSurvey(choose_order), Decoder(check_icrc=False, foreign=LEFT_OUT)
     with open_capture(str(path)) as reader:
         for _, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False)):
@@ -115,6 +119,9 @@ def clocks(path: str | Path, stages: Stages) -> TimeOrder | None:
     every = len(tracker.transfers) + tracker.left_out.total()
     if not troubled or troubled < every // _FEW or summary.interrupted or not _can_be_read_again(path):
         return None
+    from rocekit.points.order_trial import troubles
+    from rocekit.points.sender_clocks import clocks_of_responses
+
     sampler = summary.sampler
     order = clocks_of_responses(sampler.columns(0), sampler.addresses)
     if order is None:
@@ -180,6 +187,9 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
 
 def feed_merged(captures: Sequence[str | Path], stages: Stages) -> None:
     """Track several captures: every packet once, sorted by the aligned clocks."""
+    from rocekit.packets.time_order import OrderSurvey
+    from rocekit.points.order_trial import choose_order
+
     mads: dict[int, Mad] = {}
     parts: list[Packets] = []
     summary = stages.summary

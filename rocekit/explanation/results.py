@@ -14,7 +14,6 @@ from rocekit.files.reader import open_capture
 from rocekit.packets import Packets, in_file_order
 from rocekit.packets.decoder import LEFT_OUT, Counts, Decoder
 from rocekit.packets.pauses import Pause
-from rocekit.packets.time_order import TimeOrder
 from rocekit.points.turnarounds import Sampler
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from rocekit.counters.comparison import CounterComparison
     from rocekit.findings import Evidence, Finding
     from rocekit.packets.alignment import Alignment
+    from rocekit.packets.time_order import TimeOrder
     from rocekit.points.paths import Paths
     from rocekit.points.relations import Relations
     from rocekit.points.sightings import Sightings

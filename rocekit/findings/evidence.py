@@ -120,11 +120,20 @@ class Evidence:
 
     def stories_of(self, rule: str) -> list[list[Story]]:
         """The stories of a rule, one list for each direction of a connection."""
-        found: dict[tuple[int, int], list[Story]] = {}
+        return list(self._stories_of.get(rule, {}).values())
+
+    @cached_property
+    def _stories_of(self) -> Mapping[str, Mapping[tuple[int, int], list[Story]]]:
+        found: dict[str, dict[tuple[int, int], list[Story]]] = {}
         for story in self.stories:
-            if story.rule == rule:
-                found.setdefault((story.connection.id, story.side), []).append(story)
-        return list(found.values())
+            of_rule = found.setdefault(story.rule, {})
+            of_rule.setdefault((story.connection.id, story.side), []).append(story)
+        return found
+
+    @cached_property
+    def refused(self) -> list[Transfer]:
+        """The transfers that got a NAK."""
+        return [transfer for transfer in self.transfers if transfer.naks]
 
     @cached_property
     def survey(self) -> Survey:

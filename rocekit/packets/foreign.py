@@ -60,6 +60,8 @@ class ForeignPackets:
     def split(self, packets: Packets) -> tuple[Packets, Packets | None]:
         """A batch's packets that are taken for RoCE, and those that are held back or foreign, if any."""
         self._know(packets)
+        if not self._impossible and not self._has_odd(packets):
+            return packets, None
         valid = packets.icrc_state == ICRC_VALID
         if valid.all():
             self._proven[packets.flow] = True
@@ -92,6 +94,20 @@ class ForeignPackets:
             self.held.append(left)
             self._count += len(left)
         return packets.where(~out), left
+
+    def _has_odd(self, packets: Packets) -> bool:
+        """Whether any packet must be looked at one by one; else all of them are counted here."""
+        states = packets.icrc_state
+        if len(states) and states.min() == states.max() == ICRC_VALID:
+            self._proven[packets.flow] = True
+            return False
+        if (packets.malformed != 0).any() or int(packets.dest_qpn.min(initial=2)) <= max(MAD_QPNS):
+            return True
+        if (states == ICRC_INVALID).any():
+            return True
+        self._proven[packets.flow[states == ICRC_VALID]] = True
+        self._possible += np.bincount(packets.flow, minlength=len(self._possible))
+        return False
 
     def _count_possible(self, flow: Ints, chosen: Bools) -> None:
         own = flow if chosen.all() else flow[chosen]

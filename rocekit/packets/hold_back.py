@@ -10,16 +10,15 @@ import numpy as np
 from rocekit.files.frame_names import frame_reference
 from rocekit.packets import Packets
 from rocekit.packets.mads import find_mads
+from rocekit.packets.run_back import NEVER_NS, runs_back
 from rocekit.packets.time_order import (
     BY_FILE,
     BY_TIME,
-    NEVER_NS,
     Choose,
     OrderSurvey,
     TimeOrder,
     by_time,
     flows_run_back,
-    runs_back,
 )
 
 if TYPE_CHECKING:

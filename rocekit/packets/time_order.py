@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.packets import Packets
+from rocekit.packets.run_back import NEVER_NS, runs_back
 from rocekit.wire.psn import HALF, MASK
 from rocekit.wire.sorting import stable_order
 
@@ -40,8 +41,6 @@ _STAMPED_OFF_NS: Final = 1_000_000
 _MOST_SENDERS: Final = 64
 #: How often a sender's packet must be behind that of another one to make a clock of its own more probable.
 _LEAST_TURNS: Final = 4
-#: A time before all others.
-NEVER_NS: Final = -(1 << 62)
 #: The part of overtaken packets that NAKs name if the responder saw them overtaken; it sends one NAK a gap.
 _REFUSED: Final = 0.6
 _SENDER_BITS: Final = 20
@@ -141,11 +140,6 @@ def by_time(packets: Packets, *, ties: bool) -> Packets:
             ahead[~_HAS_ORDER[packets.opcode[at][slots]]] = 0
             rows[tied[slots]] = at[slots][np.lexsort((tied[slots], ahead, flow[slots], run[slots]))]
     return packets.where(rows)
-
-
-def runs_back(time_ns: Ints, before_ns: int) -> bool:
-    """Whether times run back, from one to the next or from a time before them."""
-    return bool(len(time_ns)) and (int(time_ns[0]) < before_ns or bool((time_ns[1:] < time_ns[:-1]).any()))
 
 
 #: Takes one of several orders, the most probable first, by a sample of the packets.

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.files.frames import LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2
-from rocekit.packets.time_order import BY_TIME
 from rocekit.wire.psn import MASK
 from rocekit.wire.sorting import first_of_each, stable_order
 
@@ -118,6 +117,8 @@ class Sampler:
         order = self.orders.get(file)
         if order is None or not parts:
             return columns
+        from rocekit.packets.time_order import BY_TIME
+
         if order.by != BY_TIME:
             del columns["time_ns"]
             return columns

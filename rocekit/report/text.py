@@ -11,7 +11,6 @@ from rocekit.explanation.contents import NOTHING
 from rocekit.files.frames import linktype_name
 from rocekit.findings.text import finding_lines
 from rocekit.packets.other_frames import NOT_ROCE
-from rocekit.packets.time_order import BY_FILE, BY_TIME
 from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import duration, end, moment, plural, short_size, size
 
@@ -169,6 +168,8 @@ def several_lines(capture: CaptureSummary) -> list[str]:
 
 def order_line(capture: CaptureSummary, file: int) -> str:
     """What was done about times that run back in a capture."""
+    from rocekit.packets.time_order import BY_FILE, BY_TIME
+
     order = capture.orders[file]
     name = f" packets of {capture.files[file]}" if capture.several else ""
     every = "" if capture.several else f" of {plural(capture.counts.roce_packets, 'packet')}"

@@ -28,9 +28,7 @@ def _naks(
 ) -> Iterator[tuple[Connection, int, list[tuple[Event, Transfer | None]]]]:
     """The NAKs with ``code``, by connection and requester's side."""
     found: dict[tuple[int, int], tuple[Connection, int, list[tuple[Event, Transfer | None]]]] = {}
-    for transfer in evidence.transfers:
-        if not transfer.naks:
-            continue
+    for transfer in evidence.refused:
         for event in transfer.events:
             if is_nak(event, code):
                 connection, side = transfer.connection, transfer.side

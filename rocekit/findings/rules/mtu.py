@@ -113,7 +113,7 @@ def invalid_by_size(evidence: Evidence, connection: Connection, side: int) -> bo
     A responder that acknowledged other messages of several packets takes packets of their size.
     """
     sent_by = evidence.transfers_of.get((connection.id, side), ())
-    invalid = [t for t in sent_by if any(is_invalid_request(e) for e in t.events)]
+    invalid = [t for t in sent_by if t.naks and any(is_invalid_request(e) for e in t.events)]
     if not invalid:
         return False
     sizes = mtus(evidence, connection)

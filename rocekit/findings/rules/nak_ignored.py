@@ -57,9 +57,11 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 
 def _of_direction(evidence: Evidence, connection: Connection, side: int) -> tuple[list[_Ignored], list[int]]:
     """The NAKs that a requester did not obey, and the times in which it obeyed others."""
-    marks: list[tuple[Event, Transfer | None]] = [
-        (e, t) for t in evidence.transfers_of.get((connection.id, side), ()) if t.events for e in t.events
-    ]
+    own = evidence.transfers_of.get((connection.id, side), ())
+    refused = [e for t in own if t.naks for e in t.events]
+    if not any(e.ignored for e in (*refused, *connection.stray_events)):
+        return [], []
+    marks: list[tuple[Event, Transfer | None]] = [(e, t) for t in own if t.events for e in t.events]
     marks += [(e, None) for e in connection.stray_events if e.side == side]
     marks.sort(key=lambda mark: (mark[0].time_ns, mark[0].frame))
     pending: list[tuple[Event, Transfer | None]] = []

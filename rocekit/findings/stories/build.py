@@ -153,7 +153,9 @@ class _StoryBuilder:
         for event, transfer in self.marks:
             if event.kind != "repeat":
                 continue
-            run = runs.setdefault(event.run, GoBack(event.cause or "timeout", [], []))
+            run = runs.get(event.run)
+            if run is None:
+                run = runs[event.run] = GoBack(event.cause or "timeout", [], [])
             run.events.append(event)
             if transfer is not None and transfer not in run.transfers:
                 run.transfers.append(transfer)

@@ -60,7 +60,11 @@ def find_reordering(stories: list[Story]) -> None:
     late: dict[_Way, int] = defaultdict(int)
     lost: dict[_Way, int] = defaultdict(int)
     for story in stories:
-        late[_way(story)] += story.rule == REORDERING and (_is_late(story) or was_overtaken(story))
+        if story.rule == REORDERING and (_is_late(story) or was_overtaken(story)):
+            late[_way(story)] += 1
+    if not late:
+        return
+    for story in stories:
         lost[_way(story)] += _is_proven(story)
     for story in stories:
         way = _way(story)

@@ -27,6 +27,8 @@ from rocekit.packets.flow_numbers import Addresses, FlowNumbers
 from rocekit.packets.icrc_columns import icrc_columns
 from rocekit.packets.locations import Locations
 from rocekit.packets.pauses import MAX_PAUSES, Pause, find_pauses, pauses_of
+from rocekit.packets.walk import Walk
+from rocekit.packets.wrappings import Trail, Wrappings
 from rocekit.wire import ICRC_BYTES
 from rocekit.wire.byte_rows import gather
 
@@ -87,6 +89,8 @@ class Decoder:
         self._addresses = Addresses()
         self._dissector = Dissector()
         self._flows = FlowNumbers()
+        self._walk = Walk()
+        self._wrappings = Wrappings()
 
     @property
     def network(self) -> Locations:
@@ -120,6 +124,9 @@ class Decoder:
         counts.fragments += dissector.fragment_count
         src = self._addresses.of(found["source_high"], found["source_low"])
         dst = self._addresses.of(found["destination_high"], found["destination_low"])
+        wrapping, scope = np.zeros(n, np.int32), None
+        if dissector.wrapped:
+            wrapping, scope = self._around(batch, found)
         every = n == len(batch)
         columns: dict[str, Column] = {name: found[name] for name in _AS_FOUND}
         columns |= {
@@ -128,14 +135,30 @@ class Decoder:
             "time_ns": batch.time_ns if every else batch.time_ns[found["index"]],
             "src": src,
             "dst": dst,
-            "flow": self._flows.of(src, dst, found["dest_qpn"]),
+            "flow": self._flows.of(src, dst, found["dest_qpn"], scope),
+            "encapsulation": wrapping,
             "truncated": found["truncated"].view(np.bool_),
             "fragment": found["fragment"].view(np.bool_),
             "limit": np.minimum(found["limit"], found["end"]),
         }
         columns["icrc"], columns["icrc_state"] = self._icrcs(batch, found)
         fields = {name: found[name] for name in _FIELDS}
-        return Packets(columns, found["words"], self.addresses, batch.buffer, found["payload_at"], fields)
+        around = self._wrappings.every
+        return Packets(
+            columns, found["words"], self.addresses, batch.buffer, found["payload_at"], fields, around
+        )
+
+    def _around(self, batch: FrameBatch, found: dict[str, Column]) -> tuple[Column, Column]:
+        """The wrapping and the scope of each packet."""
+
+        def trail_of(row: int) -> tuple[bytes, Trail]:
+            index = int(found["index"][row])
+            start = int(found["start"][row] - batch.offset[index])
+            frame = batch.frame(index)
+            return frame, self._walk.trail(frame, int(batch.linktype[index]), start)
+
+        numbers, scopes = self._wrappings.of(found["chain"], found["scope"], trail_of)
+        return numbers.astype(np.int32), scopes
 
     def _icrcs(self, batch: FrameBatch, found: dict[str, Column]) -> tuple[Column, Column]:
         """Each packet's ICRC, 0 if it was not checked, and its state."""

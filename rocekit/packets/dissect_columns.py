@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-#: What is known of each frame: where its network layer begins, and its EtherType (0: none, or cut before it).
-FRAME_COLUMNS: Final = {"layer": np.int64, "ethertype": np.int64}
+from rocekit.files.frames import (
+    LINKTYPE_ETHERNET,
+    LINKTYPE_IPV4,
+    LINKTYPE_IPV6,
+    LINKTYPE_LINUX_SLL,
+    LINKTYPE_LINUX_SLL2,
+    LINKTYPE_RAW,
+)
+from rocekit.packets import BLOCK_WORDS, FIELD_HOMES, HEADERS_BYTES, PLACE_WORDS
+from rocekit.packets.rows import COMPILED
+
+#: What is known of each frame: where its network layer begins, and its EtherType.
+FRAME_COLUMNS: Final[Mapping[str, Any]] = {"layer": np.int64, "ethertype": np.int64}
 #: What is known of each RoCE packet; see ``locations.Locations`` and ``packets.Packets``.
-PACKET_COLUMNS: Final = {
+PACKET_COLUMNS: Final[Mapping[str, Any]] = {
     "index": np.int64,
     "start": np.int64,
     "bth": np.int64,
@@ -43,3 +56,58 @@ PACKET_COLUMNS: Final = {
     "rkey": np.int64,
     "dma_length": np.int64,
 }
+#: Links of which plain packets are read without the walk.
+_USUAL: Final = (
+    *(LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2),
+    *(LINKTYPE_RAW, LINKTYPE_IPV4, LINKTYPE_IPV6),
+)
+#: What is around each packet (see ``walk``); zeros in most captures.
+AROUND: Final = ("chain", "scope")
+
+
+def table(values: Any) -> Any:
+    """Numbers as a loop reads them fast: compiled, an array; else a list."""
+    values = np.ascontiguousarray(values, np.int64)
+    return values if COMPILED else values.tolist()
+
+
+def link_numbers(linktype: NDArray[np.uint16]) -> Any:
+    """Link types for the loop: those of links that are not usual with all bits turned."""
+    numbers = linktype.astype(np.int64)
+    if numbers[0] not in _USUAL or (numbers != numbers[0]).any():
+        numbers = np.where(np.isin(numbers, _USUAL), numbers, ~numbers)
+    return table(numbers)
+
+
+def word_of(name: str) -> Any:
+    """By opcode: the word of the block that a field starts in; −1 for opcodes without the field."""
+    words = np.full(len(HEADERS_BYTES), -1, np.int64)
+    for header, field in FIELD_HOMES[name]:
+        place = PLACE_WORDS[header.name].astype(np.int64)
+        words = np.where(place >= 0, place + field.offset // 32, words)
+    return table(words)
+
+
+def new_columns(frames: int) -> dict[str, Any]:
+    """Columns for so many frames, and for as many packets; ``words`` has a row a packet, one after the other.
+
+    Those that are mostly zeros are memory of zeros, which costs nothing until it is written.
+    """
+    columns: dict[str, Any] = {}
+    for name, kind in {**FRAME_COLUMNS, **PACKET_COLUMNS}.items():
+        columns[name] = np.empty(frames, kind) if COMPILED else [0] * frames
+    for name in AROUND:
+        columns[name] = np.zeros(frames, np.uint64) if COMPILED else [0] * frames
+    room = frames * BLOCK_WORDS
+    columns["words"] = np.zeros(room, np.uint32) if COMPILED else list(bytes(room))
+    return columns
+
+
+def trim(columns: dict[str, Any], frames: int, n: int) -> None:
+    """Make arrays of columns, cut to the frames and packets there are."""
+    for name, kind in FRAME_COLUMNS.items():
+        columns[name] = np.asarray(columns[name][:frames], kind)
+    for name, kind in {**PACKET_COLUMNS, **dict.fromkeys(AROUND, np.uint64)}.items():
+        columns[name] = np.asarray(columns[name][:n], kind)
+    words = np.asarray(columns["words"][: n * BLOCK_WORDS], np.uint32)
+    columns["words"] = words.reshape(n, BLOCK_WORDS)

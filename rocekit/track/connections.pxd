@@ -41,6 +41,7 @@ cdef class Connection:
     cdef public int64_t copied_ack_count
     cdef public list recoveries
     cdef public object resent_per_loss
+    cdef public list around
 
     cpdef int64_t psns_of_read(self, int64_t length)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
+from rocekit.packets.wrapping import PLAIN, Wrapping
 from rocekit.track.events import Event
 from rocekit.wire.words import end as end_name
 
@@ -79,6 +80,7 @@ class Connection:
         or None while no repeat decides it.
         resent_per_loss: packets sent again for each packet known to be lost; None where none was lost.
         jumps: leaps of the PSN; stray_events: events of PSNs that no transfer holds.
+        around: what is around the packets of ``a`` and of ``b``, as their first packets show it.
     """
 
     id: int
@@ -115,6 +117,16 @@ class Connection:
     copied_ack_count: int = 0
     recoveries: list[str | None] = field(default_factory=lambda: [None, None])
     resent_per_loss: float | None = None
+    around: list[Wrapping] = field(default_factory=lambda: [PLAIN, PLAIN])
+
+    @property
+    def scopes(self) -> tuple[int, int]:
+        """The scopes of the packets of ``a`` and of ``b`` (see ``packets.wrapping``)."""
+        return self.around[0].scope, self.around[1].scope
+
+    def way_key(self, side: int) -> tuple[str | None, str | None, int | None, int]:
+        """What the packets that ``side`` sends have in common (see ``flows.scopes.FlowKey``)."""
+        return self.ips[side], self.ips[1 - side], self.qpns[1 - side], self.around[side].scope
 
     @property
     def recovery(self) -> str | None:
@@ -167,6 +179,7 @@ class Connection:
 
     def to_dict(self) -> dict[str, Any]:
         """The connection as the JSON contract has it."""
+        around = self.around[0] if self.around[0].layers else self.around[1]
         return {
             "id": self.id,
             "transport": self.transport,
@@ -185,6 +198,8 @@ class Connection:
             "ce_marked": self.ce_marked,
             "recovery": self.recovery,
             "resent_per_loss": self.resent_per_loss,
+            "vlan": list(around.vlans) or None,
+            "encapsulation": list(around.layers) or None,
         }
 
 
@@ -202,4 +217,5 @@ def connected(
     connection.missed, connection.unfilled, connection.jumps = [], [], []
     connection.stray_events, connection.bad_icrc, connection.overtaken = [], [], [0, 0]
     connection.copied_acks, connection.recoveries = [], [None, None]
+    connection.around = [PLAIN, PLAIN]
     return connection

@@ -28,6 +28,12 @@ SUPPORTED_LINKTYPES = frozenset(LINKS)
 SECTION_HEADER = 0x0A0D0D0A
 """Type of the block with which pcapng begins; reads the same in both byte orders."""
 
+USUAL_LINKTYPES = (
+    *(LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2),
+    *(LINKTYPE_RAW, LINKTYPE_IPV4, LINKTYPE_IPV6),
+)
+"""Links that begin with a network's own header, or with IP."""
+
 # DLT_RAW has other numbers on other systems, and some programs write them into files unmapped.
 _FOLDED = {12: LINKTYPE_RAW, 14: LINKTYPE_RAW}
 

@@ -8,14 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit.files.frames import (
-    LINKTYPE_ETHERNET,
-    LINKTYPE_IPV4,
-    LINKTYPE_IPV6,
-    LINKTYPE_LINUX_SLL,
-    LINKTYPE_LINUX_SLL2,
-    LINKTYPE_RAW,
-)
+from rocekit.files.frames import USUAL_LINKTYPES
 from rocekit.packets import BLOCK_WORDS, FIELD_HOMES, HEADERS_BYTES, PLACE_WORDS
 from rocekit.packets.rows import COMPILED
 
@@ -56,11 +49,6 @@ PACKET_COLUMNS: Final[Mapping[str, Any]] = {
     "rkey": np.int64,
     "dma_length": np.int64,
 }
-#: Links of which plain packets are read without the walk.
-_USUAL: Final = (
-    *(LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2),
-    *(LINKTYPE_RAW, LINKTYPE_IPV4, LINKTYPE_IPV6),
-)
 #: What is around each packet (see ``walk``); zeros in most captures.
 AROUND: Final = ("chain", "scope")
 
@@ -74,8 +62,8 @@ def table(values: Any) -> Any:
 def link_numbers(linktype: NDArray[np.uint16]) -> Any:
     """Link types for the loop: those of links that are not usual with all bits turned."""
     numbers = linktype.astype(np.int64)
-    if numbers[0] not in _USUAL or (numbers != numbers[0]).any():
-        numbers = np.where(np.isin(numbers, _USUAL), numbers, ~numbers)
+    if numbers[0] not in USUAL_LINKTYPES or (numbers != numbers[0]).any():
+        numbers = np.where(np.isin(numbers, USUAL_LINKTYPES), numbers, ~numbers)
     return table(numbers)
 
 

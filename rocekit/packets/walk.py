@@ -202,8 +202,7 @@ class Walk:
     def _ipv6(self, kind: int, at: int) -> None:
         source = _mixed(_mixed(kind, self._long(at + 8)), self._long(at + 16))
         destination = _mixed(_mixed(kind, self._long(at + 24)), self._long(at + 32))
-        # SRv6: a segment identifier says which way the packet goes, not between whom. Hosts' addresses do not
-        # end in 32 zeros, those of segments do: their rest holds further segments, or nothing.
+        # As ``encapsulations.is_segment``.
         segment = self._word(at + 24) >> 16 == _SID_PREFIX or self._word(at + 36) == 0
         self._between(kind, source, destination, segment)
 

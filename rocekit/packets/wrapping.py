@@ -22,12 +22,14 @@ class Wrapping:
     Attributes:
         scope: the number of its scope; 0: none.
         layers: the tags, tunnels and labels as text, the outermost first, with outer addresses.
+        outer: the outer IP addresses, each pair's source first.
         vlans: the VLAN IDs of the packet itself, the outer tag first; those around a mirror's copy are not.
     """
 
     scope: int = 0
     layers: tuple[str, ...] = ()
     vlans: tuple[int, ...] = ()
+    outer: tuple[str, ...] = ()
 
     @property
     def short(self) -> tuple[str, ...]:

@@ -66,11 +66,13 @@ def _wrapping(scope: int, frame: bytes, trail: Trail) -> Wrapping:
     """The wrapping of a frame's packet, behind the layers in ``trail``."""
     layers: list[str] = []
     vlans: list[int] = []
+    outer: list[str] = []
     following = [kind for kind, _ in trail[1:]] + [_IPV4]
     for (kind, at), then in zip(trail, following, strict=True):
         layer = LAYERS[kind]
         if kind in _NETWORK:
             source, destination = addresses_at(frame, kind, at)
+            outer += (source, destination)
             layers.append(f"IPv{4 if kind == _IPV4 else 6} {source} → {destination}")
             if then in _NETWORK:
                 layers.append("IP-in-IP")
@@ -86,7 +88,7 @@ def _wrapping(scope: int, frame: bytes, trail: Trail) -> Wrapping:
                 vlans.append(value)
             elif layer.mirror:
                 vlans.clear()
-    return Wrapping(scope, tuple(layers), tuple(vlans))
+    return Wrapping(scope, tuple(layers), tuple(vlans), tuple(outer))
 
 
 def addresses_at(frame: bytes, kind: int, at: int) -> tuple[str, str]:

@@ -23,6 +23,19 @@ from rocekit.wire.network import (
 NOTHING: Final = ""  #: the kind after which nothing is read
 
 
+#: RFC 9602: the prefix for segment identifiers of SRv6.
+SID_PREFIX: Final = 0x5F00
+SEGMENT_ROUTING: Final = 4  # IANA: the routing type of RFC 8754
+
+
+def is_segment(address: int) -> bool:
+    """Whether an IPv6 address is an identifier of SRv6, which says which way a packet goes, not to whom.
+
+    Hosts' addresses do not end in 32 zeros; those of segments do: their rest holds more segments, or nothing.
+    """
+    return address >> 112 == SID_PREFIX or address & 0xFFFF_FFFF == 0
+
+
 def _plain(_: int) -> int:
     return 0
 
@@ -71,9 +84,6 @@ class Layer:
 GRE_CHECKSUM, GRE_ROUTING, GRE_KEY, GRE_SEQUENCE = 0x80, 0x40, 0x20, 0x10
 #: RFC 7637, 3.2: a key is a VSID of 24 bits and a FlowID of 8. VSIDs below this one are reserved.
 NVGRE_LEAST_VSID: Final = 0x1000
-#: RFC 9602: the prefix for segment identifiers of SRv6.
-SID_PREFIX: Final = 0x5F00
-SEGMENT_ROUTING: Final = 4  # IANA: the routing type of RFC 8754
 
 _ETHERTYPES: Final = {
     ETHERTYPE_IPV4: "ipv4",

@@ -51,6 +51,13 @@ def udp(port: int, body: bytes) -> bytes:
     return struct.pack(">HHHH", 51000, port, 8 + len(body), 0) + body
 
 
+def summed(ip: bytes) -> bytes:
+    """An IPv4 packet with the checksum of its UDP header."""
+    pseudo = ip[12:20] + struct.pack(">HH", 17, len(ip) - 20)
+    total = checksum(pseudo + ip[20:] + bytes(len(ip) % 2)) or 0xFFFF
+    return ip[:26] + total.to_bytes(2, "big") + ip[28:]
+
+
 def ethertype_of(packet: bytes) -> int:
     return 0x0800 if packet[0] >> 4 == 4 else 0x86DD
 
@@ -179,6 +186,14 @@ STEPS = (
     Step("geneve-options", ETHERNET, IP,
          lambda f: ipv4(17, udp(6081, geneve(12, 0x6558, f, struct.pack(">HBBI", 0x102, 0x80, 1, 99)))),
          (OUTER, "Geneve VNI 12"), "geneve"),
+    Step(
+        "geneve-checksum",
+        ETHERNET,
+        IP,
+        lambda f: summed(ipv4(17, udp(6081, geneve(14, 0x6558, f)))),
+        (OUTER, "Geneve VNI 14"),
+        "geneve",
+    ),
     Step("geneve-ip", IP, IP, lambda p: ipv4(17, udp(6081, geneve(13, ethertype_of(p), p))),
          (OUTER, "Geneve VNI 13"), "geneve"),
     Step("mpls-udp", IP, IP, lambda p: ipv4(17, udp(6635, label(40) + p)), (OUTER, "MPLS 40"), "mpls"),

@@ -216,12 +216,13 @@ class Walk:
     def _below_mpls(self, at: int) -> int:
         """What follows the last label: IP, Ethernet, or Ethernet behind a control word (RFC 4385, 4448).
 
-        Nothing names it; a version of IP may be the first half of a MAC address's first byte too.
+        Nothing names it; a version of IP may be the first half of a MAC address's first byte too. The control
+        word of Ethernet begins with 16 zeros.
         """
         if at >= self._limit:
             return 0
         first = self._byte(at) >> 4
-        if first == 0 and self._is_ethernet(at + 4):
+        if self._word(at) >> 16 == 0 and self._is_ethernet(at + 4):
             return _CONTROL_WORD
         if self._is_ethernet(at):
             return _ETHERNET

@@ -8,7 +8,21 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from encapsulated import BY_NAME, STEPS, Step, around, erspan2, ethernet, fits, gre, ipv4, layers, udp, vxlan
+from encapsulated import (
+    BY_NAME,
+    STEPS,
+    Step,
+    around,
+    erspan2,
+    ethernet,
+    fits,
+    gre,
+    ipv4,
+    layers,
+    tag,
+    udp,
+    vxlan,
+)
 from handmade import Net, batch_of, roce_v1, transport
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,9 +119,16 @@ def test_vni_and_vlan_are_columns() -> None:
 @pytest.mark.parametrize("control_word", [b"", bytes(4), b"\0\0\0\x07"])
 def test_ethernet_below_mpls_is_told_from_ip(mac: str, control_word: bytes) -> None:
     """No field says what follows the last label; the first byte of a MAC address may look like IP."""
-    frame = bytes.fromhex(mac) + ethernet(PACKET)[1:]
+    frame = bytes.fromhex(mac) + b"\x1b" + ethernet(PACKET)[2:]
     label = (18 << 12 | 1 << 8 | 64).to_bytes(4, "big")
-    assert len(decode(ethernet(label + control_word + frame, 0x8847))) == 1
+    for inside in (frame, tag(frame, 0x8100, 5)):
+        found = decode(ethernet(label + control_word + inside, 0x8847))
+        names = [
+            "MPLS 18",
+            *(["control word"] if control_word else []),
+            *(["VLAN 5"] if inside != frame else []),
+        ]
+        assert found.row(0)["encapsulation"] == names
 
 
 class TestLinks:

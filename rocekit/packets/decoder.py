@@ -62,6 +62,7 @@ class Counts:
         return asdict(self)
 
 
+_PLAIN: Column = np.zeros(1, np.int32)
 _NO_ROWS = np.empty(0, np.int64)
 
 #: Columns of the dissector that packets keep as they are, and its fields that are packets' columns too.
@@ -124,7 +125,7 @@ class Decoder:
         counts.fragments += dissector.fragment_count
         src = self._addresses.of(found["source_high"], found["source_low"])
         dst = self._addresses.of(found["destination_high"], found["destination_low"])
-        wrapping, scope = np.zeros(n, np.int32), None
+        wrapping, scope = np.broadcast_to(_PLAIN, n), None
         if dissector.wrapped:
             wrapping, scope = self._around(batch, found)
         every = n == len(batch)
@@ -151,14 +152,18 @@ class Decoder:
     def _around(self, batch: FrameBatch, found: dict[str, Column]) -> tuple[Column, Column]:
         """The wrapping and the scope of each packet."""
 
-        def trail_of(row: int) -> tuple[bytes, Trail]:
+        wrapped = found["wrapped_row"]
+
+        def trail_of(place: int) -> tuple[bytes, Trail]:
+            row = int(wrapped[place])
             index = int(found["index"][row])
             start = int(found["start"][row] - batch.offset[index])
             frame = batch.frame(index)
             return frame, self._walk.trail(frame, int(batch.linktype[index]), start)
 
-        numbers, scopes = self._wrappings.of(found["chain"], found["scope"], trail_of)
-        return numbers.astype(np.int32), scopes
+        wrapping, scope = np.zeros(len(found["bth"]), np.int32), np.zeros(len(found["bth"]), np.int64)
+        wrapping[wrapped], scope[wrapped] = self._wrappings.of(found["chain"], found["scope"], trail_of)
+        return wrapping, scope
 
     def _icrcs(self, batch: FrameBatch, found: dict[str, Column]) -> tuple[Column, Column]:
         """Each packet's ICRC, 0 if it was not checked, and its state."""

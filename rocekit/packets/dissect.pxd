@@ -123,6 +123,7 @@ cdef class Dissector:
     cdef public uint64_t[::1] remote_va
     cdef public int64_t[::1] rkey
     cdef public int64_t[::1] dma_length
+    cdef public int64_t[::1] wrapped_row
     cdef public uint64_t[::1] chain
     cdef public uint64_t[::1] scope
     cdef public uint32_t[::1] words
@@ -138,7 +139,7 @@ cdef class Dissector:
         const int64_t[::1] linktype, Py_ssize_t frames
     ) noexcept nogil
 
-    @cython.locals(there=bint, kind=int64_t)
+    @cython.locals(kind=int64_t)
     cdef int64_t _inside(self, bint walking) noexcept nogil
 
     cdef inline int64_t _read(self, int64_t at) noexcept nogil
@@ -165,7 +166,7 @@ cdef class Dissector:
     @cython.locals(n=Py_ssize_t, limit=int64_t, bth=int64_t, udp_end=int64_t, end=int64_t, truncated=bint)
     cdef void _over_udp(self, int64_t at, int64_t sport, int64_t ip_end, bint fragment, int64_t malformed) noexcept nogil
 
-    @cython.locals(n=Py_ssize_t, base=Py_ssize_t, opcode=int64_t, row=int64_t, need=int64_t, readable=int64_t, has=int64_t, word=int64_t, room=int64_t, payload=int64_t, whole=bint)
+    @cython.locals(n=Py_ssize_t, base=Py_ssize_t, opcode=int64_t, row=int64_t, need=int64_t, readable=int64_t, has=int64_t, word=int64_t, room=int64_t, payload=int64_t, whole=bint, w=Py_ssize_t)
     cdef void _transport(self, int64_t bth, int64_t end, int64_t limit, bint truncated) noexcept nogil
 
     @cython.locals(at=Py_ssize_t)

@@ -170,6 +170,7 @@ class Dissector:
     rkey: Any
     dma_length: Any
     words: Any
+    wrapped_row: Any
     chain: Any
     scope: Any
     _size: int
@@ -207,7 +208,7 @@ class Dissector:
             self._walk.read(buffer, self._size)
             kinds = link_numbers(batch.linktype)
             self._loop(table(batch.offset), table(batch.caplen), table(batch.wirelen), kinds)
-        trim(self.columns, frames, self.count)
+        trim(self.columns, frames, self.count, self.wrapped)
         self._buffer = _NO_BYTES
         self._walk.read(_NO_BYTES, 0)
 
@@ -269,11 +270,9 @@ class Dissector:
         """Go on to the next network layer, past the one that holds no packet; gives its EtherType, or 0."""
         if walking:
             self._walk.past()
-        there = self._walk.network()
-        if there and not walking and self._walk.at == self._start:
+        if self._walk.network() and not walking and self._walk.at == self._start:
             self._walk.past()
-            there = self._walk.network()
-        if not there:
+        if not self._walk.network():
             return 0
         self._start = self._walk.at
         kind = self._walk.kind
@@ -436,8 +435,9 @@ class Dissector:
         self.start[n], self.vlan[n], self.priority[n] = self._start, -1, 0
         if self._wraps:
             self.vlan[n], self.priority[n] = self._walk.vlan, self._walk.priority
-            self.chain[n], self.scope[n] = self._walk.chain, self._walk.scope
-            self.wrapped += 1
+            w = self.wrapped
+            self.wrapped_row[w], self.chain[w], self.scope[w] = n, self._walk.chain, self._walk.scope
+            self.wrapped = w + 1
         opcode = self._read(bth) >> 24
         row = opcode
         need = self._need[row]

@@ -49,8 +49,8 @@ PACKET_COLUMNS: Final[Mapping[str, Any]] = {
     "rkey": np.int64,
     "dma_length": np.int64,
 }
-#: What is around each packet (see ``walk``); zeros in most captures.
-AROUND: Final = ("chain", "scope")
+#: Of each packet that has something around it: its row, and what (see ``walk``).
+AROUND: Final[Mapping[str, Any]] = {"wrapped_row": np.int64, "chain": np.uint64, "scope": np.uint64}
 
 
 def table(values: Any) -> Any:
@@ -77,25 +77,19 @@ def word_of(name: str) -> Any:
 
 
 def new_columns(frames: int) -> dict[str, Any]:
-    """Columns for so many frames, and for as many packets; ``words`` has a row a packet, one after the other.
-
-    Those that are mostly zeros are memory of zeros, which costs nothing until it is written.
-    """
+    """Columns for so many frames, and for as many packets; ``words`` has a row a packet, one after the other."""
     columns: dict[str, Any] = {}
-    for name, kind in {**FRAME_COLUMNS, **PACKET_COLUMNS}.items():
+    for name, kind in {**FRAME_COLUMNS, **PACKET_COLUMNS, **AROUND}.items():
         columns[name] = np.empty(frames, kind) if COMPILED else [0] * frames
-    for name in AROUND:
-        columns[name] = np.zeros(frames, np.uint64) if COMPILED else [0] * frames
     room = frames * BLOCK_WORDS
     columns["words"] = np.zeros(room, np.uint32) if COMPILED else list(bytes(room))
     return columns
 
 
-def trim(columns: dict[str, Any], frames: int, n: int) -> None:
-    """Make arrays of columns, cut to the frames and packets there are."""
-    for name, kind in FRAME_COLUMNS.items():
-        columns[name] = np.asarray(columns[name][:frames], kind)
-    for name, kind in {**PACKET_COLUMNS, **dict.fromkeys(AROUND, np.uint64)}.items():
-        columns[name] = np.asarray(columns[name][:n], kind)
+def trim(columns: dict[str, Any], frames: int, n: int, wrapped: int) -> None:
+    """Make arrays of columns, cut to the frames, packets and wrapped packets there are."""
+    for kinds, length in ((FRAME_COLUMNS, frames), (PACKET_COLUMNS, n), (AROUND, wrapped)):
+        for name, kind in kinds.items():
+            columns[name] = np.asarray(columns[name][:length], kind)
     words = np.asarray(columns["words"][: n * BLOCK_WORDS], np.uint32)
     columns["words"] = words.reshape(n, BLOCK_WORDS)

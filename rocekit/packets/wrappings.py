@@ -50,6 +50,14 @@ class Wrappings:
             chain, scope: columns of the walk.
             trail_of: gives the frame of a packet and its layers.
         """
+        if (chain == chain[0]).all() and (scope == scope[0]).all():
+            one, own = self._each(chain[:1], scope[:1], trail_of)
+            return np.repeat(one, len(chain)), np.repeat(own, len(chain))
+        return self._each(chain, scope, trail_of)
+
+    def _each(
+        self, chain: Any, scope: Any, trail_of: Callable[[int], tuple[bytes, Trail]]
+    ) -> tuple[Ints, Ints]:
         found: Ints = self._pairs.of(chain, scope)
         if len(self._pairs.known) > len(self.every):
             numbers, first = np.unique(found, return_index=True)

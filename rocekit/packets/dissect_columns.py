@@ -77,7 +77,7 @@ def word_of(name: str) -> Any:
 
 
 def new_columns(frames: int) -> dict[str, Any]:
-    """Columns for so many frames, and for as many packets; ``words`` has a row a packet, one after the other."""
+    """Columns for so many frames, and for as many packets; ``words`` has a row a packet, end to end."""
     columns: dict[str, Any] = {}
     for name, kind in {**FRAME_COLUMNS, **PACKET_COLUMNS, **AROUND}.items():
         columns[name] = np.empty(frames, kind) if COMPILED else [0] * frames

@@ -31,7 +31,7 @@ cdef class PairNumbers:
 
 @cython.final
 cdef class FlowNumbers:
-    cdef public PairNumbers _scoped
+    cdef PairNumbers _scoped
     cdef public Py_ssize_t count
     cdef public Py_ssize_t _size
     cdef public int64_t[::1] _keys

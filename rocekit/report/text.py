@@ -204,7 +204,7 @@ def connection_lines(connections: Sequence[Connection], limit: int | None = None
                 plural(c.packets, "packet"),
                 plural(c.transfers, "transfer"),
                 short_size(c.bytes),
-                ", ".join(troubles),
+                ", ".join([*c.encapsulation.short, *troubles]),
             )
         )
     lines = columns(rows, right=frozenset({0, 7, 8, 9}))

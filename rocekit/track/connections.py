@@ -124,6 +124,11 @@ class Connection:
         """The scopes of the packets of ``a`` and of ``b`` (see ``packets.wrapping``)."""
         return self.around[0].scope, self.around[1].scope
 
+    @property
+    def encapsulation(self) -> Wrapping:
+        """What is around its packets: those of ``a``, or of ``b`` if there is nothing around ``a``'s."""
+        return self.around[0] if self.around[0].layers else self.around[1]
+
     def way_key(self, side: int) -> tuple[str | None, str | None, int | None, int]:
         """What the packets that ``side`` sends have in common (see ``flows.scopes.FlowKey``)."""
         return self.ips[side], self.ips[1 - side], self.qpns[1 - side], self.around[side].scope
@@ -179,7 +184,6 @@ class Connection:
 
     def to_dict(self) -> dict[str, Any]:
         """The connection as the JSON contract has it."""
-        around = self.around[0] if self.around[0].layers else self.around[1]
         return {
             "id": self.id,
             "transport": self.transport,
@@ -198,8 +202,8 @@ class Connection:
             "ce_marked": self.ce_marked,
             "recovery": self.recovery,
             "resent_per_loss": self.resent_per_loss,
-            "vlan": list(around.vlans) or None,
-            "encapsulation": list(around.layers) or None,
+            "vlan": list(self.encapsulation.vlans) or None,
+            "encapsulation": list(self.encapsulation.layers) or None,
         }
 
 

@@ -14,6 +14,7 @@ import rocekit
 from rocekit.analysis import Analysis
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.files.reader import open_capture
+from rocekit.report.text import connection_lines
 
 Around = Callable[[bytes, bool], bytes]
 """Puts something around an IP packet; whether its sender is the first one of the capture."""
@@ -158,6 +159,13 @@ def test_the_json_names_vlan_and_tunnel(tmp_path: Path) -> None:
         None,
         ["IPv4 192.0.2.1 → 192.0.2.2", "VXLAN VNI 7"],
     )
+
+
+def test_the_text_names_vlan_and_tunnel(tmp_path: Path) -> None:
+    path = write("ping-write-clean.pcap", tmp_path / "x.pcapng", vlan(10), in_vxlan(7))
+    first, second = connection_lines(rocekit.analyze(path).connections)
+    assert first.endswith("VLAN 10")
+    assert second.endswith("VXLAN VNI 7")
 
 
 @pytest.mark.parametrize("name", ["ping-write-clean.pcap", "ib_write_bw-4qp-loss.pcap"])

@@ -22,6 +22,7 @@ MODULES: Final = (
     "files.record_loops",
     "packets.rows",
     "packets.flow_numbers",
+    "packets.walk",
     "packets.dissect",
     "flows.sums",
     "flows.silences",

@@ -214,7 +214,7 @@ def feed_merged(captures: Sequence[str | Path], stages: Stages) -> None:
     merged = merge(parts)
     summary.copies = merged.copies
     summary.alignments = merged.alignments
-    packets = Packets.concat(parts).where(merged.order).at(merged.time_ns)
+    packets = merged.packets(parts)
     summary.sightings = Sightings(merged, packets, summary.files)
     if len(packets):
         summary.first_ns, summary.last_ns = int(merged.time_ns[0]), int(merged.time_ns[-1])

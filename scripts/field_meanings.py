@@ -24,6 +24,10 @@ COLUMNS: Final = {
     "counts it. Null with IPv6 (0 in a filter).",
     "vlan": "VLAN ID of the innermost tag. Null without a tag (−1 in a filter).",
     "priority": "Priority (PCP) of that tag.",
+    "encapsulation": "The tags, tunnels and labels around the packet, the outermost first, with outer "
+    "addresses. Null without any (0 in a filter).",
+    "vni": "Identifier of the innermost virtual network: VNI (VXLAN, Geneve), VSID (NVGRE) or I-SID. Null "
+    "without one (−1 in a filter).",
     "opcode": "What the packet is: transport, operation and place in the message, such as `RC_SEND_FIRST`.",
     "has": "Which headers the packet has, as bits. In a filter write the header's name instead.",
     "payload_length": "Bytes of payload, without pad and ICRC, from the lengths in the headers.",

@@ -63,7 +63,8 @@ from rocekit.flows.silences import Silences
 from rocekit.flows.sums import FlowSums
 from rocekit.packets import empty_packets
 from rocekit.packets.dissect import Dissector
-from rocekit.packets.flow_numbers import Addresses, FlowNumbers
+from rocekit.packets.flow_numbers import FlowNumbers, PairNumbers
+from rocekit.packets.walk import Walk
 from rocekit.packets.rows import Rows
 from rocekit.track.connections import Connection
 from rocekit.track.events import Event
@@ -81,8 +82,9 @@ def value(record, name):
 connection = Connection(0, "RC", ["10.0.0.1", "10.0.0.2"], [17, 18])
 records = {
     "packets.rows.Rows": Rows(empty_packets()),
-    "packets.flow_numbers.Addresses": Addresses(),
+    "packets.flow_numbers.PairNumbers": PairNumbers(),
     "packets.flow_numbers.FlowNumbers": FlowNumbers(),
+    "packets.walk.Walk": Walk(),
     "packets.dissect.Dissector": Dissector(),
     "flows.sums.FlowSums": FlowSums(),
     "flows.silences.Silences": Silences(),
@@ -96,8 +98,8 @@ names = json.loads(sys.argv[1])
 print(json.dumps({cls: {name: value(records[cls], name) for name in names[cls]} for cls in names}))
 """
 RECORDS = (
-    *("packets.rows.Rows", "packets.flow_numbers.Addresses", "packets.flow_numbers.FlowNumbers"),
-    *("packets.dissect.Dissector", "flows.sums.FlowSums", "flows.silences.Silences"),
+    *("packets.rows.Rows", "packets.flow_numbers.PairNumbers", "packets.flow_numbers.FlowNumbers"),
+    *("packets.walk.Walk", "packets.dissect.Dissector", "flows.sums.FlowSums", "flows.silences.Silences"),
     *("track.connections.Connection", "track.events.Event", "track.transfers.Transfer"),
     *("track.progress.Progress", "track.recent.Recent"),
 )

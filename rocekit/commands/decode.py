@@ -144,7 +144,13 @@ class _Fields:
             if self._json:
                 yield json.dumps(values)
             else:
-                yield "\t".join("" if v is None else str(v) for v in values.values())
+                yield "\t".join(_text(value) for value in values.values())
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return "" if value is None else str(value)
 
 
 class _Json:
@@ -271,8 +277,7 @@ def _details(row: Row, mad: Mad | None, port: int | None = None) -> str:
         flags.append("CE")
     if row["roce_version"] == 1:
         flags.append("RoCE v1")
-    if row["vlan"] is not None:
-        flags.append(f"VLAN {row['vlan']}")
+    flags += [layer for layer in row["encapsulation"] or () if not layer.startswith("IPv")]
     if row["fragment"]:
         flags.append("first fragment")
     if row["truncated"]:

@@ -22,12 +22,15 @@ from rocekit.commands import interfaces
 )
 @click.option("--promiscuous", is_flag=True, help="Also frames for other stations.")
 @click.option(
+    "--tunnels", is_flag=True, help="Also packets in tunnels (VXLAN, GRE, ERSPAN, MPLS and others)."
+)
+@click.option(
     "--snaplen",
     type=click.IntRange(min=64, max=262144),
     metavar="BYTES",
     help="Bytes to read of each frame.  [default: the headers]",
 )
-def command(interface: str, interval: float, promiscuous: bool, snaplen: int | None) -> None:
+def command(interface: str, interval: float, promiscuous: bool, tunnels: bool, snaplen: int | None) -> None:
     """Watch the connections of an interface: rate, outstanding packets, round trip, sent again, findings.
 
     Keys: arrows choose a row and the column to sort by, r reverses, / filters, Enter opens a connection, Esc
@@ -56,7 +59,7 @@ def command(interface: str, interval: float, promiscuous: bool, snaplen: int | N
     from rocekit.files.interface import LiveCapture
     from rocekit.live.watch import Watch
 
-    with LiveCapture(interface, promiscuous=promiscuous, snaplen=snaplen) as capture:
+    with LiveCapture(interface, promiscuous=promiscuous, tunnels=tunnels, snaplen=snaplen) as capture:
         problem = Top(interface, capture, Watch(), interval_s=interval).run()
     if problem is not None:
         raise problem

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 @click.option("--write", "-w", type=FILE, metavar="FILE", help="Also write the frames to a pcapng file.")
 @click.option("--promiscuous", is_flag=True, help="Also frames for other stations.")
 @click.option(
+    "--tunnels", is_flag=True, help="Also packets in tunnels (VXLAN, GRE, ERSPAN, MPLS and others)."
+)
+@click.option(
     "--snaplen",
     type=click.IntRange(min=64, max=262144),
     metavar="BYTES",
@@ -61,6 +64,7 @@ def command(
     count: int | None,
     write: Path | None,
     promiscuous: bool,
+    tunnels: bool,
     snaplen: int | None,
     metrics: str | None,
     own_series: int,
@@ -81,6 +85,7 @@ def command(
       rocekit trace eth0 --duration 10 --write x.pcapng
       rocekit trace eth0 --count 100 --format json
       rocekit trace eth0 --snaplen 65535
+      rocekit trace eth0 --promiscuous --tunnels
       rocekit trace eth0 --counters --duration 10
       rocekit trace eth0 --quiet --metrics :9464
     """
@@ -101,6 +106,7 @@ def command(
             transfers=count,
             write=write,
             promiscuous=promiscuous,
+            tunnels=tunnels,
             snaplen=snaplen,
             journals=journal,
             counters=counters,

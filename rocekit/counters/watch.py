@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.flows.sent_by import FlowKey, FlowKeys
+from rocekit.flows.scopes import FlowKey
+from rocekit.flows.sent_by import FlowKeys
 from rocekit.packets import ICRC_INVALID
 
 if TYPE_CHECKING:

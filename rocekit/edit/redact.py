@@ -18,6 +18,7 @@ from typing import Final
 
 from rocekit.journal.redaction import Redaction
 from rocekit.wire.cm import GSI_QKEY
+from rocekit.wire.encapsulations import SID_PREFIX, is_segment
 from rocekit.wire.network import MAPPED, address_text
 
 _FIRST_IPV4: Final = IPv4Address("198.18.0.0")  # RFC 2544: benchmarks, 131,072 addresses
@@ -69,15 +70,18 @@ class Redactor(Redaction):
         """The next free address of the same kind; loopback, broadcast and unspecified addresses stay."""
         if address.is_unspecified or address.is_loopback or address == IPv4Address("255.255.255.255"):
             return str(address)
+        step = 1
         if isinstance(address, IPv4Address):
             first = int(_FIRST_IPV4_GROUP if address.is_multicast else _FIRST_IPV4)
         elif address.is_multicast:
             first = int.from_bytes(address.packed[:2] + bytes(14), "big")
+        elif is_segment(int(address)):
+            first, step = SID_PREFIX << 112, 1 << 32  # it stays one
         else:
             first = int(_LINK_LOCAL if address.is_link_local else _FIRST_IPV6)
         while True:
             number = self._next[first] = self._next.get(first, 0) + 1
-            new = str(type(address)(first + number))
+            new = str(type(address)(first + number * step))
             if new not in self._taken:
                 return new
 

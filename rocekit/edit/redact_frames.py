@@ -14,8 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
+from rocekit.edit.outer import Outer, OuterChecksums
 from rocekit.edit.redact_mad import redact_mad, redact_offer
-from rocekit.files.frames import LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2, FrameBatch
+from rocekit.files.frames import (
+    LINKTYPE_ETHERNET,
+    LINKTYPE_LINUX_SLL,
+    LINKTYPE_LINUX_SLL2,
+    USUAL_LINKTYPES,
+    FrameBatch,
+)
 from rocekit.packets import (
     FIELD_HOMES,
     HAS,
@@ -35,6 +42,7 @@ from rocekit.wire.network import (
     ETHERTYPE_MAC_CONTROL,
     IPV4_BYTES,
     IPV6_BYTES,
+    MAPPED_PREFIX,
     UDP_BYTES,
     UDP_PROTOCOL,
 )
@@ -57,6 +65,7 @@ _WRONG: Final = (0x0F0F, 0x00F0)  # XORed with a valid 16-bit checksum, it is in
 #: In cooked captures: offsets of the sender's link address and of its length, and the bytes of that.
 _COOKED: Final = {LINKTYPE_LINUX_SLL: (6, 4, 2), LINKTYPE_LINUX_SLL2: (12, 11, 1)}
 _LINK_ADDRESS_BYTES: Final = 8
+_IPV4_ADDRESS: Final = 4  # bytes
 
 
 def redact_batch(
@@ -91,6 +100,7 @@ def redact_batch(
         wrong = packets.icrc_state == ICRC_INVALID if doubtful is None else doubtful
         _Roce(batch, view.buffer, packets, network, redactor, wrong).redact()
         _link_addresses(view, network.index, redactor)
+        _around(batch, view.buffer, packets, network, redactor)
     return view
 
 
@@ -262,6 +272,30 @@ class _Roce:
             self._new[begin + 6 : begin + 8] = (value >> 8, value & 0xFF)
 
 
+def _around(batch: FrameBatch, new: Bytes, packets: Packets, network: Locations, redactor: Redactor) -> None:
+    """Redact what is around packets: outer addresses, options; their checksums are as valid as before."""
+    tagged = np.array([not w.outer and all("VLAN" in layer for layer in w.layers) for w in packets.wrappings])
+    usual = np.isin(batch.linktype[network.index], USUAL_LINKTYPES)
+    for i in np.flatnonzero(~(tagged[packets.encapsulation] & usual)).tolist():
+        index = int(network.index[i])
+        begin, end = int(batch.offset[index]), int(batch.offset[index] + batch.caplen[index])
+        old = bytearray(batch.buffer[begin:end].tobytes())
+        data = bytearray(new[begin:end].tobytes())
+        outer = Outer.of(bytes(old), int(batch.linktype[index]), int(network.start[i]) - begin)
+        checksums = OuterChecksums(old, outer)
+        outer.blank(data)
+        outer.change_addresses(data, lambda raw: _new_address(raw, redactor))
+        outer.change_macs(data, lambda raw: redactor.mac(int.from_bytes(raw, "big")).to_bytes(6, "big"))
+        checksums.restore(data)
+        new[begin:end] = np.frombuffer(data, np.uint8)
+
+
+def _new_address(raw: bytes, redactor: Redactor) -> bytes:
+    """The replacement of an address in an IP header."""
+    mapped = MAPPED_PREFIX + raw if len(raw) == _IPV4_ADDRESS else raw
+    return redactor.gid(mapped)[16 - len(raw) :]
+
+
 def _each(column: NDArray[Any], way: Callable[[int], int]) -> NDArray[np.uint64]:
     """A column with every value replaced; each different value is computed once."""
     values, place = np.unique(column, return_inverse=True)
@@ -328,8 +362,7 @@ def _tcp(old: Bytes, new: Bytes, start: int, end: int, redactor: Redactor) -> No
     width = (places[1] - places[0]) // 2
     for at in (places[0], places[0] + width):
         raw = old[at : at + width].tobytes()
-        mapped = bytes(10) + b"\xff\xff" + raw if width == 4 else raw
-        new[at : at + width] = np.frombuffer(redactor.gid(mapped)[16 - width :], np.uint8)
+        new[at : at + width] = np.frombuffer(_new_address(raw, redactor), np.uint8)
     if version == 4:
         was, now = (_checksum(b[start:tcp].tobytes(), 10) for b in (old, new))
         _replace(old, new, start + 10, was, now)

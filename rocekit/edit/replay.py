@@ -10,17 +10,20 @@ import io
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 
 from rocekit.craft.pace import Outgoing, Rate
+from rocekit.edit.outer import Outer
 from rocekit.edit.rewrite import Changes, FrameLayout, rewrite
-from rocekit.files.frames import LINKTYPE_ETHERNET, FrameBatch
+from rocekit.files.frames import LINKTYPE_ETHERNET, USUAL_LINKTYPES, FrameBatch
 from rocekit.files.reader import open_capture
 from rocekit.packets.decoder import Decoder
 from rocekit.packets.locations import Locations
+from rocekit.wire.encapsulations import KINDS
 
 if TYPE_CHECKING:
     from rocekit.files.reader import CaptureReader
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from rocekit.packets.filters import Filter
 
 QPN_BITS: Final = 24
+#: Layers whose addresses are at the very beginning of the frame, and that have no checksum.
+_PLAIN: Final = frozenset(KINDS[kind] for kind in ("ethernet", "sll", "sll2", "ip", "vlan"))
 
 
 @dataclass(slots=True)
@@ -99,13 +104,16 @@ class Replay:
         for batch, network, rows, packets in self._batches():
             for row, dst in zip(rows.tolist(), packets.dst.tolist(), strict=True):
                 index = int(network.index[row])
-                frame = rewrite(batch.frame(index), _layout(batch, network, row), self._changes)
+                layout = _layout(batch, network, row)
+                captured = batch.frame(index)
+                frame = rewrite(captured, layout, self._changes)
                 if self._rate is None:
                     since = int(batch.time_ns[index]) - self.extent.first_ns
                     # A frame is never sent earlier than the one before, even if the capture's clock went
                     # back.
                     due = max(due, round(since / self._speed) if self._speed else 0)
-                address = packets.addresses[dst]
+                outermost = None if layout.outer is None else layout.outer.destination(captured)
+                address = packets.addresses[dst] if outermost is None else str(ip_address(outermost))
                 yield Outgoing(frame, due, self._changes.addresses.get(address, address))
                 if self._rate is not None:
                     due += self._rate.gap_ns(len(frame))
@@ -131,6 +139,10 @@ class Replay:
             extent.last_ns = max(extent.last_ns, int(times.max()) - first)
             extent.sources |= {packets.addresses[i] for i in set(packets.src.tolist())}
             extent.destinations |= {packets.addresses[i] for i in set(packets.dst.tolist())}
+            for number in set(packets.encapsulation.tolist()):
+                outer = packets.wrappings[number].outer
+                extent.sources |= set(outer[::2])
+                extent.destinations |= set(outer[1::2])
             there = np.unique(packets.dst.astype(np.int64) << QPN_BITS | packets.dest_qpn)
             extent.qps |= {
                 (packets.addresses[i >> QPN_BITS], i & (1 << QPN_BITS) - 1) for i in there.tolist()
@@ -165,14 +177,17 @@ class Replay:
 
 def _layout(batch: FrameBatch, network: Locations, row: int) -> FrameLayout:
     index = int(network.index[row])
-    start = int(batch.offset[index])
+    start, linktype = int(batch.offset[index]), int(batch.linktype[index])
+    outer = Outer.of(batch.frame(index), linktype, int(network.start[row]) - start)
+    plain = linktype in USUAL_LINKTYPES and all(kind in _PLAIN for kind, _ in outer.layers)
     return FrameLayout(
         int(network.start[row]) - start,
         int(network.bth[row]) - start,
         int(network.end[row]) - start,
         int(network.ip_version[row]),
         int(network.roce_version[row]),
-        bool(batch.linktype[index] == LINKTYPE_ETHERNET),
+        linktype == LINKTYPE_ETHERNET,
+        None if plain else outer,
     )
 
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rocekit import wire
+from rocekit.edit.outer import Outer, OuterChecksums
 from rocekit.wire import BTH, Header
 from rocekit.wire import cm as wire_cm
 from rocekit.wire.build import DST_MAC, SRC_MAC, ethernet, gid
@@ -45,6 +46,7 @@ class FrameLayout:
         ip: the network header; bth: the BTH; end: the end of the ICRC.
         ip_version: 4 or 6, and 6 for a GRH; roce_version: 1 or 2.
         ethernet: whether the frame starts with an Ethernet header.
+        outer: what is before the network header; None: only a link's header and VLAN tags.
     """
 
     ip: int
@@ -53,6 +55,7 @@ class FrameLayout:
     ip_version: int
     roce_version: int
     ethernet: bool = True
+    outer: Outer | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,10 @@ class Changes:
     def address(self, packed: bytes) -> bytes:
         return self._packed.get(packed, packed)
 
+    def mac(self, packed: bytes) -> bytes:
+        new = self.macs.get(packed.hex(":"))
+        return packed if new is None else bytes.fromhex(new.replace(":", ""))
+
     def qpn(self, ip: str, qpn: int) -> int:
         """The new QPN of a QP at an address; the management QPs keep theirs."""
         if qpn in wire.MAD_QPNS:
@@ -115,14 +122,15 @@ class Changes:
 
 
 def rewrite(frame: bytes, layout: FrameLayout, changes: Changes) -> bytes:
-    """An Ethernet frame with the changes made.
+    """An Ethernet frame with the changes made; addresses change in outer headers too.
 
     Args:
         frame: a complete frame; one without an Ethernet header gets one.
         layout: of its packet, which is neither truncated nor a fragment.
     """
     data = bytearray(frame)
-    checks = _Checks(data, layout)
+    checks, outer = _Checks(data, layout), layout.outer
+    around = None if outer is None else OuterChecksums(data, outer)
     src, dst = _addresses(data, layout)
     if layout.end - wire.ICRC_BYTES >= layout.bth + BTH.length:
         _transport(data, layout, changes, src, dst)
@@ -130,14 +138,29 @@ def rewrite(frame: bytes, layout: FrameLayout, changes: Changes) -> bytes:
     for at in (layout.ip + first, layout.ip + second):
         data[at : at + size] = changes.address(bytes(data[at : at + size]))
     checks.restore(data)
+    if outer is not None and around is not None:
+        outer.change_addresses(data, changes.address)
+        outer.change_macs(data, changes.mac)
+        around.restore(data)
     if not layout.ethernet:
-        kind = wire.ROCE_V1_ETHERTYPE if layout.roce_version == 1 else _ETHERTYPES[layout.ip_version]
-        data[: layout.ip] = ethernet(kind, src_mac=SRC_MAC, dst_mac=DST_MAC)
-    for at in (0, _MAC_BYTES):
-        old = data[at : at + _MAC_BYTES].hex(":")
-        if old in changes.macs:
-            data[at : at + _MAC_BYTES] = bytes.fromhex(changes.macs[old].replace(":", ""))
+        _make_ethernet(data, layout)
+    for at in (0, _MAC_BYTES) if outer is None or not outer.ethernet else ():
+        data[at : at + _MAC_BYTES] = changes.mac(bytes(data[at : at + _MAC_BYTES]))
     return bytes(data)
+
+
+def _make_ethernet(data: bytearray, layout: FrameLayout) -> None:
+    """Put an Ethernet header in place of another link's, or remove what a capture has before it."""
+    outer = layout.outer
+    if outer is not None and outer.ethernet is not None:
+        del data[layout.end :]  # the capture's card may add to the end, too
+        del data[: outer.ethernet]
+        return
+    end = layout.ip if outer is None else outer.link_end
+    version = layout.ip_version if end == layout.ip else data[end] >> 4
+    v1 = layout.roce_version == 1 and end == layout.ip
+    kind = wire.ROCE_V1_ETHERTYPE if v1 else _ETHERTYPES[version]
+    data[:end] = ethernet(kind, src_mac=SRC_MAC, dst_mac=DST_MAC)
 
 
 _ETHERTYPES: Final = {4: ETHERTYPE_IPV4, 6: ETHERTYPE_IPV6}

@@ -157,6 +157,7 @@ def originals(analysis: Analysis) -> Iterable[str]:
     """The IP addresses in an analysis, which no replacement may equal."""
     for connection in analysis.connections:
         yield from (ip for ip in connection.ips if ip is not None)
+        yield from (ip for around in connection.around for ip in around.outer)
     for record in analysis.cm:
         yield from (record.src, record.dst)
         yield from (str(v) for v in (record.cm.ip_cm or {}).values() if isinstance(v, str))

@@ -199,4 +199,4 @@ def tracked_packets(analysis: Results) -> Packets:
     parts = [packets.where(packets.file == file) for file in range(len(analysis.capture.files))]
     parts = [orders[file].of(part) if file in orders else part for file, part in enumerate(parts)]
     merged = merge(parts)
-    return Packets.concat(parts).where(merged.order).at(merged.time_ns)
+    return merged.packets(parts)

@@ -212,7 +212,10 @@ def topology(analysis: Results) -> Topology:
     if evidence is None or evidence.observer is None:
         raise ValueError("a topology needs an analysis of captures")
     flows = evidence.observer.flows
-    seen = {key: (flow.payload, flow.packets) for key, flow in flows.items()}
+    seen: dict[tuple[str, str, int], tuple[int, int]] = {}
+    for (src, dst, qpn, _), flow in flows.items():
+        payload, packets = seen.get((src, dst, qpn), (0, 0))
+        seen[src, dst, qpn] = payload + flow.payload, packets + flow.packets
     return arrange(analysis.connections, seen)
 
 

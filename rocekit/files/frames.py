@@ -9,34 +9,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.errors import CaptureError
+from rocekit.wire.encapsulations import LINKS
 
 # Link types that can carry RoCE, by their LINKTYPE_ numbers (https://www.tcpdump.org/linktypes.html).
+LINKTYPE_NULL = 0
 LINKTYPE_ETHERNET = 1
 LINKTYPE_RAW = 101
+LINKTYPE_LOOP = 108
 LINKTYPE_LINUX_SLL = 113
+LINKTYPE_PPI = 192
+LINKTYPE_ERF = 197
 LINKTYPE_IPV4 = 228
 LINKTYPE_IPV6 = 229
 LINKTYPE_LINUX_SLL2 = 276
 
-SUPPORTED_LINKTYPES = frozenset(
-    {LINKTYPE_ETHERNET, LINKTYPE_RAW, LINKTYPE_LINUX_SLL, LINKTYPE_IPV4, LINKTYPE_IPV6, LINKTYPE_LINUX_SLL2}
-)
+SUPPORTED_LINKTYPES = frozenset(LINKS)
 
 SECTION_HEADER = 0x0A0D0D0A
 """Type of the block with which pcapng begins; reads the same in both byte orders."""
+
+USUAL_LINKTYPES = (
+    *(LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2),
+    *(LINKTYPE_RAW, LINKTYPE_IPV4, LINKTYPE_IPV6),
+)
+"""Links that begin with a network's own header, or with IP."""
 
 # DLT_RAW has other numbers on other systems, and some programs write them into files unmapped.
 _FOLDED = {12: LINKTYPE_RAW, 14: LINKTYPE_RAW}
 
 _REFUSED = {
-    0: "BSD loopback",
     9: "PPP",
     105: "802.11",
-    108: "OpenBSD loopback",
     127: "802.11 with radiotap",
     189: "USB",
     195: "802.15.4",
-    197: "Endace ERF",
     220: "USB",
     227: "SocketCAN",
     247: "native InfiniBand",
@@ -44,8 +50,7 @@ _REFUSED = {
     253: "Netlink",
 }
 _ADVICE = {
-    197: "export it as Ethernet with the card's own tools",
-    247: "rocekit reads RoCE, which is InfiniBand's transport inside Ethernet or IP",
+    247: "these are packets of an InfiniBand fabric, not RoCE; Wireshark reads them",
 }
 
 LARGEST_FRAME = 262144
@@ -162,6 +167,6 @@ def unsupported_linktype(linktype: int, file: str) -> CaptureError:
     advice = _ADVICE.get(linktype, "capture on an Ethernet interface, or on 'any'")
     return CaptureError(
         f"{linktype_name(linktype)} is none that rocekit reads "
-        f"(Ethernet, Linux cooked v1 and v2, raw IP): {advice}",
+        f"(Ethernet, Linux cooked v1 and v2, raw IP, BSD loopback, PPI, ERF): {advice}",
         file=file,
     )

@@ -100,6 +100,7 @@ class LiveCapture:
         promiscuous: also frames for other stations.
         snaplen: bytes to keep of each frame; None: ``HEADERS``, and management datagrams whole.
         all_frames: everything, not only what may be RoCE.
+        tunnels: also tunnels and labels, in which RoCE may be.
         file: the capture's place among those analysed together.
 
     Attributes:
@@ -121,6 +122,7 @@ class LiveCapture:
         promiscuous: bool = False,
         snaplen: int | None = 65535,
         all_frames: bool = False,
+        tunnels: bool = False,
         file: int = 0,
     ) -> None:
         management = None
@@ -151,7 +153,8 @@ class LiveCapture:
             if all_frames:
                 _attach(self._socket, every_frame(snaplen))
             else:
-                _attach(self._socket, roce_filter(snaplen, ethernet=ethernet, management=management))
+                program = roce_filter(snaplen, ethernet=ethernet, management=management, tunnels=tunnels)
+                _attach(self._socket, program)
             if interface == "lo" or kind == 772:
                 # Loopback shows each frame leaving and arriving; one is enough.
                 self._socket.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)

@@ -5,7 +5,7 @@ header length) and IPv6; later fragments of UDP datagrams over IPv4, which have 
 headers (those with more than one may be anything: the decoder decides); RoCE v1; MAC control (pause) frames.
 It skips up to two VLAN tags inside the frame; the kernel keeps one more outside it. Frames are cut to a
 snaplen. Management datagrams, whose payload matters, and IPv6 packets with extension headers may have a
-larger one.
+larger one. On request it also passes tunnels and labels, whatever is in them: the decoder decides.
 
 Sources: McCanne & Jacobson, "The BSD Packet Filter" (USENIX 1993); Linux Documentation/networking/filter.rst.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 from struct import Struct
 
 from rocekit.wire import BTH, GRH, MAD_QPNS, QPN_BITS, ROCE_UDP_PORT, ROCE_V1_ETHERTYPE
+from rocekit.wire.encapsulations import TUNNEL_ETHERTYPES, TUNNEL_PORTS, TUNNEL_PROTOCOLS
 from rocekit.wire.network import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
@@ -42,20 +43,28 @@ _IPV6_EXTENSIONS = (0, 43, 44, 51, 60, 135, 139, 140)
 _QPN_AT = UDP_BYTES + (BTH.by_name["dest_qpn"].offset - 8) // 8
 _QPN_MASK = ((1 << QPN_BITS) - 1) & ~max(MAD_QPNS)  # with QP0 and QP1 alone these bits are all zero
 
+#: Bytes of a frame with a tunnel in which a management datagram, of 256 bytes and headers, is whole.
+IN_TUNNEL = 512
+
 Instruction = tuple[int, int, int, int]
 """Opcode, jump if true, jump if false (instructions to skip), constant."""
 
 _Line = str | tuple[int, int] | tuple[int, int, str | None, str | None]
 
 
-def roce_filter(snaplen: int, *, ethernet: bool = True, management: int | None = None) -> list[Instruction]:
+def roce_filter(
+    snaplen: int, *, ethernet: bool = True, management: int | None = None, tunnels: bool = False
+) -> list[Instruction]:
     """The filter that passes frames that may be RoCE, cut to ``snaplen`` bytes.
 
     Args:
         snaplen: bytes to keep of each frame.
         ethernet: frames begin with an Ethernet header; else with the IP header (a tunnel interface).
-        management: bytes to keep of packets that go, or may go, to QP0 or QP1; None: ``snaplen``.
+        management: bytes to keep of packets that go, or may go, to QP0 or QP1; None: ``snaplen``. In a tunnel
+            at most ``IN_TUNNEL``.
+        tunnels: also pass what may have RoCE inside: tunnels, labels, a third tag.
     """
+    ports, protocols = (TUNNEL_PORTS, TUNNEL_PROTOCOLS) if tunnels else ((), ())
     lines: list[_Line] = []
     if ethernet:
         for depth in range(3):
@@ -64,18 +73,23 @@ def roce_filter(snaplen: int, *, ethernet: bool = True, management: int | None =
             lines += [
                 f"tag {depth}",
                 (LD_H_ABS, at),
-                *((JEQ, tpid, tagged, None) for tpid in VLAN_ETHERTYPES),
+                *(
+                    (JEQ, tpid, "tunnel" if tunnels and depth == 2 else tagged, None)
+                    for tpid in VLAN_ETHERTYPES
+                ),
             ]
+            lines += [(JEQ, kind, "tunnel", None) for kind in (TUNNEL_ETHERTYPES if tunnels else ())]
             lines += [(LDX_IMM, at + 2), *_by_ethertype()]
     else:
         lines += [(LDX_IMM, 0), (LD_B_IND, 0), (AND, 0xF0), (JEQ, 0x40, "v4", None), (JEQ, 0x60, "v6", "no")]
-    lines += ["v4", (LD_B_IND, 9), (JEQ, UDP_PROTOCOL, None, "no")]
+    lines += ["v4", (LD_B_IND, 9), *_to_tunnels(protocols), (JEQ, UDP_PROTOCOL, None, "no")]
     lines += [(LD_H_IND, 6), (JSET, 0x1FFF, "cut", None)]  # not the first fragment
     # The UDP header starts after four times the low half of the first byte.
     lines += [(LD_B_IND, 0), (AND, 0x0F), (LSH, 2), (ADD_X, 0), (TAX, 0)]
-    lines += [(LD_H_IND, 2), (JEQ, ROCE_UDP_PORT, "roce", "no")]
+    lines += [(LD_H_IND, 2), *_to_tunnels(ports), (JEQ, ROCE_UDP_PORT, "roce", "no")]
     lines += ["v6", (LD_B_IND, 6), *((JEQ, header, "extended", None) for header in _IPV6_EXTENSIONS)]
-    lines += [(JEQ, UDP_PROTOCOL, None, "no"), (LD_H_IND, 42), (JEQ, ROCE_UDP_PORT, None, "no")]
+    lines += [*_to_tunnels(protocols), (JEQ, UDP_PROTOCOL, None, "no")]
+    lines += [(LD_H_IND, 42), *_to_tunnels(ports), (JEQ, ROCE_UDP_PORT, None, "no")]
     lines += [(TXA, 0), (ADD, IPV6_BYTES), (TAX, 0), (JEQ, 0, "roce", "roce")]
     lines += ["v1", (TXA, 0), (ADD, GRH.length - UDP_BYTES), (TAX, 0)]
     # From here on the index is the UDP header's; in RoCE v1, which has none, eight bytes before the BTH.
@@ -87,7 +101,8 @@ def roce_filter(snaplen: int, *, ethernet: bool = True, management: int | None =
     lines += ["cut", (RET, snaplen)]
     # The first byte of an extension header says what follows it: UDP, or one more.
     lines += ["extended", (LD_B_IND, 40), *((JEQ, header, "whole", None) for header in _IPV6_EXTENSIONS)]
-    lines += [(JEQ, UDP_PROTOCOL, "whole", "no")]
+    lines += [*_to_tunnels(protocols), (JEQ, UDP_PROTOCOL, "whole", "no")]
+    lines += ["tunnel", (RET, max(snaplen, 0 if management is None else min(management, IN_TUNNEL)))]
     lines += ["whole", (RET, snaplen if management is None else management), "no", (RET, 0)]
     return _assemble(lines)
 
@@ -100,6 +115,10 @@ def every_frame(snaplen: int) -> list[Instruction]:
 def pack(program: list[Instruction]) -> bytes:
     """The program as the kernel's ``struct sock_filter`` array."""
     return b"".join(_INSTRUCTION.pack(*instruction) for instruction in program)
+
+
+def _to_tunnels(numbers: tuple[int, ...]) -> list[_Line]:
+    return [(JEQ, number, "tunnel", None) for number in numbers]
 
 
 def _by_ethertype() -> list[_Line]:

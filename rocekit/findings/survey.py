@@ -34,9 +34,7 @@ class Survey:
         if observer is None or not len(observer.table):
             return
         self._table = observer.table
-        numbers = [
-            [observer.number(c.ips[s], c.ips[1 - s], c.qpns[1 - s]) for c in connections] for s in (0, 1)
-        ]
+        numbers = [[observer.number(*c.way_key(side)) for c in connections] for side in (0, 1)]
         self._flow = np.array([[-1 if n is None else n for n in side] for side in numbers], np.int64)
 
     def _of(self, column: Ints, missing: int) -> Ints:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS
 from rocekit.flows.first_messages import FirstMessages
+from rocekit.flows.scopes import FlowKey
 from rocekit.flows.silences import Silences
 from rocekit.flows.table import FlowTable
 from rocekit.flows.view import CNP, REQUEST, RESPONSE, FlowView
@@ -59,7 +60,7 @@ class Observer:
     Attributes:
         first_ns, last_ns: of all RoCE packets.
         bad: packets with wrong ICRCs or malformed, in the capture's order; bad_count: how many there are.
-        flows: by (source address, destination address, destination QPN), without management datagrams.
+        flows: by their keys (see ``scopes``), without management datagrams.
         messages: what the first messages of each flow say; fed apart, with batches that have their payloads.
         silences: when a host sent nothing of a traffic class.
         table: the same flows as columns; ``number`` gives a flow's row.
@@ -74,12 +75,12 @@ class Observer:
         self.messages = FirstMessages()
         self.silences = Silences()
         self.table = FlowTable()
-        self._numbers: dict[tuple[str, str, int], int] | None = None
+        self._numbers: dict[FlowKey, int] | None = None
         self._views: dict[int, FlowView] = {}
         self._heard: dict[tuple[str, str], int] | None = None
 
     @property
-    def flows(self) -> dict[tuple[str, str, int], FlowView]:
+    def flows(self) -> dict[FlowKey, FlowView]:
         return self.table.views()
 
     @property
@@ -88,16 +89,15 @@ class Observer:
             self._heard = self.table.heard()
         return self._heard
 
-    def number(self, src: str | None, dst: str | None, qpn: int | None) -> int | None:
+    def number(self, src: str | None, dst: str | None, qpn: int | None, scope: int = 0) -> int | None:
         """The row in ``table`` of the flow from ``src`` to a QP at ``dst``; None if nothing was seen."""
         if self._numbers is None:
             self._numbers = self.table.numbers()
-        return self._numbers.get((src, dst, qpn))  # type: ignore[arg-type]
+        return self._numbers.get((src, dst, qpn, scope))  # type: ignore[arg-type]
 
     def flow(self, connection: Connection, side: int) -> FlowView | None:
         """What ``side`` of a connection sends; None if nothing was seen or its peer's QPN is unknown."""
-        ips = connection.ips
-        number = self.number(ips[side], ips[1 - side], connection.qpns[1 - side])
+        number = self.number(*connection.way_key(side))
         if number is None:
             return None
         view = self._views.get(number)

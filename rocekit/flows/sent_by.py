@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.flows.scopes import FlowKey, FlowScopes
 from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.wire import QPN_BITS
 from rocekit.wire.sorting import starts
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 _QPN_MASK: Final = (1 << QPN_BITS) - 1
-#: What a flow's packets have in common: source address, destination address, destination QPN.
-FlowKey = tuple[str, str, int]
 #: The ends that used a QPN one after the other: when each started, and its number.
 Lives = list[tuple[int, int]]
 
@@ -31,12 +30,14 @@ class FlowKeys:
     def __init__(self) -> None:
         self._addresses: list[str] = []
         self._keys = np.empty(0, np.int64)  # by flow number; −1: not seen
+        self._scopes = FlowScopes()
 
     def feed(self, packets: Packets) -> None:
         """Note the flows of a batch."""
         if not len(packets):
             return
         self._addresses, flow = packets.addresses, packets.flow
+        self._scopes.feed(packets)
         more = int(flow.max()) + 1 - len(self._keys)
         if more > 0:
             self._keys = np.append(self._keys, np.full(more, -1))
@@ -45,13 +46,15 @@ class FlowKeys:
 
     def names(self) -> list[FlowKey | None]:
         """By flow number; None: not seen."""
-        names, mask = self._addresses, (1 << ADDRESS_BITS) - 1
-        return [
-            None
-            if key < 0
-            else (names[key >> QPN_BITS + ADDRESS_BITS], names[key >> QPN_BITS & mask], key & _QPN_MASK)
-            for key in self._keys.tolist()
-        ]
+        names, mask, scope = self._addresses, (1 << ADDRESS_BITS) - 1, self._scopes.of
+        found: list[FlowKey | None] = []
+        for number, key in enumerate(self._keys.tolist()):
+            if key < 0:
+                found.append(None)
+                continue
+            pair, qpn = key >> QPN_BITS, key & _QPN_MASK
+            found.append((names[pair >> ADDRESS_BITS], names[pair & mask], qpn, scope.get(number, 0)))
+        return found
 
 
 def senders(
@@ -70,12 +73,12 @@ def senders(
     known: dict[tuple[FlowKey, int], Lives] = defaultdict(list)
     for connection in connections:
         for side in (0, 1):
-            here, there, to = connection.ips[side], connection.ips[1 - side], connection.qpns[1 - side]
+            here, there, to, scope = connection.way_key(side)
             source = connection.qpns[side] if connection.transport == "UD" else -1
             begun = connection.first_ns
             if here is None or there is None or to is None or source is None or begun is None:
                 continue
-            known[(here, there, to), source].append((begun, 2 * connection.id + side))
+            known[(here, there, to, scope), source].append((begun, 2 * connection.id + side))
     lives = [[] if key is None else sorted(known.get((key, -1), ())) for key in keys]
     found = np.array([own[0][1] if own else -1 for own in lives], np.int32)[flow]
     for number, own in enumerate(lives):

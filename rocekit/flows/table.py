@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.files.frame_names import FRAME_BITS
+from rocekit.flows.scopes import FlowKey, FlowScopes
 from rocekit.flows.sums import UNKNOWN, FlowSums
 from rocekit.flows.view import CNP, RATE_NS, REQUEST, RESPONSE, FlowView
 from rocekit.packets.flow_numbers import ADDRESS_BITS
@@ -45,6 +46,7 @@ class FlowTable:
 
     def __init__(self) -> None:
         self._addresses: list[str] = []
+        self._scopes = FlowScopes()
         self._sums = FlowSums()
         self._marks = {name: np.zeros(0, np.int64) for name in _MARKS}
         self._marked: dict[int, list[tuple[int, int]]] = {}
@@ -58,6 +60,7 @@ class FlowTable:
     def feed(self, packets: Packets, keep: NDArray[np.bool_]) -> None:
         """Add the packets of a batch that ``keep`` chooses; batches come in order of time."""
         self._addresses = packets.addresses
+        self._scopes.feed(packets)
         self._sums.add(packets, keep)
         kind = _KIND_OF[packets.opcode]
         has_ecn = bool(((packets.ecn != 0) & keep).any() or ((kind == _CNP) & keep).any())
@@ -130,12 +133,13 @@ class FlowTable:
         """One of ``sums.COLUMNS``, or ``marked``, ``cnps``, ``notified``, by flow number."""
         return self._marks_of(name) if name in _MARKS else self._sums.column(name)
 
-    def numbers(self) -> dict[tuple[str, str, int], int]:
-        """Every flow's number, by (source address, destination address, destination QPN)."""
+    def numbers(self) -> dict[FlowKey, int]:
+        """Every flow's number, by its key."""
         names, used = self._addresses, self._used()
         src, dst, qpn = (self._sums.column(name)[used].tolist() for name in ("src", "dst", "qpn"))
+        scope = self._scopes.of
         return {
-            (names[a], names[b], q): number
+            (names[a], names[b], q, scope.get(number, 0)): number
             for a, b, q, number in zip(src, dst, qpn, used.tolist(), strict=True)
         }
 
@@ -179,8 +183,8 @@ class FlowTable:
                 ports |= {one >> 16 for one in self._sums.shapes[number]}
             yield self._addresses[src], self._addresses[dst], frame[part].tolist(), ports
 
-    def views(self) -> dict[tuple[str, str, int], FlowView]:
-        """Every flow, by (source address, destination address, destination QPN)."""
+    def views(self) -> dict[FlowKey, FlowView]:
+        """Every flow, by its key."""
         return {name: self.view(number) for name, number in self.numbers().items()}
 
     def view(self, number: int) -> FlowView:

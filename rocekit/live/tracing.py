@@ -68,6 +68,7 @@ class Trace:
         duration_s, transfers: when to stop.
         write: a pcapng file for all frames.
         promiscuous: also frames for other stations.
+        tunnels: also packets in tunnels and behind labels; the kernel then passes all frames of these.
         snaplen: bytes to keep of each frame, ``WHOLE_FRAMES`` for all. None: all if they are written, else
             the headers and CM messages; the ICRCs of longer packets are then not checked.
         journals: journals of the programs, read when the trace ends (their QP pairs also when it starts).
@@ -96,6 +97,7 @@ class Trace:
         transfers: int | None = None,
         write: str | Path | None = None,
         promiscuous: bool = False,
+        tunnels: bool = False,
         snaplen: int | None = None,
         journals: Iterable[str | Path] = (),
         plain: int | None = None,
@@ -113,7 +115,7 @@ class Trace:
         self._forgotten = 0
         if snaplen is None and write is not None:
             snaplen = WHOLE_FRAMES
-        self._capture = LiveCapture(interface, promiscuous=promiscuous, snaplen=snaplen)
+        self._capture = LiveCapture(interface, promiscuous=promiscuous, tunnels=tunnels, snaplen=snaplen)
         self._writer = None
         if write is not None:
             try:

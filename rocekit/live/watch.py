@@ -120,7 +120,7 @@ class Watch:
         self._past: dict[int, _Past] = {}
         self._unjudged: dict[int, Connection] = {}  # by id: in trouble since they were last judged
         self._payload = np.zeros(0, np.int64)  # by flow
-        self._flows: dict[tuple[str | None, str | None, int | None], int] = {}
+        self._flows: dict[tuple[str | None, str | None, int | None, int], int] = {}
         self._tracker = Tracker(plain=0, on_end=self._ended, on_change=self._changed)
         self._packets = 0
         self._last_ns = 0
@@ -150,9 +150,11 @@ class Watch:
         if more > 0:
             self._payload = np.append(self._payload, np.zeros(more, np.int64))
             rows = np.flatnonzero(flow >= known)
-            columns = (column[rows].tolist() for column in (packets.src, packets.dst, packets.dest_qpn, flow))
-            for src, dst, qpn, number in zip(*columns, strict=True):
-                self._flows[packets.addresses[src], packets.addresses[dst], qpn] = number
+            names = packets.addresses
+            chosen = (packets.src, packets.dst, packets.dest_qpn, packets.scope, flow)
+            columns = (column[rows].tolist() for column in chosen)
+            for src, dst, qpn, scope, number in zip(*columns, strict=True):
+                self._flows[names[src], names[dst], qpn, scope] = number
         sums = np.bincount(flow, packets.payload_length, len(self._payload))
         self._payload += sums.astype(np.int64)
 
@@ -161,8 +163,7 @@ class Watch:
 
         The flows of UD are all packets to these two QPs, from any sender.
         """
-        ips, qpns = connection.ips, connection.qpns
-        ways = ((ips[side], ips[1 - side], qpns[1 - side]) for side in (0, 1))
+        ways = (connection.way_key(side) for side in (0, 1))
         past.ends, past.flows = ends, tuple(self._flows[way] for way in ways if way in self._flows)
         past.names = (connection.transport, end(connection.end(0)), end(connection.end(1)))
 
@@ -204,7 +205,7 @@ class Watch:
             self._judge(self._unjudged.pop(number), self._past[number])
         for connection in self._tracker.connections:
             past = self._past.get(connection.id) or self._of(connection)
-            ends = (*connection.ips, *connection.qpns)
+            ends = (*connection.ips, *connection.qpns, *connection.scopes)
             if ends != past.ends or len(past.flows) < 2:
                 self._know(connection, past, ends)
             payload = 0

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets.malformed import MALFORMED
+from rocekit.packets.wrapping import PLAIN, Wrapping
 from rocekit.wire import BTH, GRH, HEADERS, OPCODES, Field, Header
 from rocekit.wire.network import ECN_BITS, ECN_MASK
 from rocekit.wire.sorting import distinct
@@ -26,7 +27,7 @@ ICRC_STATES: Final = ("valid", "invalid", "unchecked")
 NO_OPCODE: Final = -1  #: the column ``opcode`` of a packet cut before its BTH ended
 
 Column = NDArray[Any]
-Row = dict[str, int | str | bool | None]
+Row = dict[str, Any]
 
 BLOCK_WORDS: Final = max(o.headers_length for o in OPCODES.values()) // 4
 #: The bit in the column ``has`` that says whether a packet carries the header.
@@ -90,6 +91,7 @@ KEPT: Final = MappingProxyType(
         "ip_id": np.uint16,
         "vlan": np.int32,
         "priority": np.uint8,
+        "encapsulation": np.int32,
         "opcode": np.int64,
         "has": np.uint16,
         "payload_length": np.int32,
@@ -101,7 +103,7 @@ KEPT: Final = MappingProxyType(
     }
 )
 #: Every column by name, in the order in which a packet is printed.
-COLUMNS: Final = tuple(dict.fromkeys([*KEPT, "dscp", "ecn", *FIELD_HOMES]))
+COLUMNS: Final = tuple(dict.fromkeys([*KEPT, "vni", "dscp", "ecn", *FIELD_HOMES]))
 
 
 class Packets:
@@ -115,10 +117,12 @@ class Packets:
     - ``frame`` (number in its file), ``file``, ``time_ns``;
     - ``src``, ``dst``: indices into ``addresses``; ``ip_version`` 4 or 6 (a RoCE v1 GRH is 6),
       ``roce_version`` 1 or 2;
-    - ``flow``: a number for each (source, destination, destination QPN);
+    - ``flow``: a number for each (source, destination, destination QPN) in a scope (see ``wrapping``);
     - ``udp_sport`` (0 for RoCE v1), ``tclass`` and its parts ``dscp`` and ``ecn``, ``hop_limit``,
       ``flow_label``, ``ip_id`` (IPv4's identification, else 0);
     - ``vlan`` (−1: untagged), ``priority``: the innermost tag's;
+    - ``encapsulation``: what is around the packet, an index into ``wrappings`` (0: nothing); ``vni``: the
+      innermost virtual network's identifier (−1: none); ``scope``: see ``wrapping``;
     - ``payload_length``: bytes without pad and ICRC, from the lengths in the headers, also of a truncated
       packet (0 without an opcode);
     - ``icrc`` and ``icrc_state`` (``ICRC_VALID``, ``ICRC_INVALID``, ``ICRC_UNCHECKED``);
@@ -127,9 +131,10 @@ class Packets:
 
     Attributes:
         addresses: textual IP addresses; shared by all batches of one ``Decoder``, it grows.
+        wrappings: likewise what is around packets.
     """
 
-    __slots__ = ("_buffer", "_columns", "_lazy", "_payload_at", "_words", "addresses")
+    __slots__ = ("_buffer", "_columns", "_lazy", "_payload_at", "_words", "addresses", "wrappings")
 
     def __init__(
         self,
@@ -139,11 +144,13 @@ class Packets:
         buffer: NDArray[np.uint8] | None,
         payload_at: NDArray[np.int64],
         derived: dict[str, Column] | None = None,
+        wrappings: Sequence[Wrapping] = (PLAIN,),
     ) -> None:
         self._columns = columns
         self._words = words
         self._lazy: dict[str, Column] = {} if derived is None else derived
         self.addresses = addresses
+        self.wrappings = wrappings
         self._buffer = buffer
         self._payload_at = payload_at
 
@@ -178,6 +185,9 @@ class Packets:
             return self._columns["tclass"] >> ECN_BITS
         if name == "ecn":
             return self._columns["tclass"] & ECN_MASK
+        if name in ("vni", "scope"):
+            values = np.array([getattr(wrapping, name) for wrapping in self.wrappings], np.int64)
+            return values[self._columns["encapsulation"]]
         homes = FIELD_HOMES[name]
         if homes[0][0] is BTH:
             return _shift(self._words, 0, homes[0][1])
@@ -201,6 +211,7 @@ class Packets:
             self._buffer,
             self._payload_at[rows],
             {name: column[rows] for name, column in self._lazy.items()},
+            self.wrappings,
         )
 
     @classmethod
@@ -220,23 +231,26 @@ class Packets:
             parts[0].addresses,
             None,
             np.concatenate([part._payload_at for part in parts]),
+            wrappings=max((part.wrappings for part in parts), key=len),  # an empty part may have none
         )
 
     def at(self, time_ns: NDArray[np.int64]) -> Packets:
         """The same packets at other times."""
-        return Packets(
-            self._columns | {"time_ns": time_ns},
-            self._words,
-            self.addresses,
-            self._buffer,
-            self._payload_at,
-            self._lazy,
-        )
+        return self._with({"time_ns": time_ns}, self._buffer)
+
+    def of_flows(self, flow: Column, encapsulation: Column) -> Packets:
+        """The same packets with other flows, and what is around these."""
+        return self._with({"flow": flow, "encapsulation": encapsulation}, self._buffer)
 
     def detached(self) -> Packets:
         """The same packets without their payloads' bytes, so that they may be kept."""
-        columns = self._columns
-        return Packets(columns, self._words, self.addresses, None, self._payload_at, self._lazy)
+        return self._with({}, None)
+
+    def _with(self, columns: dict[str, Column], buffer: NDArray[np.uint8] | None) -> Packets:
+        """The same packets with some other columns, and their bytes in another buffer."""
+        lazy = self._lazy if "encapsulation" not in columns else {}
+        every = self._columns | columns
+        return Packets(every, self._words, self.addresses, buffer, self._payload_at, lazy, self.wrappings)
 
     @property
     def has_payload(self) -> bool:
@@ -271,7 +285,7 @@ class Packets:
         for i, values in enumerate(kept):
             column = dict(zip(KEPT, values, strict=True))
             opcode, tagged = column["opcode"], column["vlan"] >= 0
-            known = OPCODES.get(opcode)
+            known, wrapping = OPCODES.get(opcode), self.wrappings[column["encapsulation"]]
             row: Row = {
                 "frame": column["frame"],
                 "file": column["file"],
@@ -289,6 +303,8 @@ class Packets:
                 "flow_label": column["flow_label"] if column["ip_version"] == 6 else None,
                 "vlan": column["vlan"] if tagged else None,
                 "priority": column["priority"] if tagged else None,
+                "encapsulation": list(wrapping.layers) or None,
+                "vni": wrapping.vni if wrapping.vni >= 0 else None,
                 "opcode": known.name if known else (None if opcode == NO_OPCODE else opcode),
             }
             names = names_of.get(column["has"])

@@ -30,6 +30,8 @@ from rocekit.packets.icrc_columns import icrc_columns
 from rocekit.packets.locations import Locations
 from rocekit.packets.other_frames import NOT_ROCE, count_others
 from rocekit.packets.pauses import MAX_PAUSES, Pause, find_pauses, pauses_of
+from rocekit.packets.walk import Walk
+from rocekit.packets.wrappings import Trail, Wrappings
 from rocekit.wire import ICRC_BYTES
 from rocekit.wire.byte_rows import gather
 
@@ -88,6 +90,7 @@ GIVEN: Final = "given"
 COUNTED: Final = "counted"
 LEFT_OUT: Final = "left out"
 
+_PLAIN: Column = np.zeros(1, np.int32)
 _NO_ROWS = np.empty(0, np.int64)
 
 #: Columns of the dissector that packets keep as they are, and its fields that are packets' columns too.
@@ -119,6 +122,8 @@ class Decoder:
         self._addresses = Addresses()
         self._dissector = Dissector()
         self._flows = FlowNumbers()
+        self._walk = Walk()
+        self._wrappings = Wrappings()
 
     @property
     def network(self) -> Locations:
@@ -153,6 +158,9 @@ class Decoder:
         counts.fragments += dissector.fragment_count
         src = self._addresses.of(found["source_high"], found["source_low"])
         dst = self._addresses.of(found["destination_high"], found["destination_low"])
+        wrapping, scope = np.broadcast_to(_PLAIN, n), None
+        if dissector.wrapped:
+            wrapping, scope = self._around(batch, found)
         every = n == len(batch)
         columns: dict[str, Column] = {name: found[name] for name in _AS_FOUND}
         columns |= {
@@ -161,14 +169,18 @@ class Decoder:
             "time_ns": batch.time_ns if every else batch.time_ns[found["index"]],
             "src": src,
             "dst": dst,
-            "flow": self._flows.of(src, dst, found["dest_qpn"]),
+            "flow": self._flows.of(src, dst, found["dest_qpn"], scope),
+            "encapsulation": wrapping,
             "truncated": found["truncated"].view(np.bool_),
             "fragment": found["fragment"].view(np.bool_),
             "limit": np.minimum(found["limit"], found["end"]),
         }
         columns["icrc"], columns["icrc_state"] = self._icrcs(batch, found)
         fields = {name: found[name] for name in _FIELDS}
-        packets = Packets(columns, found["words"], self.addresses, batch.buffer, found["payload_at"], fields)
+        around = self._wrappings.every
+        packets = Packets(
+            columns, found["words"], self.addresses, batch.buffer, found["payload_at"], fields, around
+        )
         if dissector.truncated_count:
             counts.cut_packets += int(((packets.opcode < 0) & packets.truncated).sum())
         return packets if self._foreign is None else self._judged(packets, self._foreign)
@@ -185,6 +197,22 @@ class Decoder:
         if left is not None:
             self.counts.add(left, -1)
         return mine if self._leaves_out else packets
+
+    def _around(self, batch: FrameBatch, found: dict[str, Column]) -> tuple[Column, Column]:
+        """The wrapping and the scope of each packet."""
+
+        wrapped = found["wrapped_row"]
+
+        def trail_of(place: int) -> tuple[bytes, Trail]:
+            row = int(wrapped[place])
+            index = int(found["index"][row])
+            start = int(found["start"][row] - batch.offset[index])
+            frame = batch.frame(index)
+            return frame, self._walk.trail(frame, int(batch.linktype[index]), start)
+
+        wrapping, scope = np.zeros(len(found["bth"]), np.int32), np.zeros(len(found["bth"]), np.int64)
+        wrapping[wrapped], scope[wrapped] = self._wrappings.of(found["chain"], found["scope"], trail_of)
+        return wrapping, scope
 
     def _icrcs(self, batch: FrameBatch, found: dict[str, Column]) -> tuple[Column, Column]:
         """Each packet's ICRC, 0 if it was not checked, and its state."""

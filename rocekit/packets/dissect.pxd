@@ -2,6 +2,8 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from rocekit.packets.walk cimport Walk
+
 cdef int64_t _IPV4
 cdef int64_t _IPV6
 cdef int64_t _ROCE_V1
@@ -11,6 +13,8 @@ cdef int64_t _OLD_TAG
 cdef int64_t _ETHERNET
 cdef int64_t _SLL
 cdef int64_t _SLL2
+cdef int64_t _IPV4_KIND
+cdef int64_t _IPV6_KIND
 cdef int64_t _IPV4_BYTES
 cdef int64_t _IPV6_BYTES
 cdef int64_t _UDP
@@ -62,6 +66,7 @@ cdef bint _is_checksum_right(
 cdef class Dissector:
     cdef public dict columns
     cdef public int64_t count
+    cdef public int64_t wrapped
     cdef public int64_t later_fragments
     cdef public int64_t truncated_count
     cdef public int64_t malformed_count
@@ -71,8 +76,8 @@ cdef class Dissector:
     cdef int64_t _start
     cdef int64_t _limit
     cdef int64_t _wire
-    cdef int64_t _vlan
-    cdef int64_t _priority
+    cdef Walk _walk
+    cdef bint _wraps
     cdef const int64_t[::1] _need
     cdef const int64_t[::1] _has_of
     cdef const int64_t[::1] _known
@@ -118,6 +123,9 @@ cdef class Dissector:
     cdef public uint64_t[::1] remote_va
     cdef public int64_t[::1] rkey
     cdef public int64_t[::1] dma_length
+    cdef public int64_t[::1] wrapped_row
+    cdef public uint64_t[::1] chain
+    cdef public uint64_t[::1] scope
     cdef public uint32_t[::1] words
 
     cdef void _loop(
@@ -125,11 +133,14 @@ cdef class Dissector:
         const int64_t[::1] linktype
     )
 
-    @cython.locals(i=Py_ssize_t, begin=int64_t, ethertype=int64_t)
+    @cython.locals(i=Py_ssize_t, begin=int64_t, ethertype=int64_t, count=int64_t, link=int64_t, walking=bint)
     cdef void _every(
         self, const int64_t[::1] offset, const int64_t[::1] caplen, const int64_t[::1] wirelen,
         const int64_t[::1] linktype, Py_ssize_t frames
     ) noexcept nogil
+
+    @cython.locals(kind=int64_t)
+    cdef int64_t _inside(self, bint walking) noexcept nogil
 
     cdef inline int64_t _read(self, int64_t at) noexcept nogil
     cdef inline int64_t _byte(self, int64_t at) noexcept nogil
@@ -155,7 +166,7 @@ cdef class Dissector:
     @cython.locals(n=Py_ssize_t, limit=int64_t, bth=int64_t, udp_end=int64_t, end=int64_t, truncated=bint)
     cdef void _over_udp(self, int64_t at, int64_t sport, int64_t ip_end, bint fragment, int64_t malformed) noexcept nogil
 
-    @cython.locals(n=Py_ssize_t, base=Py_ssize_t, opcode=int64_t, row=int64_t, need=int64_t, readable=int64_t, has=int64_t, word=int64_t, room=int64_t, payload=int64_t, whole=bint)
+    @cython.locals(n=Py_ssize_t, base=Py_ssize_t, opcode=int64_t, row=int64_t, need=int64_t, readable=int64_t, has=int64_t, word=int64_t, room=int64_t, payload=int64_t, whole=bint, w=Py_ssize_t)
     cdef void _transport(self, int64_t bth, int64_t end, int64_t limit, bint truncated) noexcept nogil
 
     @cython.locals(at=Py_ssize_t)

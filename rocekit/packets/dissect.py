@@ -1,6 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Find the RoCE packets in frames: link header, IP, UDP, BTH and the headers behind it, in one pass.
 
+Frames of the usual links are first read as plain ones, with VLAN tags at most. Those in which this finds no
+packet are searched by the walk over tunnels, labels and other links (``walk``).
+
 A packet's end comes from the lengths in its headers, never from the frame's length: short Ethernet frames are
 padded, and some captures keep the frame check sequence. Every read stops at the end of the buffer, whatever
 a header claims, and rows are written in order: so the compiled loop needs no checks of its own.
@@ -22,7 +25,6 @@ from rocekit.files.frames import (
 )
 from rocekit.packets import (
     BLOCK_WORDS,
-    FIELD_HOMES,
     HAS,
     HAS_OF,
     HEADERS_BYTES,
@@ -31,16 +33,16 @@ from rocekit.packets import (
     PLACE_WORDS,
 )
 from rocekit.packets import malformed as faults
-from rocekit.packets.dissect_columns import FRAME_COLUMNS, PACKET_COLUMNS
+from rocekit.packets.dissect_columns import link_numbers, new_columns, table, trim, word_of
 from rocekit.packets.rows import COMPILED
-from rocekit.wire import network
+from rocekit.packets.walk import Walk
+from rocekit.wire import encapsulations, network
 
 try:
     import cython
 except ImportError:
     from rocekit import _cython as cython
 
-_COLUMNS: Final = {**FRAME_COLUMNS, **PACKET_COLUMNS}
 _NO_BYTES: Final = b""
 
 _IPV4: Final = network.ETHERTYPE_IPV4
@@ -50,6 +52,8 @@ _TAG, _OUTER_TAG, _OLD_TAG = network.VLAN_ETHERTYPES
 _ETHERNET: Final = LINKTYPE_ETHERNET
 _SLL: Final = LINKTYPE_LINUX_SLL
 _SLL2: Final = LINKTYPE_LINUX_SLL2
+_IPV4_KIND: Final = encapsulations.KINDS["ipv4"]
+_IPV6_KIND: Final = encapsulations.KINDS["ipv6"]
 
 _IPV4_BYTES: Final = network.IPV4_BYTES
 _IPV6_BYTES: Final = network.IPV6_BYTES
@@ -88,20 +92,6 @@ _HAS_RETH: Final = HAS["RETH"]
 _HAS_KEY: Final = HAS["RETH"] | HAS["AtomicETH"]
 
 
-def _table(values: Any) -> Any:
-    table: Any = np.ascontiguousarray(values, np.int64)
-    return table if COMPILED else table.tolist()
-
-
-def _word_of(name: str) -> Any:
-    """By opcode: the word of the block that a field starts in; −1 for opcodes without the field."""
-    words = np.full(len(HEADERS_BYTES), -1, np.int64)
-    for header, field in FIELD_HOMES[name]:
-        place = PLACE_WORDS[header.name].astype(np.int64)
-        words = np.where(place >= 0, place + field.offset // 32, words)
-    return _table(words)
-
-
 def _join(first: int, second: int, third: int, fourth: int) -> int:
     return first << 24 | second << 16 | third << 8 | fourth
 
@@ -136,9 +126,9 @@ class Dissector:
     Attributes:
         columns: by name, an array with a value for each RoCE packet (see ``dissect_columns``); ``words`` has
             the BTH and the headers that follow it as words, a row a packet, zeros behind them.
-        layer, ethertype: a value for each frame: where its network layer starts, and its EtherType (0: none,
-            or cut before it).
-        count: RoCE packets.
+        layer, ethertype: a value for each frame: where its outermost network layer starts, and its EtherType
+            (0: none, cut before it, or an unusual link).
+        count: RoCE packets; wrapped: those with a tag or a tunnel around them.
         later_fragments: of UDP datagrams; they have no ports, so whether they are RoCE is unknown.
         truncated_count, malformed_count, fragment_count: packets with a value in those columns.
     """
@@ -180,30 +170,32 @@ class Dissector:
     rkey: Any
     dma_length: Any
     words: Any
+    wrapped_row: Any
+    chain: Any
+    scope: Any
     _size: int
     _start: int
     _limit: int
     _wire: int
-    _vlan: int
-    _priority: int
 
     def __init__(self) -> None:
         self.columns: dict[str, Any] = {}
         self.count = 0
         self.later_fragments = 0
         self.truncated_count = self.malformed_count = self.fragment_count = 0
-        self._need = _table(HEADERS_BYTES)
-        self._has_of = _table(HAS_OF)
-        self._known = _table(KNOWN)
-        self._payloadless = _table(NO_PAYLOAD)
+        self._need = table(HEADERS_BYTES)
+        self._has_of = table(HAS_OF)
+        self._known = table(KNOWN)
+        self._payloadless = table(NO_PAYLOAD)
         # Of each kind of header: the word it starts in, by opcode; its length in bytes; its bit.
-        self._places = _table(np.concatenate([PLACE_WORDS[name] for name in PLACE_WORDS]))
-        self._lengths = _table([wire.HEADERS[name].length for name in PLACE_WORDS])
-        self._bits = _table([HAS[name] for name in PLACE_WORDS])
-        self._syndrome_at, self._va_at = _word_of("syndrome"), _word_of("remote_va")
-        self._rkey_at, self._length_at = _word_of("rkey"), _word_of("dma_length")
+        self._places = table(np.concatenate([PLACE_WORDS[name] for name in PLACE_WORDS]))
+        self._lengths = table([wire.HEADERS[name].length for name in PLACE_WORDS])
+        self._bits = table([HAS[name] for name in PLACE_WORDS])
+        self._syndrome_at, self._va_at = word_of("syndrome"), word_of("remote_va")
+        self._rkey_at, self._length_at = word_of("rkey"), word_of("dma_length")
         self._buffer = _NO_BYTES
-        self._size = self._start = self._limit = self._wire = self._vlan = self._priority = 0
+        self._walk, self.wrapped, self._wraps = Walk(), 0, False
+        self._size = self._start = self._limit = self._wire = 0
         self.run(empty_batch())  # so that all columns are there: compiled, one without memory is a crash
 
     def run(self, batch: FrameBatch) -> None:
@@ -213,32 +205,20 @@ class Dissector:
         if frames:
             buffer = batch.buffer.data if COMPILED else bytes(batch.buffer)
             self._buffer, self._size = buffer, len(buffer)
-            self._loop(
-                _table(batch.offset), _table(batch.caplen), _table(batch.wirelen), _table(batch.linktype)
-            )
-        self._end(frames)
+            self._walk.read(buffer, self._size)
+            kinds = link_numbers(batch.linktype)
+            self._loop(table(batch.offset), table(batch.caplen), table(batch.wirelen), kinds)
+        trim(self.columns, frames, self.count, self.wrapped)
         self._buffer = _NO_BYTES
+        self._walk.read(_NO_BYTES, 0)
 
     def _begin(self, frames: int) -> None:
         """Make columns for so many frames."""
-        self.count = self.later_fragments = 0
+        self.count = self.wrapped = self.later_fragments = 0
         self.truncated_count = self.malformed_count = self.fragment_count = 0
-        self.columns = {}
-        for name, kind in _COLUMNS.items():
-            column: Any = np.empty(frames, kind) if COMPILED else [0] * frames
-            self.columns[name] = column
+        self.columns = new_columns(frames)
+        for name, column in self.columns.items():
             setattr(self, name, column)
-        room = frames * _WORDS
-        words: Any = np.zeros(room, np.uint32) if COMPILED else list(bytes(room))
-        self.columns["words"] = self.words = words
-
-    def _end(self, frames: int) -> None:
-        """Make arrays of the columns, cut to the packets there are."""
-        n = self.count
-        for name, kind in _COLUMNS.items():
-            length = frames if name in FRAME_COLUMNS else n
-            self.columns[name] = np.asarray(self.columns[name][:length], kind)
-        self.columns["words"] = np.asarray(self.columns["words"][: n * _WORDS], np.uint32).reshape(n, _WORDS)
 
     def _read(self, at: int) -> int:
         """The big-endian word at a place of the buffer, with zeros for bytes behind its end."""
@@ -256,20 +236,47 @@ class Dissector:
             self._every(offset, caplen, wirelen, linktype, len(offset))
 
     def _every(self, offset: Any, caplen: Any, wirelen: Any, linktype: Any, frames: int) -> None:
+        """Take all frames. The numbers of unusual link types come with all their bits turned."""
         for i in range(frames):
-            begin = offset[i]
+            begin, link = offset[i], linktype[i]
             self._limit = begin + caplen[i]
             self._wire = begin + max(wirelen[i], caplen[i])
-            self._vlan, self._priority = -1, 0
-            ethertype = self._link(begin, linktype[i])
-            self.layer[i], self.ethertype[i] = self._start, ethertype
+            self._wraps = False
             self.index[self.count] = i
-            if ethertype == _IPV4:
-                self._ipv4()
-            elif ethertype == _IPV6:
-                self._ipv6()
-            elif ethertype == _ROCE_V1:
-                self._grh()
+            count, walking = self.count, False
+            if link >= 0:
+                ethertype = self._link(begin, link)
+                self.layer[i], self.ethertype[i] = self._start, ethertype
+            else:
+                ethertype, self._start, link = 0, -1, ~link
+                self.layer[i], self.ethertype[i] = begin, 0
+            while True:
+                if ethertype == _IPV4:
+                    self._ipv4()
+                elif ethertype == _IPV6:
+                    self._ipv6()
+                elif ethertype == _ROCE_V1:
+                    self._grh()
+                if self.count != count:
+                    break
+                if not walking:
+                    self._wraps = True
+                    self._walk.begin(begin, self._limit, link)
+                ethertype, walking = self._inside(walking), True
+                if ethertype == 0:
+                    break
+
+    def _inside(self, walking: bool) -> int:
+        """Go on to the next network layer, past the one that holds no packet; gives its EtherType, or 0."""
+        if walking:
+            self._walk.past()
+        if self._walk.network() and not walking and self._walk.at == self._start:
+            self._walk.past()
+        if not self._walk.network():
+            return 0
+        self._start = self._walk.at
+        kind = self._walk.kind
+        return _IPV4 if kind == _IPV4_KIND else _IPV6 if kind == _IPV6_KIND else _ROCE_V1
 
     def _link(self, begin: int, linktype: int) -> int:
         """Find where the network layer starts; returns the EtherType."""
@@ -285,8 +292,11 @@ class Dissector:
             return _IPV4 if version == 4 else _IPV6 if version == 6 else 0
         ethertype = self._read(place) >> 16 if place + 2 <= self._limit else 0
         while _is_tag(ethertype):
+            if not self._wraps:
+                self._wraps = True
+                self._walk.clear()
             tag = self._read(self._start)
-            self._vlan, self._priority = tag >> 16 & 0xFFF, tag >> 29
+            self._walk.tag(tag)
             ethertype = tag & 0xFFFF if self._start + 4 <= self._limit else 0
             self._start += 4
         return ethertype
@@ -422,7 +432,12 @@ class Dissector:
         n = self.count
         base = n * _WORDS
         self.bth[n], self.end[n], self.limit[n], self.truncated[n] = bth, end, limit, truncated
-        self.start[n], self.vlan[n], self.priority[n] = self._start, self._vlan, self._priority
+        self.start[n], self.vlan[n], self.priority[n] = self._start, -1, 0
+        if self._wraps:
+            self.vlan[n], self.priority[n] = self._walk.vlan, self._walk.priority
+            w = self.wrapped
+            self.wrapped_row[w], self.chain[w], self.scope[w] = n, self._walk.chain, self._walk.scope
+            self.wrapped = w + 1
         opcode = self._read(bth) >> 24
         row = opcode
         need = self._need[row]

@@ -10,9 +10,8 @@ cdef uint64_t _mixed(uint64_t key) noexcept
 
 
 @cython.final
-cdef class Addresses:
-    cdef public list texts
-    cdef public list _known
+cdef class PairNumbers:
+    cdef public list known
     cdef public Py_ssize_t _size
     cdef public uint64_t[::1] _high
     cdef public uint64_t[::1] _low
@@ -32,6 +31,7 @@ cdef class Addresses:
 
 @cython.final
 cdef class FlowNumbers:
+    cdef PairNumbers _scoped
     cdef public Py_ssize_t count
     cdef public Py_ssize_t _size
     cdef public int64_t[::1] _keys

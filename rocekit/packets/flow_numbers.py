@@ -23,26 +23,25 @@ _WORD: Final = 0xFFFF_FFFF_FFFF_FFFF
 _SHIFT: Final = 32
 
 
-class Addresses:
-    """The numbers of addresses.
+class PairNumbers:
+    """The numbers of pairs of 64-bit numbers.
 
     Attributes:
-        texts: the addresses as text, by number.
+        known: the pairs, by number.
     """
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._known: list[tuple[int, int]] = []
+        self.known: list[tuple[int, int]] = []
         self._places(_LEAST)
 
     def _places(self, size: int) -> None:
         self._size = size
         self._high, self._low, self._numbers = _empty_table(size)
-        for number, (high, low) in enumerate(self._known):
+        for number, (high, low) in enumerate(self.known):
             self._insert(high, low, number)
 
     def of(self, high: Any, low: Any) -> Any:
-        """Each address's number (int64): columns of the 64-bit halves; IPv4 as IPv4-mapped."""
+        """Each pair's number (int64), from two columns."""
         found = np.empty(len(high), np.int64)
         if not COMPILED:
             high, low = high.tolist(), low.tolist()
@@ -51,7 +50,6 @@ class Addresses:
             start = self._look_up(high, low, found, start)
             if start < len(found):
                 self._places(2 * self._size)
-        self.texts += [address_text(*pair) for pair in self._known[len(self.texts) :]]
         return found
 
     def _look_up(self, high: Any, low: Any, found: Any, start: int) -> int:
@@ -59,10 +57,10 @@ class Addresses:
         for i in range(start, len(found)):
             at = self._find(high[i], low[i])
             if self._numbers[at] < 0:
-                if len(self._known) * 2 >= self._size:
+                if len(self.known) * 2 >= self._size:
                     return i
-                self._insert(high[i], low[i], len(self._known))
-                self._known.append((high[i], low[i]))
+                self._insert(high[i], low[i], len(self.known))
+                self.known.append((high[i], low[i]))
             found[i] = self._numbers[at]
         return len(found)
 
@@ -77,6 +75,24 @@ class Addresses:
     def _insert(self, high: int, low: int, number: int) -> None:
         at = self._find(high, low)
         self._high[at], self._low[at], self._numbers[at] = high, low, number
+
+
+class Addresses:
+    """The numbers of addresses.
+
+    Attributes:
+        texts: the addresses as text, by number.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._pairs = PairNumbers()
+
+    def of(self, high: Any, low: Any) -> Any:
+        """Each address's number (int64): columns of the 64-bit halves; IPv4 as IPv4-mapped."""
+        found = self._pairs.of(high, low)
+        self.texts += [address_text(*pair) for pair in self._pairs.known[len(self.texts) :]]
+        return found
 
 
 def _mixed(key: int) -> int:
@@ -95,7 +111,7 @@ def _empty_table(size: int) -> tuple[Any, Any, Any]:
 
 
 class FlowNumbers:
-    """The numbers of one-way flows: source address, destination address, destination QPN.
+    """The numbers of one-way flows: source address, destination address, destination QPN, scope.
 
     Attributes:
         count: flows so far.
@@ -103,6 +119,7 @@ class FlowNumbers:
 
     def __init__(self) -> None:
         self.count = 0
+        self._scoped = PairNumbers()
         self._places(_LEAST)
 
     def _places(self, size: int) -> None:
@@ -111,8 +128,16 @@ class FlowNumbers:
         self._keys: Any = keys if COMPILED else keys.tolist()
         self._numbers: Any = numbers if COMPILED else numbers.tolist()
 
-    def of(self, src: Any, dst: Any, qpn: Any) -> Any:
-        """Each packet's flow (int64): columns of address numbers and destination QPNs."""
+    def of(self, src: Any, dst: Any, qpn: Any, scope: Any = None) -> Any:
+        """Each packet's flow (int64): columns of address numbers and destination QPNs.
+
+        Args:
+            scope: the numbers of the packets' scopes (see ``wrappings``); None: all are 0.
+        """
+        if scope is not None:
+            # Sources in scopes have numbers of their own, from the last one down.
+            scoped = self._scoped.of(scope.astype(np.uint64), src.astype(np.uint64))
+            src = np.where(scope == 0, src, (1 << ADDRESS_BITS) - 1 - scoped)
         keys = (src.astype(np.int64) << ADDRESS_BITS | dst) << QPN_BITS | qpn
         found = np.empty(len(keys), np.int64)
         start = 0

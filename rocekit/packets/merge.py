@@ -19,6 +19,7 @@ from rocekit.packets.alignment import Alignment, align
 from rocekit.packets.flow_numbers import MIXER
 from rocekit.packets.identity import Alike, has_icrcs, identities
 from rocekit.packets.matching import number
+from rocekit.packets.merge_scopes import one_scope
 from rocekit.packets.passing import passed
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Merged:
         seen_ns: by packet and capture, the aligned time at which the capture has it, or ``UNSEEN``.
         frames: by packet and capture, its frame number there, or 0.
         hops: likewise the hop limit (TTL).
+        flow, encapsulation: of each packet (see ``merge_scopes``).
         identity: of each packet; copies and retransmissions that nothing tells apart have the same.
     """
 
@@ -50,6 +52,13 @@ class Merged:
     frames: NDArray[np.int64]
     hops: NDArray[np.uint8]
     identity: NDArray[np.uint64]
+    flow: NDArray[np.int64]
+    encapsulation: NDArray[np.int32]
+
+    def packets(self, parts: Sequence[Packets]) -> Packets:
+        """The packets, each once, in order, at the aligned times; ``parts`` are those that were merged."""
+        whole = parts[0].concat(parts).where(self.order)
+        return whole.at(self.time_ns).of_flows(self.flow, self.encapsulation)
 
 
 def merge(parts: Sequence[Packets]) -> Merged:
@@ -86,12 +95,20 @@ def merge(parts: Sequence[Packets]) -> Merged:
     hops = np.zeros((len(order), len(parts)), np.uint8)
     hops[row, file] = np.concatenate([p.hop_limit for p in parts])
     copies = len(by_time) - len(order)
-    flow = np.concatenate([p.flow for p in parts])[order]
+    flow, encapsulation = one_scope(parts, order, row)
     _, same, equal = np.unique(identity[order], return_inverse=True, return_counts=True)
     corrupted = np.concatenate([p.icrc_state for p in parts])[order] == ICRC_INVALID
     passed_ns = passed(seen, UNSEEN, flow, (equal[same] > 1) | corrupted)
     rows = np.argsort(passed_ns, kind="stable")
-    order = order[rows]
     return Merged(
-        order, passed_ns[rows], copies, alignments, seen[rows], frames[rows], hops[rows], identity[order]
+        order[rows],
+        passed_ns[rows],
+        copies,
+        alignments,
+        seen[rows],
+        frames[rows],
+        hops[rows],
+        identity[order][rows],
+        flow[rows],
+        encapsulation[rows],
     )

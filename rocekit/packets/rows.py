@@ -14,6 +14,7 @@ from rocekit.files.frame_names import FRAME_BITS
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
+    from rocekit.packets.wrapping import Wrapping
 
 COMPILED: Final = not __file__.endswith(".py")
 _FAR_NS: Final = (1 << 62) - 1
@@ -97,6 +98,12 @@ class Rows:
         if values is None:
             values = self._others[name] = self._packets[name].tolist()
         return values
+
+    def around(self, i: int) -> Wrapping:
+        """What is around packet ``i``."""
+        packets = self._packets
+        found: Wrapping = packets.wrappings[packets.encapsulation[i]]
+        return found
 
     def payload(self, i: int) -> bytes:
         """The captured payload of packet ``i``; only before the next batch is read."""

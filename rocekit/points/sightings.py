@@ -108,7 +108,7 @@ class Sightings:
         self._src, self._dst = packets.src.astype(np.int64), packets.dst.astype(np.int64)
         self.qpn, self.psn, self.opcode = packets.dest_qpn, packets.psn, packets.opcode
         self.syndrome, self.ip_id, self.icrc_state = packets.syndrome, packets.ip_id, packets.icrc_state
-        self._source_qpn = packets.src_qpn
+        self._source_qpn, self._scope = packets.src_qpn, packets.scope
         self._points: dict[tuple[str, str], tuple[int, ...]] = {}
         self._delays: dict[tuple[str, str, int, int], int] = {}
         self._order_by: dict[tuple[str, str], str] = {}
@@ -163,7 +163,10 @@ class Sightings:
         to = self._addresses[dst]
         first, last = (int(np.searchsorted(keys, self._key(to, number, 0))) for number in (qpn, qpn + 1))
         rows = order[first:last]
-        return np.sort(rows[self._src[rows] == self._addresses.get(src, -1)])
+        own = (self._src[rows] == self._addresses.get(src, -1)) & (
+            self._scope[rows] == connection.scopes[side]
+        )
+        return np.sort(rows[own])
 
     def sides_of(self, rows: Ints, connections: Sequence[Connection]) -> tuple[Ints, Ints]:
         """The connection of each packet and the side that sent it; −1 where there is none."""
@@ -230,7 +233,9 @@ class Sightings:
         key = self._key(self._addresses[dst], qpn, psn & MASK)
         rows = order[np.searchsorted(keys, key) : np.searchsorted(keys, key, side="right")]
         rows = rows[
-            (self._src[rows] == self._addresses.get(src, -1)) & (_IS_REQUEST[self.opcode[rows]] == request)
+            (self._src[rows] == self._addresses.get(src, -1))
+            & (self._scope[rows] == connection.scopes[side])
+            & (_IS_REQUEST[self.opcode[rows]] == request)
         ]
         return sorted((self._transmission(src, dst, row) for row in rows.tolist()), key=lambda t: t.sent_ns)
 

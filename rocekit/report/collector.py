@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS
-from rocekit.flows.sent_by import FlowKey, FlowKeys
+from rocekit.flows.scopes import FlowKey
+from rocekit.flows.sent_by import FlowKeys
 from rocekit.packets import ICRC_INVALID
 from rocekit.wire.network import ECN_CE
 

@@ -171,6 +171,11 @@ def _field(pl: Any, stories: PacketStories, name: str) -> Any:
         return _nullable(pl, values, p.icrc_state != ICRC_UNCHECKED, pl.UInt32)
     if name in ("vlan", "priority"):
         return _nullable(pl, values, p.vlan >= 0, pl.UInt16)
+    if name == "vni":
+        return _nullable(pl, values, values >= 0, pl.UInt32)
+    if name == "encapsulation":
+        layers = np.array([", ".join(wrapping.layers) or None for wrapping in p.wrappings], object)
+        return _names(pl, layers, values)
     if name == "udp_sport":
         return _nullable(pl, values, p.roce_version == 2, pl.UInt16)
     if name == "ip_id":

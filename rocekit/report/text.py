@@ -237,7 +237,7 @@ def connection_lines(connections: Sequence[Connection], limit: int | None = None
                 plural(c.transfers, "transfer"),
                 short_size(c.bytes),
                 *([str(c.application or "")] if named else []),
-                ", ".join(troubles),
+                ", ".join([*c.encapsulation.short, *troubles]),
             )
         )
     lines = columns(rows, right=frozenset({0, 7, 8, 9}))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.files.frame_names import frame_name
+from rocekit.packets.wrapping import PLAIN, Wrapping
 from rocekit.track.connections import Negotiated
 from rocekit.wire import time_code_ns
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from rocekit.track.connections import Connection
     from rocekit.wire.mad import CmMessage, Mad
 
+#: Source and destination address, and the communication ID of the source.
+_Key = tuple[str, str, int]
 _TRANSPORTS: Final = {0: "RC", 1: "UC", 2: "RD", 3: "XRC"}
 #: A CM sends a message again only after its response timeout. What comes before this share of it is a copy,
 #: if it has the same IPv4 identification.
@@ -37,6 +40,7 @@ class CmRecord:
         exchange: the exchange it belongs to, None where its REQ was not seen.
         repeated: its sender sent the same message before: its reply was late or lost.
         duplicated: the network made this copy of an earlier one.
+        around: what is around its packet.
     """
 
     frame: int
@@ -50,6 +54,7 @@ class CmRecord:
     repeated: bool = False
     duplicated: bool = False
     ip_id: int = 0
+    around: Wrapping = PLAIN
 
     def __repr__(self) -> str:
         return f"<CmRecord {self.src} → {self.dst}: {self.message}>"
@@ -95,6 +100,11 @@ class Exchange:
 
     def __repr__(self) -> str:
         return f"<Exchange {self.src} → {self.dst}: {', '.join(r.message for r in self.records)}>"
+
+    @property
+    def scope(self) -> int:
+        """The scope of its REQ (see ``packets.wrapping``)."""
+        return self.request.around.scope
 
     def last(self, message: str) -> CmRecord | None:
         return next((r for r in reversed(self.records) if r.message == message), None)
@@ -157,21 +167,32 @@ class Exchanges:
     def __init__(self) -> None:
         self.records: list[CmRecord] = []
         self.exchanges: list[Exchange] = []
-        self._by_ids: dict[tuple[str, str, int], Exchange] = {}
-        self._seen: dict[tuple[str, str, str, int, int | None], CmRecord] = {}
+        self._by_ids: dict[_Key, list[Exchange]] = {}
+        self._seen: dict[tuple[str, str, int, str, int, int | None], CmRecord] = {}
 
-    def take(self, mad: Mad, frame: int, time_ns: int, src: str, dst: str, ip_id: int = 0) -> CmRecord | None:
+    def take(
+        self,
+        mad: Mad,
+        frame: int,
+        time_ns: int,
+        src: str,
+        dst: str,
+        ip_id: int = 0,
+        around: Wrapping = PLAIN,
+    ) -> CmRecord | None:
         """Record a MAD; None when it is no CM message.
 
         Args:
             ip_id: the IPv4 identification of its packet; 0 if it has none.
+            around: what is around its packet.
         """
         cm = mad.cm
         if cm is None:
             return None
         record = CmRecord(frame, time_ns, cm.message, src, dst, mad.transaction_id, cm, ip_id=ip_id)
+        record.around = around
         local, remote = cm.number("local_comm_id"), cm.number("remote_comm_id")
-        identity = (src, dst, cm.message, mad.transaction_id, local)
+        identity = (src, dst, around.scope, cm.message, mad.transaction_id, local)
         before = self._seen.get(identity)
         record.duplicated = before is not None and _is_copy(record, before)
         record.repeated = before is not None and not record.duplicated
@@ -181,19 +202,36 @@ class Exchanges:
         if cm.message == "REQ":
             self._request(record, local)
         elif local is not None or remote is not None:
-            exchange = self._by_ids.get((dst, src, remote or 0)) or self._by_ids.get((src, dst, local or 0))
+            exchange = self._of(record, (dst, src, remote or 0)) or self._of(record, (src, dst, local or 0))
             if exchange is not None:
                 record.exchange = exchange
                 exchange.records.append(record)
                 if cm.message == "REP":
                     exchange.reply = exchange.reply or record
                     if local is not None:
-                        self._by_ids[src, dst, local] = exchange
+                        self._register((src, dst, local), exchange)
         return record
+
+    def _register(self, key: _Key, exchange: Exchange) -> None:
+        """From now on messages with these addresses and this ID are the exchange's, in its scope."""
+        known = self._by_ids.setdefault(key, [])
+        known[:] = [other for other in known if other.scope != exchange.scope]
+        known.append(exchange)
+
+    def _of(self, record: CmRecord, key: _Key) -> Exchange | None:
+        """The exchange of a message: that of its scope, else one whose scope has no message this way."""
+        known = self._by_ids.get(key, ())
+        for exchange in known:
+            if exchange.scope == record.around.scope:
+                return exchange
+        for exchange in known:
+            if not any(r.src == record.src and r.around.scope == exchange.scope for r in exchange.records):
+                return exchange
+        return None
 
     def _request(self, record: CmRecord, local: int | None) -> None:
         key = (record.src, record.dst, local or 0)
-        known = self._by_ids.get(key)
+        known = next((e for e in self._by_ids.get(key, ()) if e.scope == record.around.scope), None)
         if (record.repeated or record.duplicated) and known is not None:
             record.exchange = known
             known.records.append(record)
@@ -201,7 +239,7 @@ class Exchanges:
         exchange = Exchange(record.src, record.dst, record, [record])
         record.exchange = exchange
         self.exchanges.append(exchange)
-        self._by_ids[key] = exchange
+        self._register(key, exchange)
 
 
 def _is_copy(record: CmRecord, before: CmRecord) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit import wire
+from rocekit.packets.wrapping import PLAIN, Wrapping
 from rocekit.track.events import Event
 from rocekit.wire.words import end as end_name
 
@@ -82,6 +83,7 @@ class Connection:
         resent_per_loss: packets sent again for each packet known to be lost; None where none was lost.
         application: which program uses it, probably or for certain; None if nothing says so.
         jumps: leaps of the PSN; stray_events: events of PSNs that no transfer holds.
+        around: what is around the packets of ``a`` and of ``b``, as their first packets show it.
     """
 
     id: int
@@ -120,6 +122,21 @@ class Connection:
     resent_per_loss: float | None = None
     missed_copies: int = 0
     application: Application | None = None
+    around: list[Wrapping] = field(default_factory=lambda: [PLAIN, PLAIN])
+
+    @property
+    def scopes(self) -> tuple[int, int]:
+        """The scopes of the packets of ``a`` and of ``b`` (see ``packets.wrapping``)."""
+        return self.around[0].scope, self.around[1].scope
+
+    @property
+    def encapsulation(self) -> Wrapping:
+        """What is around its packets: those of ``a``, or of ``b`` if there is nothing around ``a``'s."""
+        return self.around[0] if self.around[0].layers else self.around[1]
+
+    def way_key(self, side: int) -> tuple[str | None, str | None, int | None, int]:
+        """What the packets that ``side`` sends have in common (see ``flows.scopes.FlowKey``)."""
+        return self.ips[side], self.ips[1 - side], self.qpns[1 - side], self.around[side].scope
 
     @property
     def recovery(self) -> str | None:
@@ -191,6 +208,8 @@ class Connection:
             "recovery": self.recovery,
             "resent_per_loss": self.resent_per_loss,
             "application": None if self.application is None else self.application.to_dict(),
+            "vlan": list(self.encapsulation.vlans) or None,
+            "encapsulation": list(self.encapsulation.layers) or None,
         }
 
 
@@ -208,4 +227,5 @@ def connected(
     connection.missed, connection.unfilled, connection.jumps = [], [], []
     connection.stray_events, connection.bad_icrc, connection.overtaken = [], [], [0, 0]
     connection.copied_acks, connection.recoveries = [], [None, None]
+    connection.around = [PLAIN, PLAIN]
     return connection

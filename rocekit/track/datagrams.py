@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 #: A PSN that comes again within so many messages is a duplicate.
 REMEMBERED: Final = 4096
 _QPN_BITS: Final = 24
+_END_BITS: Final = 64
 _IMMEDIATE: Final = frozenset(v for v, o in OPCODES.items() if IMMDT in o.headers)
 
 
@@ -37,24 +38,53 @@ class Datagrams:
         self._sink = sink
         self._connect = connect
         self._ends: dict[tuple[int, int], tuple[Connection, int]] = {}
+        # Connections with packets of one direction only, by the key of the other one without its scope.
+        self._one_way: dict[tuple[int, int], list[Connection]] = {}
         self._seen: dict[tuple[int, int], tuple[Transfer, int]] = {}
         self._order: deque[tuple[int, int]] = deque()
 
     @staticmethod
-    def _key(r: Rows, i: int) -> tuple[int, int]:
+    def _plain_key(r: Rows, i: int) -> tuple[int, int]:
         return r.src[i] << _QPN_BITS | r.src_qpn[i], r.dst[i] << _QPN_BITS | r.dest_qpn[i]
+
+    def _key(self, r: Rows, i: int) -> tuple[int, int]:
+        source, destination = self._plain_key(r, i)
+        scope = r.around(i).scope << _END_BITS
+        return source + scope, destination + scope
+
+    def _meet(self, r: Rows, i: int, key: tuple[int, int]) -> tuple[Connection, int]:
+        """The connection of the first packet that goes this way in its scope, and the side that sent it.
+
+        It may be the other direction of a connection in another scope, if that has one direction only: a
+        mirror may show a tag in one direction only.
+        """
+        plain = self._plain_key(r, i)
+        known = self._ends.get((key[1], key[0]))
+        if known is None and (waiting := self._one_way.get(plain)):
+            connection, side = waiting.pop(0), 1
+            connection.around[1] = r.around(i)
+        elif known is None:
+            connection, side = self._connect(r, i), 0
+            self._one_way.setdefault((plain[1], plain[0]), []).append(connection)
+        else:
+            connection, side = known[0], 1 - known[1]
+            waiting = self._one_way.get(plain, [])
+            if connection in waiting:
+                waiting.remove(connection)
+        self._ends[key] = connection, side
+        return connection, side
 
     def knows(self, r: Rows, i: int) -> bool:
         """Whether the two QPs of packet ``i`` have been seen."""
-        return self._key(r, i) in self._ends
+        key = self._key(r, i)
+        return key in self._ends or (key[1], key[0]) in self._ends
 
     def take(self, r: Rows, i: int) -> Connection:
         """Take packet ``i``; gives its connection."""
         key = self._key(r, i)
         known = self._ends.get(key)
         if known is None:
-            known = self._ends[key] = (self._connect(r, i), 0)
-            self._ends[key[1], key[0]] = (known[0], 1)
+            known = self._meet(r, i, key)
         connection, side = known
         time_ns, frame, psn, length = r.time_ns[i], r.frame[i], r.psn[i], r.payload_length[i]
         identity = (connection.id << 1 | side, psn)

@@ -46,6 +46,8 @@ cdef class Flow:
     cdef public int64_t last_bucket
     cdef public int64_t number
     cdef public Flow partner
+    cdef public object around
+    cdef public int64_t scope
 
     @cython.locals(p=int64_t)
     cpdef requested(self, int64_t psn, int64_t span, int64_t time_ns)
@@ -72,6 +74,8 @@ cdef class Lobby:
     cdef public Flow _oldest
     cdef public dict _buckets
     cdef public dict _tracked
+    cdef public dict _scopes
+    cdef public bint _scoped
 
     cpdef add(self, Flow flow)
     cpdef remove(self, Flow flow)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from rocekit.packets.wrapping import PLAIN, Wrapping
 from rocekit.wire import ACK, OPERATION, SYNDROME_KIND
 from rocekit.wire.psn import HALF, MASK
 
@@ -55,6 +56,7 @@ class Flow:
         lobby: where it waits.
         held: its waiting packets; held_ns: the first's time.
         number: the packets' ``flow``, -1 before the first; partner: the flow the other way, once paired.
+        around: what is around its packets; scope: of that.
         first_bucket, last_bucket: where its lobby finds it by PSN; -1 while it does not.
     """
 
@@ -77,6 +79,8 @@ class Flow:
     last_bucket: int = -1
     number: int = -1
     partner: Flow | None = None
+    around: Wrapping = PLAIN
+    scope: int = 0
 
     def requested(self, psn: int, span: int, time_ns: int) -> None:
         """Widen the range by a request of ``span`` PSNs."""
@@ -127,6 +131,7 @@ def seen(src: int, dst: int, qpn: int, transport: str, sport: int) -> Flow:
     flow.low = flow.high = flow.first_bucket = flow.last_bucket = flow.number = -1
     flow.votes = {}
     flow.held = []
+    flow.around = PLAIN
     return flow
 
 
@@ -148,9 +153,14 @@ class Lobby:
         # Waiting flows by PSN: those whose requests come near a stretch of them. Tracked ones by source.
         self._buckets: dict[int, dict[Flow, None]] = {}
         self._tracked: dict[int, dict[Flow, None]] = {}
+        # The scopes that each source's flows have been in.
+        self._scopes: dict[int, set[int]] = {}
+        self._scoped = False
 
     def add(self, flow: Flow) -> None:
         self.flows[flow] = None
+        self._scopes.setdefault(flow.src, set()).add(flow.scope)
+        self._scoped = self._scoped or flow.scope != 0
 
     def let_go(self, flow: Flow) -> None:
         """The flow is tracked alone from now on; its other half may still be found."""
@@ -224,7 +234,20 @@ class Lobby:
         """The unpaired flows of the other direction that may have requested ``psn``, or one near it."""
         found = [f for f in self._tracked.get(responder.dst, ()) if _faces(f, responder)]
         found += [f for f in self._buckets.get(psn >> _NEAR_BITS, ()) if _faces(f, responder)]
+        if self._scoped:
+            found = [f for f in found if self._share(f, responder)]
         return found if len(found) <= ALIKE else [f for f in found if f.sport == responder.sport]
+
+    def _share(self, flow: Flow, responder: Flow) -> bool:
+        """Whether two flows may be a pair by their scopes: the same VLAN, tunnel and so on.
+
+        A mirror may show a tag in one direction only, and a tunnel may have another identifier for each
+        direction. So two scopes go together if each has packets of one direction only.
+        """
+        if flow.scope == responder.scope:
+            return True
+        there, back = self._scopes.get(flow.src, set()), self._scopes.get(responder.src, set())
+        return flow.scope not in back and responder.scope not in there
 
     def partner(self, responder: Flow, r: Rows, i: int) -> Flow | None:
         """The flow that the response at row ``i`` belongs to, if that is known by now."""
@@ -246,13 +269,16 @@ class Lobby:
             return self.elect(responder)
         return None
 
+    def _may_pair(self, flow: Flow, responder: Flow) -> bool:
+        return _faces(flow, responder) and self._share(flow, responder)
+
     def elect(self, responder: Flow) -> Flow | None:
         """The flow that explains more of the responses than any other; equal UDP source ports break a tie.
 
         Both directions of a QP pair often carry the same source port where it is derived from both QPNs
         (A17.3.1 leaves the choice open), so this only ever decides between flows that the PSNs allow.
         """
-        votes = {f: n for f, n in responder.votes.items() if f in self.flows and _faces(f, responder)}
+        votes = {f: n for f, n in responder.votes.items() if f in self.flows and self._may_pair(f, responder)}
         most = max(votes.values(), default=0)
         best = [f for f, n in votes.items() if n == most]
         if len(best) > 1:

@@ -21,7 +21,10 @@ cdef int64_t _QPN_BITS
 cdef int64_t _ADDRESS_BITS
 cdef int64_t ECN_CE
 
-cpdef int64_t flow_key(Rows r, Py_ssize_t i)
+cpdef object flow_key(Rows r, Py_ssize_t i)
+
+@cython.locals(way=int64_t)
+cpdef object _key(int64_t src, int64_t dst, int64_t qpn, object scope=*)
 
 
 cdef class Pairing(Sink):
@@ -30,6 +33,7 @@ cdef class Pairing(Sink):
     cdef public object _known
     cdef public object _on_connection
     cdef public dict _flows
+    cdef public dict _scopes
     cdef public list _by_number
     cdef public dict _lobbies
     cdef public list _addresses

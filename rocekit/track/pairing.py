@@ -23,17 +23,24 @@ from rocekit.wire.packet_kinds import CNP, KINDS, REQUEST, RESPONSE, TRANSPORT
 from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
+    from rocekit.packets.wrapping import Wrapping
     from rocekit.track.handshake import Offer
 
 _QPN_BITS: Final = 24
 _ADDRESS_BITS: Final = 20
+_WAY_BITS: Final = 64
 _FEW: Final = 4  # of a batch: one packet in so many
 _LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
 
 
 def flow_key(r: Rows, i: int) -> int:
-    """(Source, destination, destination QPN) of packet ``i`` in one number."""
-    return (r.src[i] << _ADDRESS_BITS | r.dst[i]) << _QPN_BITS | r.dest_qpn[i]
+    """(Source, destination, destination QPN) and scope of packet ``i`` in one number."""
+    return _key(r.src[i], r.dst[i], r.dest_qpn[i], r.around(i).scope)
+
+
+def _key(src: int, dst: int, qpn: int, scope: int = 0) -> int:
+    way = (src << _ADDRESS_BITS | dst) << _QPN_BITS | qpn
+    return way + (scope << _WAY_BITS) if scope else way
 
 
 class Pairing(Sink):
@@ -54,6 +61,8 @@ class Pairing(Sink):
         self._known = KnownPairs(pairs)
         self._on_connection = on_connection
         self._flows: dict[int, Flow] = {}
+        # The scopes, but 0, in which there were flows of a source, destination and destination QPN.
+        self._scopes: dict[int, set[int]] = {}
         self._by_number: list[Flow | None] = []
         self._lobbies: dict[tuple[int, int], Lobby] = {}
         self._addresses: list[str] = []
@@ -81,12 +90,34 @@ class Pairing(Sink):
             key = flow_key(r, i)
             flow = self._flows.get(key)
             if flow is None:
-                flow = self._flows[key] = self._new_flow(r, i)
+                flow = self._flows[key] = self._expected(r, i) or self._new_flow(r, i)
             flow.number = number
             if number >= len(self._by_number):
                 self._by_number += [None] * (2 * number + 1 - len(self._by_number))
             self._by_number[number] = flow
         return flow
+
+    def _expected(self, r: Rows, i: int) -> Flow | None:
+        """The flow of packet ``i`` if its connection was known beforehand, but not its scope.
+
+        The two directions of a connection may differ in it: a mirror may show a tag in one of them only.
+        """
+        around = r.around(i)
+        way = _key(r.src[i], r.dst[i], r.dest_qpn[i])
+        scopes = self._scopes.get(way)
+        if around.scope:
+            self._scopes.setdefault(way, set()).add(around.scope)
+        if not around.scope and scopes is None:
+            return None
+        for scope in (0, *(scopes or ())):
+            key = way + (scope << _WAY_BITS)
+            flow = self._flows.get(key)
+            if flow is not None and flow.number < 0 and flow.connection is not None:
+                del self._flows[key]
+                flow.around, flow.scope = around, around.scope
+                flow.connection.around[flow.side] = around
+                return flow
+        return None
 
     def _count(self, connection: Connection, r: Rows, i: int) -> None:
         connection.packets += 1
@@ -128,6 +159,8 @@ class Pairing(Sink):
 
     def _new_flow(self, r: Rows, i: int) -> Flow:
         flow = seen(r.src[i], r.dst[i], r.dest_qpn[i], TRANSPORT[r.opcode[i]], r.udp_sport[i])
+        flow.around = r.around(i)
+        flow.scope = flow.around.scope
         known = self._known.pair_of(
             self._addresses[flow.src], self._addresses[flow.dst], flow.qpn, r.time_ns[i], r.psn[i]
         )
@@ -190,6 +223,7 @@ class Pairing(Sink):
                 self._requests(connection, requester.side).start(requester.low & MASK)
         else:
             responder.connection, responder.side = connection, 1 - requester.side
+            connection.around[1 - requester.side] = responder.around
             requester.partner, responder.partner = responder, requester
             connection.qpns[requester.side] = responder.qpn
             connection.paired_by = "psn"
@@ -229,6 +263,7 @@ class Pairing(Sink):
             paired_by,
         )
         asking.connection, asking.side = connection, 0
+        connection.around = [asking.around, asking.around if other is None else other.around]
         if other is not None:
             other.connection, other.side = connection, 1
             asking.partner, other.partner = other, asking
@@ -238,6 +273,7 @@ class Pairing(Sink):
     def _connect_datagrams(self, r: Rows, i: int) -> Connection:
         ips: list[str | None] = [self._addresses[r.src[i]], self._addresses[r.dst[i]]]
         connection = Connection(len(self.connections), "UD", ips, [r.src_qpn[i], r.dest_qpn[i]])
+        connection.around = [r.around(i), r.around(i)]
         self._add(connection)
         return connection
 
@@ -284,6 +320,7 @@ class Pairing(Sink):
             flow.transport,
             [self._addresses[flow.dst], self._addresses[flow.src]],
             [flow.qpn, None],
+            around=[flow.around, flow.around],
         )
         flow.connection, flow.side = connection, 1
         self._add(connection)
@@ -318,12 +355,13 @@ class Pairing(Sink):
         self._known.learn(first, second)
         for here, there in ((first, second), (second, first)):
             if here.ip in self._addresses and there.ip in self._addresses:
-                numbers = self._addresses.index(here.ip), self._addresses.index(there.ip)
-                key = (numbers[0] << _ADDRESS_BITS | numbers[1]) << _QPN_BITS | there.qpn
-                old = self._flows.get(key)
-                if old is not None and old.connection is not None and old.connection.paired_by != "cm":
-                    self._end(old.connection)
-                    self._replace(key, None)
+                way = _key(self._addresses.index(here.ip), self._addresses.index(there.ip), there.qpn)
+                for scope in (0, *self._scopes.get(way, ())):
+                    key = way + (scope << _WAY_BITS)
+                    old = self._flows.get(key)
+                    if old is not None and old.connection is not None and old.connection.paired_by != "cm":
+                        self._end(old.connection)
+                        self._replace(key, None)
 
     def _pair_as_known(self, flow: Flow, pair: Pair, side: int) -> None:
         src, dst = self._addresses[flow.src], self._addresses[flow.dst]
@@ -332,15 +370,28 @@ class Pairing(Sink):
         connection.negotiated = list(pair.negotiated)
         connection.path_mtu = pair.negotiated[0].path_mtu or pair.negotiated[1].path_mtu
         flow.connection, flow.side = connection, side
+        connection.around = [flow.around, flow.around]
         back = Flow(
-            flow.dst, flow.src, pair.qpns[side], flow.transport, 0, connection=connection, side=1 - side
-        )
+            flow.dst, flow.src, pair.qpns[side], flow.transport, 0, connection=connection, side=1 - side,
+            around=flow.around, scope=flow.scope,
+        )  # fmt: skip
         flow.partner, back.partner = back, flow
-        self._replace((flow.dst << _ADDRESS_BITS | flow.src) << _QPN_BITS | pair.qpns[side], back)
+        self._await(back)
         self._add(connection)
 
-    def _pair_by_cm(self, exchange: Exchange, a: int, b: int) -> None:
-        """A REP answered a REQ: ``a`` sent the REQ, ``b`` the REP (address numbers)."""
+    def _await(self, flow: Flow) -> None:
+        """From now on this flow is that of its packets."""
+        way = _key(flow.src, flow.dst, flow.qpn)
+        if flow.scope:
+            self._scopes.setdefault(way, set()).add(flow.scope)
+        self._replace(way + (flow.scope << _WAY_BITS), flow)
+
+    def _pair_by_cm(self, exchange: Exchange, a: int, b: int, around: Wrapping) -> None:
+        """A REP answered a REQ: ``a`` sent the REQ, ``b`` the REP (address numbers).
+
+        Args:
+            around: what is around the REP.
+        """
         a_qpn, b_qpn = qpns(exchange)
         if a_qpn is None or b_qpn is None:
             return
@@ -352,14 +403,15 @@ class Pairing(Sink):
             "cm",
             path_mtu=exchange.request.cm.path_mtu,
             negotiated=self._known.agreed(exchange, (a_qpn, b_qpn)),
+            around=[exchange.request.around, around],
         )
         exchange.connection = connection
         self._add(connection)
         waiting = []
         both = []
         for side, (src, dst, qpn) in enumerate(((a, b, b_qpn), (b, a, a_qpn))):
-            key = (src << _ADDRESS_BITS | dst) << _QPN_BITS | qpn
-            old = self._flows.get(key)
+            around = connection.around[side]
+            old = self._flows.get(_key(src, dst, qpn, around.scope))
             if old is not None and old.connection is None:
                 self._lobby(old).remove(old)
                 old.connection, old.side = connection, side
@@ -368,8 +420,13 @@ class Pairing(Sink):
                 continue
             if old is not None and old.connection is not None:
                 self._end(old.connection)  # the QPN is used again
-            both.append(Flow(src, dst, qpn, exchange.transport, 0, connection=connection, side=side))
-            self._replace(key, both[-1])
+            both.append(
+                Flow(
+                    src, dst, qpn, exchange.transport, 0, connection=connection, side=side,
+                    around=around, scope=around.scope,
+                )
+            )  # fmt: skip
+            self._await(both[-1])
         both[0].partner, both[1].partner = both[1], both[0]
         if waiting:
             other = waiting[1] if len(waiting) > 1 else None

@@ -338,14 +338,15 @@ class Tracker(Pairing):
         if mad is None:
             return
         src, dst = self._addresses[r.src[i]], self._addresses[r.dst[i]]
-        record = self.cm.take(mad, r.frame[i], r.time_ns[i], src, dst, r.ip_id[i])
+        around = r.around(i)
+        record = self.cm.take(mad, r.frame[i], r.time_ns[i], src, dst, r.ip_id[i], around)
         if record is None:
             return
         exchange = record.exchange
         if exchange is not None:
             if record.message == "REP" and exchange.connection is None:
                 if record is exchange.reply:
-                    self._pair_by_cm(exchange, r.dst[i], r.src[i])
+                    self._pair_by_cm(exchange, r.dst[i], r.src[i], around)
             elif record.message in ("DREQ", "REJ") and exchange.connection is not None:
                 connection = exchange.connection
                 connection.closed_frame = connection.closed_frame or record.frame

@@ -73,7 +73,7 @@ def _becn(text: str) -> Value:
 class Question:
     """A value to compare: rocekit's name, tshark's field, and how its text is read.
 
-    ``last`` takes the last of several occurrences (the innermost VLAN tag), else the first.
+    ``last`` takes the last of several occurrences (the innermost tag or header), else the first.
     """
 
     name: str
@@ -82,23 +82,25 @@ class Question:
     last: bool = False
 
 
-def _questions(prefix: str, pairs: str, read: Callable[[str], Value] = number) -> tuple[Question, ...]:
+def _questions(
+    prefix: str, pairs: str, read: Callable[[str], Value] = number, *, last: bool = False
+) -> tuple[Question, ...]:
     """Questions from ``"our_name:their_name …"``."""
     return tuple(
-        Question(ours, f"{prefix}{theirs}", read)
+        Question(ours, f"{prefix}{theirs}", read, last)
         for ours, theirs in (pair.split(":") for pair in pairs.split())
     )
 
 
 FRAME: Final = (Question("time_ns", "frame.time_epoch", _time), Question("vlan", "vlan.id", last=True))
-UDP: Final = (Question("udp_sport", "udp.srcport"),)
+UDP: Final = (Question("udp_sport", "udp.srcport", last=True),)
 IPV4: Final = (
-    *_questions("ip.", "src:src dst:dst", _address),
-    *_questions("ip.", "dscp:dsfield.dscp ecn:dsfield.ecn hop_limit:ttl ip_id:id"),
+    *_questions("ip.", "src:src dst:dst", _address, last=True),
+    *_questions("ip.", "dscp:dsfield.dscp ecn:dsfield.ecn hop_limit:ttl ip_id:id", last=True),
 )
 IPV6: Final = (
-    *_questions("ipv6.", "src:src dst:dst", _address),
-    *_questions("ipv6.", "dscp:tclass.dscp ecn:tclass.ecn hop_limit:hlim flow_label:flow"),
+    *_questions("ipv6.", "src:src dst:dst", _address, last=True),
+    *_questions("ipv6.", "dscp:tclass.dscp ecn:tclass.ecn hop_limit:hlim flow_label:flow", last=True),
 )
 GRH: Final = (
     *_questions("infiniband.grh.", "src:sgid dst:dgid", _address),

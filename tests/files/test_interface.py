@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from encapsulated import STEPS, Step, around
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
@@ -214,6 +215,29 @@ def test_filter_keeps_whole_what_stands_behind_extension_headers() -> None:
     assert run_filter(roce_filter(130, management=65535), frame) == len(frame)
 
 
+@pytest.mark.parametrize("step", STEPS, ids=[step.name for step in STEPS])
+def test_filter_lets_tunnels_through_on_request(step: Step) -> None:
+    frame = around(ipv4(over_udp(bth(17))), step)
+    known = step.name in ("ethernet", "vlan", "qinq")
+    assert run_filter(roce_filter(65535, tunnels=True), frame) == len(frame)
+    assert run_filter(roce_filter(65535), frame) == (len(frame) if known else 0)
+    if not known and step.name != "destination-options":
+        assert run_filter(roce_filter(130, management=65535, tunnels=True), frame) == min(len(frame), 512)
+        assert run_filter(roce_filter(130, tunnels=True), frame) == 130
+        assert run_filter(roce_filter(65535, ethernet=False, tunnels=True), frame[14:]) == (
+            len(frame) - 14
+            if step.gives == "ip"
+            else run_filter(roce_filter(65535, ethernet=False), frame[14:])
+        )
+
+
+@pytest.mark.parametrize("name", ETHERNET_FRAMES)
+def test_filter_with_tunnels_lets_through_nothing_else(name: str) -> None:
+    wanted, ethertype, payload = ETHERNET_FRAMES[name]
+    frame = ethernet(ethertype, payload)
+    assert run_filter(roce_filter(65535, tunnels=True), frame) == (len(frame) if wanted else 0)
+
+
 def test_filter_of_everything_only_cuts() -> None:
     assert run_filter(every_frame(64), bytes(100)) == 64
 
@@ -227,8 +251,9 @@ def test_filter_ends_on_any_bytes(frame: bytes, on_ethernet: bool) -> None:
 
 @pytest.mark.parametrize("management", [None, 65535])
 @pytest.mark.parametrize("on_ethernet", [True, False])
-def test_filter_is_one_the_kernel_takes(on_ethernet: bool, management: int | None) -> None:
-    program = roce_filter(96, ethernet=on_ethernet, management=management)
+@pytest.mark.parametrize("tunnels", [True, False])
+def test_filter_is_one_the_kernel_takes(on_ethernet: bool, management: int | None, tunnels: bool) -> None:
+    program = roce_filter(96, ethernet=on_ethernet, management=management, tunnels=tunnels)
     assert len(pack(program)) == 8 * len(program)
     assert len(program) <= 4096  # BPF_MAXINSNS
     for here, (opcode, true, false, _) in enumerate(program):
@@ -405,6 +430,20 @@ def test_live_vlan_tags_that_the_kernel_takes_off_are_put_back() -> None:
         "capture = LiveCapture('va'); send(); tell(got=collect(capture, len(frames)))", tagged
     )
     assert [bytes.fromhex(frame) for frame in told["got"]] == tagged
+
+
+@pytest.mark.usefixtures("root")
+def test_live_tunnels_come_on_request() -> None:
+    frames = [around(ipv4(over_udp(bth(17))), step) for step in STEPS]
+    told = in_namespace(
+        """
+        capture = LiveCapture("va", tunnels=True)
+        send()
+        tell(got=collect(capture, len(frames)))
+        """,
+        frames,
+    )
+    assert [bytes.fromhex(frame) for frame in told["got"]] == frames
 
 
 @pytest.mark.usefixtures("root")

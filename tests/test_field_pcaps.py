@@ -1,0 +1,58 @@
+"""The captures in pcaps/field: each says what its source says, whatever is around the packets."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import cache
+from typing import Any
+
+import pytest
+from places import PCAPS
+
+import rocekit
+from rocekit.verify import verify
+
+FIELD = PCAPS / "field"
+CAPTURES: list[dict[str, Any]] = json.loads((FIELD / "manifest.json").read_text())["captures"]
+NAMES = [entry["file"] for entry in CAPTURES]
+MOST_BYTES = 20_000
+
+
+def told(analysis: rocekit.Analysis) -> list[str]:
+    """What is known of each connection, without its number, and of its transfers."""
+    found = []
+    for connection in analysis.connections:
+        document = {k: v for k, v in connection.to_dict().items() if k not in ("id", "vlan", "encapsulation")}
+        mine = [t for t in analysis.transfers if t.connection is connection]
+        found.append(f"{document} {[(t.operation, t.bytes, t.first_psn, t.status) for t in mine]}")
+    return sorted(found)
+
+
+@cache
+def source(name: str) -> list[str]:
+    return told(rocekit.analyze(PCAPS / name))
+
+
+@pytest.mark.parametrize("entry", CAPTURES, ids=NAMES)
+def test_the_analysis_is_that_of_the_source(entry: dict[str, Any]) -> None:
+    analysis = rocekit.analyze(FIELD / entry["file"])
+    assert told(analysis) == sorted(source(entry["source"]) * entry["copies"])
+    assert not [finding for finding in analysis.findings if finding.severity == "error"]
+    assert analysis.capture.counts.bad_icrc == 0
+    assert analysis.capture.counts.non_roce == 0
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="no tshark")
+@pytest.mark.parametrize("name", NAMES)
+def test_tshark_reads_the_same(name: str) -> None:
+    if name == "mpls-ethernet.pcap":
+        pytest.skip("tshark must be told what is below an MPLS label")
+    comparison = verify(FIELD / name)
+    assert comparison.agrees, [str(one) for one in comparison.disagreements[:3]]
+    assert comparison.packets
+
+
+@pytest.mark.parametrize("name", [*NAMES, "manifest.json", "README.md"])
+def test_they_are_small(name: str) -> None:
+    assert (FIELD / name).stat().st_size < MOST_BYTES

@@ -208,7 +208,7 @@ def feed_merged(captures: Sequence[str | Path], stages: Stages) -> None:
     rest = stages.decoder.rest()
     if rest is not None:
         parts = [in_file_order([part, rest.where(rest.file == n)]) for n, part in enumerate(parts)]
-    from rocekit.packets.merge import merge
+    from rocekit.packets.merging.merge import merge
     from rocekit.points.sightings import Sightings
 
     merged = merge(parts)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rocekit.counters.prediction import Made
     from rocekit.counters.watch import CounterWatch, PacketRows
     from rocekit.machine.counters import CounterSnapshot
-    from rocekit.packets.alignment import Alignment
+    from rocekit.packets.merging.alignment import Alignment
     from rocekit.points.vantage import Vantages
     from rocekit.track.connections import Connection
 

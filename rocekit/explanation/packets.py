@@ -48,7 +48,7 @@ from rocekit.explanation.packets_places import find_places
 from rocekit.explanation.packets_rounds import find_rounds
 from rocekit.files.frame_names import FRAME_BITS
 from rocekit.packets import Packets
-from rocekit.packets.merge import merge
+from rocekit.packets.merging.merge import merge
 from rocekit.track.events import Event
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rocekit.correlate import Correlation
     from rocekit.counters.comparison import CounterComparison
     from rocekit.findings import Evidence, Finding
-    from rocekit.packets.alignment import Alignment
+    from rocekit.packets.merging.alignment import Alignment
     from rocekit.packets.time_order import TimeOrder
     from rocekit.points.paths import Paths
     from rocekit.points.relations import Relations

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.packets.merge import UNSEEN
+from rocekit.packets.merging.merge import UNSEEN
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:

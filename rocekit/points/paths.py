@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.packets import ICRC_INVALID
-from rocekit.packets.merge import UNSEEN
+from rocekit.packets.merging.merge import UNSEEN
 from rocekit.points.corrupted import corrupted
 from rocekit.points.delivered import delivered
 from rocekit.points.overtaken import overtaken

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK, frame_reference
 from rocekit.flows.spread import Spread
-from rocekit.packets.merge import UNSEEN, Merged
+from rocekit.packets.merging.merge import UNSEEN, Merged
 from rocekit.wire import PSN_BITS, QPN_BITS
 from rocekit.wire.psn import MASK
 from rocekit.wire.sorting import stable_order, starts

@@ -62,10 +62,10 @@ def in_order(analysis: Results, head: Sequence[str], details: Sequence[str], sty
     if contents.is_blank and not analysis.findings and analysis.journal is None:
         return [*capture_lines(analysis.capture, style), *head, *details]
     known, unknown = capture_point_lines(analysis)
-    findings = [no_findings(contents, style)]
+    findings = [] if contents.is_blank else ["", no_findings(contents, style)]
     if analysis.findings:
-        findings = finding_lines(analysis.findings, style, several=analysis.capture.several)
-    lines = [*capture_lines(analysis.capture, style), *head, *known, "", *findings]
+        findings = ["", *finding_lines(analysis.findings, style, several=analysis.capture.several)]
+    lines = [*capture_lines(analysis.capture, style), *head, *known, *findings]
     if details:
         lines += ["", *details]
     if analysis.findings and len(details) > _SCREEN:

@@ -138,6 +138,9 @@ class Repeats:
         run, recent = self.run, self.recent
         if run is None or run.last_psn != p or recent.sent_ns(p) != recent.last_tx_ns:
             return False
+        transfer = self.ledger.find(p)
+        if transfer is None or transfer.operation in OWN_RESPONSE:
+            return False
         return time_ns - recent.last_tx_ns < AT_ONCE_NS and self.causes.standing(p) is None
 
     def _follows_copy(self, p: int) -> bool:

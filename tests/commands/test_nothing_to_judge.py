@@ -17,7 +17,6 @@ pytest.importorskip("scapy")
 from capture_bytes import pcap
 from click.testing import CliRunner, Result
 from scapy.all import ARP, IP, TCP, UDP, Ether, Packet, Raw, rdpcap, wrpcap
-from scapy.layers.vxlan import VXLAN
 
 from rocekit.cli import rocekit as command
 
@@ -25,7 +24,8 @@ NOTHING = "No RoCE v2 packets: nothing to "
 MACS = {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}
 E4 = Ether(**MACS) / IP(src="10.9.0.1", dst="10.9.0.2")
 ROCE = UDP(sport=50000, dport=4791) / Raw(bytes.fromhex("0400ffff00000011800000016162636431323334"))
-TUNNELLED = E4 / UDP(sport=1, dport=4789) / VXLAN(vni=5) / Ether(**MACS) / IP() / ROCE
+#: Inside GTP-U (3GPP TS 29.281, 5.1), which is not decoded.
+TUNNELLED = E4 / UDP(sport=1, dport=2152) / Raw(bytes.fromhex("30ff003000000001")) / IP() / ROCE
 MACSEC = Ether(type=0x88E5, **MACS) / Raw(bytes(60))
 ESP = Ether(**MACS) / IP(proto=50) / Raw(bytes(60))
 ULTRA = E4 / UDP(sport=1, dport=4793) / Raw(bytes(60))
@@ -41,7 +41,7 @@ CAPTURES: dict[str, tuple[list[Packet], str, str]] = {
     "junk": ([JUNK] * 9, "9 frames: 9 UDP port 4791, not RoCE.", "is probably another program"),
     "many": (
         [TUNNELLED] * 236 + [ULTRA] * 50 + [MACSEC] * 12 + [E4 / TCP()] * 30,
-        "328 frames: 236 VXLAN with UDP 4791 inside, 50 UDP 4793 (Ultra Ethernet), 30 TCP, 12 MACsec.",
+        "328 frames: 236 GTP-U with UDP 4791 inside, 50 UDP 4793 (Ultra Ethernet), 30 TCP, 12 MACsec.",
         "inside a tunnel that was not decoded",
     ),
 }
@@ -183,7 +183,7 @@ def cut_before_bth(packets: list[Packet]) -> list[Packet]:
 UNREAD: dict[str, tuple[Add, str, str]] = {
     "MACsec": (lambda own: [MACSEC] * 300, "300 MACsec", "MACsec encrypts"),
     "IPsec": (lambda own: [ESP] * 300, "300 IPsec ESP", "IPsec encrypts"),
-    "VXLAN": (lambda own: [TUNNELLED] * 300, "300 VXLAN with UDP 4791 inside", "was not decoded"),
+    "GTP-U": (lambda own: [TUNNELLED] * 300, "300 GTP-U with UDP 4791 inside", "was not decoded"),
     "fragments": (
         lambda own: [Ether(**MACS) / IP(proto=17, frag=100) / Raw(bytes(60))] * 300,
         "300 later fragments of UDP datagrams",

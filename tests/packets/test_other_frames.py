@@ -59,6 +59,8 @@ def udp(port: int, content: Packet | None = None, source: int = 50000) -> Packet
     return E4 / UDP(sport=source, dport=port) / (Raw(bytes(60)) if content is None else content)
 
 
+#: The header of a G-PDU (3GPP TS 29.281, 5.1).
+GTP = Raw(bytes.fromhex("30ff003000000001"))
 KINDS: dict[str, list[Packet]] = {
     "ARP": [Ether(**MACS) / ARP(), Ether(**MACS) / Dot1Q(vlan=5) / ARP()],
     "LLDP": [typed(0x88CC)],
@@ -79,19 +81,10 @@ KINDS: dict[str, list[Packet]] = {
     "IPsec ESP": [protocol(50, os.urandom(60))],
     "other IP protocols": [protocol(200)],
     "GRE": [E4 / GRE() / IP() / TCP()],
-    "GRE with UDP 4791 inside": [E4 / GRE() / INNER4],
-    "IPv4 in IP with UDP 4791 inside": [E4 / INNER4],
-    "IPv6 in IP with UDP 4791 inside": [E4 / INNER6],
-    "MPLS with UDP 4791 inside": [typed(0x8847, bytes.fromhex("00010140") + bytes(INNER4))],
-    "PPPoE with UDP 4791 inside": [typed(0x8864, bytes.fromhex("1100000100500021") + bytes(INNER4))],
     "VXLAN": [udp(4789, VXLAN(vni=5) / E4 / TCP())],
-    "VXLAN with UDP 4791 inside": [
-        udp(4789, VXLAN(vni=5) / Ether(**MACS) / INNER4),
-        udp(4789, VXLAN(vni=5) / Ether(**MACS) / Dot1Q(vlan=9) / INNER6),
-    ],
-    "Geneve with UDP 4791 inside": [
-        udp(6081, Raw(bytes.fromhex("0000655800000500")) / Ether(**MACS) / INNER4)
-    ],
+    # Tunnels that are not decoded.
+    "GTP-U with UDP 4791 inside": [udp(2152, GTP / INNER4), udp(2152, GTP / INNER6)],
+    "GRE in UDP with UDP 4791 inside": [udp(4754, Raw(bytes.fromhex("00000800")) / INNER4)],
     "UDP 4793 (Ultra Ethernet)": [udp(4793)],
     "IPsec behind NAT": [udp(4500)],
     "sFlow": [udp(6343)],
@@ -147,7 +140,7 @@ def test_cooked_and_raw_captures_are_counted_too(tmp_path: Path) -> None:
         (E4 / ROCE, 30, "cut before the end of their headers"),
         (E4 / ROCE, 36, "cut before the end of their headers"),
         (E6 / ROCE, 50, "cut before the end of their headers"),
-        (udp(4789, VXLAN() / Ether(**MACS) / INNER4), 64, "VXLAN, cut before what is inside"),
+        (udp(2152, GTP / INNER4), 64, "GTP-U, cut before what is inside"),
     ],
 )
 def test_frames_cut_before_what_tells_are_said_to_be_cut(

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocekit.packets.passing import passed
+from rocekit.packets.merging.passing import passed
 
 UNSEEN = -1 << 62
 SPACING_NS = 1_000

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets import ICRC_INVALID
-from rocekit.packets.alignment import Alignment, align
 from rocekit.packets.flow_numbers import MIXER
 from rocekit.packets.identity import Alike, has_icrcs, identities
-from rocekit.packets.matching import number
-from rocekit.packets.merge_scopes import one_scope
-from rocekit.packets.passing import passed
+from rocekit.packets.merging.alignment import Alignment, align
+from rocekit.packets.merging.matching import number
+from rocekit.packets.merging.passing import passed
+from rocekit.packets.merging.scopes import one_scope
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets

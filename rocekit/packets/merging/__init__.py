@@ -1,0 +1,1 @@
+"""Several captures of the same traffic as one sequence of packets."""

@@ -4,6 +4,7 @@
     .venv/bin/python benchmarks/truth.py make FOLDER        # makes them (--only NAME …)
     .venv/bin/python benchmarks/truth.py score FOLDER       # scores them (--json, --write)
     .venv/bin/python benchmarks/truth.py score FOLDER --as no-naks   # of captures that hold less
+    .venv/bin/python benchmarks/truth.py score FOLDER --neighbours   # of every kind of them (--write)
 
 The experiments (tests/tools/truth_bench/experiments.py) run in the lab: perftest, rping, rdma-core's
 ping-pong and rocekit's scenarios, with packets lost, overtaken, doubled, corrupted or delayed before, between
@@ -27,12 +28,13 @@ sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT)]
 from truth_bench.experiments import EXPERIMENTS  # noqa: E402
 from truth_bench.neighbours import NEIGHBOURS  # noqa: E402
 from truth_bench.scene import UNDECIDED  # noqa: E402
-from truth_bench.score import Scored, folders, score, table, unfit, wrong_lines  # noqa: E402
+from truth_bench.score import Scored, folders, neighbours_table, score, table, unfit, wrong_lines  # noqa: E402
 
 from rocekit import lab  # noqa: E402
 
 INSIDE = ROOT / "tests" / "inside" / "truth_inside.py"
 BEGIN, END = "<!-- truth: begin -->", "<!-- truth: end -->"
+NEIGHBOURS_BEGIN, NEIGHBOURS_END = "<!-- neighbours: begin -->", "<!-- neighbours: end -->"
 BATCH = 40
 BOOT_S, EXPERIMENT_S = 300, 90
 
@@ -63,14 +65,12 @@ def report(scored: list[Scored], faults: list[str], experiments: int) -> str:
     return "\n".join([*lines, "", *wrong_lines(scored)]).rstrip()
 
 
-def write(scored: list[Scored], experiments: int) -> None:
-    """Put the table into benchmarks/README.md."""
+def put(begin: str, end: str, lines: list[str]) -> None:
+    """Put lines between two marks of benchmarks/README.md."""
     path = HERE / "README.md"
-    text = path.read_text()
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    body = "\n".join([f"{experiments} experiments.", "", *table(scored)])
-    path.write_text(f"{head}{BEGIN}\n{body}\n{END}{tail}")
+    head, _, rest = path.read_text().partition(begin)
+    tail = rest.partition(end)[2]
+    path.write_text("\n".join([f"{head}{begin}", *lines, f"{end}{tail}"]))
 
 
 def main() -> int:
@@ -79,6 +79,7 @@ def main() -> int:
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these experiments")
     parser.add_argument("--as", dest="neighbour", choices=list(NEIGHBOURS), help="score less good captures")
+    parser.add_argument("--neighbours", action="store_true", help="score every kind of them, in one table")
     parser.add_argument("--batch", type=int, default=BATCH, help="how many in each boot")
     parser.add_argument("--json", action="store_true", help="every claim as JSON")
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
@@ -99,14 +100,22 @@ def main() -> int:
     if not chosen:
         parser.error(f"{folder} has no experiments: benchmarks/truth.py make {folder} makes them")
     if given.neighbour and given.write:
-        parser.error("--write is of the captures as they are, not of --as")
+        parser.error("--write is of the captures as they are, and of --neighbours, not of --as")
+    if given.neighbours:
+        lines = neighbours_table(
+            {kind: [each for e in chosen for each in score(e, kind)] for kind in NEIGHBOURS}
+        )
+        print("\n".join(lines))
+        if given.write:
+            put(NEIGHBOURS_BEGIN, NEIGHBOURS_END, lines)
+        return 0 if well else 1
     scored = [each for experiment in chosen for each in score(experiment, given.neighbour or "")]
     if given.json:
         print(json.dumps([each.to_dict() for each in scored], indent=1))
     else:
         print(report(scored, [fault for experiment in chosen for fault in unfit(experiment)], len(chosen)))
     if given.write:
-        write(scored, len(chosen))
+        put(BEGIN, END, [f"{len(chosen)} experiments.", "", *table(scored)])
     return 0 if well else 1
 
 

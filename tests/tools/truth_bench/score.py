@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -166,6 +166,24 @@ def table(scored: Sequence[Scored]) -> list[str]:
         total = [sum(counts[kind, what, verdict] for what in names) for verdict in VERDICTS]
         if len(names) > 1:
             lines.append(_row(f"**{kind}**", "all", total))
+    return lines
+
+
+def neighbours_table(scored: Mapping[str, Sequence[Scored]]) -> list[str]:
+    """Of each kind of captures that hold less, the counts by what is claimed, as a Markdown table."""
+    kinds = ("rule", "cause", "place")
+    lines = [
+        "| captures | " + " | ".join(f"{kind}: right | wrong | silent" for kind in kinds) + " |",
+        "| --- |" + " --: |" * len(kinds) * len(VERDICTS),
+    ]
+    for neighbour, claimed in scored.items():
+        counts = counted(claimed)
+        numbers = [
+            sum(n for (k, _, v), n in counts.items() if (k, v) == (kind, verdict))
+            for kind in kinds
+            for verdict in VERDICTS
+        ]
+        lines.append(f"| {neighbour} | {' | '.join(f'{n:,}' for n in numbers)} |")
     return lines
 
 

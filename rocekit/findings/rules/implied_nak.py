@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import affected_transfers, all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import WARNING, Finding, Rule
+from rocekit.findings.stories.doubts import probably
 from rocekit.findings.stories.places import lost, places, probably_words, sides
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import plural
@@ -26,7 +27,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             likely = " probably" if guessed else ""
             what = f"The response with PSN {wire_psn(stories[0].psn)} was{likely} lost"
         else:
-            likely = f" ({guessed:,} of them probably)" if guessed else ""
+            likely = probably(guessed, len(stories))
             what = f"{plural(len(stories), 'loss', 'losses')} of responses{likely}"
         placed, where = places(evidence, stories)
         found = (

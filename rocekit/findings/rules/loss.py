@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
 from rocekit.findings.stories.copies import lost_copies
-from rocekit.findings.stories.doubts import doubt_words
+from rocekit.findings.stories.doubts import doubt_words, probably
 from rocekit.findings.stories.places import lost, places, sides
 from rocekit.track.transfers import INCOMPLETE
 from rocekit.wire.psn import wire_psn
@@ -28,7 +28,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         if packets == 1:
             what = f"PSN {wire_psn(stories[0].psn)} was {'probably ' if guessed else ''}lost"
         else:
-            likely = f" ({guessed:,} of them probably)" if guessed else ""
+            likely = probably(guessed, len(stories))
             # More may be: the last ones before a go-back, and behind the capture point all but the first.
             what = f"At least {plural(packets, 'packet')} lost{likely}"
         again = max(s.transmissions for s in stories)

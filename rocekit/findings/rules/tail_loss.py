@@ -34,7 +34,8 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             either = " or its response" if doubtful else ""
             what = f"PSN {wire_psn(stories[0].psn)}{either} was{' probably' if likely else ''} lost"
         else:
-            degrees = [f"{likely:,} of them probably"] if likely else []
+            every = likely == len(stories)
+            degrees = [f"{'all' if every else f'{likely:,}'} of them probably"] if likely else []
             degrees += [f"{doubtful:,} of them of the request or its response"] if doubtful else []
             what = plural(len(stories), "loss", "losses") + (f" ({', '.join(degrees)})" if degrees else "")
         advice = RULE.what_to_do + timer_words(found)

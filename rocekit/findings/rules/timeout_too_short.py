@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer, timeout_evidence
 from rocekit.findings.finding import WARNING, Finding, Rule
 from rocekit.findings.stories import TIMEOUT_TOO_SHORT
-from rocekit.findings.stories.doubts import doubt_words
+from rocekit.findings.stories.doubts import doubt_words, probably
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
@@ -21,13 +21,11 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         found = costs(stories) | timeout_evidence(evidence, stories)
         waited = duration(found.get("waited_min_ns", 0))
         guessed = sum(not s.certain for s in stories)
-        likely = "" if not guessed else " probably"
-        if 0 < guessed < len(stories):
-            likely = f" ({guessed:,} of them probably)"
+        likely = probably(guessed, len(stories)) if len(stories) > 1 else " probably" * guessed
         late = f"{plural(len(stories), 'response')}{likely} came too late"
         yield RULE.finding(
             f"{late} for the timer of {connection.named(side)}, which went back after {waited} or more: "
-            f"{cost_words(stories)}, nothing was lost",
+            f"{cost_words(stories)}, {'probably ' if guessed else ''}nothing was lost",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),

@@ -59,6 +59,13 @@ def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
             story.certain = False
 
 
+def probably(guessed: int, count: int) -> str:
+    """How many of several are only probable: `` (3 of them probably)``; empty if none is."""
+    if not guessed:
+        return ""
+    return f" ({'all' if guessed == count else f'{guessed:,}'} of them probably)"
+
+
 def doubt_words(stories: Sequence[Story]) -> str:
     """What the capture lacks, for the advice of a finding; empty if it is nothing."""
     words = _NAKS_LACKING if any(story.naks_lacking for story in stories) else ""

@@ -97,9 +97,9 @@ def left_open(finding: dict[str, Any]) -> int:
     """How many of a finding's cases it leaves open, where the cases themselves do not say."""
     evidence, title = finding["evidence"], finding["title"]
     counted = sum(n for name, n in evidence.items() if name.startswith("or_") and isinstance(n, int))
-    said = re.search(r"\(([\d,]+) of them probably\)", title)
+    said = re.search(r"\(([\d,]+|all) of them probably", title)
     if said:
-        counted = max(counted, int(said[1].replace(",", "")))
+        counted = max(counted, evidence["count"] if said[1] == "all" else int(said[1].replace(",", "")))
     elif "probably" in title or "Open:" in finding.get("advice", ""):
         counted = max(counted, 1)
     return int(counted)

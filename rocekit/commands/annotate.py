@@ -30,7 +30,7 @@ def command(files: tuple[Path, ...], out: Path, journal: tuple[Path, ...]) -> No
       tshark -r annotated.pcapng -T fields -e frame.number -e frame.comment
       rocekit annotate host1.pcap host2.pcap annotated
     """
-    from rocekit.commands.shared import fail_on_damage, load
+    from rocekit.commands.shared import fail_on_damage, inputs_of, load
     from rocekit.errors import RocekitError
     from rocekit.files.outputs import check_output, one_for_each
     from rocekit.report.annotate import annotate
@@ -43,7 +43,7 @@ def command(files: tuple[Path, ...], out: Path, journal: tuple[Path, ...]) -> No
             "annotate reads its capture twice, which is not possible with standard input: save it to a file"
         )
     if len(files) == 1:
-        check_output(out, [*files, *journal])
+        check_output(out, inputs_of(files, journal))
     else:
         one_for_each(out, files, make=False)
     analysis = load(files, journal)

@@ -76,7 +76,7 @@ def command(
       rocekit plot x.pcapng --connection 0 --side a --graph psn --from 180ms --to 185ms -o x.svg
       rocekit plot x.pcapng --transfer 16 --graph ladder -o ladder.pdf
     """
-    from rocekit.commands.shared import capture_time, fail_on_damage, load, need_packets
+    from rocekit.commands.shared import capture_time, fail_on_damage, inputs_of, load, need_packets
     from rocekit.errors import RocekitError, check_number, needs_extra
     from rocekit.files.outputs import check_output, complete, writing
 
@@ -84,7 +84,7 @@ def command(
         raise click.UsageError(f"{output}: the name must end in {', '.join(FORMATS)}")
     if "ladder" in graphs and len(graphs) > 1:
         raise click.UsageError("a ladder cannot be combined: leave out the other --graph")
-    check_output(output, [*files, *journal])
+    check_output(output, inputs_of(files, journal))
     try:
         from rocekit.report.figure_scene import Scene
         from rocekit.report.figures import draw, save, span, worth_drawing

@@ -31,7 +31,7 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
       rocekit report x.pcapng -o report.html
       rocekit report host1.pcap host2.pcap -o report.html
     """
-    from rocekit.commands.shared import fail_on_damage, load
+    from rocekit.commands.shared import fail_on_damage, inputs_of, load
     from rocekit.files.outputs import check_output, complete, is_stdout, writing
     from rocekit.report.collector import Collector
     from rocekit.report.document import document
@@ -39,7 +39,7 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
     from rocekit.report.page import page
     from rocekit.wire.words import plural
 
-    check_output(output, [*files, *journal])
+    check_output(output, inputs_of(files, journal))
     collector = Collector()
     analysis = load(files, journal, plain=KEPT_TRANSFERS, watch=collector)
     lanes = build_lanes(collector, analysis)

@@ -19,7 +19,7 @@ from rocekit.commands import load_numpy
 
 load_numpy()  # before anything else does
 
-from rocekit.analysis import Analysis, analyze  # noqa: E402
+from rocekit.analysis import Analysis, analyze, find_journals  # noqa: E402
 from rocekit.errors import CaptureError, JournalError  # noqa: E402
 
 if TYPE_CHECKING:
@@ -52,6 +52,12 @@ def emit(document: Any) -> None:
     while text := "".join(islice(pieces, _PIECES)):
         sys.stdout.write(text)
     sys.stdout.write("\n")
+
+
+def inputs_of(files: Sequence[Path], journals: Sequence[Path]) -> list[Path]:
+    """All files that ``load`` reads: captures, and their journals, named or found beside them."""
+    found = [] if journals else [journal for file in files for journal in find_journals(file)]
+    return [*files, *journals, *found]
 
 
 def load(

@@ -77,7 +77,7 @@ def command(
       rocekit slice x.pcapng start.pcapng --to 100ms --headers-only
       rocekit slice host1.pcap host2.pcap ticket --finding loss --redact
     """
-    from rocekit.commands.shared import capture_time, fail_on_damage, load
+    from rocekit.commands.shared import capture_time, fail_on_damage, inputs_of, load
     from rocekit.edit.redact import Redactor
     from rocekit.edit.slice import Choice, cut, journal_beside, originals
     from rocekit.errors import RocekitError
@@ -97,9 +97,9 @@ def command(
         )
     outs = [out] if len(files) == 1 else one_for_each(out, files, make=False)
     for path in outs if len(files) == 1 or out.is_dir() else ():
-        check_output(path, [*files, *journal])
+        check_output(path, inputs_of(files, journal))
         if str(path) != "-":
-            check_output(journal_beside(path), [*files, *journal])
+            check_output(journal_beside(path), inputs_of(files, journal))
     analysis = load(files, journal)
     if analysis.capture.interrupted:
         raise KeyboardInterrupt  # a cut from a part of the capture would be wrong

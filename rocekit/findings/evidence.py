@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rocekit.flows.observer import Observer
     from rocekit.packets.decoder import Counts
     from rocekit.packets.pauses import Pause
+    from rocekit.packets.witnesses import Witnesses
     from rocekit.points.paths import Paths
     from rocekit.points.sightings import Sightings
     from rocekit.track.cm_exchanges import CmRecord, Exchange
@@ -50,6 +51,7 @@ class Evidence:
         cm: all CM messages, also those without a REQ in the capture.
         dropped: packets that the capturing machine reports as dropped.
         pauses: PAUSE and PFC frames.
+        witnesses: ICMP errors, ARP and ND; None without packets.
         sightings: which of several captures saw each packet; paths: what happened to it between them.
         counters: what devices counted, compared with the packets.
     """
@@ -69,6 +71,7 @@ class Evidence:
     cm: Sequence[CmRecord] = ()
     dropped: int | None = None
     pauses: Sequence[Pause] = ()
+    witnesses: Witnesses | None = None
     sightings: Sightings | None = None
     paths: Paths | None = None
     counters: Sequence[CounterComparison] = ()
@@ -117,6 +120,17 @@ class Evidence:
             if progress is not None and progress.acked_frame
         }
         return frozenset(found | {(t.connection.id, t.side) for t in self.transfers if _has_response(t)})
+
+    @cached_property
+    def ways_between(self) -> Mapping[tuple[str, str], list[tuple[Connection, int]]]:
+        """By (source, destination address): the connections, each with the side that is the source."""
+        found: dict[tuple[str, str], list[tuple[Connection, int]]] = defaultdict(list)
+        for connection in self.connections:
+            for side in (0, 1):
+                src, dst = connection.ips[side], connection.ips[1 - side]
+                if src is not None and dst is not None:
+                    found[src, dst].append((connection, side))
+        return found
 
     def stories_of(self, rule: str) -> list[list[Story]]:
         """The stories of a rule, one list for each direction of a connection."""

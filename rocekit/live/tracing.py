@@ -136,7 +136,10 @@ class Trace:
             plain=None if self._journals else plain,
         )
         self._summary = CaptureSummary(
-            files=[interface], counts=self._decoder.counts, pauses=self._decoder.pauses
+            files=[interface],
+            counts=self._decoder.counts,
+            pauses=self._decoder.pauses,
+            witnesses=self._decoder.witnesses,
         )
 
     def _end(self, transfer: Transfer) -> None:

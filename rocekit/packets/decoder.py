@@ -27,6 +27,7 @@ from rocekit.packets.flow_numbers import Addresses, FlowNumbers
 from rocekit.packets.icrc_columns import icrc_columns
 from rocekit.packets.locations import Locations
 from rocekit.packets.pauses import MAX_PAUSES, Pause, find_pauses, pauses_of
+from rocekit.packets.witnesses import Witnesses
 from rocekit.wire import ICRC_BYTES
 from rocekit.wire.byte_rows import gather
 
@@ -76,6 +77,7 @@ class Decoder:
     Attributes:
         counts: of the frames so far.
         pauses: the pause frames so far.
+        witnesses: ICMP errors, ARP and ND so far.
         others: indices of the last batch's frames that are no RoCE packets.
     """
 
@@ -83,6 +85,7 @@ class Decoder:
         self.others = _NO_ROWS
         self.counts = Counts()
         self.pauses: list[Pause] = []
+        self.witnesses = Witnesses()
         self._check_icrc = check_icrc
         self._addresses = Addresses()
         self._dissector = Dissector()
@@ -110,6 +113,7 @@ class Decoder:
         if n < len(batch):
             self.others = np.setdiff1d(np.arange(len(batch)), found["index"])
             paused = self._note_pauses(batch, found["layer"], found["ethertype"])
+            self.witnesses.feed(batch, self.others, found["layer"], found["ethertype"])
             counts.pause_frames += paused
             counts.non_roce += len(batch) - n - paused - dissector.later_fragments
         if not n:

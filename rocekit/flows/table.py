@@ -6,7 +6,7 @@ found here, in whole columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -145,10 +145,10 @@ class FlowTable:
         sizes[list(self._sums.sizes)] = _VARIED
         return sizes
 
-    def classes(self) -> tuple[Ints, Ints]:
-        """Each flow's lowest and highest DSCP of requests and responses; 64 and −1 of a flow without any."""
+    def classes(self, kinds: Sequence[str] = (REQUEST, RESPONSE)) -> tuple[Ints, Ints]:
+        """Each flow's lowest and highest DSCP of some kinds of packets; 64 and −1 of a flow without any."""
         flow, opcode, dscp = self._sums.every_kind()
-        chosen = np.isin(_KIND_OF[opcode], (_REQUEST, _RESPONSE))
+        chosen = np.isin(_KIND_OF[opcode], [_KINDS.index(kind) for kind in kinds])
         flow, dscp = flow[chosen], dscp[chosen]
         flows = len(self._sums.column("packets"))
         low, high = np.full(flows, 1 << DSCP_BITS), np.full(flows, UNKNOWN)

@@ -37,6 +37,37 @@ class TestTrafficClasses:
         t.ack(102)
         assert only(t.findings(), "dscp-mismatch").evidence["differs"] == "within a direction"
 
+    def test_acks_in_another_class_at_both_ends_are_info(self) -> None:
+        t = Talk()
+        for by, other in (("a", "b"), ("b", "a")):
+            t.common["dscp"] = 26
+            t.send(100, by=by)
+            t.common["dscp"] = 46
+            t.ack(100, by=other)
+        found = next(f for f in t.findings() if f.rule == "dscp-mismatch")
+        assert found.title == "ACKs are in another traffic class than requests: DSCP 46, not 26"
+        assert (found.severity, found.evidence["differs"]) == ("info", "by kind")
+        assert "rewritten" not in found.advice
+
+    def test_read_data_in_another_class_than_requests(self) -> None:
+        t = Talk()
+        for by, other in (("a", "b"), ("b", "a")):
+            t.common["dscp"] = 26
+            t.read(100, 2, by=by)
+            t.common["dscp"] = 0
+            t.responses(100, 2, by=other)
+        found = only(t.findings(), "dscp-mismatch")
+        assert found.title.startswith("Responses, READ data among them,")
+        assert found.severity == "warning"
+
+    def test_one_requester_leaves_open_whose_class_the_acks_have(self) -> None:
+        t = Talk()
+        t.send(100, dscp=26)
+        t.ack(100)
+        assert (
+            "Open: whether the responder's QP has another class" in only(t.findings(), "dscp-mismatch").advice
+        )
+
     def test_a_cnp_has_its_own_class(self) -> None:
         t = Talk()
         t.common["dscp"] = 26
@@ -53,6 +84,55 @@ class TestTrafficClasses:
         t.send(100, ecn=2)
         t.ack(100, msn=1)
         assert t.findings() == []
+
+
+class TestSiblings:
+    @staticmethod
+    def found(*dscps: int, **of_last: int) -> list[Finding]:
+        """Connections of the same two hosts, one after the other."""
+        frames: list[Frame] = []
+        for n, dscp in enumerate(dscps):
+            t = Talk(qa=0x100 + n, qb=0x200 + n)
+            t.now += n * MS
+            t.common |= {"dscp": dscp} | (of_last if n == len(dscps) - 1 else {})
+            t.send(1000 * n)
+            t.ack(1000 * n)
+            frames += t.frames
+        return find(evidence_of(frames))
+
+    def test_one_qp_in_another_class(self) -> None:
+        (found,) = self.found(26, 26, 0)
+        assert (found.rule, found.severity) == ("class-differs", "info")
+        assert found.title == (
+            f"Connections from {A} to 10.9.0.2 use different traffic classes: DSCP 26 on 2, DSCP 0 on 1 "
+            f"({A} QP 0x102 → 10.9.0.2 QP 0x202)"
+        )
+        assert found.connection is not None
+
+    def test_two_of_two_have_no_odd_one(self) -> None:
+        (found,) = self.found(26, 0)
+        assert found.connection is None
+
+    def test_one_class_is_nothing(self) -> None:
+        assert self.found(26, 26) == []
+
+    def test_another_vlan_priority(self) -> None:
+        (found,) = self.found(26, 26, 26, vlan=5, priority=4)
+        assert "DSCP 26 with VLAN priority 4 on 1" in found.title
+
+    def test_directions_are_not_siblings(self) -> None:
+        """A sends with 26 on one connection, B with 0 on the other; each answers in its own class."""
+        frames: list[Frame] = []
+        for n, (by, other) in enumerate((("a", "b"), ("b", "a"))):
+            t = Talk(qa=0x100 + n, qb=0x200 + n)
+            t.now += n * MS
+            dscp = {"a": 26, "b": 0}
+            t.common["dscp"] = dscp[by]
+            t.send(1000 * n, by=by)
+            t.common["dscp"] = dscp[other]
+            t.ack(1000 * n, by=other)
+            frames += t.frames
+        assert "class-differs" not in [f.rule for f in find(evidence_of(frames))]
 
 
 class TestEntropy:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.track.transfers import ACKED
-from rocekit.wire import local_ack_timeout_ns
+from rocekit.wire import PATH_MTU_CODES, local_ack_timeout_ns
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
@@ -257,23 +257,26 @@ class Evidence:
     def vanished_size(self, story: Story) -> tuple[int, int]:
         """(payload that gets no answer, largest payload that gets one); (0, 0) if size is not the cause.
 
-        Size is the cause if no packet as large was ever acknowledged between the two hosts, smaller ones on
-        the same connection were, and the peer's host is alive; but not for packets that fit every link.
+        Size is the cause if no packet as large was ever acknowledged between the two hosts in this direction,
+        smaller ones on the same connection were, and the peer's host is alive; but not for packets that fit
+        every link. The large packets of a READ are its responses.
         """
-        connection, side = story.connection, story.side
+        connection, side, transfer = story.connection, story.side, story.transfer
         src, dst = connection.ips[side], connection.ips[1 - side]
-        transfer = story.transfer
-        if transfer is None or src is None or dst is None or transfer.is_read:
+        if transfer is None or src is None or dst is None:
+            return 0, 0
+        read = transfer.is_read
+        if read and transfer.response_next > transfer.first_psn:
             return 0, 0
         large = _largest(transfer)
         passed = [
             _largest(t)
             for key, transfers in self.transfers_of.items()
             for t in transfers
-            if t.status == ACKED and not t.is_read and self._between(key, src, dst)
+            if t.status == ACKED and self._between(key, *((src, dst) if t.is_read == read else (dst, src)))
         ]
         sent = self.transfers_of[connection.id, side]
-        own = [_largest(t) for t in sent if t.status == ACKED and not t.is_read]
+        own = [_largest(t) for t in sent if t.status == ACKED and t.is_read == read]
         alive = self.observer is not None and self.observer.heard.get((dst, src), 0) > story.time_ns
         if large <= _FITS_EVERYWHERE or not own or not alive or max(passed) >= large or max(own) >= large:
             return 0, 0
@@ -340,7 +343,9 @@ def _offered(connection: Connection, side: int, transfer: Transfer) -> Mapping[s
 
 
 def _largest(transfer: Transfer) -> int:
-    """The payload of a transfer's largest packet."""
+    """The payload of a transfer's largest packet, or of a READ's largest response."""
+    if transfer.is_read:
+        return min(transfer.length or 0, transfer.connection.path_mtu or max(PATH_MTU_CODES))
     if transfer.last_psn > transfer.first_psn or not transfer.ended:
         return transfer.connection.path_mtu or transfer.bytes
     return transfer.bytes

@@ -7,6 +7,7 @@ import struct
 import pytest
 from capture_bytes import Frame
 from talk import MS, TIMEOUT, US, A, Talk, agreed, evidence_of, named, only, settled
+from witness_frames import icmp
 
 from rocekit import wire
 from rocekit.decode import Pause
@@ -395,6 +396,56 @@ class TestPathMtu:
         found = only(t.findings(), "mtu-mismatch")
         assert found.evidence["vanishing_bytes"] == 4096
         assert found.evidence["passing_bytes"] == 64
+        assert found.evidence["link_mtu_guess"] == 1500
+        assert found.title == (
+            f"Probably an MTU black hole on {A} QP 0x11 → 10.9.0.2 QP 0x12: packets with 4,096 bytes of "
+            "payload get no answer, with up to 64 bytes they do"
+        )
+        assert (
+            "An MTU of 1,500 on one link would do this: the large packets have at least 4,140" in found.advice
+        )
+
+    @staticmethod
+    def reads(*passed: int) -> Talk:
+        """READs of some lengths that are answered, then one of 16 KiB that is not; the host is alive."""
+        t = Talk(mtu=4096)
+        t.connect(retry_count=3)
+        psn = 0
+        for length in passed:
+            t.packet("RC_RDMA_READ_REQUEST", psn, rkey=1, remote_va=2, dma_length=length, ackreq=1)
+            t.packet("RC_RDMA_READ_RESPONSE_ONLY", psn, bytes(length), by="b", syndrome=0x1F)
+            psn += 1
+        for _ in range(4):
+            t.read(psn, 4)
+            t.wait(TIMEOUT)
+        t.packet("RC_SEND_ONLY", 0, bytes(64), by="b", ackreq=1)
+        t.ack(0, by="a")
+        return t
+
+    def test_read_responses_vanish_and_small_ones_come(self) -> None:
+        found = only(self.reads(64, 512).findings(), "mtu-mismatch")
+        assert found.title.startswith(
+            f"Probably an MTU black hole on 10.9.0.2 QP 0x12 → {A} QP 0x11: READ responses with 4,096 bytes"
+        )
+        assert found.evidence["passing_bytes"] == 512
+
+    def test_a_read_response_as_large_had_come_before(self) -> None:
+        only(self.reads(4096).findings(), "retry-exceeded")
+
+    def test_an_icmp_error_is_named_with_the_black_hole(self) -> None:
+        t = Talk(mtu=4096)
+        t.connect(retry_count=3)
+        t.packet("RC_SEND_ONLY", 0, bytes(64), ackreq=1)
+        t.ack(0)
+        for _ in range(4):
+            sent = t.send(1, 4)
+            t.raw(icmp(t.frames[sent[1] - 1].data, 3, 4, source="10.9.0.254", mtu=1500))
+            t.wait(TIMEOUT)
+        t.packet("RC_SEND_ONLY", 0, bytes(64), by="b", ackreq=1)
+        t.ack(0, by="a")
+        findings = t.findings()
+        assert named(findings) == ["icmp-too-big", "mtu-mismatch"]
+        assert findings[1].advice.startswith("10.9.0.254 sent ICMP errors")
 
     def test_packets_that_had_passed_before_are_not_too_large(self) -> None:
         t = Talk(mtu=4096)

@@ -111,7 +111,7 @@ def _of_responses(
         severity=WARNING if has_data else INFO,
         advice=RULE.what_to_do
         if has_data
-        else "Probably intended, because a host here sends both: some NICs send ACKs in a class of their own. "
+        else "Probably intended, because a host here sends both: some NICs give ACKs a class of their own. "
         "It means that a pause of the data's class does not stop ACKs, and that ACKs can be dropped alone if "
         "their class is not lossless, which costs a timeout at the end of a burst.",
     )

@@ -122,6 +122,11 @@ class Evidence:
         return frozenset(found | {(t.connection.id, t.side) for t in self.transfers if _has_response(t)})
 
     @cached_property
+    def tagged_priorities(self) -> Mapping[int, set[int]]:
+        """By DSCP, the priorities of its VLAN tags."""
+        return {} if self.observer is None else self.observer.table.priorities()
+
+    @cached_property
     def ways_between(self) -> Mapping[tuple[str, str], list[tuple[Connection, int]]]:
         """By (source, destination address): the connections, each with the side that is the source."""
         found: dict[tuple[str, str], list[tuple[Connection, int]]] = defaultdict(list)

@@ -156,6 +156,16 @@ class FlowTable:
         np.maximum.at(high, flow, dscp)
         return low, high
 
+    def priorities(self) -> dict[int, set[int]]:
+        """By DSCP, the priorities of its VLAN tags; without DSCPs that have no tag."""
+        flow, _, dscp = self._sums.every_kind()
+        shape = self.column("shape")[flow]
+        tagged = (shape >= 0) & (shape >> 8 & 0xFF != 0)
+        found: dict[int, set[int]] = {}
+        for pair in distinct(dscp[tagged] << 8 | (shape[tagged] >> 8 & 0xFF) - 1).tolist():
+            found.setdefault(pair >> 8, set()).add(pair & 0xFF)
+        return found
+
     def requesters(self) -> Iterator[tuple[str, str, list[int], set[int]]]:
         """Of each two addresses: frames of the first requests of RoCE v2 flows, and the flows' ports."""
         flow, opcode, _ = self._sums.every_kind()

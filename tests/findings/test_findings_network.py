@@ -278,6 +278,78 @@ class TestPauses:
         assert named(find(evidence)) == []
 
 
+def times(**quanta: int) -> bytes:
+    """A PFC frame with a time for each priority that is named: ``p3=0xFFFF``."""
+    each = {int(name[1]): value for name, value in quanta.items()}
+    head = ethernet(0x8808, src_mac="02:00:00:00:00:aa", dst_mac="01:80:c2:00:00:01")
+    mask = sum(1 << p for p in each)
+    return head + struct.pack("!HH8H", 0x0101, mask, *(each.get(p, 0) for p in range(8))) + bytes(26)
+
+
+class TestPausedClasses:
+    """Pause frames every 2 ms for 20 ms; the class with DSCP 26 sends nothing meanwhile, DSCP 0 goes on."""
+
+    @staticmethod
+    def talk(frame: bytes, *, until: int = 20, pausing: int = 10, **common: int) -> list[Finding]:
+        held, other = Talk(qa=0x11, qb=0x12), Talk(qa=0x21, qb=0x22)
+        held.common |= {"dscp": 26} | common
+        settled(held, 99)
+        start = held.now
+        for k in range(pausing):
+            held.now = start + 2 * k * MS
+            held.raw(frame)
+        held.now = start + until * MS
+        held.send(100)
+        held.ack(100)
+        for k in range(until):
+            other.now = start + k * MS
+            other.send(500 + k)
+            other.ack(500 + k)
+        return find(evidence_of(sorted(held.frames + other.frames, key=lambda f: f.time_ns)))
+
+    def test_the_class_and_its_silence_are_named(self) -> None:
+        found = only(self.talk(times(p3=0xFFFF)), "pause-stall")
+        hosts = {c["host"]: c for c in found.evidence["silent_classes"]}
+        assert set(hosts) == {A, "10.9.0.2"}  # B had nothing to acknowledge
+        assert hosts[A]["dscp"] == 26
+        assert hosts[A]["priority_by"] == "DSCP / 8"
+        assert hosts[A]["longest_ns"] == pytest.approx(20 * MS, rel=0.01)
+        assert f"DSCP 26 of {A} sent nothing for 20.00 ms" in found.title
+        assert "Open: whether these DSCPs have the paused priorities" in found.advice
+        assert "not all silent hosts need have been stopped by it" in found.advice
+
+    def test_vlan_tags_name_the_priority(self) -> None:
+        found = only(self.talk(times(p5=0xFFFF), vlan=7, priority=5), "pause-stall")
+        assert found.evidence["silent_classes"][0]["priority_by"] == "VLAN tag"
+        assert "Open" not in found.advice
+
+    def test_pauses_of_another_class_explain_nothing(self) -> None:
+        found = only(self.talk(times(p4=0xFFFF)), "pause-stall")
+        assert found.evidence["silent_classes"] == []
+        found = only(self.talk(times(p3=0xFFFF), vlan=7, priority=5), "pause-stall")
+        assert found.evidence["silent_classes"] == []
+
+    def test_a_silence_longer_than_its_pauses_is_not_explained(self) -> None:
+        found = only(self.talk(times(p3=0xFFFF), pausing=2), "pause-stall")
+        assert found.evidence["silent_classes"] == []
+
+    def test_a_frame_that_pauses_one_class_and_releases_another(self) -> None:
+        found = only(self.talk(times(p3=0, p4=0xFFFF)), "pause-stall")
+        assert found.evidence["priorities"] == [4]
+        assert "paused priority 4:" in found.title
+        assert found.evidence["silent_classes"] == []
+
+    def test_each_class_has_its_own_time(self) -> None:
+        """The pause of DSCP 26's class is far too short for the silence; that of another class is not."""
+        found = only(self.talk(times(p3=0x10, p4=0xFFFF)), "pause-stall")
+        assert found.evidence["silent_classes"] == []
+
+    def test_several_classes_in_one_frame(self) -> None:
+        found = only(self.talk(times(p3=0xFFFF, p4=0x10)), "pause-stall")
+        assert found.evidence["priorities"] == [3, 4]
+        assert {c["dscp"] for c in found.evidence["silent_classes"]} == {26}
+
+
 class TestPausesWithoutFrames:
     """Two QPs in one class, a third in another; the capture has no pause frame."""
 

@@ -98,9 +98,7 @@ def _paused(evidence: Evidence, source: str, pauses: Sequence[Pause], pausing: S
     open_ = (_GUESSED if guessed else "") + (_WHICH if len({c.host for c in silent}) > 1 else "")
     return RULE.finding(
         title,
-        advice=RULE.what_to_do
-        + (_GUESSED if guessed else "")
-        + (_WHICH if len({c.host for c in silent}) > 1 else ""),
+        advice=RULE.what_to_do + open_,
         frames=[frame_reference(p.file, p.frame) for p in pausing],
         evidence=found,
     )

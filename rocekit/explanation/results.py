@@ -135,6 +135,7 @@ class CaptureSummary:
             "unchecked_icrc": counts.unchecked_icrc,
             "fragments": counts.fragments,
             "pause_frames": counts.pause_frames,
+            "icmp_errors": self.witnesses.icmp_count,
             "copies": self.copies,
             "dropped": self.dropped,
             "skipped_frames": sum(self.skipped.values()),

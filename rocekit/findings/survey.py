@@ -63,7 +63,7 @@ class Survey:
         """Connections whose requests have another DSCP or VLAN priority than those of the same two hosts, and
         the connections that they differ from.
         """
-        if self._table is None:
+        if self._table is None or not self._connections:
             return []
         low, high = self._table.classes([REQUEST])
         tag = self._table.column("shape") >> 8 & 0xFF

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocekit.flows.observer import Observer
     from rocekit.packets.decoder import Counts
     from rocekit.packets.pauses import Pause
-    from rocekit.packets.witnesses import Witnesses
+    from rocekit.packets.witnesses import IcmpError, Unanswered, Witnesses
     from rocekit.points.paths import Paths
     from rocekit.points.sightings import Sightings
     from rocekit.track.cm_exchanges import CmRecord, Exchange
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 #: A path MTU of this size fits an Ethernet MTU of 1500 with all headers.
 _FITS_EVERYWHERE: Final = 1024
+#: So many requests show that there was no reply, even where the capture has no replies at all: a host that
+#: got one does not ask again.
+_ASKED_ENOUGH: Final = 3
 #: Ways of pairing in which both ends announce their starting PSN.
 _ANNOUNCES_PSNS: Final = frozenset({"cm", "handshake"})
 
@@ -136,6 +139,46 @@ class Evidence:
                 if src is not None and dst is not None:
                     found[src, dst].append((connection, side))
         return found
+
+    @cached_property
+    def host_pairs(self) -> frozenset[frozenset[str]]:
+        """Each two addresses between which the capture has RoCE packets or CM messages."""
+        found = set() if self.observer is None else set(self.observer.heard)
+        return frozenset(map(frozenset, found | {(r.src, r.dst) for r in self.cm_records}))
+
+    @cached_property
+    def icmp_between(self) -> Mapping[frozenset[str], list[IcmpError]]:
+        """ICMP errors by the two hosts of the packets that they are about."""
+        found: dict[frozenset[str], list[IcmpError]] = defaultdict(list)
+        for error in () if self.witnesses is None else self.witnesses.icmp:
+            found[frozenset((error.quote.src, error.quote.dst))].append(error)
+        return found
+
+    @cached_property
+    def unanswered(self) -> Mapping[tuple[str, str], list[Unanswered]]:
+        """By host that asked and address: ARP and ND requests for which there was certainly or probably no
+        reply.
+        """
+        found: dict[tuple[str, str], list[Unanswered]] = defaultdict(list)
+        if self.witnesses is None:
+            return found
+        files: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for file, asker, target in self.witnesses.neighbours.replies:
+            files[asker, target].add(file)
+        for streak in self.witnesses.neighbours.unanswered:
+            key = (streak.asker, streak.target)
+            # Where another capture has replies, it is open to which requests.
+            if not files[key] - {streak.file} and (
+                streak.requests >= _ASKED_ENOUGH or self.would_have_reply(*key)
+            ):
+                found[key].append(streak)
+        return found
+
+    def would_have_reply(self, asker: str, target: str) -> bool:
+        """Whether the capture has packets to a host, so that it would have the reply to its request too."""
+        heard = {} if self.observer is None else self.observer.heard
+        answered = set() if self.witnesses is None else self.witnesses.neighbours.answered
+        return (target, asker) in heard or asker in answered
 
     def stories_of(self, rule: str) -> list[list[Story]]:
         """The stories of a rule, one list for each direction of a connection."""

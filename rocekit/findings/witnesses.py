@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
 
-#: So many requests show that there was no reply, even where the capture has no replies at all: a host that
-#: got one does not ask again.
-_ENOUGH: Final = 3
 #: A host that gets no reply asks so often, so its last request says as much for the time after it.
 _ASKS_AGAIN_NS: Final = 3_000_000_000
 
@@ -48,7 +45,7 @@ class Quoted:
     def is_roce(self, evidence: Evidence) -> bool:
         """Whether the capture has RoCE packets of the two hosts."""
         quote = self.errors[0].quote
-        return bool(self.ways) or frozenset((quote.src, quote.dst)) in pairs_of_hosts(evidence)
+        return bool(self.ways) or frozenset((quote.src, quote.dst)) in evidence.host_pairs
 
     def what(self, evidence: Evidence) -> str:
         """The quoted packets in words."""
@@ -82,13 +79,6 @@ class Quoted:
             "quoted_psns": list(dict.fromkeys(q.psn for q in quotes if q.psn is not None))[:16],
             "transfers": [t.id for t in self.transfers[:16]],
         }
-
-
-def pairs_of_hosts(evidence: Evidence) -> frozenset[frozenset[str]]:
-    """Each two addresses between which the capture has RoCE packets or CM messages."""
-    found = set() if evidence.observer is None else set(evidence.observer.heard)
-    found |= {(r.src, r.dst) for r in evidence.cm_records}
-    return frozenset(map(frozenset, found))
 
 
 def quoted(evidence: Evidence, *, too_big: bool) -> Iterator[Quoted]:
@@ -143,51 +133,22 @@ def _transfer(evidence: Evidence, error: IcmpError, connection: Connection, side
     return None
 
 
-def unanswered(evidence: Evidence) -> list[Unanswered]:
-    """The ARP and ND requests for which there was certainly or probably no reply (see ``is_certain``)."""
-    if evidence.witnesses is None:
-        return []
-    neighbours = evidence.witnesses.neighbours
-    elsewhere: dict[tuple[str, str], set[int]] = {}
-    for file, asker, target in neighbours.replies:
-        elsewhere.setdefault((asker, target), set()).add(file)
-    return [
-        streak
-        for streak in neighbours.unanswered
-        # Another capture has replies: which of its requests they are for is open.
-        if not elsewhere.get((streak.asker, streak.target), set()) - {streak.file}
-        and (streak.requests >= _ENOUGH or is_certain(evidence, streak))
-    ]
-
-
-def is_certain(evidence: Evidence, streak: Unanswered) -> bool:
-    """Whether the capture has packets to the host that asked, so it would have the reply too."""
-    heard = {} if evidence.observer is None else evidence.observer.heard
-    assert evidence.witnesses is not None
-    return (streak.target, streak.asker) in heard or streak.asker in evidence.witnesses.neighbours.answered
-
-
 def silence_evidence(evidence: Evidence, hosts: Sequence[str | None], start: int, end: int) -> dict[str, Any]:
     """What ICMP, ARP and ND say of two hosts between two times, as evidence."""
-    if evidence.witnesses is None:
+    a, b = hosts
+    if a is None or b is None:
         return {}
     found: dict[str, Any] = {}
-    errors = [
-        e
-        for e in evidence.witnesses.icmp
-        if {e.quote.src, e.quote.dst} == set(hosts) and start <= e.time_ns <= end + _ASKS_AGAIN_NS
-    ]
+    about = evidence.icmp_between.get(frozenset((a, b)), ())
+    errors = [e for e in about if start <= e.time_ns <= end + _ASKS_AGAIN_NS]
     if errors:
         found["icmp"] = {
             "kinds": sorted({e.kind for e in errors}),
             "sources": sorted({e.source for e in errors})[:16],
             "frames": [e.frame for e in errors[:16]],
         }
-    streaks = [
-        s
-        for s in unanswered(evidence)
-        if {s.asker, s.target} == set(hosts) and s.first_ns <= end and _end_ns(s) >= start
-    ]
+    asked = [*evidence.unanswered.get((a, b), ()), *evidence.unanswered.get((b, a), ())]
+    streaks = [s for s in asked if s.first_ns <= end and _end_ns(s) >= start]
     if streaks:
         found["neighbours"] = {
             "without_reply": sorted({s.target for s in streaks}),

@@ -296,6 +296,9 @@ class TestNeighbours:
         found = one(t, "arp-unanswered")
         assert found.title.startswith(f"The capture has no reply of {B} to 3 ARP requests")
         assert "probably there was none" in found.title
+        assert found.severity == "info"
+        t.raw(arp(B, B))  # what it announces does not show that it had been silent
+        assert "probably there was none" in one(t, "arp-unanswered").title
 
     def test_other_hosts_are_nothing(self) -> None:
         t = talk()

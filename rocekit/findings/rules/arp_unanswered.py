@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rocekit.findings.finding import INFO, WARNING, Finding, Rule
-from rocekit.findings.witnesses import is_certain, pairs_of_hosts, unanswered
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
@@ -15,17 +14,10 @@ if TYPE_CHECKING:
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
-    streaks = unanswered(evidence)
-    if not streaks:
-        return
-    pairs = pairs_of_hosts(evidence)
-    hosts = frozenset().union(*pairs)
-    groups: dict[tuple[str, str], list[Unanswered]] = {}
-    for streak in streaks:
-        if frozenset((streak.asker, streak.target)) in pairs or streak.target in hosts:
-            groups.setdefault((streak.asker, streak.target), []).append(streak)
-    for (asker, target), own in groups.items():
-        yield _finding(evidence, asker, target, own)
+    hosts = frozenset().union(*evidence.host_pairs) if evidence.unanswered else frozenset()
+    for (asker, target), own in evidence.unanswered.items():
+        if target in hosts:
+            yield _finding(evidence, asker, target, own)
 
 
 def _finding(evidence: Evidence, asker: str, target: str, own: list[Unanswered]) -> Finding:
@@ -33,16 +25,16 @@ def _finding(evidence: Evidence, asker: str, target: str, own: list[Unanswered])
     heard = {} if evidence.observer is None else evidence.observer.heard
     last_roce = max((ns for (src, _), ns in heard.items() if src == target), default=None)
     meanwhile = last_roce is not None and last_roce > worst.last_ns
-    certain = is_certain(evidence, worst)
+    certain = evidence.would_have_reply(asker, target)
     longest_ns = worst.last_ns - worst.first_ns
     what = f"{plural(worst.requests, f'{worst.protocol} request')} in {duration(longest_ns)}"
-    if worst.until_ns is not None:
+    if not certain:
+        title = f"The capture has no reply of {target} to {what} from {asker}: probably there was none"
+    elif worst.until_ns is not None:
         late = duration(worst.until_ns - worst.first_ns)
         title = f"{target} left {what} from {asker} without a reply for {late}"
-    elif certain:
-        title = f"{target} did not answer {what} from {asker}"
     else:
-        title = f"The capture has no reply of {target} to {what} from {asker}: probably there was none"
+        title = f"{target} did not answer {what} from {asker}"
     ways = evidence.ways_between.get((asker, target), [])
     return RULE.finding(
         title,
@@ -59,10 +51,11 @@ def _finding(evidence: Evidence, asker: str, target: str, own: list[Unanswered])
             "until_ns": worst.until_ns,
             "replied": worst.replied,
             "roce_afterwards": meanwhile,
+            "has_direction": certain,
             "connections": [c.id for c, _ in ways],
         },
-        advice=(_ROCE_WENT_ON if meanwhile else "") + RULE.what_to_do,
-        severity=INFO if meanwhile or worst.until_ns is not None else WARNING,
+        advice=(_ROCE_WENT_ON if meanwhile else "") + RULE.what_to_do + ("" if certain else _NO_DIRECTION),
+        severity=WARNING if certain and not meanwhile and worst.until_ns is None else INFO,
     )
 
 
@@ -71,13 +64,18 @@ _ROCE_WENT_ON = (
     "only when a QP connects, so its RoCE traffic can go on while the kernel gets no reply. "
 )
 
+_NO_DIRECTION = (
+    " “Probably”, because a host that got a reply does not ask again at once. The capture has no packets to "
+    "that host, so it could lack the replies (of arping, for example)."
+)
+
 RULE = Rule(
     "arp-unanswered",
     WARNING,
     "a host of RoCE connections did not answer ARP or ND",
     "A host asked for the Ethernet address of a RoCE host several times and got no reply: the host or its "
     "link is down, or the two are not in the same VLAN. This concerns all traffic, not RDMA alone. Info if "
-    "the address was heard again later.",
+    "the address was heard again later, or the capture has no packets to the host that asked.",
     "ARP requests or ND solicitations for one address, at least two in a row without any ARP or ND message "
     "from it. A capture without packets to the host that asked must have three: a host with a reply does not "
     "ask again at once.",

@@ -47,6 +47,11 @@ class Quoted:
         quote = self.errors[0].quote
         return bool(self.ways) or frozenset((quote.src, quote.dst)) in evidence.host_pairs
 
+    def count_words(self, evidence: Evidence) -> str:
+        """How many errors there are, in words."""
+        least = "at least " if evidence.witnesses is not None and evidence.witnesses.is_full else ""
+        return f"{least}{plural(len(self.errors), 'message')}"
+
     def what(self, evidence: Evidence) -> str:
         """The quoted packets in words."""
         quote = self.errors[0].quote

@@ -10,7 +10,6 @@ from rocekit.findings.finding import ERROR, INFO, WARNING, Finding, Rule
 from rocekit.findings.witnesses import Quoted, quoted
 from rocekit.track.transfers import ACKED
 from rocekit.wire.icmp import EXPIRED, PORT_UNREACHABLE, PROHIBITED
-from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -24,7 +23,7 @@ def _look_unreachable(evidence: Evidence) -> Iterator[Finding]:
         error = group.errors[0]
         yield UNREACHABLE.finding(
             f"{error.source} answered {group.what(evidence)} with ICMP “{error.kind}” "
-            f"({plural(len(group.errors), 'message')})",
+            f"({group.count_words(evidence)})",
             connection=group.ways[0][0] if len(group.ways) == 1 else None,
             transfer=group.transfers[0] if group.transfers else None,
             frames=[e.frame for e in group.errors],
@@ -90,7 +89,7 @@ def _look_too_big(evidence: Evidence) -> Iterator[Finding]:
             advice = f"Path MTU {max(fits):,} fits {mtu:,} bytes with all headers. " + advice
         yield TOO_BIG.finding(
             f"{error.source} did not forward {group.what(evidence)}: too big with up to {largest:,} bytes, "
-            f"{takes} (ICMP, {plural(len(group.errors), 'message')})",
+            f"{takes} (ICMP, {group.count_words(evidence)})",
             connection=group.ways[0][0] if len(group.ways) == 1 else None,
             transfer=group.transfers[0] if group.transfers else None,
             frames=[e.frame for e in group.errors],

@@ -41,6 +41,11 @@ class Witnesses:
         self.icmp_count = 0
         self.neighbours = Neighbours()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there are more ICMP errors than are kept."""
+        return self.icmp_count > len(self.icmp)
+
     def feed(self, batch: FrameBatch, others: Ints, layer: Ints, ethertype: Ints) -> None:
         """Add the frames of a batch that are no RoCE packets.
 

@@ -239,6 +239,30 @@ class TestNeighbours:
         assert found.evidence["neighbours"]["without_reply"] == [B]
         assert found.advice.startswith("Meanwhile 4 ARP or ND requests")
 
+    def test_a_tail_loss_while_the_host_was_away_names_it(self) -> None:
+        t = talk()
+        t.send(1)
+        for _ in range(3):
+            t.raw(arp(A, B))
+            t.wait(TIMEOUT // 3)
+        t.raw(arp(B, A, reply=True))
+        t.send(1)
+        t.ack(1)
+        found = one(t, "tail-loss")
+        assert found.evidence["neighbours"]["without_reply"] == [B]
+        assert found.advice.startswith("Meanwhile 3 ARP or ND requests")
+
+    def test_a_loss_long_after_the_requests_does_not_name_them(self) -> None:
+        t = talk()
+        asks(t, 3)
+        t.raw(arp(B, A, reply=True))
+        t.wait(10 * S)
+        t.send(1)
+        t.wait(TIMEOUT)
+        t.send(1)
+        t.ack(1)
+        assert "neighbours" not in one(t, "tail-loss").evidence
+
     def test_a_reply_to_each_is_nothing(self) -> None:
         t = talk()
         for _ in range(5):

@@ -82,6 +82,6 @@ RULE = Rule(
     "Duplicate address detection (nobody should answer) and gratuitous ARP are not counted. A capture of "
     "broadcasts only has no replies; arping asks again even so.",
     "Check the host and its link, then VLAN and switch port (`ip neigh` at both hosts shows FAILED or "
-    "INCOMPLETE). Software RoCE (rxe, siw) sends nothing without a neighbour entry.",
+    "INCOMPLETE). Software RoCE (rxe) needs the neighbour entry for every packet.",
     _look,
 )

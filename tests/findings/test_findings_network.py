@@ -89,13 +89,13 @@ class TestTrafficClasses:
 
 class TestSiblings:
     @staticmethod
-    def found(*dscps: int, **of_last: int) -> list[Finding]:
+    def found(*dscps: int, vlan: int | None = None, **of_last: int) -> list[Finding]:
         """Connections of the same two hosts, one after the other."""
         frames: list[Frame] = []
         for n, dscp in enumerate(dscps):
             t = Talk(qa=0x100 + n, qb=0x200 + n)
             t.now += n * MS
-            t.common |= {"dscp": dscp} | (of_last if n == len(dscps) - 1 else {})
+            t.common |= {"dscp": dscp, "vlan": vlan} | (of_last if n == len(dscps) - 1 else {})
             t.send(1000 * n)
             t.ack(1000 * n)
             frames += t.frames

@@ -351,6 +351,20 @@ class TestNeighbours:
         assert one(t, "arp-unanswered").evidence["replied"]
 
 
+def test_replies_in_another_capture_leave_it_open(tmp_path: Path) -> None:
+    near, far = talk(), talk()
+    asks(near, 3)
+    for _ in range(3):
+        far.raw(arp(A, B))
+        far.raw(arp(B, A, reply=True))
+        far.wait(S)
+    paths = [tmp_path / "near.pcap", tmp_path / "far.pcap"]
+    for path, t in zip(paths, (near, far), strict=True):
+        path.write_bytes(pcap(t.frames, unit="ns"))
+    assert "arp-unanswered" in {f.rule for f in analyze(paths[0]).findings}
+    assert "arp-unanswered" not in {f.rule for f in analyze(*paths).findings}
+
+
 def test_tshark_reads_the_same_quotes(tmp_path: Path, tshark: str) -> None:
     t = talk(mtu=4096)
     abandoned(t, 3, 4, ROUTER, mtu=1500)

@@ -214,7 +214,10 @@ def analyze(
         tracker = Tracker(pairs=pairs_of(journal), plain=None if keeps_all else plain)
         decoder = Decoder(check_icrc=check_icrc, foreign=LEFT_OUT)
         summary = CaptureSummary(
-            files=[str(c) for c in captures], counts=decoder.counts, pauses=decoder.pauses
+            files=[str(c) for c in captures],
+            counts=decoder.counts,
+            pauses=decoder.pauses,
+            witnesses=decoder.witnesses,
         )
         trial = _trial(journal)
         stages = Stages(decoder, summary, callbacks, tracker, Observer(), trial, watch)
@@ -273,6 +276,7 @@ def conclude(
         cm=tracker.cm.records,
         dropped=summary.dropped,
         pauses=summary.pauses,
+        witnesses=summary.witnesses,
         sightings=summary.sightings,
         paths=summary.paths,
         counters=counters,

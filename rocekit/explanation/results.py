@@ -14,6 +14,7 @@ from rocekit.files.reader import open_capture
 from rocekit.packets import Packets, in_file_order
 from rocekit.packets.decoder import LEFT_OUT, Counts, Decoder
 from rocekit.packets.pauses import Pause
+from rocekit.packets.witnesses import Witnesses
 from rocekit.points.turnarounds import Sampler
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class CaptureSummary:
         copies: packets that are in several files, counted once.
         dropped: packets that the capturing machine reports as dropped, None if it does not report them.
         pauses: 802.3 PAUSE and PFC frames.
+        witnesses: ICMP errors, ARP and ND.
         spans: of each file, the first and last time of any frame; None without frames.
         sightings: which of several files have each packet; paths: what happened to each between them.
         relations: whether several files show the same traffic.
@@ -97,6 +99,7 @@ class CaptureSummary:
     dropped: int | None = None
     alignments: list[Alignment] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
+    witnesses: Witnesses = field(default_factory=Witnesses, repr=False)
     sampler: Sampler = field(default_factory=Sampler, repr=False)
     spans: list[tuple[int, int] | None] = field(default_factory=list)
     sightings: Sightings | None = field(default=None, repr=False)
@@ -140,6 +143,7 @@ class CaptureSummary:
             "unchecked_icrc": counts.unchecked_icrc,
             "fragments": counts.fragments,
             "pause_frames": counts.pause_frames,
+            "icmp_errors": self.witnesses.icmp_count,
             "copies": self.copies,
             "dropped": self.dropped,
             "skipped_frames": sum(self.skipped.values()),

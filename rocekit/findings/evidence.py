@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.track.transfers import ACKED
-from rocekit.wire import local_ack_timeout_ns
+from rocekit.wire import PATH_MTU_CODES, local_ack_timeout_ns
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rocekit.flows.observer import Observer
     from rocekit.packets.decoder import Counts
     from rocekit.packets.pauses import Pause
+    from rocekit.packets.witnesses import IcmpError, Unanswered, Witnesses
     from rocekit.points.paths import Paths
     from rocekit.points.sightings import Sightings
     from rocekit.track.cm_exchanges import CmRecord, Exchange
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 #: A path MTU of this size fits an Ethernet MTU of 1500 with all headers.
 _FITS_EVERYWHERE: Final = 1024
+#: So many requests show that there was no reply, even where the capture has no replies at all: a host that
+#: got one does not ask again.
+_ASKED_ENOUGH: Final = 3
 #: Ways of pairing in which both ends announce their starting PSN.
 _ANNOUNCES_PSNS: Final = frozenset({"cm", "handshake"})
 
@@ -50,6 +54,7 @@ class Evidence:
         cm: all CM messages, also those without a REQ in the capture.
         dropped: packets that the capturing machine reports as dropped.
         pauses: PAUSE and PFC frames.
+        witnesses: ICMP errors, ARP and ND; None without packets.
         sightings: which of several captures saw each packet; paths: what happened to it between them.
         counters: what devices counted, compared with the packets.
     """
@@ -69,6 +74,7 @@ class Evidence:
     cm: Sequence[CmRecord] = ()
     dropped: int | None = None
     pauses: Sequence[Pause] = ()
+    witnesses: Witnesses | None = None
     sightings: Sightings | None = None
     paths: Paths | None = None
     counters: Sequence[CounterComparison] = ()
@@ -117,6 +123,62 @@ class Evidence:
             if progress is not None and progress.acked_frame
         }
         return frozenset(found | {(t.connection.id, t.side) for t in self.transfers if _has_response(t)})
+
+    @cached_property
+    def tagged_priorities(self) -> Mapping[int, set[int]]:
+        """By DSCP, the priorities of its VLAN tags."""
+        return {} if self.observer is None else self.observer.table.priorities()
+
+    @cached_property
+    def ways_between(self) -> Mapping[tuple[str, str], list[tuple[Connection, int]]]:
+        """By (source, destination address): the connections, each with the side that is the source."""
+        found: dict[tuple[str, str], list[tuple[Connection, int]]] = defaultdict(list)
+        for connection in self.connections:
+            for side in (0, 1):
+                src, dst = connection.ips[side], connection.ips[1 - side]
+                if src is not None and dst is not None:
+                    found[src, dst].append((connection, side))
+        return found
+
+    @cached_property
+    def host_pairs(self) -> frozenset[frozenset[str]]:
+        """Each two addresses between which the capture has RoCE packets or CM messages."""
+        found = set() if self.observer is None else set(self.observer.heard)
+        return frozenset(map(frozenset, found | {(r.src, r.dst) for r in self.cm_records}))
+
+    @cached_property
+    def icmp_between(self) -> Mapping[frozenset[str], list[IcmpError]]:
+        """ICMP errors by the two hosts of the packets that they are about."""
+        found: dict[frozenset[str], list[IcmpError]] = defaultdict(list)
+        for error in () if self.witnesses is None else self.witnesses.icmp:
+            found[frozenset((error.quote.src, error.quote.dst))].append(error)
+        return found
+
+    @cached_property
+    def unanswered(self) -> Mapping[tuple[str, str], list[Unanswered]]:
+        """By host that asked and address: ARP and ND requests for which there was certainly or probably no
+        reply.
+        """
+        found: dict[tuple[str, str], list[Unanswered]] = defaultdict(list)
+        if self.witnesses is None:
+            return found
+        files: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for file, asker, target in self.witnesses.neighbours.replies:
+            files[asker, target].add(file)
+        for streak in self.witnesses.neighbours.unanswered:
+            key = (streak.asker, streak.target)
+            # Where another capture has replies, it is open to which requests.
+            if not files[key] - {streak.file} and (
+                streak.requests >= _ASKED_ENOUGH or self.would_have_reply(*key)
+            ):
+                found[key].append(streak)
+        return found
+
+    def would_have_reply(self, asker: str, target: str) -> bool:
+        """Whether the capture has packets to a host, so that it would have the reply to its request too."""
+        heard = {} if self.observer is None else self.observer.heard
+        answered = set() if self.witnesses is None else self.witnesses.neighbours.answered
+        return (target, asker) in heard or asker in answered
 
     def stories_of(self, rule: str) -> list[list[Story]]:
         """The stories of a rule, one list for each direction of a connection."""
@@ -252,23 +314,26 @@ class Evidence:
     def vanished_size(self, story: Story) -> tuple[int, int]:
         """(payload that gets no answer, largest payload that gets one); (0, 0) if size is not the cause.
 
-        Size is the cause if no packet as large was ever acknowledged between the two hosts, smaller ones on
-        the same connection were, and the peer's host is alive; but not for packets that fit every link.
+        Size is the cause if no packet as large was ever acknowledged between the two hosts in this direction,
+        smaller ones on the same connection were, and the peer's host is alive; but not for packets that fit
+        every link. The large packets of a READ are its responses.
         """
-        connection, side = story.connection, story.side
+        connection, side, transfer = story.connection, story.side, story.transfer
         src, dst = connection.ips[side], connection.ips[1 - side]
-        transfer = story.transfer
-        if transfer is None or src is None or dst is None or transfer.is_read:
+        if transfer is None or src is None or dst is None:
+            return 0, 0
+        read = transfer.is_read
+        if read and transfer.response_next > transfer.first_psn:
             return 0, 0
         large = _largest(transfer)
         passed = [
             _largest(t)
             for key, transfers in self.transfers_of.items()
             for t in transfers
-            if t.status == ACKED and not t.is_read and self._between(key, src, dst)
+            if t.status == ACKED and self._between(key, *((src, dst) if t.is_read == read else (dst, src)))
         ]
         sent = self.transfers_of[connection.id, side]
-        own = [_largest(t) for t in sent if t.status == ACKED and not t.is_read]
+        own = [_largest(t) for t in sent if t.status == ACKED and t.is_read == read]
         alive = self.observer is not None and self.observer.heard.get((dst, src), 0) > story.time_ns
         if large <= _FITS_EVERYWHERE or not own or not alive or max(passed) >= large or max(own) >= large:
             return 0, 0
@@ -335,7 +400,9 @@ def _offered(connection: Connection, side: int, transfer: Transfer) -> Mapping[s
 
 
 def _largest(transfer: Transfer) -> int:
-    """The payload of a transfer's largest packet."""
+    """The payload of a transfer's largest packet, or of a READ's largest response."""
+    if transfer.is_read:
+        return min(transfer.length or 0, transfer.connection.path_mtu or max(PATH_MTU_CODES))
     if transfer.last_psn > transfer.first_psn or not transfer.ended:
         return transfer.connection.path_mtu or transfer.bytes
     return transfer.bytes

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rocekit.flows.view import REQUEST
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -54,6 +56,26 @@ class Survey:
         low, high = self._table.classes()
         lowest = self._of(low, int(low.max())).min(axis=0)
         return list(self._at(lowest < self._of(high, -1).max(axis=0)))
+
+    def unlike_siblings(self) -> list[Connection]:
+        """Connections whose requests have another DSCP or VLAN priority than those of the same two hosts, and
+        the connections that they differ from.
+        """
+        if self._table is None or not self._connections:
+            return []
+        low, high = self._table.classes([REQUEST])
+        tag = self._table.column("shape") >> 8 & 0xFF
+        hosts = self._table.column("src") << 32 | self._table.column("dst")
+        found = np.zeros(len(self._connections), np.bool_)
+        key = np.where(self._of(high, -1) >= 0, self._of(hosts, -1), -1).ravel()
+        _, group = np.unique(key, return_inverse=True)
+        for lowest, highest in ((low, high), (tag, tag)):
+            least, most = np.full(group.max() + 1, 1 << 62), np.full(group.max() + 1, -1)
+            np.minimum.at(least, group, self._of(lowest, 0).ravel())
+            np.maximum.at(most, group, self._of(highest, 0).ravel())
+            differs = (least < most)[group] & (key >= 0)
+            found |= differs.reshape(self._flow.shape).any(axis=0)
+        return list(self._at(found))
 
     def several_sizes(self) -> list[Connection]:
         """Connections whose full packets (those that do not end a message) differ in size."""

@@ -6,7 +6,7 @@ found here, in whole columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -149,16 +149,26 @@ class FlowTable:
         sizes[list(self._sums.sizes)] = _VARIED
         return sizes
 
-    def classes(self) -> tuple[Ints, Ints]:
-        """Each flow's lowest and highest DSCP of requests and responses; 64 and −1 of a flow without any."""
+    def classes(self, kinds: Sequence[str] = (REQUEST, RESPONSE)) -> tuple[Ints, Ints]:
+        """Each flow's lowest and highest DSCP of some kinds of packets; 64 and −1 of a flow without any."""
         flow, opcode, dscp = self._sums.every_kind()
-        chosen = np.isin(_KIND_OF[opcode], (_REQUEST, _RESPONSE))
+        chosen = np.isin(_KIND_OF[opcode], [_KINDS.index(kind) for kind in kinds])
         flow, dscp = flow[chosen], dscp[chosen]
         flows = len(self._sums.column("packets"))
         low, high = np.full(flows, 1 << DSCP_BITS), np.full(flows, UNKNOWN)
         np.minimum.at(low, flow, dscp)
         np.maximum.at(high, flow, dscp)
         return low, high
+
+    def priorities(self) -> dict[int, set[int]]:
+        """By DSCP, the priorities of its VLAN tags; without DSCPs that have no tag."""
+        flow, _, dscp = self._sums.every_kind()
+        shape = self.column("shape")[flow]
+        tagged = (shape >= 0) & (shape >> 8 & 0xFF != 0)
+        found: dict[int, set[int]] = {}
+        for pair in distinct(dscp[tagged] << 8 | (shape[tagged] >> 8 & 0xFF) - 1).tolist():
+            found.setdefault(pair >> 8, set()).add(pair & 0xFF)
+        return found
 
     def requesters(self) -> Iterator[tuple[str, str, list[int], set[int]]]:
         """Of each two addresses: frames of the first requests of RoCE v2 flows, and the flows' ports."""

@@ -141,7 +141,11 @@ class Trace:
             plain=None if self._journals else plain,
         )
         self._summary = CaptureSummary(
-            files=[interface], counts=self._decoder.counts, pauses=self._decoder.pauses, live=True
+            files=[interface],
+            counts=self._decoder.counts,
+            pauses=self._decoder.pauses,
+            witnesses=self._decoder.witnesses,
+            live=True,
         )
 
     def _end(self, transfer: Transfer) -> None:

@@ -31,6 +31,7 @@ from rocekit.packets.locations import Locations
 from rocekit.packets.other_frames import NOT_ROCE, count_others
 from rocekit.packets.pauses import MAX_PAUSES, Pause, find_pauses, pauses_of
 from rocekit.packets.walk import Walk
+from rocekit.packets.witnesses import Witnesses
 from rocekit.packets.wrappings import Trail, Wrappings
 from rocekit.wire import ICRC_BYTES
 from rocekit.wire.byte_rows import gather
@@ -109,6 +110,7 @@ class Decoder:
     Attributes:
         counts: of the frames so far.
         pauses: the pause frames so far.
+        witnesses: ICMP errors, ARP and ND so far.
         others: indices of the last batch's frames that are no RoCE packets.
     """
 
@@ -116,6 +118,7 @@ class Decoder:
         self.others = _NO_ROWS
         self.counts = Counts()
         self.pauses: list[Pause] = []
+        self.witnesses = Witnesses()
         self._check_icrc = check_icrc
         self._foreign = None if foreign == GIVEN else ForeignPackets()
         self._leaves_out = foreign == LEFT_OUT
@@ -147,6 +150,7 @@ class Decoder:
         if n < len(batch):
             self.others = np.setdiff1d(np.arange(len(batch)), found["index"])
             paused = self._note_pauses(batch, found["layer"], found["ethertype"])
+            self.witnesses.feed(batch, self.others, found["layer"], found["ethertype"])
             counts.pause_frames += paused
             counts.non_roce += len(batch) - n - paused - dissector.later_fragments
             count_others(batch, self.others, found["layer"], found["ethertype"], counts.others)

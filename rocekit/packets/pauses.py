@@ -27,8 +27,10 @@ class Pause:
 
     Attributes:
         source: MAC address of the sender.
-        priorities: bit mask of the priorities to pause; all eight for 802.3 PAUSE.
+        priorities: bit mask of the priorities to pause (of those to release if it pauses none); all eight
+            for 802.3 PAUSE.
         quanta: the longest pause asked for, in units of 512 bit times; 0 ends the pause.
+        times: the same for each of the eight priorities; −1 for one that the frame does not name.
     """
 
     file: int
@@ -37,13 +39,14 @@ class Pause:
     source: str
     priorities: int
     quanta: int
+    times: tuple[int, ...] = ()
 
 
 def find_pauses(batch: FrameBatch, layer: Ints, ethertype: Ints) -> Ints:
     """The PAUSE (802.3 annex 31B) and PFC frames (802.1Q clause 36; annex 31D) of a batch.
 
     A row each: index in the batch, the priorities paused as a bit mask (all of them for 802.3 PAUSE), the
-    longest pause in quanta of 512 bit times.
+    longest pause in quanta of 512 bit times, and that of each of the eight priorities (−1: not named).
     """
     index = np.flatnonzero(ethertype == ETHERTYPE_MAC_CONTROL)
     start, limit = layer[index], (batch.offset + batch.caplen)[index]
@@ -54,16 +57,20 @@ def find_pauses(batch: FrameBatch, layer: Ints, ethertype: Ints) -> Ints:
     enabled = np.where(by_class, head[:, 1] & 0xFF, 0xFF)
     asked = np.where((enabled[:, None] >> np.arange(8) & 1) != 0, head[:, 2:10], 0)
     quanta = np.where(by_class, asked.max(axis=1), head[:, 1])
-    rows: Ints = np.stack([index, enabled, quanta], axis=1)[np.isin(head[:, 0], _PAUSE_OPCODES)]
+    named = (enabled[:, None] >> np.arange(8) & 1) != 0
+    times = np.where(named, np.where(by_class[:, None], asked, quanta[:, None]), -1)
+    held = ((times > 0) << np.arange(8)).sum(axis=1)
+    paused = np.where(held != 0, held, enabled)  # a frame may release some priorities and pause others
+    rows: Ints = np.column_stack([index, paused, quanta, times])[np.isin(head[:, 0], _PAUSE_OPCODES)]
     return rows
 
 
 def pauses_of(batch: FrameBatch, rows: Ints) -> list[Pause]:
     """Some of the rows of :func:`find_pauses` as objects."""
     found = []
-    for index, priorities, quanta in rows.tolist():
+    for index, priorities, quanta, *times in rows.tolist():
         source = int(batch.offset[index]) + _SOURCE_MAC_AT
         mac = batch.buffer[source : source + 6].tobytes().hex(":")
         number, time_ns = int(batch.number[index]), int(batch.time_ns[index])
-        found.append(Pause(batch.file, number, time_ns, mac, priorities, quanta))
+        found.append(Pause(batch.file, number, time_ns, mac, priorities, quanta, tuple(times)))
     return found

@@ -7,6 +7,7 @@ import struct
 import pytest
 from capture_bytes import Frame
 from talk import MS, TIMEOUT, US, A, Talk, agreed, evidence_of, named, only, settled
+from witness_frames import icmp
 
 from rocekit import wire
 from rocekit.decode import Pause
@@ -37,6 +38,37 @@ class TestTrafficClasses:
         t.ack(102)
         assert only(t.findings(), "dscp-mismatch").evidence["differs"] == "within a direction"
 
+    def test_acks_in_another_class_at_both_ends_are_info(self) -> None:
+        t = Talk()
+        for by, other in (("a", "b"), ("b", "a")):
+            t.common["dscp"] = 26
+            t.send(100, by=by)
+            t.common["dscp"] = 46
+            t.ack(100, by=other)
+        found = next(f for f in t.findings() if f.rule == "dscp-mismatch")
+        assert found.title == "ACKs are in another traffic class than requests: DSCP 46, not 26"
+        assert (found.severity, found.evidence["differs"]) == ("info", "by kind")
+        assert "rewritten" not in found.advice
+
+    def test_read_data_in_another_class_than_requests(self) -> None:
+        t = Talk()
+        for by, other in (("a", "b"), ("b", "a")):
+            t.common["dscp"] = 26
+            t.read(100, 2, by=by)
+            t.common["dscp"] = 0
+            t.responses(100, 2, by=other)
+        found = only(t.findings(), "dscp-mismatch")
+        assert found.title.startswith("Responses, READ data among them,")
+        assert found.severity == "warning"
+
+    def test_one_requester_leaves_open_whose_class_the_acks_have(self) -> None:
+        t = Talk()
+        t.send(100, dscp=26)
+        t.ack(100)
+        assert (
+            "Open: whether the responder's QP has another class" in only(t.findings(), "dscp-mismatch").advice
+        )
+
     def test_a_cnp_has_its_own_class(self) -> None:
         t = Talk()
         t.common["dscp"] = 26
@@ -53,6 +85,67 @@ class TestTrafficClasses:
         t.send(100, ecn=2)
         t.ack(100, msn=1)
         assert t.findings() == []
+
+
+class TestSiblings:
+    @staticmethod
+    def found(*dscps: int, vlan: int | None = None, **of_last: int) -> list[Finding]:
+        """Connections of the same two hosts, one after the other."""
+        frames: list[Frame] = []
+        for n, dscp in enumerate(dscps):
+            t = Talk(qa=0x100 + n, qb=0x200 + n)
+            t.now += n * MS
+            t.common |= {"dscp": dscp, "vlan": vlan} | (of_last if n == len(dscps) - 1 else {})
+            t.send(1000 * n)
+            t.ack(1000 * n)
+            frames += t.frames
+        return find(evidence_of(frames))
+
+    def test_one_qp_in_another_class(self) -> None:
+        (found,) = self.found(26, 26, 0)
+        assert (found.rule, found.severity) == ("class-differs", "info")
+        assert found.title == (
+            f"Connections from {A} to 10.9.0.2 use different traffic classes: DSCP 26 on 2, DSCP 0 on 1 "
+            f"({A} QP 0x102 → 10.9.0.2 QP 0x202)"
+        )
+        assert found.connection is not None
+
+    def test_two_of_two_have_no_odd_one(self) -> None:
+        (found,) = self.found(26, 0)
+        assert found.connection is None
+
+    def test_one_class_is_nothing(self) -> None:
+        assert self.found(26, 26) == []
+
+    def test_another_vlan_priority(self) -> None:
+        (found,) = self.found(26, 26, 26, vlan=5, priority=4)
+        assert "DSCP 26 with VLAN priority 4 on 1" in found.title
+
+    def test_hosts_in_two_vlans_are_not_the_same(self) -> None:
+        assert self.found(26, 26, 0, vlan=5) != []
+        frames: list[Frame] = []
+        for n, (dscp, vlan) in enumerate(((26, 5), (0, 6))):
+            t = Talk(qa=0x100 + n, qb=0x200 + n)
+            t.now += n * MS
+            t.common |= {"dscp": dscp, "vlan": vlan}
+            t.send(1000 * n)
+            t.ack(1000 * n)
+            frames += t.frames
+        assert find(evidence_of(frames)) == []
+
+    def test_directions_are_not_siblings(self) -> None:
+        """A sends with 26 on one connection, B with 0 on the other; each answers in its own class."""
+        frames: list[Frame] = []
+        for n, (by, other) in enumerate((("a", "b"), ("b", "a"))):
+            t = Talk(qa=0x100 + n, qb=0x200 + n)
+            t.now += n * MS
+            dscp = {"a": 26, "b": 0}
+            t.common["dscp"] = dscp[by]
+            t.send(1000 * n, by=by)
+            t.common["dscp"] = dscp[other]
+            t.ack(1000 * n, by=other)
+            frames += t.frames
+        assert "class-differs" not in [f.rule for f in find(evidence_of(frames))]
 
 
 class TestEntropy:
@@ -197,6 +290,78 @@ class TestPauses:
         assert named(find(evidence)) == []
 
 
+def times(**quanta: int) -> bytes:
+    """A PFC frame with a time for each priority that is named: ``p3=0xFFFF``."""
+    each = {int(name[1]): value for name, value in quanta.items()}
+    head = ethernet(0x8808, src_mac="02:00:00:00:00:aa", dst_mac="01:80:c2:00:00:01")
+    mask = sum(1 << p for p in each)
+    return head + struct.pack("!HH8H", 0x0101, mask, *(each.get(p, 0) for p in range(8))) + bytes(26)
+
+
+class TestPausedClasses:
+    """Pause frames every 2 ms for 20 ms; the class with DSCP 26 sends nothing meanwhile, DSCP 0 goes on."""
+
+    @staticmethod
+    def talk(frame: bytes, *, until: int = 20, pausing: int = 10, **common: int) -> list[Finding]:
+        held, other = Talk(qa=0x11, qb=0x12), Talk(qa=0x21, qb=0x22)
+        held.common |= {"dscp": 26} | common
+        settled(held, 99)
+        start = held.now
+        for k in range(pausing):
+            held.now = start + 2 * k * MS
+            held.raw(frame)
+        held.now = start + until * MS
+        held.send(100)
+        held.ack(100)
+        for k in range(until):
+            other.now = start + k * MS
+            other.send(500 + k)
+            other.ack(500 + k)
+        return find(evidence_of(sorted(held.frames + other.frames, key=lambda f: f.time_ns)))
+
+    def test_the_class_and_its_silence_are_named(self) -> None:
+        found = only(self.talk(times(p3=0xFFFF)), "pause-stall")
+        hosts = {c["host"]: c for c in found.evidence["silent_classes"]}
+        assert set(hosts) == {A, "10.9.0.2"}  # B had nothing to acknowledge
+        assert hosts[A]["dscp"] == 26
+        assert hosts[A]["priority_by"] == "DSCP / 8"
+        assert hosts[A]["longest_ns"] == pytest.approx(20 * MS, rel=0.01)
+        assert f"DSCP 26 of {A} sent nothing for 20.00 ms" in found.title
+        assert "Open: whether these DSCPs have the paused priorities" in found.advice
+        assert "not all silent hosts need have been stopped by it" in found.advice
+
+    def test_vlan_tags_name_the_priority(self) -> None:
+        found = only(self.talk(times(p5=0xFFFF), vlan=7, priority=5), "pause-stall")
+        assert found.evidence["silent_classes"][0]["priority_by"] == "VLAN tag"
+        assert "Open" not in found.advice
+
+    def test_pauses_of_another_class_explain_nothing(self) -> None:
+        found = only(self.talk(times(p4=0xFFFF)), "pause-stall")
+        assert found.evidence["silent_classes"] == []
+        found = only(self.talk(times(p3=0xFFFF), vlan=7, priority=5), "pause-stall")
+        assert found.evidence["silent_classes"] == []
+
+    def test_a_silence_longer_than_its_pauses_is_not_explained(self) -> None:
+        found = only(self.talk(times(p3=0xFFFF), pausing=2), "pause-stall")
+        assert found.evidence["silent_classes"] == []
+
+    def test_a_frame_that_pauses_one_class_and_releases_another(self) -> None:
+        found = only(self.talk(times(p3=0, p4=0xFFFF)), "pause-stall")
+        assert found.evidence["priorities"] == [4]
+        assert "paused priority 4:" in found.title
+        assert found.evidence["silent_classes"] == []
+
+    def test_each_class_has_its_own_time(self) -> None:
+        """The pause of DSCP 26's class is far too short for the silence; that of another class is not."""
+        found = only(self.talk(times(p3=0x10, p4=0xFFFF)), "pause-stall")
+        assert found.evidence["silent_classes"] == []
+
+    def test_several_classes_in_one_frame(self) -> None:
+        found = only(self.talk(times(p3=0xFFFF, p4=0x10)), "pause-stall")
+        assert found.evidence["priorities"] == [3, 4]
+        assert {c["dscp"] for c in found.evidence["silent_classes"]} == {26}
+
+
 class TestPausesWithoutFrames:
     """Two QPs in one class, a third in another; the capture has no pause frame."""
 
@@ -315,6 +480,56 @@ class TestPathMtu:
         found = only(t.findings(), "mtu-mismatch")
         assert found.evidence["vanishing_bytes"] == 4096
         assert found.evidence["passing_bytes"] == 64
+        assert found.evidence["link_mtu_guess"] == 1500
+        assert found.title == (
+            f"Probably an MTU black hole on {A} QP 0x11 → 10.9.0.2 QP 0x12: packets with 4,096 bytes of "
+            "payload get no answer, with up to 64 bytes they do"
+        )
+        assert (
+            "An MTU of 1,500 on one link would do this: the large packets have at least 4,140" in found.advice
+        )
+
+    @staticmethod
+    def reads(*passed: int) -> Talk:
+        """READs of some lengths that are answered, then one of 16 KiB that is not; the host is alive."""
+        t = Talk(mtu=4096)
+        t.connect(retry_count=3)
+        psn = 0
+        for length in passed:
+            t.packet("RC_RDMA_READ_REQUEST", psn, rkey=1, remote_va=2, dma_length=length, ackreq=1)
+            t.packet("RC_RDMA_READ_RESPONSE_ONLY", psn, bytes(length), by="b", syndrome=0x1F)
+            psn += 1
+        for _ in range(4):
+            t.read(psn, 4)
+            t.wait(TIMEOUT)
+        t.packet("RC_SEND_ONLY", 0, bytes(64), by="b", ackreq=1)
+        t.ack(0, by="a")
+        return t
+
+    def test_read_responses_vanish_and_small_ones_come(self) -> None:
+        found = only(self.reads(64, 512).findings(), "mtu-mismatch")
+        assert found.title.startswith(
+            f"Probably an MTU black hole on 10.9.0.2 QP 0x12 → {A} QP 0x11: READ responses with 4,096 bytes"
+        )
+        assert found.evidence["passing_bytes"] == 512
+
+    def test_a_read_response_as_large_had_come_before(self) -> None:
+        only(self.reads(4096).findings(), "retry-exceeded")
+
+    def test_an_icmp_error_is_named_with_the_black_hole(self) -> None:
+        t = Talk(mtu=4096)
+        t.connect(retry_count=3)
+        t.packet("RC_SEND_ONLY", 0, bytes(64), ackreq=1)
+        t.ack(0)
+        for _ in range(4):
+            sent = t.send(1, 4)
+            t.raw(icmp(t.frames[sent[1] - 1].data, 3, 4, source="10.9.0.254", mtu=1500))
+            t.wait(TIMEOUT)
+        t.packet("RC_SEND_ONLY", 0, bytes(64), by="b", ackreq=1)
+        t.ack(0, by="a")
+        findings = t.findings()
+        assert named(findings) == ["icmp-too-big", "mtu-mismatch"]
+        assert findings[1].advice.startswith("10.9.0.254 sent ICMP errors")
 
     def test_packets_that_had_passed_before_are_not_too_large(self) -> None:
         t = Talk(mtu=4096)

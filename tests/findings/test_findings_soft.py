@@ -6,6 +6,7 @@ captured frames.
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from soft_world import PORT, World
 from story import Shot
 from talk import Talk
 from test_findings_network import pause
+from witness_frames import arp, icmp
 
 from rocekit.analysis import Analysis, analyze
 from rocekit.files.pcapng_write import PcapngWriter
@@ -448,6 +450,88 @@ def _(folder: Path) -> Analysis:
 def _(folder: Path) -> Analysis:
     """A frame that ends a pause is no pause."""
     return paused(folder, 0)
+
+
+def icmp_about(folder: Path, *, code: int, port: int = 4791) -> Analysis:
+    """A router sends an ICMP error about a packet that was acknowledged all the same."""
+
+    def insert(frames: list[Shot]) -> list[Shot]:
+        about = bytearray(frames[7].data)
+        about[UDP_AT + 2 : UDP_AT + 4] = struct.pack("!H", port)
+        error = icmp(bytes(about), 3, code, source="10.9.0.254", mtu=1500 if code == 4 else 0)
+        return [*frames[:8], Shot(error, frames[7].time_ns + 1), *frames[8:]]
+
+    return altered(writes(folder), insert)
+
+
+@provokes("icmp-unreachable")
+def _(folder: Path) -> Analysis:
+    return icmp_about(folder, code=13)
+
+
+@nearly("icmp-unreachable")
+def _(folder: Path) -> Analysis:
+    return icmp_about(folder, code=13, port=53)
+
+
+@provokes("icmp-too-big")
+def _(folder: Path) -> Analysis:
+    return icmp_about(folder, code=4)
+
+
+@nearly("icmp-too-big")
+def _(folder: Path) -> Analysis:
+    return icmp_about(folder, code=4, port=53)
+
+
+def neighbours(folder: Path, *, reply: bool) -> Analysis:
+    """Three ARP requests after the traffic."""
+
+    def append(frames: list[Shot]) -> list[Shot]:
+        a, b, last_ns = frames[0], frames[0], frames[-1].time_ns
+        src, dst = (socket.inet_ntoa(s.data[at : at + 4]) for s, at in ((a, IP_AT + 12), (b, IP_AT + 16)))
+        for second in (1, 2, 3):
+            frames = [*frames, Shot(arp(src, dst), last_ns + second * 10**9)]
+            if reply:
+                frames = [*frames, Shot(arp(dst, src, reply=True), last_ns + second * 10**9 + 1000)]
+        return frames
+
+    return altered(writes(folder), append)
+
+
+@provokes("arp-unanswered")
+def _(folder: Path) -> Analysis:
+    return neighbours(folder, reply=False)
+
+
+@nearly("arp-unanswered")
+def _(folder: Path) -> Analysis:
+    return neighbours(folder, reply=True)
+
+
+def classes(folder: Path, dscps: tuple[int, int, int]) -> Analysis:
+    """Three connections of the same two hosts, each in a traffic class."""
+    frames: list[Frame] = []
+    for n, dscp in enumerate(dscps):
+        t = Talk(qa=0x100 + n, qb=0x200 + n)
+        t.now += n * 10**6
+        t.common["dscp"] = dscp
+        t.send(1000 * n)
+        t.ack(1000 * n)
+        frames += t.frames
+    file = folder / "classes.pcap"
+    file.write_bytes(pcap(frames, unit="ns"))
+    return analyze(file)
+
+
+@provokes("class-differs")
+def _(folder: Path) -> Analysis:
+    return classes(folder, (26, 26, 0))
+
+
+@nearly("class-differs")
+def _(folder: Path) -> Analysis:
+    return classes(folder, (26, 26, 26))
 
 
 def many_pairs(folder: Path, *, one_port: bool) -> Analysis:

@@ -267,6 +267,7 @@ def evidence_of(
         observer=observer,
         cm=tracker.cm.records,
         pauses=decoder.pauses,
+        witnesses=decoder.witnesses,
         **rest,
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.finding import ERROR, INFO, WARNING, Finding, Rule
+from rocekit.findings.witnesses import silence_evidence, silence_words
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
@@ -116,11 +117,13 @@ def _requests(evidence: Evidence, exchange: Exchange) -> Iterator[Finding]:
     }
     frames = [r.frame for r in requests]
     if _lone_request(evidence, exchange):
+        other = silence_evidence(evidence, (exchange.src, exchange.dst), first.time_ns, end_ns)
         yield RULE.finding(
             f"{exchange.dst} did not answer {exchange.src}'s REQ for {service(first)}: sent "
             f"{plural(len(requests), 'time')} in {duration(end_ns - first.time_ns)}",
             frames=frames,
-            evidence=found | {"silent_for_ns": end_ns - last.time_ns},
+            evidence=found | {"silent_for_ns": end_ns - last.time_ns} | other,
+            advice=silence_words(other) + RULE.what_to_do,
         )
     elif answers and len(requests) > 1 and answers[0].time_ns > requests[1].time_ns:
         added = answers[0].time_ns - first.time_ns

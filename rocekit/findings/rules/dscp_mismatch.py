@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from rocekit import wire
 from rocekit.findings.finding import INFO, WARNING, Finding, Rule
 from rocekit.flows.observer import REQUEST, RESPONSE
 
@@ -22,7 +23,11 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     for connection in evidence.among(agreed, evidence.survey.several_classes()):
         classes = _classes(evidence, connection)
         if len({dscp for _, _, dscp in classes}) > 1:
-            yield _finding(connection, classes)
+            by_kind = _by_kind(classes)
+            if by_kind is None:
+                yield _finding(connection, classes)
+            else:
+                yield _of_responses(evidence, connection, classes, *by_kind)
         yield from _other_than_agreed(evidence, connection, classes)
 
 
@@ -82,6 +87,45 @@ def _list(values: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(values)))
 
 
+def _by_kind(classes: _Classes) -> tuple[int, int] | None:
+    """The DSCPs of requests and of responses, if these two are all and a side sends both; else None."""
+    requests = {dscp for _, kind, dscp in classes if kind == REQUEST}
+    responses = {dscp for _, kind, dscp in classes if kind == RESPONSE}
+    both = any({REQUEST, RESPONSE} <= {kind for s, kind, _ in classes if s == side} for side in (0, 1))
+    return (requests.pop(), responses.pop()) if both and len(requests) == len(responses) == 1 else None
+
+
+def _of_responses(
+    evidence: Evidence, connection: Connection, classes: _Classes, asked: int, answered: int
+) -> Finding:
+    """Responses have a class of their own at the same side: info, unless READ data is among them."""
+    views = [None if evidence.observer is None else evidence.observer.flow(connection, s) for s in (0, 1)]
+    opcodes = {wire.OPCODES[o] for v in views if v is not None for o in v.opcodes if o in wire.OPCODES}
+    has_data = any(o.response and o.payload for o in opcodes)
+    what = "Responses, READ data among them," if has_data else "ACKs"
+    return RULE.finding(
+        f"{what} are in another traffic class than requests: DSCP {answered}, not {asked}",
+        connection=connection,
+        frames=sorted(frame for _, frame in classes.values()),
+        evidence=_evidence(connection, classes) | {"differs": "by kind"},
+        severity=WARNING if has_data else INFO,
+        advice=RULE.what_to_do
+        if has_data
+        else "Probably intended, because a host here sends both: some NICs give ACKs a class of their own. "
+        "It means that a pause of the data's class does not stop ACKs, and that ACKs can be dropped alone if "
+        "their class is not lossless, which costs a timeout at the end of a burst.",
+    )
+
+
+def _evidence(connection: Connection, classes: _Classes) -> dict[str, Any]:
+    return {
+        "classes": [
+            {"from": connection.end(side), "kind": kind, "dscp": dscp, "packets": n, "frame": frame}
+            for (side, kind, dscp), (n, frame) in sorted(classes.items())
+        ]
+    }
+
+
 def _finding(connection: Connection, classes: _Classes) -> Finding:
     by_side = {side: sorted({d for s, _, d in classes if s == side}) for side in (0, 1)}
     sides = " and ".join(
@@ -90,19 +134,17 @@ def _finding(connection: Connection, classes: _Classes) -> Finding:
         if dscps
     )
     within = any(len(dscps) > 1 for dscps in by_side.values())
-    found: dict[str, Any] = {
-        "classes": [
-            {"from": connection.end(side), "kind": kind, "dscp": dscp, "packets": n, "frame": frame}
-            for (side, kind, dscp), (n, frame) in sorted(classes.items())
-        ],
-        "differs": "within a direction" if within else "by direction",
-    }
+    found = _evidence(connection, classes) | {"differs": "within a direction" if within else "by direction"}
     advice = RULE.what_to_do
     if within:
         advice += (
             " A DSCP that changes within one direction is rewritten on the way, or changed by the program "
             "(rdma_set_option RDMA_OPTION_ID_TOS, traffic_class in the address handle)."
         )
+    elif not any(side == 1 and kind == REQUEST for side, kind, _ in classes) or not any(
+        side == 0 and kind == REQUEST for side, kind, _ in classes
+    ):
+        advice += _ONE_REQUESTER
     return RULE.finding(
         f"One connection uses several traffic classes: {sides}",
         connection=connection,
@@ -112,13 +154,19 @@ def _finding(connection: Connection, classes: _Classes) -> Finding:
     )
 
 
+_ONE_REQUESTER = (
+    " Open: whether the responder's QP has another class, or its NIC sends ACKs in a class of their own "
+    "(it sent no requests)."
+)
+
 RULE = Rule(
     "dscp-mismatch",
     WARNING,
     "one connection uses several traffic classes",
     "The two directions of a connection, or its data and its ACKs, have different DSCPs. If only one of "
     "them is in the lossless class, the other can be dropped or delayed: lost ACKs, or READ data in the "
-    "lossy class. Info if the class only differs from the agreed one.",
+    "lossy class. Info if only ACKs have a class of their own at both ends, or the class differs "
+    "only from the agreed one.",
     "The DSCP in the IP header by direction and kind of packet, compared with the traffic class and "
     "service level of the REQ or the journal.",
     "CNPs usually have their own class and are not counted. Every switch may map the different DSCPs to "

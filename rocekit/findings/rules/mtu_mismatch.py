@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import all_frames
 from rocekit.findings.finding import ERROR, INFO, WARNING, Finding, Rule
 from rocekit.findings.rules.mtu import Mtus, invalid_by_size, is_invalid_request, may_know_mtu, mtus
+from rocekit.findings.witnesses import silence_evidence, silence_words
 from rocekit.wire.psn import wire_psn
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
+    from rocekit.findings.stories import Story
     from rocekit.track.connections import Connection
+
+#: What a packet has around its payload at least, without the IP header: UDP, BTH and ICRC.
+_HEADERS: Final = 8 + 12 + 4
+#: The MTU of Ethernet without jumbo frames: the link that is most often too small.
+_USUAL_MTU: Final = 1500
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
@@ -28,26 +35,48 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         elif not invalid and sizes.unlike_said:
             yield _unlike_said(connection, sizes)
     for stories in evidence.stories_of(RULE.name):
-        story = stories[-1]
-        connection, side = story.connection, story.side
-        large, small = evidence.vanished_size(story)
-        yield RULE.finding(
-            f"Packets with {large:,} bytes of payload get no answer on {connection.way(side)}, packets with "
-            f"up to {small:,} bytes do",
-            connection=connection,
-            transfer=story.transfer,
-            frames=all_frames(stories),
-            evidence={
-                "vanishing_bytes": large,
-                "passing_bytes": small,
-                "transmissions": story.transmissions,
-                "psns": [wire_psn(s.psn) for s in stories],
-                "path_mtu": connection.path_mtu,
-            },
-            advice="Probably a link on the way does not carry frames as large as this path MTU with its "
-            "headers, because only the large packets fail. Check the Ethernet MTU of every hop (`ping -M do "
-            "-s SIZE`), or set a smaller path MTU.",
-        )
+        yield _black_hole(evidence, stories)
+
+
+def _black_hole(evidence: Evidence, stories: list[Story]) -> Finding:
+    """Large packets vanish on the path, small ones pass."""
+    story = stories[-1]
+    connection, side, transfer = story.connection, story.side, story.transfer
+    large, small = evidence.vanished_size(story)
+    is_read = transfer is not None and transfer.is_read
+    headers = (40 if ":" in (connection.ips[side] or "") else 20) + _HEADERS
+    link = _USUAL_MTU if small + headers <= _USUAL_MTU < large + headers else None
+    end_ns = max(g.events[-1].last_ns for s in stories for g in s.repeats)
+    other = silence_evidence(evidence, connection.ips, stories[0].time_ns, end_ns)
+    what = "READ responses" if is_read else "packets"
+    guess = (
+        f" An MTU of {link:,} on one link would do this: the large packets have at least "
+        f"{large + headers:,} bytes with their headers, the small ones {small + headers:,} or little more."
+    )
+    return RULE.finding(
+        f"Probably an MTU black hole on {connection.way(1 - side if is_read else side)}: {what} with "
+        f"{large:,} bytes of payload {'do not come' if is_read else 'get no answer'}, with up to {small:,} "
+        f"bytes they do",
+        connection=connection,
+        transfer=transfer,
+        frames=all_frames(stories),
+        evidence={
+            "vanishing_bytes": large,
+            "passing_bytes": small,
+            "vanishing_ip_bytes": large + headers,
+            "passing_ip_bytes": small + headers,
+            "link_mtu_guess": link,
+            "of_responses": is_read,
+            "transmissions": story.transmissions,
+            "psns": [wire_psn(s.psn) for s in stories],
+            "path_mtu": connection.path_mtu,
+        }
+        | other,
+        advice=silence_words(other)
+        + "A link on the way probably does not carry frames as large as this path MTU with its headers, "
+        f"because only the large packets fail.{guess if link else ''} Check the MTU of every hop (`ping -M "
+        "do -s SIZE` in both directions), or set a smaller path MTU.",
+    )
 
 
 def _invalid(evidence: Evidence, connection: Connection, side: int, sizes: Mtus) -> Finding:
@@ -110,8 +139,9 @@ RULE = Rule(
     "the path MTU differs between the two ends, or is too large for the path",
     "The two ends of a connection have different path MTUs. A packet that does not end its message must "
     "have exactly the receiver's path MTU; otherwise the receiver sends a NAK “invalid request” (WC 9). Or "
-    "the path MTU is too large for the path: large packets vanish, small ones arrive. Warning if it has "
-    "done no harm yet; info if all packets have another path MTU than the REQ or the journals say.",
+    "the path MTU is too large for the path (an MTU black hole): large packets vanish, small ones arrive. "
+    "Warning if it has done no harm yet; info if all packets have another path MTU than the REQ or the "
+    "journals say.",
     "Payloads of FIRST and MIDDLE packets by direction; path_mtu in the REQ and in both journals; repeats "
     "of large packets that get no answer while smaller packets get one.",
     "invalid-request: the sizes agree. retry-exceeded: packets of that size arrived before.",

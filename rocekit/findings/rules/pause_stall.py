@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
-from rocekit.findings.finding import WARNING, Finding, Rule
+from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
+from rocekit.findings.paused_classes import PausedClass, paused_classes, priorities_of
 from rocekit.findings.stories import PAUSE_STALL
+from rocekit.flows.observer import REQUEST
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
     for source, pauses in senders.items():
         pausing = [p for p in pauses if p.quanta]
         if pausing:
-            yield _paused(evidence, source, pausing, len(pauses) - len(pausing))
+            yield _paused(evidence, source, pauses, pausing)
     yield from _inferred(evidence)
     if not evidence.pauses and evidence.counts.pause_frames:
         yield RULE.finding(
@@ -65,7 +67,7 @@ def _inferred(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _paused(evidence: Evidence, source: str, pausing: Sequence[Pause], releases: int) -> Finding:
+def _paused(evidence: Evidence, source: str, pauses: Sequence[Pause], pausing: Sequence[Pause]) -> Finding:
     from rocekit.files.frame_names import frame_reference
 
     masks = {p.priorities for p in pausing}
@@ -73,14 +75,16 @@ def _paused(evidence: Evidence, source: str, pausing: Sequence[Pause], releases:
     plain = masks == {_ALL_PRIORITIES}
     span = pausing[-1].time_ns - pausing[0].time_ns
     stalls = _stalls(evidence, pausing)
+    silent = sorted(paused_classes(evidence, pauses), key=lambda c: -c.longest_ns)
     found: dict[str, Any] = {
         "pause_frames": len(pausing),
-        "release_frames": releases,
+        "release_frames": len(pauses) - len(pausing),
         "source": source,
         "priorities": None if plain else priorities,
         "longest_quanta": max(p.quanta for p in pausing),
         "span_ns": span,
         "stalled_transfers": len(stalls),
+        "silent_classes": [c.to_dict() for c in silent[:MAX_LISTED]],
     }
     if stalls:
         found["longest_stall_ns"] = max(stalls)
@@ -88,22 +92,54 @@ def _paused(evidence: Evidence, source: str, pausing: Sequence[Pause], releases:
     title = f"{source} paused {what}: {plural(len(pausing), 'pause frame')}"
     if span:
         title += f" in {duration(span)}"
+    if silent:
+        title += f"; meanwhile {', '.join(map(_silent_words, silent[:_NAMED]))}"
+    guessed = not plain and any(not c.by_tag for c in silent)
+    open_ = (_GUESSED if guessed else "") + (_WHICH if len({c.host for c in silent}) > 1 else "")
     return RULE.finding(
         title,
+        advice=RULE.what_to_do + open_,
         frames=[frame_reference(p.file, p.frame) for p in pausing],
         evidence=found,
     )
 
 
+def _silent_words(silent: PausedClass) -> str:
+    times = f" ({len(silent.spells):,} times, the longest)" if len(silent.spells) > 1 else ""
+    return f"DSCP {silent.dscp} of {silent.host} sent nothing for {duration(silent.longest_ns)}{times}"
+
+
 def _stalls(evidence: Evidence, pausing: Sequence[Pause]) -> list[int]:
-    """The waits before repeats during which a pause frame came."""
+    """The waits before repeats during which a pause frame of their traffic class came."""
     found = []
     for story in evidence.stories:
         for run in story.repeats:
             start = run.time_ns - run.waited_ns
-            if run.cause == "timeout" and any(start <= p.time_ns <= run.time_ns for p in pausing):
+            if run.cause != "timeout":
+                continue
+            came = [p for p in pausing if start <= p.time_ns <= run.time_ns]
+            mask = _mask(evidence, story) if came else 0
+            if any(p.priorities & mask for p in came):
                 found.append(run.waited_ns)
     return found
+
+
+def _mask(evidence: Evidence, story: Story) -> int:
+    """The priorities of a story's requests as a bit mask."""
+    view = None if evidence.observer is None else evidence.observer.flow(story.connection, story.side)
+    dscps = {} if view is None else view.dscps.get(REQUEST, {})
+    return sum(1 << p for p in set().union(*(priorities_of(evidence, dscp)[0] for dscp in dscps)))
+
+
+#: Silent classes that a title names.
+_NAMED: Final = 3
+_WHICH: Final = (
+    " A pause stops only the other end of its own link: not all silent hosts need have been stopped by it."
+)
+_GUESSED: Final = (
+    " Open: whether these DSCPs have the paused priorities. There are no VLAN tags; by default a DSCP's "
+    "priority is an eighth of it (trust and dscp2prio in `mlnx_qos`)."
+)
 
 
 RULE = Rule(
@@ -114,9 +150,9 @@ RULE = Rule(
     "had to wait. Where they waited longer than the local ACK timeout, the requester sent them again "
     "needlessly.",
     "MAC control frames (EtherType 0x8808) with a pause time above zero, their sender and priorities; "
-    "timeouts at the same time. Without such frames: one traffic class of a host is silent on several "
-    "connections at once, its other classes go on, nothing is missing after the silence, and timers have "
-    "expired.",
+    "timeouts at the same time, and classes of these priorities that sent nothing meanwhile. Without such "
+    "frames: one traffic class of a host is silent on several connections at once, its other classes go on, "
+    "nothing is missing after the silence, and timers have expired.",
     "tail-loss and ack-loss: the same silence, but no pause. A capture on a host has pause frames only if "
     "its NIC passes them on; most do not, and then the counters decide.",
     "Follow the pauses to their origin: the sender of these frames is congested itself, or passes on the "

@@ -11,6 +11,7 @@ from rocekit.findings.costs import affected_transfers, against_timeout, all_fram
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import ERROR, Finding, Rule
 from rocekit.findings.stories.places import lost, places
+from rocekit.findings.witnesses import silence_evidence, silence_words
 from rocekit.track.transfers import ACKED, NAK_PREFIX
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
@@ -129,6 +130,7 @@ def _finding(rule: Rule, evidence: Evidence, stories: list[Story]) -> Finding:
     if failed is not None:
         found["peer_failed_by"] = failed
     found |= _addressing(evidence, story)
+    found |= silence_evidence(evidence, connection.ips, silence.sent_ns, repeats[-1].events[-1].last_ns)
     if story.bad_frames:
         found["corrupted_frames"] = len(story.bad_frames)
     ended = "then silence" if found["gave_up"] else "then the capture ends"
@@ -194,7 +196,7 @@ def _advice(rule: Rule, story: Story, found: Mapping[str, Any]) -> str:
             f"{connection.named(1 - side)} had failed requests of its own ({found['peer_failed_by']}), "
             "which puts a QP into error: it does not answer any more. Look at that finding first. " + advice
         )
-    return advice
+    return silence_words(found) + advice
 
 
 def _failed_before(evidence: Evidence, story: Story) -> str | None:

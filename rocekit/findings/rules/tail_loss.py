@@ -9,6 +9,7 @@ from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer,
 from rocekit.findings.finding import WARNING, Finding, Rule
 from rocekit.findings.stories.doubts import doubt_words
 from rocekit.findings.stories.places import lost, places
+from rocekit.findings.witnesses import silence_evidence, silence_words
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
 
@@ -27,6 +28,9 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         found = costs(stories) | timeout_evidence(evidence, stories)
         placed, where = places(evidence, stories)
         found |= placed | {"or_acknowledgement_lost": doubtful, "or_sender_stalled": stalled}
+        ips = connection.ips
+        other = next((said for s in stories if (said := silence_evidence(evidence, ips, *s.stall))), {})
+        found |= other
         if lacking:
             found["or_not_in_capture"] = lacking
         waited = duration(found.get("waited_max_ns", 0))
@@ -38,7 +42,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             degrees = [f"{'all' if every else f'{likely:,}'} of them probably"] if likely else []
             degrees += [f"{doubtful:,} of them of the request or its response"] if doubtful else []
             what = plural(len(stories), "loss", "losses") + (f" ({', '.join(degrees)})" if degrees else "")
-        advice = RULE.what_to_do + timer_words(found)
+        advice = silence_words(other) + RULE.what_to_do + timer_words(found)
         advice += _STALL if stalled else ""
         advice += _EITHER if doubtful else ""
         advice += doubt_words(stories)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocekit.commands.shared import coloured
-from rocekit.explanation.transfer import event_step, syndrome_words
+from rocekit.explanation.event_steps import event_step, syndrome_words
 from rocekit.live.tracing import Trouble
 from rocekit.report.counters import counter_lines
 from rocekit.report.text import connection_lines, in_order, journal_lines, transfer_row

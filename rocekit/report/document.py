@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
+from rocekit.explanation.event_steps import syndrome_words
 from rocekit.explanation.topology import topology
-from rocekit.explanation.transfer import explain, operation_name, syndrome_words
+from rocekit.explanation.transfer import explain, operation_name
 from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.findings.stories.stalls import stalled_ns
 from rocekit.report.happenings import happenings, journal_times, timeout_words
@@ -224,7 +225,7 @@ def _story(transfer: Transfer, analysis: Results, origin: int) -> Meta:
     explained = explain(transfer, analysis)
     return {
         "title": f"{operation_name(transfer)}",
-        "steps": [[s.time_ns - origin, s.what, s.detail, int(s.trouble)] for s in explained.steps],
+        "steps": [[s.time_ns - origin, s.what, s.detail, int(s.trouble)] for s in explained.summed_steps()],
         "verdict": explained.verdict,
         "notes": list(explained.notes),
     }

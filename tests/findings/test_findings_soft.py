@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from alike import adaptive_routing, analyzed
 from capture_bytes import Frame, pcap
 from counted import analysed, plain
 from soft_ends import A, Ends, altered, shots
@@ -474,6 +475,17 @@ def _(folder: Path) -> Analysis:
 @nearly("low-entropy")
 def _(folder: Path) -> Analysis:
     return many_pairs(folder, one_port=False)
+
+
+@provokes("multipath")
+def _(folder: Path) -> Analysis:
+    return analyzed(adaptive_routing())
+
+
+@nearly("multipath")
+def _(folder: Path) -> Analysis:
+    """Out of order, but from one port."""
+    return analyzed(adaptive_routing(ports=[0xC000]))
 
 
 # ---------------------------------------------------------------------- connection management

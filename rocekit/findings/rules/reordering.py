@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
+from rocekit.findings.costs import affected_transfers, all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
+from rocekit.track.transfers import ACKED
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
 
@@ -32,9 +33,14 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         delay = f", {'up to ' if overtaken > 1 else ''}{duration(late_by)} late," if late_by else ""
         probably = f" (in {guessed:,} of {len(stories):,} cases probably because of it)" if guessed else ""
         found = costs(stories)
+        taken = not costly and _all_acknowledged(stories)
+        cost = f"{cost_words(stories)}{probably if len(stories) > 1 else ''}"
+        advice = RULE.what_to_do + (_GROUND if guessed else "")
+        if not costly:
+            cost = "no NAK, nothing sent again, all acknowledged" if taken else cost
+            advice = _TAKEN if taken else _OPEN
         yield RULE.finding(
-            f"{what}{delay} on {connection.way(side)}: {cost_words(stories)}"
-            f"{probably if len(stories) > 1 else ''}",
+            f"{what}{delay} on {connection.way(side)}: {cost}",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),
@@ -46,10 +52,17 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
                 "overtaken_by": counted_by,
                 "sent_again_packets": found["repeated_packets"],
                 "probable_cases": guessed,
+                "all_acknowledged": taken,
             },
             severity=WARNING if costly else INFO,
-            advice=RULE.what_to_do + (_GROUND if guessed else ""),
+            advice=advice,
         )
+
+
+def _all_acknowledged(stories: list[Story]) -> bool:
+    """Whether the messages in which packets were out of order all have their ACK."""
+    transfers = affected_transfers(stories)
+    return bool(transfers) and all(t.status == ACKED for t in transfers)
 
 
 def _overtaken(stories: list[Story]) -> tuple[int, str | None]:
@@ -108,6 +121,15 @@ def _late_by(story: Story) -> int:
     return max((t - story.hole.time_ns for t in came), default=0)
 
 
+_TAKEN: Final = (
+    "Nothing to do: the receiver takes packets out of order, or only the capture has them in this order. "
+    "Adaptive routing, packet spraying and multipath reorder on purpose."
+)
+_OPEN: Final = (
+    "Nothing to do as long as no NAK or repeat follows: adaptive routing, packet spraying and multipath "
+    "reorder on purpose. Whether the receiver takes packets out of order is unknown: not all of these "
+    "messages have an ACK in the capture."
+)
 _GROUND: Final = (
     " “Probably” means: the capture does not have the late packet of that case, but others of this direction."
 )
@@ -116,8 +138,9 @@ RULE = Rule(
     WARNING,
     "packets arrived out of order and cost a go-back-N",
     "Packets overtook each other on the way. An RC responder takes a gap for a loss: it sent a NAK, and "
-    "the requester sent everything again from the late packet on. Info if it cost nothing. A UC responder "
-    "drops the message.",
+    "the requester sent everything again from the late packet on. Info if no NAK or repeat followed: the "
+    "receiver takes packets out of order, as adaptive routing, packet spraying and multipath need it. A UC "
+    "responder drops the message.",
     "A NAK for a PSN that arrives shortly after, before any repeat; then the repeat brings it a second time.",
     "loss: the packet does not come before the repeat. A capture before the point that reorders does not "
     "show the difference; take one at the responder.",

@@ -26,8 +26,9 @@ from rocekit.packets.dissect_columns import PACKET_COLUMNS
 from rocekit.packets.flow_numbers import Addresses, FlowNumbers
 from rocekit.packets.icrc_columns import icrc_columns
 from rocekit.packets.locations import Locations
+from rocekit.packets.malformed import UNKNOWN_OPCODE
 from rocekit.packets.pauses import MAX_PAUSES, Pause, find_pauses, pauses_of
-from rocekit.wire import ICRC_BYTES
+from rocekit.wire import ICRC_BYTES, VENDOR
 from rocekit.wire.byte_rows import gather
 
 
@@ -60,6 +61,8 @@ class Counts:
         return asdict(self)
 
 
+#: By opcode; the 257th row (also index −1) is that of a packet without one.
+_VENDOR = np.array([*VENDOR, False])
 _NO_ROWS = np.empty(0, np.int64)
 
 #: Columns of the dissector that packets keep as they are, and its fields that are packets' columns too.
@@ -134,6 +137,11 @@ class Decoder:
             "limit": np.minimum(found["limit"], found["end"]),
         }
         columns["icrc"], columns["icrc_state"] = self._icrcs(batch, found)
+        vendors = _VENDOR[found["opcode"]] & (found["malformed"] == UNKNOWN_OPCODE)
+        vendors &= columns["icrc_state"] != ICRC_INVALID
+        if vendors.any():  # theirs to define, so it breaks no format
+            columns["malformed"] = np.where(vendors, 0, found["malformed"]).astype(found["malformed"].dtype)
+            counts.malformed_packets -= int(vendors.sum())
         fields = {name: found[name] for name in _FIELDS}
         return Packets(columns, found["words"], self.addresses, batch.buffer, found["payload_at"], fields)
 

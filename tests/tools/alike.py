@@ -8,9 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from capture_bytes import pcap
-from talk import MS, US, Talk
+from talk import MS, US, A, B, Talk
 
 from rocekit.analysis import Analysis, analyze
+from rocekit.wire import ICRC_BYTES
+from rocekit.wire.build import build_frame
+from rocekit.wire.icrc import icrc_bytes
 
 #: The source ports of a sprayed QP, unless a test takes others.
 PORTS = tuple(range(0xC000, 0xC008))
@@ -101,6 +104,24 @@ def many_connections(count: int) -> Talk:
         losses(1, t)
         whole.now, whole.ident = t.now, t.ident
     return whole
+
+
+def foreign(opcode: int, *, icrc: int | None = None) -> Talk:
+    """A connection, and five packets with an opcode that ``wire`` does not define."""
+    talk = Talk()
+    talk.send(1)
+    talk.ack(1)
+    for psn in range(5):
+        talk.ident += 1
+        data = build_frame(
+            "RC_SEND_ONLY", src=A, dst=B, dest_qpn=0x12, psn=900 + psn, payload=bytes(40 + 4 * psn)
+        )
+        start = 14 + 20 + 8  # behind Ethernet, IPv4 and UDP
+        body = bytearray(data[:-ICRC_BYTES])
+        body[start] = opcode
+        right = icrc_bytes(bytes(body[14:]), 20)
+        talk.raw(bytes(body) + (right if icrc is None else icrc.to_bytes(ICRC_BYTES, "little")))
+    return talk
 
 
 def analyzed(talk: Talk) -> Analysis:

@@ -34,6 +34,7 @@ from rocekit.findings.rules import (
     silence,
     tail_loss,
     timeout_too_short,
+    vendor_opcode,
 )
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ RULES: Final = MappingProxyType(
             retries.RULE,
             go_back_cost.RULE,
             *capture_limits.RULES,
+            vendor_opcode.RULE,
             counter_mismatch.RULE,
         )
     }

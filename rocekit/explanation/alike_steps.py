@@ -46,13 +46,19 @@ def filled_late(events: Iterable[Event]) -> set[int]:
     return filled
 
 
-def summed_up(steps: Sequence[Step], transfer: Transfer, several: bool) -> list[Step]:
+def summed_up(
+    steps: Sequence[Step], transfer: Transfer, several: bool, *, origin_ns: int | None = None
+) -> list[Step]:
     """The steps; of more than fill a screen, each kind of events that comes more than ``FEW`` times as one.
 
     A summed step stands where the first of its events stood.
+
+    Args:
+        origin_ns: where the times that are printed start; None: at the first step.
     """
     if len(steps) <= SCREEN:
         return list(steps)
+    since_ns = steps[0].time_ns if origin_ns is None else origin_ns
     late = filled_late(transfer.events)
     kinds: dict[tuple[str, str], list[Event]] = {}
     names: list[tuple[str, str] | None] = []
@@ -67,7 +73,7 @@ def summed_up(steps: Sequence[Step], transfer: Transfer, several: bool) -> list[
         if len(alike) <= FEW:
             shown.append(step)
         elif alike[0] is step.event:
-            shown.append(_one(transfer, alike, several, steps[0].time_ns))
+            shown.append(_one(transfer, alike, several, since_ns))
     return shown
 
 

@@ -10,8 +10,10 @@ import pytest
 from alike import adaptive_routing, analyzed, losses, refused, sprayed
 from talk import US, Talk
 
+from rocekit.commands.trace_lines import TextLines
 from rocekit.explanation.alike_steps import SCREEN
 from rocekit.explanation.transfer import story
+from rocekit.live.tracing import Trouble
 
 
 def steps(text: str) -> list[str]:
@@ -94,3 +96,20 @@ def test_a_few_steps_stay_single() -> None:
     explained = analyzed(losses(3)).explain(1)
     assert len(steps(str(explained))) == len(explained.steps)
     assert "summed up" not in str(explained)
+
+
+def test_trace_sums_up_what_happened_to_one_transfer_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    transfer = analyzed(losses(200)).transfers[1]
+    troubles = [Trouble(transfer, e) for e in transfer.events if e.kind in ("nak", "repeat")]
+    TextLines().items([*troubles, transfer])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert "200 times: did not arrive: NAK PSN sequence error" in lines[0]
+    assert "200 times: 1,000 packets, 1,024,000 bytes sent again, after the NAK" in lines[1]
+    assert lines[1].endswith("until +22.59 ms")
+
+
+def test_trace_prints_a_few_troubles_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    transfer = analyzed(losses(4)).transfers[1]
+    TextLines().items([Trouble(transfer, e) for e in transfer.events if e.kind in ("nak", "repeat")])
+    assert len(capsys.readouterr().out.splitlines()) == 8

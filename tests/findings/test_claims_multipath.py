@@ -89,8 +89,28 @@ def test_a_loss_among_sprayed_packets_is_a_loss(ids: bool) -> None:
     found = only(findings, "loss")
     assert found.title.startswith("PSN 40 was lost")
     (info,) = of_rule(findings, "reordering")
-    assert UNDO not in info.advice
+    assert info.title.endswith("no NAK or repeat because of it, all acknowledged")
+    assert info.advice.startswith("Nothing to do: the receiver takes packets out of order")
     assert evidence.connections[0].recovery == "selective"
+
+
+@pytest.mark.parametrize("go_back_n", [True, False])
+def test_a_loss_is_a_loss_although_packets_are_late_between_nak_and_repeat(go_back_n: bool) -> None:
+    talk = Talk(mtu=4096)
+    talk.write(10, 1)
+    talk.ack(10)
+    sprayed(talk, 11, 64, lost={40}, nak_after=(48, 40))
+    talk.wait(100 * US)
+    talk.write(11, 64, only=range(40, 75) if go_back_n else [40])
+    talk.ack(74)
+    findings = talk.findings()
+    found = only(findings, "loss")
+    assert found.title.startswith("PSN 40 was lost")
+    assert found.evidence["lost_packets"] == 1
+    (info,) = of_rule(findings, "reordering")
+    assert info.title.endswith("no NAK or repeat because of it, all acknowledged")
+    assert UNDO not in info.advice
+    assert info.advice.startswith("Nothing to do about the order") == go_back_n
 
 
 @pytest.mark.parametrize("ids", [True, False])

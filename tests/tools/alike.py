@@ -29,11 +29,15 @@ def sprayed(
     lost: Collection[int] = (),
     ids: bool = True,
     seed: int = 7,
+    nak_after: tuple[int, int] | None = None,
 ) -> list[int]:
     """A WRITE whose packets overtake each other by up to ``reach`` places, each sent from one of ``ports``.
 
     Returns the PSNs in their order of arrival. Identifications are those of the order of sending; without
     ``ids`` they are 0.
+
+    Args:
+        nak_after: the PSN behind which a NAK comes, and the PSN that it names.
     """
     rng = random.Random(seed)
     numbers = range(first, first + packets)
@@ -50,6 +54,8 @@ def sprayed(
             sport=several[(psn - first) % len(several)],
             identification=(base + 1 + psn - first) & 0xFFFF if ids else 0,
         )
+        if nak_after is not None and psn == nak_after[0]:
+            talk.nak(nak_after[1])
     talk.ident = base + packets
     return [psn for psn in order if psn not in lost]
 

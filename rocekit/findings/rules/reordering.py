@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.costs import affected_transfers, all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
+from rocekit.track.passes import SELECTIVE
 from rocekit.track.transfers import ACKED
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
@@ -14,10 +15,12 @@ from rocekit.wire.words import duration, plural
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
+    from rocekit.track.connections import Connection
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
     yield from _unreliable(evidence)
+    troubled = {(s.connection.id, s.side) for s in evidence.stories if s.naks or s.repeats}
     for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
         costly = [s for s in stories if s.naks or s.repeats]
@@ -37,8 +40,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         cost = f"{cost_words(stories)}{probably if len(stories) > 1 else ''}"
         advice = RULE.what_to_do + (_GROUND if guessed else "")
         if not costly:
-            cost = "no NAK, nothing sent again, all acknowledged" if taken else cost
-            advice = _TAKEN if taken else _OPEN
+            cost, advice = _free(connection, taken, cost, (connection.id, side) in troubled)
         yield RULE.finding(
             f"{what}{delay} on {connection.way(side)}: {cost}",
             connection=connection,
@@ -57,6 +59,21 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             severity=WARNING if costly else INFO,
             advice=advice,
         )
+
+
+def _free(connection: Connection, taken: bool, cost: str, troubled: bool) -> tuple[str, str]:
+    """What is said of an order that no NAK or repeat followed, and the advice.
+
+    Args:
+        taken: whether all messages have their ACK; cost: what is said if not.
+        troubled: whether the direction has a NAK or repeat of another cause.
+    """
+    if not taken:
+        return cost if not troubled else "no NAK or repeat because of it in this capture", _OPEN
+    if not troubled:
+        return "no NAK, nothing sent again, all acknowledged", _TAKEN
+    advice = _TAKEN if connection.recovery == SELECTIVE else _BESIDE
+    return "no NAK or repeat because of it, all acknowledged", advice
 
 
 def _all_acknowledged(stories: list[Story]) -> bool:
@@ -129,6 +146,10 @@ _OPEN: Final = (
     "Nothing to do as long as no NAK or repeat follows: adaptive routing, packet spraying and multipath "
     "reorder on purpose. Whether the receiver takes packets out of order is unknown: not all of these "
     "messages have an ACK in the capture."
+)
+_BESIDE: Final = (
+    "Nothing to do about the order: it cost nothing here. Adaptive routing, packet spraying and multipath "
+    "reorder on purpose. What was sent again in this direction has another cause."
 )
 _GROUND: Final = (
     " “Probably” means: the capture does not have the late packet of that case, but others of this direction."

@@ -13,7 +13,7 @@ from rocekit.commands import FILE, format_option, journal_option
 @click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
 @journal_option
 @format_option
-@click.option("--all", "every", is_flag=True, help="List every connection and every transfer, in order.")
+@click.option("--all", "every", is_flag=True, help="List every finding, connection and transfer.")
 @click.option("--no-icrc", is_flag=True, help="Do not verify ICRCs.")
 def command(
     files: tuple[Path, ...], journal: tuple[Path, ...], output: str, every: bool, no_icrc: bool

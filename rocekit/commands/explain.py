@@ -28,6 +28,7 @@ from rocekit.commands import FILE, format_option, journal_option
     help="The transfer of the work request with this wr_id; may be repeated.",
 )
 @click.option("--all", "every", is_flag=True, help="Every transfer.")
+@click.option("--steps", is_flag=True, help="Each step, where many alike ones would be one line.")
 @journal_option
 @format_option
 def command(
@@ -35,6 +36,7 @@ def command(
     numbers: tuple[int, ...],
     wr_ids: tuple[int, ...],
     every: bool,
+    steps: bool,
     journal: tuple[Path, ...],
     output: str,
 ) -> None:
@@ -68,6 +70,6 @@ def command(
     if output == "json":
         emit(explanations[0].to_dict() if len(explanations) == 1 else [e.to_dict() for e in explanations])
     else:
-        stories = "\n\n".join(story(e, style=coloured) for e in explanations)
+        stories = "\n\n".join(story(e, style=coloured, every=steps) for e in explanations)
         click.echo("\n".join([*not_judged(analysis), stories]))
     fail_on_damage(analysis)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocekit.commands.shared import coloured
-from rocekit.explanation.transfer import event_step, syndrome_words
+from rocekit.explanation.alike_steps import SCREEN, summed_up
+from rocekit.explanation.event_steps import Step, event_step, syndrome_words
 from rocekit.live.tracing import Trouble
 from rocekit.report.counters import counter_lines
 from rocekit.report.text import connection_lines, in_order, journal_lines, transfer_row
@@ -41,8 +42,34 @@ class TextLines:
         return f"{(time_ns - self._first_ns) / 1e9:11.6f}"
 
     def items(self, items: Iterable[Item]) -> None:
-        """Print the items of a batch."""
-        click.echo("\n".join([self._line(item) for item in items]))
+        """Print the items of a batch; many alike troubles of one transfer as one line."""
+        items = list(items)
+        troubles: dict[int, list[Trouble]] = {}
+        for item in items:
+            if isinstance(item, Trouble):
+                troubles.setdefault(item.transfer.id, []).append(item)
+        lines = []
+        for item in items:
+            together = troubles.get(item.transfer.id, []) if isinstance(item, Trouble) else []
+            if len(together) <= SCREEN:
+                lines.append(self._line(item))
+            elif item is together[0]:
+                lines += self._summed(together)
+        click.echo("\n".join(lines))
+
+    def _summed(self, troubles: list[Trouble]) -> list[str]:
+        """The troubles of one transfer in a batch."""
+        transfer = troubles[0].transfer
+        self._at(troubles[0].event.time_ns)  # the first line that has a time is the origin
+        steps = [event_step(transfer, trouble.event) for trouble in troubles]
+        return [
+            self._trouble(transfer, step)
+            for step in summed_up(steps, transfer, several=False, origin_ns=self._first_ns)
+        ]
+
+    def _trouble(self, transfer: Transfer, step: Step) -> str:
+        words = f"transfer {transfer.id}  {step.what}  {step.detail}"
+        return f"{self._at(step.time_ns)}  {coloured(words, 'warning')}"
 
     def _line(self, item: Item) -> str:
         if isinstance(item, Transfer):
@@ -56,9 +83,7 @@ class TextLines:
             words, kind = f"{item.src} → {item.dst}  {item.cm.summary(item.port)}", "dim"
             return f"{self._at(item.time_ns)}  {coloured(words, 'error' if item.message == 'REJ' else kind)}"
         if isinstance(item, Trouble):
-            step = event_step(item.transfer, item.event)
-            words = f"transfer {item.transfer.id}  {step.what}  {step.detail}"
-            return f"{self._at(item.event.time_ns)}  {coloured(words, 'warning')}"
+            return self._trouble(item.transfer, event_step(item.transfer, item.event))
         assert isinstance(item, OrphanNak)
         words = (
             f"{item.src} → {item.dst} {qpn(item.dest_qpn)}  {syndrome_words(item.syndrome)} for PSN "

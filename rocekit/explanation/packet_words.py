@@ -9,7 +9,7 @@ import numpy as np
 
 from rocekit import wire
 from rocekit.explanation import packets as ps
-from rocekit.explanation.transfer import syndrome_words
+from rocekit.explanation.event_steps import syndrome_words
 from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.findings.cause_words import ASKED_AGAIN, repeat_cause, source_words
 from rocekit.packets.malformed import MALFORMED

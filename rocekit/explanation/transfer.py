@@ -9,41 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rocekit import wire
 from rocekit.correlate import Timing, timing
-from rocekit.files.frame_names import frame_name
-from rocekit.findings.cause_words import ASKED_AGAIN, NOT_OBEYED, repeat_cause
+from rocekit.explanation.alike_steps import filled_late, summed_up
+from rocekit.explanation.event_steps import Step, event_step, frame_words
 from rocekit.findings.text import finding
-from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, OVERTAKEN, THROWN_AWAY
 from rocekit.track.transfers import ACKED, INCOMPLETE, NAK_PREFIX, SENT
-from rocekit.wire.psn import MASK
+from rocekit.wire.psn import wire_psn
 from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import duration, end, plural, size
 
 if TYPE_CHECKING:
     from rocekit.explanation.results import Results
     from rocekit.findings import Finding
-    from rocekit.track.events import Event
     from rocekit.track.transfers import Transfer
 
 _LONG_OPERATION = {"WRITE": "RDMA WRITE", "READ": "RDMA READ", "ATOMIC_WRITE": "ATOMIC WRITE"}
-_COPIES = {
-    BEFORE: "lost before the capture point",
-    BEHIND: "lost behind the capture point",
-    NOT_LOST: "too soon: a late packet sent before the go-back drew it, and nothing was lost",
-    OVERTAKEN: "arrived after a later packet: reordered behind the capture point",
-    THROWN_AWAY: "arrived behind a gap and was dropped by the responder: an effect of reordering",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step of the explanation: its time on the capture's clock, what it concerns, and what happened."""
-
-    time_ns: int
-    what: str
-    detail: str
-    trouble: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +44,10 @@ class Explanation:
         """Where the times start: when the WR was posted, or the first packet."""
         return self.steps[0].time_ns if self.steps else self.transfer.first_ns
 
+    def summed_steps(self) -> tuple[Step, ...]:
+        """The steps; of more than fill a screen, many alike ones as one."""
+        return tuple(summed_up(self.steps, self.transfer, self.several))
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the transfer with ``timing``, ``steps``, ``verdict``, ``notes``, ``findings``."""
         return {
@@ -82,19 +66,26 @@ class Explanation:
         return story(self)
 
 
-def story(explanation: Explanation, *, style: Style = plain) -> str:
-    """An explanation in text: title, verdict, findings, steps, notes. Times start at the first step."""
-    origin = explanation.origin_ns
+def story(explanation: Explanation, *, style: Style = plain, every: bool = False) -> str:
+    """An explanation in text: title, verdict, findings, steps, notes. Times start at the first step.
+
+    Args:
+        every: print each step; else many alike ones as one line.
+    """
+    origin, steps = explanation.origin_ns, explanation.steps if every else explanation.summed_steps()
     rows = []
-    for step in explanation.steps:
+    for step in steps:
         offset = duration(step.time_ns - origin)
         rows.append((f"+{offset}", step.what, step.detail))
     lines = [style(explanation.title, "title"), f"  {explanation.verdict}"]
     for f in explanation.findings:
         lines += finding(f, style, several=explanation.several)
     aligned = columns(rows, right=frozenset({0}))
-    for line, step in zip(aligned, explanation.steps, strict=True):
+    for line, step in zip(aligned, steps, strict=True):
         lines.append(style(line, "warning") if step.trouble else line)
+    if len(steps) < len(explanation.steps):
+        words = f"{len(explanation.steps):,} steps, alike ones summed up (--steps lists each)"
+        lines.append(style(f"  {words}", "dim"))
     lines += [style(f"  {note}", "dim") for note in explanation.notes]
     return "\n".join(lines)
 
@@ -152,14 +143,15 @@ def _steps(transfer: Transfer, time: Timing, several: bool) -> list[Step]:
     if wr is not None and time.software_ns is not None:
         steps.append(Step(transfer.first_ns - time.software_ns, f"WR {wr.wr_id} posted", _wr_words(transfer)))
     steps.append(_first(transfer, several))
-    steps += [event_step(transfer, event, several) for event in transfer.events]
+    late = filled_late(transfer.events)
+    steps += [event_step(transfer, e, several, late=id(e) in late) for e in transfer.events]
     if transfer.is_read:
         steps += _responses(transfer, several)
     elif transfer.last_psn > transfer.first_psn and transfer.status != INCOMPLETE:
         last = transfer.request_end_ns
         again = any(e.kind == "repeat" and e.last_ns >= last for e in transfer.events)
         if last > transfer.first_ns and not again:
-            steps.append(Step(last, f"PSN {_psn(transfer.last_psn)} last packet", ""))
+            steps.append(Step(last, f"PSN {wire_psn(transfer.last_psn)} last packet", ""))
     acked = _acknowledged(transfer, several)
     if acked is not None:
         steps.append(acked)
@@ -196,88 +188,18 @@ def _wr_words(transfer: Transfer) -> str:
     return ", ".join(words)
 
 
-def _psn(p: int) -> int:
-    return p & MASK
-
-
-def syndrome_words(syndrome: int) -> str:
-    """``ACK``, ``NAK PSN sequence error``, ``RNR NAK``: a syndrome as people write it."""
-    return wire.syndrome_name(syndrome).replace("_", " ").replace("psn", "PSN")
-
-
-def _range(event: Event) -> str:
-    first, last = _psn(event.psn), _psn(event.last_psn)
-    return f"PSN {first}" if first == last else f"PSN {first}–{last}"
-
-
-def _frame(reference: int, several: bool) -> str:
-    return f"frame {frame_name(reference, several=several)}"
-
-
 def _first(transfer: Transfer, several: bool) -> Step:
     if not transfer.started:
-        what, detail = f"PSN {_psn(transfer.first_psn)} first seen", "the message started earlier"
+        what, detail = f"PSN {wire_psn(transfer.first_psn)} first seen", "the message started earlier"
     elif transfer.is_read:
         count = transfer.last_psn - transfer.first_psn + 1
-        what = f"PSN {_psn(transfer.first_psn)} READ request"
+        what = f"PSN {wire_psn(transfer.first_psn)} READ request"
         detail = f"{plural(count, 'response packet')} expected"
     else:
         count = transfer.last_psn - transfer.first_psn + 1
-        what = f"PSN {_psn(transfer.first_psn)} {'first' if count > 1 else 'only'} packet"
+        what = f"PSN {wire_psn(transfer.first_psn)} {'first' if count > 1 else 'only'} packet"
         detail = plural(count, "packet") if count > 1 else size(transfer.bytes)
-    return Step(transfer.first_ns, what, f"{_frame(transfer.first_frame, several)}, {detail}")
-
-
-def event_step(transfer: Transfer, event: Event, several: bool = False) -> Step:
-    """An event of a transfer in words."""
-    frame = _frame(event.frame, several)
-    where = _range(event)
-    kind = event.kind
-    if kind == "nak":
-        syndrome = event.syndrome or 0
-        if wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
-            words = f"did not arrive: NAK PSN sequence error, {frame}"
-            if event.copy and not several:
-                words += f", {_COPIES[event.copy]}"
-            if event.ignored:
-                words += f", {NOT_OBEYED}"
-            return Step(event.time_ns, where, words, True)
-        return Step(event.time_ns, where, f"{syndrome_words(syndrome)}, {frame}", True)
-    if kind == "rnr_nak":
-        wait = duration(wire.rnr_wait_ns(event.syndrome or 0))
-        words = f"no receive was posted: RNR NAK, wait {wait}, {frame}"
-        return Step(event.time_ns, where, words, True)
-    if kind == "repeat":
-        return _repeat(transfer, event, where, several)
-    if kind == "response_repeat":
-        words = f"{plural(event.count, 'response')} sent again {ASKED_AGAIN}, {frame}"
-        return Step(event.time_ns, f"{where} again", words, True)
-    if kind == "hole":
-        words = f"missing at {frame}: lost before the capture point, reordered, or not in the capture"
-        return Step(event.time_ns, where, words, True)
-    if kind == "response_hole":
-        return Step(event.time_ns, where, f"{plural(event.count, 'response')} missing at {frame}", True)
-    if kind == "late":
-        return Step(event.time_ns, where, f"reordered, {frame}", True)
-    if kind == "duplicate":
-        return Step(event.time_ns, where, f"the same datagram again, {frame}: duplicated by the network")
-    return Step(event.time_ns, where, f"{kind}, {frame}", True)
-
-
-def _repeat(transfer: Transfer, event: Event, where: str, several: bool) -> Step:
-    words = []
-    if transfer.is_read:
-        words.append("READ request sent again")
-    else:
-        words.append(f"{plural(event.count, 'packet')}, {size(event.bytes)} sent again")
-    words.append(repeat_cause(event, transfer.connection, transfer.side, transfer))
-    if event.after_ack:
-        words.append("although the capture already contains their ACK")
-    if event.first_sight:
-        words.append(f"{event.first_sight} of them not in the capture before")
-    first, last = frame_name(event.frame, several=several), frame_name(event.last_frame, several=several)
-    words.append(f"frame {first}" if first == last else f"frames {first}–{last}")
-    return Step(event.time_ns, f"{where} again", ", ".join(words), True)
+    return Step(transfer.first_ns, what, f"{frame_words(transfer.first_frame, several)}, {detail}")
 
 
 def _responses(transfer: Transfer, several: bool) -> list[Step]:
@@ -286,18 +208,18 @@ def _responses(transfer: Transfer, several: bool) -> list[Step]:
     detail = plural(transfer.packets, "response")
     if transfer.status != ACKED:
         return [Step(transfer.last_ns, "last response seen", detail)]
-    detail = f"{_frame(transfer.last_frame, several)}, {detail}, {size(transfer.bytes)}"
-    return [Step(transfer.last_ns, f"PSN {_psn(transfer.last_psn)} last response", detail)]
+    detail = f"{frame_words(transfer.last_frame, several)}, {detail}, {size(transfer.bytes)}"
+    return [Step(transfer.last_ns, f"PSN {wire_psn(transfer.last_psn)} last response", detail)]
 
 
 def _acknowledged(transfer: Transfer, several: bool) -> Step | None:
     if transfer.acked_ns is None or transfer.acked_frame is None or transfer.is_read:
         return None
-    frame = _frame(transfer.acked_frame, several)
+    frame = frame_words(transfer.acked_frame, several)
     if transfer.operation in ("FETCH_ADD", "CMP_SWAP"):
         before = "" if transfer.original is None else f", original value {transfer.original:#x}"
-        return Step(transfer.acked_ns, f"PSN {_psn(transfer.first_psn)} response", f"{frame}{before}")
-    return Step(transfer.acked_ns, f"ACK to PSN {_psn(transfer.last_psn)}", frame)
+        return Step(transfer.acked_ns, f"PSN {wire_psn(transfer.first_psn)} response", f"{frame}{before}")
+    return Step(transfer.acked_ns, f"ACK to PSN {wire_psn(transfer.last_psn)}", frame)
 
 
 def _notes(transfer: Transfer, analysis: Results | None) -> list[str]:

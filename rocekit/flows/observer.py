@@ -19,7 +19,7 @@ from rocekit.flows.scopes import FlowKey
 from rocekit.flows.silences import Silences
 from rocekit.flows.table import FlowTable
 from rocekit.flows.view import CNP, REQUEST, RESPONSE, FlowView
-from rocekit.packets import ICRC_INVALID
+from rocekit.packets import ICRC_INVALID, ICRC_UNCHECKED
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
@@ -29,6 +29,8 @@ __all__ = ["BadPacket", "FlowView", "Observer", "REQUEST", "RESPONSE", "CNP"]
 
 Ints = NDArray[np.int64]
 
+#: By opcode; the 257th row (also index −1) is that of a packet without one.
+_VENDOR: Final = np.array([*wire.VENDOR, False])
 #: Corrupted packets kept one by one; more are only counted.
 MAX_KEPT: Final = 10_000
 
@@ -63,6 +65,8 @@ class Observer:
         flows: by their keys (see ``scopes``), without management datagrams.
         messages: what the first messages of each flow say; fed apart, with batches that have their payloads.
         silences: when a host sent nothing of a traffic class.
+        vendor: by opcode that is left to vendors, the first ``MAX_KEPT`` frames whose ICRC is not wrong.
+        vendor_counts: how many there are; vendor_unchecked: whether the ICRC of some was not checked.
         table: the same flows as columns; ``number`` gives a flow's row.
         heard: by (source, destination address), the time of the last packet.
     """
@@ -72,6 +76,9 @@ class Observer:
         self.last_ns: int | None = None
         self.bad: list[BadPacket] = []
         self.bad_count = 0
+        self.vendor: dict[int, list[int]] = {}
+        self.vendor_counts: dict[int, int] = {}
+        self.vendor_unchecked = False
         self.messages = FirstMessages()
         self.silences = Silences()
         self.table = FlowTable()
@@ -115,7 +122,10 @@ class Observer:
         wrong = (packets.icrc_state == ICRC_INVALID) | (packets.malformed != 0)
         if wrong.any():
             self._note_bad(packets, np.flatnonzero(wrong))
-        self._note_flows(packets, wrong)
+        vendor = _VENDOR[packets.opcode] & ~wrong
+        if vendor.any():
+            self._note_vendor(packets, np.flatnonzero(vendor))
+        self._note_flows(packets, wrong, vendor)
 
     def _note_bad(self, packets: Packets, rows: Ints) -> None:
         self.bad_count += len(rows)
@@ -134,8 +144,17 @@ class Observer:
                 )
             )
 
-    def _note_flows(self, packets: Packets, wrong: NDArray[np.bool_]) -> None:
-        usable = (packets.opcode >= 0) & (packets.dest_qpn > max(wire.MAD_QPNS))
+    def _note_vendor(self, packets: Packets, rows: Ints) -> None:
+        frames = packets.frame[rows] + (packets.file[rows].astype(np.int64) << FRAME_BITS)
+        self.vendor_unchecked |= bool((packets.icrc_state[rows] == ICRC_UNCHECKED).any())
+        for opcode, frame in zip(packets.opcode[rows].tolist(), frames.tolist(), strict=True):
+            self.vendor_counts[opcode] = self.vendor_counts.get(opcode, 0) + 1
+            kept = self.vendor.setdefault(opcode, [])
+            if len(kept) < MAX_KEPT:
+                kept.append(frame)
+
+    def _note_flows(self, packets: Packets, wrong: NDArray[np.bool_], vendor: NDArray[np.bool_]) -> None:
+        usable = (packets.opcode >= 0) & ~vendor & (packets.dest_qpn > max(wire.MAD_QPNS))
         if int(wrong.sum()) * 2 < len(packets):  # else all ICRCs here are wrong: see the rule icrc-bad
             usable &= ~wrong
         if usable.any():

@@ -193,6 +193,20 @@ class FlowTable:
                 ports |= {one >> 16 for one in self._sums.shapes[number]}
             yield self._addresses[src], self._addresses[dst], frame[part].tolist(), ports
 
+    def notified_pairs(self) -> frozenset[tuple[str, str]]:
+        """Source and destination addresses of the flows with CNPs or other packets with BECN."""
+        marks = self._marks_of("cnps") + self._marks_of("notified")
+        return frozenset(name[:2] for name, number in self.numbers().items() if marks[number])
+
+    def with_several_ports(self) -> set[FlowKey]:
+        """The names (as in ``numbers``) of RoCE v2 flows with more than one UDP source port."""
+        several = {
+            number
+            for number, shapes in self._sums.shapes.items()
+            if len({one >> 16 for one in shapes if one & 0xFF == 2}) > 1
+        }
+        return {name for name, number in self.numbers().items() if number in several} if several else set()
+
     def views(self) -> dict[FlowKey, FlowView]:
         """Every flow, by its key."""
         return {name: self.view(number) for name, number in self.numbers().items()}

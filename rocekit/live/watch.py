@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from rocekit.explanation.contents import NOTHING, Contents
-from rocekit.explanation.transfer import event_step
+from rocekit.explanation.event_steps import event_step
 from rocekit.findings import SEVERITIES, Evidence, Finding
 from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories

@@ -28,12 +28,13 @@ from rocekit.packets.flow_numbers import Addresses, FlowNumbers
 from rocekit.packets.foreign import ForeignPackets
 from rocekit.packets.icrc_columns import icrc_columns
 from rocekit.packets.locations import Locations
+from rocekit.packets.malformed import UNKNOWN_OPCODE
 from rocekit.packets.other_frames import NOT_ROCE, count_others
 from rocekit.packets.pauses import MAX_PAUSES, Pause, find_pauses, pauses_of
 from rocekit.packets.walk import Walk
 from rocekit.packets.witnesses import Witnesses
 from rocekit.packets.wrappings import Trail, Wrappings
-from rocekit.wire import ICRC_BYTES
+from rocekit.wire import ICRC_BYTES, VENDOR
 from rocekit.wire.byte_rows import gather
 
 
@@ -92,6 +93,8 @@ COUNTED: Final = "counted"
 LEFT_OUT: Final = "left out"
 
 _PLAIN: Column = np.zeros(1, np.int32)
+#: By opcode; the 257th row (also index −1) is that of a packet without one.
+_VENDOR = np.array([*VENDOR, False])
 _NO_ROWS = np.empty(0, np.int64)
 
 #: Columns of the dissector that packets keep as they are, and its fields that are packets' columns too.
@@ -180,6 +183,8 @@ class Decoder:
             "limit": np.minimum(found["limit"], found["end"]),
         }
         columns["icrc"], columns["icrc_state"] = self._icrcs(batch, found)
+        if dissector.malformed_count:
+            self._clear_vendors(found, columns)
         fields = {name: found[name] for name in _FIELDS}
         around = self._wrappings.every
         packets = Packets(
@@ -188,6 +193,14 @@ class Decoder:
         if dissector.truncated_count:
             counts.cut_packets += int(((packets.opcode < 0) & packets.truncated).sum())
         return packets if self._foreign is None else self._judged(packets, self._foreign)
+
+    def _clear_vendors(self, found: dict[str, Column], columns: dict[str, Column]) -> None:
+        """A vendor's opcode is the vendor's to define: it breaks no format, unless its ICRC is wrong."""
+        vendors = _VENDOR[found["opcode"]] & (found["malformed"] == UNKNOWN_OPCODE)
+        vendors &= columns["icrc_state"] != ICRC_INVALID
+        if vendors.any():
+            columns["malformed"] = np.where(vendors, 0, found["malformed"]).astype(found["malformed"].dtype)
+            self.counts.malformed_packets -= int(vendors.sum())
 
     def rest(self) -> Packets | None:
         """At the capture's end, packets that were held back as foreign but are corrupted RoCE packets."""

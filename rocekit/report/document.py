@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
+from rocekit.explanation.event_steps import syndrome_words
 from rocekit.explanation.topology import topology
-from rocekit.explanation.transfer import explain, operation_name, syndrome_words
+from rocekit.explanation.transfer import explain, operation_name
 from rocekit.files.frame_names import FRAME_BITS, frame_name
+from rocekit.findings.alike import AlikeFindings, gathered
 from rocekit.findings.stories.stalls import stalled_ns
 from rocekit.report.happenings import happenings, journal_times, timeout_words
 from rocekit.report.text import capture_point_lines, no_findings
@@ -228,7 +230,7 @@ def _story(transfer: Transfer, analysis: Results, origin: int) -> Meta:
     explained = explain(transfer, analysis)
     return {
         "title": f"{operation_name(transfer)}",
-        "steps": [[s.time_ns - origin, s.what, s.detail, int(s.trouble)] for s in explained.steps],
+        "steps": [[s.time_ns - origin, s.what, s.detail, int(s.trouble)] for s in explained.summed_steps()],
         "verdict": explained.verdict,
         "notes": list(explained.notes),
     }
@@ -237,6 +239,9 @@ def _story(transfer: Transfer, analysis: Results, origin: int) -> Meta:
 def _findings(analysis: Results, lanes: Lanes, origin: int) -> list[Meta]:
     places = FindingPlaces(lanes, analysis.findings)
     several = analysis.capture.several
+    number = {id(f): k for k, f in enumerate(analysis.findings)}
+    kinds = [kind for kind in gathered(analysis.findings) if isinstance(kind, AlikeFindings)]
+    alike = {id(f): kind for kind in kinds for f in kind.findings}
     return [
         {
             "rule": f.rule,
@@ -252,6 +257,9 @@ def _findings(analysis: Results, lanes: Lanes, origin: int) -> list[Meta]:
                 if isinstance(f.evidence.get(name), int) and f.evidence[name]
             },
             "place": places.of(f, origin),
+            # Many alike ones are one card: that of the worst, with a title for all.
+            "worst": None if id(f) not in alike else number[id(alike[id(f)].worst)],
+            "all": alike[id(f)].title() if id(f) in alike and alike[id(f)].worst is f else None,
         }
         for f in analysis.findings
     ]

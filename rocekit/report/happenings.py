@@ -12,7 +12,7 @@ from errno import errorcode
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
-from rocekit.explanation.transfer import event_step
+from rocekit.explanation.event_steps import event_step
 from rocekit.files.frame_names import frame_name
 from rocekit.findings.cause_words import repeat_cause, short_timeout
 from rocekit.journal.work_requests import SUCCESS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rocekit import wire
-from rocekit.explanation.transfer import syndrome_words
+from rocekit.explanation.event_steps import syndrome_words
 from rocekit.files.frame_names import frame_name
 from rocekit.report.collector import CE, DUPLICATE, LOST, RESPONSE
 from rocekit.report.happenings import FAILED, HOLE, RESPONSE_HOLE, TIMEOUT, happenings, journal_times

@@ -50,10 +50,12 @@ def summary(analysis: Results, *, style: Style = plain, transfers: int | None = 
         from rocekit.report.counters import counter_lines
 
         details += ["", *counter_lines(analysis.counters, style)]
-    return "\n".join(in_order(analysis, [], details, style))
+    return "\n".join(in_order(analysis, [], details, style, every=transfers is None))
 
 
-def in_order(analysis: Results, head: Sequence[str], details: Sequence[str], style: Style) -> list[str]:
+def in_order(
+    analysis: Results, head: Sequence[str], details: Sequence[str], style: Style, *, every: bool = False
+) -> list[str]:
     """The lines of a summary: the capture and ``head``, findings, ``details``, what is unknown.
 
     Where the details fill a screen, the findings are named again behind them: a terminal shows the end.
@@ -64,7 +66,10 @@ def in_order(analysis: Results, head: Sequence[str], details: Sequence[str], sty
     known, unknown = capture_point_lines(analysis)
     findings = [] if contents.is_blank else ["", no_findings(contents, style)]
     if analysis.findings:
-        findings = ["", *finding_lines(analysis.findings, style, several=analysis.capture.several)]
+        findings = [
+            "",
+            *finding_lines(analysis.findings, style, several=analysis.capture.several, every=every),
+        ]
     lines = [*capture_lines(analysis.capture, style), *head, *known, *findings]
     if details:
         lines += ["", *details]

@@ -26,7 +26,7 @@ from rocekit.files.reader import open_capture
 from rocekit.packets import Row
 from rocekit.packets.decoder import COUNTED, Counts, Decoder
 from rocekit.packets.mads import find_mads
-from rocekit.packets.malformed import IP_LENGTH, MALFORMED, SHORT, UDP_LENGTH, UNKNOWN_OPCODE
+from rocekit.packets.malformed import IP_LENGTH, MALFORMED, SHORT, UDP_LENGTH
 from rocekit.verify.tshark import (
     BTH,
     CM,
@@ -266,7 +266,7 @@ def _reason(row: Row, question: Question, value: Value, theirs: Answers, frame: 
             return "a packet truncated by the snaplen has no ICRC; tshark shows its last bytes"
         if row["fragment"]:
             return "a first fragment has no ICRC; tshark shows its last bytes"
-        if row["malformed"] == MALFORMED[UNKNOWN_OPCODE] and value is None:
+        if isinstance(name, int) and value is None:
             return "tshark shows no ICRC after an opcode that it does not know"
         if opcode is not None and not opcode.payload and row["payload_length"] and value is None:
             return "tshark shows no ICRC after a payload that it does not expect"

@@ -57,6 +57,7 @@ from rocekit.wire.opcodes import (
     READ_DEPTH,
     STARTS,
     TRANSPORTS,
+    VENDOR,
     Opcode,
 )
 from rocekit.wire.syndromes import (
@@ -136,6 +137,7 @@ __all__ = [
     "OWN_RESPONSE",
     "READ_DEPTH",
     "STARTS",
+    "VENDOR",
     "TRANSPORTS",
     "Opcode",
     "ACK",

@@ -158,6 +158,10 @@ OPERATION: Final = tuple(OPCODES[v].operation if v in OPCODES else "" for v in r
 STARTS: Final = tuple(v in OPCODES and OPCODES[v].starts for v in range(256))
 ENDS: Final = tuple(v in OPCODES and OPCODES[v].ends for v in range(256))
 
+#: By opcode byte: whether the specification defines no meaning for it, and leaves 0xC0 to 0xFF to vendors, or
+#: 0x80 to 0x9F to congestion notification (9.2.1, table "OpCode field").
+VENDOR: Final = tuple(v not in OPCODES and (v >= 0xC0 or v >> 5 == CNP_OPCODE >> 5) for v in range(256))
+
 #: Operations with an AtomicETH, which read and change eight bytes at once (9.4.5).
 ATOMICS: Final = frozenset(o.operation for o in OPCODES.values() if ATOMICETH in o.headers)
 

@@ -30,6 +30,8 @@ PROMISED = {
     "cnp-storm": "warning",
     "pause-stall": "warning",
     "low-entropy": "info",
+    "multipath": "info",
+    "vendor-opcode": "info",
     "icrc-bad": "error",
     "cm-rejected": "error",
     "cm-unanswered": "error",

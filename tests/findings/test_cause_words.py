@@ -9,9 +9,10 @@ import pytest
 from story import Story
 
 import rocekit
+from rocekit.explanation.event_steps import event_step
 from rocekit.explanation.packet_words import describe
 from rocekit.explanation.packets import packet_stories
-from rocekit.explanation.transfer import event_step, explain
+from rocekit.explanation.transfer import explain
 from rocekit.findings.cause_words import repeat_cause
 from rocekit.report.collector import Collector
 from rocekit.report.document import document

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from alike import adaptive_routing, analyzed, foreign
 from capture_bytes import Frame, pcap
 from counted import analysed, plain
 from soft_ends import A, Ends, altered, shots
@@ -558,6 +559,28 @@ def _(folder: Path) -> Analysis:
 @nearly("low-entropy")
 def _(folder: Path) -> Analysis:
     return many_pairs(folder, one_port=False)
+
+
+@provokes("multipath")
+def _(folder: Path) -> Analysis:
+    return analyzed(adaptive_routing())
+
+
+@nearly("multipath")
+def _(folder: Path) -> Analysis:
+    """Out of order, but from one port."""
+    return analyzed(adaptive_routing(ports=[0xC000]))
+
+
+@provokes("vendor-opcode")
+def _(folder: Path) -> Analysis:
+    return analyzed(foreign(0xC5))
+
+
+@nearly("vendor-opcode")
+def _(folder: Path) -> Analysis:
+    """An opcode that the specification reserves."""
+    return analyzed(foreign(0x1E))
 
 
 # ---------------------------------------------------------------------- connection management

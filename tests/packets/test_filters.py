@@ -33,7 +33,7 @@ def packets() -> Packets:
         ethernet(v6.wrap(transport(op["UD_SEND_ONLY"], b"x", psn=5, qkey=9))),
         ethernet(roce_v1(transport(op["RC_SEND_ONLY"], psn=6)), 0x8915, (0x8100, 0x6005)),
         ethernet(bytes(bad)),
-        ethernet(to.wrap(transport(0xFF, psn=8))),
+        ethernet(to.wrap(transport(0x1F, psn=8))),
     ]
     return Decoder().decode(batch_of(frames))
 
@@ -47,7 +47,7 @@ def packets() -> Packets:
         ("opcode == 'RC_SEND_ONLY' and psn == 1", [1]),
         ("opcode in (RC_ACKNOWLEDGE, UD_SEND_ONLY)", [2, 5]),
         ("opcode not in (RC_ACKNOWLEDGE, UD_SEND_ONLY, RC_SEND_ONLY)", [3, 4, 8]),
-        ("opcode == 0xff", [8]),
+        ("opcode == 0x1f", [8]),
         ("src == 10.9.0.2", [2]),
         ("src == 10.9.0.2 or dst == fd00:9::2", [2, 5]),
         ("src == FD00:9:0::1", [5]),

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from alike import many_connections
+from capture_bytes import pcap
 from click.testing import CliRunner
 from flushed import dead_with_flushed
 from places import TOOLS
@@ -136,6 +138,18 @@ def test_findings_come_first_with_their_cost_and_lead_to_their_place(show: Open)
     at = page.evaluate("rocekit.model.findings[1].place.at")
     assert any(shown[0] <= time <= shown[1] for time, _ in at)
     assert "Transfer 14" in page.locator("#transfer-title").inner_text()
+
+
+def test_many_alike_findings_are_one_card(show: Open, folder: Path) -> None:
+    path = folder / "alike.pcap"
+    path.write_bytes(pcap(many_connections(20).frames, unit="ns"))
+    page = show(path)
+    cards = page.locator("#finding-list > li.finding")
+    assert cards.count() == 2
+    assert "loss on 20 connections between 10.9.0.1 and 10.9.0.2" in cards.nth(0).inner_text()
+    page.get_by_role("button", name="Show 19 more like this").click()
+    assert cards.count() == 21
+    assert page.locator("#finding-list button").count() == 0
 
 
 def test_hovering_tells_of_the_packet(show: Open) -> None:

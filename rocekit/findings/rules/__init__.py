@@ -26,6 +26,7 @@ from rocekit.findings.rules import (
     loss,
     low_entropy,
     mtu_mismatch,
+    multipath,
     nak_ignored,
     needless_repeat,
     pause_stall,
@@ -36,6 +37,7 @@ from rocekit.findings.rules import (
     silence,
     tail_loss,
     timeout_too_short,
+    vendor_opcode,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ RULES: Final = MappingProxyType(
             *congestion.RULES,
             pause_stall.RULE,
             low_entropy.RULE,
+            multipath.RULE,
             icrc_bad.RULE,
             cm_rejected.RULE,
             cm_unanswered.RULE,
@@ -75,6 +78,7 @@ RULES: Final = MappingProxyType(
             retries.RULE,
             go_back_cost.RULE,
             *capture_limits.RULES,
+            vendor_opcode.RULE,
             counter_mismatch.RULE,
         )
     }

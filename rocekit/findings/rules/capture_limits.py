@@ -151,7 +151,8 @@ MALFORMED_RULE = Rule(
     "Packets to UDP port 4791 (or with EtherType 0x8915) break the RoCE format although their ICRC is not "
     "wrong, or are no RoCE packets.",
     "Lengths, versions, opcodes or pad counts that contradict each other.",
-    "icrc-bad: corrupted packets can be malformed too, and are counted there.",
+    "icrc-bad: corrupted packets can be malformed too, and are counted there. An unknown opcode with a right "
+    "ICRC may be an operation of a newer release of the specification.",
     "List the packets with `rocekit decode FILE --filter malformed`. Another program may use port 4791; "
     "otherwise the sender is at fault.",
     _look_malformed,

@@ -29,13 +29,15 @@ _SLOWED: Final = 0.9
 def _look_unanswered(evidence: Evidence) -> Iterator[Finding]:
     if evidence.observer is None:
         return
-    for connection in evidence.survey.sending("marked", 1):
+    marked = evidence.survey.sending("marked", 1)
+    notified = evidence.observer.table.notified_pairs() if marked else frozenset()
+    for connection in marked:
         for side in (0, 1):
             view = evidence.observer.flow(connection, side)
             back = evidence.observer.flow(connection, 1 - side)
             if view is None or back is None or not view.marked_count:
                 continue
-            if back.cnp_count or back.notified or evidence.last_ns - view.marked[0][0] < _ANSWER_NS:
+            if (back.src, back.dst) in notified or evidence.last_ns - view.marked[0][0] < _ANSWER_NS:
                 continue
             span = view.marked[-1][0] - view.marked[0][0]
             yield UNANSWERED.finding(
@@ -114,7 +116,8 @@ UNANSWERED = Rule(
     "sent no CNP. The sender does not learn that it should slow down, so queues fill until packets are "
     "dropped or the fabric pauses.",
     "CE on data packets, and no CNP (opcode 0x81) to the sender's QP.",
-    "A capture of one direction has no CNPs; then nothing is reported. Soft RoCE never sends CNPs.",
+    "A capture of one direction has no CNPs; then nothing is reported. Some receivers send one CNP for all "
+    "QPs of a host: a CNP for any QP of the two hosts counts. Soft RoCE never sends CNPs.",
     "Enable congestion notification at the receiver (mlx5: /sys/class/net/IFACE/ecn/roce_np/enable/PRIO) "
     "for the priority of these packets. Check that CNPs are not dropped: np_ecn_marked_roce_packets and "
     "np_cnp_sent at the receiver, rp_cnp_handled at the sender.",

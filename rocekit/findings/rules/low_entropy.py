@@ -20,9 +20,12 @@ _QPS_PER_PORT: Final = 4
 def _look(evidence: Evidence) -> Iterator[Finding]:
     if evidence.observer is None:
         return
-    for src, dst, frames, ports in evidence.observer.table.requesters():
+    table = evidence.observer.table
+    spread = {name[:2] for name in table.with_several_ports()}
+    for src, dst, frames, ports in table.requesters():
         qps = len(frames)
-        if qps < _QPS or qps < _QPS_PER_PORT * len(ports):
+        # A QP that uses several ports is not bound to one path: see multipath.
+        if (src, dst) in spread or qps < _QPS or qps < _QPS_PER_PORT * len(ports):
             continue
         yield RULE.finding(
             f"{plural(qps, 'QP')} from {src} to {dst} share {plural(len(ports), 'UDP source port')}",

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.costs import all_frames, cost_words, costs, main_transfer
+from rocekit.findings.costs import affected_transfers, all_frames, cost_words, costs, main_transfer
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
+from rocekit.track.passes import SELECTIVE
+from rocekit.track.transfers import ACKED
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
+    from rocekit.track.connections import Connection
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
     yield from _unreliable(evidence)
+    troubled = {(s.connection.id, s.side) for s in evidence.stories if s.naks or s.repeats}
     for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
         costly = [s for s in stories if s.naks or s.repeats]
@@ -32,9 +36,13 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         delay = f", {'up to ' if overtaken > 1 else ''}{duration(late_by)} late," if late_by else ""
         probably = f" (in {guessed:,} of {len(stories):,} cases probably because of it)" if guessed else ""
         found = costs(stories)
+        taken = not costly and _all_acknowledged(stories)
+        cost = f"{cost_words(stories)}{probably if len(stories) > 1 else ''}"
+        advice = RULE.what_to_do + (_GROUND if guessed else "")
+        if not costly:
+            cost, advice = _free(connection, taken, cost, (connection.id, side) in troubled)
         yield RULE.finding(
-            f"{what}{delay} on {connection.way(side)}: {cost_words(stories)}"
-            f"{probably if len(stories) > 1 else ''}",
+            f"{what}{delay} on {connection.way(side)}: {cost}",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),
@@ -46,10 +54,32 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
                 "overtaken_by": counted_by,
                 "sent_again_packets": found["repeated_packets"],
                 "probable_cases": guessed,
+                "all_acknowledged": taken,
             },
             severity=WARNING if costly else INFO,
-            advice=RULE.what_to_do + (_GROUND if guessed else ""),
+            advice=advice,
         )
+
+
+def _free(connection: Connection, taken: bool, cost: str, troubled: bool) -> tuple[str, str]:
+    """What is said of an order that no NAK or repeat followed, and the advice.
+
+    Args:
+        taken: whether all messages have their ACK; cost: what is said if not.
+        troubled: whether the direction has a NAK or repeat of another cause.
+    """
+    if not taken:
+        return cost if not troubled else "no NAK or repeat because of it in this capture", _OPEN
+    if not troubled:
+        return "no NAK, nothing sent again, all acknowledged", _TAKEN
+    advice = _TAKEN if connection.recovery == SELECTIVE else _BESIDE
+    return "no NAK or repeat because of it, all acknowledged", advice
+
+
+def _all_acknowledged(stories: list[Story]) -> bool:
+    """Whether the messages in which packets were out of order all have their ACK."""
+    transfers = affected_transfers(stories)
+    return bool(transfers) and all(t.status == ACKED for t in transfers)
 
 
 def _overtaken(stories: list[Story]) -> tuple[int, str | None]:
@@ -108,6 +138,19 @@ def _late_by(story: Story) -> int:
     return max((t - story.hole.time_ns for t in came), default=0)
 
 
+_TAKEN: Final = (
+    "Nothing to do: the receiver takes packets out of order, or only the capture has them in this order. "
+    "Adaptive routing, packet spraying and multipath reorder on purpose."
+)
+_OPEN: Final = (
+    "Nothing to do as long as no NAK or repeat follows: adaptive routing, packet spraying and multipath "
+    "reorder on purpose. Whether the receiver takes packets out of order is unknown: not all of these "
+    "messages have an ACK in the capture."
+)
+_BESIDE: Final = (
+    "Nothing to do about the order: it cost nothing here. Adaptive routing, packet spraying and multipath "
+    "reorder on purpose. What was sent again in this direction has another cause."
+)
 _GROUND: Final = (
     " “Probably” means: the capture does not have the late packet of that case, but others of this direction."
 )
@@ -116,8 +159,9 @@ RULE = Rule(
     WARNING,
     "packets arrived out of order and cost a go-back-N",
     "Packets overtook each other on the way. An RC responder takes a gap for a loss: it sent a NAK, and "
-    "the requester sent everything again from the late packet on. Info if it cost nothing. A UC responder "
-    "drops the message.",
+    "the requester sent everything again from the late packet on. Info if no NAK or repeat followed: the "
+    "receiver takes packets out of order, as adaptive routing, packet spraying and multipath need it. A UC "
+    "responder drops the message.",
     "A NAK for a PSN that arrives shortly after, before any repeat; then the repeat brings it a second time.",
     "loss: the packet does not come before the repeat. A capture before the point that reorders does not "
     "show the difference; take one at the responder.",

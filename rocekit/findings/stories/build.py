@@ -231,10 +231,24 @@ class _StoryBuilder:
             copy.add_transfers(run.transfers)
             self.stories.insert(-1, copy)  # the requester still waits: its story stays the last one
             return
+        story = self._resume_nak(run) or story
         if story is None or not self._belongs(story, run):
             story = self._resume_rnr_wait(run) or self._new(run.first_psn)
         story.go_backs.append(run)
         story.add_transfers(run.transfers)
+
+    def _resume_nak(self, run: GoBack) -> Story | None:
+        """The story whose NAK a run obeys, made the last story again; only late packets came in between."""
+        if run.cause != "nak":
+            return None
+        for story in self.stories[: -_RECENT - 1 : -1]:
+            if story.naks and story.psn == run.first_psn and not story.go_backs:
+                self.stories.remove(story)
+                self.stories.append(story)
+                return story
+            if story.naks or story.rnrs or story.go_backs:
+                return None
+        return None
 
     def _resume_rnr_wait(self, run: GoBack) -> Story | None:
         """The story whose RNR wait a run ends, made the last story again; another one came in between."""

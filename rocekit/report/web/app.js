@@ -79,13 +79,21 @@ class Page {
     const rank = { error: 0, warning: 1, info: 2 }, cost = (f) => f.cost.added_ns ?? 0;
     const order = found.map((_, k) => k).sort((a, b) => rank[found[a].severity] - rank[found[b].severity] || cost(found[b]) - cost(found[a]) || a - b);
     this.bySeverity = order;
-    const first = order.length > 14 ? 10 : order.length, make = (k) => this.finding(found[k], k);
-    list.replaceChildren(...order.slice(0, first).map(make));
-    if (order.length > first) {
-      const more = () => { const made = order.slice(first).map(make); rest.replaceWith(...made); made[0].querySelector("a")?.focus(); };
-      const rest = element("li", {}, element("button", { type: "button", onclick: more }, `Show ${number(order.length - first)} more`));
-      list.append(rest);
-    }
+    // Many alike findings are one card, that of the worst; a button behind it shows the others.
+    const alike = new Map();
+    for (const k of order) if (found[k].worst !== null && found[k].worst !== k) alike.set(found[k].worst, [...(alike.get(found[k].worst) ?? []), k]);
+    const make = (k) => alike.has(k) ? [this.finding(found[k], k), this.moreFindings(alike.get(k), (n) => [this.finding(found[n], n)], " like this")] : [this.finding(found[k], k)];
+    const single = order.filter((k) => found[k].worst === null || found[k].worst === k);
+    const first = single.length > 14 ? 10 : single.length;
+    list.replaceChildren(...single.slice(0, first).flatMap(make));
+    if (single.length > first) list.append(this.moreFindings(single.slice(first), make, ""));
+  }
+
+  // A button that replaces itself with findings.
+  moreFindings(numbers, make, which) {
+    const more = () => { const made = numbers.flatMap(make); rest.replaceWith(...made); made[0].querySelector("a")?.focus(); };
+    const rest = element("li", {}, element("button", { type: "button", onclick: more }, `Show ${number(numbers.length)} more${which}`));
+    return rest;
   }
 
   finding(f, k) {
@@ -100,6 +108,7 @@ class Page {
     return element("li", { class: "finding " + f.severity, id: `finding-${k}` },
       element("div", { class: "head" }, element("span", { class: "severity" }, f.severity), element("span", { class: "rule" }, f.rule),
         cost.length ? element("ul", { class: "cost", "aria-label": "Cost" }, ...cost) : null, element("span", { class: "grow" }), ...links),
+      f.all === null ? null : element("p", { class: "title" }, `${f.rule} ${f.all}; the worst:`),
       element("p", { class: "title" }, f.title),
       this.advice(f),
       element("div", { class: "more" }, [f.connection === null ? "" : `connection ${f.connection}`, frames ? `frames ${frames}` : ""].filter(Boolean).join(" · ")));

@@ -1,0 +1,105 @@
+"""Many alike findings as one: the same rule, severity and advice on several connections."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rocekit.findings.finding import Finding
+from rocekit.wire.words import duration, plural
+
+if TYPE_CHECKING:
+    from rocekit.track.connections import Connection
+
+#: So many alike findings are printed one by one; more become one.
+FEW: Final = 4
+_VARIED: Final = re.compile(r"0x[0-9a-f]+|[\d,]+(?:\.\d+)? (?:ns|µs|ms|s)\b")
+_PROBABLY: Final = "probably"
+#: So many pairs of hosts are named.
+_PAIRS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeFindings:
+    """Findings of one rule, severity and advice, each on a connection.
+
+    Attributes:
+        findings: in their order; worst: the one that cost most time, or else the most packets sent again.
+    """
+
+    findings: tuple[Finding, ...]
+    worst: Finding
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Their connections, once each."""
+        return list(
+            {f.connection.id: f.connection for f in self.findings if f.connection is not None}.values()
+        )
+
+    def title(self) -> str:
+        """``on 412 connections between 10.9.0.1 and 10.9.0.2: 1,803 packets sent again, …``."""
+        connections = self.connections
+        where = f"on {plural(len(connections), 'connection')} {_hosts(connections)}"
+        likely = {f.connection.id for f in self.findings if f.connection is not None and _PROBABLY in f.title}
+        if likely:
+            where += f" (on {len(likely):,} of them probably)"
+        costs = _costs(self.findings)
+        return f"{where}: {costs}" if costs else where
+
+
+def gathered(findings: Sequence[Finding]) -> list[Finding | AlikeFindings]:
+    """The findings; more than ``FEW`` alike ones as one, where the first of them stood."""
+    kinds: dict[tuple[str, str, str], list[Finding]] = {}
+    for f in findings:
+        if f.connection is not None:
+            kinds.setdefault(_kind(f), []).append(f)
+    found: list[Finding | AlikeFindings] = []
+    for f in findings:
+        alike = [f] if f.connection is None else kinds[_kind(f)]
+        if len(alike) <= FEW:
+            found.append(f)
+        elif f is alike[0]:
+            found.append(AlikeFindings(tuple(alike), max(alike, key=_weight)))
+    return found
+
+
+def _kind(f: Finding) -> tuple[str, str, str]:
+    """What alike findings share; the durations and QPNs in their advice may differ."""
+    return f.rule, f.severity, _VARIED.sub("…", f.advice)
+
+
+def _number(f: Finding, name: str) -> int:
+    value = f.evidence.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def _weight(f: Finding) -> tuple[int, int, int]:
+    return _number(f, "added_ns"), _number(f, "repeated_packets"), len(f.frames)
+
+
+def _costs(findings: Sequence[Finding]) -> str:
+    """What they cost: packets as a sum; delays, which may overlap, from the smallest to the largest."""
+    words = []
+    if lost := sum(_number(f, "lost_packets") for f in findings):
+        words.append(f"at least {plural(lost, 'packet')} lost")
+    if packets := sum(_number(f, "repeated_packets") for f in findings):
+        words.append(f"{plural(packets, 'packet')} sent again")
+    delays = sorted(_number(f, "added_ns") for f in findings)
+    if delays[-1]:
+        least, most = duration(delays[0]), duration(delays[-1])
+        each = least if least == most else f"{least} to {most}"
+        words.append(f"{each} of delay each")
+    return ", ".join(words)
+
+
+def _hosts(connections: Sequence[Connection]) -> str:
+    """The hosts of connections: the pairs, where they are few."""
+    pairs = Counter(tuple(sorted(ip or "?" for ip in c.ips)) for c in connections)
+    named = [f"between {a} and {b}" for (a, b), _ in pairs.most_common(_PAIRS)]
+    if len(pairs) > _PAIRS:
+        return f"between {plural(len(pairs), 'pair')} of hosts"
+    return " and ".join(named)

@@ -1,0 +1,65 @@
+"""``multipath``: the packets of one QP leave from several UDP source ports, and so take several paths."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from rocekit.findings.finding import INFO, MAX_LISTED, Finding, Rule
+from rocekit.wire import OPERATION
+from rocekit.wire.words import plural
+
+if TYPE_CHECKING:
+    from rocekit.findings.evidence import Evidence
+
+#: So many ports of one QP are hardly ports that were changed one after the other.
+_MANY: Final = 4
+
+
+def _look(evidence: Evidence) -> Iterator[Finding]:
+    observer = evidence.observer
+    if observer is None:
+        return
+    flows = observer.table.with_several_ports()
+    if not flows:
+        return
+    sides = [(c, side) for c in evidence.connections for side in (0, 1)]
+    names = [c.way_key(side) for c, side in sides]
+    users = Counter(names)
+    for (connection, side), name in zip(sides, names, strict=True):
+        # Two connections of one QPN, one after the other, each have a port of their own.
+        if name not in flows or users[name] > 1:
+            continue
+        view = observer.flow(connection, side)
+        if view is None:
+            continue
+        operations = {OPERATION[opcode] for opcode in view.opcodes}
+        likely = ": multipath, probably" if len(view.sports) >= _MANY else ""
+        yield RULE.finding(
+            f"{connection.way(side)} uses {plural(len(view.sports), 'UDP source port')}{likely}",
+            connection=connection,
+            frames=[view.first_frame],
+            evidence={
+                "udp_source_ports": sorted(view.sports)[:MAX_LISTED],
+                "port_count": len(view.sports),
+                "packets": view.packets,
+                "only_writes": operations <= {"WRITE", "ACK", "CNP"} and "WRITE" in operations,
+            },
+        )
+
+
+RULE = Rule(
+    "multipath",
+    INFO,
+    "one QP sends from several UDP source ports",
+    "Switches choose a path by the UDP source port, so the packets of this QP take several paths. With "
+    f"{_MANY} ports or more, it is probably multipath or packet spraying by the NIC (Multipath Reliable "
+    "Connection, MRC, sends only WRITEs this way). Packets may overtake each other then; see `reordering`.",
+    "The UDP source ports of one direction of a connection.",
+    "A port that was changed while the QP ran (ibv_modify_qp_udp_sport, another path after a failure) gives "
+    "two or three. A QPN that was used again is not counted.",
+    "Nothing to do if the NIC does this on purpose. Else find what changes the port: a responder that does "
+    "not take packets out of order needs one path for each QP.",
+    _look,
+)

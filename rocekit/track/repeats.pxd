@@ -44,7 +44,7 @@ cdef class Repeats:
 
     cpdef take(self, Rows r, Py_ssize_t i, int64_t p, bint seen, Transfer transfer)
 
-    @cython.locals(q=int64_t)
+    @cython.locals(q=int64_t, since_ns=int64_t)
     cpdef bint _is_long_missing(self, int64_t p, int64_t time_ns)
 
     cpdef _add_repeat(self, Event run, Rows r, Py_ssize_t i, int64_t p, bint seen)

@@ -199,10 +199,14 @@ class Repeats:
 
     def _is_long_missing(self, p: int, time_ns: int) -> bool:
         """Whether the packets behind ``p`` came so long ago that it was sent again, and is not only late."""
-        for q in range(p + 1, p + RING):
+        since_ns = NEVER_NS
+        for q in range(p + 1, p + RING + 1):
             if self.recent.sent_psn(q) == q:
-                return time_ns - self.recent.sent_ns(q) > LATE_NS
-        return True
+                since_ns = self.recent.sent_ns(q)
+                break
+            if self.recent.sent_psn(q) >= 0:  # so long ago at least: all of them came behind p
+                since_ns = min(since_ns, self.recent.sent_ns(q))
+        return time_ns - since_ns > LATE_NS
 
     def _goes_on(self, run: Event, r: Rows, i: int, p: int) -> bool:
         """Whether the go-back under way continues with this packet, even out of order."""

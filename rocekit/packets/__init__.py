@@ -126,7 +126,7 @@ class Packets:
     - ``payload_length``: bytes without pad and ICRC, from the lengths in the headers, also of a truncated
       packet (0 without an opcode);
     - ``icrc`` and ``icrc_state`` (``ICRC_VALID``, ``ICRC_INVALID``, ``ICRC_UNCHECKED``);
-    - ``truncated``: cut by the snaplen; ``fragment``: the first fragment of a datagram;
+    - ``truncated``: cut by the snaplen, or by a mirror; ``fragment``: the first fragment of a datagram;
     - ``malformed``: 0, or a code of ``MALFORMED``.
 
     Attributes:
@@ -201,6 +201,13 @@ class Packets:
                 here = rows if (places == place).all() else rows[places == place]
                 values[here] = _shift(self._words[here], place, field)
         return values
+
+    def lacking(self) -> Column:
+        """The rows of truncated packets that end inside the headers of their opcode (see ``has``)."""
+        truncated = self._columns["truncated"]
+        if not truncated.any():
+            return np.empty(0, np.int64)
+        return np.flatnonzero(HAS_OF[self._columns["opcode"]] & ~self._columns["has"])
 
     def where(self, rows: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Packets:
         """Some of the packets: by a mask, an array of indices or a slice."""

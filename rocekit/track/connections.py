@@ -169,8 +169,8 @@ class Connection:
                 self.path_mtu = payload
 
     def psns_of_read(self, length: int) -> int:
-        """PSNs that a READ of ``length`` bytes takes, as many as it has responses; 0: unknown. A length below 0 is unknown."""
-        if length < 0:
+        """PSNs that a READ of ``length`` bytes takes, as many as it has responses; 0: unknown."""
+        if length < 0:  # unknown itself
             return 0
         if length <= _LEAST_MTU:
             return 1

@@ -22,6 +22,7 @@ from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
 from rocekit.flows.applications import name_applications
 from rocekit.flows.observer import Observer
+from rocekit.flows.silent_ways import silent_ways
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.track.tracker import Tracker
 
@@ -244,6 +245,7 @@ def conclude(
     paths: tuple[str, ...] = (),
 ) -> Analysis:
     """Correlate the journal with what a finished tracker has, try the counters, and find the problems."""
+    summary.silent = silent_ways(tracker.connections, observer)
     name_applications(tracker.connections, tracker.cm.exchanges, observer.messages)
     correlation = None
     if journal is not None and not _has_only_counters(journal):

@@ -135,9 +135,12 @@ def not_judged(analysis: Analysis) -> list[str]:
     contents = analysis.capture.contents
     if contents.is_blank:
         return capture_lines(analysis.capture, coloured)
-    if contents.notice is None:
-        return []
-    return [coloured(contents.notice, "warning"), f"→ {contents.next_step}", ""]
+    lines = []
+    if contents.one_direction is not None:
+        lines = [coloured(contents.one_direction, "warning"), ""]
+    if contents.notice is not None:
+        lines = [coloured(contents.notice, "warning"), f"→ {contents.next_step}", *(lines or [""])]
+    return lines
 
 
 def fail_on_damage(analysis: Analysis) -> None:

@@ -85,6 +85,7 @@ class CaptureSummary:
         interrupted: whether reading ended before the end of the captures.
         orders: how captures whose times run back were put in order, by their place.
         live: whether this is an interface and not a file.
+        silent: ways between hosts of which there is no packet (see ``Contents``).
     """
 
     files: list[str] = field(default_factory=list)
@@ -106,6 +107,7 @@ class CaptureSummary:
     interrupted: bool = False
     orders: dict[int, TimeOrder] = field(default_factory=dict)
     live: bool = False
+    silent: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.sampler.orders = self.orders
@@ -123,7 +125,7 @@ class CaptureSummary:
     @property
     def contents(self) -> Contents:
         """What was captured beside RoCE packets."""
-        return Contents(self.counts, self.skipped, self.live)
+        return Contents(self.counts, self.skipped, self.live, self.silent)
 
     def to_dict(self) -> dict[str, Any]:
         """The capture as in the JSON."""

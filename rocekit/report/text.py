@@ -82,6 +82,8 @@ def no_findings(contents: Contents, style: Style = plain) -> str:
             "No findings in the RoCE packets that were read; others were not read: see above.",
             "warning" if contents.mostly_unread else "good",
         )
+    if contents.one_direction is not None:
+        return style("No findings in the direction that was captured.", "warning")
     return style("No findings: no loss, retransmission or NAK seen.", "good")
 
 
@@ -107,6 +109,8 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
             f"{style(name, 'title')}: {plural(counts.frames, 'frame')}, "
             f"{plural(counts.roce_packets - capture.copies, 'RoCE packet')}{when}"
         ]
+    if contents.one_direction is not None:
+        lines.append(style(f"  {contents.one_direction}", "warning"))
     if contents.notice is not None:
         lines += [style(f"  {contents.notice}", "warning"), f"  → {contents.next_step}"]
     foreign = counts.others.get(NOT_ROCE)

@@ -61,6 +61,7 @@ def load(
     check_icrc: bool = True,
     plain: int | None = None,
     watch: Watch | None = None,
+    split: bool = True,
 ) -> Analysis:
     """Analyse files, with a progress bar for large ones; Ctrl-C only ends the reading."""
     with _bar(files) as progress, without_garbage(), _stopping() as stop:
@@ -72,6 +73,7 @@ def load(
             plain=plain,
             watch=watch,
             stop=stop,
+            split=split,
         )
 
 
@@ -136,6 +138,8 @@ def not_judged(analysis: Analysis) -> list[str]:
     if contents.is_blank:
         return capture_lines(analysis.capture, coloured)
     lines = []
+    if analysis.capture.doubled is not None:
+        lines = [coloured(analysis.capture.doubled.line(), "warning"), ""]
     if contents.one_direction is not None:
         lines = [coloured(contents.one_direction, "warning"), ""]
     if contents.notice is not None:

@@ -249,6 +249,10 @@ class Packets:
         """The same packets with other flows, and what is around these."""
         return self._with({"flow": flow, "encapsulation": encapsulation}, self._buffer)
 
+    def of_files(self, file: Column) -> Packets:
+        """The same packets as those of other captures."""
+        return self._with({"file": file}, self._buffer)
+
     def detached(self) -> Packets:
         """The same packets without their payloads' bytes, so that they may be kept."""
         return self._with({}, None)

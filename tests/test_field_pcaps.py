@@ -43,6 +43,7 @@ def test_the_analysis_is_that_of_the_source(entry: dict[str, Any]) -> None:
     assert told(analysis, cut) == sorted(source(entry["source"], cut) * entry["copies"])
     assert not [finding for finding in analysis.findings if finding.severity == "error"]
     assert (analysis.capture.counts.cut_by_mirror > 0) == cut
+    assert (analysis.capture.doubled is not None) == ("twice" in entry["about"])
     assert analysis.capture.counts.bad_icrc == 0
     assert analysis.capture.counts.non_roce == 0
 

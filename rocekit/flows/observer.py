@@ -140,8 +140,8 @@ class Observer:
         usable = (packets.opcode >= 0) & (packets.dest_qpn > max(wire.MAD_QPNS))
         if int(wrong.sum()) * 2 < len(packets):  # else all ICRCs here are wrong: see the rule icrc-bad
             usable &= ~wrong
-        others = np.flatnonzero(~usable)
-        if len(others):
+        if not usable.all():
+            others = np.flatnonzero(~usable)
             ways = np.unique(np.stack([packets.src[others], packets.dst[others]]), axis=1)
             self.other_ways |= {(packets.addresses[a], packets.addresses[b]) for a, b in ways.T.tolist()}
         if usable.any():

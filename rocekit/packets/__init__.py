@@ -204,8 +204,8 @@ class Packets:
 
     def lacking(self) -> Column:
         """The rows of truncated packets that end inside the headers of their opcode (see ``has``)."""
-        truncated = self._columns["truncated"]
-        if not truncated.any():
+        limit = self._columns.get("limit")  # which concatenated packets have not
+        if not self._columns["truncated"].any() or (limit is not None and (limit >= self._payload_at).all()):
             return np.empty(0, np.int64)
         return np.flatnonzero(HAS_OF[self._columns["opcode"]] & ~self._columns["has"])
 

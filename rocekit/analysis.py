@@ -15,14 +15,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.explanation.results import CaptureSummary, Results, Table
-from rocekit.feeding import Callbacks, Progress, Stages, Watch, clocks, feed, feed_merged, restart, survey
+from rocekit.feeding import (
+    Callbacks,
+    Progress,
+    Stages,
+    Watch,
+    clocks,
+    feed,
+    feed_doubled,
+    feed_merged,
+    restart,
+    survey,
+    survey_doubled,
+)
 from rocekit.files.outputs import stem
 from rocekit.findings import Evidence
 from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
 from rocekit.flows.applications import name_applications
 from rocekit.flows.observer import Observer
+from rocekit.flows.silent_ways import silent_ways
 from rocekit.packets.decoder import LEFT_OUT, Decoder
+from rocekit.points.doubled import may_be_doubled
 from rocekit.track.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -34,6 +48,7 @@ if TYPE_CHECKING:
     from rocekit.explanation.transfer import Explanation
     from rocekit.journal import Journal
     from rocekit.packets.time_order import TimeOrder
+    from rocekit.points.doubled import Doubled
     from rocekit.track.known_pairs import Pair
     from rocekit.track.transfers import Transfer
 
@@ -183,6 +198,7 @@ def analyze(
     plain: int | None = None,
     watch: Watch | None = None,
     stop: Callable[[], bool] | None = None,
+    split: bool = True,
 ) -> Analysis:
     """Analyse captures: one, or several of the same traffic.
 
@@ -198,6 +214,8 @@ def analyze(
             there is such a method.
         stop: called after every batch, and now and then while a pipe is silent. When it returns True, nothing
             more is read, and ``capture.interrupted`` is set.
+        split: whether a capture that has packets twice, as mirrors of two ports give them, is used as two
+            captures (see ``points.doubled``).
 
     Raises:
         CaptureError: a file is no capture or cannot be read at all.
@@ -210,6 +228,7 @@ def analyze(
     keeps_all = journal is not None and not _has_only_counters(journal)
     callbacks = Callbacks(progress, stop)
     order: TimeOrder | None = None
+    doubled: Doubled | None = None
     while True:
         tracker = Tracker(pairs=pairs_of(journal), plain=None if keeps_all else plain)
         decoder = Decoder(check_icrc=check_icrc, foreign=LEFT_OUT)
@@ -223,12 +242,21 @@ def analyze(
         stages = Stages(decoder, summary, callbacks, tracker, Observer(), trial, watch)
         if len(captures) > 1:
             feed_merged(captures, stages)
+        elif doubled is not None:
+            feed_doubled(captures[0], stages, doubled)
         elif not feed(captures[0], stages, order):
             order = survey(captures[0], callbacks)
             restart(watch)
             continue
         tracker.finish()
-        if len(captures) > 1 or order is not None:
+        if len(captures) > 1 or doubled is not None:
+            break
+        if split and not summary.interrupted and may_be_doubled(tracker.connections):
+            doubled = survey_doubled(captures[0], callbacks)
+            if doubled is not None:
+                restart(watch)
+                continue
+        if order is not None:
             break
         order = clocks(captures[0], stages)
         if order is None:
@@ -247,6 +275,7 @@ def conclude(
     paths: tuple[str, ...] = (),
 ) -> Analysis:
     """Correlate the journal with what a finished tracker has, try the counters, and find the problems."""
+    summary.silent = silent_ways(tracker.connections, observer)
     name_applications(tracker.connections, tracker.cm.exchanges, observer.messages)
     correlation = None
     if journal is not None and not _has_only_counters(journal):

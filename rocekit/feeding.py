@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rocekit.explanation.results import CaptureSummary
     from rocekit.flows.observer import Observer
     from rocekit.packets.time_order import TimeOrder
+    from rocekit.points.doubled import Doubled
     from rocekit.track.tracker import Tracker
     from rocekit.wire.mad import Mad
 
@@ -160,18 +161,21 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
 
     with open_capture(str(path), file=number) as reader:
         for batch, packets, others in decoded(reader, stages.decoder, is_over):
+            if summary.doubled is not None:
+                packets = summary.doubled.split(batch, packets)
             if len(batch):
                 first, last = int(batch.time_ns.min()), int(batch.time_ns.max())
                 span = (first, last) if span is None else (min(first, span[0]), max(last, span[1]))
                 summary.first_ns = first if summary.first_ns is None else min(first, summary.first_ns)
                 summary.last_ns = last if summary.last_ns is None else max(last, summary.last_ns)
-            summary.sampler.feed(batch, packets)
+            for n, part in _by_point(packets, number, summary):
+                summary.sampler.feed(batch if n == number else replace(batch, file=n), part)
+                if stages.trial is not None:
+                    stages.trial.feed(part, n)
             stages.observer.messages.feed(packets)
             for first_end, second_end in handshakes.feed(batch, others):
                 stages.observer.messages.note_offers(first_end, second_end)
                 stages.tracker.learn(first_end, second_end)
-            if stages.trial is not None:
-                stages.trial.feed(packets, number)
             yield packets
             if callbacks.progress is not None:
                 callbacks.progress(reader)
@@ -183,6 +187,63 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
             summary.dropped = (summary.dropped or 0) + reader.dropped
         for linktype, count in reader.skipped.items():
             summary.skipped[linktype] = summary.skipped.get(linktype, 0) + count
+
+
+def _by_point(packets: Packets, number: int, summary: CaptureSummary) -> Iterable[tuple[int, Packets]]:
+    """The packets of one file by capture point."""
+    if summary.doubled is None or not summary.doubled.points:
+        return [(number, packets)]
+    return [(n, packets.where(packets.file == n)) for n in range(len(summary.files))]
+
+
+def survey_doubled(path: str | Path, callbacks: Callbacks) -> Doubled | None:
+    """Read a capture to see whether it has packets twice, and how it is to be used then."""
+    from rocekit.points.doubled import DoublesSurvey
+
+    if not _can_be_read_again(path):
+        return None
+    survey, decoder = DoublesSurvey(str(path)), Decoder(foreign=LEFT_OUT)
+    with open_capture(str(path)) as reader:
+        for batch, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False)):
+            survey.feed(batch, packets)
+    return survey.found()
+
+
+def feed_doubled(path: str | Path, stages: Stages, doubled: Doubled) -> None:
+    """Track a capture that has packets twice: as two captures, or without the copies."""
+    summary = stages.summary
+    summary.doubled = doubled
+    summary.files = doubled.names
+    mads: dict[int, Mad] = {}
+    batches = []
+    for packets in _read(path, 0, stages):
+        for row, mad in find_mads(packets):
+            mads[frame_reference(int(packets.file[row]), int(packets.frame[row]))] = mad
+        batches.append(Packets.concat([packets]))
+    whole = Packets.concat(batches) if batches else empty_packets(stages.decoder.addresses)
+    rest = stages.decoder.rest()
+    if rest is not None:
+        whole = in_file_order([whole, rest])
+    parts = [_in_order(whole.where(whole.file == n), n, summary) for n in range(len(summary.files))]
+    if len(parts) == 1:
+        stages.feed(parts[0], mads)
+        return
+    summary.spans *= len(parts)
+    _feed_parts(parts, mads, stages)
+
+
+def _in_order(packets: Packets, number: int, summary: CaptureSummary) -> Packets:
+    """A capture's packets in the order in which they are merged."""
+    from rocekit.packets.time_order import OrderSurvey
+    from rocekit.points.order_trial import choose_order
+
+    survey = OrderSurvey(choose_order)
+    survey.feed(packets)
+    order = survey.order()
+    if not order.packets:
+        return packets
+    summary.orders[number] = order
+    return order.to_merge(packets)
 
 
 def feed_merged(captures: Sequence[str | Path], stages: Stages) -> None:
@@ -208,14 +269,20 @@ def feed_merged(captures: Sequence[str | Path], stages: Stages) -> None:
     rest = stages.decoder.rest()
     if rest is not None:
         parts = [in_file_order([part, rest.where(rest.file == n)]) for n, part in enumerate(parts)]
+    _feed_parts(parts, mads, stages)
+
+
+def _feed_parts(parts: Sequence[Packets], mads: Mapping[int, Mad], stages: Stages) -> None:
+    """Track the packets of several captures, each once."""
     from rocekit.packets.merging.merge import merge
     from rocekit.points.sightings import Sightings
 
-    merged = merge(parts)
+    summary, one_clock = stages.summary, stages.summary.doubled is not None
+    merged = merge(parts, one_clock=one_clock)
     summary.copies = merged.copies
     summary.alignments = merged.alignments
     packets = merged.packets(parts)
-    summary.sightings = Sightings(merged, packets, summary.files)
+    summary.sightings = Sightings(merged, packets, summary.files, one_clock=one_clock)
     if len(packets):
         summary.first_ns, summary.last_ns = int(merged.time_ns[0]), int(merged.time_ns[-1])
     stages.feed(packets, mads)

@@ -281,7 +281,7 @@ def _details(row: Row, mad: Mad | None, port: int | None = None) -> str:
     if row["fragment"]:
         flags.append("first fragment")
     if row["truncated"]:
-        flags.append("cut by snaplen")
+        flags.append("truncated")
     if flags:
         parts.append(click.style(f"[{', '.join(flags)}]", dim=True))
     if row["icrc_state"] == "invalid":

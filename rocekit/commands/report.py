@@ -59,6 +59,8 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
     )
     if contents.notice is not None:
         said += f". {contents.notice} {contents.next_step}"
+    if contents.one_direction is not None:
+        said += f". {contents.one_direction}"
     click.echo(f"{output}: {said}", err=is_stdout(output))
     fail_on_damage(analysis)
 

@@ -67,6 +67,7 @@ def load(
     check_icrc: bool = True,
     plain: int | None = None,
     watch: Watch | None = None,
+    split: bool = True,
 ) -> Analysis:
     """Analyse files, with a progress bar for large ones; Ctrl-C only ends the reading."""
     with _bar(files) as progress, without_garbage(), _stopping() as stop:
@@ -78,6 +79,7 @@ def load(
             plain=plain,
             watch=watch,
             stop=stop,
+            split=split,
         )
 
 
@@ -141,9 +143,14 @@ def not_judged(analysis: Analysis) -> list[str]:
     contents = analysis.capture.contents
     if contents.is_blank:
         return capture_lines(analysis.capture, coloured)
-    if contents.notice is None:
-        return []
-    return [coloured(contents.notice, "warning"), f"→ {contents.next_step}", ""]
+    lines = []
+    if analysis.capture.doubled is not None:
+        lines = [coloured(analysis.capture.doubled.line(), "warning"), ""]
+    if contents.one_direction is not None:
+        lines = [coloured(contents.one_direction, "warning"), ""]
+    if contents.notice is not None:
+        lines = [coloured(contents.notice, "warning"), f"→ {contents.next_step}", *(lines or [""])]
+    return lines
 
 
 def fail_on_damage(analysis: Analysis) -> None:

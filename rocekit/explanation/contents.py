@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from rocekit.wire.words import plural
 NOTHING: Final = "No RoCE v2 packets: nothing to judge."
 _CUT_PACKETS: Final = "UDP 4791 cut before the end of the BTH"
 _SHOWN: Final = 8
+_WAYS: Final = 4
 _INFINIBAND: Final = 247
 _ULTRA_ETHERNET: Final = UDP_PORTS[4793]
 
@@ -68,11 +69,14 @@ class Contents:
         counts: of the decoder.
         skipped: frames whose link type cannot be read, by link type.
         live: whether this is an interface, whose filter passes only what may be RoCE.
+        silent: ways (source, destination) of which there is no packet, though connections have some of the
+            opposite way.
     """
 
     counts: Counts
     skipped: Mapping[int, int] = field(default_factory=dict)
     live: bool = False
+    silent: Sequence[tuple[str, str]] = ()
 
     @property
     def is_blank(self) -> bool:
@@ -149,13 +153,32 @@ class Contents:
         )
 
     @property
+    def one_direction(self) -> str | None:
+        """That connections have packets of one direction only, and what follows; None if none has."""
+        if self.is_blank or not self.silent:
+            return None
+        ways = [f"from {src} to {dst}" for src, dst in self.silent[:_WAYS]]
+        if len(self.silent) > _WAYS:
+            ways.append(f"of {len(self.silent) - _WAYS:,} more pairs of hosts")
+        return (
+            f"One direction only: no packet {', nor '.join(ways)}. Either the mirror shows one direction, or "
+            "the other one takes another path, or that host sent nothing. What only its packets show is "
+            "unknown."
+        )
+
+    @property
     def mostly_unread(self) -> bool:
         """Whether more frames that may be RoCE were not read than RoCE packets were."""
         return sum(self.not_read.values()) > self.counts.roce_packets - self.counts.cut_packets
 
     def to_dict(self) -> dict[str, Any]:
         """As keys of the JSON's ``capture``."""
-        return {"other_frames": self.kinds, "not_read": self.not_read, "next_step": self.next_step}
+        return {
+            "other_frames": self.kinds,
+            "not_read": self.not_read,
+            "next_step": self.next_step,
+            "one_direction": [{"src": src, "dst": dst} for src, dst in self.silent],
+        }
 
 
 def _largest_first(kinds: Mapping[str, int]) -> dict[str, int]:

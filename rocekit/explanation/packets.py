@@ -198,5 +198,5 @@ def tracked_packets(analysis: Results) -> Packets:
         return orders[0].of(packets) if orders else packets
     parts = [packets.where(packets.file == file) for file in range(len(analysis.capture.files))]
     parts = [orders[file].of(part) if file in orders else part for file, part in enumerate(parts)]
-    merged = merge(parts)
+    merged = merge(parts, one_clock=analysis.capture.doubled is not None)
     return merged.packets(parts)

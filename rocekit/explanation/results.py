@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rocekit.findings import Evidence, Finding
     from rocekit.packets.merging.alignment import Alignment
     from rocekit.packets.time_order import TimeOrder
+    from rocekit.points.doubled import Doubled
     from rocekit.points.paths import Paths
     from rocekit.points.relations import Relations
     from rocekit.points.sightings import Sightings
@@ -87,6 +88,8 @@ class CaptureSummary:
         interrupted: whether reading ended before the end of the captures.
         orders: how captures whose times run back were put in order, by their place.
         live: whether this is an interface and not a file.
+        silent: ways between hosts of which there is no packet (see ``Contents``).
+        doubled: how a file is used that has packets twice; ``files`` are then its capture points.
     """
 
     files: list[str] = field(default_factory=list)
@@ -109,6 +112,8 @@ class CaptureSummary:
     interrupted: bool = False
     orders: dict[int, TimeOrder] = field(default_factory=dict)
     live: bool = False
+    silent: list[tuple[str, str]] = field(default_factory=list)
+    doubled: Doubled | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.sampler.orders = self.orders
@@ -116,6 +121,11 @@ class CaptureSummary:
     @property
     def several(self) -> bool:
         return len(self.files) > 1
+
+    @property
+    def source(self) -> str:
+        """The first file that was read, where ``files`` are capture points in it."""
+        return self.files[0] if self.doubled is None else self.doubled.file
 
     @property
     def names(self) -> list[str]:
@@ -126,7 +136,7 @@ class CaptureSummary:
     @property
     def contents(self) -> Contents:
         """What was captured beside RoCE packets."""
-        return Contents(self.counts, self.skipped, self.live)
+        return Contents(self.counts, self.skipped, self.live, self.silent)
 
     def to_dict(self) -> dict[str, Any]:
         """The capture as in the JSON."""
@@ -153,6 +163,7 @@ class CaptureSummary:
             "time_orders": [{"file": n} | order.to_dict() for n, order in sorted(self.orders.items())],
             "damage": [{"file": file, "message": message} for file, message in self.damage],
             **self.contents.to_dict(),
+            "doubled": None if self.doubled is None else self.doubled.to_dict(),
         }
 
 
@@ -195,7 +206,10 @@ class Results:
         parts = []
         for number, path in enumerate(self.paths):
             with open_capture(path, file=number) as reader:
-                parts += [decoder.decode(batch) for batch in reader]
+                if self.capture.doubled is None:
+                    parts += [decoder.decode(batch) for batch in reader]
+                else:
+                    parts += [self.capture.doubled.split(batch, decoder.decode(batch)) for batch in reader]
         rest = decoder.rest()
         parts = [part for part in parts if len(part)]
         return Packets.concat(parts) if rest is None else in_file_order([*parts, rest])

@@ -69,6 +69,7 @@ class Observer:
         vendor_counts: how many there are; vendor_unchecked: whether the ICRC of some was not checked.
         table: the same flows as columns; ``number`` gives a flow's row.
         heard: by (source, destination address), the time of the last packet.
+        other_ways: (source, destination address) of packets that are not in ``flows``.
     """
 
     def __init__(self) -> None:
@@ -85,6 +86,7 @@ class Observer:
         self._numbers: dict[FlowKey, int] | None = None
         self._views: dict[int, FlowView] = {}
         self._heard: dict[tuple[str, str], int] | None = None
+        self.other_ways: set[tuple[str, str]] = set()
 
     @property
     def flows(self) -> dict[FlowKey, FlowView]:
@@ -157,6 +159,10 @@ class Observer:
         usable = (packets.opcode >= 0) & ~vendor & (packets.dest_qpn > max(wire.MAD_QPNS))
         if int(wrong.sum()) * 2 < len(packets):  # else all ICRCs here are wrong: see the rule icrc-bad
             usable &= ~wrong
+        if not usable.all():
+            others = np.flatnonzero(~usable)
+            ways = np.unique(np.stack([packets.src[others], packets.dst[others]]), axis=1)
+            self.other_ways |= {(packets.addresses[a], packets.addresses[b]) for a, b in ways.T.tolist()}
         if usable.any():
             self._numbers = self._heard = None
             self._views.clear()

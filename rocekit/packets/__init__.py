@@ -126,7 +126,7 @@ class Packets:
     - ``payload_length``: bytes without pad and ICRC, from the lengths in the headers, also of a truncated
       packet (0 without an opcode);
     - ``icrc`` and ``icrc_state`` (``ICRC_VALID``, ``ICRC_INVALID``, ``ICRC_UNCHECKED``);
-    - ``truncated``: cut by the snaplen; ``fragment``: the first fragment of a datagram;
+    - ``truncated``: cut by the snaplen, or by a mirror; ``fragment``: the first fragment of a datagram;
     - ``malformed``: 0, or a code of ``MALFORMED``.
 
     Attributes:
@@ -202,6 +202,13 @@ class Packets:
                 values[here] = _shift(self._words[here], place, field)
         return values
 
+    def lacking(self) -> Column:
+        """The rows of truncated packets that end inside the headers of their opcode (see ``has``)."""
+        limit = self._columns.get("limit")  # which concatenated packets have not
+        if not self._columns["truncated"].any() or (limit is not None and (limit >= self._payload_at).all()):
+            return np.empty(0, np.int64)
+        return np.flatnonzero(HAS_OF[self._columns["opcode"]] & ~self._columns["has"])
+
     def where(self, rows: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Packets:
         """Some of the packets: by a mask, an array of indices or a slice."""
         return Packets(
@@ -241,6 +248,10 @@ class Packets:
     def of_flows(self, flow: Column, encapsulation: Column) -> Packets:
         """The same packets with other flows, and what is around these."""
         return self._with({"flow": flow, "encapsulation": encapsulation}, self._buffer)
+
+    def of_files(self, file: Column) -> Packets:
+        """The same packets as those of other captures."""
+        return self._with({"file": file}, self._buffer)
 
     def detached(self) -> Packets:
         """The same packets without their payloads' bytes, so that they may be kept."""

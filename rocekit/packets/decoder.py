@@ -45,7 +45,7 @@ class Counts:
     Attributes:
         frames: all of them.
         roce_packets: those that became rows.
-        truncated_packets: cut by the snaplen.
+        truncated_packets: cut by the snaplen, or by a mirror.
         malformed_packets: with a code in ``malformed``.
         bad_icrc, unchecked_icrc: packets whose ICRC is wrong, or was not checked.
         fragments: first fragments (rows) and later ones of UDP datagrams (no rows).
@@ -54,6 +54,7 @@ class Counts:
         others: every frame that is no RoCE packet by kind (see ``other_frames``), fragments and pause frames
             included.
         cut_packets: RoCE packets cut before the end of their BTH.
+        cut_by_mirror: RoCE packets cut before the capture, whose record gives the cut length as the sent one.
     """
 
     frames: int = 0
@@ -67,6 +68,7 @@ class Counts:
     non_roce: int = 0
     others: dict[str, int] = field(default_factory=dict)
     cut_packets: int = 0
+    cut_by_mirror: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -192,6 +194,9 @@ class Decoder:
         )
         if dissector.truncated_count:
             counts.cut_packets += int(((packets.opcode < 0) & packets.truncated).sum())
+            whole = batch.caplen >= batch.wirelen
+            if whole.any():
+                counts.cut_by_mirror += int((whole[found["index"]] & packets.truncated).sum())
         return packets if self._foreign is None else self._judged(packets, self._foreign)
 
     def _clear_vendors(self, found: dict[str, Column], columns: dict[str, Column]) -> None:

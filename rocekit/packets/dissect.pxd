@@ -148,7 +148,7 @@ cdef class Dissector:
     @cython.locals(place=int64_t, version=int64_t, ethertype=int64_t, tag=int64_t)
     cdef int64_t _link(self, int64_t begin, int64_t linktype) noexcept nogil
 
-    @cython.locals(start=int64_t, first=int64_t, second=int64_t, third=int64_t, length=int64_t, at=int64_t, ports=int64_t, n=Py_ssize_t, wrong=bint, source=int64_t, destination=int64_t, options=int64_t)
+    @cython.locals(start=int64_t, first=int64_t, second=int64_t, third=int64_t, length=int64_t, at=int64_t, ports=int64_t, n=Py_ssize_t, wrong=bint, source=int64_t, destination=int64_t, options=int64_t, fragment=bint, malformed=int64_t)
     cdef void _ipv4(self) noexcept nogil
 
     @cython.locals(total=int64_t, place=int64_t, word=int64_t)
@@ -163,7 +163,7 @@ cdef class Dissector:
     @cython.locals(at=int64_t, n=Py_ssize_t)
     cdef void _ipv6_columns(self, int64_t first, int64_t second) noexcept nogil
 
-    @cython.locals(n=Py_ssize_t, limit=int64_t, bth=int64_t, udp_end=int64_t, end=int64_t, truncated=bint)
+    @cython.locals(n=Py_ssize_t, limit=int64_t, wire=int64_t, bth=int64_t, udp_end=int64_t, end=int64_t, truncated=bint)
     cdef void _over_udp(self, int64_t at, int64_t sport, int64_t ip_end, bint fragment, int64_t malformed) noexcept nogil
 
     @cython.locals(n=Py_ssize_t, base=Py_ssize_t, opcode=int64_t, row=int64_t, need=int64_t, readable=int64_t, has=int64_t, word=int64_t, room=int64_t, payload=int64_t, whole=bint, w=Py_ssize_t)

@@ -330,13 +330,8 @@ class Dissector:
         if wrong:
             options = self._sum_of_options(length) if length > _IPV4_BYTES else 0
             wrong = not _is_checksum_right(first, second, third, source, destination, options)
-        self._over_udp(
-            at,
-            ports >> 16,
-            start + (first & 0xFFFF),
-            second & 0x3FFF != 0,
-            _CHECKSUM if wrong else 0,
-        )
+        fragment, malformed = second & 0x3FFF != 0, _CHECKSUM if wrong else 0
+        self._over_udp(at, ports >> 16, start + (first & 0xFFFF), fragment, malformed)
 
     def _sum_of_options(self, length: int) -> int:
         """The sum of the 16-bit words of an IPv4 header's options; ``length``: of the whole header."""
@@ -388,9 +383,8 @@ class Dissector:
         n = self.count
         end = bth + (second >> 16)
         self.malformed[n] = _GRH_VERSION if first >> 28 != 6 else _IP_LENGTH if end > self._wire else 0
-        end = min(end, self._wire)
         self.roce_version[n], self.udp_sport[n], self.fragment[n] = 1, 0, 0
-        self._transport(bth, end, self._limit, end > self._limit)
+        self._transport(bth, min(end, self._wire), self._limit, min(end, self._wire) > self._limit)
 
     def _ipv6_columns(self, first: int, second: int) -> None:
         at = self._start
@@ -405,19 +399,21 @@ class Dissector:
 
     def _over_udp(self, at: int, sport: int, ip_end: int, fragment: bool, malformed: int) -> None:
         """Take the packet behind a UDP header. It ends where the shorter of IP's and UDP's lengths says."""
-        n, limit = self.count, self._limit
+        n, limit, wire = self.count, self._limit, self._wire
         bth = at + _UDP_BYTES
         udp_end = at + (self._read(at + 4) >> 16)
         if udp_end != ip_end and not fragment:
             malformed = _UDP_LENGTH
-        if ip_end > self._wire or ip_end < bth:
+        if ip_end > wire and ip_end == udp_end and not malformed:
+            wire = ip_end  # a mirror cut the packet, and gives the cut length as the sent one
+        if ip_end > wire or ip_end < bth:
             malformed = _IP_LENGTH
-        ip_end = min(ip_end, self._wire)
+        ip_end = min(ip_end, wire)
         # A first fragment's datagram ends in a later fragment: this IP length does not count.
         end = udp_end if fragment else min(ip_end, udp_end)
         truncated = ip_end > limit
         if bth > limit:  # cut before the UDP length: only the frame's length is known
-            malformed, end, truncated = _CUT, self._wire, True
+            malformed, end, truncated = _CUT, wire, True
         if fragment:
             # Bytes behind a fragment in its frame are Ethernet's padding.
             limit = min(limit, ip_end)
@@ -447,7 +443,10 @@ class Dissector:
             if readable < _BTH_BYTES:
                 opcode, row, need = -1, _NO_OPCODE, _BTH_BYTES
             has = self._cut(row, readable)
-            self._mark(_CUT if truncated and limit < end else _SHORT)
+            if not truncated or end - _ICRC_BYTES - bth < need:
+                self._mark(_SHORT)
+            elif opcode < 0:
+                self._mark(_CUT)
         for word in range(need >> 2):
             if 4 * word + 4 <= readable:
                 self.words[base + word] = self._read(bth + 4 * word)

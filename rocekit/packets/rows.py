@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rocekit.files.frame_names import FRAME_BITS
+from rocekit.packets import FIELD_HOMES, HAS, HAS_OF
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
@@ -26,6 +27,8 @@ def column(values: Any, kind: Any = np.int64) -> list[int]:
     return array if COMPILED else array.tolist()
 
 
+#: In some columns: the packet is cut before the field.
+UNKNOWN: Final = -1
 #: How many packets before a batch are remembered with it.
 REMEMBERED: Final = 256
 
@@ -37,6 +40,22 @@ def _near(time_ns: Any) -> Any:
     return time_ns
 
 
+def _without(packets: Packets, name: str, lacking: Any) -> Any:
+    """Those of the rows ``lacking`` that are cut before the field ``name`` of their opcode."""
+    homes = sum(HAS[header.name] for header, _ in FIELD_HOMES.get(name, ()))
+    return lacking[(HAS_OF[packets.opcode[lacking]] & ~packets.has[lacking] & homes) != 0]
+
+
+def _known(packets: Packets, name: str, lacking: Any) -> Any:
+    """A column, with ``UNKNOWN`` where the packet is cut before the field."""
+    values = packets[name]
+    rows = _without(packets, name, lacking) if len(lacking) else lacking
+    if len(rows):
+        values = values.copy()
+        values[rows] = UNKNOWN
+    return values
+
+
 class Rows:
     """``rows.psn[i]`` is packet ``i``'s PSN.
 
@@ -44,6 +63,10 @@ class Rows:
     frame references (see ``frame_names``); ``before_src`` and ``before_ns`` are the senders and times of the
     packets before the batch (the ``tail()`` of the batch before). ``around_src`` and ``around_ns`` are those
     of the whole batch, in which packet ``i`` stands at ``place_of(i)``.
+
+    A truncated packet may end inside its headers. Then ``msn``, ``rkey`` and ``dma_length`` are ``UNKNOWN``
+    (with the first, the syndrome is unknown; with the last two, the remote address), and columns that are
+    made later have None.
     """
 
     def __init__(self, packets: Packets, before: tuple[Any, Any] = ((), ())) -> None:
@@ -65,10 +88,11 @@ class Rows:
         self.ip_id = column(packets.ip_id)
         self.ecn = column(packets.ecn)
         self.syndrome = column(packets.syndrome)
-        self.msn = column(packets.msn)
-        self.dma_length = column(packets.dma_length)
+        lacking = packets.lacking()
+        self.msn = column(_known(packets, "msn", lacking))
+        self.dma_length = column(_known(packets, "dma_length", lacking))
         self.remote_va = column(packets.remote_va, np.uint64)
-        self.rkey = column(packets.rkey)
+        self.rkey = column(_known(packets, "rkey", lacking))
         self.udp_sport = column(packets.udp_sport)
 
     def __len__(self) -> int:
@@ -96,7 +120,10 @@ class Rows:
             raise AttributeError(name)
         values = self._others.get(name)
         if values is None:
-            values = self._others[name] = self._packets[name].tolist()
+            packets = self._packets
+            values = self._others[name] = packets[name].tolist()
+            for i in _without(packets, name, packets.lacking()).tolist():
+                values[i] = None
         return values
 
     def around(self, i: int) -> Wrapping:

@@ -88,6 +88,7 @@ class Sightings:
     Args:
         packets: each packet once, as merged.
         names: the names of the captures.
+        one_clock: whether their times are of one clock.
 
     Attributes:
         frames: the frame number by packet and capture, 0 where the packet is not in the capture.
@@ -95,7 +96,10 @@ class Sightings:
         alignments: of the clocks of the captures.
     """
 
-    def __init__(self, merged: Merged, packets: Packets, names: Sequence[str]) -> None:
+    def __init__(
+        self, merged: Merged, packets: Packets, names: Sequence[str], *, one_clock: bool = False
+    ) -> None:
+        self._one_clock = one_clock
         self.names = [PurePath(name).name for name in names]
         self.seen_ns = merged.seen_ns
         self.frames = merged.frames
@@ -333,6 +337,12 @@ class Sightings:
         hops = {f: float(np.median(self._hops[rows[seen[:, f]], f])) for f in files}
         if len(set(hops.values())) == len(files):
             return tuple(sorted(files, key=lambda f: -hops[f])), HOPS
+        if self._one_clock and len(files) > 1:
+            took = {
+                f: 0.0 if f == files[0] else float(np.median(self._took(src, dst, files[0], f)))
+                for f in files
+            }
+            return tuple(sorted(files, key=lambda f: took[f])), DELAYS
         back = self._directions.get((there, here), np.empty(0, np.int64))
         if any((self.seen_ns[back][:, [a, b]] != UNSEEN).all(axis=1).any() for a, b in common):
             return tuple(files), FILES  # both directions: the points are at one place

@@ -23,6 +23,7 @@ from rocekit.report.text import capture_point_lines, no_findings
 from rocekit.wire.words import moment
 
 if TYPE_CHECKING:
+    from rocekit.explanation.contents import Contents
     from rocekit.explanation.results import Results
     from rocekit.findings import Finding
     from rocekit.report.lanes import Lanes
@@ -39,6 +40,14 @@ MAX_WORDS: Final = 50_000
 
 Meta = dict[str, Any]
 Columns = dict[str, NDArray[Any]]
+
+
+def _notice(contents: Contents) -> str | None:
+    """What must be said before all else; None: nothing."""
+    said = [] if contents.one_direction is None else [contents.one_direction]
+    if contents.notice is not None:
+        said += [contents.notice, contents.next_step or ""]
+    return " ".join(said) or None
 
 
 def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
@@ -63,7 +72,7 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
             "unknown": unknown,
             "paths": _paths(analysis),
             "nothing": contents.refusal("judge"),
-            "notice": None if contents.notice is None else f"{contents.notice} {contents.next_step}",
+            "notice": _notice(contents),
             "no_findings": no_findings(contents),
         },
         "opcodes": {str(v): wire.OPCODES[v].name for v in _different(shown.opcode)},

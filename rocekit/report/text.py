@@ -87,6 +87,8 @@ def no_findings(contents: Contents, style: Style = plain) -> str:
             "No findings in the RoCE packets that were read; others were not read: see above.",
             "warning" if contents.mostly_unread else "good",
         )
+    if contents.one_direction is not None:
+        return style("No findings in the direction that was captured.", "warning")
     return style("No findings: no loss, retransmission or NAK seen.", "good")
 
 
@@ -100,7 +102,7 @@ def recap(analysis: Results, style: Style = plain) -> str:
 def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
     """What was read: frames, packets, duration, ICRCs, clocks, and what could not be read."""
     counts, contents = capture.counts, capture.contents
-    name = ", ".join(capture.files)
+    name = ", ".join(capture.files) if capture.doubled is None else capture.source
     when = ""
     if capture.first_ns is not None and capture.last_ns is not None:
         when = f", {duration(capture.last_ns - capture.first_ns)} from {moment(capture.first_ns)}"
@@ -112,6 +114,10 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
             f"{style(name, 'title')}: {plural(counts.frames, 'frame')}, "
             f"{plural(counts.roce_packets - capture.copies, 'RoCE packet')}{when}"
         ]
+    if capture.doubled is not None:
+        lines.append(style(f"  {capture.doubled.line()}", "warning"))
+    if contents.one_direction is not None:
+        lines.append(style(f"  {contents.one_direction}", "warning"))
     if contents.notice is not None:
         lines += [style(f"  {contents.notice}", "warning"), f"  → {contents.next_step}"]
     foreign = counts.others.get(NOT_ROCE)
@@ -122,7 +128,7 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
         state = "all valid" if not counts.bad_icrc else style(f"{counts.bad_icrc} WRONG", "error")
         unchecked = f", {counts.unchecked_icrc} not checkable (truncated)" if counts.unchecked_icrc else ""
         lines.append(f"  ICRC: {checked:,} checked, {state}{unchecked}")
-    if capture.copies:
+    if capture.copies and capture.doubled is None:
         lines.append(f"  {plural(capture.copies, 'packet')} in more than one file, counted once")
     lines += [order_line(capture, file) for file in sorted(capture.orders)]
     lines += several_lines(capture)
@@ -149,7 +155,7 @@ def several_lines(capture: CaptureSummary) -> list[str]:
     names = capture.names
     lines = [] if capture.relations is None else [f"  {line}" for line in capture.relations.lines(names)]
     for alignment in capture.alignments[1:]:
-        if alignment.common:
+        if alignment.common and capture.doubled is None:
             bound = "" if alignment.bound_ns is None else f" ± {duration(alignment.bound_ns)}"
             drift = f", gaining {alignment.drift * 1e6:.1f} µs a second" if alignment.drift else ""
             lines.append(

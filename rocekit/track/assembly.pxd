@@ -29,7 +29,7 @@ cdef class Assembly:
     @cython.locals(high=int64_t, time_ns=int64_t, frame=int64_t, span=int64_t)
     cpdef beyond(self, Rows r, Py_ssize_t i, int64_t p)
 
-    @cython.locals(opcode=int64_t, operation=str, transfer=Transfer, span=int64_t)
+    @cython.locals(opcode=int64_t, operation=str, transfer=Transfer, open_read=Transfer, span=int64_t)
     cpdef assemble(self, Rows r, Py_ssize_t i, int64_t p)
 
     @cython.locals(transfer=Transfer, mtu=int64_t, length=int64_t)

@@ -73,13 +73,17 @@ class Assembly:
         operation = OPERATION[opcode]
         transfer = self.ledger.building
         span = 1
+        open_read = self.ledger.open_read
+        if open_read is not None and open_read.length is None and p > open_read.last_psn:
+            self.ledger.open_read = None  # this request comes right behind it
         if STARTS[opcode]:
             if transfer is not None:
                 self._close(transfer)
             transfer = self.outcomes.begin(r, i, p, operation)
             if operation == "READ":
                 span = self.connection.psns_of_read(r.dma_length[i])
-                transfer.length = transfer.bytes = r.dma_length[i]
+                if r.dma_length[i] >= 0:
+                    transfer.length = transfer.bytes = r.dma_length[i]
                 transfer.response_next = p
                 transfer.ended = True
                 if span == 0:
@@ -156,7 +160,7 @@ class Assembly:
             transfer.bytes = transfer.length
         if transfer.missing and transfer.started:
             transfer.packets = transfer.last_psn - transfer.first_psn + 1
-            if transfer.operation == "SEND" and self.connection.path_mtu:
+            if transfer.length is None and self.connection.path_mtu:
                 transfer.bytes += len(transfer.missing) * self.connection.path_mtu
         if not self.progress.reliable:
             transfer.status = SENT if transfer.started and not transfer.missing else INCOMPLETE
@@ -274,7 +278,7 @@ class Assembly:
             span, sure = size_before(self.connection, self._counts(), transfer, min(self.ahead))
             if not span:
                 return
-            if sure and span > 1:
+            if sure and span > 1 and transfer.length is not None:
                 self.connection.observe_mtu(mtu_for(transfer.length or 0, span), transfer.first_frame)
             transfer.maybe_several = not sure
             self.size_read(span)
@@ -295,6 +299,8 @@ class Assembly:
         open_read = self.ledger.open_read
         if open_read is None or OPERATION[r.opcode[i]] != "READ" or p in self.ahead:
             return False
+        if open_read.length is None or r.dma_length[i] < 0:
+            return False
         asked, rows, row = -1, r, -1
         for q, (batch, k) in self.ahead.items():
             if asked < q < p and OPERATION[batch.opcode[k]] == "READ":
@@ -310,6 +316,18 @@ class Assembly:
             self.size_read(wire.psns_of(open_read.length or 0, mtu))
         return mtu > 0
 
+    def _grow(self, open_read: Transfer, p: int, asked: int, ends: bool) -> None:
+        """A READ of unknown length takes the PSNs of its responses; ``p`` is one, if it was asked last."""
+        if asked != open_read.first_psn or p < asked:
+            return
+        if ends:
+            self.size_read(p - asked + 1)
+        elif p >= open_read.last_psn:
+            open_read.last_psn = p + 1
+            open_read.packets = open_read.last_psn - asked + 1
+            self.progress.expected = max(self.progress.expected, p + 2)
+            self.progress.high = max(self.progress.high, self.progress.expected)
+
     def size_by_response(self, open_read: Transfer, r: Rows, i: int, p: int) -> None:
         """Learn from a response how many PSNs the open READ takes.
 
@@ -322,7 +340,12 @@ class Assembly:
                 asked, length, operation = q, rows.dma_length[k], OPERATION[rows.opcode[k]]
         if operation != "READ":  # a FLUSH, whose response looks like a READ's
             return
+        if open_read.length is None:
+            self._grow(open_read, p, asked, ENDS[r.opcode[i]])
+            return
         if ENDS[r.opcode[i]]:
+            if length < 0:
+                return
             if p == asked:  # one response: the path MTU is at least the message's length
                 if (open_read.length or 0) <= length:
                     self.size_read(1)

@@ -169,7 +169,9 @@ class Connection:
                 self.path_mtu = payload
 
     def psns_of_read(self, length: int) -> int:
-        """PSNs that a READ of ``length`` bytes takes, as many as it has responses; 0: not known."""
+        """PSNs that a READ of ``length`` bytes takes, as many as it has responses; 0: unknown."""
+        if length < 0:  # unknown itself
+            return 0
         if length <= _LEAST_MTU:
             return 1
         # What the CM agreed on is a limit: a program may set a smaller path MTU on its QP.

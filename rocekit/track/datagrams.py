@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 #: A PSN that comes again within so many messages is a duplicate.
 REMEMBERED: Final = 4096
 _QPN_BITS: Final = 24
+_NO_QPN: Final = (1 << _QPN_BITS) - 1
 _END_BITS: Final = 64
 _IMMEDIATE: Final = frozenset(v for v, o in OPCODES.items() if IMMDT in o.headers)
 
@@ -45,7 +46,10 @@ class Datagrams:
 
     @staticmethod
     def _plain_key(r: Rows, i: int) -> tuple[int, int]:
-        return r.src[i] << _QPN_BITS | r.src_qpn[i], r.dst[i] << _QPN_BITS | r.dest_qpn[i]
+        sender: int | None = r.src_qpn[i]
+        if sender is None:  # the packet is cut before its DETH
+            sender = _NO_QPN
+        return r.src[i] << _QPN_BITS | sender, r.dst[i] << _QPN_BITS | r.dest_qpn[i]
 
     def _key(self, r: Rows, i: int) -> tuple[int, int]:
         source, destination = self._plain_key(r, i)

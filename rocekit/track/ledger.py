@@ -117,8 +117,9 @@ class Ledger:
         time_ns, frame, opcode = r.time_ns[i], r.frame[i], r.opcode[i]
         transfer = begun(self.sink.next_id(), self.connection, self.side, operation, p, time_ns, frame)
         if opcode in _HAS_RETH or operation in ATOMICS:
-            transfer.remote_va, transfer.rkey = r.remote_va[i], r.rkey[i]
-            if operation == "WRITE":
+            if r.rkey[i] >= 0:
+                transfer.remote_va, transfer.rkey = r.remote_va[i], r.rkey[i]
+            if operation == "WRITE" and r.dma_length[i] >= 0:
                 transfer.length = r.dma_length[i]
         self.window.append(transfer)
         self.firsts.append(p)

@@ -184,7 +184,7 @@ class Pairing(Sink):
             flow.transport = TRANSPORT[r.opcode[i]]
         if kind == REQUEST:
             length = r.dma_length[i] if OPERATION[r.opcode[i]] == "READ" else 0
-            lobby.requested(flow, r.psn[i], wire.psns_of(length, _LEAST_MTU) if length else 1, r.time_ns[i])
+            lobby.requested(flow, r.psn[i], wire.psns_of(length, _LEAST_MTU), r.time_ns[i])
         lobby.hold(flow, r, i)
         if flow.transport == "UC":
             self._let_go(lobby, flow)

@@ -68,7 +68,13 @@ class Responses:
             syndrome = r.syndrome[i]
             kind = SYNDROME_KIND[syndrome]
             self.progress.msn = r.msn[i]
-            if kind == ACK:  # not the response of a READ or atomic, even with its PSN
+            if (
+                r.msn[i] < 0
+            ):  # cut before its AETH: an ACK, NAK or RNR NAK; all of them acknowledge what is before
+                self.last_psn = -1
+                self.recent.covered(p, time_ns, -1)
+                self._acknowledge(p, time_ns, frame)
+            elif kind == ACK:  # not the response of a READ or atomic, even with its PSN
                 self.recent.answered(p, time_ns)
                 self._note_ack(p, r.msn[i], r.ip_id[i], frame)
                 self.recent.covered(p + 1, time_ns, self.progress.msn)
@@ -209,6 +215,8 @@ class Responses:
             self.progress.expected = max(self.progress.expected, p + 1)
             self.progress.high = max(self.progress.high, self.progress.expected)
             transfer.ended = ENDS[opcode]
+        if ENDS[opcode] and transfer.started and transfer.length is None and p == transfer.last_psn:
+            transfer.bytes = (p - transfer.first_psn) * (self.connection.path_mtu or 0) + r.payload_length[i]
         if transfer.response_next > transfer.last_psn and not transfer.responses_missing and transfer.ended:
             self.outcomes.drop(transfer)
             self.outcomes.acknowledge(transfer, time_ns, frame)

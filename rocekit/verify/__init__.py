@@ -263,7 +263,7 @@ def _reason(row: Row, question: Question, value: Value, theirs: Answers, frame: 
     opcode = OPCODES.get(OPCODE_NAMES.get(name, -1)) if isinstance(name, str) else None
     if question in ICRC:
         if row["truncated"]:
-            return "a packet truncated by the snaplen has no ICRC; tshark shows its last bytes"
+            return "a truncated packet has no ICRC; tshark shows its last bytes"
         if row["fragment"]:
             return "a first fragment has no ICRC; tshark shows its last bytes"
         if isinstance(name, int) and value is None:

@@ -76,11 +76,16 @@ def _gap(
 def _look_truncated(evidence: Evidence) -> Iterator[Finding]:
     counts = evidence.counts
     if counts.truncated_packets:
+        mirrored = counts.cut_by_mirror
+        cutter = "the snaplen" if mirrored < counts.truncated_packets else "the mirror"
+        if 0 < mirrored < counts.truncated_packets:
+            cutter += " or the mirror"
         yield TRUNCATED.finding(
-            f"{counts.truncated_packets:,} of {counts.roce_packets:,} packets are truncated by the "
-            "snaplen: their ICRCs and payloads cannot be checked",
+            f"{counts.truncated_packets:,} of {counts.roce_packets:,} packets are truncated by {cutter}: "
+            "their ICRCs and payloads cannot be checked",
             evidence={
                 "truncated_packets": counts.truncated_packets,
+                "cut_by_mirror": mirrored,
                 "unchecked_icrc": counts.unchecked_icrc,
                 "roce_packets": counts.roce_packets,
             },
@@ -136,12 +141,14 @@ GAP = Rule(
 TRUNCATED = Rule(
     "capture-truncated",
     INFO,
-    "packets truncated by the snaplen, or a damaged file",
+    "packets truncated by the snaplen or a mirror, or a damaged file",
     "The capture has only a part of each packet, or the file is damaged. Headers and timing can be judged; "
     "ICRCs and payloads (such as CM messages) cannot.",
-    "The lengths in the file: captured length shorter than sent length; blocks or records that end early.",
+    "The lengths in the file: captured length shorter than sent length, or IP and UDP lengths that agree on "
+    "an end behind the frame's, as from a mirror that cuts; blocks or records that end early.",
     "malformed: the packet was too short on the wire.",
-    "If corruption is suspected, capture whole packets (`tcpdump -s 0`, `rocekit trace --snaplen 65535`).",
+    "If corruption is suspected, capture whole packets (`tcpdump -s 0`, `rocekit trace --snaplen 65535`; a "
+    "mirror may have a cut length of its own).",
     _look_truncated,
 )
 MALFORMED_RULE = Rule(

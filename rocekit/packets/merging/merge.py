@@ -61,14 +61,20 @@ class Merged:
         return whole.at(self.time_ns).of_flows(self.flow, self.encapsulation)
 
 
-def merge(parts: Sequence[Packets]) -> Merged:
-    """Merge the packets of several captures; ``parts[i]`` are capture ``i``'s, all of one decoder."""
+def merge(parts: Sequence[Packets], *, one_clock: bool = False) -> Merged:
+    """Merge the packets of several captures; ``parts[i]`` are capture ``i``'s, all of one decoder.
+
+    Args:
+        one_clock: whether all times are of one clock.
+    """
     by_icrc = all(has_icrcs(packets) for packets in parts)
     identity = np.concatenate([identities(packets, by_icrc=by_icrc) for packets in parts])
     file = np.repeat(np.arange(len(parts)), [len(p) for p in parts])
     own_times = np.concatenate([p.time_ns for p in parts])
     alike = Alike.of(identity, file, own_times)
     alignments = align(parts, alike)
+    if one_clock:
+        alignments = [Alignment(n, 0, 0, a.common) for n, a in enumerate(alignments)]
     groups = np.array([a.group for a in alignments])
     if groups.any():  # equal packets of captures that do not show the same traffic are not the same
         identity ^= groups.astype(np.uint64)[file] * np.uint64(MIXER)

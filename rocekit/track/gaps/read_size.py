@@ -47,7 +47,9 @@ def mtu_of_part(read: tuple[int, int], part: tuple[int, int], psns: int) -> int:
 def size_before(connection: Connection, counts: MsnCount, read: Transfer, to: int) -> Size:
     """The size of a READ, by the next request in the capture, at PSN ``to``."""
     room = to - read.first_psn
-    fit = {span for span in _spans(connection, read.length or 0) if span <= room}
+    if read.length is None:  # the packet is cut before its length
+        return Size(room, counts.begun_within(read, to) == 1)
+    fit = {span for span in _spans(connection, read.length) if span <= room}
     if len(fit) > 1:
         # Each message takes at least one PSN, and the responder counts messages.
         messages = counts.begun_within(read, to)

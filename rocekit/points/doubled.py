@@ -1,0 +1,351 @@
+"""One capture that has packets twice, as mirrors of two ports give them: two capture points in one file.
+
+A copy behind a router has a lower TTL; one from another port may have other MAC addresses, another VLAN or
+another mirror session. Where most packets from one host to another come as such pairs, the file is used as
+two captures. Where nothing tells the copies apart, the second ones are left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit.files.frames import LINKTYPE_ETHERNET
+from rocekit.packets import Packets
+from rocekit.packets.identity import has_icrcs, identities
+from rocekit.wire.byte_rows import gather
+from rocekit.wire.sorting import starts
+from rocekit.wire.words import plural
+
+if TYPE_CHECKING:
+    from rocekit.files.frames import FrameBatch
+    from rocekit.track.connections import Connection
+
+Ints = NDArray[np.int64]
+Place = tuple[int, int, int, int]  #: hop limit, VLAN, encapsulation, MAC addresses (see ``_macs``)
+Way = tuple[str, str]
+
+#: Fewer packets than this in both places are no sign of two places.
+_LEAST: Final = 8
+#: One packet in so many came before: then it is worth to look at all of them.
+_OFTEN: Final = 5
+#: Places looked at of each direction.
+_MOST_PLACES: Final = 8
+#: So many of a hundred packets of a direction must be in places that go together.
+_MOST: Final = 95
+#: Copies that nothing tells apart come sooner than a requester repeats, and of nearly every packet.
+_AT_ONCE_NS: Final = 1_000_000
+_NEARLY_ALL: Final = 90
+#: Copies further apart are traffic of its own.
+_NEAR_NS: Final = 100_000_000
+_NEVER: Final = np.iinfo(np.int64).max
+_MAC_BYTES: Final = 12
+
+
+def may_be_doubled(connections: Iterable[Connection]) -> bool:
+    """Whether so much came twice, or in two scopes, that the capture may have two capture points."""
+    ends = set()
+    for connection in connections:
+        again = connection.duplicates + connection.duplicate_acks + connection.retransmitted_packets
+        if connection.packets >= _LEAST and again * _OFTEN >= connection.packets:
+            return True
+        end = (*connection.ips, *connection.qpns)
+        if end in ends:
+            return True
+        ends.add(end)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Doubled:
+    """How a capture that has packets twice is used.
+
+    Attributes:
+        file: the capture.
+        points: of each direction (source, destination) that has two places: the capture point of each place.
+        packets: how many different packets these directions have; twice: those that are there twice.
+        nearer: the hosts that the first point is nearer to than the second, and those of the second; empty
+            where that is not the same for all directions.
+        words: what tells the copies apart.
+        dropped: copies that nothing tells apart, of directions with only one place.
+    """
+
+    file: str
+    points: Mapping[Way, Mapping[Place, int]]
+    packets: int
+    twice: int
+    nearer: tuple[tuple[str, ...], tuple[str, ...]]
+    words: str
+    dropped: frozenset[int]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the capture points."""
+        file = self.file
+        if not self.points:
+            return [file]
+        if not self.nearer[0]:
+            return [f"{file} (point {n})" for n in (1, 2)]
+        return [f"{file} (nearer to {_hosts(hosts)})" for hosts in self.nearer]
+
+    def line(self) -> str:
+        """What is said of it first."""
+        every = (
+            "Every packet is"
+            if self.twice == self.packets
+            else f"{self.twice:,} of {self.packets:,} packets are"
+        )
+        if not self.points:
+            return (
+                f"{every} in the capture twice, and nothing tells the copies apart (same TTL, VLAN and MAC "
+                "addresses): probably captured at two interfaces. The second copies are left out."
+            )
+        first, second = (PurePath(name).name for name in self.names)
+        left = ""
+        if self.dropped:
+            left = f" {plural(len(self.dropped), 'copy', 'copies')} more that nothing tells apart left out."
+        used = f"Used as two capture points: {first} and {second}."
+        return f"{every} in the capture twice: {self.words}. {used}{left}"
+
+    def split(self, batch: FrameBatch, packets: Packets) -> Packets:
+        """The packets of a batch, with the capture point as their file; without the copies to leave out."""
+        if self.dropped and len(packets):
+            packets = packets.where(~np.isin(packets.frame, np.fromiter(self.dropped, np.int64)))
+        if not self.points or not len(packets):
+            return packets
+        points = np.zeros(len(packets), np.int32)
+        table = _table(batch, packets)
+        for src, dst, rows in _ways(packets):
+            of_way = self.points.get((src, dst))
+            if of_way is None:
+                continue
+            places, which = np.unique(table[rows], axis=0, return_inverse=True)
+            found = [of_way.get(_place(place), 0) for place in places]
+            points[rows] = np.array(found, np.int32)[which.reshape(-1)]
+        return packets.of_files(points)
+
+    def to_dict(self) -> dict[str, object]:
+        """As in the JSON's ``capture``."""
+        return {
+            "packets": self.packets,
+            "twice": self.twice,
+            "points": 2 if self.points else 1,
+            "by": self.words,
+        }
+
+
+class DoublesSurvey:
+    """Reads a capture's packets to see whether it has them twice."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._parts: list[Packets] = []
+        self._tables: list[Ints] = []
+
+    def feed(self, batch: FrameBatch, packets: Packets) -> None:
+        if len(packets):
+            self._parts.append(packets.detached())
+            self._tables.append(_table(batch, packets))
+
+    def found(self) -> Doubled | None:
+        """How the capture is to be used; None if it has not most packets of any direction twice."""
+        if not self._parts:
+            return None
+        packets = Packets.concat(self._parts)
+        table = np.concatenate(self._tables)
+        identity = identities(packets, by_icrc=has_icrcs(packets))
+        pairs: dict[Way, list[_Pair]] = {}
+        dropped: list[Ints] = []
+        every = twice = 0
+        for src, dst, rows in _ways(packets):
+            times = packets.time_ns[rows]
+            places, which = np.unique(table[rows], axis=0, return_inverse=True)
+            found = _pairs(identity[rows], which.reshape(-1), places, times)
+            if found:
+                pairs[src, dst] = found
+                every += sum(pair.packets for pair in found)
+                twice += sum(pair.both for pair in found)
+                continue
+            copies = _copies(identity[rows], times)
+            if copies is not None:
+                dropped.append(packets.frame[rows[copies]])
+                every += len(rows) - len(copies)
+                twice += len(copies)
+        if not pairs and not dropped:
+            return None
+        sides, is_same = _sides(pairs)
+        points = {}
+        for (src, dst), of_way in pairs.items():
+            first = sides[src] if is_same else int(src > dst)
+            points[src, dst] = {pair.before: first for pair in of_way} | {
+                pair.behind: 1 - first for pair in of_way
+            }
+        nearer = (
+            tuple(tuple(host for host, side in sides.items() if side == n) for n in (0, 1))
+            if is_same
+            else ((), ())
+        )
+        most = max(
+            (pair for of_way in pairs.values() for pair in of_way), key=lambda p: p.packets, default=None
+        )
+        words = "" if most is None else _words(most)
+        frames = np.concatenate(dropped).tolist() if dropped else []
+        return Doubled(self._file, points, every, twice, (nearer[0], nearer[1]), words, frozenset(frames))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two places of a direction that have the same packets: ``before`` comes first on the way.
+
+    Attributes:
+        packets: those that either place has; both: those that both have.
+    """
+
+    before: Place
+    behind: Place
+    packets: int
+    both: int
+
+
+def _table(batch: FrameBatch, packets: Packets) -> Ints:
+    """The place of each packet: its columns are those of ``Place``."""
+    columns = [packets.hop_limit, packets.vlan, packets.encapsulation, _macs(batch, packets)]
+    return np.stack([column.astype(np.int64) for column in columns], axis=1)
+
+
+def _macs(batch: FrameBatch, packets: Packets) -> Ints:
+    """A number for the MAC addresses of each frame; 0 where its link has none."""
+    rows = np.searchsorted(batch.number, packets.frame)
+    found = np.zeros(len(packets), np.int64)
+    own = np.flatnonzero((batch.linktype[rows] == LINKTYPE_ETHERNET) & (batch.caplen[rows] >= _MAC_BYTES))
+    if len(own):
+        data = gather(batch.buffer, batch.offset[rows[own]], _MAC_BYTES).astype(np.int64)
+        value = np.zeros(len(own), np.int64)
+        for byte in range(_MAC_BYTES):
+            value = value * 1_000_003 + data[:, byte] + 1
+        found[own] = value
+    return found
+
+
+def _ways(packets: Packets) -> Iterable[tuple[str, str, Ints]]:
+    """The directions of two hosts: source, destination, and the rows of their packets."""
+    key = packets.src * (len(packets.addresses) + 1) + packets.dst
+    order = np.argsort(key, kind="stable")
+    first = starts(key[order])
+    for rows in np.split(order, first[1:]):
+        if len(rows):
+            yield packets.addresses[packets.src[rows[0]]], packets.addresses[packets.dst[rows[0]]], rows
+
+
+def _place(row: Ints) -> Place:
+    hops, vlan, encapsulation, macs = row.tolist()
+    return hops, vlan, encapsulation, macs
+
+
+def _pairs(identity: NDArray[np.uint64], which: Ints, places: Ints, times: Ints) -> list[_Pair]:
+    """The places of a direction that have most packets in common; none if there are other places, too."""
+    counts = np.bincount(which, minlength=len(places))
+    usual = np.argsort(-counts, kind="stable")[:_MOST_PLACES].tolist()
+    if len(usual) < 2:
+        return []
+    _, same = np.unique(identity, return_inverse=True)
+    same = same.reshape(-1)
+    of_place = {place: np.bincount(same[which == place], minlength=int(same.max()) + 1) for place in usual}
+    common = {(a, b): int(np.minimum(of_place[a], of_place[b]).sum()) for a, b in combinations(usual, 2)}
+    found: list[_Pair] = []
+    taken: set[int] = set()
+    for (a, b), n in sorted(common.items(), key=lambda pair: -pair[1]):
+        least = 1 if found else _LEAST
+        if taken & {a, b} or n < least or n * 2 < max(counts[a], counts[b]):
+            continue
+        took = _took(a, b, same, which, times)
+        if not len(took) or np.median(np.abs(took)) > _NEAR_NS:
+            continue
+        taken |= {a, b}
+        before, behind = _in_order(a, b, places, took)
+        every = int(np.maximum(of_place[a], of_place[b]).sum())
+        found.append(_Pair(_place(places[before]), _place(places[behind]), every, n))
+    return found if sum(counts[place] for place in taken) * 100 >= _MOST * len(which) else []
+
+
+def _took(a: int, b: int, same: Ints, which: Ints, times: Ints) -> Ints:
+    """How much later each packet was in place ``b`` than in place ``a``, when it was there first."""
+    first = []
+    for place in (a, b):
+        earliest = np.full(int(same.max()) + 1, _NEVER)
+        np.minimum.at(earliest, same[which == place], times[which == place])
+        first.append(earliest)
+    both = (first[0] != _NEVER) & (first[1] != _NEVER)
+    took: Ints = first[1][both] - first[0][both]
+    return took
+
+
+def _in_order(a: int, b: int, places: Ints, took: Ints) -> tuple[int, int]:
+    """Two places in the order in which packets pass them: by hop limits, else by times."""
+    if places[a][0] != places[b][0]:
+        return (a, b) if places[a][0] > places[b][0] else (b, a)
+    return (a, b) if np.median(took) >= 0 else (b, a)
+
+
+def _copies(identity: NDArray[np.uint64], times: Ints) -> Ints | None:
+    """The second copies among packets of one place, if nearly every packet has one; as indices."""
+    order = np.lexsort((times, identity))
+    value, when = identity[order], times[order]
+    soon = np.append(False, (value[1:] == value[:-1]) & (np.diff(when) < _AT_ONCE_NS))
+    # Of three in a row the second is a copy, and the third a packet of its own.
+    run = np.arange(len(soon)) - np.maximum.accumulate(np.where(soon, 0, np.arange(len(soon))))
+    copies = order[soon & (run % 2 == 1)]
+    others = len(identity) - len(copies)
+    if len(copies) < _LEAST or len(copies) * 100 < _NEARLY_ALL * others:
+        return None
+    return copies
+
+
+def _sides(pairs: Iterable[Way]) -> tuple[dict[str, int], bool]:
+    """By host: the point that it is nearer to; and whether that is the same for all directions."""
+    peers: dict[str, list[str]] = defaultdict(list)
+    for src, dst in pairs:
+        peers[src].append(dst)
+        peers[dst].append(src)
+    sides: dict[str, int] = {}
+    for host in sorted(peers):
+        if host in sides:
+            continue
+        sides[host] = 0
+        ahead = [host]
+        while ahead:
+            near = ahead.pop()
+            for peer in peers[near]:
+                if peer not in sides:
+                    sides[peer] = 1 - sides[near]
+                    ahead.append(peer)
+                elif sides[peer] == sides[near]:
+                    return sides, False
+    return sides, True
+
+
+def _words(pair: _Pair) -> str:
+    """What tells the two places of a pair apart."""
+    (hops, vlan, around, _), (hops_behind, vlan_behind, around_behind, _) = pair.before, pair.behind
+    if hops != hops_behind:
+        return f"before and behind a router (TTL {hops} and {hops_behind})"
+    if vlan != vlan_behind:
+        return f"{_vlan(vlan)} and {_vlan(vlan_behind)}"
+    if around != around_behind:
+        return "with different headers around it (a tunnel or a mirror session)"
+    return "with different MAC addresses"
+
+
+def _vlan(number: int) -> str:
+    return "without a VLAN tag" if number < 0 else f"in VLAN {number}"
+
+
+def _hosts(hosts: Sequence[str]) -> str:
+    return hosts[0] if len(hosts) == 1 else f"{hosts[0]} and {len(hosts) - 1:,} more"

@@ -25,6 +25,7 @@ def told(analysis: rocekit.Analysis, cut: bool = False) -> list[str]:
     for connection in analysis.connections:
         document = {k: v for k, v in connection.to_dict().items() if k not in ("id", "vlan", "encapsulation")}
         mine = [t for t in analysis.transfers if t.connection is connection]
+        document.pop("application")  # its ground depends on how often the CM messages are there
         if cut:
             document = {}
         found.append(f"{document} {[(t.operation, t.bytes, t.first_psn, t.status) for t in mine]}")

@@ -161,17 +161,14 @@ class DoublesSurvey:
         packets = Packets.concat(self._parts)
         table = np.concatenate(self._tables)
         identity = identities(packets, by_icrc=has_icrcs(packets))
-        pairs: dict[Way, list[_Pair]] = {}
+        pairs = self._of_ways(packets, table, identity)
         dropped: list[Ints] = []
         every = twice = 0
         for src, dst, rows in _ways(packets):
             times = packets.time_ns[rows]
-            places, which = np.unique(table[rows], axis=0, return_inverse=True)
-            found = _pairs(identity[rows], which.reshape(-1), places, times)
-            if found:
-                pairs[src, dst] = found
-                every += sum(pair.packets for pair in found)
-                twice += sum(pair.both for pair in found)
+            if (src, dst) in pairs:
+                every += sum(pair.packets for pair in pairs[src, dst])
+                twice += sum(pair.both for pair in pairs[src, dst])
                 continue
             copies = _copies(identity[rows], times)
             if copies is not None:
@@ -199,6 +196,27 @@ class DoublesSurvey:
         frames = np.concatenate(dropped).tolist() if dropped else []
         return Doubled(self._file, points, every, twice, (nearer[0], nearer[1]), words, frozenset(frames))
 
+    @staticmethod
+    def _of_ways(packets: Packets, table: Ints, identity: NDArray[np.uint64]) -> dict[Way, list[_Pair]]:
+        """The pairs of places of each direction that has packets twice.
+
+        Copies of both directions may be far apart only if those of one are near: else it is other traffic.
+        """
+        pairs: dict[Way, list[_Pair]] = {}
+        near: set[Way] = set()
+        for is_second in (False, True):
+            for src, dst, rows in _ways(packets):
+                if (src, dst) in near or is_second != ((dst, src) in near):
+                    continue
+                places, which = np.unique(table[rows], axis=0, return_inverse=True)
+                least = 1 if is_second else _LEAST
+                found = _pairs(identity[rows], which.reshape(-1), places, packets.time_ns[rows], least)
+                if found and (is_second or found[0].took_ns <= _NEAR_NS):
+                    pairs[src, dst] = found
+                    if not is_second:
+                        near.add((src, dst))
+        return pairs
+
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
@@ -206,12 +224,14 @@ class _Pair:
 
     Attributes:
         packets: those that either place has; both: those that both have.
+        took_ns: the median time from the one place to the other.
     """
 
     before: Place
     behind: Place
     packets: int
     both: int
+    took_ns: int
 
 
 def _table(batch: FrameBatch, packets: Packets) -> Ints:
@@ -249,8 +269,12 @@ def _place(row: Ints) -> Place:
     return hops, vlan, encapsulation, macs
 
 
-def _pairs(identity: NDArray[np.uint64], which: Ints, places: Ints, times: Ints) -> list[_Pair]:
-    """The places of a direction that have most packets in common; none if there are other places, too."""
+def _pairs(identity: NDArray[np.uint64], which: Ints, places: Ints, times: Ints, least: int) -> list[_Pair]:
+    """The places of a direction that have most packets in common; none if there are other places, too.
+
+    Args:
+        least: so many of them; 1: any, not only most.
+    """
     counts = np.bincount(which, minlength=len(places))
     usual = np.argsort(-counts, kind="stable")[:_MOST_PLACES].tolist()
     if len(usual) < 2:
@@ -262,16 +286,15 @@ def _pairs(identity: NDArray[np.uint64], which: Ints, places: Ints, times: Ints)
     found: list[_Pair] = []
     taken: set[int] = set()
     for (a, b), n in sorted(common.items(), key=lambda pair: -pair[1]):
-        least = 1 if found else _LEAST
-        if taken & {a, b} or n < least or n * 2 < max(counts[a], counts[b]):
+        few = n < least and not found
+        if taken & {a, b} or few or not n or (least > 1 and n * 2 < max(counts[a], counts[b])):
             continue
         took = _took(a, b, same, which, times)
-        if not len(took) or np.median(np.abs(took)) > _NEAR_NS:
-            continue
         taken |= {a, b}
         before, behind = _in_order(a, b, places, took)
         every = int(np.maximum(of_place[a], of_place[b]).sum())
-        found.append(_Pair(_place(places[before]), _place(places[behind]), every, n))
+        took_ns = int(np.median(np.abs(took)))
+        found.append(_Pair(_place(places[before]), _place(places[behind]), every, n, took_ns))
     return found if sum(counts[place] for place in taken) * 100 >= _MOST * len(which) else []
 
 

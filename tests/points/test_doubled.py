@@ -72,6 +72,24 @@ def test_the_points_are_named_by_the_hosts_they_are_nearer_to(tmp_path: Path) ->
     assert all(way.took.median_ns == 5_000 for way in analysis.capture.sightings.one_way)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.7])
+def test_one_direction_may_be_late_or_lost_between(tmp_path: Path, share: float) -> None:
+    rng, kept = random.Random(7), []
+    for frame in twice(LOSS, routed):
+        of_b, is_behind = frame.data[26:30] == bytes([10, 9, 0, 2]), frame.data[22] == 63
+        if of_b and is_behind:
+            if rng.random() < share:
+                continue
+            frame = Frame(frame.data, frame.time_ns + 200_000_000)
+        kept.append(frame)
+    kept.sort(key=lambda frame: frame.time_ns)
+    analysis = rocekit.analyze(write(kept, tmp_path / "x.pcap"))
+    assert {(p.src, p.dst) for p in paths(analysis)} == {(A, B), (B, A)}
+    [way] = [p for p in paths(analysis) if p.src == B]
+    assert (way.missing + way.missed_second > 0) == (share > 0)
+    assert not way.doubled
+
+
 def test_packets_lost_between_the_two_places_are_lost_there(tmp_path: Path) -> None:
     rng, lost, kept = random.Random(7), 0, []
     for n, frame in enumerate(twice(LOSS, routed)):

@@ -360,6 +360,7 @@ def _try_counters(
         dropped=summary.dropped or 0,
         unchecked=summary.counts.unchecked_icrc,
         whole=not summary.damage and not summary.interrupted,
+        doubled=summary.doubled is not None,
         alignments=summary.alignments,
         host_clocks={host: clock.offset_ns for host, clock in clocks.items()},
     )

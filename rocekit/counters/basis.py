@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
+from rocekit.counters.prediction import TWICE
 from rocekit.wire.psn import MASK
 from rocekit.wire.words import plural
 
@@ -36,6 +37,7 @@ class CaptureFacts:
         dropped: packets that the capturing machine dropped.
         unchecked: packets whose ICRCs could not be checked.
         whole: whether they could be read to their ends.
+        doubled: whether one of them has packets twice.
         alignments: of the clocks of several captures.
         host_clocks: by host, its clock − the first capture's; hosts of which nothing is known are missing.
     """
@@ -46,6 +48,7 @@ class CaptureFacts:
     dropped: int
     unchecked: int = 0
     whole: bool = True
+    doubled: bool = False
     alignments: Sequence[Alignment] = ()
     host_clocks: Mapping[str, int] = field(default_factory=dict)
 
@@ -147,6 +150,8 @@ class Basis:
             self.flaws.append("the capture is damaged, or was not read to its end")
         if watch.cut:
             self.flaws.append("the snaplen cut headers off")
+        if self._facts.doubled:
+            self.flaws.append(TWICE)
         if watch.overflowed:
             self.flaws.append("there are too many packets")
 

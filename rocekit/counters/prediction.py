@@ -53,6 +53,10 @@ _SEQUENCE: Final = wire.make_syndrome(wire.NAK, wire.NAK_SEQUENCE_ERROR)
 _MOST_DOUBLED: Final = 0.3
 
 
+#: Why nothing is predicted of a capture that has each packet twice.
+TWICE: Final = "the capture has packets twice, as of two interfaces"
+
+
 @dataclass
 class Made:
     """What the packets of a capture make of a device's counters.
@@ -131,7 +135,7 @@ def _check_doubles(made: Made, rows: PacketRows) -> None:
     columns = [rows[name][counted].astype(np.int64) for name in ("flow", "psn", "ip_id", "opcode")]
     different = len(np.unique(np.stack(columns), axis=1).T)
     if int(counted.sum()) - different > _MOST_DOUBLED * int(counted.sum()):
-        made.common_flaws.append("the capture has packets twice, as of two interfaces")
+        made.common_flaws.append(TWICE)
 
 
 def _check_all_belong(made: Made, rows: PacketRows, sender: NDArray[np.int32]) -> None:

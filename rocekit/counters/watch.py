@@ -81,7 +81,7 @@ class CounterWatch:
         most: packets to keep; of more nothing is predicted.
 
     Attributes:
-        cut: whether the snaplen cut headers off.
+        cut: whether the snaplen, or a mirror, cut headers off.
     """
 
     def __init__(self, addresses: Iterable[str], most: int = MOST) -> None:
@@ -107,8 +107,8 @@ class CounterWatch:
         self._known += [name in self.addresses for name in self._addresses[len(self._known) :]]
         known = np.array(self._known)
         own = known[packets.src] | known[packets.dst]
-        headless = own & packets.truncated & ((packets.opcode < 0) | (packets.malformed != 0))
-        self.cut = self.cut or bool(headless.any())
+        self.cut = self.cut or bool((own & packets.truncated & (packets.opcode < 0)).any())
+        self.cut = self.cut or bool(own[packets.lacking()].any())
         own &= packets.opcode >= 0
         if not own.any():
             return

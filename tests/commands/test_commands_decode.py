@@ -30,7 +30,7 @@ def capture(tmp_path: Path) -> Path:
         (TO, transport(OP["RC_RDMA_WRITE_ONLY"], bytes(64), dma_length=64, **write)),
         (BACK, transport(OP["RC_ACKNOWLEDGE"], psn=1000, dest_qpn=18, syndrome=0x60, msn=7)),
         (TO, transport(OP["RC_FETCH_ADD"], psn=1001, dest_qpn=17, swap_add=5, remote_va=64, rkey=1)),
-        (TO, transport(0xFE, psn=2, dest_qpn=17)),
+        (TO, transport(0xBF, psn=2, dest_qpn=17)),
         (TO, transport(OP["RC_SEND_ONLY"], b"abcd", psn=1002, dest_qpn=17)),
     ]
     frames = [ethernet(net.wrap(body)) for net, body in bodies]
@@ -68,7 +68,7 @@ def test_a_line_a_packet(capture: Path) -> None:
             ],
             ["10.9.0.2 → 10.9.0.1", "NAK psn_sequence_error", "MSN 7", "CE"],
             ["RC_FETCH_ADD", "add 0x5"],
-            ["opcode 0xfe", "MALFORMED: unknown opcode"],
+            ["opcode 0xbf", "MALFORMED: unknown opcode"],
             ["RC_SEND_ONLY", "4 bytes", "ICRC INVALID"],
         ),
         strict=True,
@@ -90,7 +90,7 @@ def test_json_is_one_object_a_line_with_the_wire_s_names(capture: Path) -> None:
     assert rows[1]["remote_va"] == 0x7F0000001000
     assert (rows[2]["syndrome"], rows[2]["ecn"], rows[2]["src"]) == (0x60, 3, "10.9.0.2")
     assert "rkey" not in rows[2]
-    assert (rows[4]["opcode"], rows[4]["malformed"]) == (0xFE, "unknown opcode")
+    assert (rows[4]["opcode"], rows[4]["malformed"]) == (0xBF, "unknown opcode")
     assert rows[5]["icrc_state"] == "invalid"
 
 

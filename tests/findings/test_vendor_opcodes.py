@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from alike import analyzed, foreign
 from talk import Talk
@@ -60,9 +62,9 @@ def test_flush_and_atomic_write_are_answered_by_an_empty_read_response() -> None
     talk = Talk()
     talk.write(1)
     talk.ack(1)
-    memory = {"rkey": 7, "remote_va": 0x1000}
+    memory: dict[str, Any] = {"rkey": 7, "remote_va": 0x1000}
     talk.packet("RC_FLUSH", 2, **memory, dma_length=1024, placement_type=3, selectivity=0)
-    answer = {"syndrome": wire.make_syndrome(wire.ACK)}
+    answer: dict[str, Any] = {"syndrome": wire.make_syndrome(wire.ACK)}
     talk.packet("RC_RDMA_READ_RESPONSE_ONLY", 2, by="b", **answer, msn=2)
     talk.packet("RC_ATOMIC_WRITE", 3, bytes(8), **memory, dma_length=8)
     talk.packet("RC_RDMA_READ_RESPONSE_ONLY", 3, by="b", **answer, msn=3)

@@ -177,7 +177,6 @@ def test_packets_are_kept_and_explained_beside_the_program_s_own_output(
     )
     assert (done.returncode, done.stdout) == (0, "mine\n")
     assert done.stderr.count("No RoCE v2 packets: nothing to judge.") == 1
-    assert "The capture has no frames." in done.stderr
     assert "100 work requests" in done.stderr
     assert "--redact changes only the journal, not the packets" in done.stderr
     assert kept.stat().st_size > 0

@@ -124,7 +124,8 @@ def told(analysis: Analysis) -> list[list[object]]:
 )
 def test_two_are_two_connections(name: str, one: Around, other: Around, tmp_path: Path) -> None:
     alone = told(rocekit.analyze(write(name, tmp_path / "one.pcapng", plain)))
-    both = rocekit.analyze(write(name, tmp_path / "two.pcapng", one, other))
+    # Not taken for one conversation at two capture points, which copies equal to the byte are.
+    both = rocekit.analyze(write(name, tmp_path / "two.pcapng", one, other), split=False)
     found = told(both)
     assert sorted(map(str, found)) == sorted(map(str, alone * 2))
     around = [str(c.to_dict()["encapsulation"]) for c in both.connections]
@@ -153,7 +154,7 @@ def test_two_directions_are_one_connection(name: str, put: Around, tmp_path: Pat
 
 def test_the_json_names_vlan_and_tunnel(tmp_path: Path) -> None:
     path = write("ping-write-clean.pcap", tmp_path / "x.pcapng", vlan(10), in_vxlan(7))
-    first, second = (c.to_dict() for c in rocekit.analyze(path).connections)
+    first, second = (c.to_dict() for c in rocekit.analyze(path, split=False).connections)
     assert (first["vlan"], first["encapsulation"]) == ([10], ["VLAN 10"])
     assert (second["vlan"], second["encapsulation"]) == (
         None,
@@ -163,7 +164,7 @@ def test_the_json_names_vlan_and_tunnel(tmp_path: Path) -> None:
 
 def test_the_text_names_vlan_and_tunnel(tmp_path: Path) -> None:
     path = write("ping-write-clean.pcap", tmp_path / "x.pcapng", vlan(10), in_vxlan(7))
-    first, second = connection_lines(rocekit.analyze(path).connections)
+    first, second = connection_lines(rocekit.analyze(path, split=False).connections)
     assert first.endswith("VLAN 10")
     assert second.endswith("VXLAN VNI 7")
 

@@ -29,6 +29,7 @@ CONTRACT: dict[str, dict[str, Any]] = {
     },
     "connections": {
         "id": INT, "transport": STR, "a": DICT, "b": DICT, "paired_by": MAYBE_STR, "path_mtu": MAYBE_INT,
+        "paired_surely": (bool, type(None)),
         "packets": INT, "bytes": INT, "transfers": INT, "retransmitted_packets": INT, "naks": INT,
         "rnr_naks": INT, "cnps": INT, "ce_marked": INT, "recovery": MAYBE_STR,
         "resent_per_loss": (float, type(None)),
@@ -76,7 +77,8 @@ def check_contract(document: dict[str, Any], *, several: bool = False) -> None:
         assert c["id"] == number
         assert set(c["a"]) == set(c["b"]) == {"ip", "qpn"}
         assert c["transport"] in {"RC", "UC", "UD", "XRC"}
-        assert c["paired_by"] in {"cm", "journal", "psn", "handshake", None}
+        assert c["paired_by"] in {"cm", "journal", "psn", "source port", "handshake", None}
+        assert (c["paired_surely"] is None) == (c["paired_by"] is None)
         own = [t for t in document["transfers"] if t["connection"] == number]
         assert c["transfers"] == len(own)
         assert c["bytes"] == sum(t["bytes"] for t in own)

@@ -72,6 +72,12 @@ cdef class Lobby:
     cdef public Flow _oldest
     cdef public dict _buckets
     cdef public dict _tracked
+    cdef public str decided_by
+    cdef public bint surely
+    cdef public dict _qpns
+    cdef public bint _share_qpns
+    cdef public set _narrowed
+    cdef public dict _by_ports
 
     cpdef add(self, Flow flow)
     cpdef remove(self, Flow flow)

@@ -185,14 +185,18 @@ class Pairing(Sink):
             first = requester
             if responder.high >= 0 and responder.first_request_ns < requester.first_request_ns:
                 first = responder
-            connection = self._connect(first, responder if first is requester else requester, "psn")
+            connection = self._connect(
+                first, responder if first is requester else requester, lobby.decided_by
+            )
+            connection.paired_surely = lobby.surely
             if self._is_first_response(lobby, requester, responder):
                 self._requests(connection, requester.side).start(requester.low & MASK)
         else:
             responder.connection, responder.side = connection, 1 - requester.side
             requester.partner, responder.partner = responder, requester
             connection.qpns[requester.side] = responder.qpn
-            connection.paired_by = "psn"
+            connection.paired_by = lobby.decided_by
+            connection.paired_surely = lobby.surely
         lobby.remove(requester)
         lobby.remove(responder)
         self._replay(lobby.take(requester, responder))

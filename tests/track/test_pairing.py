@@ -145,7 +145,7 @@ def test_many_qps_from_psn_zero_in_step_keep_equal_source_ports_together() -> No
         story.packet("a", "RC_SEND_ONLY", p, 64, sport=50001).packet("c", "RC_SEND_ONLY", p, 64, sport=50002)
         story.packet("d", "ACK", p, sport=50002).packet("b", "ACK", p, sport=50001)
     told = story.track()
-    assert pairs(told) == {"RC a=b by psn", "RC c=d by psn"}
+    assert pairs(told) == {"RC a=b by source port", "RC c=d by source port"}
     assert [line for line in told.transfers if not line.endswith("acked")] == []
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rocekit.journal import Journal
     from rocekit.packets.time_order import TimeOrder
     from rocekit.points.doubled import Doubled
-    from rocekit.track.known_pairs import Pair
+    from rocekit.track.pairs.known_pairs import Pair
     from rocekit.track.transfers import Transfer
 
 SCHEMA: Final = "rocekit/1"

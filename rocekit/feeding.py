@@ -15,7 +15,7 @@ from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.mads import find_mads
 from rocekit.packets.run_back import NEVER_NS, runs_back
 from rocekit.points.turnarounds import SAMPLE
-from rocekit.track.handshake import Handshakes
+from rocekit.track.pairs.handshake import Handshakes
 from rocekit.track.transfers import INCOMPLETE, UNACKNOWLEDGED
 
 if TYPE_CHECKING:

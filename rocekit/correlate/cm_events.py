@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.files.frame_names import frame_name
-from rocekit.track.known_pairs import CLOCKS_DIFFER_NS
+from rocekit.track.pairs.known_pairs import CLOCKS_DIFFER_NS
 
 if TYPE_CHECKING:
     from rocekit.journal import JournalEvent

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rocekit.correlate.addresses import gid_ip, may_be
 from rocekit.journal.work_requests import JournalQp, Programs
 from rocekit.track.connections import Negotiated
-from rocekit.track.known_pairs import Pair
+from rocekit.track.pairs.known_pairs import Pair
 
 
 def _negotiated(qp: JournalQp, peer: JournalQp | None = None) -> Negotiated:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rocekit.correlate.addresses import gid_ip, may_be
-from rocekit.track.known_pairs import may_be_of
+from rocekit.track.pairs.known_pairs import may_be_of
 
 if TYPE_CHECKING:
     from rocekit.journal.work_requests import JournalQp

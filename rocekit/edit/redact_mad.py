@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from rocekit.edit.redact import Redactor
-from rocekit.track.handshake import PERFTEST, PINGPONG
+from rocekit.track.pairs.handshake import PERFTEST, PINGPONG
 from rocekit.wire import Header
 from rocekit.wire.cm import (
     CM_ATTRIBUTES,

@@ -28,7 +28,7 @@ from rocekit.journal import JournalWriter
 from rocekit.packets import HEADERS_BYTES, ICRC_INVALID, Packets
 from rocekit.packets.decoder import Decoder
 from rocekit.packets.locations import Locations
-from rocekit.track.handshake import LONGEST_OFFER, parse_offer
+from rocekit.track.pairs.handshake import LONGEST_OFFER, parse_offer
 from rocekit.wire.network import ETHERTYPE_MAC_CONTROL
 
 if TYPE_CHECKING:

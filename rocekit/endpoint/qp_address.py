@@ -1,6 +1,6 @@
 """The address of a side's QP and memory, in the text that perftest sends over TCP.
 
-:mod:`rocekit.track.handshake` finds the same text in captures.
+:mod:`rocekit.track.pairs.handshake` finds the same text in captures.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Two programs exchange the addresses of their QPs over TCP, without rdma_cm.
 
-Each sends its :class:`QpAddress` in perftest's text, which :mod:`rocekit.track.handshake` reads in a capture,
-and after it what would otherwise be private data. The client's ``ready`` says that its QP takes packets;
-``bye``, or the end of the TCP connection, that the connection is over.
+Each sends its :class:`QpAddress` in perftest's text, which :mod:`rocekit.track.pairs.handshake` reads in a
+capture, and after it what would otherwise be private data. The client's ``ready`` says that its QP takes
+packets; ``bye``, or the end of the TCP connection, that the connection is over.
 """
 
 from __future__ import annotations

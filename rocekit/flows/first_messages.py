@@ -19,7 +19,7 @@ from rocekit.wire.applications.said import MOST_BYTES, FirstMessage, Said
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
-    from rocekit.track.handshake import Offer
+    from rocekit.track.pairs.handshake import Offer
 
 Ints = NDArray[np.int64]
 Flow = tuple[str, str, int]

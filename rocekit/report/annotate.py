@@ -16,7 +16,7 @@ from rocekit.files.frame_names import FRAME_MASK
 from rocekit.files.outputs import check_output
 from rocekit.files.pcapng_write import whole_pcapng
 from rocekit.files.reader import open_capture
-from rocekit.track.handshake import LONGEST_OFFER, parse_offer
+from rocekit.track.pairs.handshake import LONGEST_OFFER, parse_offer
 from rocekit.wire.words import qpn
 
 if TYPE_CHECKING:

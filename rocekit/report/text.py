@@ -26,7 +26,14 @@ _SHOWN_POINTS = 3
 _SHOWN_PATHS = 20
 #: More lines than this push what stands above them off a terminal.
 _SCREEN = 24
-_PAIRED = {"cm": "CM exchange", "journal": "journal", "psn": "PSNs", "handshake": "handshake"}
+_PAIRED = {
+    "cm": "CM exchange",
+    "journal": "journal",
+    "psn": "PSNs",
+    "handshake": "handshake",
+    "source port": "source port",
+    "response times": "response times",
+}
 
 
 def summary(analysis: Results, *, style: Style = plain, transfers: int | None = SHOWN_TRANSFERS) -> str:
@@ -242,7 +249,9 @@ def connection_lines(connections: Sequence[Connection], limit: int | None = None
                 end(c.end(0)),
                 "⇄" if c.transport != "UC" or None not in c.qpns else "→",
                 end(c.end(1)),
-                f"paired by {_PAIRED[c.paired_by]}" if c.paired_by else "",
+                f"{'' if c.paired_surely else 'probably '}paired by {_PAIRED[c.paired_by]}"
+                if c.paired_by
+                else "",
                 f"MTU {c.path_mtu}" if c.path_mtu else "",
                 plural(c.packets, "packet"),
                 plural(c.transfers, "transfer"),

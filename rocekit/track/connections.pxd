@@ -44,6 +44,7 @@ cdef class Connection:
     cdef public int64_t missed_copies
     cdef public object application
     cdef public list around
+    cdef public bint paired_surely
 
     cpdef int64_t psns_of_read(self, int64_t length)
 

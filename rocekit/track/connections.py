@@ -7,7 +7,8 @@ order:
 
 * ``cm``: the REQ and REP of the connection manager name both QPNs (IBA Vol. 1, 12.6);
 * ``journal``: the programs' own record names them;
-* ``psn``: one flow's acknowledgements answer the PSNs that the other one asks with.
+* ``psn``: one flow's acknowledgements answer the PSNs that the other one asks with;
+* ``source port``: PSNs allow several flows, and the UDP source ports name one of them.
 
 QPNs are compared together with addresses: each host has its own.
 """
@@ -67,7 +68,9 @@ class Connection:
 
     Attributes:
         ips: addresses of ``a`` and ``b``; qpns: their QPNs, None where nothing reveals one.
-        paired_by: ``cm``, ``journal``, ``psn``, or None where only one direction is known.
+        paired_by: ``cm``, ``journal``, ``handshake``, ``psn``, ``source port``, ``response times``, or None
+            where only one direction is known.
+        paired_surely: False where source ports decide, which may agree by accident, or response times.
         path_mtu: bytes, as the packets show it, else as negotiated; None while unknown.
         mtu_observed: the payloads of full packets, each with a frame; largest_payload: of those that end a
         message, which may be shorter.
@@ -123,6 +126,7 @@ class Connection:
     missed_copies: int = 0
     application: Application | None = None
     around: list[Wrapping] = field(default_factory=lambda: [PLAIN, PLAIN])
+    paired_surely: bool = True
 
     @property
     def scopes(self) -> tuple[int, int]:
@@ -197,6 +201,7 @@ class Connection:
             "a": self.end(0),
             "b": self.end(1),
             "paired_by": self.paired_by,
+            "paired_surely": None if self.paired_by is None else self.paired_surely,
             "path_mtu": self.path_mtu,
             "packets": self.packets,
             "bytes": self.bytes,
@@ -222,6 +227,7 @@ def connected(
     connection: Connection = Connection.__new__(Connection)
     connection.id, connection.transport, connection.ips, connection.qpns = id, transport, ips, qpns
     connection.paired_by = paired_by
+    connection.paired_surely = True
     # What does not start as zero or None.
     connection.progress = [None, None]
     connection.negotiated = [_NOTHING_KNOWN, _NOTHING_KNOWN]

@@ -76,6 +76,12 @@ cdef class Lobby:
     cdef public dict _tracked
     cdef public dict _scopes
     cdef public bint _scoped
+    cdef public str decided_by
+    cdef public bint surely
+    cdef public dict _qpns
+    cdef public bint _share_qpns
+    cdef public set _narrowed
+    cdef public dict _by_ports
 
     cpdef add(self, Flow flow)
     cpdef remove(self, Flow flow)

@@ -4,7 +4,8 @@ Flows whose other half is not known wait with their packets in the lobby of thei
 responses are tracked in the capture's order once the pair is known. An ACK belongs to the flow whose
 requested PSNs contain its PSN. Starting PSNs are usually random, so one ACK decides. Where several flows use
 the same PSNs (some libraries start every QP at 0), responses are counted until one flow alone explains them
-all. What stays undecided stays unpaired.
+all. A tie is broken by UDP source ports that hosts derive from QPNs (see ``source_ports``), else by equal
+ones, at last by the times of responses (see ``response_times``). What stays undecided stays unpaired.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rocekit.packets.wrapping import PLAIN, Wrapping
+from rocekit.track.pairs import source_ports
 from rocekit.wire import ACK, OPERATION, SYNDROME_KIND
 from rocekit.wire.psn import HALF, MASK
 
@@ -141,6 +143,7 @@ class Lobby:
     Attributes:
         flows: in the order in which they were seen.
         count: packets that wait.
+        decided_by, surely: how the last partner was found (``Connection.paired_by``, ``paired_surely``).
     """
 
     def __init__(self) -> None:
@@ -156,11 +159,23 @@ class Lobby:
         # The scopes that each source's flows have been in.
         self._scopes: dict[int, set[int]] = {}
         self._scoped = False
+        self.decided_by = "psn"
+        self.surely = True
+        # The QPNs of each host, and whether both have one of the same number.
+        self._qpns: dict[int, set[int]] = {}
+        self._share_qpns = False
+        # Responders whose candidates were so many that only those of their source port count.
+        self._narrowed: set[Flow] = set()
+        # Flows that a source port paired: without it they would still be candidates.
+        self._by_ports: dict[Flow, bool] = {}
 
     def add(self, flow: Flow) -> None:
         self.flows[flow] = None
         self._scopes.setdefault(flow.src, set()).add(flow.scope)
         self._scoped = self._scoped or flow.scope != 0
+        self._qpns.setdefault(flow.dst, set()).add(flow.qpn)
+        if flow.src != flow.dst and flow.qpn in self._qpns.get(flow.src, ()):
+            self._share_qpns = True
 
     def let_go(self, flow: Flow) -> None:
         """The flow is tracked alone from now on; its other half may still be found."""
@@ -236,7 +251,10 @@ class Lobby:
         found += [f for f in self._buckets.get(psn >> _NEAR_BITS, ()) if _faces(f, responder)]
         if self._scoped:
             found = [f for f in found if self._share(f, responder)]
-        return found if len(found) <= ALIKE else [f for f in found if f.sport == responder.sport]
+        if len(found) <= ALIKE:
+            return found
+        self._narrowed.add(responder)
+        return self._by_source_port(found, responder)
 
     def _share(self, flow: Flow, responder: Flow) -> bool:
         """Whether two flows may be a pair by their scopes: the same VLAN, tunnel and so on.
@@ -262,28 +280,52 @@ class Lobby:
             elif flow.is_near(psn, near):
                 nearby += 1
         if len(fitting) == 1 and not nearby:
-            return fitting[0]
+            rivals = [f for f in self._by_ports if _faces(f, responder) and f.could_have_requested(psn, nak)]
+            return self._by_psn(fitting[0], responder, rivals)
         for flow in fitting:
             responder.votes[flow] = responder.votes.get(flow, 0) + 1
         if responder.responses >= VOTES:
             return self.elect(responder)
         return None
 
-    def _may_pair(self, flow: Flow, responder: Flow) -> bool:
+    def may_pair(self, flow: Flow, responder: Flow) -> bool:
+        """Whether the two go opposite ways between the same hosts, in scopes that go together."""
         return _faces(flow, responder) and self._share(flow, responder)
 
     def elect(self, responder: Flow) -> Flow | None:
-        """The flow that explains more of the responses than any other; equal UDP source ports break a tie.
-
-        Both directions of a QP pair often carry the same source port where it is derived from both QPNs
-        (A17.3.1 leaves the choice open), so this only ever decides between flows that the PSNs allow.
-        """
-        votes = {f: n for f, n in responder.votes.items() if f in self.flows and self._may_pair(f, responder)}
+        """The flow that explains more of the responses than any other; UDP source ports break a tie."""
+        votes = {f: n for f, n in responder.votes.items() if f in self.flows and self.may_pair(f, responder)}
         most = max(votes.values(), default=0)
         best = [f for f, n in votes.items() if n == most]
-        if len(best) > 1:
-            best = [f for f in best if f.sport == responder.sport]
-        return best[0] if len(best) == 1 else None
+        if len(best) == 1:
+            rivals = [f for f, n in responder.votes.items() if n >= most and f in self._by_ports]
+            return self._by_psn(best[0], responder, rivals)
+        best = self._by_source_port(best, responder)
+        if len(best) != 1:
+            return None
+        self._by_ports[best[0]] = self.surely
+        return best[0]
+
+    def _by_psn(self, found: Flow, responder: Flow, rivals: list[Flow]) -> Flow:
+        """The only candidate left: PSNs decide, unless only source ports took ``rivals`` away."""
+        narrowed = responder in self._narrowed
+        self.surely = not narrowed and all(self._by_ports[f] for f in rivals)
+        self.decided_by = "source port" if narrowed or rivals else "psn"
+        if self.decided_by == "source port":
+            self._by_ports[found] = self.surely
+        return found
+
+    def _by_source_port(self, alike: list[Flow], responder: Flow) -> list[Flow]:
+        """Those of ``alike`` whose source ports go with the responder's, by a known rule or as equal ones.
+
+        Hosts that derive ports from their own QPNs give equal ports to QPs of the same number, which need
+        not be a pair: where both hosts have such QPs, equal ports decide nothing.
+        """
+        derived = [f for f in alike if source_ports.fit(responder.qpn, f.sport, f.qpn, responder.sport)]
+        self.decided_by, self.surely = "source port", bool(derived) and source_ports.is_sure(len(alike))
+        if derived or self._share_qpns:
+            return derived
+        return [f for f in alike if f.sport == responder.sport]
 
 
 def _faces(flow: Flow, responder: Flow) -> bool:

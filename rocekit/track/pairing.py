@@ -13,9 +13,10 @@ from rocekit import wire
 from rocekit.packets.rows import COMPILED, Rows
 from rocekit.track.cm_exchanges import Exchange, qpns
 from rocekit.track.connections import Connection, connected
-from rocekit.track.known_pairs import KnownPairs, Pair
 from rocekit.track.ledger import Sink
 from rocekit.track.lobby import Flow, Lobby, Waiting, seen
+from rocekit.track.pairs import response_times
+from rocekit.track.pairs.known_pairs import KnownPairs, Pair
 from rocekit.track.requests import PROBATION, Requests
 from rocekit.wire import OPERATION
 from rocekit.wire.network import ECN_CE
@@ -24,7 +25,7 @@ from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
     from rocekit.packets.wrapping import Wrapping
-    from rocekit.track.handshake import Offer
+    from rocekit.track.pairs.handshake import Offer
 
 _QPN_BITS: Final = 24
 _ADDRESS_BITS: Final = 20
@@ -218,7 +219,10 @@ class Pairing(Sink):
             first = requester
             if responder.high >= 0 and responder.first_request_ns < requester.first_request_ns:
                 first = responder
-            connection = self._connect(first, responder if first is requester else requester, "psn")
+            connection = self._connect(
+                first, responder if first is requester else requester, lobby.decided_by
+            )
+            connection.paired_surely = lobby.surely
             if self._is_first_response(lobby, requester, responder):
                 self._requests(connection, requester.side).start(requester.low & MASK)
         else:
@@ -226,7 +230,8 @@ class Pairing(Sink):
             connection.around[1 - requester.side] = responder.around
             requester.partner, responder.partner = responder, requester
             connection.qpns[requester.side] = responder.qpn
-            connection.paired_by = "psn"
+            connection.paired_by = lobby.decided_by
+            connection.paired_surely = lobby.surely
         lobby.remove(requester)
         lobby.remove(responder)
         self._replay(lobby.take(requester, responder))
@@ -333,6 +338,9 @@ class Pairing(Sink):
                 requester = lobby.elect(responder)
                 if requester is not None:
                     self._pair_by_psn(lobby, requester, responder)
+        for requester, responder in list(response_times.pairs(lobby.waiting(), lobby.may_pair)):
+            lobby.decided_by, lobby.surely = "response times", False
+            self._pair_by_psn(lobby, requester, responder)
         for flow in [f for f in lobby.flows if f.connection is None]:
             self._let_go(lobby, flow)
 

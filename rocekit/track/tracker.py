@@ -23,9 +23,9 @@ from rocekit.track.connections import Connection
 from rocekit.track.datagrams import Datagrams
 from rocekit.track.events import Event
 from rocekit.track.kept import Kept
-from rocekit.track.known_pairs import Pair
 from rocekit.track.lobby import Flow
 from rocekit.track.pairing import Pairing, flow_key
+from rocekit.track.pairs.known_pairs import Pair
 from rocekit.track.suspect_icrcs import Suspect, Suspects
 from rocekit.track.transfers import Transfer
 from rocekit.wire.mad import Mad, parse_mad

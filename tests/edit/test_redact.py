@@ -295,7 +295,7 @@ PINGPONG = b"0000:000021:59dfd7:00000000000000000000ffff0a01103e"
 
 @pytest.mark.parametrize("text", [PERFTEST, PINGPONG])
 def test_of_a_handshake_in_text_the_offer_stays_readable_with_other_keys(text: bytes) -> None:
-    from rocekit.track.handshake import parse_offer
+    from rocekit.track.pairs.handshake import parse_offer
 
     r = redactor()
     new = redact_offer(b"secret! " + text + b" more secrets", r)

@@ -11,7 +11,7 @@ from talk import MS, TIMEOUT, US, A, B, Talk, agreed, named, only, settled
 from rocekit import wire
 from rocekit.findings import Finding
 from rocekit.track.connections import Negotiated
-from rocekit.track.known_pairs import Pair
+from rocekit.track.pairs.known_pairs import Pair
 
 
 def info(findings: list[Finding], rule: str) -> Finding:

@@ -23,7 +23,7 @@ from rocekit.journal import read_journal
 from rocekit.scenarios import SCENARIOS
 from rocekit.scenarios.scenario import Plan
 from rocekit.soft.wires.faults import Fault
-from rocekit.track.handshake import parse_offer
+from rocekit.track.pairs.handshake import parse_offer
 
 #: What each scenario is told to do, and what its transfers must be: (operation, bytes): how many.
 TOLD: dict[str, tuple[Plan, dict[tuple[str, int], int]]] = {

@@ -46,7 +46,7 @@ from rocekit.files.frames import LINKTYPE_ETHERNET, FrameBatch
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.journal import Journal, JournalEvent
 from rocekit.journal.work_requests import read_programs
-from rocekit.track.known_pairs import Pair
+from rocekit.track.pairs.known_pairs import Pair
 from rocekit.track.tracker import Tracker
 from rocekit.wire.build import build_frame, build_ip_cm, build_mad
 from rocekit.wire.cm import CM_MESSAGES

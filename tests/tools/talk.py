@@ -22,7 +22,7 @@ from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.track.connections import Negotiated
-from rocekit.track.known_pairs import Pair
+from rocekit.track.pairs.known_pairs import Pair
 from rocekit.track.tracker import Tracker
 from rocekit.wire.build import build_frame, build_ip_cm, build_mad
 

@@ -15,8 +15,8 @@ from rocekit.soft.testbed import run
 from rocekit.soft.testbed.program import random_program
 from rocekit.soft.wires.faults import at_random
 from rocekit.track.connections import Connection, Negotiated
-from rocekit.track.known_pairs import Pair
 from rocekit.track.lobby import Flow, Lobby
+from rocekit.track.pairs.known_pairs import Pair
 from rocekit.track.tracker import Tracker
 from rocekit.track.transfers import Transfer
 
@@ -145,7 +145,7 @@ def test_many_qps_from_psn_zero_in_step_keep_equal_source_ports_together() -> No
         story.packet("a", "RC_SEND_ONLY", p, 64, sport=50001).packet("c", "RC_SEND_ONLY", p, 64, sport=50002)
         story.packet("d", "ACK", p, sport=50002).packet("b", "ACK", p, sport=50001)
     told = story.track()
-    assert pairs(told) == {"RC a=b by psn", "RC c=d by psn"}
+    assert pairs(told) == {"RC a=b by source port", "RC c=d by source port"}
     assert [line for line in told.transfers if not line.endswith("acked")] == []
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import rocekit
-from rocekit.track.handshake import Offer, parse_offer
+from rocekit.track.pairs.handshake import Offer, parse_offer
 
 
 def test_the_examples_of_libibverbs_name_lid_qpn_psn_and_gid() -> None:

@@ -11,7 +11,7 @@ from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
     from rocekit.track.cm_exchanges import Exchange
-    from rocekit.track.handshake import Offer
+    from rocekit.track.pairs.handshake import Offer
 
 JOURNAL: Final = "journal"
 HANDSHAKE: Final = "handshake"

@@ -1,0 +1,49 @@
+"""UDP source ports that hosts derive from QPNs, and whether a pair of flows has them.
+
+A17.3.1 leaves the source port to the sender. Two flows of one QP pair fit a rule if both ports are what it
+gives: the port of each flow for the QPN that sends it and the QPN that it goes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+_BITS: Final = 14
+_LEAST: Final = 0xC000
+_LOW: Final = (1 << _BITS) - 1
+_FLOW_LABEL: Final = 0xFFFFF
+_GOLDEN_RATIO: Final = 0x61C88647
+#: A choice is sure if fewer than one in so many wrong choices fit by accident.
+_ACCIDENT: Final = 1000
+
+
+def of_both(own: int, other: int) -> int:
+    """Linux: the flow label is a hash of the product of both QPNs, the port a hash of the flow label."""
+    product = own * other
+    product ^= product >> 20
+    label = (product ^ product >> 40) & _FLOW_LABEL
+    return _LEAST | (label & _LOW) ^ label >> _BITS
+
+
+def of_hash(own: int, other: int) -> int:
+    """rxe of older kernels: a hash of the own QPN."""
+    return _LEAST + ((own * _GOLDEN_RATIO & 0xFFFFFFFF) >> 32 - _BITS)
+
+
+def of_own(own: int, other: int) -> int:
+    """Some NICs: the low bits of the own QPN."""
+    return _LEAST | own & _LOW
+
+
+RULES: Final[tuple[Callable[[int, int], int], ...]] = (of_both, of_hash, of_own)
+
+
+def fit(a: int, a_port: int, b: int, b_port: int) -> bool:
+    """Whether QPs ``a`` and ``b`` send to each other from these ports under one of the rules."""
+    return any(rule(a, b) == a_port and rule(b, a) == b_port for rule in RULES)
+
+
+def is_sure(candidates: int) -> bool:
+    """Whether the only fitting one of so many candidates fits by accident in less than 1 of 1,000 cases."""
+    return candidates * len(RULES) * _ACCIDENT < 1 << _BITS

@@ -143,6 +143,22 @@ def unfit(folder: Path) -> list[str]:
     return found
 
 
+def disturbed(folder: Path) -> list[str]:
+    """Packets that overtook others between the captures though no fault of the experiment does that.
+
+    A processor that another process holds keeps the packets queued on it, and those of the other processor
+    pass. What follows is not the experiment that was meant, and not a network's behaviour either.
+    """
+    truth = json.loads((folder / "truth.json").read_text())
+    if any(fault["where"] == "between" and "delay" in fault.get("how", "") for fault in truth["faults"]):
+        return []
+    return [
+        f"{folder.name}: {len(path.overtaken)} packets of {path.src} were overtaken, by no fault"
+        for path in open_wire(folder, truth).paths.values()
+        if path.overtaken
+    ]
+
+
 def counted(scored: Iterable[Scored]) -> Counter[tuple[str, str, str]]:
     """How many claims there are by kind, what says it, and verdict."""
     counts: Counter[tuple[str, str, str]] = Counter()

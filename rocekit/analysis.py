@@ -32,7 +32,6 @@ from rocekit.files.outputs import stem
 from rocekit.findings import Evidence
 from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
-from rocekit.flows.applications import name_applications
 from rocekit.flows.observer import Observer
 from rocekit.flows.silent_ways import silent_ways
 from rocekit.packets.decoder import LEFT_OUT, Decoder
@@ -276,7 +275,10 @@ def conclude(
 ) -> Analysis:
     """Correlate the journal with what a finished tracker has, try the counters, and find the problems."""
     summary.silent = silent_ways(tracker.connections, observer)
-    name_applications(tracker.connections, tracker.cm.exchanges, observer.messages)
+    if tracker.cm.exchanges or observer.messages.said or observer.messages.offers:
+        from rocekit.flows.applications import name_applications
+
+        name_applications(tracker.connections, tracker.cm.exchanges, observer.messages)
     correlation = None
     if journal is not None and not _has_only_counters(journal):
         from rocekit.correlate import correlate

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.packets import ICRC_INVALID
-from rocekit.wire.applications import OF_MESSAGES
-from rocekit.wire.applications.programs import NCCL
-from rocekit.wire.applications.said import MOST_BYTES, FirstMessage, Said
 
+# The table of applications is loaded when a message comes whose bytes may say something.
 if TYPE_CHECKING:
     from rocekit.packets import Packets
     from rocekit.track.pairs.handshake import Offer
+    from rocekit.wire.applications.said import FirstMessage, Said
 
 Ints = NDArray[np.int64]
 Flow = tuple[str, str, int]
@@ -98,6 +97,10 @@ class FirstMessages:
         self._take(packets, rows[_first_of_each(packets.flow[rows], MOST_MESSAGES)])
 
     def _take(self, packets: Packets, rows: Ints) -> None:
+        if not len(rows):
+            return
+        from rocekit.wire.applications.said import MOST_BYTES, FirstMessage
+
         names, payload = packets.addresses, packets.payload
         columns = (
             packets.flow,
@@ -122,6 +125,9 @@ class FirstMessages:
 
     def _read(self, flow: Flow, message: FirstMessage, whole: bool, time_ns: int) -> None:
         """Look at a message; ``whole``: nothing of what parsers want is cut off."""
+        from rocekit.wire.applications import OF_MESSAGES
+        from rocekit.wire.applications.programs import NCCL
+
         if whole and message.operation == "SEND":
             self.opened.add(flow)
         for parse in OF_MESSAGES[message.operation]:

@@ -20,6 +20,7 @@ from rocekit.flows.silences import Silences
 from rocekit.flows.table import FlowTable
 from rocekit.flows.view import CNP, REQUEST, RESPONSE, FlowView
 from rocekit.packets import ICRC_INVALID, ICRC_UNCHECKED
+from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
@@ -30,7 +31,10 @@ __all__ = ["BadPacket", "FlowView", "Observer", "REQUEST", "RESPONSE", "CNP"]
 Ints = NDArray[np.int64]
 
 #: By opcode; the 257th row (also index −1) is that of a packet without one.
+_WORD_BITS: Final = 32
+_WORD: Final = (1 << _WORD_BITS) - 1
 _VENDOR: Final = np.array([*wire.VENDOR, False])
+_FIRST_VENDOR: Final = wire.VENDOR.index(True)
 #: Corrupted packets kept one by one; more are only counted.
 MAX_KEPT: Final = 10_000
 
@@ -124,10 +128,12 @@ class Observer:
         wrong = (packets.icrc_state == ICRC_INVALID) | (packets.malformed != 0)
         if wrong.any():
             self._note_bad(packets, np.flatnonzero(wrong))
-        vendor = _VENDOR[packets.opcode] & ~wrong
-        if vendor.any():
+        usable = (packets.opcode >= 0) & (packets.dest_qpn > max(wire.MAD_QPNS))
+        if (packets.opcode >= _FIRST_VENDOR).any():
+            vendor = _VENDOR[packets.opcode] & ~wrong
+            usable &= ~vendor
             self._note_vendor(packets, np.flatnonzero(vendor))
-        self._note_flows(packets, wrong, vendor)
+        self._note_flows(packets, wrong, usable)
 
     def _note_bad(self, packets: Packets, rows: Ints) -> None:
         self.bad_count += len(rows)
@@ -155,14 +161,15 @@ class Observer:
             if len(kept) < MAX_KEPT:
                 kept.append(frame)
 
-    def _note_flows(self, packets: Packets, wrong: NDArray[np.bool_], vendor: NDArray[np.bool_]) -> None:
-        usable = (packets.opcode >= 0) & ~vendor & (packets.dest_qpn > max(wire.MAD_QPNS))
+    def _note_flows(self, packets: Packets, wrong: NDArray[np.bool_], usable: NDArray[np.bool_]) -> None:
         if int(wrong.sum()) * 2 < len(packets):  # else all ICRCs here are wrong: see the rule icrc-bad
             usable &= ~wrong
         if not usable.all():
             others = np.flatnonzero(~usable)
-            ways = np.unique(np.stack([packets.src[others], packets.dst[others]]), axis=1)
-            self.other_ways |= {(packets.addresses[a], packets.addresses[b]) for a, b in ways.T.tolist()}
+            ways = distinct(packets.src[others].astype(np.int64) << _WORD_BITS | packets.dst[others])
+            for way in ways.tolist():
+                src, dst = way >> _WORD_BITS, way & _WORD
+                self.other_ways.add((packets.addresses[src], packets.addresses[dst]))
         if usable.any():
             self._numbers = self._heard = None
             self._views.clear()

@@ -53,6 +53,7 @@ cdef class Walk:
     cdef const int64_t[::1] _mirror
     cdef const int64_t[::1] _named
     cdef const int64_t[::1] _links
+    cdef int64_t _known_links
     cdef int64_t[::1] _kinds
     cdef int64_t[::1] _places
 

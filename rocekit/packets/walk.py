@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rocekit.packets.dissect_columns import table
 from rocekit.packets.flow_numbers import MIXER
@@ -40,7 +41,6 @@ _KEY: Final = encapsulations.GRE_KEY
 _LEAST_VSID: Final = encapsulations.NVGRE_LEAST_VSID
 _SID_PREFIX: Final = encapsulations.SID_PREFIX
 _SEGMENT_ROUTING: Final = encapsulations.SEGMENT_ROUTING
-_LINKTYPES: Final = 1 << 16
 
 
 def _column(name: str) -> Any:
@@ -61,7 +61,18 @@ def _kinds_by_number() -> bytes:
 
 _NEXT: Final = _kinds_by_number()
 _FIRST: Final = [0, *accumulate(layer.space for layer in LAYERS)]
-_GROWS: Final = [layer.grows(value) for layer in LAYERS for value in range(256)]
+
+
+def _growths() -> NDArray[np.int64]:
+    """By row and the value of its byte, how much longer it is."""
+    found = np.zeros((len(LAYERS), 256), np.int64)
+    for row, layer in enumerate(LAYERS):
+        if layer.grows is not None:
+            found[row] = [layer.grows(value) for value in range(256)]
+    return found.reshape(-1)
+
+
+_GROWS: Final = _growths()
 
 
 def _mixed(value: int, more: int) -> int:
@@ -93,10 +104,10 @@ class Walk:
         self._value_mask = _column("value_mask")
         self._apart, self._mirror = _column("apart"), _column("mirror")
         self._named = table([bool(layer.text) for layer in LAYERS])
-        kinds = np.zeros(_LINKTYPES, np.int64)
+        kinds = np.zeros(max(LINKS) + 1, np.int64)
         for linktype, kind in LINKS.items():
             kinds[linktype] = KINDS[kind]
-        self._links = table(kinds)
+        self._links, self._known_links = table(kinds), len(kinds)
         self._kinds, self._places = table(np.zeros(_MOST)), table(np.zeros(_MOST))
 
     def read(self, buffer: Any, size: int) -> None:
@@ -121,7 +132,7 @@ class Walk:
         """Start at the first layer of a frame."""
         self.clear()
         self._limit = limit
-        self._enter(self._links[linktype], begin)
+        self._enter(self._links[linktype] if linktype < self._known_links else 0, begin)
 
     def _enter(self, kind: int, at: int) -> None:
         if self._depth >= _MOST:

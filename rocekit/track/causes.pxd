@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 from rocekit.packets.rows cimport Rows
 from rocekit.track.events cimport Event
 from rocekit.track.ledger cimport Ledger
-from rocekit.track.passes cimport Passes
+from rocekit.track.passes cimport Pass, Passes
 from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
 from rocekit.track.transfers cimport Transfer
@@ -17,6 +17,9 @@ cdef int64_t BUSY_PACKETS
     src=int64_t, since_ns=int64_t, time_ns=int64_t, k=Py_ssize_t, first=Py_ssize_t, before=Py_ssize_t, place=Py_ssize_t
 )
 cpdef int64_t busy_since_ns(Rows r, Py_ssize_t i)
+
+
+cpdef int64_t _early_ns(int64_t wait_ns)
 
 
 cdef class Causes:
@@ -35,6 +38,46 @@ cdef class Causes:
     cdef public list obeyed
 
     cpdef clear(self)
+
+    cpdef refuse(self, Event refusal)
+
+    @cython.locals(refusal=Event)
+    cpdef Event standing(self, int64_t p)
+
+    @cython.locals(
+        time_ns=int64_t, busy_ns=int64_t, refusal_off_ns=int64_t, passed_ns=int64_t, passed_off_ns=int64_t,
+        timer_off_ns=int64_t, off_ns=int64_t, quiet_ns=int64_t, since_ns=int64_t, likelier=int64_t,
+        code_known=bint, quick=bint, ended=bint, obeyed=Event, refusal=Event, ignored=list, nearest=list,
+    )
+    cpdef tuple cause(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(q=int64_t, transfer=Transfer)
+    cpdef bint _was_just_answered(self, int64_t p)
+
+    @cython.locals(time_ns=int64_t, pace_ns=int64_t, timeout_ns=int64_t, e=Event)
+    cpdef list _ignored(self, int64_t p, Py_ssize_t i, Rows r)
+
+    @cython.locals(ended=Pass)
+    cpdef int64_t _sent_ns(self, int64_t p)
+
+    @cython.locals(timeout_ns=int64_t)
+    cpdef bint _is_quick(self, int64_t quiet_ns)
+
+    @cython.locals(e=Event)
+    cpdef list _refused_as(self, int64_t p)
+
+    @cython.locals(refusal=Event, wait_ns=int64_t, due_ns=int64_t, off_ns=int64_t, too_soon_ns=int64_t, is_due=bint)
+    cpdef list _nearest_refusals(self, int64_t p, bint quick, int64_t busy_ns, int64_t time_ns)
+
+    cpdef int64_t _off_ns(self, int64_t told_ns, int64_t busy_ns, int64_t time_ns)
+    cpdef int64_t wait_ns(self, Event refusal)
+    cpdef int64_t _timeout_ns(self)
+
+    @cython.locals(
+        timeout_ns=int64_t, transfer=Transfer, sent_ns=int64_t, again=bint, earliest_ns=int64_t, latest_ns=int64_t,
+        off_ns=int64_t, due_ns=int64_t, start_ns=int64_t, q=int64_t,
+    )
+    cpdef int64_t _timer_off_ns(self, int64_t p, int64_t busy_ns, int64_t time_ns)
 
     @cython.locals(q=int64_t, answered_ns=int64_t, latest_ns=int64_t, transfer=Transfer)
     cpdef int64_t skipped_ns(self, int64_t p, int64_t lately_ns)

@@ -149,7 +149,10 @@ class Causes:
 
     def standing(self, p: int) -> Event | None:
         """A NAK or RNR NAK that holds and makes the requester go back to ``p`` or further."""
-        return next((e for e in self.refusals if self.progress.acked <= e.psn <= p), None)
+        for refusal in self.refusals:  # asked for each packet sent again: a generator takes longer
+            if self.progress.acked <= refusal.psn <= p:
+                return refusal
+        return None
 
     def cause(self, r: Rows, i: int, p: int) -> tuple[str, int, str | None, int]:
         """Why the requester goes back to PSN ``p`` with packet ``i``.

@@ -6,10 +6,14 @@ from rocekit.packets.rows cimport Rows
 from rocekit.track.causes cimport Causes
 from rocekit.track.events cimport Event
 from rocekit.track.ledger cimport Ledger
-from rocekit.track.passes cimport Passes
+from rocekit.track.passes cimport Pass, Passes
 from rocekit.track.progress cimport Progress
 from rocekit.track.recent cimport Recent
 from rocekit.track.transfers cimport Transfer
+
+
+@cython.locals(event=Event)
+cpdef bint _has_response(Transfer transfer, int64_t p)
 
 
 cdef class Repeats:
@@ -25,7 +29,15 @@ cdef class Repeats:
     cdef public int64_t copy_high
     cdef public Passes passes
 
+    @cython.locals(run=Event, high=int64_t, after=int64_t)
     cpdef over(self, int64_t p)
+
+    @cython.locals(run=Event, high=int64_t, current=Pass, after=int64_t)
+    cpdef int64_t repeat_ends(self)
+
+    @cython.locals(transfer=Transfer)
+    cpdef int64_t _after(self, int64_t p)
+
     cpdef int64_t reached(self)
 
     @cython.locals(event=Event)
@@ -42,11 +54,36 @@ cdef class Repeats:
     @cython.locals(ip_id=int64_t)
     cpdef bint is_duplicate(self, Rows r, Py_ssize_t i, int64_t p)
 
+    @cython.locals(run=Event, recent=Recent, transfer=Transfer)
+    cpdef bint _is_at_once(self, int64_t p, int64_t time_ns)
+
+    @cython.locals(copy=Event)
+    cpdef bint _follows_copy(self, int64_t p)
+
+    @cython.locals(transfer=Transfer)
+    cpdef bint _was_answered(self, int64_t p)
+
+    @cython.locals(time_ns=int64_t, frame=int64_t, run=Event, late=Event, copy=Event, asks_part=bint)
     cpdef take(self, Rows r, Py_ssize_t i, int64_t p, bint seen, Transfer transfer)
 
     @cython.locals(q=int64_t, since_ns=int64_t)
     cpdef bint _is_long_missing(self, int64_t p, int64_t time_ns)
 
+    @cython.locals(soon=bint)
+    cpdef bint _goes_on(self, Event run, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(e=Event, due_ns=int64_t)
+    cpdef bint _obeys(self, int64_t p, int64_t time_ns, int64_t reaction_ns)
+
+    cpdef Event _in_doubt(self, Event run, str doubt)
+
+    @cython.locals(before=Event, transfer=Transfer, seen=int64_t, acked=int64_t, ended=Pass, waited_ns=int64_t, run=Event)
+    cpdef Event _new_run(self, Rows r, Py_ssize_t i, int64_t p)
+
+    @cython.locals(transfer=Transfer)
+    cpdef _reclassify(self, Event late, Event run)
+
+    @cython.locals(time_ns=int64_t, frame=int64_t, transfer=Transfer, begun=bint, after=int64_t, event=Event)
     cpdef _add_repeat(self, Event run, Rows r, Py_ssize_t i, int64_t p, bint seen)
 
     cpdef answer(self, Event opening, int64_t p, int64_t frame)

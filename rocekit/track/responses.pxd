@@ -46,6 +46,14 @@ cdef class Responses:
     )
     cpdef take(self, Rows r, Py_ssize_t i, int64_t p, str operation)
 
+    @cython.locals(event=Event, transfer=Transfer, value=int64_t)
+    cpdef _refused(self, int64_t p, int64_t syndrome, int64_t kind, int64_t time_ns, int64_t frame)
+
+    cpdef int64_t _turnaround_ns(self)
+
+    @cython.locals(p=int64_t, sent_ns=int64_t)
+    cpdef _judge(self, Event nak)
+
     cpdef _acknowledge(self, int64_t upto, int64_t time_ns, int64_t frame)
 
     @cython.locals(last=Event, event=Event, before=int64_t, time_ns=int64_t, frame=int64_t)

@@ -7,8 +7,7 @@ encapsulation is a row here, its number in the mapping of the layer below, and a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocekit.wire import ROCE_V1_ETHERTYPE
 from rocekit.wire.network import (
@@ -36,12 +35,7 @@ def is_segment(address: int) -> bool:
     return address >> 112 == SID_PREFIX or address & 0xFFFF_FFFF == 0
 
 
-def _plain(_: int) -> int:
-    return 0
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(NamedTuple):
     """How one kind of header is read.
 
     Attributes:
@@ -64,7 +58,7 @@ class Layer:
     numbers: Mapping[int, str] | None = None
     then: str = NOTHING
     grows_at: int = 0
-    grows: Callable[[int], int] = _plain
+    grows: Callable[[int], int] | None = None
     also_at: int = 0
     also_mask: int = 0
     value_at: int = 0

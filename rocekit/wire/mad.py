@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocekit.wire import PATH_MTU_BYTES, Header
-from rocekit.wire.applications import in_private_data, in_words, port_of
-from rocekit.wire.applications.said import MAGIC, Said
 from rocekit.wire.cm import (
     CM_ANSWERED,
     CM_ATTRIBUTES,
@@ -29,6 +27,10 @@ from rocekit.wire.cm import (
     ip_service,
 )
 from rocekit.wire.network import MAPPED, address_text
+
+# Private data in words takes a table of applications, which few captures need: it is loaded when asked.
+if TYPE_CHECKING:
+    from rocekit.wire.applications.said import Said
 
 Value = int | str | bytes
 
@@ -84,6 +86,8 @@ class CmMessage:
     @property
     def port(self) -> int | None:
         """The TCP port of a REQ's service ID; None for other service IDs and messages without one."""
+        from rocekit.wire.applications import port_of
+
         service = self.number("service_id")
         return None if service is None else port_of(ip_service(service))
 
@@ -93,11 +97,16 @@ class CmMessage:
         Args:
             port: of the REQ's service ID, for messages that do not name it.
         """
+        from rocekit.wire.applications import in_private_data
+        from rocekit.wire.applications.said import MAGIC
+
         said = in_private_data(self.message, self.private_data, port if self.port is None else self.port)
         return None if said is None or (self.truncated and said.sure != MAGIC) else said
 
     def private_words(self, port: int | None = None) -> str | None:
         """The private data in words; None if it is of no known application."""
+        from rocekit.wire.applications import in_words
+
         said = self.said(port)
         return None if said is None else in_words(said, port if self.port is None else self.port)
 

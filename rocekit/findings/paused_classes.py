@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,8 +20,7 @@ _SHARE: Final = 0.75
 _SLACK_NS: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class PausedClass:
+class PausedClass(NamedTuple):
     """A class of a host that was silent while pauses of its priority were in effect.
 
     Attributes:

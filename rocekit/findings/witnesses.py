@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocekit import wire
 from rocekit.wire.icmp import TOO_BIG
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 _ASKS_AGAIN_NS: Final = 3_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Quoted:
+class Quoted(NamedTuple):
     """ICMP errors of one kind, from one sender, about the packets from one host to another.
 
     Attributes:

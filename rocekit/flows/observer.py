@@ -6,8 +6,7 @@ wrong ICRCs, sizes of full packets) is collected here, a batch at a time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +38,7 @@ _FIRST_VENDOR: Final = wire.VENDOR.index(True)
 MAX_KEPT: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class BadPacket:
+class BadPacket(NamedTuple):
     """A packet with a wrong ICRC, or malformed. Its fields may be damaged.
 
     Attributes:

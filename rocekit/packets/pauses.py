@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +20,7 @@ _SOURCE_MAC_AT: Final = 6
 MAX_PAUSES: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(NamedTuple):
     """An 802.3 PAUSE or PFC frame: who asked for a pause, of which priorities, for how long.
 
     Attributes:

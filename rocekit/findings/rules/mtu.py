@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rocekit import wire
 from rocekit.findings.stories import is_nak
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from rocekit.track.events import Event
 
 
-@dataclass(frozen=True, slots=True)
-class Mtus:
+class Mtus(NamedTuple):
     """Path MTUs in bytes.
 
     Attributes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocekit.findings.costs import against_timeout
 from rocekit.findings.finding import MAX_LISTED, WARNING, Finding, Rule
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 
-@dataclass(frozen=True, slots=True)
-class _Ignored:
+class _Ignored(NamedTuple):
     """A NAK that was not obeyed, and the repeat that the timer caused instead."""
 
     nak: Event

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocekit.findings.costs import affected_transfers, against_timeout, all_frames, costs, timer_words
 from rocekit.findings.evidence import status_of
@@ -42,8 +41,7 @@ def _answers_missed(stories: list[Story]) -> bool:
     return progress is not None and progress.started and first > progress.begin
 
 
-@dataclass(frozen=True, slots=True)
-class _Silence:
+class _Silence(NamedTuple):
     """What the capture has of the peer since the unanswered PSN was first sent.
 
     Attributes:

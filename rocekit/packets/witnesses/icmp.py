@@ -7,7 +7,6 @@ An ICMP error contains the start of the packet that it is about: at least 8 byte
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 
@@ -54,8 +53,7 @@ class Quote(NamedTuple):
     psn: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class IcmpError:
+class IcmpError(NamedTuple):
     """An ICMP or ICMPv6 error about a packet to UDP port 4791.
 
     Attributes:

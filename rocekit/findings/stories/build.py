@@ -242,7 +242,8 @@ class _StoryBuilder:
         if run.cause != "nak":
             return None
         for story in self.stories[: -_RECENT - 1 : -1]:
-            if story.naks and story.psn == run.first_psn and not story.go_backs:
+            # Packets of the go-back itself may be out of order, so that another PSN comes first.
+            if story.naks and story.psn <= run.last_psn and not story.go_backs:
                 self.stories.remove(story)
                 self.stories.append(story)
                 return story

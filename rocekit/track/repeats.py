@@ -212,9 +212,12 @@ class Repeats:
     def _may_be_late(self, nak: Event, r: Rows, i: int, p: int) -> bool:
         """Whether ``p``, which comes for the first time, is late rather than what a NAK made its sender send.
 
-        A go-back starts with the NAK's own PSN. Where packets come out of order, another one is late.
+        A go-back starts with the NAK's own PSN, and then sends what was seen between the two. Where packets
+        come out of order, some of the go-back itself may come first, but of those too most were seen.
         """
-        return p != nak.psn and nak.kind == "nak" and r.ip_id[i] == 0 and self.filled >= REORDERS
+        if p == nak.psn or nak.kind != "nak" or r.ip_id[i]:
+            return False
+        return self.filled >= REORDERS or not self.passes.current.skips(nak.psn, p)
 
     def _is_long_missing(self, p: int, time_ns: int) -> bool:
         """Whether the packets behind ``p`` came so long ago that it was sent again, and is not only late."""

@@ -217,6 +217,10 @@ class _StoryBuilder:
             story is not None and story.late and not story.go_backs and _is_next_after_hole(story, event.psn)
         ):
             story.naks.append(event)  # the packet that came too early was dropped, and is missing next
+        elif (late := self._was_only_late(event.psn)) is not None:
+            story = late
+            story.go_backs[0].cause = "late"
+            story.naks.append(event)
         else:
             late_before = story is not None and story.psn == event.psn and story.late and not story.naks
             if story is None or not (same or late_before):
@@ -243,7 +247,7 @@ class _StoryBuilder:
             return None
         for story in self.stories[: -_RECENT - 1 : -1]:
             # Packets of the go-back itself may be out of order, so that another PSN comes first.
-            if story.naks and story.psn <= run.last_psn and not story.go_backs:
+            if story.naks and story.psn <= run.last_psn and not story.repeats:
                 self.stories.remove(story)
                 self.stories.append(story)
                 return story
@@ -294,6 +298,19 @@ class _StoryBuilder:
         if run.after_ack or self._is_acked(story, run.time_ns):
             return False
         return run.first_psn <= story.psn <= run.last_psn
+
+    def _was_only_late(self, psn: int) -> Story | None:
+        """The story of a NAK whose packet came alone, if a NAK for the packet behind it follows.
+
+        A responder that keeps what comes out of order would have that one. So the responder dropped it, and
+        its requester, had it gone back, would have sent it again too: what came alone was late.
+        """
+        for story in self.stories[: -_RECENT - 1 : -1]:
+            if story.naks and len(story.go_backs) == 1 and _is_next_after_hole(story, psn):
+                return story if self._only_fills_hole(story, story.go_backs[0]) else None
+            if story.naks or story.rnrs or story.go_backs:
+                return None
+        return None
 
     def _only_fills_hole(self, story: Story, run: GoBack) -> bool:
         """Whether a run only filled the hole. A go-back would also send again the packets behind the hole."""

@@ -28,6 +28,10 @@ _GAPS: Final = (
     " The capture lacks more than one acknowledged packet in a hundred: what it does not have need not be "
     "lost. Capture again without gaps to know more."
 )
+_OVERTAKEN: Final = (
+    " “Probably” means: the receiver took other packets out of order without a NAK, so this one was lost, or "
+    "it came later than the receiver waits."
+)
 #: A capture that lacks more than this share of the packets does not show by a gap where a packet was lost.
 GAPPY: Final = 0.01
 _DOUBTED: Final = frozenset({NEEDLESS, TAIL_LOSS, TIMEOUT_TOO_SHORT})
@@ -69,4 +73,5 @@ def probably(guessed: int, count: int) -> str:
 def doubt_words(stories: Sequence[Story]) -> str:
     """What the capture lacks, for the advice of a finding; empty if it is nothing."""
     words = _NAKS_LACKING if any(story.naks_lacking for story in stories) else ""
+    words += _OVERTAKEN if any(story.or_overtaken for story in stories) else ""
     return words + (_GAPS if any(story.gappy for story in stories) else "")

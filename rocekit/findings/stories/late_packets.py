@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit.findings.stories import ACK_LOSS, DUPLICATE, LOSS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT
 from rocekit.findings.stories.copies import was_overtaken
 from rocekit.track.causes import NAK_MISSED
+from rocekit.track.transfers import ACKED
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -25,6 +26,11 @@ _EARLY: Final = 0.9
 _AT_ONCE_NS: Final = 50_000
 #: With so many late packets, a direction is known to reorder.
 _MANY: Final = 3
+#: A responder that takes packets out of order takes so many for each one that it sends a NAK for.
+_FEW: Final = 4
+#: How many of the NAKs that follow are looked at.
+_RECENT_WAITS: Final = 16
+_NEVER_NS: Final = 1 << 62
 #: How many of the latest stories are searched for the loss of a late packet.
 _RECENT: Final = 1024
 _LOSSES: Final = frozenset({LOSS, TAIL_LOSS})
@@ -55,8 +61,9 @@ def find_reordering(stories: list[Story]) -> None:
     """Change unproven losses to ``reordering`` in directions that the capture proves to reorder.
 
     A responder sends a NAK for a packet that comes too early although nothing is lost, and the requester then
-    repeats packets that are still on their way.
+    repeats packets that are still on their way. Not so where it took others out of order without a NAK.
     """
+    takes = _takes_disorder(stories)
     late: dict[_Way, int] = defaultdict(int)
     lost: dict[_Way, int] = defaultdict(int)
     for story in stories:
@@ -72,10 +79,39 @@ def find_reordering(stories: list[Story]) -> None:
         unproven = unproven or (story.rule == ACK_LOSS and not story.certain)
         if not unproven or story.places is not None:
             continue
+        if story.naks and _direction(story) in takes:
+            story.certain, story.or_overtaken = False, True
+            continue
         if late[way] >= max(_MANY, lost[way]):
             story.rule, story.certain = REORDERING, False
         elif late[way] and story.naks:
             story.certain = False
+
+
+def _takes_disorder(stories: list[Story]) -> set[tuple[int, int]]:
+    """The directions of connections whose responder takes packets out of order, as the capture shows.
+
+    A go-back-N responder sends a NAK for each gap, unless it waits for an earlier packet already.
+    """
+    taken: dict[tuple[int, int], int] = defaultdict(int)
+    refused: dict[tuple[int, int], int] = defaultdict(int)
+    waits_for: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for story in reversed(stories):
+        key = _direction(story)
+        if story.naks:
+            repeats = story.repeats
+            until_ns = repeats[0].time_ns if repeats else _NEVER_NS
+            waits_for[key].append((story.psn, until_ns))
+            refused[key] += 1
+        elif story.rule == REORDERING and story.late and not story.repeats:
+            acked = all(t.status == ACKED for t in story.transfers)
+            waits = any(psn < story.psn and story.time_ns < ns for psn, ns in waits_for[key][-_RECENT_WAITS:])
+            taken[key] += acked and not waits
+    return {key for key, count in taken.items() if count >= max(_MANY, _FEW * refused[key])}
+
+
+def _direction(story: Story) -> tuple[int, int]:
+    return story.connection.id, story.side
 
 
 def doubt_beside_lateness(stories: list[Story]) -> None:

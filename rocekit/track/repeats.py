@@ -190,8 +190,12 @@ class Repeats:
                 copy, self.copy = self.copy, None
                 if copy not in self.ledger.pending:
                     self.ledger.take_back_duplicate(copy)
+                if late is not None and late.psn == copy.psn - 1:
+                    self._reclassify(late, run)
+                    run.opens = True
                 self._reclassify(copy, run)
                 copy.first_sight = 0
+                copy.opens = not run.opens
         else:
             self.passes.fill(p)
             self.filled += 1

@@ -64,7 +64,9 @@ class Fabric:
     ) -> None:
         self.talk = Talk(mtu=4096)
         if connect is not None:
-            self.talk.connect(**connect)
+            self.talk.request(**connect)
+            self.talk.reply(starting_psn=10)
+            self.talk.cm("RTU", local_comm_id=1, remote_comm_id=2)
         self.place, self.ids, self.keeps, self.goes_back = place, ids, keeps, goes_back
         self.paths_ns, self.drops, self.drop_before = paths_ns, set(drops), drop_before
         self.patience_ns, self.timer_ns, self.naks, self.ports = patience_ns, timer_ns, naks, ports

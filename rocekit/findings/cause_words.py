@@ -173,8 +173,8 @@ def _after_short_timer(event: Event, connection: Connection, side: int) -> str:
     assert timer_ns is not None
     shorter = "" if timeout_ns is None else f", shorter than the negotiated {duration(timeout_ns)}"
     return (
-        f"probably after a timeout ({duration(event.waited_ns)} after its last request): this requester's timer "
-        f"is about {duration(timer_ns)} (adaptive{shorter})"
+        f"probably after a timeout ({duration(event.waited_ns)} after its last request): this requester's "
+        f"timer is about {duration(timer_ns)} (adaptive{shorter})"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocekit.track.events import Event
-from rocekit.track.recent import ID_MASK, NEAR_IDS, NEVER_NS, RING
+from rocekit.track.recent import NEVER_NS, RING
 from rocekit.wire import OPERATION, OWN_RESPONSE
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Repeats:
 
     def is_of_run(self, ip_id: int) -> bool:
         """Whether a packet was sent in the go-back under way, by its identification in a sender's count."""
-        return self.run is not None and 0 < (ip_id - self.before_id) & ID_MASK < NEAR_IDS
+        return self.run is not None and self.recent.comes_after(ip_id, self.before_id)
 
     def _may_be_late(self, nak: Event, r: Rows, i: int, p: int) -> bool:
         """Whether ``p``, which comes for the first time, is late rather than what a NAK made its sender send.
@@ -253,7 +253,12 @@ class Repeats:
             return True
         # An ACK may have closed the gap meanwhile.
         is_known = recent.sent_psn(p) == p
-        return self.filled >= REORDERS and is_known and current.first <= p and recent.sent_ns(p) < current.began_ns
+        return (
+            self.filled >= REORDERS
+            and is_known
+            and current.first <= p
+            and recent.sent_ns(p) < current.began_ns
+        )
 
     def _obeys(self, p: int, time_ns: int, reaction_ns: int) -> bool:
         """Whether ``p`` comes again after an RNR wait, which ended the go-back under way.

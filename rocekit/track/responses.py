@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from rocekit import wire
 from rocekit.track.events import Event
-from rocekit.track.recent import ID_MASK
 from rocekit.track.transfers import ACKED, NAK_PREFIX, UNACKNOWLEDGED, Transfer
 from rocekit.wire import ACK, ATOMICS, ENDS, OPERATION, OWN_RESPONSE, STARTS, SYNDROME_KIND
 
@@ -224,22 +223,22 @@ class Responses:
             self._acknowledge(transfer.last_psn + 1, time_ns, frame)
 
     def _is_late(self, transfer: Transfer, r: Rows, i: int, p: int) -> bool:
-        """Whether a response that fills a hole was overtaken, and not sent because the READ was sent again."""
+        """Whether a response that fills a hole was overtaken, and not sent because the READ came again."""
         again = -1
         for event in transfer.events:
             if event.kind == "repeat":
                 again = event.psn
         if again < 0 or again > p:
             return True
-        if again == p and p > transfer.first_psn:
-            # The READ that was sent again has its first response here. (rdma_rxe, which counts its packets,
-            # goes on with a middle one.)
-            if STARTS[r.opcode[i]] or r.ip_id[i] == 0:
-                return not STARTS[r.opcode[i]]
+        # The READ that was sent again has its first response here. (rdma_rxe, which counts its packets, goes
+        # on with a middle one.)
+        is_first = STARTS[r.opcode[i]]
+        if again == p and p > transfer.first_psn and (is_first or r.ip_id[i] == 0):
+            return not is_first
         if not self.recent.is_late_response(r.ip_id[i]):
             return False
         # The READ's second responses overtake each other too.
-        return again == p or (self.recent.response_id(again) - r.ip_id[i]) & ID_MASK < ID_MASK >> 1
+        return again == p or self.recent.comes_after(self.recent.response_id(again), r.ip_id[i])
 
     def _response_twice(self, transfer: Transfer, r: Rows, i: int, p: int) -> None:
         """A response that came before: a copy, or sent again."""

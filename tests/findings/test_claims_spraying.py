@@ -1,5 +1,5 @@
-"""What hardware does, with the truth of each: spraying and adaptive routing with a real loss in the middle, READ
-responses out of order, and timers shorter than negotiated.
+"""What hardware does: sprayed packets with a real loss, READ responses out of order, and timers shorter than
+negotiated.
 
 Captures at the requester, between, and at the responder, with identifications that count and with none.
 """
@@ -136,9 +136,7 @@ def test_a_lost_read_response_is_lost(seed: int, place: str, ids: bool) -> None:
 @BOTH
 @EVERYWHERE
 @pytest.mark.parametrize("seed", range(4))
-def test_reads_requested_again_because_of_order_are_not_called_lost(
-    seed: int, place: str, ids: bool
-) -> None:
+def test_reads_requested_again_because_of_order_are_not_called_lost(seed: int, place: str, ids: bool) -> None:
     fabric = Fabric(place=place, ids=ids, keeps=False, seed=seed).reads(10, 16, 3)
     findings = fabric.capture().findings()
     assert fabric.truth.went_back
@@ -194,6 +192,23 @@ def test_waits_that_agree_are_the_requesters_timer(
     analysis = analyzed(talk)
     (hurt, *_) = [t for t in analysis.transfers if t.retransmitted_packets]
     assert "this requester's timer is about 8.00" in str(analysis.explain(hurt.id))
+
+
+def test_an_ack_that_was_lost_is_an_ack_loss_where_the_timer_is_known_by_its_waits() -> None:
+    fabric = Fabric(
+        place=AT_RESPONDER,
+        keeps=False,
+        goes_back=True,
+        paths_ns=(0,),
+        connect=ADAPTIVE,
+        timer_ns=lambda n: 8 * MS << n,
+        drops={(25, 0), (57, 0), (57, 1)},
+        lost_acks={41},
+    )
+    findings = fabric.writes(10, 16, 4).capture().findings()
+    assert sorted(named(findings)) == ["ack-loss", "tail-loss"]
+    (found,) = of_rule(findings, "ack-loss")
+    assert found.title.startswith("The ACK of PSN 41 was probably lost")
 
 
 def test_one_short_wait_leaves_open_what_it_was() -> None:

@@ -1,4 +1,4 @@
-"""A requester and a responder with several paths between them, as hardware NICs use them, and what a capture sees.
+"""A requester and a responder with several paths between them, and what a capture of them sees.
 
 Packets are sprayed: each takes one of the paths, and the paths differ in delay, so that packets overtake each
 other. The endpoints are as simple as that allows. What was lost and why somebody sent again is the truth.
@@ -40,9 +40,11 @@ class Fabric:
         place: where the capture is. ids: whether hosts count their datagrams; else identifications are 0.
         keeps: whether the receiver keeps what comes out of order. goes_back: whether the requester sends all
         again from a NAK's PSN, or that PSN alone. paths_ns: how much longer than the shortest each path is.
-        drops: transmissions of requests (responses of READs) that are lost, as (PSN, number from 0). loss is
-        behind the spread. patience_ns: how long a receiver that keeps packets waits for one that is missing.
-        timer_ns: the wait before the n-th retry. naks: whether the capture has NAKs.
+        drops: transmissions of requests (responses of READs) that are lost, as (PSN, number from 0), behind a
+        capture between, or with ``drop_before`` before it. lost_acks: PSNs whose first ACK is lost.
+        patience_ns: how long a receiver that keeps packets waits for one that is missing. timer_ns: the wait
+        before the n-th retry. naks: whether the capture has NAKs. ports: how many UDP source ports are used.
+        connect: fields of a REQ; without it the capture has no CM messages.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Fabric:
         paths_ns: tuple[int, ...] = (0, 400, 900, 1_700),
         drops: Collection[tuple[int, int]] = (),
         drop_before: bool = False,
+        lost_acks: Collection[int] = (),
         patience_ns: int = 6_000,
         timer_ns: Callable[[int], int] = lambda n: 67_000_000,
         naks: bool = True,
@@ -70,6 +73,7 @@ class Fabric:
         self.place, self.ids, self.keeps, self.goes_back = place, ids, keeps, goes_back
         self.paths_ns, self.drops, self.drop_before = paths_ns, set(drops), drop_before
         self.patience_ns, self.timer_ns, self.naks, self.ports = patience_ns, timer_ns, naks, ports
+        self.lost_acks = set(lost_acks)
         self.random = random.Random(seed)
         self.truth = Truth()
         self.seen: list[tuple[int, int, Callable[[], Any]]] = []
@@ -205,8 +209,10 @@ class Fabric:
             self.transmit(
                 "b", psn, lambda ident, port: self._aeth(make, psn, ident), hear,
                 spread=False, hidden=kind == "NAK" and not self.naks,
-                drop=kind == "ACK" and ("ack", psn) in self.drops and not self.drops.discard(("ack", psn)),  # type: ignore[arg-type, func-returns-value]
+                drop=kind == "ACK" and psn in self.lost_acks,
             )  # fmt: skip
+            if kind == "ACK":
+                self.lost_acks.discard(psn)
 
         def refused(psn: int) -> None:
             state["acked"] = max(state["acked"], psn)

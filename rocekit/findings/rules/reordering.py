@@ -74,7 +74,7 @@ def _of_way(stories: list[Story], troubled: bool) -> Finding:
 
 
 def _free_responses(taken: bool, cost: str) -> tuple[str, str]:
-    """What is said of READ responses out of order that the requester did not request again, and the advice."""
+    """What is said of READ responses out of order that nothing requested again, and the advice."""
     if not taken:
         return cost, _OPEN_RESPONSES
     return "nothing requested again because of it, all READs complete", _TAKEN_RESPONSES

@@ -58,7 +58,7 @@ def doubt_without_naks(stories: Sequence[Story]) -> None:
 
 
 def doubt_short_waits(evidence: Evidence, stories: Sequence[Story]) -> None:
-    """A single wait much shorter than the timeout may be a NAK's that the capture lacks, or a shorter timer's."""
+    """Where a wait is much shorter than the timeout, the capture may lack a NAK, or the timer is shorter."""
     for story in stories:
         if story.rule != TAIL_LOSS or not story.repeats or any(g.opener.first_sight for g in story.repeats):
             continue

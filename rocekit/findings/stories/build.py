@@ -328,7 +328,8 @@ class _StoryBuilder:
             return None
         for story in self.stories[: -_RECENT - 1 : -1]:
             if story.naks and len(story.go_backs) == 1 and _is_next_after_hole(story, psn):
-                return story if self._only_fills_hole(story, story.go_backs[0]) else None
+                run = story.go_backs[0]  # an identification may prove that it was sent again
+                return story if self._only_fills_hole(story, run) and not run.resent else None
             if story.naks or story.rnrs or story.go_backs:
                 return None
         return None

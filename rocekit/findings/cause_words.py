@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
 from rocekit.track.causes import NAK_MISSED, OBEYED_NS
+from rocekit.track.short_timers import fits_timer, short_timer_ns
 from rocekit.wire import OWN_RESPONSE
 from rocekit.wire.words import duration
 
@@ -62,6 +63,8 @@ def repeat_cause(event: Event, connection: Connection, side: int, transfer: Tran
     if cause not in _NOUNS:
         return "cause unknown"
     if not _fits(event, connection, side, transfer):
+        if _is_short_timer(event, connection, side):
+            return _after_short_timer(event, connection, side)
         return _left_open(event, connection, side) if event.opens else _GOES_ON
     noun = _NOUNS[cause] + _detail(event, transfer)
     if doubt is not None and doubt == cause:
@@ -95,7 +98,7 @@ def source_words(cause: str, event: Event) -> str:
 def short_timeout(event: Event, connection: Connection, side: int, transfer: Transfer | None) -> str:
     """A timeout for a label: ``timeout 68.08 ms``, with its degree."""
     if not _is_timer(event, connection, side, transfer):
-        likely = "silence"
+        likely = "probably timeout" if _is_short_timer(event, connection, side) else "silence"
     elif event.doubt is not None:
         likely = "timeout or go-back" if event.doubt == TIMEOUT else f"timeout or {_SHORT[event.doubt]}"
     else:
@@ -144,15 +147,35 @@ def _left_open(event: Event, connection: Connection, side: int) -> str:
     """The clause of a repeat whose wait does not fit the cause. Some timers are not restarted by an ACK."""
     other = "" if event.doubt in (None, event.cause) else _other(event)
     open_ = f"{other}, or an unknown cause" if other else "cause unknown"
+    code = connection.negotiated[side].ack_timeout
     if event.cause == "nak":
         return f"long after the NAK: {open_}"
-    code = connection.negotiated[side].ack_timeout
     timeout_ns = None if code is None else wire.local_ack_timeout_ns(code)
     waited = f"{duration(event.waited_ns)} after its last request"
     if timeout_ns is None:
         return f"{waited}, although its timeout is infinite: {open_}"
     waited += f", sooner than its timeout ({duration(timeout_ns)})"
-    return f"{waited}: a timer that started before, or {other or 'an unknown cause'}"
+    other = other or "a NAK that is not in the capture"
+    return f"{waited}: {other}, or a timer that started before or is shorter than negotiated"
+
+
+def _is_short_timer(event: Event, connection: Connection, side: int) -> bool:
+    """Whether a wait fits the timer that this requester probably has, which is shorter than negotiated."""
+    if event.cause != TIMEOUT or event.doubt not in (None, TIMEOUT):
+        return False
+    timer_ns = short_timer_ns(connection, side)
+    return timer_ns is not None and fits_timer(event.waited_ns, timer_ns)
+
+
+def _after_short_timer(event: Event, connection: Connection, side: int) -> str:
+    code, timer_ns = connection.negotiated[side].ack_timeout, short_timer_ns(connection, side)
+    timeout_ns = None if code is None else wire.local_ack_timeout_ns(code)
+    assert timer_ns is not None
+    shorter = "" if timeout_ns is None else f", shorter than the negotiated {duration(timeout_ns)}"
+    return (
+        f"probably after a timeout ({duration(event.waited_ns)} after its last request): this requester's "
+        f"timer is about {duration(timer_ns)} (adaptive{shorter})"
+    )
 
 
 def _is_stated(event: Event, connection: Connection, side: int) -> bool:

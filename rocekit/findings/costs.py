@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit.findings.cause_words import repeat_cause
 from rocekit.findings.evidence import status_of
 from rocekit.findings.finding import MAX_LISTED
+from rocekit.track.short_timers import short_timer_ns
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.words import duration, plural
 
@@ -124,7 +125,11 @@ def timeout_evidence(evidence: Evidence, stories: Sequence[Story]) -> dict[str, 
         return {}
     found: dict[str, Any] = {"waited_min_ns": waits[0], "waited_max_ns": waits[-1]}
     story = stories[0]
-    return found | against_timeout(evidence.timeout_ns(story.connection, story.side), waits)
+    found |= against_timeout(evidence.timeout_ns(story.connection, story.side), waits)
+    timer_ns = short_timer_ns(story.connection, story.side)
+    if timer_ns is not None:
+        found["probable_timer_us"] = timer_ns / 1000
+    return found
 
 
 def against_timeout(timeout_ns: int | None, waits: Sequence[int]) -> dict[str, Any]:
@@ -140,6 +145,13 @@ def against_timeout(timeout_ns: int | None, waits: Sequence[int]) -> dict[str, A
 
 def timer_words(found: Mapping[str, Any]) -> str:
     """What is wrong with those waits, for the advice; empty if nothing is."""
+    if "probable_timer_us" in found and "configured_timeout_us" in found:
+        timer, timeout = (found[name] * 1000 for name in ("probable_timer_us", "configured_timeout_us"))
+        return (
+            f" This requester's timer is probably about {duration(round(timer))}: its waits agree with each "
+            f"other, and are shorter than the negotiated {duration(round(timeout))} (adaptive "
+            "retransmission)."
+        )
     if found.get("waits_above_four_timeouts"):
         return (
             " The requester waited longer than four times the configured timeout: probably its device has a "

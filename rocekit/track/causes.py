@@ -47,6 +47,8 @@ OBEYED_NS: Final = 10_000_000
 MANY: Final = 16
 #: NAKs and RNR NAKs remembered that were not obeyed: they may still be on their way.
 REFUSALS: Final = 8
+#: Short waits of one side that are remembered (see ``short_timers``).
+SHORT_WAITS: Final = 64
 _NO_REFUSAL: Final = NEVER_NS, NEVER_NS
 _REFUSED_AS: Final = {"nak": "nak", "rnr_nak": "rnr"}
 
@@ -214,12 +216,20 @@ class Causes:
                 self.refusals.remove(refusal)
         if code_known and doubt is None:
             doubt, doubt_waited_ns = self._held_up(p, time_ns, nearest, obeyed)
+        if code_known and self.run_cause == "timeout" and doubt is None and not self.refusals:
+            self._note_short_wait(p, time_ns - self.recent.last_tx_ns)
         self._goes_back(p, cause, obeyed, busy_ns, time_ns, learn=doubt is None)
         if not code_known:
             self.refusals.clear()
         elif doubt == "timeout":  # the timer restarts when it runs out
             self.run_due_ns = min(self.run_due_ns, busy_ns)
         return self.run_cause, since_ns, doubt, doubt_waited_ns
+
+    def _note_short_wait(self, p: int, waited_ns: int) -> None:
+        """Note a wait that no timer of the negotiated length explains, and no NAK in the capture."""
+        waits = self.ledger.connection.short_waits[self.ledger.side]
+        if IMPLIED_NS <= waited_ns < self._timeout_ns() >> 1 and len(waits) < SHORT_WAITS:
+            waits.append((p, waited_ns))
 
     def _ignored(self, p: int, i: int, r: Rows) -> list[Event]:
         """The NAKs not obeyed: the requester waited many times as long as obeying one takes.

@@ -42,6 +42,7 @@ cdef class Connection:
     cdef public list recoveries
     cdef public object resent_per_loss
     cdef public int64_t missed_copies
+    cdef public list short_waits
     cdef public object application
     cdef public list around
     cdef public bint paired_surely

@@ -55,6 +55,11 @@ cdef class Recent:
     cpdef bint counts_ids(self)
     cpdef bint is_newest(self, int64_t ip_id)
 
+    cpdef bint comes_after(self, int64_t ip_id, int64_t before)
+
+    @cython.locals(newest=int64_t, slot=int64_t)
+    cpdef int64_t newest_id(self)
+
     @cython.locals(slot=int64_t, ip_id=int64_t, lead=int64_t)
     cpdef bint was_overtaken(self, Rows r, Py_ssize_t i)
 

@@ -123,6 +123,18 @@ class Recent:
         """Whether a sender that counts its packets sent the one with this identification last."""
         return 0 < (ip_id - self._last_id) & ID_MASK < NEAR_IDS and self.counts_ids()
 
+    def comes_after(self, ip_id: int, before: int) -> bool:
+        """Whether a sender that counts its packets gave out an identification shortly after another."""
+        return 0 < (ip_id - before) & ID_MASK < NEAR_IDS
+
+    def newest_id(self) -> int:
+        """The identification of the packet that was sent last, if the sender counts them."""
+        newest = self._last_id
+        for slot in range(_SLOT + 1):
+            if self.sent_psn(slot) >= 0 and 0 < (self.sent_id(slot) - newest) & ID_MASK < NEAR_IDS:
+                newest = self.sent_id(slot)
+        return newest
+
     def was_overtaken(self, r: Rows, i: int) -> bool:
         """Whether a packet that was sent after the one at row ``i`` came before it.
 

@@ -27,6 +27,8 @@ cdef class Repeats:
     cdef public int64_t runs
     cdef public Event copy
     cdef public int64_t copy_high
+    cdef public int64_t filled
+    cdef public int64_t before_id
     cdef public Passes passes
 
     @cython.locals(run=Event, high=int64_t, after=int64_t)

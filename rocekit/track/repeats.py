@@ -23,6 +23,8 @@ DUPLICATE_NS: Final = 50_000
 AT_ONCE_NS: Final = 1_000
 #: Without IPv4 identifications, a packet this late was sent again: networks deliver or drop it sooner.
 LATE_NS: Final = 10_000_000
+#: After so many packets that filled a gap unprovoked, a direction is known to reorder.
+REORDERS: Final = 3
 
 
 class Repeats:
@@ -34,6 +36,8 @@ class Repeats:
         runs: how many go-backs there were.
         copy: the last duplicate whose IPv4 identification does not prove that it is one; copy_high: what
         ``progress.high`` was then.
+        filled: how many packets filled a gap unprovoked; before_id: the newest IPv4 identification before
+        the go-back under way.
     """
 
     def __init__(
@@ -50,6 +54,8 @@ class Repeats:
         self.runs = 0
         self.copy: Event | None = None
         self.copy_high = 0
+        self.filled = 0
+        self.before_id = 0
 
     def over(self, p: int) -> None:
         """The new packet ``p`` came: what was sent again is over."""
@@ -159,6 +165,7 @@ class Repeats:
         """An RC request below ``high``: the requester went back, or the network delayed it."""
         time_ns, frame = r.time_ns[i], r.frame[i]
         run = self.run
+        standing = self.causes.standing(p)
         asks_part = transfer is not None and p > transfer.first_psn and OPERATION[r.opcode[i]] == "READ"
         if run is not None and not asks_part and self._goes_on(run, r, i, p):
             # The go-back under way when a NAK came continues until the requester obeys the NAK.
@@ -171,22 +178,27 @@ class Repeats:
                 run = self._in_doubt(run, "rnr")
         elif (
             seen
-            or self.causes.standing(p) is not None
+            or (standing is not None and not self._may_be_late(standing, r, i, p))
             or self.recent.is_newest(r.ip_id[i])
             or (r.ip_id[i] == 0 and self._is_long_missing(p, time_ns))
         ):
             run = self._new_run(r, i, p)
             late = self.tentative
-            if late is not None and late.psn == p - 1:
+            if late is not None and late.psn == p - 1 and (standing is None or standing.psn < p):
                 self._reclassify(late, run)
             elif self.copy is not None and self._follows_copy(p):
                 copy, self.copy = self.copy, None
                 if copy not in self.ledger.pending:
                     self.ledger.take_back_duplicate(copy)
+                if late is not None and late.psn == copy.psn - 1:
+                    self._reclassify(late, run)
+                    run.opens = True
                 self._reclassify(copy, run)
                 copy.first_sight = 0
+                copy.opens = not run.opens
         else:
             self.passes.fill(p)
+            self.filled += 1
             self.tentative = self.ledger.attribute(
                 Event(
                     "late", time_ns, frame, p, p, last_ns=time_ns, last_frame=frame, bytes=r.payload_length[i]
@@ -196,6 +208,20 @@ class Repeats:
         self.tentative = None
         self.run = run
         self._add_repeat(run, r, i, p, seen)
+
+    def is_of_run(self, ip_id: int) -> bool:
+        """Whether a packet was sent in the go-back under way, by its identification in a sender's count."""
+        return self.run is not None and self.recent.comes_after(ip_id, self.before_id)
+
+    def _may_be_late(self, nak: Event, r: Rows, i: int, p: int) -> bool:
+        """Whether ``p``, which comes for the first time, is late rather than what a NAK made its sender send.
+
+        A go-back starts with the NAK's own PSN, and then sends what was seen between the two. Where packets
+        come out of order, some of the go-back itself may come first, but of those too most were seen.
+        """
+        if p == nak.psn or nak.kind != "nak" or r.ip_id[i]:
+            return False
+        return self.filled >= REORDERS or not self.passes.current.skips(nak.psn, p)
 
     def _is_long_missing(self, p: int, time_ns: int) -> bool:
         """Whether the packets behind ``p`` came so long ago that it was sent again, and is not only late."""
@@ -216,9 +242,23 @@ class Repeats:
                 self.causes.refusals and self._obeys(p, r.time_ns[i], self.causes.reaction_ns or NEVER_NS)
             )
         soon = r.time_ns[i] - self.recent.last_tx_ns < DUPLICATE_NS
-        if soon and r.ip_id[i] == 0 and self.passes.current.lacks(p):
+        if soon and r.ip_id[i] == 0 and self._is_due(p):
             return True  # this pass skipped it, and now it comes
         return self.recent.was_overtaken(r, i)
+
+    def _is_due(self, p: int) -> bool:
+        """Whether the pass under way skipped ``p`` so far."""
+        current, recent = self.passes.current, self.recent
+        if current.lacks(p):
+            return True
+        # An ACK may have closed the gap meanwhile.
+        is_known = recent.sent_psn(p) == p
+        return (
+            self.filled >= REORDERS
+            and is_known
+            and current.first <= p
+            and recent.sent_ns(p) < current.began_ns
+        )
 
     def _obeys(self, p: int, time_ns: int, reaction_ns: int) -> bool:
         """Whether ``p`` comes again after an RNR wait, which ended the go-back under way.
@@ -251,6 +291,7 @@ class Repeats:
         transfer = self.ledger.find(p)
         seen = -1 if transfer is None or not transfer.is_read else int(_has_response(transfer, p))
         self.repeat_ends()
+        self.before_id = self.recent.newest_id()
         acked = self.progress.acked if self.progress.acked_frame else -1  # no response: not known
         ended = self.passes.begin(p, r.time_ns[i], self.reached(), self.recent.last_tx_ns, acked)
         cause, since_ns, doubt, doubt_waited_ns = self.causes.cause(r, i, p)

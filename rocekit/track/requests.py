@@ -160,7 +160,7 @@ class Requests:
             self.repeats.copied(r, i, p)
             return False
         if self.progress.reliable:
-            if self.recent.is_late(r, i, p, seen):
+            if self.recent.is_late(r, i, p, seen) and (seen or not self.repeats.is_of_run(r.ip_id[i])):
                 self.repeats.note("late", r, i, p)
                 self.passes.fill(p)
                 if seen:

@@ -62,6 +62,9 @@ cdef class Responses:
     @cython.locals(opcode=int64_t, transfer=Transfer, time_ns=int64_t, frame=int64_t, expected=int64_t)
     cpdef _read_response(self, Rows r, Py_ssize_t i, int64_t p)
 
+    @cython.locals(again=int64_t, event=Event)
+    cpdef bint _is_late(self, Transfer transfer, Rows r, Py_ssize_t i, int64_t p)
+
     @cython.locals(copy=Event, time_ns=int64_t, frame=int64_t)
     cpdef _response_twice(self, Transfer transfer, Rows r, Py_ssize_t i, int64_t p)
 

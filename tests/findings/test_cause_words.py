@@ -116,7 +116,7 @@ ALONE = "a RC_SEND_ONLY 4 4\nb ACK 4\na RC_SEND_ONLY 5 64\n{}a RC_SEND_ONLY 5 64
             True,
             ALONE.format("+20ms\n"),
             "20.00 ms after its last request, sooner than its timeout (67.11 ms): "
-            "a timer that started before, or an unknown cause",
+            "a NAK that is not in the capture, or a timer that started before or is shorter than negotiated",
         ),
         (
             False,

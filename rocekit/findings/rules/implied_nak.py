@@ -22,13 +22,17 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         operations = sorted({t.operation for t in affected_transfers(stories)})
         again = [e for t in affected_transfers(stories) for e in t.events if e.kind == "response_repeat"]
         holes = [e for t in affected_transfers(stories) for e in t.events if e.kind == "response_hole"]
-        guessed = sum(not s.certain for s in stories)
+        either = sum(s.or_overtaken for s in stories)
+        guessed = sum(not (s.certain or s.or_overtaken) for s in stories)
         if len(stories) == 1:
-            likely = " probably" if guessed else ""
-            what = f"The response with PSN {wire_psn(stories[0].psn)} was{likely} lost"
+            likely = " lost or overtaken" if either else " probably lost" if guessed else " lost"
+            what = f"The response with PSN {wire_psn(stories[0].psn)} was{likely}"
+        elif either == len(stories):
+            what = f"{plural(either, 'response')} were lost or overtaken"
         else:
             likely = probably(guessed, len(stories))
-            what = f"{plural(len(stories), 'loss', 'losses')} of responses{likely}"
+            likely += f", and {plural(either, 'response')} lost or overtaken" if either else ""
+            what = f"{plural(len(stories) - either, 'loss', 'losses')} of responses{likely}"
         placed, where = places(evidence, stories)
         found = (
             costs(stories)
@@ -36,6 +40,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             | sides(stories)
             | {
                 "operations": operations,
+                "or_overtaken": either,
                 "repeated_responses": sum(e.count for e in again),
                 "repeated_response_bytes": sum(e.bytes for e in again),
                 "skipped_responses": sum(e.count for e in holes),
@@ -48,13 +53,20 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=found,
-            advice=RULE.what_to_do + probably_words(stories, _GROUND),
+            advice=RULE.what_to_do
+            + (_EITHER if either else "")
+            + probably_words([s for s in stories if not s.or_overtaken], _GROUND),
         )
 
 
 _GROUND: Final = (
     "either the request or its response was lost, and the other losses in this capture make the response "
     "likelier"
+)
+_EITHER: Final = (
+    " Open: which responses were lost, and which arrived out of order at a requester that does not take them "
+    "so. A capture at the requester decides; if nothing is lost there, keep "
+    "a flow on one path, or enable out-of-order support on its NIC."
 )
 RULE = Rule(
     "implied-nak",

@@ -40,6 +40,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
                 "lost_packets": packets,
                 **place,
                 "nak_seen": sum(bool(s.naks) for s in stories),
+                "or_overtaken": sum(s.or_overtaken for s in stories),
                 "most_transmissions": again,
             }
         )
@@ -50,7 +51,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             frames=all_frames(stories),
             evidence=found,
             advice=_advice(place, where)
-            + (_NO_NAK if any(not (s.certain or s.gappy) for s in stories) else "")
+            + (_NO_NAK if any(not (s.certain or s.gappy or s.or_overtaken) for s in stories) else "")
             + doubt_words(stories),
         )
     yield from _unreliable(evidence)

@@ -21,44 +21,63 @@ if TYPE_CHECKING:
 def _look(evidence: Evidence) -> Iterator[Finding]:
     yield from _unreliable(evidence)
     troubled = {(s.connection.id, s.side) for s in evidence.stories if s.naks or s.repeats}
-    for stories in evidence.stories_of(RULE.name):
-        connection, side = stories[0].connection, stories[0].side
-        costly = [s for s in stories if s.naks or s.repeats]
-        guessed = sum(not s.certain for s in stories)
-        overtaken, counted_by = _overtaken(stories)
-        if len(stories) == 1 and overtaken <= 1:
-            what = f"PSN {wire_psn(stories[0].psn)}{' probably' if guessed else ''} arrived out of order"
-        elif overtaken or guessed < len(stories):
-            what = f"{plural(overtaken or len(stories) - guessed, 'packet')} arrived out of order"
-        else:
-            what = "Packets probably arrived out of order"
-        late_by = max(_late_by(s) for s in stories)
-        delay = f", {'up to ' if overtaken > 1 else ''}{duration(late_by)} late," if late_by else ""
-        probably = f" (in {guessed:,} of {len(stories):,} cases probably because of it)" if guessed else ""
-        found = costs(stories)
-        taken = not costly and _all_acknowledged(stories)
-        cost = f"{cost_words(stories)}{probably if len(stories) > 1 else ''}"
-        advice = RULE.what_to_do + (_GROUND if guessed else "")
-        if not costly:
-            cost, advice = _free(connection, taken, cost, (connection.id, side) in troubled)
-        yield RULE.finding(
-            f"{what}{delay} on {connection.way(side)}: {cost}",
-            connection=connection,
-            transfer=main_transfer(stories),
-            frames=all_frames(stories),
-            evidence=found
-            | {
-                "late_max_ns": late_by,
-                "with_go_back": len(costly),
-                "overtaken_packets": overtaken,
-                "overtaken_by": counted_by,
-                "sent_again_packets": found["repeated_packets"],
-                "probable_cases": guessed,
-                "all_acknowledged": taken,
-            },
-            severity=WARNING if costly else INFO,
-            advice=advice,
-        )
+    for of_direction in evidence.stories_of(RULE.name):
+        for of_response in (False, True):
+            stories = [s for s in of_direction if s.of_response == of_response]
+            if stories:
+                yield _of_way(stories, (stories[0].connection.id, stories[0].side) in troubled)
+
+
+def _of_way(stories: list[Story], troubled: bool) -> Finding:
+    """The finding of one side's requests, or of the responses to them."""
+    connection, side, of_response = stories[0].connection, stories[0].side, stories[0].of_response
+    costly = [s for s in stories if s.naks or s.repeats]
+    guessed = sum(not s.certain for s in stories)
+    overtaken, counted_by = _overtaken(stories)
+    packet = "READ response" if of_response else "packet"
+    if len(stories) == 1 and overtaken <= 1:
+        what = f"PSN {wire_psn(stories[0].psn)}{' probably' if guessed else ''} arrived out of order"
+    elif overtaken or guessed < len(stories):
+        what = f"{plural(overtaken or len(stories) - guessed, packet)} arrived out of order"
+    else:
+        what = f"{'READ responses' if of_response else 'Packets'} probably arrived out of order"
+    late_by = max(_late_by(s) for s in stories)
+    delay = f", {'up to ' if overtaken > 1 else ''}{duration(late_by)} late," if late_by else ""
+    probably = f" (in {guessed:,} of {len(stories):,} cases probably because of it)" if guessed else ""
+    found = costs(stories)
+    taken = not costly and _all_acknowledged(stories)
+    cost = f"{cost_words(stories)}{probably if len(stories) > 1 else ''}"
+    advice = RULE.what_to_do + (_GROUND if guessed else "")
+    if not costly and of_response:
+        cost, advice = _free_responses(taken, cost)
+    elif not costly:
+        cost, advice = _free(connection, taken, cost, troubled)
+    return RULE.finding(
+        f"{what}{delay} on {connection.way(side ^ of_response)}: {cost}",
+        connection=connection,
+        transfer=main_transfer(stories),
+        frames=all_frames(stories),
+        evidence=found
+        | {
+            "late_max_ns": late_by,
+            "with_go_back": len(costly),
+            "overtaken_packets": overtaken,
+            "overtaken_by": counted_by,
+            "sent_again_packets": found["repeated_packets"],
+            "probable_cases": guessed,
+            "all_acknowledged": taken,
+            "of_responses": of_response,
+        },
+        severity=WARNING if costly else INFO,
+        advice=advice,
+    )
+
+
+def _free_responses(taken: bool, cost: str) -> tuple[str, str]:
+    """What is said of READ responses out of order that nothing requested again, and the advice."""
+    if not taken:
+        return cost, _OPEN_RESPONSES
+    return "nothing requested again because of it, all READs complete", _TAKEN_RESPONSES
 
 
 def _free(connection: Connection, taken: bool, cost: str, troubled: bool) -> tuple[str, str]:
@@ -87,7 +106,7 @@ def _overtaken(stories: list[Story]) -> tuple[int, str | None]:
 
     The IPv4 identifications count every transmission; without them, a packet that fills a gap is known.
     """
-    by_id = stories[0].connection.overtaken[stories[0].side]
+    by_id = 0 if stories[0].of_response else stories[0].connection.overtaken[stories[0].side]
     late = sum(e.count for s in stories for e in s.late)
     late += sum(g.packets for s in stories for g in s.go_backs if g.cause == "late")
     if by_id >= late > 0 or (by_id and not late):
@@ -141,6 +160,14 @@ def _late_by(story: Story) -> int:
 _TAKEN: Final = (
     "Nothing to do: the receiver takes packets out of order, or only the capture has them in this order. "
     "Adaptive routing, packet spraying and multipath reorder on purpose."
+)
+_TAKEN_RESPONSES: Final = (
+    "Nothing to do: the requester takes READ responses out of order, or only the capture has them in this "
+    "order. Adaptive routing, packet spraying and multipath reorder on purpose."
+)
+_OPEN_RESPONSES: Final = (
+    "Nothing to do as long as the requester requests nothing again. Whether it takes READ responses out of "
+    "order is unknown: not all of these READs are complete in the capture."
 )
 _OPEN: Final = (
     "Nothing to do as long as no NAK or repeat follows: adaptive routing, packet spraying and multipath "

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.stories_of(RULE.name):
         connection, side = stories[0].connection, stories[0].side
-        lacking = sum(not s.certain and (s.naks_lacking or s.gappy) for s in stories)
-        open_ = [s.go_backs[0].opener for s in stories if not (s.certain or s.naks_lacking or s.gappy)]
-        doubtful = sum(not e.mid_message for e in open_)
-        stalled = len(open_) - doubtful
+        lacking = sum(not s.certain and (s.naks_lacking or s.gappy or s.early) for s in stories)
+        open_ = [s for s in stories if not (s.certain or s.naks_lacking or s.gappy)]
+        doubtful = sum(not s.go_backs[0].opener.mid_message for s in open_)
+        stalled = sum(s.go_backs[0].opener.mid_message and not s.early for s in open_)
         likely = stalled + lacking
         found = costs(stories) | timeout_evidence(evidence, stories)
         placed, where = places(evidence, stories)
@@ -59,7 +59,7 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
 
 _STALL: Final = (
     " “Probably” means: the sender may also have stalled in the middle of the message, but other packets of "
-    "this direction were lost."
+    "this direction were lost, or the wait is as long as its timer."
 )
 _EITHER: Final = (
     " Open: whether the request was lost, or its response was lost or came too late. A capture at the "

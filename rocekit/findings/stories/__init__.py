@@ -106,6 +106,9 @@ class Story:
         certain: False if the packets allow another explanation.
         naks_lacking: whether it is not certain because the capture lacks NAKs (``doubts``).
         gappy: whether the capture lacks so many packets that a gap proves no loss (``doubts``).
+        early: whether it is not certain because the wait is much shorter than the timeout (``doubts``).
+        or_overtaken: whether the packet may also have been overtaken, though the receiver takes others out of
+        order.
         lost: how many packets were lost according to the capture, at least 1 for the losses.
         bad_frames: corrupted packets that are the cause.
         gave_up: whether the requester stopped trying.
@@ -133,6 +136,8 @@ class Story:
     certain: bool = True
     naks_lacking: bool = False
     gappy: bool = False
+    early: bool = False
+    or_overtaken: bool = False
     lost: int = 1
     bad_frames: list[int] = field(default_factory=list)
     gave_up: bool = False

@@ -15,6 +15,7 @@ from rocekit.findings.stories import (
     DUPLICATE,
     LOSS,
     PEER_SILENT,
+    REORDERING,
     RETRY_EXCEEDED,
     TAIL_LOSS,
     GoBack,
@@ -23,11 +24,12 @@ from rocekit.findings.stories import (
 )
 from rocekit.findings.stories.causes import acknowledged_psn, name_cause, name_open_causes
 from rocekit.findings.stories.corruption import find_corruption
-from rocekit.findings.stories.doubts import doubt_gaps, doubt_without_naks
+from rocekit.findings.stories.doubts import doubt_gaps, doubt_short_waits, doubt_without_naks
 from rocekit.findings.stories.journal_losses import find_journal_losses
 from rocekit.findings.stories.late_packets import doubt_beside_lateness, find_reordering, join_late_packets
 from rocekit.findings.stories.pauses import find_pauses
 from rocekit.findings.stories.stalls import share_stalls
+from rocekit.track.passes import SELECTIVE
 from rocekit.track.transfers import ACKED
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def build_stories(evidence: Evidence) -> list[Story]:
     still_open = [story for story in stories if not story.rule and not name_cause(evidence, story)]
     name_open_causes(evidence, still_open, [story for story in stories if story.rule])
     doubt_without_naks(stories)
+    doubt_short_waits(evidence, stories)
     doubt_gaps(evidence, stories)
     if evidence.sightings is not None:
         from rocekit.findings.stories.captures import decide_by_captures
@@ -146,6 +149,8 @@ class _StoryBuilder:
         self.marks = marks
         self.stories: list[Story] = []
         self.holes: list[Event] = []
+        self.response_holes: list[Event] = []
+        self.late_responses: list[Story] = []
         self.runs = self._runs()
 
     def _runs(self) -> dict[int, GoBack]:
@@ -168,12 +173,16 @@ class _StoryBuilder:
                 self.holes.append(event)
             elif kind == "late":
                 self._add_late(event, transfer)
+            elif kind == "response_hole":
+                self.response_holes.append(event)
+            elif kind == "response_late":
+                self._add_late_response(event, transfer)
             elif kind == "rnr_nak" or (kind == "nak" and is_sequence_nak(event)):
                 self._add_nak(event, transfer)
             elif kind == "repeat" and (run := self.runs.pop(event.run, None)) is not None:
                 self._add_repeat(run)
         self._find_passed()
-        return self.stories
+        return self.stories + self.late_responses
 
     def _find_passed(self) -> None:
         """A requester goes back to its oldest packet without acknowledgement: those before it have theirs."""
@@ -206,6 +215,16 @@ class _StoryBuilder:
         story.late.append(event)
         story.add_transfers([transfer])
 
+    def _add_late_response(self, event: Event, transfer: Transfer | None) -> None:
+        """Responses that were overtaken: a story for themselves, because most draw no go-back."""
+        holes = self.response_holes[-_RECENT_HOLES:]
+        hole = next((h for h in reversed(holes) if h.psn <= event.psn <= h.last_psn), None)
+        story = Story(
+            self.connection, self.side, event.psn, rule=REORDERING, hole=hole, late=[event], of_response=True
+        )
+        story.add_transfers([transfer])
+        self.late_responses.append(story)
+
     def _add_nak(self, event: Event, transfer: Transfer | None) -> None:
         story = self._last()
         same = story is not None and story.psn == event.psn and not self._is_acked(story, event.time_ns)
@@ -217,6 +236,10 @@ class _StoryBuilder:
             story is not None and story.late and not story.go_backs and _is_next_after_hole(story, event.psn)
         ):
             story.naks.append(event)  # the packet that came too early was dropped, and is missing next
+        elif (late := self._was_only_late(event.psn)) is not None:
+            story = late
+            story.go_backs[0].cause = "late"
+            story.naks.append(event)
         else:
             late_before = story is not None and story.psn == event.psn and story.late and not story.naks
             if story is None or not (same or late_before):
@@ -242,7 +265,8 @@ class _StoryBuilder:
         if run.cause != "nak":
             return None
         for story in self.stories[: -_RECENT - 1 : -1]:
-            if story.naks and story.psn == run.first_psn and not story.go_backs:
+            # Packets of the go-back itself may be out of order, so that another PSN comes first.
+            if story.naks and story.psn <= run.last_psn and not story.repeats:
                 self.stories.remove(story)
                 self.stories.append(story)
                 return story
@@ -293,6 +317,22 @@ class _StoryBuilder:
         if run.after_ack or self._is_acked(story, run.time_ns):
             return False
         return run.first_psn <= story.psn <= run.last_psn
+
+    def _was_only_late(self, psn: int) -> Story | None:
+        """The story of a NAK whose packet came alone, if a NAK for the packet behind it follows.
+
+        A responder that keeps what comes out of order would have that one. So the responder dropped it, and
+        its requester, had it gone back, would have sent it again too: what came alone was late.
+        """
+        if self.connection.recoveries[self.side] == SELECTIVE:
+            return None
+        for story in self.stories[: -_RECENT - 1 : -1]:
+            if story.naks and len(story.go_backs) == 1 and _is_next_after_hole(story, psn):
+                run = story.go_backs[0]  # an identification may prove that it was sent again
+                return story if self._only_fills_hole(story, run) and not run.resent else None
+            if story.naks or story.rnrs or story.go_backs:
+                return None
+        return None
 
     def _only_fills_hole(self, story: Story, run: GoBack) -> bool:
         """Whether a run only filled the hole. A go-back would also send again the packets behind the hole."""

@@ -42,6 +42,7 @@ from rocekit.findings.stories import (
 )
 from rocekit.findings.stories.copies import refused_too_soon, was_overtaken
 from rocekit.track.causes import NAK_MISSED
+from rocekit.track.short_timers import fits_timer, short_timer_ns
 from rocekit.track.transfers import ACKED
 from rocekit.wire import OWN_RESPONSE
 
@@ -192,12 +193,18 @@ def _is_early(evidence: Evidence, story: Story) -> bool:
     timeout_ns = evidence.timeout_ns(story.connection, story.side)
     if run.cause == "implied_nak":
         return False
-    if timeout_ns is not None and run.waited_ns < _EARLY * timeout_ns:
+    if timeout_ns is not None and run.waited_ns < _EARLY * timeout_ns and not _fits_short_timer(story):
         return True
     transfer = story.transfer
     if transfer is None or transfer.acked_ns is None or transfer.acked_ns > run.time_ns:
         return False
     return (run.time_ns - transfer.acked_ns) * 2 < run.waited_ns
+
+
+def _fits_short_timer(story: Story) -> bool:
+    """Whether the wait fits the timer that this requester probably has, which is shorter than negotiated."""
+    timer_ns = short_timer_ns(story.connection, story.side)
+    return timer_ns is not None and fits_timer(story.go_backs[0].waited_ns, timer_ns)
 
 
 def _may_be_stall(evidence: Evidence, story: Story) -> bool:
@@ -331,7 +338,7 @@ def _decide_mid_message(evidence: Evidence, story: Story, *, lossy: bool) -> Non
     """Name the rule if the rest of a message is missing: lost before the capture point, or not sent yet."""
     opener = story.go_backs[0].opener
     story.certain = not _may_be_stall(evidence, story)
-    if story.certain or lossy:
+    if story.certain or lossy or _fits_short_timer(story):
         story.rule = TAIL_LOSS
         if _message_goes_on(story, opener.sent_psn):
             story.psn = opener.sent_psn + 1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit.findings.stories import LOSS, NEEDLESS, TAIL_LOSS, TIMEOUT_TOO_SHORT
 from rocekit.track.causes import NAK_MISSED
+from rocekit.track.short_timers import short_timer_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,16 @@ _NAKS_LACKING: Final = (
 _GAPS: Final = (
     " The capture lacks more than one acknowledged packet in a hundred: what it does not have need not be "
     "lost. Capture again without gaps to know more."
+)
+_EARLY: Final = (
+    " “Probably” means: the wait is much shorter than the negotiated timeout. Open: a NAK that is not in the "
+    "capture, or a timer shorter than negotiated (adaptive retransmission)."
+)
+#: A wait so many times shorter than the timeout is no timer's that merely started before.
+_SHORT: Final = 8
+_OVERTAKEN: Final = (
+    " “Probably” means: the receiver took other packets out of order without a NAK, so this one was lost, or "
+    "it came later than the receiver waits."
 )
 #: A capture that lacks more than this share of the packets does not show by a gap where a packet was lost.
 GAPPY: Final = 0.01
@@ -44,6 +55,19 @@ def doubt_without_naks(stories: Sequence[Story]) -> None:
         if story.rule in _DOUBTED and (story.connection.id, story.side) in lacking:
             story.certain = story.certain and any(run.opener.first_sight for run in story.repeats)
             story.naks_lacking = not story.certain
+
+
+def doubt_short_waits(evidence: Evidence, stories: Sequence[Story]) -> None:
+    """Where a wait is much shorter than the timeout, the capture may lack a NAK, or the timer is shorter."""
+    for story in stories:
+        if story.rule != TAIL_LOSS or not story.repeats or any(g.opener.first_sight for g in story.repeats):
+            continue
+        timeout_ns = evidence.timeout_ns(story.connection, story.side)
+        waited_ns = story.repeats[0].waited_ns
+        if timeout_ns is None or waited_ns * _SHORT >= timeout_ns:
+            continue
+        if short_timer_ns(story.connection, story.side) is None:
+            story.certain, story.early = False, True
 
 
 def doubt_gaps(evidence: Evidence, stories: Sequence[Story]) -> None:
@@ -69,4 +93,6 @@ def probably(guessed: int, count: int) -> str:
 def doubt_words(stories: Sequence[Story]) -> str:
     """What the capture lacks, for the advice of a finding; empty if it is nothing."""
     words = _NAKS_LACKING if any(story.naks_lacking for story in stories) else ""
+    words += _EARLY if any(story.early for story in stories) else ""
+    words += _OVERTAKEN if any(story.or_overtaken for story in stories) else ""
     return words + (_GAPS if any(story.gappy for story in stories) else "")

@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from rocekit.findings.stories import ACK_LOSS, DUPLICATE, LOSS, REORDERING, TAIL_LOSS, TIMEOUT_TOO_SHORT
-from rocekit.findings.stories.copies import was_overtaken
+from rocekit.findings.stories import (
+    ACK_LOSS,
+    DUPLICATE,
+    IMPLIED_NAK,
+    LOSS,
+    REORDERING,
+    TAIL_LOSS,
+    TIMEOUT_TOO_SHORT,
+)
+from rocekit.findings.stories.copies import is_captured, was_overtaken
 from rocekit.track.causes import NAK_MISSED
+from rocekit.track.transfers import ACKED
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -25,6 +34,13 @@ _EARLY: Final = 0.9
 _AT_ONCE_NS: Final = 50_000
 #: With so many late packets, a direction is known to reorder.
 _MANY: Final = 3
+#: A responder that takes packets out of order takes so many for each one that it sends a NAK for.
+_FEW: Final = 4
+#: A network hardly loses more than one response in so many.
+_SELDOM: Final = 16
+#: How many of the NAKs that follow are looked at.
+_RECENT_WAITS: Final = 16
+_NEVER_NS: Final = 1 << 62
 #: How many of the latest stories are searched for the loss of a late packet.
 _RECENT: Final = 1024
 _LOSSES: Final = frozenset({LOSS, TAIL_LOSS})
@@ -55,15 +71,15 @@ def find_reordering(stories: list[Story]) -> None:
     """Change unproven losses to ``reordering`` in directions that the capture proves to reorder.
 
     A responder sends a NAK for a packet that comes too early although nothing is lost, and the requester then
-    repeats packets that are still on their way.
+    repeats packets that are still on their way. Not so where it took others out of order without a NAK.
     """
+    takes = _takes_disorder(stories)
     late: dict[_Way, int] = defaultdict(int)
     lost: dict[_Way, int] = defaultdict(int)
     for story in stories:
         if story.rule == REORDERING and (_is_late(story) or was_overtaken(story)):
             late[_way(story)] += 1
-    if not late:
-        return
+    _doubt_responses(stories, late)
     for story in stories:
         lost[_way(story)] += _is_proven(story)
     for story in stories:
@@ -72,10 +88,75 @@ def find_reordering(stories: list[Story]) -> None:
         unproven = unproven or (story.rule == ACK_LOSS and not story.certain)
         if not unproven or story.places is not None:
             continue
+        if story.naks and _direction(story) in takes:
+            story.certain, story.or_overtaken = False, True
+            continue
         if late[way] >= max(_MANY, lost[way]):
             story.rule, story.certain = REORDERING, False
         elif late[way] and story.naks:
             story.certain = False
+
+
+def _doubt_responses(stories: list[Story], late: dict[_Way, int]) -> None:
+    """Leave open whether responses were lost or overtaken, where packets of these hosts are out of order.
+
+    A requester that misses a response does not say which. If it requests so often that one response in a few
+    would be lost, order is as likely a reason.
+    """
+    open_: dict[_Direction, list[Story]] = defaultdict(list)
+    ordered: dict[_Direction, list[Story]] = defaultdict(list)
+    free: dict[_Direction, int] = defaultdict(int)
+    for story in stories:
+        key = story.connection.id, story.side, True
+        if story.rule == IMPLIED_NAK and story.places is None and story.repeats[0].cause == "implied_nak":
+            open_[key].append(story)
+        elif story.of_response and story.repeats:
+            ordered[key].append(story)
+        elif story.of_response:
+            free[key] += 1
+    for key, each in ordered.items():
+        if free[key] >= max(_MANY, _FEW * (len(each) + len(open_[key]))):
+            for story in each:  # overtaken here, and then lost behind the capture point
+                story.rule, story.certain, story.of_response = IMPLIED_NAK, False, False
+                open_[key].append(story)
+    for key, each in open_.items():
+        if not each:
+            continue
+        way = _way(each[0])
+        packets = sum({id(t): t.packets for story in each for t in story.transfers}.values())
+        often = len(each) >= _MANY and len(each) * _SELDOM > packets
+        takes = free[key] >= _FEW * len(each)  # then what it requests again was lost, as a rule
+        if takes or not (often or late[way] >= _MANY or late[way[::-1]] >= _MANY):
+            continue
+        for story in each:
+            if often or (not story.certain and is_captured(story)):
+                story.certain, story.or_overtaken = False, True
+
+
+def _takes_disorder(stories: list[Story]) -> set[_Direction]:
+    """The directions of connections whose responder takes packets out of order, as the capture shows.
+
+    A go-back-N responder sends a NAK for each gap, unless it waits for an earlier packet already.
+    """
+    taken: dict[_Direction, int] = defaultdict(int)
+    refused: dict[_Direction, int] = defaultdict(int)
+    waits_for: dict[_Direction, list[tuple[int, int]]] = defaultdict(list)
+    for story in reversed(stories):
+        key = _direction(story)
+        if story.naks:
+            repeats = story.repeats
+            until_ns = repeats[0].time_ns if repeats else _NEVER_NS
+            waits_for[key].append((story.psn, until_ns))
+            refused[key] += 1
+        elif story.rule == REORDERING and story.late and not story.repeats:
+            acked = all(t.status == ACKED for t in story.transfers)
+            waits = any(psn < story.psn and story.time_ns < ns for psn, ns in waits_for[key][-_RECENT_WAITS:])
+            taken[key] += acked and not waits
+    return {key for key, count in taken.items() if count >= max(_MANY, _FEW * refused[key])}
+
+
+def _direction(story: Story) -> _Direction:
+    return story.connection.id, story.side, story.of_response
 
 
 def doubt_beside_lateness(stories: list[Story]) -> None:
@@ -90,10 +171,12 @@ def doubt_beside_lateness(stories: list[Story]) -> None:
 
 
 _Way = tuple[str | None, str | None]
+#: A connection, its requester's side, and whether its responses are meant.
+_Direction = tuple[int, int, bool]
 
 
 def _way(story: Story) -> _Way:
-    ips, side = story.connection.ips, story.side
+    ips, side = story.connection.ips, story.side ^ story.of_response
     return ips[side], ips[1 - side]
 
 

@@ -57,10 +57,6 @@ class Pass:
                 return True
         return False
 
-    def skips(self, first: int, last: int) -> bool:
-        """Whether it skipped all PSNs from ``first`` to ``last``."""
-        return any(a <= first and last <= b for a, b in self.gaps)
-
     def missing(self, first: int, last: int) -> list[int]:
         """The PSNs from ``first`` to ``last`` that were skipped in it."""
         return [p for a, b in self.gaps for p in range(max(a, first), min(b, last) + 1)]

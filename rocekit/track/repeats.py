@@ -221,7 +221,7 @@ class Repeats:
         """
         if p == nak.psn or nak.kind != "nak" or r.ip_id[i]:
             return False
-        return self.filled >= REORDERS or not self.passes.current.skips(nak.psn, p)
+        return self.filled >= REORDERS
 
     def _is_long_missing(self, p: int, time_ns: int) -> bool:
         """Whether the packets behind ``p`` came so long ago that it was sent again, and is not only late."""

@@ -229,12 +229,10 @@ class Responses:
             if event.kind == "repeat":
                 again = event.psn
         if again < 0 or again > p:
-            return True
-        # The READ that was sent again has its first response here. (rdma_rxe, which counts its packets, goes
-        # on with a middle one.)
-        is_first = STARTS[r.opcode[i]]
-        if again == p and p > transfer.first_psn and (is_first or r.ip_id[i] == 0):
-            return not is_first
+            return transfer.started  # else the capture may lack the READ that came again
+        # The READ that was sent again has its first response here. (That of rdma_rxe is a middle one.)
+        if again == p and p > transfer.first_psn and STARTS[r.opcode[i]]:
+            return False
         if not self.recent.is_late_response(r.ip_id[i]):
             return False
         # The READ's second responses overtake each other too.

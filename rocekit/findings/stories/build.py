@@ -239,6 +239,7 @@ class _StoryBuilder:
         elif (late := self._was_only_late(event.psn)) is not None:
             story = late
             story.go_backs[0].cause = "late"
+            story.certain = False  # or what the go-back sent behind it was lost again
             story.naks.append(event)
         else:
             late_before = story is not None and story.psn == event.psn and story.late and not story.naks

@@ -99,7 +99,10 @@ def left_open(finding: dict[str, Any]) -> int:
     counted = sum(n for name, n in evidence.items() if name.startswith("or_") and isinstance(n, int))
     said = re.search(r"\(([\d,]+|all) of them probably", title)
     if said:
-        counted = max(counted, evidence["count"] if said[1] == "all" else int(said[1].replace(",", "")))
+        probable = evidence["count"] if said[1] == "all" else int(said[1].replace(",", ""))
+        # "14 losses … (14 of them probably), and 7 responses lost or overtaken": these beside those.
+        beside = re.search(r", and ([\d,]+) responses? lost or overtaken", title)
+        counted = max(counted, probable + (int(beside[1].replace(",", "")) if beside else 0))
     elif "probably" in title or "Open:" in finding.get("advice", ""):
         counted = max(counted, 1)
     return int(counted)

@@ -311,10 +311,9 @@ def _pairs(identity: NDArray[np.uint64], which: Ints, places: Ints, times: Ints,
             if _is_most(n_of, pair, counts) and {a, b} & set(pair)
             for c in pair
         } - taken | {a, b}
-        a, b = max(
-            (pair for pair in combinations(sorted(group), 2) if common[pair] * 10 >= n * 9),
-            key=lambda pair: abs(float(np.median(_took(*pair, same, which, times)))),
-        )
+        pairs = [pair for pair in combinations(sorted(group), 2) if common[pair] * 10 >= n * 9]
+        apart = [abs(float(np.median(_took(c, d, same, which, times)))) for c, d in pairs]
+        a, b = pairs[int(np.argmax(apart))]  # the outermost
         n = common[a, b]
         took = _took(a, b, same, which, times)
         taken |= group

@@ -281,3 +281,15 @@ def test_commands_take_a_capture_that_has_packets_twice(tmp_path: Path, command:
     }[command]
     result = CliRunner().invoke(cli, [command, *arguments])
     assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("how", ["router", "MAC addresses"])
+@pytest.mark.parametrize("name", ["ping-write-loss-behind", "rping-clean"])
+def test_without_a_file_to_split_the_network_is_not_blamed(tmp_path: Path, name: str, how: str) -> None:
+    path = write(twice(PCAPS / f"{name}.pcap", CHANGES[how][0]), tmp_path / "x.pcap")
+    analysis = rocekit.analyze(path, split=False)
+    assert not any("duplicated by the network" in finding.title for finding in analysis.findings)
+    found = [f for f in analysis.findings if f.rule == "duplicate"]
+    assert len(found) == 1
+    assert "probably captured at two places" in found[0].title
+    assert "rocekit trace -w" in found[0].advice

@@ -69,7 +69,7 @@ def _by_capture(connection: Connection) -> Finding:
     first, second = connection.ips
     return RULE.finding(
         f"Nearly every packet between {first} and {second} came twice ({copies:,} copies of "
-        f"{connection.packets - copies:,} packets): probably captured at two places, as by a mirror of two ports",
+        f"{connection.packets - copies:,} packets): probably captured at two places, as by a mirror",
         connection=connection,
         evidence={"count": copies, "captured_twice": True},
         advice="Write the packets to a file (`rocekit trace -w FILE`) and analyze it: a file is used as two "

@@ -25,6 +25,7 @@ from rocekit.feeding import (
     feed_doubled,
     feed_merged,
     restart,
+    spool_for,
     survey,
     survey_doubled,
 )
@@ -228,6 +229,7 @@ def analyze(
     callbacks = Callbacks(progress, stop)
     order: TimeOrder | None = None
     doubled: Doubled | None = None
+    spool = spool_for(captures[0]) if split and len(captures) == 1 else None
     while True:
         tracker = Tracker(pairs=pairs_of(journal), plain=None if keeps_all else plain)
         decoder = Decoder(check_icrc=check_icrc, foreign=LEFT_OUT)
@@ -238,7 +240,7 @@ def analyze(
             witnesses=decoder.witnesses,
         )
         trial = _trial(journal)
-        stages = Stages(decoder, summary, callbacks, tracker, Observer(), trial, watch)
+        stages = Stages(decoder, summary, callbacks, tracker, Observer(), trial, watch, spool)
         if len(captures) > 1:
             feed_merged(captures, stages)
         elif doubled is not None:
@@ -251,7 +253,7 @@ def analyze(
         if len(captures) > 1 or doubled is not None:
             break
         if split and not summary.interrupted and may_be_doubled(tracker.connections):
-            doubled = survey_doubled(captures[0], callbacks)
+            doubled = survey_doubled(captures[0], callbacks, spool)
             if doubled is not None:
                 restart(watch)
                 continue

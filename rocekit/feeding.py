@@ -14,6 +14,7 @@ from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.mads import find_mads
 from rocekit.packets.run_back import NEVER_NS, runs_back
+from rocekit.points.doubled import may_be_doubled
 from rocekit.points.turnarounds import SAMPLE
 from rocekit.track.pairs.handshake import Handshakes
 from rocekit.track.transfers import INCOMPLETE, UNACKNOWLEDGED
@@ -21,6 +22,7 @@ from rocekit.track.transfers import INCOMPLETE, UNACKNOWLEDGED
 if TYPE_CHECKING:
     from rocekit.counters.trial import CounterTrial
     from rocekit.explanation.results import CaptureSummary
+    from rocekit.files.spool import Spool
     from rocekit.flows.observer import Observer
     from rocekit.packets.time_order import TimeOrder
     from rocekit.points.doubled import Doubled
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 #: How transfers end whose responses come before their requests.
 _UNFINISHED: Final = frozenset({UNACKNOWLEDGED, INCOMPLETE})
+#: A stream that has not had packets twice by now is not kept.
+_SOON: Final = 20_000
 #: At least one transfer in so many has this trouble where clocks differ.
 _FEW: Final = 100
 
@@ -46,7 +50,11 @@ class Callbacks:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """What packets go through."""
+    """What packets go through.
+
+    Attributes:
+        spool: keeps the bytes of a stream, which cannot be read twice otherwise.
+    """
 
     decoder: Decoder
     summary: CaptureSummary
@@ -55,6 +63,7 @@ class Stages:
     observer: Observer
     trial: CounterTrial | None
     watch: Watch | None
+    spool: Spool | None = None
 
     def feed(self, packets: Packets, mads: Mapping[int, Mad] | None = None) -> None:
         self.observer.feed(packets)
@@ -136,6 +145,13 @@ def clocks(path: str | Path, stages: Stages) -> TimeOrder | None:
     return order if troubles(order.of(parts[0])) <= troubles(parts[0]) else None
 
 
+def spool_for(path: str | Path) -> Spool | None:
+    """What keeps the bytes of a stream; None for a file."""
+    from rocekit.files.spool import Spool
+
+    return None if _can_be_read_again(path) else Spool()
+
+
 def _can_be_read_again(path: str | Path) -> bool:
     return str(path) != "-" and Path(path).is_file()
 
@@ -159,7 +175,10 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
         summary.interrupted = summary.interrupted or (callbacks.stop is not None and callbacks.stop())
         return summary.interrupted
 
-    with open_capture(str(path), file=number) as reader:
+    spool = stages.spool
+    again = spool is not None and summary.doubled is not None
+    source = spool.again() if spool is not None and again else str(path)
+    with open_capture(source, file=number, spool=None if again else spool) as reader:
         for batch, packets, others in decoded(reader, stages.decoder, is_over):
             if summary.doubled is not None:
                 packets = summary.doubled.split(batch, packets)
@@ -177,6 +196,14 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
                 stages.observer.messages.note_offers(first_end, second_end)
                 stages.tracker.learn(first_end, second_end)
             yield packets
+            is_soon = stages.decoder.counts.roce_packets < _SOON
+            if (
+                spool is not None
+                and not again
+                and not is_soon
+                and not may_be_doubled(stages.tracker.connections)
+            ):
+                spool.close()
             if callbacks.progress is not None:
                 callbacks.progress(reader)
         summary.spans.append(span)
@@ -196,14 +223,16 @@ def _by_point(packets: Packets, number: int, summary: CaptureSummary) -> Iterabl
     return [(n, packets.where(packets.file == n)) for n in range(len(summary.files))]
 
 
-def survey_doubled(path: str | Path, callbacks: Callbacks) -> Doubled | None:
+def survey_doubled(path: str | Path, callbacks: Callbacks, spool: Spool | None) -> Doubled | None:
     """Read a capture to see whether it has packets twice, and how it is to be used then."""
     from rocekit.points.doubled import DoublesSurvey
 
-    if not _can_be_read_again(path):
+    if spool is None and not _can_be_read_again(path):
+        return None
+    if spool is not None and not spool.whole:
         return None
     survey, decoder = DoublesSurvey(str(path)), Decoder(foreign=LEFT_OUT)
-    with open_capture(str(path)) as reader:
+    with open_capture(str(path) if spool is None else spool.again()) as reader:
         for batch, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False)):
             survey.feed(batch, packets)
     return survey.found()

@@ -46,7 +46,7 @@ def command(files: tuple[Path, ...], out: Path, journal: tuple[Path, ...]) -> No
         check_output(out, inputs_of(files, journal))
     else:
         one_for_each(out, files, make=False)
-    analysis = load(files, journal, split=False)
+    analysis = load(files, journal)
     if analysis.capture.interrupted:
         raise KeyboardInterrupt  # comments from a part of the capture would be wrong
     left_out = 0

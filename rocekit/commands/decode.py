@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocekit.commands import FILE, format_option
+from rocekit.wire import OPCODE_NAMES, OPCODES
 from rocekit.wire.network import ECN_CE
 
 if TYPE_CHECKING:
@@ -231,12 +232,25 @@ class PacketLines:
         )
 
 
+def _cut_off(row: Row) -> str:
+    """The first header that a truncated packet has not; empty if it has all."""
+    if row["opcode"] is None:
+        return "BTH"
+    opcode = OPCODES.get(OPCODE_NAMES.get(row["opcode"], -1))
+    for header in () if opcode is None else opcode.headers:
+        names = [field.name for field in header.fields if not field.reserved and not field.is_bytes]
+        if names and not any(name in row for name in names):
+            return header.name
+    return ""
+
+
 def _details(row: Row, mad: Mad | None, port: int | None = None) -> str:
     """The fields of extended headers, the flags and the checks, in words.
 
     Args:
         port: of the REQ that a CM message is or answers.
     """
+    from rocekit.packets.malformed import CUT, MALFORMED
     from rocekit.wire import syndrome_kind, syndrome_name
 
     parts: list[str] = []
@@ -251,6 +265,8 @@ def _details(row: Row, mad: Mad | None, port: int | None = None) -> str:
         add("src_qpn", "from QP {:#x}")
         add("qkey", "qkey {:#x}")
     syndrome = row.get("syndrome")
+    if row["opcode"] in _ACKS and syndrome is None and row["truncated"]:
+        parts.append("ACK or NAK unknown")
     if isinstance(syndrome, int):
         words = syndrome_name(syndrome)
         parts.append(words if syndrome_kind(syndrome) == 0 else click.style(words, fg="red"))
@@ -281,15 +297,17 @@ def _details(row: Row, mad: Mad | None, port: int | None = None) -> str:
     if row["fragment"]:
         flags.append("first fragment")
     if row["truncated"]:
-        flags.append("truncated")
+        header = _cut_off(row)
+        flags.append(f"truncated, no {header}" if header else "truncated")
     if flags:
         parts.append(click.style(f"[{', '.join(flags)}]", dim=True))
     if row["icrc_state"] == "invalid":
         parts.append(click.style("ICRC INVALID", fg="red", bold=True))
-    if row["malformed"]:
+    if row["malformed"] and row["malformed"] != MALFORMED[CUT]:
         parts.append(click.style(f"MALFORMED: {row['malformed']}", fg="red", bold=True))
     return "  ".join(parts)
 
 
 _FLAGS = {"ackreq": "ack requested", "solicited": "solicited", "fecn": "FECN", "becn": "BECN"}
 _SWAPS = frozenset(f"{transport}_COMPARE_SWAP" for transport in ("RC", "RD", "XRC"))
+_ACKS = frozenset(opcode.name for opcode in OPCODES.values() if opcode.operation == "ACK")

@@ -67,7 +67,6 @@ def load(
     check_icrc: bool = True,
     plain: int | None = None,
     watch: Watch | None = None,
-    split: bool = True,
 ) -> Analysis:
     """Analyse files, with a progress bar for large ones; Ctrl-C only ends the reading."""
     with _bar(files) as progress, without_garbage(), _stopping() as stop:
@@ -79,7 +78,6 @@ def load(
             plain=plain,
             watch=watch,
             stop=stop,
-            split=split,
         )
 
 

@@ -100,7 +100,7 @@ def command(
         check_output(path, inputs_of(files, journal))
         if str(path) != "-":
             check_output(journal_beside(path), inputs_of(files, journal))
-    analysis = load(files, journal, split=False)
+    analysis = load(files, journal)
     if analysis.capture.interrupted:
         raise KeyboardInterrupt  # a cut from a part of the capture would be wrong
     choice = Choice(

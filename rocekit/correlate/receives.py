@@ -20,11 +20,7 @@ def match_receives(qp: JournalQp, arriving: list[Transfer]) -> None:
     Every SEND, and every WRITE with immediate, consumes one RECV of the responder, in order (10.8.3.1).
     """
     consuming = sorted(
-        (
-            t
-            for t in arriving
-            if t.operation == "SEND" or (t.operation == "WRITE" and t.immediate is not None)
-        ),
+        (t for t in arriving if t.operation == "SEND" or (t.operation == "WRITE" and t.with_immediate)),
         key=lambda t: (t.first_psn, t.id),
     )
     completions = [wc for wc in qp.receive_completions if wc.status == "SUCCESS"]

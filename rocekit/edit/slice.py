@@ -124,7 +124,7 @@ def cut(
         RocekitError: there is no such connection, transfer or finding, or one of ``outs`` is one of the
         captures. ValueError: there are not as many outputs as captures, or a capture is standard input.
     """
-    files = analysis.capture.files
+    files = analysis.capture.inputs
     if len(files) != len(outs) or "-" in files:
         raise ValueError("a capture is sliced by reading it again: give an output for each file")
     for out in outs:
@@ -137,7 +137,8 @@ def cut(
     if not selected.any():
         raise CaptureError("it has no RoCE packets in that part", file=", ".join(files))
     slices = [
-        _write(stories, file, selected, out, choice, headers_only, redactor) for file, out in enumerate(outs)
+        _write(stories, place, selected, out, choice, headers_only, redactor)
+        for place, out in enumerate(outs)
     ]
     written = [s.path for s in slices if s.path is not None]
     if analysis.journal is None or "-" in written:
@@ -245,7 +246,7 @@ def _whole(stories: PacketStories, selected: Bools) -> bool:
 
 def _write(
     stories: PacketStories,
-    file: int,
+    place: int,
     selected: Bools,
     out: str | Path,
     choice: Choice,
@@ -254,19 +255,21 @@ def _write(
 ) -> Slice:
     """Read a capture again and write the chosen part of it."""
     capture = stories.analysis.capture
-    numbers = stories.frames_of(file)
+    numbers = np.stack([stories.frames_of(file) for file in capture.points_of(place)])
     mine = selected & (numbers > 0)
     if not mine.any():
         return Slice()
     done = Slice(str(out))
     wanted = numbers[mine]
+    if capture.doubled is not None and choice.everything:
+        wanted = np.union1d(wanted, np.fromiter(capture.doubled.dropped, np.int64))
     ends = _ends(stories, selected)
     ignored = numbers[(stories.role == IGNORED) & (numbers > 0)]
-    ahead = capture.alignments[file].offset_ns if capture.several else 0
+    ahead = capture.alignments[place].offset_ns if capture.several else 0
     times = stories.packets.time_ns[selected] + ahead
     first, last = int(times.min()), int(times.max())
     decoder = Decoder()
-    with open_capture(capture.files[file], file=file) as reader, whole_pcapng(out) as writer:
+    with open_capture(capture.inputs[place], file=place) as reader, whole_pcapng(out) as writer:
         for batch in reader:
             packets, network = decoder.decode(batch), decoder.network
             rows = np.flatnonzero(np.isin(batch.number, wanted))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rocekit import wire
 from rocekit.files.frame_names import frame_name
 from rocekit.findings.cause_words import ASKED_AGAIN, NOT_OBEYED, repeat_cause
+from rocekit.packets import CUT_SYNDROME
 from rocekit.track.passes import BEFORE, BEHIND, NOT_LOST, OVERTAKEN, THROWN_AWAY
 from rocekit.wire.words import duration, plural, psn_range, size
 
@@ -57,6 +58,8 @@ class Step:
 
 def syndrome_words(syndrome: int) -> str:
     """``ACK``, ``NAK PSN sequence error``, ``RNR NAK``: a syndrome as people write it."""
+    if syndrome == CUT_SYNDROME:
+        return "response, ACK or NAK unknown (cut)"
     return wire.syndrome_name(syndrome).replace("_", " ").replace("psn", "PSN")
 
 

@@ -73,7 +73,7 @@ class _Words:
         role = self._c["role"][i]
         if role == ps.REQUEST or role == ps.RESPONSE:
             return self._message(i, role == ps.RESPONSE)
-        if role in (ps.ACK, ps.NAK, ps.RNR_NAK):
+        if role in (ps.ACK, ps.NAK, ps.RNR_NAK, ps.ACK_OR_NAK):
             return self._acknowledgement(i, role)
         if role == ps.DATAGRAM:
             return self._datagram(i)
@@ -164,6 +164,8 @@ class _Words:
         psn, number, syndrome = self._c["psn"][i], self._c["transfer"][i], self._p["syndrome"][i]
         at = f"PSN {psn & MASK}" if psn >= 0 else "a PSN"
         whose = "" if number < 0 else f"; {self._names[number]}"
+        if role == ps.ACK_OR_NAK:
+            return f"response for {at}, ACK or NAK unknown (cut){whose}{self._on(i)}"
         if role == ps.ACK:
             done = self._completed.get(self._reference[i])
             if done:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rocekit.explanation.packets_draft import (
     ACK,
+    ACK_OR_NAK,
     AFTER_IMPLIED_NAK,
     AFTER_MISSED_NAK,
     AFTER_NAK,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACK",
+    "ACK_OR_NAK",
     "AFTER_IMPLIED_NAK",
     "AFTER_MISSED_NAK",
     "AFTER_NAK",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.files.frame_names import FRAME_BITS
-from rocekit.packets import Packets
+from rocekit.packets import CUT_SYNDROME, Packets
 from rocekit.track.events import Event
 
 if TYPE_CHECKING:
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-ROLES: Final = ("other", "request", "response", "ack", "nak", "rnr_nak", "datagram", "cnp", "cm", "ignored")
-OTHER, REQUEST, RESPONSE, ACK, NAK, RNR_NAK, DATAGRAM, CNP, CM, IGNORED = range(len(ROLES))
+ROLES: Final = (
+    *("other", "request", "response", "ack", "nak", "rnr_nak", "datagram", "cnp", "cm", "ignored"),
+    "ack_or_nak",  # cut before its AETH
+)
+OTHER, REQUEST, RESPONSE, ACK, NAK, RNR_NAK, DATAGRAM, CNP, CM, IGNORED, ACK_OR_NAK = range(len(ROLES))
 CAUSES: Final = ("", "nak", "rnr", "timeout", "implied_nak", "asked_again", "nak_missed")
 NO_CAUSE, AFTER_NAK, AFTER_RNR, AFTER_TIMEOUT, AFTER_IMPLIED_NAK, ASKED_AGAIN, AFTER_MISSED_NAK = range(
     len(CAUSES)
@@ -96,8 +99,10 @@ class Draft:
         self.events: list[Event] = []
         self.cm: dict[int, CmRecord] = {}
         self.role = _ROLE_OF[packets.opcode].copy()
+        syndromes = packets.syndromes()
+        self.role[(self.role == ACK) & (syndromes == CUT_SYNDROME)] = ACK_OR_NAK
         for kind, role in _NAK_ROLE.items():
-            self.role[(self.role == ACK) & (packets.syndrome >> 5 & 3 == kind)] = role
+            self.role[(self.role == ACK) & (syndromes >> 5 & 3 == kind)] = role
         self.is_read = _IS_READ[packets.opcode] & (self.role == REQUEST)
         self.space = np.full(n, -1, np.int64)
         self.by_space = np.empty(0, np.int64)

@@ -9,6 +9,7 @@ import numpy as np
 from rocekit import wire
 from rocekit.explanation.packets_draft import (
     ACK,
+    ACK_OR_NAK,
     CM,
     DATAGRAM,
     IGNORED,
@@ -75,7 +76,9 @@ def _management(d: Draft) -> None:
 
 def _unwrap(d: Draft) -> None:
     """Unwrap the PSNs of each PSN space: the requests of one side and the responses to them."""
-    rows = np.flatnonzero((d.connection >= 0) & np.isin(d.role, (REQUEST, RESPONSE, ACK, NAK, RNR_NAK)))
+    rows = np.flatnonzero(
+        (d.connection >= 0) & np.isin(d.role, (REQUEST, RESPONSE, ACK, NAK, RNR_NAK, ACK_OR_NAK))
+    )
     if not len(rows):
         return
     requester = np.where(d.role[rows] == REQUEST, d.sender[rows], 1 - d.sender[rows])

@@ -128,6 +128,15 @@ class CaptureSummary:
         return self.files[0] if self.doubled is None else self.doubled.file
 
     @property
+    def inputs(self) -> list[str]:
+        """The files that were read; ``files`` may be capture points in one of them."""
+        return self.files if self.doubled is None else [self.doubled.file]
+
+    def points_of(self, place: int) -> range:
+        """The places in ``files`` of the capture points in an input."""
+        return range(place, place + 1) if self.doubled is None else range(len(self.files))
+
+    @property
     def names(self) -> list[str]:
         """The files without their folders, if that tells them apart."""
         names = [PurePath(file).name for file in self.files]

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 _STEPS: Final = (("REQ", "REP"), ("REP", "RTU"), ("REQ", "RTU"), ("REQ", "REJ"), ("DREQ", "DREP"))
+#: Figures that are unknown where responses are cut before their AETH.
+_OF_SYNDROMES: Final = (
+    *("resent_per_loss", "frame_sequence_error", "frame_delta", "message_fail"),
+    *("ack_tx", "ack_rx", "nak_tx", "nak_rx", "rnr_nak_rx"),
+)
 _ACK: Final = frozenset(v for v, o in wire.OPCODES.items() if o.operation == "ACK")
 
 
@@ -155,7 +160,7 @@ def _counts(
     rates = None
     if mine is not None and back is not None and back.cnps:
         rates = rates_around(mine, [time for time, _ in back.cnps])
-    return {
+    figures: dict[str, int | float | None] = {
         "data_frames_tx": _data_frames(mine),
         "data_frames_retransmitted": sum(t.retransmitted_packets for t in transfers),
         "resent_per_loss": Efficiency.of(stories).each,
@@ -186,6 +191,8 @@ def _counts(
         "first_timestamp_ns": first,
         "last_timestamp_ns": last,
     }
+    # What is cut before its AETH may be an ACK, NAK or RNR NAK.
+    return figures | dict.fromkeys(_OF_SYNDROMES if connection.cut_responses else ())
 
 
 def _view(evidence: Evidence, connection: Connection, side: int) -> FlowView | None:

@@ -13,7 +13,7 @@ from rocekit.correlate import Timing, timing
 from rocekit.explanation.alike_steps import filled_late, summed_up
 from rocekit.explanation.event_steps import Step, event_step, frame_words
 from rocekit.findings.text import finding
-from rocekit.track.transfers import ACKED, INCOMPLETE, NAK_PREFIX, SENT
+from rocekit.track.transfers import ACKED, INCOMPLETE, NAK_PREFIX, RESPONSE_CUT, SENT
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import duration, end, plural, size
@@ -93,10 +93,12 @@ def story(explanation: Explanation, *, style: Style = plain, every: bool = False
 def operation_name(transfer: Transfer) -> str:
     """The operation as people write it, with its immediate or invalidated rkey."""
     name = _LONG_OPERATION.get(transfer.operation, transfer.operation.replace("_", " "))
-    if transfer.immediate is not None:
-        name += f" with immediate {transfer.immediate:#x}"
-    if transfer.invalidate_rkey is not None:
-        name += f" with invalidate {transfer.invalidate_rkey:#x}"
+    for has, word, value in (
+        (transfer.with_immediate, "immediate", transfer.immediate),
+        (transfer.with_invalidate, "invalidate", transfer.invalidate_rkey),
+    ):
+        if has:
+            name += f" with {word} " + ("(value cut)" if value is None else f"{value:#x}")
     return name
 
 
@@ -126,6 +128,7 @@ def _title(transfer: Transfer, time: Timing) -> str:
         ACKED: f"completed in {duration(took)}",
         SENT: "sent",
         INCOMPLETE: "seen in part",
+        RESPONSE_CUT: "the response is cut: ACK or NAK unknown",
     }.get(transfer.status, transfer.status)
     if transfer.status.startswith(NAK_PREFIX):
         outcome = f"failed: NAK {transfer.status.removeprefix(NAK_PREFIX).replace('_', ' ')}"
@@ -219,6 +222,9 @@ def _acknowledged(transfer: Transfer, several: bool) -> Step | None:
     if transfer.operation in ("FETCH_ADD", "CMP_SWAP"):
         before = "" if transfer.original is None else f", original value {transfer.original:#x}"
         return Step(transfer.acked_ns, f"PSN {wire_psn(transfer.first_psn)} response", f"{frame}{before}")
+    if transfer.acked_by_cut:
+        what = f"response that acknowledges PSN {wire_psn(transfer.last_psn)}"
+        return Step(transfer.acked_ns, what, f"{frame}, cut before its AETH")
     return Step(transfer.acked_ns, f"ACK to PSN {wire_psn(transfer.last_psn)}", frame)
 
 

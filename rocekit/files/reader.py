@@ -31,6 +31,7 @@ from rocekit.files.window import CHUNK, Window, open_source
 if TYPE_CHECKING:
     from rocekit.files.pcapng import PcapngFrames
     from rocekit.files.read_ahead import ReadAhead
+    from rocekit.files.spool import Spool
 
 # Other files with packets, by their first bytes.
 _OTHERS = {
@@ -140,6 +141,7 @@ def open_capture(
     follow: bool = False,
     batch_frames: int = 65536,
     chunk_bytes: int = CHUNK,
+    spool: Spool | None = None,
 ) -> CaptureReader:
     """Open a pcap or pcapng capture, also in gzip or zstd; the first bytes decide, not the name.
 
@@ -149,6 +151,7 @@ def open_capture(
         follow: the file may still grow: wait at its end, giving empty batches, until ``stop()``.
         batch_frames: the most frames in a batch.
         chunk_bytes: bytes read at once.
+        spool: gets every byte that is read, for a second reading of a stream.
 
     Raises:
         CaptureError: no such file, not a capture, or a link type that cannot have RoCE.
@@ -158,7 +161,7 @@ def open_capture(
         raise ValueError("batch_frames must be at least 1 and chunk_bytes at least 64")
     raw, window = None, None
     try:
-        raw, window = open_source(source, follow=follow, chunk=chunk_bytes)
+        raw, window = open_source(source, follow=follow, chunk=chunk_bytes, spool=spool)
         return CaptureReader(raw, window, file=file, follow=follow, batch_frames=batch_frames)
     except BaseException:
         if window is not None:

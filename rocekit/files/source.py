@@ -16,6 +16,7 @@ from rocekit.errors import CaptureError
 
 if TYPE_CHECKING:
     from rocekit.files.pipe_reader import PipeReader
+    from rocekit.files.spool import Spool
 
 _POLL_S = 0.05  # how often a file that may still grow is looked at
 _TICK_MS = 100  # after so long without bytes from a pipe the caller is told that nothing came
@@ -40,7 +41,8 @@ class ByteSource(Protocol):
 class RawSource:
     """A file or pipe as it is. ``follow`` keeps waiting at the end of the file until :meth:`stop`."""
 
-    def __init__(self, source: str | Path | BinaryIO, *, follow: bool) -> None:
+    def __init__(self, source: str | Path | BinaryIO, *, follow: bool, spool: Spool | None = None) -> None:
+        self._spool = spool
         self.problem: str | None = None
         self.bytes_read = 0
         self.size: int | None = None
@@ -86,6 +88,12 @@ class RawSource:
                 self._pipe = descriptor
 
     def readinto(self, target: memoryview) -> int | None:
+        got = self._next(target)
+        if got and self._spool is not None:
+            self._spool.write(target[:got])
+        return got
+
+    def _next(self, target: memoryview) -> int | None:
         if self._pipe is not None and self.bytes_read >= _HAND_OVER_AFTER:
             self._hand_over(self._pipe)
         if self._handed_over:

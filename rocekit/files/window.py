@@ -6,13 +6,16 @@ A memory map of a large file would cost a page fault for every 4 KiB.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from rocekit.files.read_ahead import HEADROOM, ReadAhead
 from rocekit.files.source import ByteSource, RawSource, read_head
 from rocekit.files.unpack import unpacked
+
+if TYPE_CHECKING:
+    from rocekit.files.spool import Spool
 
 CHUNK = 8 << 20  # bytes asked for at once: some ten thousand frames, and small enough for a large cache
 AHEAD_FROM = 32 << 20  # bytes of a file from which on a thread of its own reads it
@@ -102,10 +105,10 @@ class Window:
 
 
 def open_source(
-    source: str | Path | BinaryIO, *, follow: bool, chunk: int = CHUNK
+    source: str | Path | BinaryIO, *, follow: bool, chunk: int = CHUNK, spool: Spool | None = None
 ) -> tuple[RawSource, Window]:
     """Open a capture's bytes, and unpack them when they begin as gzip or zstd does."""
-    raw = RawSource(source, follow=follow)
+    raw = RawSource(source, follow=follow, spool=spool)
     head = read_head(raw, 4, min(_HEAD_BYTES, chunk))
     unpacking = unpacked(raw, head)
     window = Window(raw, head, chunk) if unpacking is None else Window(unpacking, b"", chunk)

@@ -30,20 +30,23 @@ NOT_OBEYED: Final = "probably not obeyed: the requester sent again only after a 
 _GOES_ON: Final = "in a go-back that started at an earlier PSN"
 #: The kinds of events that cause a repeat, by the name of the cause.
 _REFUSALS: Final = {"nak": "nak", "rnr": "rnr_nak"}
+_ABSENT: Final = "that is not in the capture"
+#: The same where responses are cut before their AETH.
+_ABSENT_OR_CUT: Final = "that is cut or not in the capture"
 #: Each cause as a noun.
 _NOUNS: Final = {
     "nak": "the NAK",
     "rnr": "the RNR NAK",
     TIMEOUT: "a timeout",
     "implied_nak": "a missing response",
-    NAK_MISSED: "a NAK that is not in the capture",
+    NAK_MISSED: f"a NAK {_ABSENT}",
 }
 #: Each other cause in a label.
 _SHORT: Final = {
     "nak": "NAK",
     "rnr": "RNR NAK",
     "implied_nak": "missing response",
-    NAK_MISSED: "NAK that is not in the capture",
+    NAK_MISSED: f"NAK {_ABSENT}",
 }
 #: A timer may run out this much too early: kernels count in ticks. And it may take up to four timeouts (IBA
 #: Vol. 1, 9.7.6.1.3), and a tenth more for the capture's own error.
@@ -59,6 +62,13 @@ def repeat_cause(event: Event, connection: Connection, side: int, transfer: Tran
         event: a ``repeat``; transfer: the one that it happened to, None if unknown.
         side: the requester's side.
     """
+    words = _cause_words(event, connection, side, transfer)
+    if connection.cut_responses:
+        words = words.replace(f"NAK {_ABSENT}", f"NAK or RNR NAK {_ABSENT}").replace(_ABSENT, _ABSENT_OR_CUT)
+    return words
+
+
+def _cause_words(event: Event, connection: Connection, side: int, transfer: Transfer | None) -> str:
     cause, doubt = event.cause or "", event.doubt
     if cause not in _NOUNS:
         return "cause unknown"
@@ -79,7 +89,7 @@ def repeat_cause(event: Event, connection: Connection, side: int, transfer: Tran
         return f"{duration(event.waited_ns)} after the RNR NAK"
     if cause == NAK_MISSED:
         if transfer is not None and transfer.operation in OWN_RESPONSE:
-            noun = "a NAK or a response that is not in the capture"
+            noun = f"a NAK or a response {_ABSENT}"
         return f"probably after {noun}: too soon for a timeout"
     if cause == "implied_nak" and event.response_seen == 1:
         return "probably after a response that was lost or overtaken behind the capture point"

@@ -24,6 +24,8 @@ ICRC_VALID: Final = 0
 ICRC_INVALID: Final = 1
 ICRC_UNCHECKED: Final = 2
 ICRC_STATES: Final = ("valid", "invalid", "unchecked")
+#: The syndrome of an ACK or NAK that is cut before its AETH (see ``Packets.syndromes``): a reserved one.
+CUT_SYNDROME: Final = 0xDF
 NO_OPCODE: Final = -1  #: the column ``opcode`` of a packet cut before its BTH ended
 
 Column = NDArray[Any]
@@ -40,12 +42,14 @@ KNOWN = np.zeros(257, np.bool_)
 NO_PAYLOAD = np.zeros(257, np.bool_)
 # In words from the BTH's first; −1 for opcodes without the header.
 PLACE_WORDS = {name: np.full(257, -1, np.int8) for name in HEADERS}
+_IS_ACK: Final = np.zeros(257, np.bool_)
 HAS_OF[256] = 0
 
 
 def _fill_tables() -> None:
     for value, opcode in OPCODES.items():
         KNOWN[value], NO_PAYLOAD[value] = True, not opcode.payload
+        _IS_ACK[value] = opcode.operation == "ACK"
         HEADERS_BYTES[value] = opcode.headers_length
         place = BTH.length
         for header in opcode.headers:
@@ -208,6 +212,17 @@ class Packets:
         if not self._columns["truncated"].any() or (limit is not None and (limit >= self._payload_at).all()):
             return np.empty(0, np.int64)
         return np.flatnonzero(HAS_OF[self._columns["opcode"]] & ~self._columns["has"])
+
+    def syndromes(self) -> Column:
+        """The column ``syndrome``, with ``CUT_SYNDROME`` for ACKs and NAKs that are cut before their AETH."""
+        values, lacking = self["syndrome"], self.lacking()
+        if len(lacking):
+            cut = _IS_ACK[self._columns["opcode"][lacking]] & (
+                self._columns["has"][lacking] & HAS["AETH"] == 0
+            )
+            values = values.copy()
+            values[lacking[cut]] = CUT_SYNDROME
+        return values
 
     def where(self, rows: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Packets:
         """Some of the packets: by a mask, an array of indices or a slice."""

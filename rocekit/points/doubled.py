@@ -2,7 +2,8 @@
 
 A copy behind a router has a lower TTL; one from another port may have other MAC addresses, another VLAN or
 another mirror session. Where most packets from one host to another come as such pairs, the file is used as
-two captures. Where nothing tells the copies apart, the second ones are left out.
+two captures. Of more than two places the outermost are used, and the copies between them are left out. Where
+nothing tells the copies apart, all but the first are left out.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class Doubled:
         nearer: the hosts that the first point is nearer to than the second, and those of the second; empty
             where that is not the same for all directions.
         words: what tells the copies apart.
-        dropped: copies that nothing tells apart, of directions with only one place.
+        dropped: frames of copies that are left out: nothing tells them apart, or they are at other places.
+        elsewhere: how many of them are at other places than the two that are used.
     """
 
     file: str
@@ -84,13 +86,14 @@ class Doubled:
     nearer: tuple[tuple[str, ...], tuple[str, ...]]
     words: str
     dropped: frozenset[int]
+    elsewhere: int = 0
 
     @property
     def names(self) -> list[str]:
         """The names of the capture points."""
-        file = self.file
         if not self.points:
-            return [file]
+            return [self.file]
+        file = "standard input" if self.file == "-" else self.file
         if not self.nearer[0]:
             return [f"{file} (point {n})" for n in (1, 2)]
         return [f"{file} (nearer to {_hosts(hosts)})" for hosts in self.nearer]
@@ -105,12 +108,15 @@ class Doubled:
         if not self.points:
             return (
                 f"{every} in the capture twice, and nothing tells the copies apart (same TTL, VLAN and MAC "
-                "addresses): probably captured at two interfaces. The second copies are left out."
+                "addresses): probably captured at two interfaces. All but the first are left out."
             )
         first, second = (PurePath(name).name for name in self.names)
         left = ""
-        if self.dropped:
-            left = f" {plural(len(self.dropped), 'copy', 'copies')} more that nothing tells apart left out."
+        if self.elsewhere:
+            left = f" {plural(self.elsewhere, 'copy', 'copies')} at places between these left out."
+        alike = len(self.dropped) - self.elsewhere
+        if alike:
+            left += f" {plural(alike, 'copy', 'copies')} more that nothing tells apart left out."
         used = f"Used as two capture points: {first} and {second}."
         return f"{every} in the capture twice: {self.words}. {used}{left}"
 
@@ -163,10 +169,14 @@ class DoublesSurvey:
         identity = identities(packets, by_icrc=has_icrcs(packets))
         pairs = self._of_ways(packets, table, identity)
         dropped: list[Ints] = []
-        every = twice = 0
+        every = twice = elsewhere = 0
         for src, dst, rows in _ways(packets):
             times = packets.time_ns[rows]
             if (src, dst) in pairs:
+                between = [place for pair in pairs[src, dst] for place in pair.others]
+                for place in between:
+                    dropped.append(packets.frame[rows[(table[rows] == np.array(place)).all(axis=1)]])
+                    elsewhere += len(dropped[-1])
                 every += sum(pair.packets for pair in pairs[src, dst])
                 twice += sum(pair.both for pair in pairs[src, dst])
                 continue
@@ -194,7 +204,9 @@ class DoublesSurvey:
         )
         words = "" if most is None else _words(most)
         frames = np.concatenate(dropped).tolist() if dropped else []
-        return Doubled(self._file, points, every, twice, (nearer[0], nearer[1]), words, frozenset(frames))
+        return Doubled(
+            self._file, points, every, twice, (nearer[0], nearer[1]), words, frozenset(frames), elsewhere
+        )
 
     @staticmethod
     def _of_ways(packets: Packets, table: Ints, identity: NDArray[np.uint64]) -> dict[Way, list[_Pair]]:
@@ -225,6 +237,7 @@ class _Pair:
     Attributes:
         packets: those that either place has; both: those that both have.
         took_ns: the median time from the one place to the other.
+        others: other places that have these packets.
     """
 
     before: Place
@@ -232,6 +245,7 @@ class _Pair:
     packets: int
     both: int
     took_ns: int
+    others: tuple[Place, ...] = ()
 
 
 def _table(batch: FrameBatch, packets: Packets) -> Ints:
@@ -282,20 +296,38 @@ def _pairs(identity: NDArray[np.uint64], which: Ints, places: Ints, times: Ints,
     _, same = np.unique(identity, return_inverse=True)
     same = same.reshape(-1)
     of_place = {place: np.bincount(same[which == place], minlength=int(same.max()) + 1) for place in usual}
-    common = {(a, b): int(np.minimum(of_place[a], of_place[b]).sum()) for a, b in combinations(usual, 2)}
+    common = {
+        (a, b): int(np.minimum(of_place[a], of_place[b]).sum()) for a, b in combinations(sorted(usual), 2)
+    }
     found: list[_Pair] = []
     taken: set[int] = set()
     for (a, b), n in sorted(common.items(), key=lambda pair: -pair[1]):
         few = n < least and not found
-        if taken & {a, b} or few or not n or (least > 1 and n * 2 < max(counts[a], counts[b])):
+        if taken & {a, b} or few or not n or (least > 1 and not _is_most(n, (a, b), counts)):
             continue
+        group = {
+            c
+            for pair, n_of in common.items()
+            if _is_most(n_of, pair, counts) and {a, b} & set(pair)
+            for c in pair
+        } - taken | {a, b}
+        pairs = [pair for pair in combinations(sorted(group), 2) if common[pair] * 10 >= n * 9]
+        apart = [abs(float(np.median(_took(c, d, same, which, times)))) for c, d in pairs]
+        a, b = pairs[int(np.argmax(apart))]  # the outermost
+        n = common[a, b]
         took = _took(a, b, same, which, times)
-        taken |= {a, b}
+        taken |= group
         before, behind = _in_order(a, b, places, took)
         every = int(np.maximum(of_place[a], of_place[b]).sum())
         took_ns = int(np.median(np.abs(took)))
-        found.append(_Pair(_place(places[before]), _place(places[behind]), every, n, took_ns))
+        others = tuple(_place(places[c]) for c in sorted(group - {a, b}))
+        found.append(_Pair(_place(places[before]), _place(places[behind]), every, n, took_ns, others))
     return found if sum(counts[place] for place in taken) * 100 >= _MOST * len(which) else []
+
+
+def _is_most(n: int, pair: tuple[int, int], counts: Ints) -> bool:
+    """Whether ``n`` packets are at least half of those that each of two places has."""
+    return n * 2 >= max(counts[pair[0]], counts[pair[1]])
 
 
 def _took(a: int, b: int, same: Ints, which: Ints, times: Ints) -> Ints:
@@ -318,15 +350,16 @@ def _in_order(a: int, b: int, places: Ints, took: Ints) -> tuple[int, int]:
 
 
 def _copies(identity: NDArray[np.uint64], times: Ints) -> Ints | None:
-    """The second copies among packets of one place, if nearly every packet has one; as indices."""
+    """All but the first copies among packets of one place, if nearly every packet has them; as indices."""
     order = np.lexsort((times, identity))
     value, when = identity[order], times[order]
     soon = np.append(False, (value[1:] == value[:-1]) & (np.diff(when) < _AT_ONCE_NS))
-    # Of three in a row the second is a copy, and the third a packet of its own.
-    run = np.arange(len(soon)) - np.maximum.accumulate(np.where(soon, 0, np.arange(len(soon))))
-    copies = order[soon & (run % 2 == 1)]
+    begins = np.flatnonzero(~soon)
+    runs = np.diff(np.append(begins, len(soon)))
+    each = max(2, int(np.median(runs)))  # so often a packet is there; the next one is a packet of its own
+    copies = order[soon & ((np.arange(len(soon)) - np.repeat(begins, runs)) % each != 0)]
     others = len(identity) - len(copies)
-    if len(copies) < _LEAST or len(copies) * 100 < _NEARLY_ALL * others:
+    if len(copies) < _LEAST or len(copies) * 100 < _NEARLY_ALL * others * (each - 1):
         return None
     return copies
 

@@ -111,7 +111,7 @@ class Sightings:
         self._names = list(packets.addresses)
         self._src, self._dst = packets.src.astype(np.int64), packets.dst.astype(np.int64)
         self.qpn, self.psn, self.opcode = packets.dest_qpn, packets.psn, packets.opcode
-        self.syndrome, self.ip_id, self.icrc_state = packets.syndrome, packets.ip_id, packets.icrc_state
+        self.syndrome, self.ip_id, self.icrc_state = packets.syndromes(), packets.ip_id, packets.icrc_state
         self._source_qpn, self._scope = packets.src_qpn, packets.scope
         self._points: dict[tuple[str, str], tuple[int, ...]] = {}
         self._delays: dict[tuple[str, str, int, int], int] = {}

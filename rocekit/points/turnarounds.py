@@ -100,6 +100,7 @@ class Sampler:
             return
         self.addresses = packets.addresses
         part: dict[str, Ints] = {name: packets[name][:n].astype(np.int64) for name in _COLUMNS}
+        part["syndrome"] = packets.syndromes()[:n].astype(np.int64)
         part["outgoing"] = np.full(n, -1, np.int64)
         kind = int(batch.linktype[0])
         if kind in _TYPE_AT and (batch.linktype == kind).all():

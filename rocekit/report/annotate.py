@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import merge
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from rocekit.explanation.results import Results
     from rocekit.files.frames import FrameBatch
     from rocekit.findings import Finding
+
+
+#: What is said of a copy that was left out (see ``points.doubled``).
+_COPY = "a further copy of the same packet, captured at another place: not analyzed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ def annotate(analysis: Results, *outs: str | Path) -> list[Annotated]:
         RocekitError: one of ``outs`` is one of the captures.
         ValueError: not one output for each capture, or a capture is standard input.
     """
-    files = analysis.capture.files
+    files = analysis.capture.inputs
     if len(files) != len(outs) or "-" in files:
         raise ValueError(
             "annotate reads captures twice: name files, not standard input, and one output for each"
@@ -67,19 +73,23 @@ def annotate(analysis: Results, *outs: str | Path) -> list[Annotated]:
     if refusal is not None:
         raise CaptureError(refusal, file=", ".join(files))
     stories = packet_stories(analysis)
-    return [_write(stories, file, out) for file, out in enumerate(outs)]
+    return [_write(stories, place, out) for place, out in enumerate(outs)]
 
 
-def _write(stories: PacketStories, file: int, out: str | Path) -> Annotated:
+def _write(stories: PacketStories, place: int, out: str | Path) -> Annotated:
     analysis = stories.analysis
-    numbers = stories.frames_of(file)
-    rows = np.argsort(numbers, kind="stable")
-    rows = rows[np.searchsorted(numbers[rows], 1) :]
-    words = describe(stories, rows.tolist(), file=file if analysis.capture.several else None)
-    found, whole = _findings(stories, numbers)
+    capture = analysis.capture
+    points = {file: stories.frames_of(file) for file in capture.points_of(place)}
+    words = merge(*(_stories(stories, file, numbers) for file, numbers in points.items()))
+    numbers = np.concatenate(list(points.values()))
+    copies = frozenset[int]() if capture.doubled is None else capture.doubled.dropped
+    found: dict[int, list[Finding]] = {}
+    for of_point in points.values():
+        by_frame, whole = _findings(stories, of_point)
+        found |= by_frame
     described = 0
     with (
-        open_capture(analysis.capture.files[file], file=file) as reader,
+        open_capture(capture.inputs[place], file=place) as reader,
         whole_pcapng(out, [_words(f) for f in whole]) as writer,
     ):
         for batch in reader:
@@ -88,7 +98,7 @@ def _write(stories: PacketStories, file: int, out: str | Path) -> Annotated:
             is_packet = np.isin(batch.number, numbers).tolist()
             for i, (number, known) in enumerate(zip(batch.number.tolist(), is_packet, strict=True)):
                 texts = list(own.get(number, ()))
-                story = next(words) if known else _exchange(batch, i)
+                story = next(words)[1] if known else _COPY if number in copies else _exchange(batch, i)
                 if story:
                     described += 1
                     texts.append(story)
@@ -99,6 +109,14 @@ def _write(stories: PacketStories, file: int, out: str | Path) -> Annotated:
         if reader.dropped is not None:
             writer.write_statistics(reader.frames, reader.dropped)
         return Annotated(str(out), writer.frames, described, len(found), reader.frames - writer.frames)
+
+
+def _stories(stories: PacketStories, file: int, numbers: Ints) -> Iterator[tuple[int, str]]:
+    """The frame numbers of a capture point's packets, in order, and a line about each."""
+    rows = np.argsort(numbers, kind="stable")
+    rows = rows[np.searchsorted(numbers[rows], 1) :]
+    words = describe(stories, rows.tolist(), file=file if stories.analysis.capture.several else None)
+    return zip(numbers[rows].tolist(), words, strict=True)
 
 
 def _findings(stories: PacketStories, numbers: Ints) -> tuple[dict[int, list[Finding]], list[Finding]]:

@@ -70,7 +70,7 @@ class Collector:
             "psn": packets.psn.astype(np.int32),
             "bytes": packets.payload_length,
             "requested": np.where(reads, packets.dma_length, 0).astype(np.uint32) if reads.any() else None,
-            "syndrome": packets.syndrome.astype(np.uint8),
+            "syndrome": packets.syndromes().astype(np.uint8),
             "ce": packets.ecn == ECN_CE,
             "bad": packets.icrc_state == ICRC_INVALID,
         }

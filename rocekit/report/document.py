@@ -203,8 +203,7 @@ def _transfers(analysis: Results, origin: int) -> tuple[Meta, Columns]:
 
 def _operation(transfer: Transfer) -> str:
     """The operation, with its immediate or invalidate."""
-    suffix = "+imm" if transfer.immediate is not None else ""
-    suffix += "+inv" if transfer.invalidate_rkey is not None else ""
+    suffix = "+imm" * transfer.with_immediate + "+inv" * transfer.with_invalidate
     return transfer.operation + suffix
 
 

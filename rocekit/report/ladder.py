@@ -112,7 +112,7 @@ def _packet(analysis: Results, lanes: Lanes, row: int) -> Rung:
         back=bool(flags & RESPONSE),
         lost=bool(flags & LOST),
         ack=ack,
-        nak=ack and wire.syndrome_kind(syndrome) != wire.ACK,
+        nak=ack and wire.syndrome_kind(syndrome) in (wire.NAK, wire.RNR_NAK),
         round=int(lanes.round[row]),
         bytes=int(lanes.bytes[row]),
     )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
+from rocekit.packets import CUT_SYNDROME
 from rocekit.report.collector import ACK, ATOMIC, KIND, RESPONSE
 
 Ints = NDArray[np.int64]
@@ -94,8 +95,13 @@ class Lanes:
         if n <= limit:
             return self
         ack = KIND[self.opcode] == ACK
-        kind = np.where(ack, 2, self.flags & RESPONSE)
-        alone = (self.flags & ~np.uint8(RESPONSE) != 0) | (self.round != 1) | (self.syndrome >> 5 != wire.ACK)
+        cut = self.syndrome == CUT_SYNDROME
+        kind = np.where(ack, 2 + cut, self.flags & RESPONSE)
+        alone = (
+            (self.flags & ~np.uint8(RESPONSE) != 0)
+            | (self.round != 1)
+            | ((self.syndrome >> 5 != wire.ACK) & ~cut)
+        )
         alone |= (self.span != 1) | (KIND[self.opcode] == ATOMIC)
         lane = np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
         order = np.lexsort((kind, lane))

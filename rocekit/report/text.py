@@ -134,7 +134,8 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
     if counts.roce_packets:
         state = "all valid" if not counts.bad_icrc else style(f"{counts.bad_icrc} WRONG", "error")
         unchecked = f", {counts.unchecked_icrc} not checkable (truncated)" if counts.unchecked_icrc else ""
-        lines.append(f"  ICRC: {checked:,} checked, {state}{unchecked}")
+        valid = f", {state}" if checked else ""
+        lines.append(f"  ICRC: {checked:,} checked{valid}{unchecked}")
     if capture.copies and capture.doubled is None:
         lines.append(f"  {plural(capture.copies, 'packet')} in more than one file, counted once")
     lines += [order_line(capture, file) for file in sorted(capture.orders)]
@@ -146,8 +147,9 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
         )
     for linktype, count in capture.skipped.items():
         lines.append(style(f"  left out: {plural(count, 'frame')} of {linktype_name(linktype)}", "warning"))
-    if counts.malformed_packets:
-        lines.append(style(f"  {plural(counts.malformed_packets, 'malformed packet')}", "warning"))
+    malformed = counts.malformed_packets - counts.cut_packets
+    if malformed:
+        lines.append(style(f"  {plural(malformed, 'malformed packet')}", "warning"))
     for file, message in capture.damage[:5]:
         lines.append(style(f"  damaged: {file}: {message}", "warning"))
     if len(capture.damage) > 5:
@@ -233,6 +235,7 @@ def connection_lines(connections: Sequence[Connection], limit: int | None = None
                 (c.retransmitted_packets, "sent again"),
                 (c.naks, "NAK"),
                 (c.rnr_naks, "RNR NAK"),
+                (c.cut_responses, "ACK or NAK cut"),
                 (c.cnps, "CNP"),
                 (c.ce_marked, "CE"),
                 (c.duplicates, "duplicated"),
@@ -320,9 +323,7 @@ def transfer_row(t: Transfer) -> tuple[str, str, str, str, str, str, str, str, s
         troubles.insert(0, f"WR {t.wr.wr_id}" + (f" {t.wc.status}" if t.wc is not None else ""))
     return (
         str(t.id),
-        t.operation
-        + ("+imm" if t.immediate is not None else "")
-        + ("+inv" if t.invalidate_rkey is not None else ""),
+        t.operation + "+imm" * t.with_immediate + "+inv" * t.with_invalidate,
         end(t.requester),
         f"→ {end(t.responder)}",
         f"{t.bytes:,}",

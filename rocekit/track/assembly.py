@@ -114,8 +114,9 @@ class Assembly:
             if r.payload_length[i] > self.connection.largest_payload:
                 self.connection.largest_payload = r.payload_length[i]
             if opcode in _IMMEDIATE:
-                transfer.immediate = r.immediate[i]
+                transfer.with_immediate, transfer.immediate = True, r.immediate[i]
             elif opcode in _INVALIDATE:
+                transfer.with_invalidate = True
                 transfer.invalidate_rkey = r.invalidate_rkey[i]
         else:
             self.ledger.building = transfer

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocekit.track.progress import Progress
     from rocekit.track.recent import Recent
 
-#: The cause of a go-back too soon for a timer, before which the capture has no NAK.
+#: The cause of a go-back too soon for a timer, before which the capture has no NAK, or one that is cut.
 NAK_MISSED: Final = "nak_missed"
 #: A requester obeys a NAK sooner than this, where its timeout is not known.
 IMPLIED_NS: Final = 1_000_000
@@ -167,6 +167,11 @@ class Causes:
         code_known = self.ledger.connection.negotiated[self.ledger.side].ack_timeout is not None
         busy_ns = max(busy_since_ns(r, i), self.recent.last_tx_ns) if code_known else time_ns
         quick = code_known or time_ns - max(self.recent.last_tx_ns, self.recent.last_rx_ns) <= IMPLIED_NS
+        if self.progress.cut_psn == p:  # it may be the NAK or RNR NAK
+            self._goes_back(p, NAK_MISSED, None, busy_ns, time_ns, learn=False)
+            self.run_cause = NAK_MISSED
+            quick = self._is_quick(time_ns - self.recent.last_tx_ns)
+            return NAK_MISSED, self.recent.last_tx_ns, None if quick else "timeout", 0
         ignored = self._ignored(p, i, r)
         nearest = [n for n in self._nearest_refusals(p, quick, busy_ns, time_ns) if n[2] not in ignored]
         refusal_off_ns, _, obeyed = nearest[0] if nearest else (NEVER_NS, 0, None)

@@ -19,6 +19,7 @@ cdef class Connection:
     cdef public int64_t retransmitted_packets
     cdef public int64_t naks
     cdef public int64_t rnr_naks
+    cdef public int64_t cut_responses
     cdef public int64_t cnps
     cdef public int64_t ce_marked
     cdef public int64_t duplicates

@@ -103,6 +103,7 @@ class Connection:
     retransmitted_packets: int = 0
     naks: int = 0
     rnr_naks: int = 0
+    cut_responses: int = 0
     cnps: int = 0
     ce_marked: int = 0
     duplicates: int = 0
@@ -212,6 +213,7 @@ class Connection:
             "retransmitted_packets": self.retransmitted_packets,
             "naks": self.naks,
             "rnr_naks": self.rnr_naks,
+            "cut_responses": self.cut_responses,
             "duplicate_acks": self.duplicate_acks,
             "cnps": self.cnps,
             "ce_marked": self.ce_marked,

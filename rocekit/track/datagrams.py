@@ -107,7 +107,7 @@ class Datagrams:
             bytes=length, packets=1, status=SENT, request_end_ns=time_ns, ended=True,
         )  # fmt: skip
         if r.opcode[i] in _IMMEDIATE:
-            transfer.immediate = r.immediate[i]
+            transfer.with_immediate, transfer.immediate = True, r.immediate[i]
         self._seen[identity] = transfer, ip_id
         self._order.append(identity)
         if len(self._order) > REMEMBERED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocekit.track.transfers import ACKED, INCOMPLETE, UNACKNOWLEDGED, Transfer
+from rocekit.track.transfers import ACKED, INCOMPLETE, RESPONSE_CUT, UNACKNOWLEDGED, Transfer
 from rocekit.wire import OWN_RESPONSE
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Outcomes:
         transfer.status = ACKED if transfer.started else INCOMPLETE
         transfer.acked_ns = time_ns
         transfer.acked_frame = frame
+        transfer.acked_by_cut = self.progress.by_cut
         if time_ns >= transfer.last_ns:
             transfer.last_frame = frame
         self.ledger.sink.ended(transfer)
@@ -101,6 +102,8 @@ class Outcomes:
     def _end_unanswered(self, transfer: Transfer) -> None:
         if not transfer.started or not transfer.ended:
             transfer.status = INCOMPLETE
+        elif transfer.last_psn <= self.progress.cut_psn and transfer.operation not in OWN_RESPONSE:
+            transfer.status = RESPONSE_CUT
         self.ledger.sink.ended(transfer)
 
     def finish(self) -> None:

@@ -12,6 +12,11 @@ cdef class Progress:
     cdef public int64_t acked_ns
     cdef public int64_t acked_frame
     cdef public int64_t msn
+    cdef public int64_t cut_psn
+    cdef public int64_t cut_ns
+    cdef public int64_t cut_frame
+    cdef public bint cut_again
+    cdef public bint by_cut
     cdef public list held
 
     cpdef start(self, int64_t psn)

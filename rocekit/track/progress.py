@@ -21,6 +21,10 @@ class Progress:
         high: one past the highest PSN seen. ``expected == high`` is the plain course, else there are holes.
         acked: every PSN below is acknowledged, by the ACK in ``acked_frame`` at ``acked_ns``.
         msn: the MSN of the ACK or NAK at hand; −1: there is none, or it does not count.
+        cut_psn: the PSN of the last response that was cut before its AETH, if it is not acknowledged by
+        others: an ACK, NAK or RNR NAK; −1: there is none. It came at cut_ns, in cut_frame.
+        cut_again: whether its PSN, or one before, was sent again since.
+        by_cut: whether the response at hand is such a one.
         held: requests kept until the starting PSN is known: the batch and the row.
     """
 
@@ -34,9 +38,15 @@ class Progress:
         self.acked_ns = 0
         self.acked_frame = 0
         self.msn = -1
+        self.cut_psn = -1
+        self.cut_ns = 0
+        self.cut_frame = 0
+        self.cut_again = False
+        self.by_cut = False
         self.held: list[tuple[Rows, int]] = []
 
     def start(self, psn: int) -> None:
         """Everything begins at ``psn``."""
         self.started = True
         self.begin = self.expected = self.high = self.acked = psn
+        self.cut_psn = -1

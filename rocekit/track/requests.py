@@ -166,6 +166,8 @@ class Requests:
                 if seen:
                     return True
             else:
+                if self.progress.cut_psn >= 0:
+                    self.responses.sent_again(p, seen)
                 self.repeats.take(r, i, p, seen, transfer)
         if seen:
             return False

@@ -54,6 +54,14 @@ cdef class Responses:
     @cython.locals(p=int64_t, sent_ns=int64_t)
     cpdef _judge(self, Event nak)
 
+    @cython.locals(progress=Progress)
+    cpdef _take_cut(self, int64_t p, int64_t time_ns, int64_t frame)
+
+    cpdef sent_again(self, int64_t p, bint seen)
+
+    @cython.locals(progress=Progress, p=int64_t, transfer=Transfer, by_cut=bint)
+    cpdef _resolve_cut(self)
+
     cpdef _acknowledge(self, int64_t upto, int64_t time_ns, int64_t frame)
 
     @cython.locals(last=Event, event=Event, before=int64_t, time_ns=int64_t, frame=int64_t)

@@ -68,12 +68,8 @@ class Responses:
             syndrome = r.syndrome[i]
             kind = SYNDROME_KIND[syndrome]
             self.progress.msn = r.msn[i]
-            if (
-                r.msn[i] < 0
-            ):  # cut before its AETH: an ACK, NAK or RNR NAK; all of them acknowledge what is before
-                self.last_psn = -1
-                self.recent.covered(p, time_ns, -1)
-                self._acknowledge(p, time_ns, frame)
+            if r.msn[i] < 0:
+                self._take_cut(p, time_ns, frame)
             elif kind == ACK:  # not the response of a READ or atomic, even with its PSN
                 self.recent.answered(p, time_ns)
                 self._note_ack(p, r.msn[i], r.ip_id[i], frame)
@@ -98,6 +94,44 @@ class Responses:
                 self._answered(transfer, r, i)
                 transfer.original = r.original[i]
 
+    def _take_cut(self, p: int, time_ns: int, frame: int) -> None:
+        """A response cut before its AETH: an ACK, NAK or RNR NAK. All acknowledge what is before ``p``."""
+        progress = self.progress
+        self.connection.cut_responses += 1
+        self.last_psn = -1
+        self.recent.covered(p, time_ns, -1)
+        progress.by_cut = True
+        self._acknowledge(p, time_ns, frame)
+        progress.by_cut = False
+        if p >= progress.acked and (p != progress.cut_psn or progress.cut_again):
+            progress.cut_psn, progress.cut_ns, progress.cut_frame = p, time_ns, frame
+            progress.cut_again = False
+
+    def sent_again(self, p: int, seen: bool) -> None:
+        """PSN ``p`` comes again: what the response meant whose AETH is cut.
+
+        A requester goes back to its first PSN without an ACK.
+        """
+        if p <= self.progress.cut_psn:
+            self.progress.cut_again = True
+        elif seen:
+            self._resolve_cut()
+
+    def _resolve_cut(self) -> None:
+        """The responder or requester is past a response whose AETH is cut: if nothing was sent again, an ACK.
+
+        A NAK or RNR NAK makes its requester go back.
+        """
+        progress = self.progress
+        p = progress.cut_psn
+        progress.cut_psn = -1
+        transfer = self.ledger.find(p)
+        if p < progress.acked or progress.cut_again or transfer is None or p in transfer.missing:
+            return
+        by_cut, progress.by_cut = progress.by_cut, True
+        self._acknowledge(p + 1, progress.cut_ns, progress.cut_frame)
+        progress.by_cut = by_cut
+
     def _note_ack(self, p: int, msn: int, ip_id: int, frame: int) -> None:
         """Count an ACK that says what the one before said, and those that answer one go-back alike."""
         copied = False
@@ -111,6 +145,8 @@ class Responses:
             self.answered.same_answers += 1
 
     def _acknowledge(self, upto: int, time_ns: int, frame: int) -> None:
+        if 0 <= self.progress.cut_psn < upto:
+            self._resolve_cut()
         if upto <= self.progress.acked:
             return
         self.progress.acked = upto

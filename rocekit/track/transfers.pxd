@@ -19,6 +19,8 @@ cdef class Transfer:
     cdef public str status
     cdef public object immediate
     cdef public object invalidate_rkey
+    cdef public bint with_immediate
+    cdef public bint with_invalidate
     cdef public object remote_va
     cdef public object rkey
     cdef public object length
@@ -27,6 +29,7 @@ cdef class Transfer:
     cdef public object original
     cdef public object acked_ns
     cdef public object acked_frame
+    cdef public bint acked_by_cut
     cdef public int64_t request_end_ns
     cdef public int64_t retransmitted_packets
     cdef public int64_t naks

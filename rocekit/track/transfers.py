@@ -23,6 +23,8 @@ UNACKNOWLEDGED: Final = "unacknowledged"
 INCOMPLETE: Final = "incomplete"
 SENT: Final = "sent"
 NAK_PREFIX: Final = "nak:"
+#: A response came that is cut before its AETH: an ACK, NAK or RNR NAK.
+RESPONSE_CUT: Final = "response_cut"
 
 #: The packets that most transfers miss: one frozen set for all, because there are many transfers.
 NOTHING: Final = cast("set[int]", frozenset())
@@ -35,10 +37,12 @@ class Transfer:
     Attributes:
         side: the requester's side of its connection: 0 for ``a``, 1 for ``b``.
         bytes: payload of the message, without pad and repeats.
+        with_immediate, with_invalidate: whether it has them; they are None where the packet is cut.
         packets: the message's own packets, once each.
         request_end_ns: when the requester's last packet was seen (a READ's request); ``last_ns`` is the
         message's.
         missing: PSNs of the message that are not in the capture; responses_missing: of a READ's responses.
+        acked_by_cut: whether the response in ``acked_frame`` is cut before its AETH.
         started, ended: whether its first and last packet are known.
         maybe_several: whether it may be more than one message: the end of one and the start of another may be
         among the packets that are not in the capture.
@@ -59,6 +63,8 @@ class Transfer:
     status: str = UNACKNOWLEDGED
     immediate: int | None = None
     invalidate_rkey: int | None = None
+    with_immediate: bool = False
+    with_invalidate: bool = False
     remote_va: int | None = None
     rkey: int | None = None
     length: int | None = None
@@ -67,6 +73,7 @@ class Transfer:
     original: int | None = None
     acked_ns: int | None = None
     acked_frame: int | None = None
+    acked_by_cut: bool = False
     request_end_ns: int = 0
     retransmitted_packets: int = 0
     naks: int = 0
@@ -140,6 +147,8 @@ class Transfer:
             "operation": self.operation,
             "immediate": self.immediate,
             "invalidate_rkey": self.invalidate_rkey,
+            "with_immediate": self.with_immediate,
+            "with_invalidate": self.with_invalidate,
             "bytes": self.bytes,
             "packets": self.packets,
             "first_psn": self.first_psn & MASK,

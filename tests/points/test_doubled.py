@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from capture_bytes import Frame
-from doubled_capture import in_vlan, other_macs, routed, same, ttl_only, twice, write
+from click.testing import CliRunner
+from doubled_capture import frames_of, in_vlan, other_macs, routed, same, ttl_only, twice, write
 from encapsulated import BY_NAME, around
 from places import PCAPS
 
 import rocekit
+from rocekit.cli import rocekit as cli
+from rocekit.edit.redact import Redactor
+from rocekit.edit.slice import Choice, cut
+from rocekit.explanation.packets import packet_stories
+from rocekit.files.reader import open_capture
+from rocekit.files.spool import Spool
 from rocekit.points.doubled import may_be_doubled
 from rocekit.points.paths import Path as Path_
+from rocekit.report.annotate import annotate
 
 LOSS = PCAPS / "ping-write-loss-behind.pcap"
 A, B = "10.9.0.1", "10.9.0.2"
@@ -151,3 +161,135 @@ def test_frames_keep_their_numbers(tmp_path: Path) -> None:
     analysis = rocekit.analyze(write(frames, tmp_path / "x.pcap"))
     packets = analysis.packets
     assert sorted(packets.frame.tolist()) == list(range(1, len(frames) + 1))
+
+
+def at_places(path: Path, *changes: Callable[[bytes], bytes]) -> list[Frame]:
+    """Each frame of a capture at its own place, and 5 µs later at each further one."""
+    found = []
+    for frame in frames_of(path):
+        data = frame.data
+        found.append(frame)
+        for n, change in enumerate(changes, 1):
+            data = change(data)
+            found.append(Frame(data, frame.time_ns + n * 5_000, frame.on_wire + len(data) - len(frame.data)))
+    return sorted(found, key=lambda frame: frame.time_ns)
+
+
+@pytest.mark.parametrize("name", ["ping-write-loss-behind", "rping-clean", "ib_write_bw-4qp-loss"])
+def test_of_three_places_the_outermost_are_used(tmp_path: Path, name: str) -> None:
+    path = write(at_places(PCAPS / f"{name}.pcap", routed, ttl_only), tmp_path / "x.pcap")
+    analysis, source = rocekit.analyze(path), rocekit.analyze(PCAPS / f"{name}.pcap", journals=[])
+    assert analysis.capture.doubled is not None
+    of_each = source.capture.counts.roce_packets
+    line = analysis.capture.doubled.line()
+    assert line.startswith(
+        "Every packet is in the capture twice: before and behind a router (TTL 64 and 62)."
+    )
+    assert line.endswith(f" {of_each:,} copies at places between these left out.")
+    assert told(analysis) == told(source)
+    assert {f.rule for f in analysis.findings} == {f.rule for f in source.findings}
+    assert [(p.missing, p.doubled) for p in paths(analysis) if p.src in (A, B)] == [(0, 0)] * 2
+    assert analysis.capture.sightings is not None
+    assert all(way.took.median_ns == 10_000 for way in analysis.capture.sightings.one_way)
+
+
+def test_three_copies_that_nothing_tells_apart_are_one_packet(tmp_path: Path) -> None:
+    path = write(at_places(LOSS, same, same), tmp_path / "x.pcap")
+    analysis, source = rocekit.analyze(path), rocekit.analyze(LOSS, journals=[])
+    assert analysis.capture.doubled is not None
+    assert "nothing tells the copies apart" in analysis.capture.doubled.line()
+    assert told(analysis) == told(source)
+    assert not [f for f in analysis.findings if f.rule == "duplicate"]
+
+
+@pytest.mark.parametrize("how", ["router", "MAC addresses", "VLAN"])
+@pytest.mark.parametrize("name", ["ping-write-loss-behind", "ib_write_bw-4qp-loss"])
+def test_standard_input_is_used_as_two_points_too(tmp_path: Path, name: str, how: str) -> None:
+    path = write(twice(PCAPS / f"{name}.pcap", CHANGES[how][0]), tmp_path / "x.pcap")
+    command = [sys.executable, "-m", "rocekit", "analyze", "-"]
+    with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE) as cat:
+        said = subprocess.run(command, stdin=cat.stdout, capture_output=True, text=True, check=False).stdout
+    of_file = str(rocekit.analyze(path))
+    assert "Used as two capture points: standard input (nearer to" in said
+    assert "duplicated by the network" not in said
+    kinds = ("  warning", "  info", "  error")
+    found = [line for line in said.splitlines() if line.startswith(kinds)]
+    assert found
+    of_file = of_file.replace("x.pcap (", "standard input (")
+    assert found == [line for line in of_file.splitlines() if line.startswith(kinds)]
+
+
+def test_a_stream_that_has_packets_once_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spools: list[Spool] = []
+
+    def spool_for(path: object) -> Spool:
+        spools.append(Spool())
+        return spools[0]
+
+    monkeypatch.setattr("rocekit.analysis.spool_for", spool_for)
+    monkeypatch.setattr("rocekit.feeding._SOON", 10)
+    rocekit.analyze(LOSS, journals=[])
+    assert not spools[0].whole
+
+
+COPIES = {"two points": (routed,), "three places": (routed, ttl_only), "nothing apart": (same,)}
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_functions_that_read_the_capture_again_work(tmp_path: Path, kind: str) -> None:
+    changes = COPIES[kind]
+    path = write(at_places(LOSS, *changes), tmp_path / "x.pcap")
+    analysis, source = rocekit.analyze(path), rocekit.analyze(LOSS, journals=[])
+    frames = len(frames_of(path))
+    every = Choice((), (), (), None, None)
+    done = cut(analysis, [tmp_path / "every.pcapng"], every, headers_only=True)
+    assert done.slices[0].frames == frames
+    redacted = cut(analysis, [tmp_path / "redacted.pcapng"], every, redactor=Redactor())
+    assert redacted.slices[0].frames == frames
+    for name in ("every", "redacted"):
+        assert told(rocekit.analyze(tmp_path / f"{name}.pcapng")) == told(source)
+    one = cut(analysis, [tmp_path / "one.pcapng"], Choice((), (3,), (), None, None))
+    of_source = cut(source, [tmp_path / "source.pcapng"], Choice((), (3,), (), None, None))
+    assert one.slices[0].frames == of_source.slices[0].frames * (1 if kind == "nothing apart" else 2)
+    annotated = annotate(analysis, tmp_path / "annotated.pcapng")[0]
+    assert (annotated.frames, annotated.left_out) == (frames, 0)
+    with open_capture(tmp_path / "annotated.pcapng") as reader:
+        list(reader)
+        comments = [" ".join(words) for words in reader.comments.values()]
+    assert len(comments) == frames
+    assert not any("duplicated by the network" in words for words in comments)
+    others = sum("not analyzed" in words for words in comments)
+    assert others == (0 if kind == "two points" else frames // (len(changes) + 1))
+    points = 1 if kind == "nothing apart" else 2
+    assert len(analysis.packets) == points * len(packet_stories(analysis))
+    assert len(packet_stories(analysis)) == len(packet_stories(source))
+    for transfer, truth in zip(analysis.transfers, source.transfers, strict=True):
+        ours, theirs = (a.explain(t.id) for a, t in ((analysis, transfer), (source, truth)))
+        assert [step.what for step in ours.steps] == [step.what for step in theirs.steps]
+    tables = rocekit.tables(analysis)
+    assert len(tables["transfers"]) == len(source.transfers)
+
+
+@pytest.mark.parametrize("command", ["annotate", "slice", "export", "report"])
+def test_commands_take_a_capture_that_has_packets_twice(tmp_path: Path, command: str) -> None:
+    path, out = PCAPS / "field" / "mirror-doubles.pcap", tmp_path / "out.pcapng"
+    arguments = {
+        "annotate": [str(path), str(out)],
+        "slice": ["--connection", "0", str(path), str(out)],
+        "export": [str(path), "--to", "csv", "-o", str(tmp_path / "tables")],
+        "report": [str(path), "-o", str(tmp_path / "out.html")],
+    }[command]
+    result = CliRunner().invoke(cli, [command, *arguments])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("how", ["router", "MAC addresses"])
+@pytest.mark.parametrize("name", ["ping-write-loss-behind", "rping-clean"])
+def test_without_a_file_to_split_the_network_is_not_blamed(tmp_path: Path, name: str, how: str) -> None:
+    path = write(twice(PCAPS / f"{name}.pcap", CHANGES[how][0]), tmp_path / "x.pcap")
+    analysis = rocekit.analyze(path, split=False)
+    assert not any("duplicated by the network" in finding.title for finding in analysis.findings)
+    found = [f for f in analysis.findings if f.rule == "duplicate"]
+    assert len(found) == 1
+    assert "probably captured at two places" in found[0].title
+    assert "rocekit trace -w" in found[0].advice

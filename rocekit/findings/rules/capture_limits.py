@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
-from rocekit.packets.malformed import MALFORMED
+from rocekit.packets.malformed import CUT, MALFORMED
 from rocekit.track.transfers import INCOMPLETE
 from rocekit.wire.words import plural, psn_range
 
@@ -80,14 +80,21 @@ def _look_truncated(evidence: Evidence) -> Iterator[Finding]:
         cutter = "the snaplen" if mirrored < counts.truncated_packets else "the mirror"
         if 0 < mirrored < counts.truncated_packets:
             cutter += " or the mirror"
+        responses = sum(c.cut_responses for c in evidence.connections)
+        also = (
+            f". {plural(responses, 'response')} cut before the AETH: ACK or NAK unknown" if responses else ""
+        )
+        again = sum(c.retransmitted_packets for c in evidence.connections if c.cut_responses)
+        also += f", so for {plural(again, 'packet')} sent again the causes may be unknown" if again else ""
         yield TRUNCATED.finding(
             f"{counts.truncated_packets:,} of {counts.roce_packets:,} packets are truncated by {cutter}: "
-            "their ICRCs and payloads cannot be checked",
+            f"their ICRCs and payloads cannot be checked{also}",
             evidence={
                 "truncated_packets": counts.truncated_packets,
                 "cut_by_mirror": mirrored,
                 "unchecked_icrc": counts.unchecked_icrc,
                 "roce_packets": counts.roce_packets,
+                "cut_responses": responses,
             },
         )
     if evidence.damage:
@@ -107,8 +114,7 @@ def _look_malformed(evidence: Evidence) -> Iterator[Finding]:
     corrupted = set()
     if evidence.observer is not None and not evidence.icrc_ignored:
         corrupted = {b.frame for b in evidence.observer.bad if b.icrc_wrong}
-    cut = {code for code, words in MALFORMED.items() if "snaplen" in words or "captured" in words}
-    odd = [(frame, code) for frame, code in evidence.malformed if frame not in corrupted and code not in cut]
+    odd = [(frame, code) for frame, code in evidence.malformed if frame not in corrupted and code != CUT]
     if not odd:
         return
     kinds: dict[str, int] = {}

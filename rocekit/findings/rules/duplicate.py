@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rocekit.track.transfers import Transfer
 
 
+#: So many copies, and of so many of a hundred packets, are a capture's and not the network's.
+_LEAST: Final = 8
+_NEARLY_ALL: Final = 90
+
 #: Packets that came twice, each with its transfer where that is known.
 _Copies = list["tuple[Event, Transfer | None]"]
 
@@ -32,7 +36,10 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
             for run in story.go_backs:
                 at = found.setdefault(number, (story.connection, []))[1]
                 at += [(event, _holder(event, run.transfers)) for event in run.events]
+    every = {c.id for c in evidence.connections if _is_captured_twice(c)}
     for connection, copies in found.values():
+        if connection.id in every:
+            continue
         copies = [(event, transfer) for event, transfer in copies if event.copied or not event.ip_id]
         copies.sort(key=lambda d: (d[0].time_ns, d[0].frame))
         runs = _sent_again(copies)
@@ -42,8 +49,32 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         yield from _by_sender(connection, [c for c in copies if id(c[0]) in runs])
         yield from _by_either(connection, [c for c in single if disorder and not c[0].copied])
     for connection in evidence.connections:
-        if connection.copied_ack_count:
+        if connection.id in every:
+            yield _by_capture(connection)
+        elif connection.copied_ack_count:
             yield _acks(connection)
+
+
+def _is_captured_twice(connection: Connection) -> bool:
+    """Whether nearly every packet came twice: no network does that, but a mirror of two ports does.
+
+    A file like that is used as two capture points, an interface is not.
+    """
+    copies = connection.duplicates + connection.copied_ack_count
+    return copies >= _LEAST and 2 * copies * 100 >= _NEARLY_ALL * connection.packets
+
+
+def _by_capture(connection: Connection) -> Finding:
+    copies = connection.duplicates + connection.copied_ack_count
+    first, second = connection.ips
+    return RULE.finding(
+        f"Nearly every packet between {first} and {second} came twice ({copies:,} copies of "
+        f"{connection.packets - copies:,} packets): probably captured at two places, as by a mirror",
+        connection=connection,
+        evidence={"count": copies, "captured_twice": True},
+        advice="Write the packets to a file (`rocekit trace -w FILE`) and analyze it: a file is used as two "
+        "capture points. Until then, losses and reordering of this connection are not sure.",
+    )
 
 
 def _acks(connection: Connection) -> Finding:

@@ -58,10 +58,14 @@ class Efficiency:
 
 
 def efficiencies(evidence: Evidence) -> Mapping[int, Efficiency]:
-    """What losses cost, by the id of each connection that had any."""
+    """What losses cost, by the id of each connection that had any.
+
+    Where responses are cut before their AETH, packets may have been sent again after RNR NAKs: unknown.
+    """
     stories: dict[int, list[Story]] = defaultdict(list)
     for story in evidence.stories:
-        stories[story.connection.id].append(story)
+        if not story.connection.cut_responses:
+            stories[story.connection.id].append(story)
     found = {number: Efficiency.of(own) for number, own in stories.items()}
     return {number: each for number, each in found.items() if each.lost}
 

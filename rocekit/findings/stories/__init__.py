@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LOSS: Final = "loss"
 TAIL_LOSS: Final = "tail-loss"
 ACK_LOSS: Final = "ack-loss"
+#: The response that may have been the NAK or RNR NAK is cut: there is no finding.
+UNDECIDED: Final = "undecided"
 IMPLIED_NAK: Final = "implied-nak"
 REORDERING: Final = "reordering"
 RNR: Final = "rnr"

@@ -37,13 +37,14 @@ from rocekit.findings.stories import (
     RNR,
     TAIL_LOSS,
     TIMEOUT_TOO_SHORT,
+    UNDECIDED,
     GoBack,
     Story,
 )
 from rocekit.findings.stories.copies import refused_too_soon, was_overtaken
 from rocekit.track.causes import NAK_MISSED
 from rocekit.track.short_timers import fits_timer, short_timer_ns
-from rocekit.track.transfers import ACKED
+from rocekit.track.transfers import ACKED, RESPONSE_CUT
 from rocekit.wire import OWN_RESPONSE
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ def _name_after_missed_nak(story: Story) -> None:
         if skipped is not None and skipped[0] == run.first_psn:
             _lose(story, run, skipped)
             story.certain = True
+        elif story.connection.cut_responses and story.hole is None and not run.opener.first_sight:
+            story.rule = UNDECIDED  # an RNR NAK comes after packets that arrived
 
 
 def _is_unacknowledged(story: Story) -> bool:
@@ -132,7 +135,7 @@ def _is_unacknowledged(story: Story) -> bool:
     transfer = story.transfer
     if story.passed or requests is None or requests.acked > story.psn:
         return False
-    return transfer is None or transfer.status != ACKED
+    return transfer is None or transfer.status not in (ACKED, RESPONSE_CUT)
 
 
 def _gave_up(evidence: Evidence, story: Story) -> bool:

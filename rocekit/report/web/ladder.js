@@ -92,7 +92,7 @@ function ladderStep(model, item, y, slant) {
     return [shape("line", { x1: start, y1: y, x2: tip, y2: y + slant / 2, stroke: "var(--nak)", "stroke-width": 1.5, "stroke-dasharray": "4 4" }),
       ...crossAt(tip, y + slant / 2), text(middle, y - 6, psnRange(item.first, item.last) + " not in the capture", "middle", "dim-text")];
   }
-  const nak = item.ack && model.columns.syndrome[item.row] >> 5 !== 0;
+  const nak = item.ack && (model.columns.syndrome[item.row] >> 5 & 1) !== 0;
   const colour = nak ? "var(--nak)" : item.ack ? "var(--ack)" : `var(--round${Math.min(4, item.round)})`;
   const [x1, x2] = item.back ? [right, left] : [left, right], stop = item.lost ? x1 + (x2 - x1) * .72 : x2;
   const y2 = y + slant * (item.lost ? .72 : 1), made = [shape("line", { x1, y1: y, x2: stop, y2, stroke: colour, "stroke-width": item.count > 1 ? 3.5 : 1.8 })];

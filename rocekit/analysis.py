@@ -36,7 +36,7 @@ from rocekit.findings.stories.build import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.flows.silent_ways import silent_ways
 from rocekit.packets.decoder import LEFT_OUT, Decoder
-from rocekit.points.doubled import may_be_doubled
+from rocekit.points.twice import may_be_doubled
 from rocekit.track.tracker import Tracker
 
 if TYPE_CHECKING:

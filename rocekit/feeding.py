@@ -14,9 +14,8 @@ from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.mads import find_mads
 from rocekit.packets.run_back import NEVER_NS, runs_back
-from rocekit.points.doubled import may_be_doubled
 from rocekit.points.turnarounds import SAMPLE
-from rocekit.track.pairs.handshake import Handshakes
+from rocekit.points.twice import may_be_doubled
 from rocekit.track.transfers import INCOMPLETE, UNACKNOWLEDGED
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from rocekit.flows.observer import Observer
     from rocekit.packets.time_order import TimeOrder
     from rocekit.points.doubled import Doubled
+    from rocekit.track.pairs.handshake import Handshakes
     from rocekit.track.tracker import Tracker
     from rocekit.wire.mad import Mad
 
@@ -167,7 +167,7 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
 
     The tracker learns the QP pairs in a batch's TCP handshakes before it gets the batch's packets.
     """
-    handshakes = Handshakes()
+    handshakes: Handshakes | None = None
     span: tuple[int, int] | None = None
     summary, callbacks = stages.summary, stages.callbacks
 
@@ -192,7 +192,11 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
                 if stages.trial is not None:
                     stages.trial.feed(part, n)
             stages.observer.messages.feed(packets)
-            for first_end, second_end in handshakes.feed(batch, others):
+            if len(others) and handshakes is None:
+                from rocekit.track.pairs.handshake import Handshakes
+
+                handshakes = Handshakes()
+            for first_end, second_end in () if handshakes is None else handshakes.feed(batch, others):
                 stages.observer.messages.note_offers(first_end, second_end)
                 stages.tracker.learn(first_end, second_end)
             yield packets

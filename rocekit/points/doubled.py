@@ -21,22 +21,18 @@ from numpy.typing import NDArray
 from rocekit.files.frames import LINKTYPE_ETHERNET
 from rocekit.packets import Packets
 from rocekit.packets.identity import has_icrcs, identities
+from rocekit.points.twice import LEAST
 from rocekit.wire.byte_rows import gather
 from rocekit.wire.sorting import starts
 from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
     from rocekit.files.frames import FrameBatch
-    from rocekit.track.connections import Connection
 
 Ints = NDArray[np.int64]
 Place = tuple[int, int, int, int]  #: hop limit, VLAN, encapsulation, MAC addresses (see ``_macs``)
 Way = tuple[str, str]
 
-#: Fewer packets than this in both places are no sign of two places.
-_LEAST: Final = 8
-#: One packet in so many came before: then it is worth to look at all of them.
-_OFTEN: Final = 5
 #: Places looked at of each direction.
 _MOST_PLACES: Final = 8
 #: So many of a hundred packets of a direction must be in places that go together.
@@ -48,20 +44,6 @@ _NEARLY_ALL: Final = 90
 _NEAR_NS: Final = 100_000_000
 _NEVER: Final = np.iinfo(np.int64).max
 _MAC_BYTES: Final = 12
-
-
-def may_be_doubled(connections: Iterable[Connection]) -> bool:
-    """Whether so much came twice, or in two scopes, that the capture may have two capture points."""
-    ends = set()
-    for connection in connections:
-        again = connection.duplicates + connection.duplicate_acks + connection.retransmitted_packets
-        if connection.packets >= _LEAST and again * _OFTEN >= connection.packets:
-            return True
-        end = (*connection.ips, *connection.qpns)
-        if end in ends:
-            return True
-        ends.add(end)
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +203,7 @@ class DoublesSurvey:
                 if (src, dst) in near or is_second != ((dst, src) in near):
                     continue
                 places, which = np.unique(table[rows], axis=0, return_inverse=True)
-                least = 1 if is_second else _LEAST
+                least = 1 if is_second else LEAST
                 found = _pairs(identity[rows], which.reshape(-1), places, packets.time_ns[rows], least)
                 if found and (is_second or found[0].took_ns <= _NEAR_NS):
                     pairs[src, dst] = found
@@ -359,7 +341,7 @@ def _copies(identity: NDArray[np.uint64], times: Ints) -> Ints | None:
     each = max(2, int(np.median(runs)))  # so often a packet is there; the next one is a packet of its own
     copies = order[soon & ((np.arange(len(soon)) - np.repeat(begins, runs)) % each != 0)]
     others = len(identity) - len(copies)
-    if len(copies) < _LEAST or len(copies) * 100 < _NEARLY_ALL * others * (each - 1):
+    if len(copies) < LEAST or len(copies) * 100 < _NEARLY_ALL * others * (each - 1):
         return None
     return copies
 

@@ -22,8 +22,8 @@ from rocekit.edit.slice import Choice, cut
 from rocekit.explanation.packets import packet_stories
 from rocekit.files.reader import open_capture
 from rocekit.files.spool import Spool
-from rocekit.points.doubled import may_be_doubled
 from rocekit.points.paths import Path as Path_
+from rocekit.points.twice import may_be_doubled
 from rocekit.report.annotate import annotate
 
 LOSS = PCAPS / "ping-write-loss-behind.pcap"

@@ -1,0 +1,28 @@
+"""Whether a capture may have packets twice, from what the tracker counted (see ``points.doubled``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rocekit.track.connections import Connection
+
+#: Fewer packets than this in both places are no sign of two places.
+LEAST: Final = 8
+#: One packet in so many came before: then it is worth to look at all of them.
+OFTEN: Final = 5
+
+
+def may_be_doubled(connections: Iterable[Connection]) -> bool:
+    """Whether so much came twice, or in two scopes, that the capture may have two capture points."""
+    ends = set()
+    for connection in connections:
+        again = connection.duplicates + connection.duplicate_acks + connection.retransmitted_packets
+        if connection.packets >= LEAST and again * OFTEN >= connection.packets:
+            return True
+        end = (*connection.ips, *connection.qpns)
+        if end in ends:
+            return True
+        ends.add(end)
+    return False

@@ -130,6 +130,8 @@ class Recent:
     def newest_id(self) -> int:
         """The identification of the packet that was sent last, if the sender counts them."""
         newest = self._last_id
+        if not self.ids_broke:  # none went down so far
+            return newest
         for slot in range(_SLOT + 1):
             if self.sent_psn(slot) >= 0 and 0 < (self.sent_id(slot) - newest) & ID_MASK < NEAR_IDS:
                 newest = self.sent_id(slot)

@@ -16,6 +16,7 @@ from rocekit.packets.mads import find_mads
 from rocekit.packets.run_back import NEVER_NS, runs_back
 from rocekit.points.turnarounds import SAMPLE
 from rocekit.track.pairs.handshake import Handshakes
+from rocekit.track.pairs.nccl_metadata import NcclExchanges
 from rocekit.track.transfers import INCOMPLETE, UNACKNOWLEDGED
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
 
     The tracker learns the QP pairs in a batch's TCP handshakes before it gets the batch's packets.
     """
-    handshakes = Handshakes()
+    handshakes, nccl = Handshakes(), NcclExchanges()
     span: tuple[int, int] | None = None
     summary, callbacks = stages.summary, stages.callbacks
 
@@ -173,7 +174,7 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
                 if stages.trial is not None:
                     stages.trial.feed(part, n)
             stages.observer.messages.feed(packets)
-            for first_end, second_end in handshakes.feed(batch, others):
+            for first_end, second_end in (*handshakes.feed(batch, others), *nccl.feed(batch, others)):
                 stages.observer.messages.note_offers(first_end, second_end)
                 stages.tracker.learn(first_end, second_end)
             yield packets

@@ -156,7 +156,7 @@ def exchange(
 ) -> list[bytes]:
     """The frames of one exchange, the end that connects first."""
     a, b = End(hosts[0], ports[0], starts[0]), End(hosts[1], ports[1], starts[1])
-    frames = []
+    frames: list[bytes] = []
 
     def say(source: End, target: End, data: bytes) -> None:
         pieces = [data[at : at + size] for at in range(0, len(data), size)]

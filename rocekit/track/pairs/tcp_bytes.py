@@ -128,7 +128,9 @@ class TcpStarts:
         segments = _segments(batch, others)
         if self._closed_keys is None:
             self._closed_keys = np.fromiter(self._closed, np.uint64, len(self._closed))
-        segments = segments.where((segments.syn > 0) | ~np.isin(segments.keys, self._closed_keys))
+        opening = segments.syn > 0
+        closed = np.setdiff1d(self._closed_keys, segments.keys[opening])
+        segments = segments.where(opening | ~np.isin(segments.keys, closed))
         for i in range(len(segments.rows)):
             grown = self._take(batch.buffer, segments, i)
             if grown is not None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rocekit.flows.observer import Observer
     from rocekit.packets.time_order import TimeOrder
     from rocekit.points.doubled import Doubled
-    from rocekit.track.pairs.handshake import Handshakes
+    from rocekit.track.pairs.exchanges import TcpExchanges
     from rocekit.track.tracker import Tracker
     from rocekit.wire.mad import Mad
 
@@ -165,9 +165,9 @@ def restart(watch: Watch | None) -> None:
 def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
     """The packets of one capture, batch by batch. What the reader reports of the file goes to the summary.
 
-    The tracker learns the QP pairs in a batch's TCP handshakes before it gets the batch's packets.
+    The tracker learns the QP pairs in a batch's TCP exchanges before it gets the batch's packets.
     """
-    handshakes: Handshakes | None = None
+    exchanges: TcpExchanges | None = None
     span: tuple[int, int] | None = None
     summary, callbacks = stages.summary, stages.callbacks
 
@@ -192,11 +192,11 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
                 if stages.trial is not None:
                     stages.trial.feed(part, n)
             stages.observer.messages.feed(packets)
-            if len(others) and handshakes is None:
-                from rocekit.track.pairs.handshake import Handshakes
+            if len(others) and exchanges is None:
+                from rocekit.track.pairs.exchanges import TcpExchanges
 
-                handshakes = Handshakes()
-            for first_end, second_end in () if handshakes is None else handshakes.feed(batch, others):
+                exchanges = TcpExchanges()
+            for first_end, second_end in () if exchanges is None else exchanges.feed(batch, others):
                 stages.observer.messages.note_offers(first_end, second_end)
                 stages.tracker.learn(first_end, second_end)
             yield packets

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rocekit.wire.applications import BY_PORT, Application, named, on_its_port
 from rocekit.wire.applications.files import RPC
-from rocekit.wire.applications.programs import ROCEKIT
+from rocekit.wire.applications.programs import NCCL, ROCEKIT
 from rocekit.wire.applications.said import HINT, MAGIC, SHAPE, Said
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _made(name: str, certain: bool, facts: Sequence[_Fact], port: int | None) ->
 
 
 def _by_text(connection: Connection, messages: FirstMessages) -> Application | None:
-    """By the text over TCP in which both ends named their QPs."""
+    """By the text, or the structs, over TCP in which both ends named their QPs."""
     if connection.paired_by != "handshake":
         return None
     programs = {
@@ -142,7 +142,8 @@ def _by_text(connection: Connection, messages: FirstMessages) -> Application | N
     }
     if len(programs) != 1 or (program := programs.pop()) is None:
         return None
-    return Application(program, program == ROCEKIT, "its text over TCP")
+    ground = "its structs over TCP" if program == NCCL else "its text over TCP"
+    return Application(program, program == ROCEKIT, ground)
 
 
 def _by_port(exchange: Exchange, opened: bool, known: Mapping[_Service, Connection]) -> Application | None:

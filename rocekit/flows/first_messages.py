@@ -52,7 +52,7 @@ class FirstMessages:
     Attributes:
         said: by flow, when they passed and what they say, with what counts on the application's port only.
         opened: the flows of which a SEND was looked at, as far as parsers want to.
-        offers: whose text over TCP named a QP, by (address, QPN).
+        offers: whose text or struct over TCP named a QP, by (address, QPN).
     """
 
     def __init__(self) -> None:

@@ -361,22 +361,39 @@ class Pairing(Sink):
     def learn(self, first: Offer, second: Offer) -> None:
         """Two programs exchanged their QPs: from now on these are a pair, and start anew."""
         self._known.learn(first, second)
-        for here, there in ((first, second), (second, first)):
-            if here.ip in self._addresses and there.ip in self._addresses:
-                way = _key(self._addresses.index(here.ip), self._addresses.index(there.ip), there.qpn)
-                for scope in (0, *self._scopes.get(way, ())):
-                    key = way + (scope << _WAY_BITS)
-                    old = self._flows.get(key)
-                    if old is not None and old.connection is not None and old.connection.paired_by != "cm":
-                        self._end(old.connection)
-                        self._replace(key, None)
+        self._begin_anew((first.ip, second.ip), (first.qpn, second.qpn), over_cm=False)
+
+    def _begin_anew(self, ips: tuple[str, str], qpns: tuple[int, int], *, over_cm: bool) -> None:
+        """The flows of a pair that becomes known are those of earlier QPs: end their connections.
+
+        Args:
+            over_cm: whether also those that the CM paired.
+        """
+        for side in (0, 1):
+            here, there = ips[side], ips[1 - side]
+            if here not in self._addresses or there not in self._addresses:
+                continue
+            way = _key(self._addresses.index(here), self._addresses.index(there), qpns[1 - side])
+            for scope in (0, *self._scopes.get(way, ())):
+                key = way + (scope << _WAY_BITS)
+                old = self._flows.get(key)
+                if old is None or old.connection is None:
+                    continue
+                if over_cm or old.connection.paired_by != "cm":
+                    self._end(old.connection)
+                    self._replace(key, None)
 
     def _pair_as_known(self, flow: Flow, pair: Pair, side: int) -> None:
         src, dst = self._addresses[flow.src], self._addresses[flow.dst]
         ips: list[str | None] = [src, dst] if side == 0 else [dst, src]
-        connection = Connection(len(self.connections), flow.transport, ips, list(pair.qpns), pair.source)
-        connection.negotiated = list(pair.negotiated)
-        connection.path_mtu = pair.negotiated[0].path_mtu or pair.negotiated[1].path_mtu
+        connection = pair.connection
+        if connection is None:
+            connection = Connection(len(self.connections), flow.transport, ips, list(pair.qpns), pair.source)
+            connection.negotiated = list(pair.negotiated)
+            connection.path_mtu = pair.negotiated[0].path_mtu or pair.negotiated[1].path_mtu
+        else:
+            self._leave(connection)
+            connection.ips = ips
         flow.connection, flow.side = connection, side
         connection.around = [flow.around, flow.around]
         back = Flow(
@@ -385,7 +402,17 @@ class Pairing(Sink):
         )  # fmt: skip
         flow.partner, back.partner = back, flow
         self._await(back)
-        self._add(connection)
+        if pair.connection is None:
+            self._add(connection)
+
+    def _leave(self, connection: Connection) -> None:
+        """A connection without packets no longer waits for them between its addresses."""
+        for side in (0, 1):
+            src, dst = (self._addresses.index(connection.ips[n] or "") for n in (side, 1 - side))
+            key = _key(src, dst, connection.qpns[1 - side] or 0, connection.around[side].scope)
+            flow = self._flows.get(key)
+            if flow is not None and flow.connection is connection:
+                self._replace(key, None)
 
     def _await(self, flow: Flow) -> None:
         """From now on this flow is that of its packets."""
@@ -439,3 +466,7 @@ class Pairing(Sink):
         if waiting:
             other = waiting[1] if len(waiting) > 1 else None
             self._replay(self._lobby(waiting[0]).take(waiting[0], other))
+        if not connection.packets:
+            pair = self._known.expect(exchange, connection)
+            if pair is not None:
+                self._begin_anew((pair.ips[0] or "", pair.ips[1] or ""), pair.qpns, over_cm=True)

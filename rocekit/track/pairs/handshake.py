@@ -43,7 +43,7 @@ class Offer:
     Attributes:
         ip: its GID's address; qpn, psn: its QP and the first PSN that it sends.
         rkey, remote_va: its memory region, where it names one.
-        program: whose text it is; others may use it too.
+        program: whose text or struct it is; others may use it too.
     """
 
     ip: str

@@ -1,7 +1,8 @@
-"""QP pairs known from elsewhere than the packets: from journals, and from handshakes over TCP."""
+"""QP pairs known before their packets: from journals, handshakes over TCP, and GIDs in the CM's REQs."""
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -11,10 +12,14 @@ from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
     from rocekit.track.cm_exchanges import Exchange
+    from rocekit.track.connections import Connection
     from rocekit.track.pairs.handshake import Offer
 
 JOURNAL: Final = "journal"
+CM: Final = "cm"
 HANDSHAKE: Final = "handshake"
+#: Which of several pairs of one QP counts.
+_STRENGTH: Final = (JOURNAL, CM, HANDSHAKE)
 #: A host's clock is wrong by less than this, unless PSNs prove that a journal is of the capture.
 CLOCKS_DIFFER_NS: Final = 600 * 10**9
 #: A PSN this close behind a QP's starting PSN is no accident (1 in 256).
@@ -50,6 +55,7 @@ class Pair:
 
     Attributes:
         span_ns: when its QPs lived, as far as the journal tells.
+        connection: that of a CM exchange, as long as no packet of it was seen.
     """
 
     transport: str | None
@@ -58,10 +64,16 @@ class Pair:
     negotiated: tuple[Negotiated, Negotiated]
     source: str = JOURNAL
     span_ns: tuple[int, int] | None = None
+    connection: Connection | None = None
 
     def may_be_of(self, time_ns: int, psn: int | None) -> bool:
         """Whether a packet of this time and PSN can be one of this pair's."""
         starts = [said.starting_psn for said in self.negotiated]
+        if self.connection is not None:
+            unused = not self.connection.packets and self.connection.closed_frame is None
+            return unused and any(
+                (psn or 0) - start & MASK < NEAR_START for start in starts if start is not None
+            )
         return may_be_of(self.span_ns, starts, time_ns, time_ns, [psn])
 
 
@@ -82,14 +94,14 @@ class KnownPairs:
         ends = (first, second)
         for end in ends:
             known = self._pairs.get((end.ip, end.qpn), [])
-            known[:] = [pair for pair in known if pair.source != HANDSHAKE]
+            known[:] = [pair for pair in known if pair.source == JOURNAL]
         said = [Negotiated(starting_psn=e.psn, rkey=e.rkey, remote_va=e.remote_va) for e in ends]
         self._learn(Pair(None, (first.ip, second.ip), (first.qpn, second.qpn), (said[0], said[1]), HANDSHAKE))
 
     def pair_of(self, src: str, dst: str, qpn: int, time_ns: int, psn: int) -> tuple[Pair, int] | None:
         """The one pair that a flow to ``qpn`` at ``dst`` belongs to, and the side that sends on it.
 
-        A journal overrules a handshake.
+        A journal overrules the CM, and that a handshake.
 
         Args:
             time_ns, psn: of the flow's first packet.
@@ -105,9 +117,30 @@ class KnownPairs:
                     if fits and pair.may_be_of(time_ns, psn):
                         found.append((pair, side))
         distinct = {(id(pair), side): (pair, side) for pair, side in found}
-        recorded = [pair for pair in distinct.values() if pair[0].source != HANDSHAKE]
-        best = recorded or list(distinct.values())
+        strongest = min((_STRENGTH.index(pair.source) for pair, _ in found), default=0)
+        best = [pair for pair in distinct.values() if _STRENGTH.index(pair[0].source) == strongest]
         return best[0] if len(best) == 1 else None
+
+    def expect(self, exchange: Exchange, connection: Connection) -> Pair | None:
+        """A connection's pair between the GIDs of its REQ, where its MADs travel between other addresses.
+
+        With several rails the CM can use one and the data another. Its packets decide: the first between the
+        GIDs' addresses moves the connection there.
+        """
+        fields = exchange.request.cm.fields
+        a, b = fields.get("primary_local_port_gid"), fields.get("primary_remote_port_gid")
+        if [a, b] == connection.ips or not isinstance(a, str) or not isinstance(b, str):
+            return None
+        if a == b or not _is_host(a) or not _is_host(b):
+            return None
+        qpns = connection.qpns[0] or 0, connection.qpns[1] or 0
+        said = connection.negotiated[0], connection.negotiated[1]
+        for end in zip((a, b), qpns, strict=True):
+            known = self._pairs.get(end, [])
+            known[:] = [pair for pair in known if pair.source == JOURNAL]
+        pair = Pair(connection.transport, (a, b), qpns, said, CM, connection=connection)
+        self._learn(pair)
+        return pair
 
     def agreed(self, exchange: Exchange, qpns: tuple[int, int]) -> list[Negotiated]:
         """What a CM exchange agreed on, corrected by the journal: a program may set its QP differently."""
@@ -117,8 +150,16 @@ class KnownPairs:
         for pair in self._pairs.get((ips[0], qpns[0]), ()):
             for side in (0, 1):
                 there = pair.ips[1 - side]
+                if pair.source == CM:
+                    continue
                 fits = pair.qpns[side] == qpns[0] and pair.qpns[1 - side] == qpns[1]
                 if fits and there in (ips[1], None) and pair.may_be_of(time_ns, psn):
                     said = (pair.negotiated[side], pair.negotiated[1 - side])
                     return [mine.overruled_by(other) for mine, other in zip(own, said, strict=True)]
         return own
+
+
+def _is_host(ip: str) -> bool:
+    """Whether a host can have this address."""
+    address = ipaddress.ip_address(ip)
+    return not (address.is_unspecified or address.is_multicast or address.is_loopback)

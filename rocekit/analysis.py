@@ -10,7 +10,7 @@ slow = a.transfers.where(operation="READ", status="acked")
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +29,7 @@ from rocekit.feeding import (
     survey,
     survey_doubled,
 )
-from rocekit.files.outputs import stem
+from rocekit.files.capture_names import stem
 from rocekit.findings import Evidence
 from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
@@ -187,7 +187,7 @@ def pairs_of(journal: Journal | None, *, growing: bool = False) -> list[Pair]:
     from rocekit.journal.work_requests import read_programs
 
     pairs = journal_pairs(read_programs(journal))
-    return [replace(pair, span_ns=None) for pair in pairs] if growing else pairs
+    return [pair._replace(span_ns=None) for pair in pairs] if growing else pairs
 
 
 def analyze(

@@ -150,7 +150,7 @@ def _drop_output() -> None:
 
 def _collect_garbage_rarely() -> None:
     """Run the garbage collector rarely: most objects stay until the process ends."""
-    gc.set_threshold(20_000)
+    gc.set_threshold(100_000)
     atexit.register(gc.freeze)
 
 

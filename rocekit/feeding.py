@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.files.frame_names import frame_reference
 from rocekit.files.reader import CaptureReader, open_capture
@@ -40,16 +40,14 @@ Progress = Callable[[CaptureReader], None]
 Watch = Callable[[Packets], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Callbacks:
+class Callbacks(NamedTuple):
     """The caller's functions that reading calls (see ``analyze``)."""
 
     progress: Progress | None
     stop: Callable[[], bool] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
+class Stages(NamedTuple):
     """What packets go through.
 
     Attributes:
@@ -147,9 +145,11 @@ def clocks(path: str | Path, stages: Stages) -> TimeOrder | None:
 
 def spool_for(path: str | Path) -> Spool | None:
     """What keeps the bytes of a stream; None for a file."""
+    if _can_be_read_again(path):
+        return None
     from rocekit.files.spool import Spool
 
-    return None if _can_be_read_again(path) else Spool()
+    return Spool()
 
 
 def _can_be_read_again(path: str | Path) -> bool:

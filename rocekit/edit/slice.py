@@ -21,7 +21,8 @@ from rocekit.edit.redact_journal import redact_event
 from rocekit.edit.slice_journal import slice_journal
 from rocekit.errors import CaptureError, RocekitError, check_number
 from rocekit.explanation.packets import CM, IGNORED, PacketStories, packet_stories
-from rocekit.files.outputs import check_output, stem
+from rocekit.files.capture_names import stem
+from rocekit.files.outputs import check_output
 from rocekit.files.pcapng_write import whole_pcapng
 from rocekit.files.reader import open_capture
 from rocekit.journal import JournalWriter

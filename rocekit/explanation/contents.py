@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from rocekit.files.frames import linktype_name
 from rocekit.packets.decoder import Counts
@@ -61,8 +61,7 @@ _STEPS: Final[tuple[tuple[frozenset[str], str], ...]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(NamedTuple):
     """What was captured, by kind.
 
     Args:
@@ -74,7 +73,7 @@ class Contents:
     """
 
     counts: Counts
-    skipped: Mapping[int, int] = field(default_factory=dict)
+    skipped: Mapping[int, int] = MappingProxyType({})
     live: bool = False
     silent: Sequence[tuple[str, str]] = ()
 

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from rocekit.errors import CaptureError, RocekitError
+from rocekit.files.capture_names import stem
 
 
 def not_written(error: OSError, name: str | Path) -> OSError | CaptureError:
@@ -30,10 +30,6 @@ def check_apart(packets: str | Path | None, journal: str | Path | None) -> None:
         return
     if not Path(packets).exists() or Path(packets).is_file():  # /dev/null takes both
         raise RocekitError(f"{packets}: packets and journal cannot go to one file; name two")
-
-
-#: Suffixes of captures, in the order in which ``stem`` removes them.
-CAPTURE_SUFFIXES: Final = (".gz", ".zst", ".pcapng", ".pcap", ".cap")
 
 
 def check_output(out: str | Path, inputs: Iterable[str | Path]) -> None:
@@ -97,14 +93,6 @@ def complete(out: str | Path) -> Iterator[Path]:
     except BaseException:  # Ctrl-C as well
         part.unlink(missing_ok=True)
         raise
-
-
-def stem(capture: str | Path) -> str:
-    """A capture's name without the suffixes that captures have."""
-    name = Path(capture).name
-    for suffix in CAPTURE_SUFFIXES:
-        name = name.removesuffix(suffix)
-    return name
 
 
 def one_for_each(folder: str | Path, captures: Sequence[str | Path], *, make: bool = True) -> list[Path]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.findings.finding import Finding
 from rocekit.wire.words import duration, plural
@@ -22,8 +21,7 @@ _PROBABLY: Final = "probably"
 _PAIRS: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class AlikeFindings:
+class AlikeFindings(NamedTuple):
     """Findings of one rule, severity and advice, each on a connection.
 
     Attributes:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from rocekit.flows.observer import Observer
     from rocekit.packets.decoder import Counts
     from rocekit.packets.pauses import Pause
-    from rocekit.packets.witnesses import IcmpError, Unanswered, Witnesses
+    from rocekit.packets.witnesses import Witnesses
+    from rocekit.packets.witnesses.icmp import IcmpError
+    from rocekit.packets.witnesses.neighbours import Neighbours, Unanswered
     from rocekit.points.paths import Paths
     from rocekit.points.sightings import Sightings
     from rocekit.track.cm_exchanges import CmRecord, Exchange
@@ -160,12 +162,13 @@ class Evidence:
         reply.
         """
         found: dict[tuple[str, str], list[Unanswered]] = defaultdict(list)
-        if self.witnesses is None:
+        neighbours = self._neighbours
+        if neighbours is None:
             return found
         files: dict[tuple[str, str], set[int]] = defaultdict(set)
-        for file, asker, target in self.witnesses.neighbours.replies:
+        for file, asker, target in neighbours.replies:
             files[asker, target].add(file)
-        for streak in self.witnesses.neighbours.unanswered:
+        for streak in neighbours.unanswered:
             key = (streak.asker, streak.target)
             # Where another capture has replies, it is open to which requests.
             if not files[key] - {streak.file} and (
@@ -174,10 +177,14 @@ class Evidence:
                 found[key].append(streak)
         return found
 
+    @property
+    def _neighbours(self) -> Neighbours | None:
+        return None if self.witnesses is None else self.witnesses.neighbours
+
     def would_have_reply(self, asker: str, target: str) -> bool:
         """Whether the capture has packets to a host, so that it would have the reply to its request too."""
         heard = {} if self.observer is None else self.observer.heard
-        answered = set() if self.witnesses is None else self.witnesses.neighbours.answered
+        answered = set() if self._neighbours is None else self._neighbours.answered
         return (target, asker) in heard or asker in answered
 
     def stories_of(self, rule: str) -> list[list[Story]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocekit.files.frame_names import frame_name
 
@@ -78,8 +78,7 @@ def _named(key: str, value: Any, several: bool) -> Any:
     return frame_name(value, several=several) if is_frame and isinstance(value, int) else value
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """A rule and its explanation.
 
     Attributes:
@@ -98,7 +97,7 @@ class Rule:
     seen_by: str
     confused_with: str
     what_to_do: str
-    look: Callable[[Evidence], Iterable[Finding]] = field(repr=False)
+    look: Callable[[Evidence], Iterable[Finding]]
 
     def finding(
         self,

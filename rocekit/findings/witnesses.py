@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rocekit.findings.evidence import Evidence
-    from rocekit.packets.witnesses import IcmpError, Unanswered
+    from rocekit.packets.witnesses.icmp import IcmpError
+    from rocekit.packets.witnesses.neighbours import Unanswered
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
 

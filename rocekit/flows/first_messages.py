@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rocekit import wire
 from rocekit.packets import ICRC_INVALID
+from rocekit.wire.memory_messages import NCCL_BYTES, RPING_TEXT
 
 # The table of applications is loaded when a message comes whose bytes may say something.
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ _OPERATION: Final = {value: opcode.operation for value, opcode in wire.OPCODES.i
 _ONLY: Final = {value: opcode.position == wire.ONLY for value, opcode in wire.OPCODES.items()}
 #: By opcode; the last is for unknown ones, −1.
 _STARTS: Final = np.array([*(_starts(value) for value in range(256)), False])
+_IS_SEND: Final = np.array([_OPERATION.get(value) == "SEND" for value in range(257)])
 
 
 class FirstMessages:
@@ -59,8 +61,8 @@ class FirstMessages:
         self.said: dict[Flow, list[tuple[int, Said]]] = {}
         self.opened: set[Flow] = set()
         self.offers: dict[tuple[str, int], str] = {}
-        self._looked_at: dict[int, int] = {}  # messages, by flow number
-        self._done = np.zeros(0, np.bool_)  # by flow number
+        self._looked_at = np.zeros(0, np.uint8)  # messages, by flow number
+        self._flows = 0  # of which messages were looked at
         self._indexes: dict[Flow, int] = {}  # the last one of NCCL's FIFO
         self._known = 0
         self._new_from = 0
@@ -75,7 +77,7 @@ class FirstMessages:
         self._packets += len(packets)
         while self._marks and self._packets - self._marks[0][0] > NEW_FOR:
             self._new_from = self._marks.popleft()[1]
-        if self._new_from < self._known and len(self._looked_at) < MOST_FLOWS:
+        if self._new_from < self._known and self._flows < MOST_FLOWS:
             self._look(packets)
             if not self._marks or self._marks[-1][1] != self._known:
                 self._marks.append((self._packets, self._known))
@@ -90,20 +92,27 @@ class FirstMessages:
         wrong = packets.icrc_state == ICRC_INVALID
         if int(wrong.sum()) * 2 < len(packets):  # else all ICRCs here are wrong: see the rule icrc-bad
             usable &= ~wrong
-        if len(self._done) < self._known:
-            self._done = np.append(self._done, np.zeros(max(self._known, 1024), np.bool_))
+        if len(self._looked_at) < self._known:
+            self._looked_at = np.append(self._looked_at, np.zeros(max(self._known, 1024), np.uint8))
         rows = np.flatnonzero(usable)
-        rows = rows[~self._done[packets.flow[rows]]]
-        self._take(packets, rows[_first_of_each(packets.flow[rows], MOST_MESSAGES)])
+        rows = rows[self._looked_at[packets.flow[rows]] < MOST_MESSAGES]
+        first, length = packets.first_bytes(rows), packets.payload_length[rows]
+        here = (first >= 0) | (length == 0)
+        rows, first, length = rows[here], first[here], length[here]
+        chosen = _first_ones(packets.flow[rows], self._looked_at)
+        flow = packets.flow[rows[chosen]]
+        self._flows += int(np.count_nonzero(self._looked_at[flow] == 0))
+        np.add.at(self._looked_at, flow, 1)
+        may_say = _IS_SEND[packets.opcode[rows]] | (length == NCCL_BYTES) | (first == RPING_TEXT[0])
+        rows = rows[chosen[may_say[chosen]]]
+        if len(rows):
+            self._take(packets, rows)
 
     def _take(self, packets: Packets, rows: Ints) -> None:
-        if not len(rows):
-            return
         from rocekit.wire.applications.said import MOST_BYTES, FirstMessage
 
         names, payload = packets.addresses, packets.payload
         columns = (
-            packets.flow,
             packets.src,
             packets.dst,
             packets.dest_qpn,
@@ -111,17 +120,13 @@ class FirstMessages:
             packets.payload_length,
             packets.time_ns,
         )
-        for row, number, src, dst, qpn, code, length, time_ns in zip(
+        for row, src, dst, qpn, code, length, time_ns in zip(
             rows.tolist(), *(column[rows].tolist() for column in columns), strict=True
         ):
             data = payload(row)[:MOST_BYTES]
-            before = self._looked_at.get(number, 0)
-            if before < MOST_MESSAGES and (data or not length):
-                self._looked_at[number] = before + 1
-                message = FirstMessage(_OPERATION[code], data, length, _ONLY[code])
-                whole = len(data) == min(length, MOST_BYTES)
-                self._read((names[src], names[dst], qpn), message, whole, time_ns)
-            self._done[number] = before + 1 >= MOST_MESSAGES
+            message = FirstMessage(_OPERATION[code], data, length, _ONLY[code])
+            whole = len(data) == min(length, MOST_BYTES)
+            self._read((names[src], names[dst], qpn), message, whole, time_ns)
 
     def _read(self, flow: Flow, message: FirstMessage, whole: bool, time_ns: int) -> None:
         """Look at a message; ``whole``: nothing of what parsers want is cut off."""
@@ -143,10 +148,14 @@ class FirstMessages:
         return before < index <= before + _MOST_QPS
 
 
-def _first_of_each(flow: Ints, most: int) -> Ints:
-    """Which of the rows are among the first ``most`` of their flow, in order."""
+def _first_ones(flow: Ints, looked_at: NDArray[np.uint8]) -> Ints:
+    """Which of the rows are among the first ``MOST_MESSAGES`` of their flow, in order.
+
+    Args:
+        looked_at: how many there were before, by flow.
+    """
     order = np.argsort(flow, kind="stable")
     ordered = flow[order]
     begins = np.flatnonzero(np.diff(ordered, prepend=-1) != 0) if len(ordered) else ordered
     rank = np.arange(len(ordered)) - np.repeat(begins, np.diff(np.append(begins, len(ordered))))
-    return np.sort(order[rank < most])
+    return np.sort(order[rank + looked_at[ordered] < MOST_MESSAGES])

@@ -8,7 +8,7 @@ from typing import Final
 
 from rocekit.analysis import JOURNAL_SUFFIX
 from rocekit.counters.trial import CounterTrial
-from rocekit.files.outputs import stem
+from rocekit.files.capture_names import stem
 from rocekit.journal import Journal, JournalWriter
 from rocekit.journal.counters import snapshots_in, write_snapshots
 from rocekit.machine.counters import CounterPlace, CounterReader, CounterSnapshot, RunningCapture

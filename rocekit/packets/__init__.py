@@ -298,6 +298,15 @@ class Packets:
         stop = min(start + int(self.payload_length[i]), int(self._columns["limit"][i]))
         return self._buffer[start:stop].tobytes() if 0 <= start < stop else b""
 
+    def first_bytes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The first captured payload byte of these packets; −1 where there is none. See :meth:`payload`."""
+        if self._buffer is None:
+            raise ValueError("payload bytes are kept only with the batch they came in")
+        start = self._payload_at[rows]
+        stop = np.minimum(start + self.payload_length[rows], self._columns["limit"][rows])
+        there = (start >= 0) & (start < stop)
+        return np.where(there, self._buffer[np.where(there, start, 0)], np.int64(-1))
+
     def row(self, i: int) -> Row:
         """Packet ``i`` as a dict: see :meth:`rows`."""
         i = range(len(self))[i]

@@ -17,6 +17,7 @@ from rocekit.wire.byte_rows import gather
 from rocekit.wire.network import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
+    ICMPV6,
     IPV4_BYTES,
     IPV6_BYTES,
     UDP_PROTOCOL,
@@ -91,7 +92,6 @@ _BY_ETHERTYPE[:LEAST_ETHERTYPE] = _CODE[_LLC]
 _BY_PROTOCOL: Final = _table(1 << 8, IP_PROTOCOLS, _OTHER_IP)
 _BY_PORT: Final = _table(1 << 16, UDP_PORTS, None)
 
-_ICMPV6: Final = 58
 _EXTENSIONS = np.zeros(256, np.bool_)  # RFC 8200, 4: hop-by-hop, routing, destination options
 _EXTENSIONS[[0, 43, 60]] = True
 _FRAGMENT: Final = 44
@@ -200,7 +200,7 @@ class _Frames:
         udp = np.flatnonzero(following == UDP_PROTOCOL)
         if len(udp):
             codes[udp] = np.where(later[udp], _CODE[FRAGMENTS], self._udp(rows[udp], at[udp]))
-        icmp = following == _ICMPV6
+        icmp = following == ICMPV6
         if icmp.any():
             kind = self._bytes(at, rows)
             discovery = (kind >= FIRST_NEIGHBOUR_DISCOVERY) & (kind <= LAST_NEIGHBOUR_DISCOVERY)

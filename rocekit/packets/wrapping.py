@@ -9,14 +9,12 @@ part of the scope: they differ with the direction, the way or the capture point.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 _NETWORK_ID: Final = re.compile(r"(?:VNI|VSID|I-SID) (\d+)$")
 
 
-@dataclass(frozen=True, slots=True)
-class Wrapping:
+class Wrapping(NamedTuple):
     """What is around some packets.
 
     Attributes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,8 +156,7 @@ class Floor:
         return {"kind": self.kind, "count": self.count, "min_ns": self.min_ns, "median_ns": self.median_ns}
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
+class Turns(NamedTuple):
     """Turnarounds as columns: connection, side, kind (an index of ``KINDS``), time.
 
     ``period``: the time from the request before to the request that counts as a reaction.
@@ -170,7 +169,7 @@ class Turns:
     period: Ints
 
     def where(self, mask: NDArray[np.bool_] | Ints | slice) -> Turns:
-        return Turns(*(getattr(self, name)[mask] for name in self.__slots__))
+        return Turns(*(getattr(self, name)[mask] for name in self._fields))
 
 
 def turnarounds(columns: Mapping[str, Ints], pair: Ints, side: Ints) -> Turns:
@@ -191,7 +190,7 @@ def turnarounds(columns: Mapping[str, Ints], pair: Ints, side: Ints) -> Turns:
     pair, side, role = pair[rows], side[rows], role[rows]
     time, psn = columns["time_ns"][rows], columns["psn"][rows]
     parts = [*_answers(pair, side, role, time, psn), _reactions(pair, side, role, time, psn)]
-    joined = [np.concatenate([getattr(p, name) for p in parts]) for name in Turns.__slots__]
+    joined = [np.concatenate([getattr(p, name) for p in parts]) for name in Turns._fields]
     turns = Turns(*joined)
     backward = turns.gap < 0
     return turns.where(~np.isin(turns.pair, turns.pair[backward])) if backward.any() else turns

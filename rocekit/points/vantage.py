@@ -18,8 +18,8 @@ acknowledge, or where one host responds at once and the other is steadily late. 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from rocekit.track.connections import Connection
 
 
-@dataclass(frozen=True, slots=True)
-class Vantage:
+class Vantage(NamedTuple):
     """Where a capture was taken, inferred from one connection or from all traffic of two hosts.
 
     Attributes:
@@ -49,8 +48,8 @@ class Vantage:
     grounds: str | None
     reason: str
     requesters: frozenset[int] = frozenset()
-    floors: Mapping[int, Floor] = field(default_factory=dict)
-    hops: Mapping[int, int] = field(default_factory=dict)
+    floors: Mapping[int, Floor] = MappingProxyType({})
+    hops: Mapping[int, int] = MappingProxyType({})
 
     @property
     def host(self) -> str | None:

@@ -184,8 +184,8 @@ class Pairing(Sink):
         if flow.transport == "CNP" and kind != CNP:
             flow.transport = TRANSPORT[r.opcode[i]]
         if kind == REQUEST:
-            length = r.dma_length[i] if OPERATION[r.opcode[i]] == "READ" else 0
-            lobby.requested(flow, r.psn[i], wire.psns_of(length, _LEAST_MTU), r.time_ns[i])
+            span = wire.psns_of(r.dma_length[i], _LEAST_MTU) if OPERATION[r.opcode[i]] == "READ" else 1
+            lobby.requested(flow, r.psn[i], span, r.time_ns[i])
         lobby.hold(flow, r, i)
         if flow.transport == "UC":
             self._let_go(lobby, flow)

@@ -9,8 +9,7 @@ matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.packets.rows import Rows
 from rocekit.wire import MAD_QPNS
@@ -25,8 +24,7 @@ ENOUGH: Final = 16
 MAX_KEPT: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(NamedTuple):
     """A waiting packet, alone in its rows, and its MAD if it is one."""
 
     rows: Rows

@@ -6,9 +6,8 @@ Layouts are in :mod:`rocekit.wire.cm`. Of input that ends early, the whole field
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.wire import PATH_MTU_BYTES, Header
 from rocekit.wire.cm import (
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 Value = int | str | bytes
 
 
-@dataclass(frozen=True, slots=True)
-class CmMessage:
+class CmMessage(NamedTuple):
     """A message of the communication manager.
 
     Attributes:
@@ -174,8 +172,7 @@ _SUMMARY: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Mad:
+class Mad(NamedTuple):
     """A management datagram.
 
     Attributes:

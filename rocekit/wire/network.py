@@ -6,6 +6,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 ETHERTYPE_IPV4: Final = 0x0800
+ETHERTYPE_ARP: Final = 0x0806
 ETHERTYPE_IPV6: Final = 0x86DD
 ETHERTYPE_MAC_CONTROL: Final = 0x8808  # IEEE 802.3 annex 31A: PAUSE and, since 802.1Qbb, PFC
 DOT1Q, DOT1AD = 0x8100, 0x88A8  # the tags of 802.1Q and 802.1ad
@@ -14,7 +15,10 @@ VLAN_ETHERTYPES: Final = (DOT1Q, DOT1AD, 0x9100)  # the last one was in use befo
 IPV4_BYTES: Final = 20  # without options
 IPV6_BYTES: Final = 40  # without extension headers
 UDP_BYTES: Final = 8
-UDP_PROTOCOL: Final = 17  # IANA: IPv4's protocol, IPv6's next header
+# IANA: IPv4's protocol, IPv6's next header
+ICMPV4: Final = 1
+UDP_PROTOCOL: Final = 17
+ICMPV6: Final = 58
 
 MAPPED: Final = 0xFFFF  # RFC 4291, 2.5.5.2: ::ffff:a.b.c.d, as IPv4 stands in a GID
 MAPPED_PREFIX: Final = bytes(10) + MAPPED.to_bytes(2, "big")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocekit.wire.headers import (
     AETH,
@@ -29,8 +28,7 @@ CNP_OPCODE: Final = 0x81  # A17.9.3
 FIRST, MIDDLE, LAST, ONLY = "FIRST", "MIDDLE", "LAST", "ONLY"
 
 
-@dataclass(frozen=True, slots=True)
-class Opcode:
+class Opcode(NamedTuple):
     """One value of the BTH's opcode field (9.2.1).
 
     Attributes:
@@ -71,8 +69,7 @@ class Opcode:
         return BTH.length + sum(h.length for h in self.headers)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     """One operation code (the low five bits) before its transport is known."""
 
     name: str
@@ -81,7 +78,7 @@ class _Row:
     headers: tuple[Header, ...] = ()
     payload: bool = True
     response: bool = False
-    transports: frozenset[str] = field(default_factory=lambda: frozenset({"RC", "RD", "XRC"}))
+    transports: frozenset[str] = frozenset({"RC", "RD", "XRC"})
 
 
 _ALL = frozenset({"RC", "UC", "RD", "XRC"})

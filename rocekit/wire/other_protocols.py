@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from rocekit.wire.network import ETHERTYPE_ARP
+
 ETHERTYPES: Final = {
-    0x0806: "ARP",
+    ETHERTYPE_ARP: "ARP",
     0x6558: "Ethernet inside Ethernet",
     0x8035: "RARP",
     0x8100: "VLAN",

@@ -15,6 +15,7 @@ from rocekit.capture import open_capture
 from rocekit.decode import Decoder
 from rocekit.packets import witnesses
 from rocekit.packets.witnesses import Witnesses
+from rocekit.packets.witnesses.neighbours import Unanswered
 from rocekit.wire.build import build_frame
 
 S = 1_000_000_000
@@ -38,6 +39,11 @@ def read(frames: Iterable[bytes]) -> Witnesses:
     return decoder.witnesses
 
 
+def streaks(witnesses: Witnesses) -> list[Unanswered]:
+    assert witnesses.neighbours is not None
+    return witnesses.neighbours.unanswered
+
+
 def tagged(data: bytes) -> bytes:
     return data[:12] + bytes.fromhex("81000005") + data[12:]
 
@@ -59,12 +65,12 @@ def test_an_error_of_icmpv6() -> None:
 
 @pytest.mark.parametrize("frames", [(ASKED, REPLIED), (SOLICITED, ADVERTISED), (ASKED,), (SOLICITED,)])
 def test_a_single_request_is_no_streak(frames: tuple[bytes, ...]) -> None:
-    assert read(frames).neighbours.unanswered == []
+    assert streaks(read(frames)) == []
 
 
 @pytest.mark.parametrize(("asked", "replied"), [(ASKED, REPLIED), (SOLICITED, ADVERTISED)])
 def test_a_streak_ends_with_its_reply(asked: bytes, replied: bytes) -> None:
-    (streak,) = read([asked, asked, tagged(asked), replied, asked, replied]).neighbours.unanswered
+    (streak,) = streaks(read([asked, asked, tagged(asked), replied, asked, replied]))
     assert (streak.requests, streak.frames) == (3, [1, 2, 3])
     assert (streak.until_ns, streak.replied) == (4 * S, True)
 

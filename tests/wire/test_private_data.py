@@ -15,6 +15,7 @@ from rocekit.wire.applications import BY_NAME, ULPS, Application, in_message, in
 from rocekit.wire.applications.said import HINT, FirstMessage
 from rocekit.wire.build import build_ip_cm, build_mad
 from rocekit.wire.mad import parse_mad
+from rocekit.wire.memory_messages import NCCL_BYTES, RPING_TEXT
 
 TCP = 0x0106_0000
 REJECTED = 28
@@ -243,3 +244,18 @@ def test_every_application_has_its_row_in_the_docs() -> None:
     for name, ports in listed.items():
         assert sorted(rows[name].split(", ")) == sorted(ports.split(", ")), name
     assert rows.keys() - listed.keys() == {"application", "---", "libibverbs' examples"}
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=200),
+        st.binary(min_size=NCCL_BYTES, max_size=NCCL_BYTES),
+        st.builds(lambda n, rest: RPING_TEXT + b"%d: " % n + rest, st.integers(0, 9), st.binary(max_size=60)),
+    ),
+    st.sampled_from(["WRITE", "READ_RESPONSE"]),
+)
+def test_what_is_left_unread_of_messages_into_memory_says_nothing(data: bytes, operation: str) -> None:
+    """First messages are read by length and first byte: nothing that a parser knows is left out by that."""
+    said = in_message(FirstMessage(operation, data, len(data), True))
+    assert said is None or len(data) == NCCL_BYTES or data[0] == RPING_TEXT[0]
+    assert said is not None or not data.startswith(RPING_TEXT)

@@ -10,7 +10,7 @@ from rocekit.wire.words import duration, plural
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
-    from rocekit.packets.witnesses import Unanswered
+    from rocekit.packets.witnesses.neighbours import Unanswered
 
 
 def _look(evidence: Evidence) -> Iterator[Finding]:

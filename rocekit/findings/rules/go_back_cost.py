@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.findings.costs import affected_transfers
 from rocekit.findings.finding import INFO, Finding, Rule
@@ -27,8 +26,7 @@ _ALL: Final = 1_000
 _SHARE: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Efficiency:
+class Efficiency(NamedTuple):
     """What the losses of a connection made its ends send again.
 
     Attributes:

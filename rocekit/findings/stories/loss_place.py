@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 BEFORE, BETWEEN, BEYOND = "before", "between", "beyond"
 
 
-@dataclass(frozen=True, slots=True)
-class LossPlace:
+class LossPlace(NamedTuple):
     """Where a packet was lost.
 
     Attributes:
@@ -35,8 +34,7 @@ class LossPlace:
         return f"between {self.sender} and {files[0]}"
 
 
-@dataclass(frozen=True, slots=True)
-class LostCopy:
+class LostCopy(NamedTuple):
     """A packet that was lost.
 
     Attributes:

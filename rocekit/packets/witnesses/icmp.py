@@ -26,8 +26,6 @@ from rocekit.wire.network import IPV4_BYTES, IPV6_BYTES, UDP_BYTES, UDP_PROTOCOL
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-ICMPV4: Final = 1
-ICMPV6: Final = 58
 _ICMP_BYTES: Final = 8
 #: Where a BTH has them.
 _QPN_END, _PSN_END = 8, 12

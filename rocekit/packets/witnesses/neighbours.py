@@ -21,7 +21,6 @@ from rocekit.wire.byte_rows import gather
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-ETHERTYPE_ARP: Final = 0x0806
 _ARP_BYTES: Final = 28
 #: The hardware and protocol of ARP for IPv4 over Ethernet (RFC 826), with their address lengths.
 _ETHERNET_IPV4: Final = bytes.fromhex("000108000604")

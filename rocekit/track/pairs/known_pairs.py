@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.track.connections import Negotiated
 from rocekit.wire.psn import MASK
@@ -49,8 +48,7 @@ def may_be_of(
     return any(psn - start & MASK < NEAR_START for start in starts if start is not None for psn in seen)
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """What a journal, or the handshake of two programs, says of a QP pair; what it does not know is None.
 
     Attributes:

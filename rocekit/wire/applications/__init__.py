@@ -6,9 +6,8 @@ A new application is a row (:class:`~rocekit.wire.applications.said.Ulp`) in one
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rocekit.wire.applications.files import FILES, NFS, RPC
 from rocekit.wire.applications.programs import PROGRAMS
@@ -30,8 +29,7 @@ OF_MESSAGES: Final = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
+class Application(NamedTuple):
     """The application that uses a connection.
 
     Attributes:
@@ -44,7 +42,7 @@ class Application:
     name: str
     certain: bool
     ground: str
-    details: Details = field(default_factory=lambda: MappingProxyType({}))
+    details: Details = MappingProxyType({})
     short: str = ""
 
     def __str__(self) -> str:

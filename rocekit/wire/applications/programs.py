@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rocekit.wire.applications.said import HINT, LOOSE, MAGIC, SHAPE, FirstMessage, Said, Ulp, text_of, zeros
+from rocekit.wire.memory_messages import NCCL_BYTES, RPING_TEXT
 
 RDS: Final = "RDS"
 RSOCKETS: Final = "rsockets"
@@ -84,13 +85,13 @@ def _ucx(data: bytes) -> Said | None:
 
 #: 64 bytes: (address, size, rkeys of so many devices, requests, tag, index), of newer and older releases.
 _NCCL: Final = (struct.Struct("<QQ4IIIQ16s"), struct.Struct("<QI2III4sQ24s"))
-_NCCL_BYTES, _NCCL_REQUESTS = 64, 8
+_NCCL_REQUESTS = 8
 _NCCL_MOST_INDEX: Final = 1 << 40
 
 
 def _nccl(message: FirstMessage) -> Said | None:
     """A receiver's announcement that its buffers are ready: a WRITE into the sender's FIFO."""
-    if not message.only or not len(message.data) == message.length == _NCCL_BYTES:
+    if not message.only or not len(message.data) == message.length == NCCL_BYTES:
         return None
     for layout, keys in zip(_NCCL, (4, 2), strict=True):
         values = layout.unpack(message.data)
@@ -105,7 +106,7 @@ def _nccl(message: FirstMessage) -> Said | None:
 
 # --------------------------------------------------------------------------- programs
 
-_PING: Final = re.compile(rb"rdma-ping-(\d{1,10}): ")
+_PING: Final = re.compile(RPING_TEXT + rb"(\d{1,10}): ")
 _PING_INFO: Final = struct.Struct(">QII")
 _MOST_ADDRESS, _MOST_PING = 1 << 57, 64 * 1024
 _PERFTEST_VERSION: Final = re.compile(rb"(\d{1,2}\.\d{1,3})\0+")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -22,8 +21,7 @@ MAGIC: Final = 3
 MOST_BYTES: Final = 640
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """What bytes say, and how surely.
 
     Attributes:
@@ -34,7 +32,7 @@ class Said:
     application: str
     sure: int
     words: str
-    details: Details = field(default_factory=lambda: MappingProxyType({}))
+    details: Details = MappingProxyType({})
     short: str = ""
 
 
@@ -58,8 +56,7 @@ OfPrivateData = Callable[[bytes], Said | None]
 OfMessage = Callable[[FirstMessage], Said | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Ulp:
+class Ulp(NamedTuple):
     """An application, and how it is known.
 
     Attributes:
@@ -73,7 +70,7 @@ class Ulp:
 
     name: str
     ports: frozenset[int] = frozenset()
-    private_data: Mapping[str, OfPrivateData] = field(default_factory=lambda: MappingProxyType({}))
+    private_data: Mapping[str, OfPrivateData] = MappingProxyType({})
     message: OfMessage | None = None
     operations: tuple[str, ...] = ("SEND",)
     always_asks: bool = False

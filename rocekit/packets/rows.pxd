@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 cdef class Rows:
     cdef public object _packets
+    cdef public object _around
     cdef public dict _others
     cdef public Py_ssize_t count
     cdef public const int64_t[::1] before_src
@@ -30,3 +31,5 @@ cdef class Rows:
     cdef public list place
 
     cpdef Py_ssize_t place_of(self, Py_ssize_t i)
+
+    cpdef object around(self, Py_ssize_t i)

@@ -71,6 +71,7 @@ class Rows:
 
     def __init__(self, packets: Packets, before: tuple[Any, Any] = ((), ())) -> None:
         self._packets = packets
+        self._around = packets.wrappings[0] if len(packets.wrappings) == 1 else None
         self._others: dict[str, list[int]] = {}
         self.count = len(packets)
         self.before_src, self.before_ns = (column(values) for values in before)
@@ -128,8 +129,9 @@ class Rows:
 
     def around(self, i: int) -> Wrapping:
         """What is around packet ``i``."""
-        packets = self._packets
-        found: Wrapping = packets.wrappings[packets.encapsulation[i]]
+        if self._around is not None:
+            return self._around
+        found: Wrapping = self._packets.wrappings[self.encapsulation[i]]
         return found
 
     def payload(self, i: int) -> bytes:

@@ -20,8 +20,9 @@ from lab_forks import Forks
 
 from rocekit.journal import JournalWriter
 from rocekit.journal.counters import write_snapshots
+from rocekit.lab.job_programs import finish, shell, wait_until_listening
 from rocekit.lab.jobs import TCPDUMP
-from rocekit.lab.net import A, B
+from rocekit.lab.net import A, B, tool
 from rocekit.machine.counters import CounterReader, RunningCapture
 
 OUT = Path(os.environ.get("ROCEKIT_LAB_OUT", "."))
@@ -84,12 +85,29 @@ def struck(name: str, counter: str) -> bool:
     return False
 
 
+def hit(interface: str, fault: str) -> None:
+    """Let netem have the RoCE packets that leave a port, not the programs' exchange over TCP, nor ARP.
+
+    At a device itself netem is the root queue: its counters are among those that are read there.
+    """
+    dev = ("dev", interface)
+    if not interface.endswith("-port"):
+        tool("tc", "qdisc", "add", *dev, "root", "netem", *fault.split())
+        return
+    tool("tc", "qdisc", "add", *dev, "root", "handle", "1:", "prio", "bands", "4")
+    tool("tc", "qdisc", "add", *dev, "parent", "1:4", "handle", "40:", "netem", *fault.split())
+    tool(
+        *("tc", "filter", "add", *dev, "parent", "1:", "protocol", "ip", "flower"),
+        *("ip_proto", "udp", "dst_port", "4791", "classid", "1:4"),
+    )
+
+
 def run(name: str, what: Run) -> dict[str, Any]:
-    """A run, captured at both ends."""
+    """A run, captured at both ends. A program that hangs is ended; its status then says so."""
     for end in (A, B):
         (WORK / f"{name}.{end.interface}.journal.jsonl").unlink(missing_ok=True)
     for interface, fault in what.faults.items():
-        subprocess.run(f"tc qdisc add dev {interface} root netem {fault}".split(), check=True)
+        hit(interface, fault)
     dumps = []
     for end in (A, B):
         words = list(TCPDUMP)
@@ -102,12 +120,12 @@ def run(name: str, what: Run) -> dict[str, Any]:
         while "listening" not in log.read_text() and time.monotonic() < limit:
             time.sleep(0.05)
     snapshots(name)
-    server = subprocess.Popen(what.server.split(), stdout=PIPE, stderr=subprocess.STDOUT)
-    time.sleep(1.5)
-    client = subprocess.run(
-        what.client.split(), stdout=PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False
-    )
-    of_server, _ = server.communicate(timeout=LIMIT_S)
+    said = {side: WORK / f"{name}.{side}.txt" for side in ("client", "server")}
+    with said["server"].open("wb") as of_server, said["client"].open("wb") as of_client:
+        server = shell(what.server, dict(os.environ), of_server)
+        wait_until_listening(server, 5)
+        client_end = finish(shell(what.client, dict(os.environ), of_client), LIMIT_S)
+        server_end = finish(server, 20)
     time.sleep(0.5)  # the last packets
     snapshots(name)
     time.sleep(0.7)
@@ -117,9 +135,9 @@ def run(name: str, what: Run) -> dict[str, Any]:
     for interface in what.faults:
         subprocess.run(f"tc qdisc del dev {interface} root".split(), check=True)
     return {
-        "client": client.returncode,
-        "server": server.returncode,
-        "said": client.stdout.decode() + of_server.decode(),
+        "client": client_end["returncode"],
+        "server": server_end["returncode"],
+        "said": "".join(said[side].read_text() for side in ("client", "server")),
         "tcpdump": [(WORK / f"{name}.{end.interface}.txt").read_text() for end in (A, B)],
     }
 
@@ -169,10 +187,14 @@ def commands() -> dict[str, Any]:
 
 def main() -> None:
     WORK.mkdir(parents=True, exist_ok=True)
+    for module in ("sch_prio", "sch_netem", "cls_flower"):
+        tool("modprobe", module)
     facts: dict[str, Any] = {}
     for name, what in RUNS.items():
         for _ in range(TRIES):
             facts[name] = run(name, what)
+            if facts[name]["client"] or facts[name]["server"]:
+                continue
             if what.strikes is None or struck(name, what.strikes):
                 break
     facts["commands"] = commands()

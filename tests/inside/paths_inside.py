@@ -18,6 +18,8 @@ from rocekit.lab.net import tool
 
 OUT = Path(os.environ["ROCEKIT_LAB_OUT"])
 WORK = Path("/tmp/paths-inside")
+#: A fault of some per cent may hit nothing by chance, and perftest fails at times by itself.
+TRIES = 5
 #: By name: the program, the port with the fault (on the way to b or to a), and netem's words.
 RUNS = {
     "requests": ("ib_write_bw -m 1024 -s 16384 -n 30", "vb-port", "loss 4%"),
@@ -85,11 +87,31 @@ def run(name: str) -> dict[str, Any]:
     }
 
 
+def struck(name: str, facts: dict[str, Any]) -> bool:
+    """Whether the program ended well, and its fault hit something that is counted."""
+    if facts["client"]["returncode"] != 0:
+        return False
+    if "loss" in RUNS[name][2]:
+        return bool(facts["tc"]["dropped"])
+    if "duplicate" in RUNS[name][2]:
+        return bool(facts["hw"]["rxe1"]["rcvd_pkts"] > facts["hw"]["rxe0"]["sent_pkts"])
+    return True
+
+
+def tried(name: str) -> dict[str, Any]:
+    """The first run that its fault struck, or else the last one."""
+    for _ in range(TRIES):
+        facts = run(name)
+        if struck(name, facts):
+            break
+    return facts
+
+
 def main() -> int:
     WORK.mkdir()
     for module in ("sch_prio", "sch_netem", "cls_flower"):
         tool("modprobe", module)
-    found = {name: run(name) for name in RUNS}
+    found = {name: tried(name) for name in RUNS}
     for capture in WORK.glob("*.pcap"):
         (OUT / capture.name).write_bytes(capture.read_bytes())
     (OUT / "facts.json").write_text(json.dumps(found, indent=1))

@@ -63,13 +63,13 @@ class JournalWriter:
         return JournalError(f"cannot be written: {error.strerror or error}", file=name)
 
     @contextmanager
-    def _writing(self) -> Iterator[IO[str]]:
-        """The file, for one thread at a time; an error names it."""
-        with self._lock:
-            try:
-                yield self._file
-            except OSError as error:
-                raise self._failed(error, self._name) from None
+    def _named(self) -> Iterator[None]:
+        """An error of the file names it. The lock is taken around this, by a ``with`` of its own: a Ctrl-C between
+        the steps of a generator would leave it taken, and :meth:`close` would wait for it for ever."""
+        try:
+            yield
+        except OSError as error:
+            raise self._failed(error, self._name) from None
 
     def write(
         self,
@@ -114,8 +114,8 @@ class JournalWriter:
     def write_lines(self, lines: Iterable[str]) -> None:
         """Write events that are JSON lines already, without line ends."""
         text = "".join(f"{line}\n" for line in lines)
-        with self._writing() as file:
-            file.write(text)
+        with self._lock, self._named():
+            self._file.write(text)
 
     def write_event(self, event: JournalEvent) -> None:
         """Write an event unchanged, with its own host and process."""
@@ -123,20 +123,20 @@ class JournalWriter:
 
     def _put(self, line: dict[str, Any]) -> None:
         text = json.dumps(line, separators=(",", ":"))
-        with self._writing() as file:
-            file.write(text + "\n")
+        with self._lock, self._named():
+            self._file.write(text + "\n")
 
     def flush(self) -> None:
-        with self._writing() as file:
-            file.flush()
+        with self._lock, self._named():
+            self._file.flush()
 
     def close(self) -> None:
         """Write out what is buffered. A file object that the caller passed stays open."""
-        with self._writing() as file:
+        with self._lock, self._named():
             if self._owned:
-                file.close()
+                self._file.close()
             else:
-                file.flush()
+                self._file.flush()
 
     def __enter__(self) -> JournalWriter:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import signal
 import threading
 from pathlib import Path
 
@@ -210,6 +211,30 @@ def test_threads_may_share_a_writer(tmp_path: Path) -> None:
     journal = read_journal(path)
     assert journal.problems == []
     assert sorted(event["wr_id"] for event in journal) == list(range(1500))
+
+
+def test_a_writer_that_was_interrupted_can_be_closed(tmp_path: Path) -> None:
+    """Ctrl-C comes anywhere in a write. The lock is free afterwards, so that close() does not wait for ever."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for n in range(2000):
+            writer = JournalWriter(tmp_path / "interrupted.jsonl", host="a", pid=1)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0001 + n * 1e-6)
+                while True:
+                    writer.write_lines(["{}"])
+            except KeyboardInterrupt:  # as a with block does: the interrupted frames are still there
+                closing = threading.Thread(target=writer.close, daemon=True)
+                closing.start()
+                closing.join(10)
+                assert not closing.is_alive()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_the_schema_has_the_agreed_events() -> None:

@@ -64,8 +64,8 @@ class JournalWriter:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """An error of the file names it. The lock is taken around this, by a ``with`` of its own: a Ctrl-C between
-        the steps of a generator would leave it taken, and :meth:`close` would wait for it for ever."""
+        """An error of the file names it. The lock is taken around this, by a ``with`` of its own: a Ctrl-C in
+        a generator would leave it taken, and :meth:`close` would wait for it for ever."""
         try:
             yield
         except OSError as error:

@@ -214,7 +214,7 @@ def test_threads_may_share_a_writer(tmp_path: Path) -> None:
 
 
 def test_a_writer_that_was_interrupted_can_be_closed(tmp_path: Path) -> None:
-    """Ctrl-C comes anywhere in a write. The lock is free afterwards, so that close() does not wait for ever."""
+    """Ctrl-C comes anywhere in a write. close() does not wait for ever for the lock."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt

@@ -120,8 +120,8 @@ def run(name: str, what: Run) -> dict[str, Any]:
         while "listening" not in log.read_text() and time.monotonic() < limit:
             time.sleep(0.05)
     snapshots(name)
-    said = {side: WORK / f"{name}.{side}.txt" for side in ("client", "server")}
-    with said["server"].open("wb") as of_server, said["client"].open("wb") as of_client:
+    texts = {side: WORK / f"{name}.{side}.txt" for side in ("client", "server")}
+    with texts["server"].open("wb") as of_server, texts["client"].open("wb") as of_client:
         server = shell(what.server, dict(os.environ), of_server)
         wait_until_listening(server, 5)
         client_end = finish(shell(what.client, dict(os.environ), of_client), LIMIT_S)
@@ -137,7 +137,7 @@ def run(name: str, what: Run) -> dict[str, Any]:
     return {
         "client": client_end["returncode"],
         "server": server_end["returncode"],
-        "said": "".join(said[side].read_text() for side in ("client", "server")),
+        "said": "".join(texts[side].read_text() for side in ("client", "server")),
         "tcpdump": [(WORK / f"{name}.{end.interface}.txt").read_text() for end in (A, B)],
     }
 

@@ -7,6 +7,7 @@ starter over one control channel, each a line of JSON:
                      {"say": "up"}                           the devices are there, the command starts
                      {"say": "failed", "message": "..."}     no lab; the last message
                      {"say": "ended", "returncode": n, "timed_out": false, "streams": [n, n]}
+                     {"say": "handing over"}                 one more file of the output folder is there
                      {"say": "bye"}                          the output folder is complete
     starter → agent  {"do": "interrupt"}                     the user typed Ctrl-C
 
@@ -24,7 +25,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -253,20 +254,22 @@ def serve(order: Order, channel: int, streams: Sequence[int]) -> None:
         printed = list(end.printed)
         say(channel, say="ended", returncode=end.returncode, timed_out=end.timed_out, streams=printed)
         if order.scratch is not None:
-            _hand_over(Path(order.scratch), Path(order.out))
+            _hand_over(Path(order.scratch), Path(order.out), lambda: say(channel, say="handing over"))
     except (LabError, OSError) as error:
         say(channel, say="failed", message=str(error))
         return
     say(channel, say="bye")
 
 
-def _hand_over(scratch: Path, out: Path) -> None:
-    for entry in scratch.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.copytree(entry, out / entry.name, symlinks=True, dirs_exist_ok=True)
-        else:
-            # Times are kept; the owner is not: 9p may not let the guest change it.
-            shutil.copy2(entry, out / entry.name, follow_symlinks=False)
+def _hand_over(scratch: Path, out: Path, tell: Callable[[], object]) -> None:
+    """Copy the output folder; ``tell`` is called after each file, for a slow machine takes long."""
+
+    def copy(source: str, target: str) -> None:
+        # Times are kept; the owner is not: 9p may not let the guest change it.
+        shutil.copy2(source, target, follow_symlinks=False)
+        tell()
+
+    shutil.copytree(scratch, out, symlinks=True, copy_function=copy, dirs_exist_ok=True)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from rocekit.lab.net import LabError
 
 HAND_OVER_S = 120.0
-"""How long the output folder may take to come back after the command's end."""
+"""How long each file of the output folder may take to come back, after the command has ended."""
 UP_LIMIT_S = 120.0
 """How long modules, wire and devices may take after the agent's first message."""
 SETTLE_S = 15.0
@@ -41,6 +41,8 @@ class Session:
     hello_at: float | None = None
     up_at: float | None = None
     ended_at: float | None = None
+    handed_at: float | None = None
+    """When the last file of the output folder was said to be there."""
 
 
 def follow(
@@ -120,14 +122,16 @@ def _heard(session: Session, message: dict[str, Any]) -> None:
         session.up_at = now
     elif word == "ended":
         session.ended_at = now
+    elif word == "handing over":
+        session.handed_at = now
 
 
 def _check_limits(
     session: Session, now: float, start: float, hello_limit_s: float, up_limit_s: float, timeout_s: float
 ) -> None:
     if session.ended_at is not None:
-        if now > session.ended_at + HAND_OVER_S:
-            raise LabError(f"the output folder did not come back within {HAND_OVER_S:.0f} s")
+        if now > (session.handed_at or session.ended_at) + HAND_OVER_S:
+            raise LabError(f"nothing of the output folder came back for {HAND_OVER_S:.0f} s")
     elif session.up_at is not None:
         if now > session.up_at + timeout_s + SETTLE_S:
             raise LabError(

@@ -1,7 +1,8 @@
 """What runs inside the lab that the test files share: their programs, one after the other.
 
 Each has a wire that nobody used before, and a folder of its own as ``ROCEKIT_LAB_OUT``, where ``stdout.txt``,
-``stderr.txt`` and ``status.json`` say how it ended. What it leaves running is ended.
+``stderr.txt`` and ``status.json`` say how it ended, and which files belong to it. What it leaves running is
+ended.
 """
 
 from __future__ import annotations
@@ -68,6 +69,12 @@ def run(task: Task, out: Path, tools: str) -> None:
         status |= {"returncode": 1, "timed_out": False}
         (folder / "stderr.txt").write_text(str(error))
     status["seconds"] = round(time.monotonic() - began, 1)
+    # A folder may come back from the lab's machine in part only, if that is too slow.
+    status["files"] = {
+        str(path.relative_to(folder)): path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
     (folder / STATUS).write_text(json.dumps(status))
 
 

@@ -115,7 +115,9 @@ def test_the_two_streams_arrive_whole_and_apart(tmp_path: Path) -> None:
 
 def test_what_the_command_leaves_in_its_output_folder_is_handed_over(tmp_path: Path) -> None:
     script = 'cd "$ROCEKIT_LAB_OUT"; echo $ROCEKIT_LAB > a; mkdir b; echo c > b/c; ln -s a link'
-    assert run_agent(tmp_path, ["sh", "-c", script]).returncode == 0
+    ran = run_agent(tmp_path, ["sh", "-c", script])
+    assert ran.returncode == 0
+    assert ran.session.handed_at is not None  # a starter hears that it goes on
     out = tmp_path / "out"
     assert (out / "a").read_text() == "1\n"
     assert (out / "b/c").read_text() == "c\n"

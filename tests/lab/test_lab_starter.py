@@ -102,6 +102,33 @@ def test_status_streams_and_output_folder_come_back(fake: FakeVm, order: agent.O
     assert fake.left_nothing()
 
 
+def test_a_folder_that_comes_back_slowly_is_waited_for_and_one_that_stops_coming_is_not(
+    fake: FakeVm, order: agent.Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "HAND_OVER_S", 3.0)
+    ends = """
+        say(say="hello", kernel="x"); say(say="up")
+        say(say="ended", returncode=0, timed_out=False, streams=[0, 0])
+        for _ in range(8): time.sleep(0.5); say(say="handing over")
+    """
+    fake.script = (
+        ends
+        + """
+        say(say="bye"); time.sleep(1000)
+    """
+    )
+    assert fake.boot(order, tmp_path / "out")[0].session.said["bye"]
+    fake.script = (
+        ends
+        + """
+        time.sleep(1000)
+    """
+    )
+    with pytest.raises(LabError, match="nothing of the output folder came back for 3 s"):
+        fake.boot(order, tmp_path / "out")
+    assert fake.left_nothing()
+
+
 def test_a_guest_that_never_speaks_is_ended_in_time(fake: FakeVm, order: agent.Order, tmp_path: Path) -> None:
     fake.script = "print('Kernel panic - not syncing', flush=True); time.sleep(1000)"
     with pytest.raises(LabError, match=r"did not start.*Kernel panic"):

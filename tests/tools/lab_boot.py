@@ -9,13 +9,16 @@ A file says what it runs in the lab, and asks for what that left there::
         folder = boot.of(PART)
 
 Only parts of selected tests run. A part that fails, or runs out of time, does not keep the others from
-running; if the lab itself ends before all of them have run, each of the others gets a boot of its own.
+running; if the lab itself ends before all of them have run, each of the others gets a boot of its own. So
+does a part that ran out of time, or whose folder came back in part: a slow machine did that. A lab that does
+not come up is started once more.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -128,9 +131,13 @@ class Boot:
         # Everything is more than one machine's memory file system should hold.
         if self._shared is None and not EVERYTHING:
             self._shared = self._run(self._parts, "shared")
-        if self._shared is not None and (part.name in self._shared.tasks or len(self._parts) == 1):
+        if self._shared is not None and _ended(self._shared, part):
             return self._shared
-        return self._alone.setdefault(part.name, self._run([part], part.name))
+        booted = self._run([part], part.name)
+        if not _ended(booted, part):
+            booted = self._run([part], part.name)
+        self._alone[part.name] = booted
+        return booted
 
     @staticmethod
     def _kept(part: Part) -> Path | None:
@@ -143,6 +150,8 @@ class Boot:
         temporary = Path(tempfile.mkdtemp(prefix="rocekit-test-"))
         booted = Booted(self._out, temporary)
         tasks = [part.task(self._folder) for part in sorted(parts, key=lambda part: not part.first)]
+        for task in tasks:
+            shutil.rmtree(booted.out / task.name, ignore_errors=True)
         listing = self._folder / f"{name}.{LISTING}"
         listing.write_text(json.dumps([asdict(task) for task in tasks]))
         stdout, stderr = io.BytesIO(), io.BytesIO()
@@ -161,8 +170,8 @@ class Boot:
         booted.stdout, booted.stderr = stdout.getvalue().decode(), stderr.getvalue().decode()
         for task in tasks:
             status = booted.out / task.name / STATUS
-            if status.exists():
-                booted.tasks[task.name] = json.loads(status.read_text())
+            if status.exists() and _whole(ended := json.loads(status.read_text()), status.parent):
+                booted.tasks[task.name] = ended
         return booted
 
     def close(self) -> None:
@@ -170,3 +179,17 @@ class Boot:
         for booted in (self._shared, *self._alone.values()):
             if booted is not None and not any(booted.temporary.iterdir()):
                 booted.temporary.rmdir()
+
+
+def _ended(booted: Booted, part: Part) -> bool:
+    """Whether a part came to its end in this lab, well or not."""
+    ended = booted.tasks.get(part.name)
+    return ended is not None and not ended["timed_out"]
+
+
+def _whole(ended: dict[str, Any], folder: Path) -> bool:
+    """Whether all files that a part left have come back."""
+    return all(
+        (folder / name).is_file() and (folder / name).stat().st_size == size
+        for name, size in ended["files"].items()
+    )

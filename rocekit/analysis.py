@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from rocekit.points.doubled import Doubled
     from rocekit.track.pairs.known_pairs import Pair
     from rocekit.track.transfers import Transfer
+    from rocekit.verify.captured import CapturedPackets
 
 SCHEMA: Final = "rocekit/1"
 JOURNAL_SUFFIX: Final = ".journal.jsonl"
@@ -59,6 +60,17 @@ JOURNAL_SUFFIX: Final = ".journal.jsonl"
 @dataclass(slots=True)
 class Analysis(Results):
     """The results of captures and journals, and the questions that can be asked of them."""
+
+    @property
+    def packets(self) -> CapturedPackets:
+        """Every RoCE packet as columns; read again from the files, so that an analysis stays small.
+
+        Raises:
+            ValueError: standard input was analysed, which cannot be read again.
+        """
+        from rocekit.verify.captured import CapturedPackets
+
+        return CapturedPackets.of(self.read_packets(), self)
 
     def statistics(self) -> Statistics:
         """Counts and times of every direction of every connection.

@@ -115,6 +115,8 @@ def test_python_answers_what_the_page_says(page: str, monkeypatch: pytest.Monkey
     monkeypatch.chdir(ROOT)
     told: list[str] = []
     whole = "\n".join(blocks("pycon", PAGES[page]))
+    if ".pyshark(" in whole and shutil.which("tshark") is None:
+        pytest.skip("no tshark (apt-get install tshark)")
     test = doctest.DocTestParser().get_doctest(whole, {}, page, None, 0)
     doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=told.append)
     assert not told, "".join(told)

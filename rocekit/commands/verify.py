@@ -11,15 +11,24 @@ from rocekit.commands import FILE, format_option, print_json
 
 if TYPE_CHECKING:
     from rocekit.verify import TsharkComparison
+    from rocekit.verify.frame import Beside, FrameComparison
 
+_TREE_WIDTH = 74
+"""Longer lines of tshark's tree are cut in text."""
 _SHOWN = 50  # disagreements in text; --format json lists up to a thousand
 
 
 @click.command()
 @click.argument("file", type=FILE)
+@click.option(
+    "--frame",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show tshark's whole tree of this frame, rocekit's values beside it.",
+)
 @format_option
 @click.pass_context
-def command(ctx: click.Context, file: Path, output: str) -> None:
+def command(ctx: click.Context, file: Path, frame: int | None, output: str) -> None:
     """Compare how rocekit and tshark read FILE, field by field.
 
     Each value that differs is printed; the exit status is then 1, also if the capture is damaged (what can be
@@ -28,11 +37,26 @@ def command(ctx: click.Context, file: Path, output: str) -> None:
     reason. Not compared: whether an ICRC is valid, and the CM messages MRA, LAP, APR and SIDR, which tshark
     does not decode.
 
+    With --frame, each line of tshark's tree of that frame is printed, and beside it rocekit's value: = where
+    both read the same, ≠ where they differ.
+
     \b
     Example:
       rocekit verify x.pcapng
       rocekit verify x.pcapng --format json
+      rocekit verify x.pcapng --frame 25
     """
+    if frame is not None:
+        from rocekit.verify.frame import compare_frame
+
+        result = compare_frame(file, frame)
+        if output == "json":
+            print_json(result.to_dict())
+        else:
+            click.echo(frame_text(result))
+        if not result.comparison.agrees:
+            ctx.exit(1)
+        return
     from rocekit.verify import verify
 
     comparison = verify(file)
@@ -75,3 +99,49 @@ def text(comparison: TsharkComparison) -> str:
     if comparison.problem is not None:
         lines.append(f"  tshark says: {comparison.problem}")
     return "\n".join(lines)
+
+
+def frame_text(result: FrameComparison) -> str:
+    """tshark's tree of a frame with rocekit's values beside it, then its other values."""
+    comparison = result.comparison
+    trees = [_cut("  " * line.depth + line.text) for line in result.lines]
+    width = max((len(t) for t, line in zip(trees, result.lines, strict=True) if line.ours), default=0)
+    title = f"frame {result.frame} of {comparison.file}"
+    heads = (f"tshark {comparison.tshark}", "rocekit")
+    lines = [click.style(title, bold=True), click.style(f"{heads[0]:{width}}  {heads[1]}", dim=True)]
+    for tree, line in zip(trees, result.lines, strict=True):
+        ours = "  ".join(_beside(one) for one in line.ours)
+        head = f"{tree:{width}}  " if ours else tree
+        lines.append(click.style(head, bold=not line.depth) + ours)
+    if result.absent:
+        lines += ["", "tshark shows no such field"]
+        lines += [f"  {_beside(one)}" for one in result.absent]
+    if result.is_roce:
+        lines += ["", "rocekit's other values, not compared"]
+        lines += [f"  {name} {value}" for name, value in result.others.items()]
+    else:
+        lines += ["", "rocekit: no RoCE packet"]
+    differ = sum(comparison.explained.values())
+    explained = f", {differ} explained" if differ else ""
+    verdict = (
+        click.style("no disagreement", fg="green")
+        if comparison.agrees
+        else click.style(f"{comparison.total:,} disagree", fg="red", bold=True)
+    )
+    lines += ["", f"{comparison.values:,} values compared: {verdict}{explained}"]
+    return "\n".join(lines)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TREE_WIDTH else text[: _TREE_WIDTH - 1] + "…"
+
+
+def _beside(one: Beside) -> str:
+    from rocekit.verify import words
+
+    value = str(one.value) if one.name == "time_ns" else words(one.value)
+    ours = f"{one.name} {value}"
+    if one.agrees:
+        return click.style(f"= {ours}", dim=True)
+    why = f": {one.reason}" if one.reason else ""
+    return click.style(f"≠ {ours}{why}", fg="yellow" if one.reason else "red")

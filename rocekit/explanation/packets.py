@@ -195,7 +195,7 @@ def packet_stories(analysis: Results, packets: Packets | None = None) -> PacketS
 
 def tracked_packets(analysis: Results) -> Packets:
     """The packets as the analysis read them: each once, in order, on the aligned clocks."""
-    packets, orders = analysis.packets, analysis.capture.orders
+    packets, orders = analysis.read_packets(), analysis.capture.orders
     if not analysis.capture.several:
         return orders[0].of(packets) if orders else packets
     parts = [packets.where(packets.file == file) for file in range(len(analysis.capture.files))]

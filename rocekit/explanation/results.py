@@ -204,6 +204,10 @@ class Results:
 
     @property
     def packets(self) -> Packets:
+        """Every RoCE packet as columns; see :meth:`read_packets`."""
+        return self.read_packets()
+
+    def read_packets(self) -> Packets:
         """Every RoCE packet as columns; read again from the files, so that an analysis stays small.
 
         Raises:

@@ -247,7 +247,7 @@ class Packets:
             return empty_packets()
         if any(part.addresses is not parts[0].addresses for part in parts):
             raise ValueError("packets of different decoders cannot be put together")
-        return cls(
+        return Packets(
             {name: np.concatenate([part._columns[name] for part in parts]) for name in KEPT},
             np.concatenate([part._words for part in parts]),
             parts[0].addresses,

@@ -76,22 +76,24 @@ class Disagreement:
         return {
             "frame": self.frame,
             "field": self.field,
-            "ours": _plain(self.ours),
-            "theirs": _plain(self.theirs),
+            "ours": plain(self.ours),
+            "theirs": plain(self.theirs),
         }
 
     def __str__(self) -> str:
-        return f"frame {self.frame}  {self.field}  ours {_words(self.ours)}  tshark {_words(self.theirs)}"
+        return f"frame {self.frame}  {self.field}  ours {words(self.ours)}  tshark {words(self.theirs)}"
 
 
-def _plain(value: Value) -> int | str | None:
+def plain(value: Value) -> int | str | None:
+    """A value for JSON: bytes as hexadecimal text."""
     return value.hex() if isinstance(value, bytes) else value
 
 
-def _words(value: Value) -> str:
+def words(value: Value) -> str:
+    """A value for people."""
     if value is None:
         return "absent"
-    return f"{value} ({value:#x})" if isinstance(value, int) and value > 9 else str(_plain(value))
+    return f"{value} ({value:#x})" if isinstance(value, int) and value > 9 else str(plain(value))
 
 
 @dataclass(slots=True)
@@ -179,7 +181,7 @@ def verify(file: str | Path) -> TsharkComparison:
                     if frame in rows:
                         _compare(comparison, *rows[frame], theirs, batch.frame(at))
                     elif theirs("infiniband.bth.opcode"):
-                        _only_tshark(comparison, frame, theirs)
+                        only_tshark(comparison, frame, theirs)
             lines.finish()
         decoder.rest()
         comparison.contents = Contents(decoder.counts, capture.skipped)
@@ -192,7 +194,7 @@ def verify(file: str | Path) -> TsharkComparison:
     return comparison
 
 
-def _only_tshark(comparison: TsharkComparison, frame: int, theirs: Answers) -> None:
+def only_tshark(comparison: TsharkComparison, frame: int, theirs: Answers) -> None:
     """A frame that only tshark takes for RoCE."""
     comparison.packets += 1
     comparison.values += 1
@@ -205,24 +207,18 @@ def _only_tshark(comparison: TsharkComparison, frame: int, theirs: Answers) -> N
 
 def _compare(comparison: TsharkComparison, row: Row, mad: Mad | None, theirs: Answers, frame: bytes) -> None:
     comparison.packets += 1
-    for question, ours in _asked(row, mad):
+    for question, ours in asked(row, mad):
         text = theirs(question.field)
         if question.field in comparison.left_out or (ours is None and not text):
             continue
         comparison.values += 1
-        value: Value = None
-        if text:
-            occurrences = text.split(",")
-            try:
-                value = question.read(occurrences[-1] if question.last else occurrences[0])
-            except ValueError:
-                value = text
+        value = question.value_of(text)
         if value != ours:
-            reason = _reason(row, question, value, theirs, frame)
+            reason = difference(row, question, value, theirs, frame)
             comparison.note(row, question.name, ours, value, reason)
 
 
-def _asked(row: Row, mad: Mad | None) -> Iterator[tuple[Question, Value]]:
+def asked(row: Row, mad: Mad | None) -> Iterator[tuple[Question, Value]]:
     """The values to compare of a packet, each with rocekit's own."""
     ours: dict[str, Value] = dict(row)
     name = row["opcode"]
@@ -257,7 +253,7 @@ def _int(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _reason(row: Row, question: Question, value: Value, theirs: Answers, frame: bytes) -> str | None:
+def difference(row: Row, question: Question, value: Value, theirs: Answers, frame: bytes) -> str | None:
     """Why tshark may differ in this value, or None."""
     name = row["opcode"]
     opcode = OPCODES.get(OPCODE_NAMES.get(name, -1)) if isinstance(name, str) else None

@@ -81,6 +81,16 @@ class Question:
     read: Callable[[str], Value] = number
     last: bool = False
 
+    def value_of(self, text: str) -> Value:
+        """The value in tshark's text, which has all occurrences with commas between; None if it is empty."""
+        if not text:
+            return None
+        occurrences = text.split(",")
+        try:
+            return self.read(occurrences[-1] if self.last else occurrences[0])
+        except ValueError:
+            return text
+
 
 def _questions(
     prefix: str, pairs: str, read: Callable[[str], Value] = number, *, last: bool = False
@@ -192,8 +202,11 @@ _FIELDS: Final = (
 )
 
 
-def find_tshark() -> tuple[str, str]:
+def find_tshark(purpose: str = "verify") -> tuple[str, str]:
     """The path of tshark and its version.
+
+    Args:
+        purpose: what needs it, for the error.
 
     Raises:
         CaptureError: there is none.
@@ -208,8 +221,18 @@ def find_tshark() -> tuple[str, str]:
     except Exception:  # pyshark raises various errors if it finds none
         path = None
     if path is None:
-        raise CaptureError(f"verify needs tshark, which is not installed; {HOW_TO_GET}")
+        raise CaptureError(f"{purpose} needs tshark, which is not installed; {HOW_TO_GET}")
     return path, _version(path)
+
+
+def frame_by_frame(*, guess: bool = False) -> list[str]:
+    """tshark's options for reading each frame by itself.
+
+    Args:
+        guess: whether dissectors that guess at payloads stay on.
+    """
+    words = [] if guess else [word for name in _DISABLED for word in ("--disable-protocol", name)]
+    return words + [word for preference in _PREFERENCES for word in ("-o", preference)]
 
 
 @functools.cache
@@ -240,11 +263,7 @@ class TsharkFrames:
         self.left_out: frozenset[str] = frozenset()
         self.problem: str | None = None
         self._complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 closed in __exit__
-        self._command = [path, "-n", "-r", file]
-        for protocol in _DISABLED:
-            self._command += ["--disable-protocol", protocol]
-        for preference in _PREFERENCES:
-            self._command += ["-o", preference]
+        self._command = [path, "-n", "-r", file, *frame_by_frame()]
         self._command += ["-T", "fields", "-E", "occurrence=a", "-E", "aggregator=,"]
         self._start()
         if not self._cells[0] and self._process.wait() != 0:

@@ -1,0 +1,162 @@
+"""The packets of an analysis, which know their captures: chosen ones as pyshark's, each with its story."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rocekit.explanation.packet_words import describe
+from rocekit.explanation.packets import CAUSES, ROLES, packet_stories
+from rocekit.files.frame_names import FRAME_BITS, frame_name
+from rocekit.findings.finding import SEVERITIES
+from rocekit.packets import Packets
+from rocekit.verify.pdml import need_pyshark, read_pdml
+
+if TYPE_CHECKING:
+    from rocekit.explanation.packets import PacketStories
+    from rocekit.explanation.results import Results
+    from rocekit.findings import Finding
+    from rocekit.track.connections import Connection
+    from rocekit.track.transfers import Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class PacketStory:
+    """What rocekit knows of a packet: ``.rocekit`` of a pyshark packet.
+
+    Attributes:
+        frame: its number in its capture, or ``"i:n"`` with several captures.
+        connection, transfer: those that it belongs to; None where it belongs to none.
+        role: what it is, one of ``ROLES`` (``request``, ``response``, ``ack``, ``nak`` …).
+        round: 1 for a packet sent the first time, 2 for the second …; 0 where nothing is counted (ACKs).
+        cause: why it was sent again, one of ``CAUSES``; None where it was not.
+        findings: those that name its frame, the worst first.
+        words: all this in one line, as `rocekit annotate` writes it.
+    """
+
+    frame: int | str
+    connection: Connection | None
+    transfer: Transfer | None
+    role: str
+    round: int
+    cause: str | None
+    findings: tuple[Finding, ...]
+    words: str
+
+    @property
+    def finding(self) -> Finding | None:
+        """The worst finding that names the frame; None without any."""
+        return self.findings[0] if self.findings else None
+
+    def __str__(self) -> str:
+        return self.words
+
+
+class CapturedPackets(Packets):
+    """RoCE packets of an analysis: see :class:`rocekit.packets.Packets`."""
+
+    __slots__ = ("_analysis",)
+
+    _analysis: Results
+
+    @classmethod
+    def of(cls, packets: Packets, analysis: Results) -> CapturedPackets:
+        """These packets, which are of this analysis."""
+        mine: CapturedPackets = cls.__new__(cls)
+        for name in Packets.__slots__:
+            setattr(mine, name, getattr(packets, name))
+        mine._analysis = analysis
+        return mine
+
+    def where(self, rows: NDArray[np.bool_] | NDArray[np.int64] | slice | str) -> CapturedPackets:
+        """Some of the packets: by a mask, an array of indices, a slice, or a filter's expression.
+
+        Raises:
+            FilterError: the expression is none.
+        """
+        if isinstance(rows, str):
+            from rocekit.packets.filters import Filter
+
+            rows = Filter(rows)(self)
+        return CapturedPackets.of(super().where(rows), self._analysis)
+
+    def pyshark(self, *, guess: bool = False) -> Iterator[Any]:
+        """These packets as pyshark's, read by tshark, in the order of files and frames.
+
+        Each has its layers as pyshark gives them, its frame's number in its file (``packet.number``), and
+        ``packet.rocekit``, a :class:`PacketStory`. Works in notebooks: no event loop is used. Expect some
+        thousand packets a second.
+
+        Args:
+            guess: let tshark guess protocols in payloads (NVMe over RDMA, RPC-over-RDMA, SMB Direct, iSER),
+                which it also sees where they are not.
+
+        Raises:
+            CaptureError: there is no tshark, or it cannot read a capture.
+            RocekitError: pyshark is not installed.
+            ValueError: the analysis did not keep all transfers.
+        """
+        made = need_pyshark("pyshark()")
+        capture = self._analysis.capture
+        chosen: dict[int, set[int]] = defaultdict(set)
+        for file, frame in zip(self["file"].tolist(), self["frame"].tolist(), strict=True):
+            chosen[file].add(frame)
+        stories = _Stories(packet_stories(self._analysis))
+        for place, name in enumerate(capture.inputs):
+            point = {frame: file for file in capture.points_of(place) for frame in chosen.get(file, ())}
+            frames = sorted(point)
+            if not frames:
+                continue
+            told = zip(frames, stories.of([(point[frame], frame) for frame in frames]), strict=True)
+            for element in read_pdml(name, frames, "pyshark()", guess=guess):
+                packet = made.packet_from_xml_packet(element)
+                number = int(packet.number)
+                packet.rocekit = next(story for frame, story in told if frame == number)
+                yield packet
+
+
+class _Stories:
+    """The stories of frames."""
+
+    def __init__(self, stories: PacketStories) -> None:
+        self._stories = stories
+        self._several = stories.analysis.capture.several
+        order = {severity: n for n, severity in enumerate(SEVERITIES)}
+        self._found: dict[int, list[Finding]] = defaultdict(list)
+        for finding in sorted(stories.analysis.findings, key=lambda f: order[f.severity]):
+            for row in np.unique(stories.rows_of(list(finding.frames))).tolist():
+                if row >= 0:
+                    self._found[row].append(finding)
+
+    def of(self, frames: list[tuple[int, int]]) -> Iterator[PacketStory]:
+        """The story of each (file, frame)."""
+        stories = self._stories
+        references = [file << FRAME_BITS | frame for file, frame in frames]
+        rows = stories.rows_of(references).tolist()
+        files = sorted({file for file, _ in frames})
+        words: dict[tuple[int, int], str] = {}
+        for file in files:
+            own = [row for row, (of, _) in zip(rows, frames, strict=True) if of == file and row >= 0]
+            lines = describe(stories, own, file=file if self._several else None)
+            words |= {(file, row): line for row, line in zip(own, lines, strict=True)}
+        for reference, row, (file, _) in zip(references, rows, frames, strict=True):
+            name = frame_name(reference, several=self._several)
+            if row < 0:  # a further copy of a packet, which the analysis leaves out
+                yield PacketStory(name, None, None, "other", 0, None, (), "")
+                continue
+            cause = int(stories.cause[row])
+            yield PacketStory(
+                name,
+                stories.connection_of(row),
+                stories.transfer_of(row),
+                ROLES[int(stories.role[row])],
+                int(stories.round[row]),
+                CAUSES[cause] if cause > 0 else None,
+                tuple(self._found.get(row, ())),
+                words[file, row],
+            )

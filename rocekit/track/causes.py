@@ -232,9 +232,11 @@ class Causes:
 
     def _note_short_wait(self, p: int, waited_ns: int) -> None:
         """Note a wait that no timer of the negotiated length explains, and no NAK in the capture."""
-        waits = self.ledger.connection.short_waits[self.ledger.side]
-        if IMPLIED_NS <= waited_ns < self._timeout_ns() >> 1 and len(waits) < SHORT_WAITS:
-            waits.append((p, waited_ns))
+        side, waits = self.ledger.side, self.ledger.connection.short_waits
+        if not IMPLIED_NS <= waited_ns < self._timeout_ns() >> 1:
+            return
+        if len([s for s, _, _ in waits if s == side]) < SHORT_WAITS:
+            waits.append((side, p, waited_ns))
 
     def _ignored(self, p: int, i: int, r: Rows) -> list[Event]:
         """The NAKs not obeyed: the requester waited many times as long as obeying one takes.

@@ -84,7 +84,7 @@ class Connection:
         recoveries: by side, how its requests come again when packets are lost: ``go-back-n``, ``selective``,
         or None while no repeat decides it.
         resent_per_loss: packets sent again for each packet known to be lost; None where none was lost.
-        short_waits: by side, waits before its requests came again without a NAK, as (PSN, ns), that are much
+        short_waits: waits before requests came again without a NAK, as (side, PSN, ns), that are much
         shorter than the timeout (see ``short_timers``).
         application: which program uses it, probably or for certain; None if nothing says so.
         jumps: leaps of the PSN; stray_events: events of PSNs that no transfer holds.
@@ -127,7 +127,7 @@ class Connection:
     recoveries: list[str | None] = field(default_factory=lambda: [None, None])
     resent_per_loss: float | None = None
     missed_copies: int = 0
-    short_waits: list[list[tuple[int, int]]] = field(default_factory=lambda: [[], []])
+    short_waits: list[tuple[int, int, int]] = field(default_factory=list)
     application: Application | None = None
     around: list[Wrapping] = field(default_factory=lambda: [PLAIN, PLAIN])
     paired_surely: bool = True
@@ -241,5 +241,5 @@ def connected(
     connection.stray_events, connection.bad_icrc, connection.overtaken = [], [], [0, 0]
     connection.copied_acks, connection.recoveries = [], [None, None]
     connection.around = [PLAIN, PLAIN]
-    connection.short_waits = [[], []]
+    connection.short_waits = []
     return connection

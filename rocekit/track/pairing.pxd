@@ -46,6 +46,9 @@ cdef class Pairing(Sink):
     @cython.locals(number=int64_t, flow=Flow)
     cpdef Flow _flow(self, Rows r, Py_ssize_t i)
 
+    @cython.locals(flow=Flow)
+    cpdef Flow _expected(self, Rows r, Py_ssize_t i)
+
     @cython.locals(time_ns=int64_t)
     cpdef _count(self, Connection connection, Rows r, Py_ssize_t i)
 

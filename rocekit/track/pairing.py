@@ -104,6 +104,8 @@ class Pairing(Sink):
         The two directions of a connection may differ in it: a mirror may show a tag in one of them only.
         """
         around = r.around(i)
+        if not around.scope and not self._scopes:
+            return None
         way = _key(r.src[i], r.dst[i], r.dest_qpn[i])
         scopes = self._scopes.get(way)
         if around.scope:
@@ -162,13 +164,14 @@ class Pairing(Sink):
         flow = seen(r.src[i], r.dst[i], r.dest_qpn[i], TRANSPORT[r.opcode[i]], r.udp_sport[i])
         flow.around = r.around(i)
         flow.scope = flow.around.scope
-        known = self._known.pair_of(
-            self._addresses[flow.src], self._addresses[flow.dst], flow.qpn, r.time_ns[i], r.psn[i]
-        )
-        if known is not None:
-            self._pair_as_known(flow, *known)
-        else:
-            self._lobby(flow).add(flow)
+        if self._known.by_end:
+            known = self._known.pair_of(
+                self._addresses[flow.src], self._addresses[flow.dst], flow.qpn, r.time_ns[i], r.psn[i]
+            )
+            if known is not None:
+                self._pair_as_known(flow, *known)
+                return flow
+        self._lobby(flow).add(flow)
         return flow
 
     def _lobby(self, flow: Flow) -> Lobby:

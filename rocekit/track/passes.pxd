@@ -3,6 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from rocekit.track.events cimport Event
+from rocekit.track.progress cimport Progress
 
 
 cdef class Pass:
@@ -20,6 +21,7 @@ cdef class Pass:
 
 
 cdef class Passes:
+    cdef public Progress progress
     cdef public Pass current
     cdef public Pass before
     cdef public int64_t went_back

@@ -8,11 +8,11 @@ earlier passes say nothing: they were behind an earlier gap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rocekit.track.events import Event
+    from rocekit.track.progress import Progress
 
 #: Where the copy that counts was lost. ``NOT_LOST``: the NAK came before this pass's copy can have arrived,
 #: so a late packet of an earlier pass drew it.
@@ -28,27 +28,36 @@ _GAPS: Final = 256
 _LONG: Final = 8
 
 
-@dataclass(eq=False)
 class Pass:
     """What a requester sent between two times it went back.
 
-    Attributes:
-        first, last: its first PSN, and its highest one so far, which is final when it ends.
+    Args:
+        number: how many passes there were before it.
+        first: its first PSN.
         began_ns: when it began; 0: before the capture, or with the connection.
+
+    Attributes:
+        last: its highest PSN so far, which is final when it ends.
         ended_ns: when its last packet was sent.
         gaps: PSNs that were skipped in it, as (first, last).
         jump: the PSNs that its repeat, which obeyed a NAK, did not reach.
         naks: the NAKs that it drew.
     """
 
-    number: int
-    first: int
-    began_ns: int
-    last: int = -1
-    ended_ns: int = 0
-    gaps: list[tuple[int, int]] = field(default_factory=list)
-    jump: tuple[int, int] | None = None
-    naks: list[Event] = field(default_factory=list)
+    def __init__(self, number: int, first: int, began_ns: int) -> None:
+        self.number = number
+        self.first = first
+        self.began_ns = began_ns
+        self.last = -1
+        self.ended_ns = 0
+        self.gaps: list[tuple[int, int]] = []
+        self.jump: tuple[int, int] | None = None
+        self.naks: list[Event] = []
+
+    def __repr__(self) -> str:
+        span = f"PSN {self.first}–{self.last} at {self.began_ns}–{self.ended_ns} ns"
+        naks = [nak.psn for nak in self.naks]
+        return f"<Pass {self.number}: {span}, gaps {self.gaps}, jump {self.jump}, NAKs {naks}>"
 
     def lacks(self, p: int) -> bool:
         """Whether ``p`` was skipped in this pass."""
@@ -65,12 +74,16 @@ class Pass:
 class Passes:
     """The passes of one side's requester: the one under way, and the one before.
 
+    Args:
+        progress: the requester's; it says whether the pass under way has gaps.
+
     Attributes:
         went_back, selective: how many repeats sent all that was outstanding again (go-back-N), and how many
         sent only what was missing, because the responder had kept what came out of order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
         self.current = Pass(0, 0, 0)
         self.before: Pass | None = None
         self.went_back = 0
@@ -81,6 +94,7 @@ class Passes:
         """The PSNs begin anew."""
         self.current = Pass(self.current.number + 1, 0, 0)
         self.before = None
+        self.progress.gapped = False
 
     def begin(self, p: int, time_ns: int, last: int, last_ns: int, acked: int) -> Pass:
         """The requester goes back to ``p``, after it sent ``last`` at ``last_ns``; gives the ended pass."""
@@ -88,11 +102,12 @@ class Passes:
         ended.last, ended.ended_ns = last, last_ns
         self.vote(acked)
         self.before, self.current = ended, Pass(ended.number + 1, p, time_ns)
+        self.progress.gapped = False
         if (
             ended.first <= acked < p
         ):  # it goes back to what is not acknowledged, whether the capture has it or not
             self.current.first = acked
-            self.current.gaps.append((acked, p - 1))
+            self.skip(acked, p - 1)
         return ended
 
     def vote(self, acked: int) -> None:
@@ -109,6 +124,7 @@ class Passes:
     def skip(self, first: int, last: int) -> None:
         """The PSNs from ``first`` to ``last`` were not seen in this pass, and what is behind them was."""
         current = self.current
+        self.progress.gapped = True
         current.gaps.append((first, last))
         if len(current.gaps) > _GAPS:
             del current.gaps[0]
@@ -123,6 +139,7 @@ class Passes:
             else:
                 kept.append((first, last))
         self.current.gaps = kept
+        self.progress.gapped = bool(kept)
 
     def fill(self, p: int) -> None:
         """A packet came that seemed to be skipped in this pass."""

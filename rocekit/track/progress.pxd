@@ -17,6 +17,7 @@ cdef class Progress:
     cdef public int64_t cut_frame
     cdef public bint cut_again
     cdef public bint by_cut
+    cdef public bint gapped
     cdef public list held
 
     cpdef start(self, int64_t psn)

@@ -25,6 +25,8 @@ class Progress:
         others: an ACK, NAK or RNR NAK; −1: there is none. It came at cut_ns, in cut_frame.
         cut_again: whether its PSN, or one before, was sent again since.
         by_cut: whether the response at hand is such a one.
+        gapped: whether the pass under way skipped PSNs that nothing acknowledged so far (see ``passes``);
+        it stands here because each response asks for it, and has these numbers at hand.
         held: requests kept until the starting PSN is known: the batch and the row.
     """
 
@@ -43,6 +45,7 @@ class Progress:
         self.cut_frame = 0
         self.cut_again = False
         self.by_cut = False
+        self.gapped = False
         self.held: list[tuple[Rows, int]] = []
 
     def start(self, psn: int) -> None:

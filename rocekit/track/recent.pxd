@@ -21,6 +21,24 @@ cdef int64_t _MSN_MASK
 cpdef bint is_shared(int64_t[::1] words, int64_t step, int64_t ip_id, int64_t p)
 
 
+cdef class RecentResponses:
+    cdef public int64_t followed
+    cdef public int64_t broke
+    cdef public int64_t _newest
+    cdef public int64_t[::1] _ring
+
+    @cython.locals(step=int64_t)
+    cpdef came(self, int64_t p, int64_t ip_id)
+
+    @cython.locals(counts=bint)
+    cpdef bint is_late(self, int64_t ip_id)
+
+    @cython.locals(word=int64_t)
+    cpdef int64_t id_of(self, int64_t p)
+
+    cpdef bint was(self, int64_t p, int64_t ip_id)
+
+
 cdef class Recent:
     cdef public int64_t last_tx_ns
     cdef public int64_t last_rx_ns
@@ -30,13 +48,10 @@ cdef class Recent:
     cdef public int64_t overtaken
     cdef public int64_t ids_followed
     cdef public int64_t ids_broke
-    cdef public int64_t responses_followed
-    cdef public int64_t responses_broke
-    cdef public int64_t _newest_response
     cdef public int64_t _last_id
     cdef public dict _first_said
     cdef public int64_t[::1] _ring
-    cdef public int64_t[::1] _responses
+    cdef public RecentResponses _responses
 
     @cython.locals(at=int64_t, ip_id=int64_t, step=int64_t)
     cpdef sent(self, Rows r, Py_ssize_t i, int64_t p)
@@ -89,8 +104,7 @@ cdef class Recent:
     cpdef int64_t latest_response_ns(self, int64_t p, int64_t until_ns)
 
     cpdef responded(self, int64_t p, int64_t ip_id)
-
-    @cython.locals(ip_id=int64_t)
+    cpdef bint is_late_response(self, int64_t ip_id)
     cpdef int64_t response_id(self, int64_t p)
 
     cpdef bint is_the_response(self, int64_t p, int64_t ip_id)

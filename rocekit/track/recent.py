@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 RING: Final = 64
 _SLOT: Final = RING - 1
 # Of each PSN, side by side so that they are fetched at once: what was sent (the PSN above the IPv4
-# identification) and when; what a response covered (one past its PSNs, above the MSN and one) and when.
+# identification) and when; what the response to it covered (one past its PSNs, above the MSN and one), and
+# when.
 _SENT, _SENT_NS, _COVERED, _COVERED_NS, _COLUMNS = range(5)
 _ID_BITS: Final = 16
 _MSN_BITS: Final = 25
 _MSN_MASK: Final = (1 << _MSN_BITS) - 1
 _NOTHING_SENT: Final = -1 << _ID_BITS
 _BLANK: Final = array("q", [_NOTHING_SENT, 0, -1 << _MSN_BITS, 0]) * RING
-#: The same of READ responses, for the responder's side: the PSN above the IPv4 identification.
+#: The same of READ responses: the PSN above the IPv4 identification.
 _NO_RESPONSES: Final = array("q", [_NOTHING_SENT]) * RING
 #: A time that never comes.
 NEVER_NS: Final = 1 << 62
@@ -56,7 +57,7 @@ class Recent:
         turnaround_ns: the shortest time from a request that was sent once to its response; 0: unknown.
         overtaken: how many requests came after one that was sent later, by their identifications.
         ids_followed, ids_broke: how many requests had an identification shortly above the one before, and
-        how many had another. responses_followed, responses_broke: the same of READ responses.
+        how many had another.
     """
 
     def __init__(self) -> None:
@@ -68,13 +69,11 @@ class Recent:
         self.overtaken = 0
         self.ids_followed = 0
         self.ids_broke = 0
-        self.responses_followed = 0
-        self.responses_broke = 0
-        self._newest_response = -1
         self._last_id = -1
-        self._first_said: dict[int, tuple[int, int]] = {}  # by slot: the PSN, and when that was first said
+        # By slot: the PSN, and when that was first said.
+        self._first_said: dict[int, tuple[int, int]] | None = None
         self._ring: Any = _BLANK[:]
-        self._responses: Any = None
+        self._responses: RecentResponses | None = None
 
     # ------------------------------------------------------------------ requests
 
@@ -170,12 +169,14 @@ class Recent:
         slot = upto & _SLOT
         if self.covered_upto(slot) == upto:
             self._said_again(slot)
-        at = slot * _COLUMNS
+        at = ((upto - 1) & _SLOT) * _COLUMNS
         self._ring[at + _COVERED] = upto << _MSN_BITS | msn + 1
         self._ring[at + _COVERED_NS] = self.last_rx_ns = time_ns
 
     def _said_again(self, slot: int) -> None:
         """A response says what one before said: remember when the first since the last go-back came."""
+        if self._first_said is None:
+            self._first_said = {}
         upto, first_ns = self._first_said.get(slot, (-1, 0))
         if upto != self.covered_upto(slot) or first_ns <= self.back_ns:
             self._first_said[slot] = self.covered_upto(slot), self.covered_ns(slot)
@@ -198,17 +199,17 @@ class Recent:
 
     def covered_upto(self, p: int) -> int:
         """One past the PSNs that a response in the slot of ``p`` covered; −1: none."""
-        word: int = self._ring[(p & _SLOT) * _COLUMNS + _COVERED]
+        word: int = self._ring[((p - 1) & _SLOT) * _COLUMNS + _COVERED]
         return word >> _MSN_BITS
 
     def covered_msn(self, p: int) -> int:
         """How many requests the responder had completed, as that response counts; −1: not known."""
-        word: int = self._ring[(p & _SLOT) * _COLUMNS + _COVERED]
+        word: int = self._ring[((p - 1) & _SLOT) * _COLUMNS + _COVERED]
         return (word & _MSN_MASK) - 1
 
     def covered_ns(self, p: int) -> int:
         """When that response came."""
-        time_ns: int = self._ring[(p & _SLOT) * _COLUMNS + _COVERED_NS]
+        time_ns: int = self._ring[((p - 1) & _SLOT) * _COLUMNS + _COVERED_NS]
         return time_ns
 
     def latest_response_ns(self, p: int, until_ns: int) -> int:
@@ -218,7 +219,7 @@ class Recent:
             if self.covered_upto(slot) <= p:
                 continue
             covered_ns = self.covered_ns(slot)
-            if covered_ns >= until_ns and slot in self._first_said:
+            if covered_ns >= until_ns and self._first_said is not None and slot in self._first_said:
                 upto, first_ns = self._first_said[slot]
                 covered_ns = first_ns if upto == self.covered_upto(slot) else covered_ns
             if latest_ns < covered_ns < until_ns:
@@ -228,35 +229,63 @@ class Recent:
     def responded(self, p: int, ip_id: int) -> None:
         """A READ response with PSN ``p`` came."""
         if self._responses is None:
-            self._responses = _NO_RESPONSES[:]
-        self._responses[p & _SLOT] = p << _ID_BITS | ip_id
-        if self._newest_response >= 0:
-            step = (ip_id - self._newest_response) & ID_MASK
-            if 0 < step < NEAR_IDS:
-                self.responses_followed += 1
-                self._newest_response = ip_id
-            elif step > ID_MASK - NEAR_IDS:  # overtaken
-                pass
-            elif step:
-                self.responses_broke += 1
-                self._newest_response = ip_id
-        else:
-            self._newest_response = ip_id
+            self._responses = RecentResponses()
+        self._responses.came(p, ip_id)
 
     def is_late_response(self, ip_id: int) -> bool:
         """Whether a response that was sent after the one with this identification came before it."""
-        counts = self.responses_followed >= FOLLOWED and self.responses_followed >= self.responses_broke
-        return counts and ip_id != 0 and 0 < (self._newest_response - ip_id) & ID_MASK < NEAR_IDS
+        return self._responses is not None and self._responses.is_late(ip_id)
 
     def response_id(self, p: int) -> int:
         """The IPv4 identification of the last READ response with PSN ``p``; 0: not known."""
-        if self._responses is None or self._responses[p & _SLOT] >> _ID_BITS != p:
-            return 0
-        ip_id: int = self._responses[p & _SLOT] & ID_MASK
-        return ip_id
+        return 0 if self._responses is None else self._responses.id_of(p)
 
     def is_the_response(self, p: int, ip_id: int) -> bool:
         """Whether the last READ response in its slot had this PSN and identification, and it alone."""
-        if self._responses is None or self._responses[p & _SLOT] != p << _ID_BITS | ip_id:
+        return self._responses is not None and self._responses.was(p, ip_id)
+
+
+class RecentResponses:
+    """The last READ responses that one side got, by PSN; most requesters get none.
+
+    Attributes:
+        followed, broke: how many had an identification shortly above the one before, and how many another.
+    """
+
+    def __init__(self) -> None:
+        self.followed = 0
+        self.broke = 0
+        self._newest = -1
+        self._ring: Any = _NO_RESPONSES[:]
+
+    def came(self, p: int, ip_id: int) -> None:
+        """A READ response with PSN ``p`` came."""
+        self._ring[p & _SLOT] = p << _ID_BITS | ip_id
+        if self._newest >= 0:
+            step = (ip_id - self._newest) & ID_MASK
+            if 0 < step < NEAR_IDS:
+                self.followed += 1
+                self._newest = ip_id
+            elif step > ID_MASK - NEAR_IDS:  # overtaken
+                pass
+            elif step:
+                self.broke += 1
+                self._newest = ip_id
+        else:
+            self._newest = ip_id
+
+    def is_late(self, ip_id: int) -> bool:
+        """Whether a response that was sent after the one with this identification came before it."""
+        counts = self.followed >= FOLLOWED and self.followed >= self.broke
+        return counts and ip_id != 0 and 0 < (self._newest - ip_id) & ID_MASK < NEAR_IDS
+
+    def id_of(self, p: int) -> int:
+        """The IPv4 identification of the last response with PSN ``p``; 0: not known."""
+        word: int = self._ring[p & _SLOT]
+        return word & ID_MASK if word >> _ID_BITS == p else 0
+
+    def was(self, p: int, ip_id: int) -> bool:
+        """Whether the last response in its slot had this PSN and identification, and it alone."""
+        if self._ring[p & _SLOT] != p << _ID_BITS | ip_id:
             return False
-        return not is_shared(self._responses, 1, ip_id, p)
+        return not is_shared(self._ring, 1, ip_id, p)

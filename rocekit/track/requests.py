@@ -57,7 +57,7 @@ class Requests:
         self.recent = recent = Recent()
         self.ledger = ledger = Ledger(connection, side, sink, progress)
         self.outcomes = Outcomes(ledger, progress, recent)
-        self.passes = Passes()
+        self.passes = Passes(progress)
         self.causes = Causes(ledger, progress, recent, self.passes)
         self.repeats = Repeats(ledger, progress, recent, self.causes, self.passes)
         self.assembly = Assembly(ledger, progress, recent, self.outcomes)

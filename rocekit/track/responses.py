@@ -152,7 +152,7 @@ class Responses:
         self.progress.acked = upto
         self.progress.acked_ns = time_ns
         self.progress.acked_frame = frame
-        if self.passes.current.gaps:
+        if self.progress.gapped:
             self.passes.acknowledged(upto)
         if self.assembly.ahead and self.progress.expected < upto:
             self.assembly.skip(upto)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rocekit.track.connections import Connection
 
 #: First waits of one timer differ by no more than this share, nor does a wait from twice the one before.
@@ -23,7 +21,7 @@ _LEAST: Final = 2
 
 def short_timer_ns(connection: Connection, side: int) -> int | None:
     """The first wait of the requester's timer, where it is probably shorter than negotiated; else None."""
-    waits: Sequence[tuple[int, int]] = connection.short_waits[side]
+    waits = [(psn, waited_ns) for whose, psn, waited_ns in connection.short_waits if whose == side]
     if len(waits) < _LEAST:
         return None
     first_ns = min(waited_ns for _, waited_ns in waits)

@@ -76,22 +76,22 @@ class Pair(NamedTuple):
 
 
 class KnownPairs:
-    """The pairs known so far, by address and QPN."""
+    """The pairs known so far, ``by_end``: by address and QPN; an address may be unknown (None)."""
 
     def __init__(self, pairs: Iterable[Pair] = ()) -> None:
-        self._pairs: dict[tuple[str | None, int], list[Pair]] = {}
+        self.by_end: dict[tuple[str | None, int], list[Pair]] = {}
         for pair in pairs:
             self._learn(pair)
 
     def _learn(self, pair: Pair) -> None:
         for side in (0, 1):
-            self._pairs.setdefault((pair.ips[side], pair.qpns[side]), []).append(pair)
+            self.by_end.setdefault((pair.ips[side], pair.qpns[side]), []).append(pair)
 
     def learn(self, first: Offer, second: Offer) -> None:
         """Two programs exchanged their QPs: earlier handshakes of the same QPs no longer count."""
         ends = (first, second)
         for end in ends:
-            known = self._pairs.get((end.ip, end.qpn), [])
+            known = self.by_end.get((end.ip, end.qpn), [])
             known[:] = [pair for pair in known if pair.source == JOURNAL]
         said = [Negotiated(starting_psn=e.psn, rkey=e.rkey, remote_va=e.remote_va) for e in ends]
         self._learn(Pair(None, (first.ip, second.ip), (first.qpn, second.qpn), (said[0], said[1]), HANDSHAKE))
@@ -104,11 +104,9 @@ class KnownPairs:
         Args:
             time_ns, psn: of the flow's first packet.
         """
-        if not self._pairs:
-            return None
         found = []
         for ip in (dst, None):
-            for pair in self._pairs.get((ip, qpn), ()):
+            for pair in self.by_end.get((ip, qpn), ()):
                 for side in (0, 1):
                     here, there = pair.ips[side], pair.ips[1 - side]
                     fits = pair.qpns[1 - side] == qpn and here in (src, None) and there in (dst, None)
@@ -134,7 +132,7 @@ class KnownPairs:
         qpns = connection.qpns[0] or 0, connection.qpns[1] or 0
         said = connection.negotiated[0], connection.negotiated[1]
         for end in zip((a, b), qpns, strict=True):
-            known = self._pairs.get(end, [])
+            known = self.by_end.get(end, [])
             known[:] = [pair for pair in known if pair.source == JOURNAL]
         pair = Pair(connection.transport, (a, b), qpns, said, CM, connection=connection)
         self._learn(pair)
@@ -145,7 +143,7 @@ class KnownPairs:
         ips = (exchange.src, exchange.dst)
         own = exchange.negotiated()
         time_ns, psn = exchange.request.time_ns, own[0].starting_psn
-        for pair in self._pairs.get((ips[0], qpns[0]), ()):
+        for pair in self.by_end.get((ips[0], qpns[0]), ()):
             for side in (0, 1):
                 there = pair.ips[1 - side]
                 if pair.source == CM:

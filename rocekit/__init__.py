@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from rocekit.findings.finding import Finding
     from rocekit.journal import read_journal
     from rocekit.live.tracing import Trace, trace
+    from rocekit.packets import Packets
     from rocekit.packets.decoder import Decoder
+    from rocekit.packets.filters import Filter
     from rocekit.report.export import tables
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
@@ -48,6 +50,8 @@ __all__ = [
     "Finding",
     "Connection",
     "Transfer",
+    "Packets",
+    "Filter",
     "RocekitError",
     "CaptureError",
     "JournalError",
@@ -70,16 +74,23 @@ _HOMES = {
     "Finding": "findings.finding",
     "Connection": "track.connections",
     "Transfer": "track.transfers",
+    "Packets": "packets",
+    "Filter": "packets.filters",
 }
+
+#: Modules for users: Scapy's layers, captures as frames, decoding, scenarios.
+_FACES = ("capture", "decode", "inject", "layers")
 
 COMPILED = _compiled.choose(_compiled.PACKAGE)
 
 
 def __getattr__(name: str) -> Any:
+    if name in _FACES:
+        return importlib.import_module(f"rocekit.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'rocekit' has no attribute {name!r}")
     return getattr(importlib.import_module(f"rocekit.{_HOMES.get(name, 'errors')}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    return sorted({*__all__, *_FACES, *(name for name in globals() if name.startswith("__"))})

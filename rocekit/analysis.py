@@ -10,11 +10,11 @@ slow = a.transfers.where(operation="READ", status="acked")
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.explanation.results import CaptureSummary, Results, Table
+from rocekit.explanation.results import CaptureSummary, Results
 from rocekit.feeding import (
     Callbacks,
     Progress,
@@ -30,14 +30,16 @@ from rocekit.feeding import (
     survey_doubled,
 )
 from rocekit.files.capture_names import stem
-from rocekit.findings import Evidence
+from rocekit.findings import Evidence, Finding
 from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.flows.silent_ways import silent_ways
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.points.twice import may_be_doubled
+from rocekit.report.record_table import RecordTable
 from rocekit.track.tracker import Tracker
+from rocekit.wire.notebook_html import escape
 
 if TYPE_CHECKING:
     from rocekit.correlate import Correlation
@@ -49,6 +51,10 @@ if TYPE_CHECKING:
     from rocekit.journal import Journal
     from rocekit.packets.time_order import TimeOrder
     from rocekit.points.doubled import Doubled
+    from rocekit.report.drawings import Drawings, Picture
+    from rocekit.report.report_page import ReportPage
+    from rocekit.track.cm_exchanges import CmRecord
+    from rocekit.track.connections import Connection
     from rocekit.track.pairs.known_pairs import Pair
     from rocekit.track.transfers import Transfer
     from rocekit.verify.captured import CapturedPackets
@@ -61,6 +67,12 @@ JOURNAL_SUFFIX: Final = ".journal.jsonl"
 class Analysis(Results):
     """The results of captures and journals, and the questions that can be asked of them."""
 
+    connections: RecordTable[Connection]
+    transfers: RecordTable[Transfer]
+    cm: RecordTable[CmRecord]
+    findings: RecordTable[Finding]
+    drawn: Drawings | None = field(default=None, repr=False, compare=False)
+
     @property
     def packets(self) -> CapturedPackets:
         """Every RoCE packet as columns; read again from the files, so that an analysis stays small.
@@ -71,6 +83,76 @@ class Analysis(Results):
         from rocekit.verify.captured import CapturedPackets
 
         return CapturedPackets.of(self.read_packets(), self)
+
+    def drawings(self) -> Drawings:
+        """What draws pictures of this analysis; the captures are read again for the first one.
+
+        Raises:
+            RocekitError: matplotlib is not installed.
+        """
+        from rocekit.report.drawings import Drawings
+
+        if self.drawn is None:
+            self.drawn = Drawings(self)
+        return self.drawn
+
+    def plot(
+        self,
+        *graphs: str,
+        connection: int | None = None,
+        side: str | None = None,
+        transfer: int | Transfer | None = None,
+        begin_ns: int | None = None,
+        end_ns: int | None = None,
+    ) -> Picture:
+        """A connection over time, or the ladder of a transfer: shown by notebooks, ``save()`` writes a file.
+
+        Args:
+            graphs: any of ``psn rate outstanding rtt congestion``, or ``ladder``; none: those that are not
+                empty.
+            connection, side: by default where something went wrong, and ``a`` or ``b`` where more happened.
+            transfer: only its time; or the transfer of the ladder.
+            begin_ns, end_ns: the times to draw, ns since the epoch.
+
+        Raises:
+            RocekitError: there is nothing to draw, no such connection or transfer, or no matplotlib.
+            ValueError: no such graph or side; or standard input was analysed.
+        """
+        return self.drawings().plot(
+            graphs, connection=connection, side=side, transfer=transfer, begin_ns=begin_ns, end_ns=end_ns
+        )
+
+    def report(self, path: str | Path | None = None) -> ReportPage:
+        """The page of `rocekit report`: shown by notebooks.
+
+        Args:
+            path: a file to write it to.
+
+        Raises:
+            RocekitError: the file cannot be written.
+            ValueError: standard input was analysed, which cannot be read again.
+        """
+        from rocekit.report.report_page import report_page
+
+        page = report_page(self)
+        if path is not None:
+            page.save(path)
+        return page
+
+    def html_of(self, what: object) -> str:
+        """What a notebook shows of a finding or an explanation of this analysis, with pictures."""
+        from rocekit.report.notebook import explanation_html, finding_html
+
+        if isinstance(what, Finding):
+            return finding_html(what, self, self.drawings)
+        from rocekit.explanation.transfer import Explanation
+
+        return explanation_html(what, self.drawings) if isinstance(what, Explanation) else escape(what)
+
+    def _repr_html_(self) -> str:
+        from rocekit.report.notebook import analysis_html
+
+        return analysis_html(self, self.drawings)
 
     def statistics(self) -> Statistics:
         """Counts and times of every direction of every connection.
@@ -326,12 +408,12 @@ def conclude(
         paths=summary.paths,
         counters=counters,
     )
-    return Analysis(
+    analysis = Analysis(
         summary,
-        Table(tracker.connections),
-        Table(tracker.transfers),
-        Table(tracker.cm.records),
-        Table(find(evidence)),
+        RecordTable(tracker.connections, "connections"),
+        RecordTable(tracker.transfers, "transfers"),
+        RecordTable(tracker.cm.records, "cm"),
+        RecordTable(find(evidence), "findings"),
         correlation,
         [] if journal is None else [str(problem) for problem in journal.problems],
         evidence,
@@ -339,6 +421,10 @@ def conclude(
         paths,
         counters,
     )
+    analysis.connections.analysis = analysis.transfers.analysis = analysis
+    analysis.cm.analysis = analysis.findings.analysis = analysis
+    analysis.findings[:] = [replace(finding, in_notebook=analysis.html_of) for finding in analysis.findings]
+    return analysis
 
 
 def _has_only_counters(journal: Journal) -> bool:

@@ -21,7 +21,9 @@ def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
 
 
 def test_dir_lists_the_names() -> None:
-    assert set(rocekit.__all__) == {name for name in dir(rocekit) if not name.startswith("_")}
+    names = {name for name in dir(rocekit) if not name.startswith("_")}
+    assert names == {*rocekit.__all__, "capture", "decode", "inject", "layers"}
+    assert rocekit.layers is importlib.import_module("rocekit.layers")
 
 
 def test_explain_is_the_function_whatever_is_imported() -> None:

@@ -16,6 +16,7 @@ from rocekit.packets.decoder import LEFT_OUT, Counts, Decoder
 from rocekit.packets.pauses import Pause
 from rocekit.packets.witnesses import Witnesses
 from rocekit.points.turnarounds import Sampler
+from rocekit.wire.notebook_html import block, escape
 
 if TYPE_CHECKING:
     from rocekit.correlate import Correlation
@@ -226,6 +227,10 @@ class Results:
         rest = decoder.rest()
         parts = [part for part in parts if len(part)]
         return Packets.concat(parts) if rest is None else in_file_order([*parts, rest])
+
+    def html_of(self, what: object) -> str:
+        """What a notebook shows of a finding or an explanation of this analysis."""
+        return block(f"<pre>{escape(what)}</pre>")
 
     def vantages(self) -> Vantages:
         """Where each capture was taken."""

@@ -6,7 +6,8 @@ It reads the transfer, its work request and completion, and its events. It decid
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rocekit.correlate import Timing, timing
@@ -14,6 +15,7 @@ from rocekit.explanation.alike_steps import filled_late, summed_up
 from rocekit.explanation.event_steps import Step, event_step, frame_words
 from rocekit.findings.text import finding
 from rocekit.track.transfers import ACKED, INCOMPLETE, NAK_PREFIX, RESPONSE_CUT, SENT
+from rocekit.wire.notebook_html import block, escape
 from rocekit.wire.psn import wire_psn
 from rocekit.wire.text_table import Style, columns, plain
 from rocekit.wire.words import duration, end, plural, size
@@ -38,6 +40,10 @@ class Explanation:
     notes: tuple[str, ...]
     findings: tuple[Finding, ...]
     several: bool
+    in_notebook: Callable[[Any], str] | None = field(default=None, repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        return block(f"<pre>{escape(self)}</pre>") if self.in_notebook is None else self.in_notebook(self)
 
     @property
     def origin_ns(self) -> int:
@@ -119,6 +125,7 @@ def explain(transfer: Transfer, analysis: Results | None = None) -> Explanation:
         tuple(_notes(transfer, analysis)),
         findings,
         several,
+        None if analysis is None else analysis.html_of,
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocekit.files.frame_names import frame_name
+from rocekit.wire.notebook_html import block, paragraph
 
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
@@ -40,6 +41,7 @@ class Finding:
         frames: frame references (see ``frame_names.frame_name``), in order.
         evidence: numbers, with their units in their names.
         advice: what to do next.
+        in_notebook: makes its HTML, with a picture of its packets.
     """
 
     rule: str
@@ -50,6 +52,14 @@ class Finding:
     frames: tuple[int, ...]
     evidence: Mapping[str, Any]
     advice: str
+    in_notebook: Callable[[Any], str] | None = field(default=None, repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        return block(paragraph(str(self))) if self.in_notebook is None else self.in_notebook(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A finding is sent to other processes without the analysis that draws it."""
+        return self.__dict__ | {"in_notebook": None}
 
     def to_dict(self, *, several: bool = False) -> dict[str, Any]:
         """The finding for JSON."""

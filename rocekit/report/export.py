@@ -204,6 +204,20 @@ def _nullable(pl: Any, values: np.ndarray, there: np.ndarray, dtype: Any) -> Any
 # ---------------------------------------------------------------------- records
 
 
+def frame_of(kind: str, records: Sequence[Any], analysis: Results | None) -> pl.DataFrame:
+    """Some records of an analysis as a data frame: ``connections``, ``transfers``, ``findings`` or ``cm``."""
+    if kind == "connections":
+        return _table(_CONNECTION, records)
+    if kind == "transfers":
+        return _transfers(records, analysis)
+    several = analysis is not None and analysis.capture.several
+    if kind == "findings":
+        return _findings(records, several)
+    rows = [record.to_dict(several=several) for record in records]
+    frame: pl.DataFrame = need_polars().DataFrame(rows, infer_schema_length=None)
+    return frame
+
+
 def connections_table(analysis: Results) -> pl.DataFrame:
     """One row for each connection."""
     return _table(_CONNECTION, analysis.connections)
@@ -211,26 +225,33 @@ def connections_table(analysis: Results) -> pl.DataFrame:
 
 def transfers_table(analysis: Results) -> pl.DataFrame:
     """One row for each transfer, with its work request, completion, and times."""
-    clocks = {} if analysis.journal is None else analysis.journal.clocks
-    times = {transfer.id: timing(transfer, clocks) for transfer in analysis.transfers}
-    table = _table(_TRANSFER, analysis.transfers)
+    return _transfers(analysis.transfers, analysis)
+
+
+def _transfers(transfers: Sequence[Transfer], analysis: Results | None) -> pl.DataFrame:
+    journal = None if analysis is None else analysis.journal
+    clocks = {} if journal is None else journal.clocks
+    times = [timing(transfer, clocks) for transfer in transfers]
+    table = _table(_TRANSFER, transfers)
     pl = need_polars()
     return table.with_columns(
-        pl.Series(name, [getattr(times[t.id], name) for t in analysis.transfers], dtype=pl.Int64)
-        for name in _TIMES
+        pl.Series(name, [getattr(time, name) for time in times], dtype=pl.Int64) for name in _TIMES
     )
 
 
 def findings_table(analysis: Results) -> pl.DataFrame:
     """One row for each finding; its evidence is JSON text."""
-    several = analysis.capture.several
+    return _findings(analysis.findings, analysis.capture.several)
+
+
+def _findings(findings: Sequence[Finding], several: bool) -> pl.DataFrame:
     return _table(
         {
             **_FINDING,
             "evidence": ("String", lambda f: json.dumps(f.to_dict(several=several)["evidence"])),
             "advice": ("String", lambda f: f.advice),
         },
-        analysis.findings,
+        findings,
     )
 
 

@@ -116,8 +116,11 @@ def _shade_waits(scene: Scene, axes: Axes, events: Sequence[Happening]) -> None:
             code = wait.detail.partition("ACK timeout ")[2]
             if "×" in code and wait.kind != "rnr":
                 words += f"\n({code})"
-            axes.annotate(words, (low, 1), xycoords=("data", "axes fraction"), xytext=(3, -3),
-                          textcoords="offset points", va="top", fontsize=7, color="#404a56")  # fmt: skip
+            label = axes.annotate(
+                words, (low, 1), xycoords=("data", "axes fraction"), xytext=(3, -3),
+                textcoords="offset points", va="top", fontsize=7, color="#404a56",
+            )  # fmt: skip
+            label.set_in_layout(False)  # a wait may begin far outside what is drawn
 
 
 def _bands(scene: Scene, axes: Axes) -> None:

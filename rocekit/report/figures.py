@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import matplotlib as mpl
 import numpy as np
@@ -178,13 +178,17 @@ def _time_unit(scene: Scene) -> tuple[str, float]:
     return ("µs", 1e6) if latest < 10_000_000 else ("ms", 1e3) if latest < 10_000_000_000 else ("s", 1)
 
 
-def save(figure: Figure, path: Path, *, dpi: int = 150) -> None:
-    """Write a figure in the format that the path's suffix names; the same figure gives the same bytes.
+def save(figure: Figure, out: Path | BinaryIO, *, kind: str = "", dpi: int = 150) -> None:
+    """Write a figure; the same figure gives the same bytes.
+
+    Args:
+        kind: ``png``, ``svg`` or ``pdf``, where ``out`` is no path whose suffix names it.
 
     Raises:
         OSError: the file cannot be written.
     """
-    kind = path.suffix.removeprefix(".").lower()
+    if isinstance(out, Path):
+        kind = out.suffix.removeprefix(".").lower()
     nothing: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rocekit", "font.family": ["DejaVu Sans"]}):
-        figure.savefig(path, dpi=dpi, metadata=nothing)
+        figure.savefig(out, format=kind, dpi=dpi, metadata=nothing)

@@ -18,6 +18,9 @@ from rocekit.packets import Packets
 from rocekit.verify.pdml import need_pyshark, read_pdml
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
     from rocekit.explanation.packets import PacketStories
     from rocekit.explanation.results import Results
     from rocekit.findings import Finding
@@ -84,6 +87,29 @@ class CapturedPackets(Packets):
 
             rows = Filter(rows)(self)
         return CapturedPackets.of(super().where(rows), self._analysis)
+
+    def to_polars(self) -> pl.DataFrame:
+        """These packets as a polars data frame, with the columns of `rocekit export`: fields and story.
+
+        Raises:
+            RocekitError: polars is not installed.
+            ValueError: the analysis did not keep all transfers.
+        """
+        from rocekit.report.export import packets_table
+
+        stories = packet_stories(self._analysis)
+        rows = stories.rows_of(self["frame"] + (self["file"].astype(np.int64) << FRAME_BITS))
+        return packets_table(stories)[rows[rows >= 0].tolist()]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """These packets as a pandas data frame (see :meth:`to_polars`).
+
+        Raises:
+            RocekitError: polars, pandas or pyarrow is not installed.
+        """
+        from rocekit.report.record_table import as_pandas
+
+        return as_pandas(self.to_polars())
 
     def pyshark(self, *, guess: bool = False) -> Iterator[Any]:
         """These packets as pyshark's, read by tshark, in the order of files and frames.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -98,6 +99,17 @@ class SyndromeField(BitField):  # type: ignore[misc, unused-ignore]
         return f"{x:#04x} ({wire.syndrome_name(x)})" if isinstance(x, int) else repr(x)
 
 
+class NamedField(BitEnumField):  # type: ignore[misc, unused-ignore]
+    """A number that has names. Raises ValueError, which says what was meant, for a name that there is not."""
+
+    def any2i_one(self, pkt: Packet | None, x: Any) -> Any:
+        if isinstance(x, str) and x not in self.s2i:
+            near = difflib.get_close_matches(x.upper(), [name for name in self.s2i if name], n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"{x!r} is no {self.name}{hint}")
+        return super().any2i_one(pkt, x)
+
+
 def fields_of(header: wire.Header, **defaults: Any) -> list[Any]:
     """The Scapy fields of a header, with reserved ones; zero by default, or as in ``defaults``."""
     return [_field(header, f, defaults.get(f.name, 0)) for f in header.fields]
@@ -110,7 +122,7 @@ def _field(header: wire.Header, f: wire.Field, default: Any) -> Any:
     if f.is_bytes:
         return StrFixedLenField(f.name, default or b"", f.bits // 8)
     if enum is not None:
-        return BitEnumField(f.name, default, f.bits, dict(enum))
+        return NamedField(f.name, default, f.bits, dict(enum))
     if f.name == "syndrome":
         return SyndromeField(f.name, default, f.bits)
     return (XBitField if f.name.endswith(_HEX) else BitField)(f.name, default, f.bits)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from rocekit.files.frames import linktype_name
 from rocekit.packets.decoder import Counts
-from rocekit.packets.other_frames import CUT, FRAGMENTS, NOT_READ, NOT_ROCE, UNDECODED
+from rocekit.packets.other_frames import CUT, ERF_INFINIBAND, FRAGMENTS, NOT_READ, NOT_ROCE, UNDECODED
 from rocekit.wire.other_protocols import UDP_PORTS
 from rocekit.wire.words import plural
 
@@ -111,7 +111,7 @@ class Contents(NamedTuple):
         for kinds, step in _STEPS:
             if kinds & there:
                 yield step
-        if _INFINIBAND in self.skipped and blank:
+        if blank and (_INFINIBAND in self.skipped or ERF_INFINIBAND in there):
             yield "Native InfiniBand is not RoCE: rocekit does not read it."
         if blank and not there & UNDECODED and _CUT_PACKETS not in there:
             yield _HARDWARE

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rocekit.files.frames import LINKTYPE_ETHERNET, FrameBatch
 from rocekit.wire import ROCE_UDP_PORT
 from rocekit.wire.byte_rows import gather
+from rocekit.wire.encapsulations import KINDS, LAYERS, LINKS
 from rocekit.wire.network import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
@@ -43,12 +44,18 @@ FRAGMENTS: Final = "later fragments of UDP datagrams"
 NOT_ROCE: Final = "UDP port 4791, not RoCE"
 FROM_ROCE_PORT: Final = "UDP from port 4791, not to it"
 _DAMAGED: Final = "IP with a damaged header"
+ERF_INFINIBAND: Final = "native InfiniBand in ERF records"
+#: Records of links that carry several protocols, by the link's layer: of a type that has no row there.
+_OTHER_RECORDS: Final = {"erf": "ERF records of another type", "ppi": "PPI records of another link type"}
+#: Endace's record type of native InfiniBand; the highest bit says that extension headers follow.
+_ERF_TYPE_INFINIBAND, _ERF_TYPE_MASK = 21, 0x7F
 _LLC: Final = "LLC (spanning tree and others)"
 _OTHER_ETHERNET: Final = "other EtherTypes"
 _OTHER_IP: Final = "other IP protocols"
 _OTHER_UDP: Final = "UDP to other ports"
 _SPECIAL: Final = (
     *(CUT, FRAGMENTS, FROM_ROCE_PORT, _DAMAGED, _LLC, _OTHER_ETHERNET, _OTHER_IP, _OTHER_UDP),
+    *(ERF_INFINIBAND, *_OTHER_RECORDS.values()),
     NEIGHBOUR_DISCOVERY,
 )
 _INSIDE: Final = f" with UDP {ROCE_UDP_PORT} inside"
@@ -141,7 +148,8 @@ class _Frames:
         self._start = layer[rows]
         self._limit = (batch.offset + batch.caplen)[rows]
         self._is_cut = (batch.caplen < batch.wirelen)[rows]
-        self._is_ethernet = (batch.linktype == LINKTYPE_ETHERNET)[rows]
+        self._linktype = batch.linktype[rows]
+        self._record = batch.offset[rows]
 
     def codes(self) -> Codes:
         """Each frame's kind."""
@@ -149,8 +157,9 @@ class _Frames:
         nothing = self.ethertype == 0
         if nothing.any():
             # The frame ends before its EtherType, is raw IP of no known version, or LLC of length 0.
-            codes[nothing & ~self._is_ethernet] = _CODE[_DAMAGED]
+            codes[nothing & (self._linktype != LINKTYPE_ETHERNET)] = _CODE[_DAMAGED]
             codes[nothing & (self._start >= self._limit)] = _CODE[CUT]
+            self._name_records(codes, nothing)
         for ethertype, look in ((ETHERTYPE_IPV4, self._ipv4), (ETHERTYPE_IPV6, self._ipv6)):
             rows = np.flatnonzero(self.ethertype == ethertype)
             if len(rows):
@@ -160,6 +169,19 @@ class _Frames:
             rows = carriers[first : first + _AT_ONCE]
             codes[rows] = self._inside(rows, codes[rows])
         return codes
+
+    def _name_records(self, codes: Codes, nothing: NDArray[np.bool_]) -> None:
+        """Name the records of a type that nobody looked into; ``nothing``: those without an EtherType."""
+        for link, name in _OTHER_RECORDS.items():
+            layer = LAYERS[KINDS[link]]
+            rows = np.flatnonzero(
+                nothing & np.isin(self._linktype, [n for n, k in LINKS.items() if k == link])
+            )
+            number = self._bytes(self._record[rows] + layer.next_at, rows)
+            other = ~np.isin(number, list(layer.numbers or ()))
+            codes[rows[other]] = _CODE[name]
+            if link == "erf":
+                codes[rows[number & _ERF_TYPE_MASK == _ERF_TYPE_INFINIBAND]] = _CODE[ERF_INFINIBAND]
 
     def _bytes(self, at: Ints, rows: Ints) -> Ints:
         """The byte at each place, 0 behind the end of its frame."""

@@ -45,6 +45,13 @@ def decode(*frames: bytes, linktype: int = 1) -> Packets:
     return Decoder().decode(batch_of(frames, linktype=linktype))
 
 
+def other_kinds(frame: bytes, linktype: int) -> dict[str, int]:
+    """What a capture of one frame is said to have instead of RoCE."""
+    decoder = Decoder()
+    decoder.decode(batch_of([frame], linktype=linktype))
+    return dict(decoder.counts.others)
+
+
 def inside(packets: Packets) -> list[dict[str, object]]:
     return [{name: v for name, v in row.items() if name not in OUTSIDE} for row in packets.rows()]
 
@@ -169,6 +176,17 @@ class TestLinks:
         assert isinstance(error, CaptureError)
         assert "native InfiniBand" in str(error)
         assert "Wireshark" in str(error)
+
+    @pytest.mark.parametrize("extensions", [0, 1])
+    def test_native_infiniband_in_erf_is_named_and_no_damaged_ip(self, extensions: int) -> None:
+        record = struct.pack("<Q", 1 << 40) + struct.pack(">BBHHH", 21 | 0x80 * extensions, 4, 16 + 60, 0, 60)
+        assert other_kinds(record + bytes(60), 197) == {"native InfiniBand in ERF records": 1}
+
+    def test_record_types_that_are_not_read_are_named_so(self) -> None:
+        erf = struct.pack("<Q", 1 << 40) + struct.pack(">BBHHH", 1, 4, 16 + 60, 0, 60)  # HDLC
+        assert other_kinds(erf + bytes(60), 197) == {"ERF records of another type": 1}
+        ppi = struct.pack("<BBHI", 0, 0, 8, 105)  # IEEE 802.11
+        assert other_kinds(ppi + bytes(60), 192) == {"PPI records of another link type": 1}
 
 
 class TestTable:

@@ -29,7 +29,10 @@ from rocekit.feeding import (
     survey,
     survey_doubled,
 )
-from rocekit.files.capture_names import stem
+from rocekit.files.capture_names import rotation, stem
+from rocekit.files.joined import is_joined, joined_files
+from rocekit.files.remote import RemotePath, is_remote
+from rocekit.files.remote import beside as files_beside
 from rocekit.findings import Evidence, Finding
 from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
@@ -243,18 +246,39 @@ class Analysis(Results):
 
 
 def find_journals(capture: str | Path) -> list[Path]:
-    """The journals beside ``x.pcapng``: ``x.journal.jsonl`` and ``x.NAME.journal.jsonl``."""
+    """The journals beside ``x.pcapng``: ``x.journal.jsonl`` and ``x.NAME.journal.jsonl``.
+
+    Beside the files of a rotation: those of each file, and of the name that all files have.
+    """
+    if is_joined(capture):
+        files = joined_files(str(capture))
+        folder, slash, first = files[0].rpartition("/")
+        names = dict.fromkeys([f"{folder}{slash}{rotation(first).base}", *files])
+        return list(dict.fromkeys(journal for name in names for journal in _journals_beside(name)))
+    return _journals_beside(capture)
+
+
+def _journals_beside(capture: str | Path) -> list[Path]:
+    if is_remote(capture):
+        folder = str(capture).rpartition("/")[0]
+        own = stem(str(capture).rpartition("/")[2])
+        urls = [url.rpartition("/")[2] for url in files_beside(str(capture))]
+        return [RemotePath(f"{folder}/{n}") for n in urls if _is_journal_of(n, own)]
     path = Path(capture)
     name = stem(path)
     if str(capture) == "-" or not path.parent.is_dir() or not name:
         return []
-    own = path.parent / f"{name}{JOURNAL_SUFFIX}"
+    own_journal = path.parent / f"{name}{JOURNAL_SUFFIX}"
     try:
         beside = sorted(path.parent.iterdir())
     except OSError:  # the folder may be entered but not listed
         beside = []
-    others = [p for p in beside if p.name.startswith(f"{name}.") and p.name.endswith(JOURNAL_SUFFIX)]
-    return [p for p in dict.fromkeys([own, *others]) if p.is_file()]
+    others = [p for p in beside if _is_journal_of(p.name, name)]
+    return [p for p in dict.fromkeys([own_journal, *others]) if p.is_file()]
+
+
+def _is_journal_of(name: str, capture: str) -> bool:
+    return name.startswith(f"{capture}.") and name.endswith(JOURNAL_SUFFIX)
 
 
 def read_journals(captures: Sequence[str | Path], journals: Iterable[str | Path] | None) -> Journal | None:

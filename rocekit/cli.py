@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "doctor": "rocekit.commands.doctor",
     "explain": "rocekit.commands.explain",
     "export": "rocekit.commands.export",
+    "fleet": "rocekit.commands.fleet",
     "generate": "rocekit.commands.generate",
     "inject": "rocekit.commands.inject",
     "lab": "rocekit.commands.lab",

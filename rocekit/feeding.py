@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.files.frame_names import frame_reference
+from rocekit.files.joined import is_joined
 from rocekit.files.reader import CaptureReader, open_capture
+from rocekit.files.remote import is_remote
 from rocekit.packets import Packets, empty_packets, in_file_order
 from rocekit.packets.decode_ahead import decoded
 from rocekit.packets.decoder import LEFT_OUT, Decoder
@@ -153,7 +155,7 @@ def spool_for(path: str | Path) -> Spool | None:
 
 
 def _can_be_read_again(path: str | Path) -> bool:
-    return str(path) != "-" and Path(path).is_file()
+    return str(path) != "-" and (is_remote(path) or is_joined(path) or Path(path).is_file())
 
 
 def restart(watch: Watch | None) -> None:

@@ -17,7 +17,21 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FILE = click.Path(path_type=Path, readable=False)
+
+class _File(click.Path):
+    """A path, or a URL, which a path would shorten."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and "://" in value:
+            from rocekit.files.joined import is_joined
+            from rocekit.files.remote import RemotePath, is_remote
+
+            if is_remote(value) or is_joined(value):
+                return RemotePath(value)
+        return super().convert(value, param, ctx)
+
+
+FILE = _File(path_type=Path, readable=False)
 """A file that the command opens itself, so that its reader reports what is wrong with it."""
 
 

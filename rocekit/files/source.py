@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from rocekit.errors import CaptureError
+from rocekit.files.remote import is_remote, open_remote
 
 if TYPE_CHECKING:
     from rocekit.files.pipe_reader import PipeReader
@@ -57,6 +58,10 @@ class RawSource:
         if source == "-":
             self.name = "standard input"
             self._file, self._own = _standard_input(), False
+        elif isinstance(source, str | Path) and is_remote(source):
+            self.name = str(source)
+            self._file = open_remote(self.name)
+            self.size = self._file.size
         elif isinstance(source, str | Path):
             self.name = str(source)
             try:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final, cast
 
-from rocekit.errors import JournalError
+from rocekit.errors import CaptureError, JournalError
+from rocekit.files.remote import is_remote, open_remote
 from rocekit.journal.records import Journal, JournalEvent, Problem, parse_event
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -30,7 +31,7 @@ def read_journal(path: str | Path, *, may_be_empty: bool = False) -> Journal:
     problems: list[Problem] = []
     number = 0
     try:
-        for number, raw in enumerate(_lines(Path(path)), start=1):
+        for number, raw in enumerate(_lines(path), start=1):
             if not raw.strip():
                 continue
             try:
@@ -39,6 +40,8 @@ def read_journal(path: str | Path, *, may_be_empty: bool = False) -> Journal:
                 problems.append(Problem(str(path), number, str(error)))
     except (EOFError, gzip.BadGzipFile) as error:
         problems.append(Problem(str(path), number + 1, f"gzip data cut off or damaged ({error})"))
+    except CaptureError as error:  # at a URL
+        raise JournalError(str(error)) from None
     except OSError as error:
         raise JournalError(f"cannot be read: {error.strerror or error}", file=path) from None
     if not events and may_be_empty:
@@ -61,8 +64,8 @@ def _load(raw: bytes) -> object:
         raise ValueError(f"{what}: expected one JSON object a line") from None
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as plain:
+def _lines(path: str | Path) -> Iterator[bytes]:
+    with cast(IO[bytes], open_remote(str(path)) if is_remote(path) else Path(path).open("rb")) as plain:
         # Not peek(): a pipe can return one byte at first.
         magic = plain.read(len(_GZIP_MAGIC))
         if magic == _GZIP_MAGIC and plain.seekable():

@@ -22,7 +22,9 @@ from typing import Final
 from rocekit.errors import CaptureError
 from rocekit.explanation.contents import Contents
 from rocekit.files.frames import DamageLog
+from rocekit.files.joined import is_joined
 from rocekit.files.reader import open_capture
+from rocekit.files.remote import local_copy
 from rocekit.packets import Row
 from rocekit.packets.decoder import COUNTED, Counts, Decoder
 from rocekit.packets.mads import find_mads
@@ -163,11 +165,15 @@ def verify(file: str | Path) -> TsharkComparison:
     """
     if str(file) == "-":
         raise CaptureError("verify reads its file twice; give a file and not standard input")
+    if is_joined(file):
+        raise CaptureError(
+            "verify compares one file with what tshark reads: name one of the rotation", file=file
+        )
     with open_capture(file) as capture:
         path, version = find_tshark()
         comparison = TsharkComparison(str(file), version)
         decoder = Decoder(foreign=COUNTED)
-        with TsharkFrames(path, str(file)) as lines:
+        with local_copy(str(file)) as local, TsharkFrames(path, local) as lines:
             comparison.left_out = lines.left_out
             for batch in capture:
                 packets = decoder.decode(batch)

@@ -1,0 +1,130 @@
+"""``rocekit fleet analyze``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocekit.commands import load_numpy
+
+if TYPE_CHECKING:
+    from rocekit.fleet.run import FleetProgress
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE…")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="LAKE",
+    help="The folder to add to.",
+)
+@click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, such as tcp://10.0.0.1:8786.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes on this machine. [default: one a processor]",
+)
+@click.option(
+    "--memory",
+    default="auto",
+    show_default=True,
+    metavar="BYTES",
+    help="Memory of each process, such as 4GiB: one that takes more is stopped.",
+)
+@click.option(
+    "--point",
+    metavar="REGEX",
+    help="What this finds in a path (its first group) names the capture point; else folders and name do.",
+)
+@click.option(
+    "--transfers",
+    default="100",
+    show_default=True,
+    metavar="N|all",
+    help="Transfers without trouble to keep of each capture, the slowest.",
+)
+@click.option("--no-icrc", is_flag=True, help="Do not verify ICRCs.")
+def command(
+    sources: tuple[str, ...],
+    output: Path,
+    scheduler: str | None,
+    workers: int | None,
+    memory: str,
+    point: str | None,
+    transfers: str,
+    no_icrc: bool,
+) -> None:
+    """Analyze every capture of SOURCE… into LAKE, on the processors of this machine or a Dask cluster.
+
+    A SOURCE is a folder, a capture, a glob in quotes, a URL (s3://, gs://, sftp://, http://), or @FILE with
+    one of these a line. Files of a rotation are one capture. Journals are found beside captures. What LAKE
+    has is not analyzed again; a run that was stopped goes on where it was.
+
+    \b
+    Example:
+      rocekit fleet analyze captures/ -o lake
+      rocekit fleet analyze 's3://bucket/2026-11-20/*/*.pcapng' -o lake --workers 8
+      rocekit fleet analyze captures/ -o lake --point 'host\\d+'
+      rocekit fleet analyze captures/ -o /shared/lake --scheduler tcp://10.0.0.1:8786
+    """
+    load_numpy()
+    from rocekit.errors import RocekitError
+    from rocekit.fleet.lake import Lake, need_polars
+    from rocekit.fleet.run import add_streams, cluster
+    from rocekit.fleet.stream_tables import Settings
+    from rocekit.fleet.streams import find_streams
+    from rocekit.wire.words import plural
+
+    if scheduler is not None and workers is not None:
+        raise click.UsageError("--workers is for this machine: a scheduler has its own.")
+    need_polars()
+    settings = Settings(_kept(transfers), not no_icrc)
+    streams = find_streams(sources, point)
+    lake = Lake(output)
+    lake.make(settings)
+    with lake.alone(), cluster(scheduler, workers, memory) as client:
+        click.echo(f"Dask's dashboard: {client.dashboard_link}", err=True)
+        progress = add_streams(client, lake, streams, settings, _Line())
+    there = progress.done - progress.new - len(progress.failed)
+    said = [f"{plural(progress.new, 'capture')} analyzed"]
+    said += [f"{there:,} were there"] if there else []
+    said += [f"{progress.unreadable:,} unreadable (see captures.error)"] if progress.unreadable else []
+    said += [f"{progress.replaced:,} older replaced"] if progress.replaced else []
+    click.echo(f"{output}: {', '.join(said)}, {progress.packets:,} packets in {progress.seconds:,.1f} s")
+    if progress.failed:
+        name, why = progress.failed[0]
+        more = f", and {len(progress.failed) - 1:,} more captures failed" if len(progress.failed) > 1 else ""
+        raise RocekitError(f"{name}: {why}{more}")
+
+
+def _kept(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not text.isdecimal():
+        raise click.BadParameter(f"{text!r} is neither a number nor all.", param_hint="--transfers")
+    return int(text)
+
+
+class _Line:
+    """Shows progress: on a terminal one line that changes, else a line now and then."""
+
+    EVERY_S = 10.0
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._terminal = sys.stderr.isatty()
+
+    def __call__(self, progress: FleetProgress) -> None:
+        last = progress.done == progress.total
+        if self._terminal:
+            click.echo(f"\r\x1b[2K{progress.words()}", err=True, nl=last)
+        elif progress.seconds - self._last >= self.EVERY_S:
+            self._last = progress.seconds
+            click.echo(progress.words(), err=True)

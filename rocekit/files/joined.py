@@ -1,0 +1,136 @@
+"""Files into which one capture was written, one after the other, read as one: ``rotated:FIRST..LAST``.
+
+``LAST`` is in the folder of ``FIRST``. The files are those of the rotation from the one to the other, as
+their names order them (see ``capture_names.rotation``). Frames are numbered through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from rocekit.errors import CaptureError
+from rocekit.files.capture_names import rotation
+from rocekit.files.frames import DamageLog, FrameBatch
+from rocekit.files.remote import beside, is_remote
+
+PREFIX: Final = "rotated:"
+_TO: Final = ".."
+
+
+def join_name(files: Sequence[str]) -> str:
+    """The name of the files of one rotation, in order; of one file its own."""
+    if len(files) == 1:
+        return files[0]
+    return f"{PREFIX}{files[0]}{_TO}{files[-1].rpartition('/')[2]}"
+
+
+def is_joined(name: object) -> bool:
+    """Whether a name stands for the files of a rotation."""
+    return str(name).startswith(PREFIX) and _TO in str(name) and not Path(str(name)).exists()
+
+
+def joined_files(name: str) -> list[str]:
+    """The files that a name stands for, in order; one name without ``rotated:`` stands for itself.
+
+    Raises:
+        CaptureError: they are not there, or not of one rotation.
+    """
+    if not is_joined(name):
+        return [name]
+    first, _, last = name.removeprefix(PREFIX).rpartition(_TO)
+    folder, slash, begin = first.rpartition("/")
+    low, high = rotation(begin), rotation(last)
+    if low.base != high.base:
+        raise CaptureError(f"{begin} and {last} are not files of one rotation", file=name)
+    if is_remote(first):
+        names = [url.rpartition("/")[2] for url in beside(first)]
+    else:
+        try:
+            names = [path.name for path in Path(folder or ("/" if slash else ".")).iterdir()]
+        except OSError as error:
+            raise CaptureError(f"cannot be read: {error.strerror}", file=name) from None
+    own = {n: r for n in names if (r := rotation(n)).base == low.base and r.suffix == low.suffix}
+    for wanted in (begin, last):
+        if wanted not in own:
+            raise CaptureError(f"there is no file {wanted}", file=name)
+    chosen = sorted((r, n) for n, r in own.items() if low <= r <= high)
+    return [f"{folder}{slash}{n}" for _, n in chosen]
+
+
+class JoinedReader:
+    """The files of a rotation as one capture; has what ``CaptureReader`` has.
+
+    Args:
+        opens: opens one file as a ``CaptureReader``.
+    """
+
+    def __init__(self, name: str, opens: Callable[[str], Any], *, file: int) -> None:
+        self.name, self.file = name, file
+        self.files = joined_files(name)
+        self.damage = DamageLog()
+        self.comments: Mapping[int, tuple[str, ...]] = {}
+        self.skipped: Mapping[int, int] = {}
+        self.dropped: int | None = None
+        self.frames = 0
+        self.bytes_read = 0
+        self.ahead = None
+        self._opens = opens
+        self._stopped = False
+        self._now = opens(self.files[0])
+        self.format = self._now.format
+        self._batches = self._every()
+
+    @property
+    def size(self) -> int | None:
+        sizes = [Path(f).stat().st_size for f in self.files if Path(f).is_file()]
+        return sum(sizes) if len(sizes) == len(self.files) else None
+
+    def _every(self) -> Iterator[FrameBatch]:
+        base = read = 0
+        for number, name in enumerate(self.files):
+            if number:
+                try:
+                    self._now = self._opens(name)
+                except CaptureError as error:
+                    self.damage.note(0, str(error))  # one bad file does not end the others
+                    continue
+            with self._now as reader:
+                for batch in reader:
+                    self.frames = base + reader.frames
+                    self.bytes_read = read + reader.bytes_read
+                    yield replace(batch, number=batch.number + base) if base and len(batch) else batch
+                    if self._stopped:
+                        return
+                self._conclude(reader, name, base)
+                base += reader.frames
+                read += reader.bytes_read
+                self.frames, self.bytes_read = base, read
+
+    def _conclude(self, reader: Any, name: str, base: int) -> None:
+        for damage in reader.damage:
+            self.damage.note(damage.offset, f"{name.rpartition('/')[2]}: {damage.message}")
+        self.damage.total += reader.damage.total - len(reader.damage)
+        self.comments = {**self.comments, **{base + n: words for n, words in reader.comments.items()}}
+        self.skipped = {**self.skipped, **{k: self.skipped.get(k, 0) + n for k, n in reader.skipped.items()}}
+        if reader.dropped is not None:
+            self.dropped = (self.dropped or 0) + reader.dropped
+
+    def __iter__(self) -> Iterator[FrameBatch]:
+        return self._batches
+
+    def stop(self) -> None:
+        """End after the batch that is read now."""
+        self._stopped = True
+        self._now.stop()
+
+    def close(self) -> None:
+        self._now.close()
+
+    def __enter__(self) -> JoinedReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,206 @@
+"""The work spread over a Dask cluster: one task a stream, and one task a pair of captures.
+
+Tasks are submitted a few for each worker, so that ten thousand captures take the scheduler no more memory
+than a hundred do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from rocekit.errors import RocekitError, needs_extra
+from rocekit.fleet.work import Done, add_stream
+
+if TYPE_CHECKING:
+    from rocekit.fleet.lake import Lake
+    from rocekit.fleet.stream_tables import Settings
+    from rocekit.fleet.streams import Stream
+
+#: Tasks given to the scheduler for each worker.
+_AHEAD: Final = 3
+#: How long a scheduler may take to answer.
+ANSWER_S = 20
+#: A task whose worker died so often is not tried again: the capture is probably what kills it.
+ALLOWED_DEATHS: Final = 3
+
+
+@dataclass(slots=True)
+class FleetProgress:
+    """How far a run is.
+
+    Attributes:
+        total: streams; done: of these; new: analysed now; unreadable: rows with an error.
+        failed: streams without a row, each with the reason.
+        packets, bytes: of the captures analysed now.
+    """
+
+    total: int
+    workers: int = 0
+    done: int = 0
+    new: int = 0
+    unreadable: int = 0
+    replaced: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    packets: int = 0
+    bytes: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return max(time.monotonic() - self.began, 1e-9)
+
+    @property
+    def left_s(self) -> float | None:
+        """An estimate of the time that is left; None before anything is done."""
+        return self.seconds / self.done * (self.total - self.done) if self.done else None
+
+    def words(self) -> str:
+        """``12 of 1,000 captures, 1.2 M packets/s, 2 workers, 1 unreadable, about 3 min left``."""
+        from rocekit.wire.words import plural
+
+        parts = [f"{self.done:,} of {plural(self.total, 'capture')}"]
+        if self.packets:
+            parts.append(f"{self.packets / self.seconds:,.0f} packets/s")
+        parts.append(plural(self.workers, "worker"))
+        if self.unreadable:
+            parts.append(f"{self.unreadable:,} unreadable")
+        if self.failed:
+            parts.append(f"{len(self.failed):,} failed")
+        left = self.left_s
+        if left is not None and self.done < self.total:
+            parts.append(f"about {left:,.0f} s left" if left < 120 else f"about {left / 60:,.0f} min left")
+        return ", ".join(parts)
+
+
+@contextmanager
+def cluster(scheduler: str | None, workers: int | None, memory: str) -> Iterator[Any]:
+    """A client of the scheduler's cluster, or of one on this machine that ends with the block.
+
+    Args:
+        workers: processes on this machine; None: one for each processor.
+        memory: bytes of each of them ("4GiB"), above which Dask stops the worker; "auto": a share of the
+            machine's.
+
+    Raises:
+        RocekitError: Dask is not installed, or the scheduler does not answer.
+    """
+    try:
+        import dask
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise needs_extra("fleet needs", "dask", "fleet") from None
+    quiet = {
+        "distributed.scheduler.allowed-failures": ALLOWED_DEATHS,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.pause": False,
+        "distributed.logging.distributed": "critical",
+        "distributed.nanny.pre-spawn-environ.POLARS_MAX_THREADS": 1,
+        "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS": 1,
+    }
+    with dask.config.set(quiet):
+        if scheduler is not None:
+            try:
+                client = Client(scheduler, timeout=ANSWER_S)
+            except (OSError, ValueError, TimeoutError) as error:
+                words = str(error) or type(error).__name__
+                raise RocekitError(f"{scheduler}: the scheduler does not answer: {words}") from None
+            with client:
+                yield client
+            return
+        import logging
+        import os
+
+        own = LocalCluster(
+            n_workers=workers or os.cpu_count() or 1,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=memory,
+            dashboard_address="127.0.0.1:0",
+            host="127.0.0.1",
+            silence_logs=logging.CRITICAL,
+        )
+        with own, Client(own) as client:
+            yield client
+
+
+def add_streams(
+    client: Any,
+    lake: Lake,
+    streams: Sequence[Stream],
+    settings: Settings,
+    tell: Callable[[FleetProgress], None] = lambda progress: None,
+) -> FleetProgress:
+    """Add streams to a LAKE.
+
+    Raises:
+        RocekitError: the LAKE cannot be written.
+    """
+    progress = FleetProgress(len(streams))
+
+    def submit(stream: Stream) -> Any:
+        return client.submit(add_stream, str(lake.folder.resolve()), stream, settings, pure=False)
+
+    for stream, outcome in _in_turn(client, streams, submit, progress):
+        if isinstance(outcome, BaseException):
+            progress.failed.append((stream.name, reason(outcome)))
+        else:
+            _note(outcome, lake, progress)
+        progress.done += 1
+        tell(progress)
+    return progress
+
+
+def _note(done: Done, lake: Lake, progress: FleetProgress) -> None:
+    if done.full is not None:
+        raise RocekitError(
+            f"{lake.folder}: cannot be written: {done.full}; complete captures stay, run it again"
+        )
+    progress.new += done.new
+    progress.packets += done.packets
+    progress.bytes += done.bytes if done.new else 0
+    progress.unreadable += done.error is not None
+    if done.capture is not None:
+        progress.replaced += lake.forget_others(done.stream, done.capture)
+
+
+def _in_turn(
+    client: Any, items: Sequence[Any], submit: Callable[[Any], Any], progress: FleetProgress
+) -> Iterator[tuple[Any, Any]]:
+    """Each item with its task's result or exception, as they end; a few are at the scheduler at a time."""
+    from distributed import as_completed
+
+    waiting = iter(items)
+    running: dict[Any, Any] = {}
+    ended = as_completed()
+
+    def fill() -> None:
+        progress.workers = len(client.scheduler_info(n_workers=-1)["workers"])
+        while len(running) < _AHEAD * max(progress.workers, 1):
+            item = next(waiting, None)
+            if item is None:
+                return
+            future = submit(item)
+            running[future.key] = item
+            ended.add(future)
+
+    fill()
+    if not running:
+        return
+    for future in ended:
+        item = running.pop(future.key)
+        outcome = future.exception() if future.status == "error" else future.result()
+        future.release()
+        yield item, outcome
+        fill()
+
+
+def reason(error: BaseException) -> str:
+    """Why a task came to no result, in words."""
+    if type(error).__name__ == "KilledWorker":
+        return f"its workers died {ALLOWED_DEATHS + 1} times, probably of memory: give more with --memory"
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,0 +1,51 @@
+"""A fleet of 12 hosts, one of which loses what arrives, and its LAKE."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fleet_captures import Fleet
+
+for package in ("distributed", "fsspec", "polars", "duckdb"):
+    pytest.importorskip(package, reason=f"no {package} (pip install 'rocekit[fleet]')")
+
+from rocekit.fleet.lake import Lake  # noqa: E402
+from rocekit.fleet.stream_tables import Settings  # noqa: E402
+from rocekit.fleet.streams import find_streams  # noqa: E402
+from rocekit.fleet.work import add_stream  # noqa: E402
+
+FLEET = Fleet(12, frozenset({7}), packets=2000)
+
+
+@pytest.fixture(scope="session")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture of each host, one file that is none, and one capture with a journal."""
+    folder = tmp_path_factory.mktemp("fleet") / "captures"
+    folder.mkdir()
+    FLEET.write(folder)
+    (folder / "broken.pcap").write_bytes(b"no capture at all")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def lake(captures: Path) -> Path:
+    """The LAKE of these captures, made in this process, one after the other."""
+    return made(captures.parent / "lake", captures)
+
+
+def made(folder: Path, *sources: Path | str, settings: Settings = Settings()) -> Path:  # noqa: B008 a tuple
+    """A LAKE of sources, made in this process."""
+    Lake(folder).make(settings)
+    for stream in find_streams(sources):
+        done = add_stream(str(folder), stream, settings)
+        assert done.full is None
+        if done.capture is not None:
+            Lake(folder).forget_others(stream, done.capture)
+    (folder / ".staging").rmdir()
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a LAKE, by its place."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}

@@ -100,3 +100,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
     lines = [f"{n} test{'s' if n > 1 else ''}: {reason}\n" for reason, n in sorted(reasons.items())]
     Path(wanted).write_text("".join(lines))
+
+
+@pytest.fixture(scope="session")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the captures of a fleet, one a host, and one file that is no capture."""
+    from fleet_lake import FLEET
+
+    folder = tmp_path_factory.mktemp("fleet") / "captures"
+    folder.mkdir()
+    FLEET.write(folder)
+    (folder / "broken.pcap").write_bytes(b"no capture at all")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def lake(captures: Path) -> Path:
+    """The LAKE of the fleet's captures."""
+    from fleet_lake import made
+
+    return made(captures.parent / "lake", captures)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from conftest import FLEET, contents, made
+from fleet_lake import FLEET, contents, made
 from places import PCAPS
 
 import rocekit

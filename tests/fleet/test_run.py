@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from conftest import contents
+from fleet_lake import contents
 
 from rocekit.cli import rocekit as cli
 from rocekit.errors import RocekitError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from conftest import made
+from fleet_lake import made
 from places import PCAPS
 
 from rocekit.cli import rocekit as cli

@@ -107,7 +107,7 @@ class _LinkWriter(FrameWriter):
         self, path: Path, traffic: Traffic, snaplen: int, links: Sequence[tuple[int, int]], link: Ints
     ) -> None:
         super().__init__(path, traffic, snaplen)
-        self._links, self._of = np.array(links), {}
+        self._links = np.array(links)
         self._number = link
 
     def write(self, packets: Columns | bytes) -> None:

@@ -1,4 +1,4 @@
-"""A fleet of 12 hosts, one of which loses what arrives, and its LAKE."""
+"""A fleet of 12 hosts, one of which loses what arrives, and LAKEs of its captures."""
 
 from __future__ import annotations
 
@@ -16,26 +16,11 @@ from rocekit.fleet.streams import find_streams  # noqa: E402
 from rocekit.fleet.work import add_stream  # noqa: E402
 
 FLEET = Fleet(12, frozenset({7}), packets=2000)
+KEPT = Settings()
 
 
-@pytest.fixture(scope="session")
-def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A capture of each host, one file that is none, and one capture with a journal."""
-    folder = tmp_path_factory.mktemp("fleet") / "captures"
-    folder.mkdir()
-    FLEET.write(folder)
-    (folder / "broken.pcap").write_bytes(b"no capture at all")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def lake(captures: Path) -> Path:
-    """The LAKE of these captures, made in this process, one after the other."""
-    return made(captures.parent / "lake", captures)
-
-
-def made(folder: Path, *sources: Path | str, settings: Settings = Settings()) -> Path:  # noqa: B008 a tuple
-    """A LAKE of sources, made in this process."""
+def made(folder: Path, *sources: Path | str, settings: Settings = KEPT) -> Path:
+    """A LAKE of sources, made in this process, one after the other."""
     Lake(folder).make(settings)
     for stream in find_streams(sources):
         done = add_stream(str(folder), stream, settings)

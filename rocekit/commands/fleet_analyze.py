@@ -78,14 +78,14 @@ def command(
     from rocekit.errors import RocekitError
     from rocekit.fleet.lake import Lake, need_polars
     from rocekit.fleet.run import add_streams, cluster
-    from rocekit.fleet.stream_tables import Settings
+    from rocekit.fleet.stream_tables import LakeSettings
     from rocekit.fleet.streams import find_streams
     from rocekit.wire.words import plural
 
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers is for this machine: a scheduler has its own.")
     need_polars()
-    settings = Settings(_kept(transfers), not no_icrc)
+    settings = LakeSettings(_kept(transfers), not no_icrc)
     streams = find_streams(sources, point)
     lake = Lake(output)
     lake.make(settings)

@@ -31,7 +31,7 @@ from rocekit.fleet.schema import SCHEMA
 if TYPE_CHECKING:
     import polars as pl
 
-    from rocekit.fleet.stream_tables import Settings
+    from rocekit.fleet.stream_tables import LakeSettings
     from rocekit.fleet.streams import Stream
 
 MANIFEST: Final = "manifest.json"
@@ -74,7 +74,7 @@ class Lake:
             )
         return found
 
-    def make(self, settings: Settings) -> None:
+    def make(self, settings: LakeSettings) -> None:
         """Make the LAKE, or check that it was made with the same settings.
 
         Raises:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.errors import RocekitError, needs_extra
-from rocekit.fleet.work import Done, add_stream
+from rocekit.fleet.work import Added, add_stream
 
 if TYPE_CHECKING:
     from rocekit.fleet.lake import Lake
-    from rocekit.fleet.stream_tables import Settings
+    from rocekit.fleet.stream_tables import LakeSettings
     from rocekit.fleet.streams import Stream
 
 #: Tasks given to the scheduler for each worker.
@@ -132,7 +132,7 @@ def add_streams(
     client: Any,
     lake: Lake,
     streams: Sequence[Stream],
-    settings: Settings,
+    settings: LakeSettings,
     tell: Callable[[FleetProgress], None] = lambda progress: None,
 ) -> FleetProgress:
     """Add streams to a LAKE.
@@ -155,7 +155,7 @@ def add_streams(
     return progress
 
 
-def _note(done: Done, lake: Lake, progress: FleetProgress) -> None:
+def _note(done: Added, lake: Lake, progress: FleetProgress) -> None:
     if done.full is not None:
         raise RocekitError(
             f"{lake.folder}: cannot be written: {done.full}; complete captures stay, run it again"

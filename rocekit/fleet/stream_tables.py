@@ -29,7 +29,7 @@ Rows = Mapping[str, Sequence[Any]]
 LOSSES: Final = frozenset({"loss", "tail-loss", "ack-loss", "implied-nak"})
 
 
-class Settings(NamedTuple):
+class LakeSettings(NamedTuple):
     """What decides about the rows of every stream; a LAKE is made with one of these.
 
     Attributes:
@@ -50,7 +50,7 @@ class StreamResult(NamedTuple):
     error: str | None
 
 
-def stream_tables(stream: Stream, capture: str, size: int, settings: Settings) -> StreamResult:
+def stream_tables(stream: Stream, capture: str, size: int, settings: LakeSettings) -> StreamResult:
     """Analyse a stream. A capture that cannot be read is a row with its error.
 
     Args:

@@ -14,13 +14,13 @@ from rocekit.fleet.schema import SCHEMA
 from rocekit.fleet.stream_tables import paths_of, stream_tables
 
 if TYPE_CHECKING:
-    from rocekit.fleet.stream_tables import Settings
+    from rocekit.fleet.stream_tables import LakeSettings
     from rocekit.fleet.streams import Stream
 
 _PIECE: Final = 4 << 20
 
 
-class Done(NamedTuple):
+class Added(NamedTuple):
     """What came of a stream.
 
     Attributes:
@@ -39,24 +39,24 @@ class Done(NamedTuple):
     full: str | None = None
 
 
-def add_stream(folder: str, stream: Stream, settings: Settings) -> Done:
+def add_stream(folder: str, stream: Stream, settings: LakeSettings) -> Added:
     """Add a stream to a LAKE, unless it is there. Errors of the capture are in the result, not raised."""
     lake = Lake(folder)
     try:
         capture, size = _identity(stream, settings)
         if lake.has(stream, capture):
-            return Done(stream, capture, new=False, bytes=size, error=lake.error_of(stream, capture))
+            return Added(stream, capture, new=False, bytes=size, error=lake.error_of(stream, capture))
         result = stream_tables(stream, capture, size, settings)
         try:
             lake.write(lake.entry(stream, capture, result.first_ns), result.tables)
         except OSError as error:
-            return Done(stream, capture, new=False, full=error.strerror or str(error))
-        return Done(stream, capture, True, result.packets, size, result.error)
+            return Added(stream, capture, new=False, full=error.strerror or str(error))
+        return Added(stream, capture, True, result.packets, size, result.error)
     finally:
         gc.collect()  # what an analysis refers to in circles
 
 
-def _identity(stream: Stream, settings: Settings) -> tuple[str, int]:
+def _identity(stream: Stream, settings: LakeSettings) -> tuple[str, int]:
     """The id of a stream, by all that decides about its rows; and the bytes of its files.
 
     A file that cannot be read is part of the id by its error.

@@ -19,7 +19,7 @@ from rocekit.errors import RocekitError
 from rocekit.fleet.lake import Lake
 from rocekit.fleet.query import connect, dicts
 from rocekit.fleet.schema import OF_PAIRS, TABLES
-from rocekit.fleet.stream_tables import Settings
+from rocekit.fleet.stream_tables import LakeSettings
 from rocekit.fleet.streams import Stream, find_streams
 from rocekit.fleet.work import add_stream
 
@@ -45,7 +45,7 @@ def test_findings_and_connections_are_those_of_analyze(tmp_path: Path) -> None:
     for name in ("ping-write-loss-behind", "ping-write-dead", "blast-sr-rnr", "rping-clean"):
         for path in PCAPS.glob(f"{name}.*"):
             shutil.copy(path, tmp_path)
-    lake = made(tmp_path / "lake", tmp_path, settings=Settings(transfers=None))
+    lake = made(tmp_path / "lake", tmp_path, settings=LakeSettings(transfers=None))
     for row in ask(lake, "SELECT * FROM captures"):
         one = rocekit.analyze(row["source"])
         where = f"WHERE capture = '{row['capture']}' ORDER BY"
@@ -73,7 +73,7 @@ def test_a_loss_is_on_the_way_from_the_requester_behind_the_capture_point(tmp_pa
 
 
 def test_all_troubled_transfers_are_kept_and_the_slowest_others(captures: Path, tmp_path: Path) -> None:
-    lake = made(tmp_path / "lake", captures / "host0007.pcap", settings=Settings(transfers=3))
+    lake = made(tmp_path / "lake", captures / "host0007.pcap", settings=LakeSettings(transfers=3))
     (row,) = ask(lake, "SELECT count(*) FILTER (troubled) AS bad, count(*) AS n FROM transfers")
     (whole,) = ask(lake, "SELECT transfers FROM captures")
     troubled = sum(not t.clean for t in rocekit.analyze(captures / "host0007.pcap").transfers)
@@ -93,7 +93,7 @@ def test_a_capture_that_grew_replaces_its_rows(captures: Path, tmp_path: Path) -
     (after,) = ask(lake, "SELECT frames, capture FROM captures")
     assert after["frames"] > before["frames"]
     assert after["capture"] != before["capture"]
-    assert add_stream(str(lake), find_streams([own])[0], Settings()).new is False
+    assert add_stream(str(lake), find_streams([own])[0], LakeSettings()).new is False
 
 
 def test_nothing_is_cut_at_the_end_of_a_file_of_a_rotation(captures: Path, tmp_path: Path) -> None:
@@ -174,21 +174,21 @@ def test_sources_are_folders_globs_files_and_lists(captures: Path, tmp_path: Pat
 def test_any_name_of_a_point_is_found_again(captures: Path, tmp_path: Path) -> None:
     point = "rack 1/täst=[x]*?%2F" + "y" * 300
     lake = tmp_path / "la[k]e"
-    Lake(lake).make(Settings())
+    Lake(lake).make(LakeSettings())
     stream = Stream(point, (str(captures / "host0000.pcap"),))
-    assert add_stream(str(lake), stream, Settings()).new
-    assert not add_stream(str(lake), stream, Settings()).new
+    assert add_stream(str(lake), stream, LakeSettings()).new
+    assert not add_stream(str(lake), stream, LakeSettings()).new
     short = Stream("rack 1/täst=[x]*?%2F", stream.files)
-    assert add_stream(str(lake), short, Settings()).new
+    assert add_stream(str(lake), short, LakeSettings()).new
     assert {short.point} < {row["point"] for row in ask(lake, "SELECT point FROM captures")}
 
 
 def test_a_lake_is_not_added_to_with_other_settings(lake: Path, tmp_path: Path) -> None:
     with pytest.raises(RocekitError, match="other settings"):
-        Lake(lake).make(Settings(transfers=7))
+        Lake(lake).make(LakeSettings(transfers=7))
     (tmp_path / "x").write_text("")
     with pytest.raises(RocekitError, match="no LAKE"):
-        Lake(tmp_path).make(Settings())
+        Lake(tmp_path).make(LakeSettings())
     for command in (["query", str(tmp_path)], ["query", str(tmp_path / "none"), "SELECT 1"]):
         result = run(*command)
         assert result.exit_code == 1
@@ -225,9 +225,9 @@ def test_a_full_disk_is_said_and_leaves_no_half_of_a_capture(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     lake = tmp_path / "lake"
-    Lake(lake).make(Settings())
+    Lake(lake).make(LakeSettings())
     monkeypatch.setattr(module, "write_parquet", full)
-    done = add_stream(str(lake), find_streams([captures / "host0000.pcap"])[0], Settings())
+    done = add_stream(str(lake), find_streams([captures / "host0000.pcap"])[0], LakeSettings())
     assert done.full == "No space left on device"
     assert sorted(p.name for p in lake.rglob("*") if p.is_file()) == ["manifest.json"]
     assert set(contents(lake)) == {"manifest.json"}

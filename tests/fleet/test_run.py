@@ -18,7 +18,7 @@ from rocekit.cli import rocekit as cli
 from rocekit.errors import RocekitError
 from rocekit.fleet.lake import Lake
 from rocekit.fleet.run import FleetProgress, add_streams, cluster
-from rocekit.fleet.stream_tables import Settings
+from rocekit.fleet.stream_tables import LakeSettings
 from rocekit.fleet.streams import find_streams
 
 #: As a group: the processes of a cluster at a time are enough for a small machine.
@@ -29,7 +29,7 @@ def test_two_workers_of_which_one_is_killed_make_the_lake_of_one_process(
     captures: Path, lake: Path, tmp_path: Path
 ) -> None:
     own = Lake(tmp_path / "lake")
-    own.make(Settings())
+    own.make(LakeSettings())
     streams = find_streams([captures])
     killed: list[int] = []
     with own.alone(), cluster(None, 2, "auto") as client:
@@ -41,7 +41,7 @@ def test_two_workers_of_which_one_is_killed_make_the_lake_of_one_process(
                 killed.append(pids[0])
                 os.kill(pids[0], signal.SIGKILL)
 
-        progress = add_streams(client, own, streams, Settings(), kill)
+        progress = add_streams(client, own, streams, LakeSettings(), kill)
     assert killed
     assert progress.failed == []
     assert (progress.done, progress.unreadable) == (len(streams), 1)

@@ -11,15 +11,15 @@ for package in ("distributed", "fsspec", "polars", "duckdb"):
     pytest.importorskip(package, reason=f"no {package} (pip install 'rocekit[fleet]')")
 
 from rocekit.fleet.lake import Lake  # noqa: E402
-from rocekit.fleet.stream_tables import Settings  # noqa: E402
+from rocekit.fleet.stream_tables import LakeSettings  # noqa: E402
 from rocekit.fleet.streams import find_streams  # noqa: E402
 from rocekit.fleet.work import add_stream  # noqa: E402
 
 FLEET = Fleet(12, frozenset({7}), packets=2000)
-KEPT = Settings()
+KEPT = LakeSettings()
 
 
-def made(folder: Path, *sources: Path | str, settings: Settings = KEPT) -> Path:
+def made(folder: Path, *sources: Path | str, settings: LakeSettings = KEPT) -> Path:
     """A LAKE of sources, made in this process, one after the other."""
     Lake(folder).make(settings)
     for stream in find_streams(sources):

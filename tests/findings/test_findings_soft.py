@@ -192,7 +192,7 @@ def _(folder: Path) -> Analysis:
 @provokes("needless-repeat")
 def _(folder: Path) -> Analysis:
     """The ACK comes a little after the timeout, at the same time as the repeat."""
-    return analyze(writes(folder, hit("delay", 24, of="ack", delay_us=4190.2), tap="delivered"))
+    return analyze(writes(folder, hit("delay", 24, of="ack", delay_us=4192), tap="delivered"))
 
 
 @nearly("needless-repeat")

@@ -7,6 +7,7 @@ The notification point (:class:`Notifier`) sends at most one CNP in an interval.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +119,14 @@ class Dcqcn:
             self.ready_ns = 0
 
 
+#: How many senders a notification point keeps in mind: on UD anyone may be one.
+_MOST_SENDERS: Final = 1024
+
+
 class Notifier:
     """The CNPs that a QP owes for packets received with CE.
+
+    It remembers the latest senders only; one that it has forgotten may get a CNP too soon.
 
     Attributes:
         due: (IP address, QPN) to send one to.
@@ -132,8 +139,18 @@ class Notifier:
         self._next: dict[tuple[str, int], int] = {}
         self.due: list[tuple[str, int]] = []
 
+    def __len__(self) -> int:
+        """How many senders it remembers."""
+        return len(self._next)
+
     def marked(self, source: str, qpn: int, now: int) -> None:
         """A packet with CE came from that QP: a CNP is due, unless one was due there within the interval."""
-        if now >= self._next.get((source, qpn), now):
-            self._next[source, qpn] = now + self._interval
-            self.due.append((source, qpn))
+        sender = (source, qpn)
+        if now < self._next.get(sender, now) or len(self.due) >= _MOST_SENDERS:
+            return
+        self._next.pop(sender, None)
+        if len(self._next) >= _MOST_SENDERS:
+            del self._next[next(iter(self._next))]  # the one notified longest ago
+        self._next[sender] = now + self._interval
+        if sender not in self.due:
+            self.due.append(sender)

@@ -11,7 +11,7 @@ import struct
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rocekit.wire import BTH, ICRC_BYTES, OPCODES, ROCE_UDP_PORT, Opcode, icrc
+from rocekit.wire import BTH, ICRC_BYTES, ONLY, OPCODES, ROCE_UDP_PORT, TRANSPORTS, Opcode, icrc
 from rocekit.wire.build import DONT_FRAGMENT
 
 GRH_AREA_BYTES: Final = 40  # 11.4.2.1: before every UD message in the receive buffer
@@ -19,6 +19,12 @@ ECN_CAPABLE, ECN_CE = 2, 3  # RFC 3168: ECT(0), congestion experienced
 _UDP: Final = 17
 _UDP_BYTES: Final = 8
 _ECN_BYTE: Final = 1
+_TRANSPORT_SHIFT: Final = 5
+_WORD_BYTES: Final = 4
+
+
+#: The operation of an opcode that the specification leaves without a meaning.
+RESERVED: Final = "RESERVED"
 
 
 class Datagram(NamedTuple):
@@ -54,10 +60,16 @@ class Unusable(Exception):
 
 @lru_cache(maxsize=512)
 def _fields(opcode: int) -> tuple[Opcode, int, tuple[tuple[str, int, int], ...]] | None:
-    """The opcode, the bytes of its headers, and (name, shift, mask) of each field in them as one number."""
+    """The opcode, the bytes of its headers, and (name, shift, mask) of each field in them as one number.
+
+    A reserved opcode of a transport has only a BTH; its queue pair decides what becomes of it (9.7.4.1.3).
+    """
+    transport = TRANSPORTS.get(opcode >> _TRANSPORT_SHIFT, "CNP")
     op = OPCODES.get(opcode)
-    if op is None:
+    if op is None and transport == "CNP":
         return None
+    if op is None:
+        op = Opcode(opcode, f"{transport}_{RESERVED}", transport, RESERVED, ONLY, (), payload=True)
     places = []
     end = op.headers_length * 8
     start = 0
@@ -120,7 +132,8 @@ def parse(data: bytes) -> Packet:
     for name, shift, mask in places:
         setattr(packet, name, whole >> shift & mask)
     last = end - packet.padcount
-    if last < first or packet.version:
+    # 9.2.4: the pad makes the payload a whole number of words.
+    if last < first or packet.version or (end - first) % _WORD_BYTES:
         raise Unusable("drop_malformed")
     packet.payload = data[first:last]
     packet.source = address_text(source)

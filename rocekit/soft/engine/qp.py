@@ -281,6 +281,16 @@ class Qp:
             self.pacer.on_send(len(data), now)
         return data
 
+    def _congested(self, packet: Packet, now: int) -> None:
+        """A packet with CE came: its sender gets a CNP, if the packet is one that this QP takes (A17.9.1)."""
+        self.device.counters.count("rcvd_ecn_marked")
+        if packet.op.operation == "CNP":
+            return
+        if self.transport != "UD":
+            self.notifier.marked(packet.source, self.dest_qpn, now)
+        elif packet.op.operation == "SEND" and packet.qkey == self.qkey:
+            self.notifier.marked(packet.source, packet.src_qpn, now)
+
     def _notification(self, now: int) -> bytes:
         """A CNP to a QP whose packets came with CE (A17.9.3)."""
         address, qpn = self.notifier.due.pop(0)
@@ -312,9 +322,7 @@ class Qp:
             if self.state == qp_state.RTR:
                 self.device.report("COMM_EST", self)
         if packet.ecn == ECN_CE:
-            self.device.counters.count("rcvd_ecn_marked")
-            qpn = packet.src_qpn if self.transport == "UD" else self.dest_qpn
-            self.notifier.marked(packet.source, qpn, now)
+            self._congested(packet, now)
         if packet.op.operation == "CNP":
             self.device.counters.count("cnp_handled")
             if self.pacer is not None:

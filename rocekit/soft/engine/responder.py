@@ -10,19 +10,22 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from rocekit.soft.engine.duplicates import Resource
 from rocekit.soft.engine.memory import HOST_ORDER, MR, LocalProtectionError, Scatter
-from rocekit.soft.engine.packet import Packet
+from rocekit.soft.engine.packet import RESERVED, Packet
 from rocekit.soft.engine.parts import QueuePair
 from rocekit.soft.engine.responses import Response, ResponseQueue
 from rocekit.soft.engine.work import WC, RecvWR
 from rocekit.wire import (
     ACK,
     ATOMIC_BYTES,
+    ATOMICS,
     CREDITS,
     FIRST,
     IETH,
     IMMDT,
     LAST,
+    MAX_MESSAGE_BYTES,
     MIDDLE,
     NAK,
     NAK_INVALID_REQUEST,
@@ -46,17 +49,6 @@ _RIGHTS: Final = {
 #: A19.4: the right that a FLUSH of each placement type needs.
 _PLACEMENT_RIGHTS: Final = {1: "FLUSH_GLOBAL", 2: "FLUSH_PERSISTENT"}
 _U64: Final = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """What the responder keeps of a READ or atomic, for a duplicate of it (9.7.5.1.3)."""
-
-    operation: str
-    first_psn: int
-    last_psn: int
-    original: int
-    msn: int
 
 
 @dataclass(slots=True)
@@ -189,10 +181,7 @@ class Responder:
         op = packet.op
         self._check_order(packet)
         if op.operation in ("SEND", "WRITE"):
-            if len(packet.payload) > self.qp.path_mtu or (
-                op.position in (FIRST, MIDDLE) and len(packet.payload) != self.qp.path_mtu
-            ):
-                raise Nak(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
+            self._check_length(packet)
             if op.operation == "SEND":
                 self._take_send(packet)
             else:
@@ -210,13 +199,25 @@ class Responder:
         """Check that a message's packets follow each other, with nothing between them (9.7.4.1.2)."""
         message = self.message
         op = packet.op
+        if op.operation == RESERVED:  # 9.7.4.1.3
+            raise Nak(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
         if op.starts:
             if message is not None:
                 raise Nak(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
         elif message is None or message.operation != op.operation:
             raise Nak(NAK_INVALID_REQUEST, "LOC_QP_OP_ERR")
-        elif op.position == LAST and not packet.payload:
+
+    def _check_length(self, packet: Packet) -> None:
+        """Check the length of a SEND's or WRITE's packet by its place in the message (9.7.4.1.6)."""
+        op, size, path_mtu = packet.op, len(packet.payload), self.qp.path_mtu
+        if (
+            size > path_mtu
+            or (op.position in (FIRST, MIDDLE) and size != path_mtu)
+            or (op.position == LAST and not size)
+        ):
             raise Nak(NAK_INVALID_REQUEST, "LOC_LEN_ERR")
+        if op.operation == "WRITE" and op.starts and packet.dma_length > MAX_MESSAGE_BYTES:
+            raise Nak(NAK_INVALID_REQUEST)
 
     def _take_send(self, packet: Packet) -> None:
         message = self.message
@@ -243,8 +244,8 @@ class Responder:
         assert message is not None
         size = len(packet.payload)
         left = message.length - message.done
-        # The payload must have the length announced in the RETH (9.7.4.1.6).
-        if size > left or (packet.op.ends and size != left):
+        # The payload must have the length announced in the RETH (9.7.4.1.6); what is not the end leaves some.
+        if size != left if packet.op.ends else size >= left:
             raise Nak(NAK_INVALID_REQUEST)
         if IMMDT in packet.op.headers:
             message.receive = self._take_receive()
@@ -308,11 +309,15 @@ class Responder:
         operation = packet.op.operation
         if self.responses.due >= self.qp.max_dest_rd_atomic:
             raise Nak(NAK_INVALID_REQUEST)  # more outstanding than agreed (9.7.4.1.4)
+        if packet.payload and not packet.op.payload:
+            raise Nak(NAK_INVALID_REQUEST)  # 9.7.4.1.6
         psn = self.epsn
         last = psn
         original = 0
         source: memoryview | None = None
         if operation == "READ":
+            if packet.dma_length > MAX_MESSAGE_BYTES:
+                raise Nak(NAK_INVALID_REQUEST)  # 9.7.4.1.6
             last = psn + psns_of(packet.dma_length, self.qp.path_mtu) - 1
             source = self._read_source(packet)
         elif operation == "FLUSH":
@@ -325,24 +330,15 @@ class Responder:
             original = self._atomic(packet, operation)
         self.epsn = last + 1
         self.msn += 1  # a READ is complete for the responder when it is accepted (9.7.7.1)
-        self.resources.append(Resource(operation, psn, last, original, self.msn))
-        self._respond(operation, psn, last, original, self.msn, source, fresh=True)
+        resource = Resource(packet, psn, last, original, self.msn)
+        self.resources.append(resource)
+        self.responses.append(self._response(resource, psn, last, source))
 
-    def _respond(
-        self,
-        operation: str,
-        psn: int,
-        last: int,
-        original: int,
-        msn: int,
-        source: memoryview | None,
-        *,
-        fresh: bool,
-    ) -> None:
+    def _response(self, resource: Resource, psn: int, last: int, source: memoryview | None) -> Response:
         # The response to FLUSH and ATOMIC WRITE is an empty READ response (A19.4).
-        kind = "ATOMIC_ACK" if operation in ("FETCH_ADD", "CMP_SWAP") else "READ_RESPONSE"
+        kind = "ATOMIC_ACK" if resource.request.op.operation in ATOMICS else "READ_RESPONSE"
         syndrome = make_syndrome(ACK, self._credits())
-        self.responses.append(Response(kind, psn, last, syndrome, msn, source, original, fresh=fresh))
+        return Response(kind, psn, last, syndrome, resource.msn, source, resource.original, resource)
 
     def _read_source(self, packet: Packet) -> memoryview | None:
         mr = self._remote(packet, "READ", packet.dma_length)
@@ -385,22 +381,17 @@ class Responder:
             self._acknowledge(self.epsn - 1)
             return
         resource = next((r for r in self.resources if r.first_psn <= psn <= r.last_psn), None)
-        if resource is None or resource.operation != operation:
+        last = None if resource is None else resource.last_of(packet, psn, self.qp.path_mtu)
+        source: memoryview | None = None
+        if operation == "READ" and last is not None:
+            try:
+                source = self._read_source(packet)  # memory is read again
+            except Nak:
+                last = None  # the key was taken back since
+        if resource is None or last is None:
             self.qp.device.counters.count("drop_unanswerable_duplicate")
             return
-        source: memoryview | None = None
-        last = psn
-        if operation == "READ":
-            # Memory is read again; the requester may want only the part that was lost.
-            last = psn + psns_of(packet.dma_length, self.qp.path_mtu) - 1
-            try:
-                source = self._read_source(packet)
-            except Nak:
-                last = -1
-            if last != resource.last_psn:
-                self.qp.device.counters.count("drop_unanswerable_duplicate")
-                return
-        self._respond(operation, psn, last, resource.original, resource.msn, source, fresh=False)
+        self.responses.repeat(self._response(resource, psn, last, source))
 
     def abort(self) -> RecvWR | None:
         """Give up the partial message; its receive request, if it has one."""

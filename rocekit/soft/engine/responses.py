@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from rocekit.soft.engine.duplicates import Resource
 from rocekit.soft.engine.parts import QueuePair
 from rocekit.wire import ACK, FIRST, LAST, MIDDLE, ONLY, OPCODE_NAMES, OPCODES, syndrome_kind
 from rocekit.wire.build import build_transport
@@ -33,6 +34,7 @@ class Response:
         psn, last_psn: of its next packet and of its last.
         source: the bytes of a READ that are not sent yet.
         original: the value in memory before an atomic.
+        resource: of a READ or atomic, what is kept of it.
         begun: whether its first packet was sent.
         fresh: whether it is the first response to its request.
     """
@@ -44,6 +46,7 @@ class Response:
     msn: int
     source: memoryview | None = None
     original: int = 0
+    resource: Resource | None = None
     begun: bool = False
     fresh: bool = True
 
@@ -69,6 +72,16 @@ class ResponseQueue:
         self._queue.clear()
 
     def append(self, response: Response) -> None:
+        self._queue.append(response)
+
+    def repeat(self, response: Response) -> None:
+        """Respond again: one response a resource, so it replaces one that still waits (9.7.5.1.3)."""
+        for place, waiting in enumerate(self._queue):
+            if waiting.resource is response.resource:
+                response.fresh = waiting.fresh
+                self._queue[place] = response
+                return
+        response.fresh = False
         self._queue.append(response)
 
     @property

@@ -48,9 +48,11 @@ class SendWqe:
         record: its entry in the record of truth.
         ssn: its number among the messages (9.7.7.2), once it is started.
         started: whether its PSNs are fixed.
+        asked_from: of one that gets a response, the PSNs of the requests sent for it, unwrapped.
     """
 
     __slots__ = (
+        "asked_from",
         "carries",
         "data",
         "first_psn",
@@ -79,6 +81,7 @@ class SendWqe:
         self.scatter: Scatter | None = None
         self.record: TransferRecord | None = None
         self.started = False
+        self.asked_from: set[int] = set()
 
     @property
     def takes_receive(self) -> bool:

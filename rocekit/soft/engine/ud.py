@@ -7,7 +7,7 @@ from typing import Final
 
 from rocekit.soft.engine.errors import PostError
 from rocekit.soft.engine.memory import LocalProtectionError
-from rocekit.soft.engine.packet import GRH_AREA_BYTES, Packet, Route, grh_area
+from rocekit.soft.engine.packet import GRH_AREA_BYTES, RESERVED, Packet, Route, grh_area
 from rocekit.soft.engine.parts import QueuePair
 from rocekit.soft.engine.record import FlowEnd, RequestFlow
 from rocekit.soft.engine.uc import UnreliableSender
@@ -96,6 +96,9 @@ class UdReceiver:
         """Write a datagram to the receive buffer, after 40 bytes with its network header (11.4.2.1)."""
         qp = self.qp
         counters = qp.device.counters
+        if packet.op.operation == RESERVED:
+            counters.count("drop_malformed")
+            return
         if packet.qkey != qp.qkey:
             counters.count("drop_qkey")
             return

@@ -47,6 +47,11 @@ from rocekit.commands import FILE
     show_default=True,
     help="native: in place, which needs root and a kernel with rxe; vm: in a VM; auto: in place if possible.",
 )
+@click.option(
+    "--kernel",
+    metavar="VERSION",
+    help="The installed kernel that the VM boots, or how its version starts.  [default: the newest]",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Only the command's own output.")
 @click.argument("command_line", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
@@ -58,6 +63,7 @@ def command(
     out: Path | None,
     timeout_s: float,
     mode: Literal["auto", "native", "vm"],
+    kernel: str | None,
     quiet: bool,
     command_line: tuple[str, ...],
 ) -> None:
@@ -86,6 +92,7 @@ def command(
             timeout_s=timeout_s,
             out=out,
             mode=mode,
+            kernel=kernel,
         )
     except ValueError as error:
         raise click.UsageError(str(error), ctx) from None

@@ -57,6 +57,7 @@ def run(
     cpus: int = 2,
     boot_timeout_s: float = 300.0,
     counted: bool = False,
+    kernel: str | None = None,
     environment: Mapping[str, str] | None = None,
     stdout: BinaryIO | None = None,
     stderr: BinaryIO | None = None,
@@ -79,6 +80,7 @@ def run(
         memory, cpus: the VM's size.
         boot_timeout_s: the VM's time limit until its agent's first message.
         counted: in a VM whose clock counts instructions: for measurements on a busy machine; slow.
+        kernel: the version of an installed kernel, or how it starts, for a VM; by default the newest.
         environment: instead of the caller's own.
         stdout, stderr: where the command's output goes, as it is printed; by default the caller's own.
 
@@ -96,7 +98,9 @@ def run(
         raise ValueError(f"the lab has 2 to {MOST_DEVICES} devices, not {devices}")
     if counted and mode == "native":
         raise ValueError("only a VM's clock can count instructions")
-    chosen = "vm" if counted else pick_mode() if mode == "auto" else mode
+    if kernel is not None and mode == "native":
+        raise ValueError("only a VM can boot another kernel")
+    chosen = "vm" if counted or kernel is not None else pick_mode() if mode == "auto" else mode
     obstacle = native_obstacle() if chosen == "native" else vm_obstacle()
     if obstacle:
         raise LabError(obstacle)
@@ -120,11 +124,11 @@ def run(
         )
         try:
             if chosen == "native":
-                session, kernel, accelerator, log = (*run_in_place(order, sinks), None, "")
+                session, booted, accelerator, log = (*run_in_place(order, sinks), None, "")
             else:
-                guest = Guest(memory, cpus, boot_timeout_s, counted)
+                guest = Guest(memory, cpus, boot_timeout_s, counted, kernel)
                 ended_vm = run_in_vm(order, guest, sinks, Path(landing))
-                session, kernel = ended_vm.session, ended_vm.kernel
+                session, booted = ended_vm.session, ended_vm.kernel
                 accelerator, log = ended_vm.accelerator, ended_vm.log
         finally:
             kept = _keep(Path(landing), None if out is None else Path(out))
@@ -134,7 +138,7 @@ def run(
         timed_out=bool(ended["timed_out"]),
         out=kept,
         mode=chosen,
-        kernel=kernel,
+        kernel=booted,
         accelerator=accelerator,
         setup_s=(session.up_at or 0.0) - session.started_at,
         command_s=(session.ended_at or 0.0) - (session.up_at or 0.0),

@@ -19,12 +19,33 @@ class Kernel:
 
 def newest_kernel(boot: Path = Path("/boot"), modules: Path = Path("/lib/modules")) -> Kernel | None:
     """The newest installed kernel whose modules include rdma_rxe, or None."""
+    return max(_kernels(boot, modules), key=lambda kernel: version_key(kernel.version), default=None)
+
+
+def kernel_named(
+    wanted: str, boot: Path = Path("/boot"), modules: Path = Path("/lib/modules")
+) -> Kernel | None:
+    """The newest installed kernel with rdma_rxe whose version is, or starts with, ``wanted``; or None."""
+    fitting = [
+        kernel
+        for kernel in _kernels(boot, modules)
+        if kernel.version.startswith(wanted) and not kernel.version[len(wanted) : len(wanted) + 1].isdigit()
+    ]
+    return max(fitting, key=lambda kernel: version_key(kernel.version), default=None)
+
+
+def versions(boot: Path = Path("/boot"), modules: Path = Path("/lib/modules")) -> list[str]:
+    """The versions of the installed kernels with rdma_rxe, oldest first."""
+    return sorted((kernel.version for kernel in _kernels(boot, modules)), key=version_key)
+
+
+def _kernels(boot: Path, modules: Path) -> list[Kernel]:
     found = []
     for image in boot.glob("vmlinuz-*"):
         version = image.name.removeprefix("vmlinuz-")
         if has_module(modules / version, "rdma_rxe") and os.access(image, os.R_OK):
             found.append(Kernel(version, image))
-    return max(found, key=lambda kernel: version_key(kernel.version), default=None)
+    return found
 
 
 def version_key(version: str) -> list[tuple[int, int, str]]:

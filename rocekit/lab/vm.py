@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rocekit.lab.agent import Order
-from rocekit.lab.kernels import Kernel, newest_kernel
+from rocekit.lab.kernels import Kernel, kernel_named, newest_kernel, versions
 from rocekit.lab.link import UP_LIMIT_S, DiedError, NoHelloError, Session, end_group, follow
 from rocekit.lab.net import LabError
 
@@ -109,6 +109,8 @@ class Guest:
     cpus: int = 2
     boot_timeout_s: float = 300.0
     counted: bool = False
+    kernel: str | None = None
+    """A version, or how it starts; None: the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,11 @@ def run_in_vm(order: Order, guest: Guest, sinks: tuple[BinaryIO, BinaryIO], out:
     Raises:
         LabError: something is missing, or a limit passed; the message has the last line of the boot.
     """
-    kernel = newest_kernel()
+    kernel = newest_kernel() if guest.kernel is None else kernel_named(guest.kernel)
+    if kernel is None and guest.kernel is not None:
+        raise LabError(
+            f"no kernel {guest.kernel} with rdma_rxe is installed; there is {', '.join(versions()) or 'none'}"
+        )
     if kernel is None:
         raise LabError("no installed kernel has rdma_rxe: apt-get install linux-image-amd64")
     if kvm_promising() and not guest.counted:

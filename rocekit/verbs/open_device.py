@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import ipaddress
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -45,6 +46,18 @@ class OpenDevice:
         self.active_mtu = PATH_MTU_BYTES[self.context.query_port(self.port).active_mtu]
         self.pd = self.ask("allocate a protection domain", lambda: pyverbs.pd.PD(self.context))
         self.release(self.pd.close)
+
+    def within(self, resources: ExitStack) -> OpenDevice:
+        """The same open device with a protection domain of its own; ``resources`` takes down what is made.
+
+        Raises:
+            VerbsError: the device refused.
+        """
+        other = copy.copy(self)
+        other._resources, other._handles = resources, {}
+        other.pd = self.ask("allocate a protection domain", lambda: self.pyverbs.pd.PD(self.context))
+        other.release(other.pd.close)
+        return other
 
     def ask(self, what: str, call: Callable[[], Any]) -> Any:
         """Call pyverbs; its error becomes a VerbsError.

@@ -1,0 +1,94 @@
+"""``rocekit conform``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rocekit.commands import FILE, format_option, print_json
+from rocekit.commands.conform_options import bench_of, bench_options
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[DRILL…]")
+@bench_options
+@click.option("--list", "listed", is_flag=True, help="List the drills, with claim and clause.")
+@click.option("--junit", type=FILE, metavar="FILE", help="Write the results as JUnit's XML.")
+@click.option("--html", type=FILE, metavar="FILE", help="Write the matrix of drills and verdicts as a page.")
+@click.option(
+    "--failures", type=FILE, metavar="FOLDER", help="Write capture, journal and explanation of each failure."
+)
+@click.option(
+    "--known",
+    type=FILE,
+    multiple=True,
+    metavar="FILE",
+    help="Known failures, in place of rocekit's.",
+)
+@format_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    names: tuple[str, ...],
+    listed: bool,
+    junit: Path | None,
+    html: Path | None,
+    failures: Path | None,
+    known: tuple[Path, ...],
+    output: str,
+    **bench: Any,
+) -> None:
+    """Ask a RoCE device, drill by drill, whether it keeps the specification.
+
+    Each drill has a claim and its clause, and ends with pass, fail, not applicable (the device lacks what it
+    needs) or inconclusive (the environment, or a text that leaves it open), with the reason. DRILL is a name,
+    an area or a pattern; all drills without one. Without --device or --agent the device is a soft one in this
+    process, with a simulated clock. The exit status is 1 if a drill fails that is not known to, or passes
+    that is known to fail.
+
+    \b
+    Example:
+      rocekit conform
+      rocekit conform responder/length --list
+      rocekit lab -- rocekit conform --device rxe0 --interface vb --peer-ip 10.9.0.2 --html matrix.html
+    """
+    from rocekit.conform import records
+    from rocekit.conform.known import read_known
+    from rocekit.conform.suite import run, suite, tally
+    from rocekit.conform.verdict import FAIL, PASS
+
+    drills = suite(names)
+    if listed:
+        if output == "json":
+            print_json([{"drill": d.name, "claim": d.claim, "clause": d.clause} for d in drills])
+        else:
+            for drill in drills:
+                click.echo(f"{drill.name}\n    {drill.claim} ({drill.clause})")
+        return
+    lists = read_known(known or None)
+    results = []
+    with bench_of(**bench) as made:
+        device = made.device.name
+        for result in run(drills, made, lists):
+            results.append(result)
+            if result.outcome == FAIL and failures is not None:
+                records.keep(result, device, failures)
+            if output == "text" and (result.outcome != PASS or result.changed):
+                colour = "red" if result.changed else "yellow"
+                click.echo(f"{result.drill.name}: {click.style(result.playing.verdict.words(), fg=colour)}")
+                if result.known:
+                    passes = "; it passes now" if result.outcome == PASS else ""
+                    click.echo(f"    known: {result.known}{passes}")
+    if junit is not None:
+        records.written(junit, records.junit(results, device))
+    if html is not None:
+        title = f"Conformance of {device}"
+        records.written(html, records.page(title, {device: [r.to_dict() for r in results]}))
+    if output == "json":
+        print_json({"device": device, "results": [result.to_dict() for result in results]})
+    else:
+        click.echo(f"{device}: {tally(results)}")
+    ctx.exit(1 if any(result.changed for result in results) else 0)

@@ -1,0 +1,110 @@
+"""A bench: a device, a packet side and a clock, on which drills are played."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+from rocekit.conform.device import ConformDevice, RefusedError
+from rocekit.conform.drill import Drill
+from rocekit.conform.player import Call, Command, Player, Reply
+from rocekit.conform.values import tolerance_ns
+from rocekit.conform.verdict import FAIL, INCONCLUSIVE, Said, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An IP packet on the bench's wire."""
+
+    time_ns: int
+    data: bytes
+    sent: bool
+
+
+@dataclass(slots=True)
+class Playing:
+    """One drill played.
+
+    Attributes:
+        frames: every packet, in the order of time.
+        calls: what the program was asked, and what came of it: (time, call, arguments, result).
+        late_ns: by how much this machine was late at most.
+    """
+
+    drill: Drill
+    frames: list[Frame] = field(default_factory=list)
+    calls: list[tuple[int, str, dict[str, Any], Any]] = field(default_factory=list)
+    said: list[Said] = field(default_factory=list)
+    late_ns: int = 0
+    verdict: Verdict = field(default_factory=lambda: Verdict(INCONCLUSIVE, reason="not played"))
+
+
+class Bench(ABC):
+    """Plays drills with one device.
+
+    Attributes:
+        peer_ip: the packet side's address.
+    """
+
+    peer_ip: str
+
+    @property
+    @abstractmethod
+    def device(self) -> ConformDevice: ...
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Forget the packets of the drill before."""
+
+    @abstractmethod
+    def do(self, command: Command, playing: Playing) -> Reply:
+        """Do one command. Raises :class:`RefusedError` for a call that is refused."""
+
+    def call(self, command: Call) -> Any:
+        """A call of the device's program."""
+        return getattr(self.device, command.name)(**command.arguments)
+
+    def play(self, drill: Drill) -> Playing:
+        """Play a drill to its verdict.
+
+        Raises:
+            RocekitError: the bench itself failed (no right to send, the agent is gone).
+        """
+        playing = Playing(drill)
+        player = Player(drill, self.peer_ip, self.device.ip, self.device.features)
+        playing.said = player.said
+        self.begin()
+        play = player.play()
+        reply: Reply | None = None
+        refused: RefusedError | None = None
+        try:
+            while True:
+                command = play.throw(refused) if refused is not None else play.send(reply)  # type: ignore[arg-type]
+                refused = None
+                try:
+                    reply = self.do(command, playing)
+                    if isinstance(command, Call):
+                        playing.calls.append(
+                            (reply.now_ns, command.name, dict(command.arguments), reply.result)
+                        )
+                except RefusedError as error:
+                    refused = error
+        except StopIteration as stop:
+            playing.verdict = _fair(stop.value, playing.late_ns)
+        finally:
+            self.device.close()
+        return playing
+
+    def close(self) -> None:  # noqa: B027 -- a bench may hold nothing
+        """Give back what the bench holds."""
+
+
+def _fair(verdict: Verdict, late_ns: int) -> Verdict:
+    """A verdict by time is none where this machine itself was later than the tolerance."""
+    if verdict.outcome != FAIL or not verdict.timed or late_ns <= 10 * tolerance_ns(0):
+        return verdict
+    reason = f"this machine was up to {late_ns / 1e6:.0f} ms late itself"
+    return Verdict(
+        INCONCLUSIVE, reason, verdict.line, verdict.step, verdict.expected, verdict.came, timed=True
+    )

@@ -1,0 +1,63 @@
+"""Failures that are known of devices, each with its evidence, so that a change is seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rocekit.errors import ScenarioError
+from rocekit.files.yaml import read_yaml
+
+KNOWN: Final = Path(__file__).parent / "known"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFailures:
+    """Known failures of several devices.
+
+    Attributes:
+        lists: of each device: a pattern of its name, and by drill the evidence.
+    """
+
+    lists: Sequence[tuple[re.Pattern[str], Mapping[str, str]]]
+
+    def evidence(self, device: str, drill: str) -> str:
+        """Why this device is known to fail this drill; "" if it is not."""
+        for pattern, failures in self.lists:
+            if pattern.search(device) and drill in failures:
+                return failures[drill]
+        return ""
+
+    def drills(self) -> frozenset[str]:
+        """All drills that are named."""
+        return frozenset(name for _, failures in self.lists for name in failures)
+
+
+def read_known(paths: Sequence[Path] | None = None) -> KnownFailures:
+    """The lists in files: ``device: PATTERN`` and ``failures: {DRILL: EVIDENCE}``; by default rocekit's.
+
+    Raises:
+        ScenarioError: a file cannot be read, or is no such list.
+    """
+    lists = []
+    for path in sorted(KNOWN.glob("*.yaml")) if paths is None else paths:
+        document = read_yaml(path)
+        if document is None:
+            raise ScenarioError(f"{path}: nothing is in it; it has device and failures")
+        content = document.mapping(("device", "failures"), "a list of known failures")
+        if set(content) != {"device", "failures"} or not isinstance(content["failures"].content, dict):
+            raise document.wrong(
+                "a list of known failures is written as device: PATTERN, failures: {DRILL: EVIDENCE}"
+            )
+        try:
+            pattern = re.compile(str(content["device"].content))
+        except re.error as error:
+            raise content["device"].wrong(f"device is a regular expression: {error}") from None
+        failures = {
+            name: " ".join(str(value.content).split()) for name, value in content["failures"].content.items()
+        }
+        lists.append((pattern, failures))
+    return KnownFailures(lists)

@@ -10,13 +10,16 @@ from rocekit.conform.values import Names, Sum, constant, read_bytes, read_sum, r
 from rocekit.craft.keys import CM_DEFAULTS, fields_of
 from rocekit.craft.values import ValueReader, Wrong
 from rocekit.files.yaml import Value
-from rocekit.wire import AETH, BTH, DETH, FIRST, IMMDT, OPCODES, RETH, Opcode, psns_of
+from rocekit.wire import AETH, BTH, DETH, FIRST, ICRC_BYTES, IMMDT, OPCODES, RETH, Opcode, icrc, psns_of
 from rocekit.wire import cm as wire_cm
-from rocekit.wire.build import build_ip_cm, build_mad, build_packet, build_transport, gid
+from rocekit.wire.build import build_ip_cm, build_mad, build_packet, gid
+from rocekit.wire.checksum import internet_checksum
+from rocekit.wire.network import UDP_BYTES
 from rocekit.wire.psn import MASK
 
 _NETWORK: Final = ("src", "dscp", "ecn", "ttl", "sport", "dport", "identification")
 _OWN: Final = ("op", "psn", "absolute_psn", "payload", "icrc", "cut")
+_IPV6_BYTES: Final = 40
 _READER: Final = ValueReader(0)
 
 
@@ -70,7 +73,7 @@ class OutgoingPacket:
         network = {"src": src, "dst": dst, **self.network}
         packet = build_packet(self.opcode, psn=psn, payload=payload, **network, **numbers)
         if self.cut:
-            packet = _shortened(packet, self.cut, network, self.opcode, psn, payload, numbers)
+            packet = _shortened(packet, self.cut)
         if self.bad_icrc:
             packet = packet[:-1] + bytes([packet[-1] ^ 0xFF])
         return packet
@@ -125,21 +128,27 @@ def _defaults(op: Opcode | None, names: Names) -> dict[str, int]:
     return found
 
 
-def _shortened(
-    packet: bytes,
-    cut: int,
-    network: Mapping[str, Any],
-    opcode: int,
-    psn: int,
-    payload: bytes,
-    numbers: Mapping[str, int],
-) -> bytes:
-    """The packet without its last ``cut`` transport bytes; lengths and ICRC are those of what is left."""
-    from rocekit.soft.engine.packet import Route
+def _shortened(packet: bytes, cut: int) -> bytes:
+    """The IP packet without the last ``cut`` bytes before its ICRC; lengths and ICRC are of what is left.
 
-    transport = build_transport(opcode, payload, psn=psn, **numbers)
-    route = Route(network["src"], network["dst"], qpn=0, udp_sport=network.get("sport", 0xC000))
-    return route.datagram(transport[: max(0, len(transport) - cut)]).data
+    What is too short for an ICRC of its own keeps the old one.
+    """
+    version = packet[0] >> 4
+    start = (packet[0] & 15) * 4 if version == 4 else _IPV6_BYTES
+    kept = bytearray(packet[: max(start + UDP_BYTES, len(packet) - ICRC_BYTES - cut)])
+    size = len(kept) + ICRC_BYTES
+    kept[start + 4 : start + 6] = (size - start).to_bytes(2, "big")
+    if version == 4:
+        kept[2:4] = size.to_bytes(2, "big")
+        kept[10:12] = b"\0\0"
+        kept[10:12] = internet_checksum(bytes(kept[:start])).to_bytes(2, "big")
+    else:
+        kept[4:6] = (size - start).to_bytes(2, "big")
+    try:
+        end = icrc.icrc_bytes(bytes(kept), start)
+    except ValueError:
+        end = packet[-ICRC_BYTES:]
+    return bytes(kept) + end
 
 
 def read_outgoing(value: Value) -> OutgoingPacket:

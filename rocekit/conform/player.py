@@ -165,6 +165,7 @@ class Player:
             "rq": setup.rq_psn,
             "sq": setup.sq_psn,
             "peer_qpn": setup.peer_qpn,
+            "qkey": setup.qkey,
             "msn": 0,
             "i": 0,
         }

@@ -74,11 +74,13 @@ class WireBench(Bench):
     def do(self, command: Command, playing: Playing) -> Reply:
         if isinstance(command, Transmit):
             self._collect(playing)
+            stamp = time.time_ns()
             for data in command.data:
                 # Stamped before: what it draws may come while send() still runs.
-                playing.frames.append(Frame(time.time_ns(), data, sent=True))
+                stamp = time.time_ns()
+                playing.frames.append(Frame(stamp, data, sent=True))
                 self._sender.send(self._header + data)
-            return Reply(time.time_ns())
+            return Reply(stamp)
         if isinstance(command, Call):
             result = self.call(command)
             return Reply(time.time_ns(), result)

@@ -26,7 +26,6 @@ def command(
     \b
     Example:
       rocekit conform-agent --device rxe0
-      rocekit conform --agent 127.0.0.1 --interface vb --peer-ip 10.9.0.2
     """
     from rocekit.conform.agent import serve
     from rocekit.conform.verbs_device import VerbsConformDevice

@@ -12,7 +12,7 @@ from rocekit.commands.conform_options import bench_of, bench_options
 
 
 @click.command()
-@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
+@click.argument("names", nargs=-1, required=True, metavar="DRILL…")
 @bench_options
 @click.option("--verbose", "-v", is_flag=True, help="Print all that happened, also if the device passes.")
 @click.option(
@@ -20,28 +20,32 @@ from rocekit.commands.conform_options import bench_of, bench_options
 )
 @click.pass_context
 def command(
-    ctx: click.Context, /, files: tuple[Path, ...], verbose: bool, keep: Path | None, **bench: Any
+    ctx: click.Context, /, names: tuple[str, ...], verbose: bool, keep: Path | None, **bench: Any
 ) -> None:
     """Play drills with a device: packets sent to it, and packets that must come from it.
 
     A drill is one test in a YAML file: its claim, the clause of the specification, and what happens on one
-    clock. Without --device or --agent the device is a soft one in this process, with a simulated clock.
-    Packets are sent to addresses of this machine and its network namespaces only. The exit status is 1 if a
-    drill fails.
+    clock. DRILL is a file, or the name of one of the suite (`rocekit conform --list`). Without --device or
+    --agent the device is a soft one in this process, with a simulated clock. Packets are sent to addresses of
+    this machine and its network namespaces only. The exit status is 1 if a drill fails.
 
     \b
     Example:
-      rocekit drill duplicate.yaml
-      rocekit lab -- rocekit drill duplicate.yaml --device rxe0 --interface vb --peer-ip 10.9.0.2
+      rocekit drill responder/duplicates/write -v
+      rocekit lab -- rocekit drill mine.yaml --device rxe0 --interface vb --peer-ip 10.9.0.2
     """
     from rocekit.conform.known import KnownFailures
     from rocekit.conform.language import read_drill
     from rocekit.conform.records import keep as keep_result
     from rocekit.conform.records import transcript
-    from rocekit.conform.suite import run
+    from rocekit.conform.suite import run, suite
     from rocekit.conform.verdict import FAIL, PASS
 
-    drills = [read_drill(path) for path in files]
+    drills = []
+    for name in names:
+        drills += (
+            suite([name]) if not Path(name).exists() and not name.endswith(".yaml") else [read_drill(name)]
+        )
     failed = False
     with bench_of(**bench) as made:
         for result in run(drills, made, KnownFailures(())):

@@ -8,9 +8,9 @@ from typing import Any
 
 from rocekit.conform.device import ConformDevice, RefusedError
 from rocekit.conform.drill import Drill
-from rocekit.conform.player import Call, Command, Player, Reply
+from rocekit.conform.player import BenchReply, Call, Command, Player
 from rocekit.conform.values import tolerance_ns
-from rocekit.conform.verdict import FAIL, INCONCLUSIVE, Said, Verdict
+from rocekit.conform.verdict import FAIL, INCONCLUSIVE, DrillEvent, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Playing:
     drill: Drill
     frames: list[Frame] = field(default_factory=list)
     calls: list[tuple[int, str, dict[str, Any], Any]] = field(default_factory=list)
-    said: list[Said] = field(default_factory=list)
+    said: list[DrillEvent] = field(default_factory=list)
     late_ns: int = 0
     verdict: Verdict = field(default_factory=lambda: Verdict(INCONCLUSIVE, reason="not played"))
 
@@ -58,7 +58,7 @@ class Bench(ABC):
         """Forget the packets of the drill before."""
 
     @abstractmethod
-    def do(self, command: Command, playing: Playing) -> Reply:
+    def do(self, command: Command, playing: Playing) -> BenchReply:
         """Do one command. Raises :class:`RefusedError` for a call that is refused."""
 
     def call(self, command: Call) -> Any:
@@ -76,7 +76,7 @@ class Bench(ABC):
         playing.said = player.said
         self.begin()
         play = player.play()
-        reply: Reply | None = None
+        reply: BenchReply | None = None
         refused: RefusedError | None = None
         try:
             while True:

@@ -59,7 +59,7 @@ class DeviceSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DrillStep:
     """One line of a drill.
 
     Attributes:
@@ -74,14 +74,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class SendPackets(Step):
+class SendPackets(DrillStep):
     """The packet side sends these, one directly after the other."""
 
     packets: tuple[OutgoingPacket, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectPacket(Step):
+class ExpectPacket(DrillStep):
     """The device sends a packet; it is one of these."""
 
     either: tuple[ExpectedPacket, ...] = ()
@@ -90,7 +90,7 @@ class ExpectPacket(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectAcked(Step):
+class ExpectAcked(DrillStep):
     """The device acknowledges everything up to a PSN; ACKs of PSNs before it may come first (coalescing)."""
 
     psn: Sum = field(default_factory=lambda: Sum(()))
@@ -98,28 +98,28 @@ class ExpectAcked(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectNothing(Step):
+class ExpectNothing(DrillStep):
     """The device sends nothing for so long."""
 
     for_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class IgnorePackets(Step):
+class IgnorePackets(DrillStep):
     """Whatever the device sends for so long is not judged."""
 
     for_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectCompletions(Step):
+class ExpectCompletions(DrillStep):
     """The program polls these completions, in this order; an empty mapping: none, for ``within_ns``."""
 
     completions: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectMemory(Step):
+class ExpectMemory(DrillStep):
     """A region has these bytes there."""
 
     region: str = "main"
@@ -128,21 +128,21 @@ class ExpectMemory(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectState(Step):
+class ExpectState(DrillStep):
     """The QP is in one of these states, or comes there in time."""
 
     states: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectCounters(Step):
+class ExpectCounters(DrillStep):
     """Counters of the device have risen by so much since the drill began."""
 
     counters: Mapping[str, Wanted] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class CallProgram(Step):
+class CallProgram(DrillStep):
     """The device's program does something: a method of :class:`~rocekit.conform.device.ConformDevice`.
 
     Attributes:
@@ -158,11 +158,11 @@ class CallProgram(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class RepeatSteps(Step):
+class RepeatSteps(DrillStep):
     """The steps again and again; ``$i`` counts from 0."""
 
     times: int = 0
-    steps: tuple[Step, ...] = ()
+    steps: tuple[DrillStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Drill:
     name: str
     claim: str
     clause: str
-    steps: tuple[Step, ...]
+    steps: tuple[DrillStep, ...]
     setup: DeviceSetup = field(default_factory=DeviceSetup)
     source: str = ""
     needs: frozenset[str] = frozenset()

@@ -14,6 +14,7 @@ from rocekit.conform.drill import (
     CallProgram,
     DeviceSetup,
     Drill,
+    DrillStep,
     ExpectAcked,
     ExpectCompletions,
     ExpectCounters,
@@ -25,7 +26,6 @@ from rocekit.conform.drill import (
     RegionSetup,
     RepeatSteps,
     SendPackets,
-    Step,
 )
 from rocekit.conform.expected import read_expected
 from rocekit.conform.outgoing import read_message, read_outgoing
@@ -174,13 +174,13 @@ def _flag(value: Value, key: str) -> bool:
     return value.content
 
 
-def _steps(value: Value, setup: DeviceSetup) -> tuple[Step, ...]:
+def _steps(value: Value, setup: DeviceSetup) -> tuple[DrillStep, ...]:
     if not isinstance(value.content, list) or not value.content:
         raise value.wrong("steps is a list, one step a line: - send: {…}")
     return tuple(_step(item, setup) for item in value.content)
 
 
-def _step(value: Value, setup: DeviceSetup) -> Step:
+def _step(value: Value, setup: DeviceSetup) -> DrillStep:
     content = value.content if isinstance(value.content, dict) else {}
     known = (*_READERS, *_PROGRAM)
     kinds = [key for key in content if key in known]
@@ -208,16 +208,16 @@ def _step(value: Value, setup: DeviceSetup) -> Step:
 _Content = Mapping[str, Value]
 
 
-def _send(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> Step:
+def _send(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> DrillStep:
     items = value.content if isinstance(value.content, list) else [value]
     return SendPackets(**common, packets=tuple(read_outgoing(item) for item in items))
 
 
-def _message(value: Value, _content: _Content, common: dict[str, Any], setup: DeviceSetup) -> Step:
+def _message(value: Value, _content: _Content, common: dict[str, Any], setup: DeviceSetup) -> DrillStep:
     return SendPackets(**common, packets=read_message(value, setup.path_mtu))
 
 
-def _expect(value: Value, content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> Step:
+def _expect(value: Value, content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> DrillStep:
     items = value.content if isinstance(value.content, list) else [value]
     packets = tuple(read_expected(item) for item in items if item.content != "nothing")
     capture: dict[str, str] = {}
@@ -229,7 +229,7 @@ def _expect(value: Value, content: _Content, common: dict[str, Any], _setup: Dev
     return ExpectPacket(**common, either=packets, or_nothing=len(packets) < len(items), capture=capture)
 
 
-def _acked(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> Step:
+def _acked(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> DrillStep:
     if isinstance(value.content, dict):
         given = value.mapping(("psn", "msn"), "acked")
         if "psn" not in given:
@@ -239,15 +239,15 @@ def _acked(value: Value, _content: _Content, common: dict[str, Any], _setup: Dev
     return ExpectAcked(**common, psn=read_sum(value, "acked"))
 
 
-def _nothing(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> Step:
+def _nothing(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> DrillStep:
     return ExpectNothing(**common, for_ns=read_time(value, "nothing"))
 
 
-def _ignore(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> Step:
+def _ignore(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> DrillStep:
     return IgnorePackets(**common, for_ns=read_time(value, "ignore"))
 
 
-def _completion(value: Value, content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> Step:
+def _completion(value: Value, content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> DrillStep:
     if value.content == "none":
         if "within" not in content:
             raise value.wrong("completion: none has within: how long none may come")
@@ -262,7 +262,7 @@ def _completion(value: Value, content: _Content, common: dict[str, Any], _setup:
     return ExpectCompletions(**common, completions=tuple(found))
 
 
-def _memory_is(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> Step:
+def _memory_is(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> DrillStep:
     given = value.mapping(("region", "at", "is"), "memory")
     if "is" not in given:
         raise value.wrong("memory is written as {at: 0, is: 64}")
@@ -274,11 +274,11 @@ def _memory_is(value: Value, _content: _Content, common: dict[str, Any], _setup:
     )
 
 
-def _state(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> Step:
+def _state(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> DrillStep:
     return ExpectState(**common, states=_list(value, "state", _STATES))
 
 
-def _counters(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> Step:
+def _counters(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> DrillStep:
     if not isinstance(value.content, dict):
         raise value.wrong("counters is written as {duplicate_request: 1}")
     return ExpectCounters(
@@ -286,7 +286,7 @@ def _counters(value: Value, _content: _Content, common: dict[str, Any], _setup: 
     )
 
 
-def _repeat(value: Value, _content: _Content, common: dict[str, Any], setup: DeviceSetup) -> Step:
+def _repeat(value: Value, _content: _Content, common: dict[str, Any], setup: DeviceSetup) -> DrillStep:
     given = value.mapping(("times", "steps"), "repeat")
     if "times" not in given or "steps" not in given:
         raise value.wrong("repeat is written as {times: 3, steps: [...]}")
@@ -294,7 +294,7 @@ def _repeat(value: Value, _content: _Content, common: dict[str, Any], setup: Dev
     return RepeatSteps(**common, times=times, steps=_steps(given["steps"], setup))
 
 
-_Reader = Callable[[Value, _Content, dict[str, Any], DeviceSetup], Step]
+_Reader = Callable[[Value, _Content, dict[str, Any], DeviceSetup], DrillStep]
 _READERS: Final[Mapping[str, _Reader]] = MappingProxyType(
     {
         "send": _send,

@@ -2,12 +2,12 @@
 
 A bench does the commands::
 
-    Transmit(data)     send IP packets
-    Receive(until_ns)  the next packet from the device, or None at that time
-    Pass(until_ns)     let time pass; packets that come are kept for the next Receive
-    Call(name, args)   a call of the device's program
+    Transmit(data)         send IP packets
+    AwaitPacket(until_ns)  the next packet from the device, or None at that time
+    LetPass(until_ns)      let time pass; packets that come are kept for the next AwaitPacket
+    Call(name, args)       a call of the device's program
 
-and sends a :class:`Reply` each time, or throws :class:`~rocekit.conform.device.RefusedError`.
+and sends a :class:`BenchReply` each time, or throws :class:`~rocekit.conform.device.RefusedError`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from rocekit.conform.device import FEATURES, RefusedError, setup_document
 from rocekit.conform.drill import (
     CallProgram,
     Drill,
+    DrillStep,
     ExpectAcked,
     ExpectCompletions,
     ExpectCounters,
@@ -30,13 +31,12 @@ from rocekit.conform.drill import (
     IgnorePackets,
     RepeatSteps,
     SendPackets,
-    Step,
     resolved,
 )
 from rocekit.conform.expected import payload_difference
 from rocekit.conform.seen import SeenPacket, packet_words, read_packet
 from rocekit.conform.values import UnknownName, Wanted
-from rocekit.conform.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, Said, Verdict
+from rocekit.conform.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, DrillEvent, Verdict
 from rocekit.wire import ACK, syndrome_kind
 from rocekit.wire import psn as serial
 
@@ -53,14 +53,14 @@ class Transmit:
 
 
 @dataclass(frozen=True, slots=True)
-class Receive:
+class AwaitPacket:
     """Wait for a packet."""
 
     until_ns: int
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class LetPass:
     """Let time pass."""
 
     until_ns: int
@@ -74,11 +74,11 @@ class Call:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-Command = Transmit | Receive | Pass | Call
+Command = Transmit | AwaitPacket | LetPass | Call
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class BenchReply:
     """What came of a command: a packet and the time when it came, or a call's result."""
 
     now_ns: int
@@ -88,13 +88,13 @@ class Reply:
 class Differs(Exception):
     """The device did not do what a step demands: expected, and what came instead."""
 
-    def __init__(self, step: Step, expected: str, came: str, *, timed: bool = False) -> None:
+    def __init__(self, step: DrillStep, expected: str, came: str, *, timed: bool = False) -> None:
         super().__init__(expected, came)
         self.step, self.expected, self.came, self.timed = step, expected, came, timed
 
 
-Play = Generator[Command, Reply, Verdict]
-_Part = Generator[Command, Reply, None]
+Play = Generator[Command, BenchReply, Verdict]
+_Part = Generator[Command, BenchReply, None]
 
 
 class Player:
@@ -110,7 +110,7 @@ class Player:
 
     def __init__(self, drill: Drill, peer_ip: str, device_ip: str, features: frozenset[str]) -> None:
         self.drill = drill
-        self.said: list[Said] = []
+        self.said: list[DrillEvent] = []
         self._peer_ip, self._device_ip, self._features = peer_ip, device_ip, features
         self._names: dict[str, int] = {}
         self._now = self._mark = self._began = 0
@@ -125,7 +125,7 @@ class Player:
         if lacks:
             words = ", ".join(f"{FEATURES[name]} ({name})" for name in lacks)
             return Verdict(NOT_APPLICABLE, reason=f"the device lacks {words}")
-        step: Step | None = None
+        step: DrillStep | None = None
         try:
             yield from self._open()
             for step in drill.steps:
@@ -172,7 +172,7 @@ class Player:
         if any(isinstance(step, ExpectCounters) for step in self.drill.steps):
             self._counters = (yield Call("counters")).result
 
-    def _do(self, step: Step) -> _Part:
+    def _do(self, step: DrillStep) -> _Part:
         try:
             yield from _DOERS[type(step)](self, step)
         except UnknownName as unknown:
@@ -183,7 +183,7 @@ class Player:
 
     # -- packets
 
-    def _send(self, step: Step) -> _Part:
+    def _send(self, step: DrillStep) -> _Part:
         assert isinstance(step, SendPackets)
         if step.at is not None:
             yield from self._pass_to(self._mark + step.at.low_ns)
@@ -195,10 +195,10 @@ class Player:
             words = f"{len(data)} bytes that are no packet" if sent is None else self._words(sent)
             self._say(step.line, "sent", words)
 
-    def _receive(self, until_ns: int, step: Step) -> Generator[Command, Reply, SeenPacket | None]:
+    def _receive(self, until_ns: int, step: DrillStep) -> Generator[Command, BenchReply, SeenPacket | None]:
         """The next RoCE packet."""
         while True:
-            reply = yield Receive(until_ns)
+            reply = yield AwaitPacket(until_ns)
             self._now = max(self._now, reply.now_ns)
             if reply.result is None:
                 return None
@@ -212,7 +212,7 @@ class Player:
             self._say(step.line, "came", self._words(seen), seen.time_ns)
             return seen
 
-    def _expect(self, step: Step) -> _Part:
+    def _expect(self, step: DrillStep) -> _Part:
         assert isinstance(step, ExpectPacket)
         before = self._mark
         expected = self._expected_words(step)
@@ -241,7 +241,7 @@ class Player:
                 value = serial.diff(value, self._names["rq" if seen.response else "sq"])
             self._names[name] = value
 
-    def _acked(self, step: Step) -> _Part:
+    def _acked(self, step: DrillStep) -> _Part:
         assert isinstance(step, ExpectAcked)
         wanted, before = step.psn.value(self._names), self._mark
         expected = f"an ACK of psn {wanted}"
@@ -265,7 +265,7 @@ class Player:
         if step.msn is not None and not step.msn.test(msn, self._names):
             raise Differs(step, f"{expected} with msn {step.msn.text}", self._words(seen))
 
-    def _nothing(self, step: Step) -> _Part:
+    def _nothing(self, step: DrillStep) -> _Part:
         assert isinstance(step, ExpectNothing)
         seen = yield from self._receive(self._mark + step.for_ns, step)
         if seen is not None:
@@ -273,7 +273,7 @@ class Player:
             raise Differs(step, f"nothing for {step.for_ns / 1e6:g} ms", self._words(seen) + after)
         self._mark = self._now
 
-    def _ignore(self, step: Step) -> _Part:
+    def _ignore(self, step: DrillStep) -> _Part:
         assert isinstance(step, IgnorePackets)
         until = self._mark + step.for_ns
         while (yield from self._receive(until, step)) is not None:
@@ -282,7 +282,7 @@ class Player:
 
     # -- the program
 
-    def _call(self, step: Step) -> _Part:
+    def _call(self, step: DrillStep) -> _Part:
         assert isinstance(step, CallProgram)
         if step.at is not None:
             yield from self._pass_to(self._mark + step.at.low_ns)
@@ -305,10 +305,10 @@ class Player:
             self._names[step.named] = reply.result
 
     def _pass_to(self, until_ns: int) -> _Part:
-        reply = yield Pass(until_ns)
+        reply = yield LetPass(until_ns)
         self._now = reply.now_ns
 
-    def _polled(self, until_ns: int) -> Generator[Command, Reply, dict[str, Any] | None]:
+    def _polled(self, until_ns: int) -> Generator[Command, BenchReply, dict[str, Any] | None]:
         """The next completion."""
         wait = _POLL_NS
         while not self._completions:
@@ -323,7 +323,7 @@ class Player:
             wait = min(2 * wait, _LONGEST_POLL_NS)
         return self._completions.pop(0) if self._completions else None
 
-    def _completed(self, step: Step) -> _Part:
+    def _completed(self, step: DrillStep) -> _Part:
         assert isinstance(step, ExpectCompletions)
         if not step.completions:
             found = yield from self._polled(self._mark + step.within_ns)
@@ -352,7 +352,7 @@ class Player:
                 step, f"{expected}, at {step.text.rpartition('at: ')[2]}", f"it, after {waited / 1e6:.3f} ms"
             )
 
-    def _memory(self, step: Step) -> _Part:
+    def _memory(self, step: DrillStep) -> _Part:
         assert isinstance(step, ExpectMemory)
         arguments = {"region": step.region, "offset": step.offset, "length": len(step.content)}
         reply = yield Call("read", arguments)
@@ -363,7 +363,7 @@ class Player:
                 step, f"{len(step.content)} bytes at {step.offset} of {step.region}", f"others: {words}"
             )
 
-    def _state(self, step: Step) -> _Part:
+    def _state(self, step: DrillStep) -> _Part:
         assert isinstance(step, ExpectState)
         until = self._mark + min(step.within_ns, 1_000_000_000)
         wait = _POLL_NS
@@ -376,7 +376,7 @@ class Player:
             yield from self._pass_to(min(until, reply.now_ns + wait))
             wait = min(2 * wait, _LONGEST_POLL_NS)
 
-    def _risen(self, step: Step) -> _Part:
+    def _risen(self, step: DrillStep) -> _Part:
         assert isinstance(step, ExpectCounters)
         reply = yield Call("counters")
         for name, wanted in step.counters.items():
@@ -384,7 +384,7 @@ class Player:
             if not wanted.test(rose, self._names):
                 raise Differs(step, f"{name} rose by {wanted.text}", f"it rose by {rose}")
 
-    def _repeat(self, step: Step) -> _Part:
+    def _repeat(self, step: DrillStep) -> _Part:
         assert isinstance(step, RepeatSteps)
         for i in range(step.times):
             self._names["i"] = i
@@ -395,7 +395,7 @@ class Player:
 
     def _say(self, line: int, what: str, text: str, time_ns: int | None = None) -> None:
         at = (self._now if time_ns is None else time_ns) - self._began
-        self.said.append(Said(at, line, what, text))
+        self.said.append(DrillEvent(at, line, what, text))
 
     def _words(self, seen: SeenPacket, expected: frozenset[str] = frozenset()) -> str:
         # A request of the peer's and the device's response to it count from rq, the other way from sq.

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rocekit.conform.bench import Playing
 from rocekit.conform.suite import DrillResult
-from rocekit.conform.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, Said
+from rocekit.conform.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, DrillEvent
 from rocekit.errors import ScenarioError
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.journal import JournalWriter
@@ -107,7 +107,7 @@ def _cell(row: Mapping[str, Any] | None) -> str:
     return f'<td style="background:{_COLOURS[row["outcome"]]}">{words}</td>'
 
 
-def transcript(said: Iterable[Said]) -> str:
+def transcript(said: Iterable[DrillEvent]) -> str:
     """What happened, one line each: milliseconds since the drill began, the drill's line, what, and how."""
     return "\n".join(
         f"{one.at_ns / 1e6:10.3f} ms  {f'line {one.line}' if one.line else '':9} {one.what:10}  {one.text}"

@@ -7,7 +7,7 @@ from typing import Final
 
 from rocekit.conform.bench import Bench, Frame, Playing
 from rocekit.conform.device import ConformDevice
-from rocekit.conform.player import Call, Command, Pass, Receive, Reply, Transmit
+from rocekit.conform.player import AwaitPacket, BenchReply, Call, Command, LetPass, Transmit
 from rocekit.conform.soft_device import SoftConformDevice
 
 DEVICE_IP: Final = "10.9.0.1"
@@ -33,24 +33,24 @@ class SoftBench(Bench):
     def begin(self) -> None:
         self._inbox.clear()
 
-    def do(self, command: Command, playing: Playing) -> Reply:
+    def do(self, command: Command, playing: Playing) -> BenchReply:
         if isinstance(command, Transmit):
             for data in command.data:
                 playing.frames.append(Frame(self.now, data, sent=True))
                 self._soft.device.receive(data, self.now)
             self._serve(playing)
-            return Reply(self.now)
+            return BenchReply(self.now)
         if isinstance(command, Call):
             result = self.call(command)
             self._serve(playing)
-            return Reply(self.now, result)
-        if isinstance(command, Pass):
+            return BenchReply(self.now, result)
+        if isinstance(command, LetPass):
             self._run(command.until_ns, playing, first=False)
-            return Reply(self.now)
-        assert isinstance(command, Receive)
+            return BenchReply(self.now)
+        assert isinstance(command, AwaitPacket)
         if not self._inbox:
             self._run(command.until_ns, playing, first=True)
-        return Reply(self.now, self._inbox.popleft() if self._inbox else None)
+        return BenchReply(self.now, self._inbox.popleft() if self._inbox else None)
 
     def _run(self, until_ns: int, playing: Playing, *, first: bool) -> None:
         """Let timers expire until a time; ``first``: until the first packet."""

@@ -13,7 +13,7 @@ OUTCOMES: Final = (PASS, FAIL, NOT_APPLICABLE, INCONCLUSIVE)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DrillEvent:
     """Something that happened while a drill was played.
 
     Attributes:

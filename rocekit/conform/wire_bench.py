@@ -11,7 +11,7 @@ from typing import Final
 
 from rocekit.conform.bench import Bench, Frame, Playing
 from rocekit.conform.device import ConformDevice
-from rocekit.conform.player import Call, Command, Pass, Receive, Reply, Transmit
+from rocekit.conform.player import AwaitPacket, BenchReply, Call, Command, LetPass, Transmit
 from rocekit.craft.sender import Sender, interface_address, mac_of
 from rocekit.errors import ScenarioError
 from rocekit.wire.build import ethernet
@@ -71,7 +71,7 @@ class WireBench(Bench):
         self._collect(None)
         self._inbox.clear()
 
-    def do(self, command: Command, playing: Playing) -> Reply:
+    def do(self, command: Command, playing: Playing) -> BenchReply:
         if isinstance(command, Transmit):
             self._collect(playing)
             stamp = time.time_ns()
@@ -80,17 +80,17 @@ class WireBench(Bench):
                 stamp = time.time_ns()
                 playing.frames.append(Frame(stamp, data, sent=True))
                 self._sender.send(self._header + data)
-            return Reply(stamp)
+            return BenchReply(stamp)
         if isinstance(command, Call):
             result = self.call(command)
-            return Reply(time.time_ns(), result)
+            return BenchReply(time.time_ns(), result)
         until = command.until_ns
-        if isinstance(command, Pass):
+        if isinstance(command, LetPass):
             while (left := until - time.time_ns()) > 0:
                 self._wait(left)
                 self._collect(playing)
         else:
-            assert isinstance(command, Receive)
+            assert isinstance(command, AwaitPacket)
             self._collect(playing)
             while not self._inbox and (left := until - time.time_ns()) > 0:
                 self._wait(left)
@@ -98,8 +98,8 @@ class WireBench(Bench):
         now = time.time_ns()
         if not self._inbox:
             playing.late_ns = max(playing.late_ns, now - until)
-        found = self._inbox.popleft() if isinstance(command, Receive) and self._inbox else None
-        return Reply(now, found)
+        found = self._inbox.popleft() if isinstance(command, AwaitPacket) and self._inbox else None
+        return BenchReply(now, found)
 
     def _wait(self, left_ns: int) -> None:
         select.select([self._socket], [], [], left_ns / 1e9)

@@ -1,0 +1,190 @@
+"""A device that does not keep a drill is shown the line, beside what came in its place."""
+
+from __future__ import annotations
+
+import dataclasses
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rocekit.capture import open_capture
+from rocekit.cli import rocekit
+from rocekit.conform import records
+from rocekit.conform.bench import Playing
+from rocekit.conform.known import KnownFailures, read_known
+from rocekit.conform.language import parse_drill
+from rocekit.conform.seen import read_packet
+from rocekit.conform.soft_bench import SoftBench
+from rocekit.conform.suite import DrillResult, run
+from rocekit.conform.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, Verdict
+from rocekit.errors import ScenarioError
+from rocekit.journal import read_journal
+from rocekit.wire.build import build_packet
+
+HEAD = "claim: It is so.\nclause: IBA 9.7\n"
+
+
+def play(steps: str, head: str = HEAD, bench: SoftBench | None = None) -> Playing:
+    return (bench or SoftBench()).play(parse_drill(f"{head}steps:\n{steps}"))
+
+
+def verdict(steps: str, head: str = HEAD) -> Verdict:
+    return play(steps, head).verdict
+
+
+WRITE = "  - send: {op: RC_RDMA_WRITE_ONLY, psn: 0, payload: 8}\n"
+SEND = "  - post: {op: SEND, wr_id: 5, length: 8}\n"
+
+
+def test_the_line_stands_beside_what_came() -> None:
+    found = verdict(WRITE + "  - expect: {op: RC_ACKNOWLEDGE, psn: 0, syndrome: NAK remote_access_error}\n")
+    assert (found.outcome, found.line) == (FAIL, 5)
+    assert found.expected == "{op: RC_ACKNOWLEDGE, psn: 0, syndrome: NAK remote_access_error}"
+    assert found.came == (
+        "RC_ACKNOWLEDGE psn 0 (1000), syndrome ACK (0x1f), msn 1: "
+        "its syndrome is ACK (0x1f), not NAK remote_access_error"
+    )
+
+
+DIFFERENCES = {
+    WRITE + "  - expect: {op: RC_RDMA_READ_RESPONSE_ONLY}": "it is RC_ACKNOWLEDGE",
+    WRITE + "  - expect: {op: RC_ACKNOWLEDGE, psn: 1}": "its psn is 0, not 1",
+    WRITE + "  - expect: {op: RC_ACKNOWLEDGE, msn: 5..6}": "its msn is 1, not 5..6",
+    WRITE + "  - expect: {op: RC_ACKNOWLEDGE, dest_qpn: $peer_qpn + 1}": r"its dest_qpn is 0x4d2, not",
+    WRITE + "  - nothing: 5 ms": "RC_ACKNOWLEDGE psn 0 (1000)",
+    WRITE + "  - acked: 1": "nothing came in 2000 ms",
+    WRITE + "  - memory: {at: 0, is: 8 zeros}": "byte 1 of them is 0x01, not 0x00",
+    "  - expect: {op: RC_ACKNOWLEDGE}": "nothing came in 2000 ms",
+    "  - completion: {wr_id: 1}\n    within: 50 ms": "none in 50 ms",
+    "  - state: ERR": "it is in RTS",
+    "  - send: {op: RC_SEND_ONLY, psn: $nobody}": "nothing gave it one; there is $",
+    "  - send: {op: RC_SEND_ONLY, pkey: 0x10000}": "pkey takes values under 0x10000",
+    "  - post: {op: SEND, length: 8}\n    refused: true": "it was done",
+    "  - modify: {state: INIT}": "refused: ",
+    SEND + "  - expect: {op: RC_SEND_ONLY, length: 9}": "it has 8 bytes of payload, not 9",
+    SEND + "  - expect: {op: RC_SEND_ONLY, payload: 'hex:0000000000000001'}": "byte 7 of its payload is 0x00",
+}
+
+
+@pytest.mark.parametrize("steps", DIFFERENCES, ids=range(len(DIFFERENCES)))
+def test_a_difference_is_named(steps: str) -> None:
+    found = verdict(steps + "\n")
+    assert found.outcome == FAIL
+    assert DIFFERENCES[steps] in found.came
+
+
+def test_a_repeat_is_neither_too_early_nor_too_late() -> None:
+    steps = SEND + "  - expect: {op: RC_SEND_ONLY}\n  - expect: {op: RC_SEND_ONLY}\n    at: %s\n"
+    head = HEAD + "device: {timeout: 14}\n"
+    assert verdict(steps % "67.1 ms", head).outcome == PASS
+    assert verdict(steps % "75 ms", head).outcome == PASS  # within an eighth
+    assert verdict(steps % "80 ms", head).outcome == FAIL
+    assert verdict(steps % "55 ms", head).outcome == FAIL
+
+
+def test_a_lack_is_not_applicable_and_names_it() -> None:
+    bench = SoftBench()
+    bench.device.features -= {"atomics"}
+    found = play("  - nothing: 1 ms\n", HEAD + "needs: [atomics]\n", bench).verdict
+    assert found == Verdict(NOT_APPLICABLE, "the device lacks FETCH_ADD and CMP_SWAP (atomics)")
+
+
+def test_a_set_up_that_is_refused_is_not_applicable() -> None:
+    found = verdict("  - nothing: 1 ms\n", HEAD + "device: {path_mtu: 1000}\n")
+    assert found.outcome == NOT_APPLICABLE
+    assert "a path MTU is" in found.reason
+
+
+def test_a_difference_of_an_unsure_drill_is_inconclusive_and_says_what_would_settle_it() -> None:
+    found = verdict(WRITE + "  - nothing: 5 ms\n", HEAD + "unsure: the table of 9.9 settles it\n")
+    assert found.outcome == INCONCLUSIVE
+    assert found.reason == "unsure: the table of 9.9 settles it"
+
+
+def test_a_packet_with_a_wrong_icrc_is_no_acknowledgement() -> None:
+    packet = build_packet("RC_ACKNOWLEDGE", src="10.9.0.1", dst="10.9.0.2", dest_qpn=0x4D2, icrc=5)
+    seen = read_packet(packet, 0)
+    assert seen is not None
+    assert seen.faults == ("its ICRC is wrong",)
+
+
+@pytest.mark.parametrize("size", range(48))
+def test_a_packet_that_ends_anywhere_is_read_without_an_error(size: int) -> None:
+    packet = build_packet("RC_RDMA_WRITE_ONLY", src="10.9.0.1", dst="10.9.0.2", payload=b"abcd")
+    seen = read_packet(packet[:size], 0)
+    assert seen is None or seen.faults
+
+
+def failed() -> DrillResult:
+    drill = parse_drill(HEAD + "steps:\n" + SEND + "  - expect: {op: RC_SEND_ONLY, psn: 7}\n", "area/it")
+    (result,) = run([drill], SoftBench(), KnownFailures(()))
+    return result
+
+
+def test_a_failure_leaves_packets_journal_and_explanation(tmp_path: Path) -> None:
+    result = failed()
+    place = records.keep(result, "soft", tmp_path)
+    assert place == tmp_path / "area" / "it"
+    with open_capture(place / "drill.pcapng") as reader:
+        assert sum(len(batch) for batch in reader) == len(result.playing.frames) == 1
+    events = [event.event for event in read_journal(place / "drill.journal.jsonl").events]
+    assert events == ["qp_created", "qp_modified", "wr_posted"]
+    text = (place / "explanation.txt").read_text()
+    assert "line 5   expect: {op: RC_SEND_ONLY, psn: 7}\n  expected" in text
+    assert "its psn is 0, not 7" in text
+
+
+def test_junit_tells_failures_from_known_ones(tmp_path: Path) -> None:
+    known = dataclasses.replace(failed(), known="it was seen before")
+    top = ET.fromstring(records.junit([failed(), known], "soft"))
+    suite = top[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "1", "1")
+    assert suite[0][0].tag == "failure"
+    assert "it was seen before" in (suite[1][0].get("message") or "")
+
+
+def test_the_page_shows_every_drill_and_device() -> None:
+    row = failed().to_dict()
+    page = records.page("T", {"soft": [row], "rxe0": [row | {"outcome": PASS, "expected": None}]})
+    assert "<th>soft</th><th>rxe0</th>" in page
+    assert "its psn is 0, not 7" in page
+
+
+def test_a_known_failure_that_passes_is_a_change(tmp_path: Path) -> None:
+    path = tmp_path / "known.yaml"
+    path.write_text("device: ^soft$\nfailures:\n  area/it: it fails so\n")
+    known = read_known([path])
+    assert known.evidence("soft", "area/it") == "it fails so"
+    assert known.evidence("rxe0, Linux 6.1", "area/it") == ""
+    drill = parse_drill(HEAD + "steps:\n  - nothing: 1 ms\n", "area/it")
+    (result,) = run([drill], SoftBench(), known)
+    assert (result.outcome, result.changed) == (PASS, True)
+    path.write_text("device: '('\nfailures: {}\n")
+    with pytest.raises(ScenarioError, match="line 1: device is a regular expression"):
+        read_known([path])
+
+
+def test_the_commands_end_with_1_where_the_device_differs(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(HEAD + "steps:\n  - nothing: 1 ms\n")
+    bad.write_text(HEAD + "steps:\n  - state: ERR\n")
+    done = CliRunner().invoke(rocekit, ["drill", str(good)])
+    assert (done.exit_code, done.output) == (0, "good: pass: It is so.\n")
+    done = CliRunner().invoke(rocekit, ["drill", str(good), str(bad)])
+    assert done.exit_code == 1
+    assert "line 4  state: ERR\n  expected the QP is in ERR\n  came     it is in RTS\n" in done.output
+    done = CliRunner().invoke(rocekit, ["drill", str(good), "--interface", "lo"])
+    assert done.exit_code == 2
+
+
+def test_conform_writes_what_it_is_asked_for(tmp_path: Path) -> None:
+    junit, page = tmp_path / "x.xml", tmp_path / "x.html"
+    done = CliRunner().invoke(
+        rocekit, ["conform", "responder/psn", "--junit", str(junit), "--html", str(page), "--format", "json"]
+    )
+    assert done.exit_code == 0, done.output
+    assert ET.fromstring(junit.read_text())[0].get("failures") == "0"
+    assert "responder/psn" in page.read_text()
+    assert '"device": "soft"' in done.output

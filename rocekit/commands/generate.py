@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from rocekit.commands import FILE
+from rocekit.commands.generate_network import check_options, network_options, play
 
-_OPERATIONS = ("write", "send", "read")
+_OPERATIONS = ("write", "send", "read", "fetch_add")
 
 
 def _sizes(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
@@ -43,15 +45,27 @@ def _sizes(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tupl
 @click.option("--mtu", type=int, default=1024, show_default=True, help="Path MTU.")
 @click.option("--pairs", type=int, default=64, show_default=True, help="QP pairs.")
 @click.option("--one-way", is_flag=True, help="Only one side of each pair sends requests.")
-@click.option("--hosts", type=int, default=2, show_default=True, help="Hosts, an even number.")
+@click.option(
+    "--hosts",
+    type=int,
+    help="Hosts, an even number; of a pattern any number.  [default: 2; of a pattern 5]",
+)
 @click.option("--ipv6", is_flag=True, help="IPv6 instead of IPv4.")
 @click.option("--vlan", type=int, metavar="ID", help="VLAN tag of frames.")
 @click.option("--loss", type=float, default=0.0, metavar="SHARE", help="Lose this share of the packets.")
 @click.option("--ecn", type=float, default=0.0, metavar="SHARE", help="Mark this share of the packets.")
-@click.option("--gbps", type=float, default=100.0, show_default=True, help="Speed of the link.")
+@click.option(
+    "--gbps",
+    type=click.FloatRange(0, min_open=True),
+    help="Speed of the link; of a pattern, of every link.  [default: 100; of a pattern 40]",
+)
 @click.option("--snaplen", type=click.IntRange(min=64), metavar="BYTES", help="Bytes to keep of each frame.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@network_options
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
     file: Path,
     packets: int,
     operations: tuple[str, ...],
@@ -59,26 +73,50 @@ def command(
     mtu: int,
     pairs: int,
     one_way: bool,
-    hosts: int,
+    hosts: int | None,
     ipv6: bool,
     vlan: int | None,
     loss: float,
     ecn: float,
-    gbps: float,
+    gbps: float | None,
     snaplen: int | None,
     seed: int,
+    pattern: str | None,
+    otg: Path | None,
+    **network: Any,
 ) -> None:
-    """Write synthetic RC traffic to FILE, a million packets in seconds ("-": standard output).
+    """Write synthetic traffic to FILE ("-": standard output).
 
-    Whole messages between QP pairs with valid ICRCs; lost packets are sent again after a NAK or a timeout.
-    The same seed gives the same file. FILE is pcapng if its name ends so, else pcap.
+    Without --pattern and --otg: RC traffic, a million packets in seconds. Whole messages between QP pairs
+    with valid ICRCs; lost packets are sent again after a NAK or a timeout. FILE is pcapng if its name ends
+    so, else pcap.
+
+    With --pattern or --otg, soft hosts send over a switch with queues, in simulated time: it marks packets
+    (ECN), pauses links (PFC) and drops what does not fit; receivers send CNPs, and senders slow down (DCQCN).
+    FILE is pcapng. A journal beside it says what happened to every packet that was lost, marked, held or sent
+    again, and the queues and rates over time.
+
+    The same seed gives the same files.
 
     \b
     Example:
       rocekit generate x.pcap
       rocekit generate x.pcapng --operation read --operation send --size 64,65536 --loss 0.01
       rocekit generate - --packets 10000000 --snaplen 128 | rocekit analyze -
+      rocekit generate x.pcapng --pattern incast --hosts 9 --duration-ms 10
+      rocekit generate x.pcapng --otg config.yaml --results csv
     """
+    check_options(ctx, pattern, otg)
+    to_stdout = str(file) == "-"
+    if to_stdout and sys.stdout.isatty():
+        raise click.UsageError("a capture is not text: redirect standard output to a file or a pipe")
+    if pattern or otg:
+        given = network | {"pattern": pattern, "otg": otg, "operations": operations, "sizes": sizes}
+        given |= {"mtu": mtu, "ipv6": ipv6}
+        play(file, given, hosts=hosts, gbps=gbps, seed=seed, snaplen=snaplen)
+        return
+    if "fetch_add" in operations:
+        raise click.UsageError("--operation fetch_add goes with --pattern")
     from rocekit.craft.generate import Traffic, generate
 
     try:
@@ -89,19 +127,16 @@ def command(
             mtu=mtu,
             pairs=pairs,
             both_directions=not one_way,
-            hosts=hosts,
+            hosts=2 if hosts is None else hosts,
             ip_version=6 if ipv6 else 4,
             vlan=vlan,
             loss=loss,
             ecn=ecn,
-            gbps=gbps,
+            gbps=100.0 if gbps is None else gbps,
             seed=seed,
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    to_stdout = str(file) == "-"
-    if to_stdout and sys.stdout.isatty():
-        raise click.UsageError("a capture is not text: redirect standard output to a file or a pipe")
     done = generate("-" if to_stdout else file, traffic, snaplen=snaplen)
     click.echo(
         f"{file}: {done.packets:,} packets, {done.bytes:,} bytes: {done.messages:,} messages, "

@@ -94,6 +94,17 @@ def _schema(required: dict[str, Kind], optional: dict[str, Kind]) -> EventSchema
 
 _RECEIVE = {"device": STR, "srq": UINT, "errno": INT, "unfinished": BOOL}
 
+#: A packet that the generator or the wire tells of.
+_PACKET = {
+    "device": STR,
+    "local_ip": STR,
+    "remote_ip": STR,
+    "dest_qpn": UINT,
+    "psn": UINT,
+    "opcode": STR,
+    "queue_bytes": UINT,
+}
+
 _CM = {
     "cm_id": UINT,
     "listen_id": UINT,
@@ -291,6 +302,32 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
             }
             | {"redacted": BOOL},
         ),
+        "traffic_started": _schema(
+            {"seed": UINT, "duration_ns": UINT},
+            {
+                "program": STR,
+                "link_bps": UINT,
+                "delay_ns": UINT,
+                "kmin_bytes": UINT,
+                "kmax_bytes": UINT,
+                "pmax_ppm": UINT,
+                "buffer_bytes": UINT,
+                "xoff_bytes": UINT,
+                "xon_bytes": UINT,
+            },
+        ),
+        "packet_lost": _schema({"reason": STR}, _PACKET),
+        "packet_marked": _schema({"reason": STR}, _PACKET),
+        "packet_held": _schema({"reason": STR, "held_ns": UINT}, _PACKET),
+        "packet_repeated": _schema({"qp": QP, "reason": STR, "psn": UINT}, {"round": UINT, "opcode": STR}),
+        "link_paused": _schema(
+            {"device": STR, "priority": UINT, "quanta": UINT}, {"reason": STR, "buffered_bytes": UINT}
+        ),
+        "queue_length": _schema({"device": STR, "priority": UINT, "queue_bytes": UINT}, {}),
+        "rate_changed": _schema(
+            {"qp": QP, "reason": STR, "rate_bps": UINT}, {"target_bps": UINT, "alpha_ppm": UINT}
+        ),
+        "flow_totals": _schema({"flow": STR, "totals": COUNTS}, {"local_ip": STR, "remote_ip": STR}),
         "records_lost": _schema(
             {"count": UINT},
             {"sends": UINT, "receives": UINT, "completions": UINT, "others": UINT, "since_ns": UINT},

@@ -213,24 +213,27 @@ class TestCongestion:
         assert t.findings() == []
 
     @staticmethod
-    def notified(pause_after_ns: int) -> list[Finding]:
-        """20 ms at full rate, then 30 CNPs, one each millisecond, and after them the sender pauses."""
+    def notified(pause_after_ns: int, each: int = 1) -> list[Finding]:
+        """10 ms at full rate, a packet in 50 µs; then 10 ms with a CNP at ``each`` of them, and the sender
+        pauses after it."""
         t = settled(Talk(), 99)
-        psn = 100
-        for millisecond in range(50):
-            for _ in range(10):
-                t.send(psn, ecn=3 if millisecond >= 20 else 2)
-                t.ack(psn)
-                psn += 1
-                t.wait(98 * US if millisecond < 20 else 98 * US + pause_after_ns)
-            if millisecond >= 20:
+        for n in range(400):
+            congested = n >= 200
+            t.send(100 + n, ecn=3 if congested else 2)
+            t.ack(100 + n)
+            t.wait(48 * US - US * congested + pause_after_ns * congested)
+            if congested and n % each == 0:
                 t.packet("CNP", 0, by="b", becn=1)
         return t.findings()
 
     def test_a_storm_that_changes_nothing(self) -> None:
         found = only(self.notified(0), "cnp-storm")
-        assert found.evidence["cnps"] == 30
+        assert found.evidence["cnps"] == 200
         assert found.evidence["rate_after_bps"] == pytest.approx(found.evidence["rate_before_bps"], rel=0.1)
+
+    def test_cnps_between_which_a_rate_can_recover_are_nothing(self) -> None:
+        """A CNP a millisecond: DCQCN cuts the rate and is back at it before the next one."""
+        assert named(self.notified(0, each=20)) == []
 
     def test_a_sender_that_slows_down_is_nothing(self) -> None:
         assert named(self.notified(400 * US)) == []

@@ -24,6 +24,9 @@ _STORM: Final = 10
 _BEFORE_NS: Final = 10_000_000
 #: A sender that keeps at least this share of its rate has not slowed down.
 _SLOWED: Final = 0.9
+#: CNPs further apart than this say nothing of a sender's rate: DCQCN raises it again after each time of 55 µs
+#: without one (Zhu et al., SIGCOMM 2015; mlx5: 300 µs), so it may cut its rate at each and keep it on average.
+_RECOVERY_NS: Final = 60_000
 
 
 def _look_unanswered(evidence: Evidence) -> Iterator[Finding]:
@@ -73,7 +76,8 @@ def _storm(
     gaps = sorted(b - a for a, b in pairwise(times))
     close = sum(gap < _CLOSE_NS for gap in gaps)
     rates = rates_around(view, times)
-    kept_rate = rates is not None and rates[1] >= _SLOWED * rates[0]
+    lasting = gaps[len(gaps) // 2] <= _RECOVERY_NS
+    kept_rate = lasting and rates is not None and rates[1] >= _SLOWED * rates[0]
     if not kept_rate and close * 2 < len(gaps):
         return
     found: dict[str, Any] = {
@@ -130,7 +134,9 @@ STORM = Rule(
     "CNPs keep coming to a sender that does not slow down, or they come closer together than NICs send "
     "them by default.",
     "The time between CNPs for one QP, and the sender's rate before the first and during the later ones.",
-    "Congestion control at work: if the sender's rate falls, any number of CNPs is normal.",
+    "Congestion control at work: if the sender's rate falls, any number of CNPs is normal. So are CNPs more "
+    "than 60 µs apart: the rate rises again between them. A sender whose rate other senders or pauses limit "
+    "has no rate of its own to judge by: then nothing is reported.",
     "Check that the sender reacts: rate control is enabled for that priority (mlx5: "
     "/sys/class/net/IFACE/ecn/roce_rp/enable/PRIO); compare rp_cnp_handled with rp_cnp_ignored. If it does "
     "react, find the congested port: an incast, or a marking threshold (ECN Kmin) that is too low.",

@@ -61,7 +61,12 @@ def _limit(connection: Connection, side: int) -> int | None:
 
 
 def _most(requests: list[Transfer], end_ns: int) -> tuple[int, list[Transfer]]:
-    """The most that were outstanding at one time, and which these are."""
+    """The most that were outstanding at one time, and which these are.
+
+    One that was answered at the time of its request, by the capture's clock, never counts: a clock of
+    microseconds, or a responder that takes no time.
+    """
+    requests = [t for t in requests if t.acked_ns is None or t.acked_ns > t.first_ns]
     marks = sorted(
         [(t.first_ns, 1, t.id, t) for t in requests]
         + [(end_ns + 1 if t.acked_ns is None else t.acked_ns, 0, t.id, t) for t in requests],

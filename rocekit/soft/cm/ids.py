@@ -86,7 +86,8 @@ class CmId:
         remote: the fields of the peer's REQ or REP.
         request: the fields of the REQ that both sides use.
         starting_psn: the first PSN that the peer shall send.
-        timeout, path_mtu: the local ACK timeout code and the path MTU in bytes for a REQ.
+        timeout, path_mtu, tclass: the local ACK timeout code, the path MTU in bytes and the traffic class
+            (DSCP) for a REQ.
         last_mad: the last message sent, in case that the peer repeats its own.
         retries, interval_ns, deadline: of the message whose response is awaited.
     """
@@ -110,6 +111,7 @@ class CmId:
     starting_psn: int = 0
     timeout: int = 14
     path_mtu: int = 1024
+    tclass: int = 0
     last_mad: bytes = b""
     retries: int = 0
     interval_ns: int = 0

@@ -59,6 +59,7 @@ def req(cm_id: CmId, response_timeout: int, max_retries: int, guid: int) -> byte
         primary_local_port_gid=gid(cm_id.local_ip),
         primary_remote_port_gid=gid(cm_id.peer_ip),
         primary_packet_rate=_RATE,
+        primary_traffic_class=cm_id.tclass,
         primary_hop_limit=_HOP_LIMIT,
         primary_local_ack_timeout=cm_id.timeout,
         private_data=build_ip_cm(cm_id.local_ip, cm_id.peer_ip, cm_id.source_port, param.private_data),

@@ -22,6 +22,12 @@ class DcqcnParameters:
         fast_steps: steps that only halve the gap to the rate before the cut (fast recovery).
         additive_bps: what a later step adds to the target rate.
         hyper_bps: what it adds when both time and bytes have passed ``fast_steps``.
+        initial_alpha: before the first CNP.
+        cut_ns: the shortest time between two cuts; 0: every CNP cuts.
+        first_bps: the rate that a CNP sets at the line rate; None: it cuts as every other.
+        most_cut: the largest share of the rate that a cut takes.
+        clamp_target: whether every cut lowers the target to the rate before it; False: only the first cut
+            after a step up.
     """
 
     line_rate_bps: int = 10_000_000_000
@@ -33,37 +39,30 @@ class DcqcnParameters:
     fast_steps: int = 5
     additive_bps: int = 40_000_000
     hyper_bps: int = 400_000_000
+    initial_alpha: float = 1.0
+    cut_ns: int = 0
+    first_bps: int | None = None
+    most_cut: float = 1.0
+    clamp_target: bool = True
 
 
 class Dcqcn:
     """The rate of one flow.
 
     Attributes:
-        rate_bps: the current rate.
-        limited: whether it is below the line rate.
+        rate_bps, target_bps: the current rate, and the rate that it rises to.
+        alpha: the estimate of congestion, 0 to 1.
+        limited: whether the rate is below the line rate.
         ready_ns: when the next packet may be sent.
     """
-
-    __slots__ = (
-        "_alpha",
-        "_alpha_due",
-        "_byte_steps",
-        "_bytes",
-        "_increase_due",
-        "_parameters",
-        "_target",
-        "_time_steps",
-        "limited",
-        "rate_bps",
-        "ready_ns",
-    )
 
     def __init__(self, parameters: DcqcnParameters) -> None:
         self._parameters = parameters
         self.rate_bps = float(parameters.line_rate_bps)
-        self._target = self.rate_bps
-        self._alpha = 1.0
-        self._alpha_due = self._increase_due = 0
+        self.target_bps = self.rate_bps
+        self.alpha = parameters.initial_alpha
+        self._alpha_due: int | None = None
+        self._increase_due = self._cut_after = 0
         self._time_steps = self._byte_steps = self._bytes = 0
         self.limited = False
         self.ready_ns = 0
@@ -72,13 +71,21 @@ class Dcqcn:
         """Cut the rate (the paper's equation 1)."""
         p = self._parameters
         self._advance(now)
-        self._target = self.rate_bps
-        self.rate_bps = max(self.rate_bps * (1 - self._alpha / 2), float(p.min_rate_bps))
-        self._alpha = (1 - p.g) * self._alpha + p.g
+        if now < self._cut_after:
+            return
+        self._cut_after = now + p.cut_ns
+        if p.clamp_target or not self.limited or self._time_steps or self._byte_steps:
+            self.target_bps = self.rate_bps
+        cut = self.rate_bps * (1 - min(self.alpha / 2, p.most_cut))
+        if p.first_bps is not None and not self.limited:
+            cut = min(float(p.first_bps), self.rate_bps)
+        self.rate_bps = max(cut, float(p.min_rate_bps))
+        self.alpha = (1 - p.g) * self.alpha + p.g
         self._time_steps = self._byte_steps = self._bytes = 0
         self._alpha_due = now + p.alpha_ns
         self._increase_due = now + p.increase_ns
         self.limited = True
+        self.changed("cnp", now)
 
     def on_send(self, size: int, now: int) -> None:
         """A packet of ``size`` bytes is sent; the next one waits as long as this one takes at the rate."""
@@ -89,34 +96,39 @@ class Dcqcn:
         if self._bytes >= self._parameters.increase_bytes:
             self._bytes -= self._parameters.increase_bytes
             self._byte_steps += 1
-            self._increase()
+            self._increase("bytes", now)
         self.ready_ns = now + round(size * 8 * 1_000_000_000 / self.rate_bps)
 
-    def _advance(self, now: int) -> None:
-        """Do what the time until now brings: alpha decays, and the rate rises."""
-        p = self._parameters
-        while self.limited and min(self._alpha_due, self._increase_due) <= now:
-            if self._alpha_due <= self._increase_due:
-                self._alpha *= 1 - p.g  # equation 2
-                self._alpha_due += p.alpha_ns
-            else:
-                self._time_steps += 1
-                self._increase_due += p.increase_ns
-                self._increase()
+    def changed(self, why: str, now: int) -> None:
+        """The rate changed at a ``cnp``, or after the time or the bytes of a step (``time``, ``bytes``)."""
 
-    def _increase(self) -> None:
+    def _advance(self, now: int) -> None:
+        """Do what the time until now brings: alpha decays, also at the line rate, and the rate rises."""
+        p = self._parameters
+        if self._alpha_due is not None and self._alpha_due <= now:
+            periods = (now - self._alpha_due) // p.alpha_ns + 1
+            self.alpha *= (1 - p.g) ** periods  # equation 2
+            self._alpha_due += periods * p.alpha_ns
+        while self.limited and self._increase_due <= now:
+            due = self._increase_due
+            self._time_steps += 1
+            self._increase_due += p.increase_ns
+            self._increase("time", due)
+
+    def _increase(self, why: str, now: int) -> None:
         """A step towards the target rate, which itself rises after the fast steps (equations 3 and 4)."""
         p = self._parameters
         if min(self._time_steps, self._byte_steps) > p.fast_steps:
-            self._target += p.hyper_bps
+            self.target_bps += p.hyper_bps
         elif max(self._time_steps, self._byte_steps) > p.fast_steps:
-            self._target += p.additive_bps
-        self._target = min(self._target, float(p.line_rate_bps))
-        self.rate_bps = (self._target + self.rate_bps) / 2
+            self.target_bps += p.additive_bps
+        self.target_bps = min(self.target_bps, float(p.line_rate_bps))
+        self.rate_bps = (self.target_bps + self.rate_bps) / 2
         if self.rate_bps > 0.999 * p.line_rate_bps:
             self.rate_bps = float(p.line_rate_bps)
             self.limited = False
             self.ready_ns = 0
+        self.changed(why, now)
 
 
 #: How many senders a notification point keeps in mind: on UD anyone may be one.

@@ -43,16 +43,30 @@ class AddressSpace:
         self._starts: list[int] = []
         self._buffers: list[bytearray] = []
 
-    def alloc(self, size: int, content: bytes = b"") -> int:
-        """The address of ``size`` new bytes: ``content``, then zeros."""
+    def alloc(self, size: int, content: bytes = b"", *, at: int | None = None) -> int:
+        """The address of ``size`` new bytes: ``content``, then zeros.
+
+        Args:
+            at: the address that they shall have.
+
+        Raises:
+            ValueError: the size makes no sense, or there are bytes at that address.
+        """
         if size < 1 or size < len(content):
             raise ValueError(f"a buffer has at least one byte and holds its content, not {size} bytes")
-        address = self._next
-        self._next += (size + 2 * PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
-        self._starts.append(address)
+        address = self._next if at is None else at
+        place = bisect_right(self._starts, address)
+        if (place and self._starts[place - 1] + len(self._buffers[place - 1]) > address) or (
+            place < len(self._starts) and address + size > self._starts[place]
+        ):
+            raise ValueError(f"there are bytes in use between {address:#x} and {address + size:#x}")
+        room = (size + 2 * PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
+        if address <= self._next < address + room or at is None:
+            self._next = (address + room + PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
+        self._starts.insert(place, address)
         buffer = bytearray(size)
         buffer[: len(content)] = content
-        self._buffers.append(buffer)
+        self._buffers.insert(place, buffer)
         return address
 
     def view(self, address: int, length: int) -> memoryview:
@@ -180,12 +194,23 @@ class Regions:
         return len(self._by_lkey)
 
     def register(
-        self, pd: PD, addr: int, length: int, access: Iterable[str], view: memoryview, variant: int
+        self,
+        pd: PD,
+        addr: int,
+        length: int,
+        access: Iterable[str],
+        view: memoryview,
+        variant: int,
+        key: int | None = None,
     ) -> MR:
         """A region over ``view``, whose first byte is at ``addr``.
 
+        Args:
+            key: the L_Key and R_Key that it shall have; by default the next one with ``variant``.
+
         Raises:
-            VerbsError: EINVAL for unknown rights or remote writing without local writing; ENOMEM when full.
+            VerbsError: EINVAL for unknown rights, remote writing without local writing, or a key in use;
+                ENOMEM when full.
         """
         rights = frozenset(access)
         unknown = rights - ACCESS
@@ -195,7 +220,10 @@ class Regions:
             raise verbs_error(errno.EINVAL, "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE")
         if len(self) >= self.limit:
             raise verbs_error(errno.ENOMEM, f"all {self.limit} memory regions are in use")
-        key = self.new_key(variant)
+        if key is None:
+            key = self.new_key(variant)
+        if key in self._by_lkey:
+            raise verbs_error(errno.EINVAL, f"a region has the key {key:#x}")
         mr = MR(pd, addr, length, key, key, rights, view)
         self._by_lkey[key] = self._by_rkey[key] = mr
         pd.users += 1

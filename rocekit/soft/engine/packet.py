@@ -16,6 +16,7 @@ from rocekit.wire.build import DONT_FRAGMENT
 
 GRH_AREA_BYTES: Final = 40  # 11.4.2.1: before every UD message in the receive buffer
 ECN_CAPABLE, ECN_CE = 2, 3  # RFC 3168: ECT(0), congestion experienced
+ECN_MASK: Final = 3
 _UDP: Final = 17
 _UDP_BYTES: Final = 8
 _ECN_BYTE: Final = 1
@@ -165,12 +166,12 @@ class Route:
         "_heads",
         "_hop_limit",
         "_identification",
-        "_sport",
         "_tclass",
         "_version",
         "destination",
         "qpn",
         "source",
+        "udp_sport",
     )
 
     def __init__(
@@ -190,7 +191,7 @@ class Route:
         self.source, self.destination = str(a), str(b)
         self._version = a.version
         self._ends = a.packed + b.packed
-        self._sport = udp_sport
+        self.udp_sport = udp_sport
         self._tclass = tclass
         self._hop_limit = hop_limit
         self._identification = 0
@@ -202,7 +203,7 @@ class Route:
         Of IPv6, the first piece is all.
         """
         size = _UDP_BYTES + length + ICRC_BYTES
-        udp = struct.pack("!HHHH", self._sport, ROCE_UDP_PORT, size, 0)
+        udp = struct.pack("!HHHH", self.udp_sport, ROCE_UDP_PORT, size, 0)
         if self._version == 6:
             ip = struct.pack("!IHBB", 6 << 28 | self._tclass << 20, size, _UDP, self._hop_limit)
             return ip + self._ends + udp, 0, b"", b""
@@ -233,16 +234,26 @@ class Route:
 
 def mark_ce(data: bytes) -> bytes:
     """The datagram with CE set in its IP header, as by a congested switch; the ICRC does not cover it."""
-    marked = bytearray(data)
-    if marked[0] >> 4 == 6:
-        marked[1] |= ECN_CE << 4
-        return bytes(marked)
-    before = marked[0] << 8 | marked[_ECN_BYTE]
-    marked[_ECN_BYTE] |= ECN_CE
-    after = marked[0] << 8 | marked[_ECN_BYTE]
+    return with_tclass(data, _tclass(data) | ECN_CE)
+
+
+def with_tclass(data: bytes, tclass: int) -> bytes:
+    """The datagram with another traffic class: DSCP and ECN; the ICRC does not cover it."""
+    changed = bytearray(data)
+    if changed[0] >> 4 == 6:
+        changed[0] = changed[0] & 0xF0 | tclass >> 4
+        changed[1] = changed[1] & 0x0F | (tclass & 0x0F) << 4
+        return bytes(changed)
+    before = changed[0] << 8 | changed[_ECN_BYTE]
+    changed[_ECN_BYTE] = tclass
+    after = changed[0] << 8 | tclass
     # RFC 1624: the checksum is adjusted by the difference.
-    total = (~(marked[10] << 8 | marked[11]) & 0xFFFF) + (~before & 0xFFFF) + after
+    total = (~(changed[10] << 8 | changed[11]) & 0xFFFF) + (~before & 0xFFFF) + after
     total = (total & 0xFFFF) + (total >> 16)
     total = (total & 0xFFFF) + (total >> 16)
-    marked[10:12] = (~total & 0xFFFF).to_bytes(2, "big")
-    return bytes(marked)
+    changed[10:12] = (~total & 0xFFFF).to_bytes(2, "big")
+    return bytes(changed)
+
+
+def _tclass(data: bytes) -> int:
+    return data[_ECN_BYTE] if data[0] >> 4 == 4 else (data[0] & 15) << 4 | data[1] >> 4

@@ -68,16 +68,20 @@ class Host:
 
     def create_qp(self, pd: PD, transport: str, send_cq: CQ, recv_cq: CQ | None = None, **options: Any) -> Qp:
         qp = self.device.create_qp(pd, transport, send_cq, recv_cq, **options)
+        self.log_created(qp)
+        return qp
+
+    def log_created(self, qp: Qp) -> None:
+        """Write the line of a queue pair that was created."""
         self.log(
             "qp_created",
             qp,
-            transport=transport,
+            transport=qp.transport,
             max_send_wr=qp.max_send_wr,
             max_recv_wr=qp.rq.max_wr,
             sq_sig_all=qp.sq_sig_all,
             local_ip=qp.local_ip,
         )
-        return qp
 
     def modify_qp(self, qp: Qp, **attributes: Any) -> None:
         self.device.modify_qp(qp, self.wire.now, **attributes)

@@ -18,7 +18,7 @@ from rocekit.soft.wires.faults import Fault, FaultInjector
 from rocekit.wire.build import ethernet
 from rocekit.wire.network import ETHERTYPE_IPV4, ETHERTYPE_IPV6
 
-_FRAME_OVERHEAD: Final = 14 + 4 + 8 + 12  # Ethernet header, FCS, preamble, gap between frames
+FRAME_OVERHEAD: Final = 14 + 4 + 8 + 12  # Ethernet header, FCS, preamble, gap between frames
 #: 2026-01-01 00:00 UTC: where virtual time starts.
 EPOCH_NS: Final = 1_767_225_600_000_000_000
 _DELIVER, _FREE, _TIMER, _CALL = range(4)
@@ -147,7 +147,8 @@ class MemoryWire:
         """Send what can be sent, and plan the device's next timer."""
         device = port.device
         if port.free_at <= self.now:
-            for datagram in device.datagrams_to_send(self.now, 1):
+            datagram = self._next_of(port)
+            if datagram is not None:
                 self._send(port, datagram)
         due = device.next_timer()
         if due is not None and (port.wake is None or due < port.wake):
@@ -156,9 +157,13 @@ class MemoryWire:
         if port.on_activity is not None:
             port.on_activity(device.events())
 
+    def _next_of(self, port: WirePort) -> Datagram | None:
+        """What the device sends next."""
+        return next(iter(port.device.datagrams_to_send(self.now, 1)), None)
+
     def _send(self, port: WirePort, datagram: Datagram) -> None:
         self.packets += 1
-        took = (len(datagram.data) + _FRAME_OVERHEAD) * 8 * 1_000_000_000 // self._rate
+        took = (len(datagram.data) + FRAME_OVERHEAD) * 8 * 1_000_000_000 // self._rate
         port.free_at = self.now + took
         self._push(port.free_at, _FREE, port, b"")
         target = self._by_address.get(datagram.destination)

@@ -25,7 +25,7 @@ _BEFORE_NS: Final = 10_000_000
 #: A sender that keeps at least this share of its rate has not slowed down.
 _SLOWED: Final = 0.9
 #: CNPs further apart than this say nothing of a sender's rate: DCQCN raises it again after each time of 55 µs
-#: without one (Zhu et al., SIGCOMM 2015; mlx5: 300 µs), so it may cut its rate at each and keep it on average.
+#: without one (Zhu et al., SIGCOMM 2015; mlx5: 300 µs), so it may cut its rate at each and keep its average.
 _RECOVERY_NS: Final = 60_000
 
 

@@ -51,6 +51,11 @@ COMMANDS: dict[str, str] = {
 }
 """The name of each command and its module, which has it as ``command``; a new command is a row."""
 
+_CAPTURES = tuple(
+    capture + packed
+    for capture in (".pcap", ".pcapng", ".cap")
+    for packed in ("", ".gz", ".zst", ".xz", ".bz2")
+)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Without a file name these errors are of standard output: writers of files name them."""
 
@@ -73,9 +78,15 @@ class Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _meant(args))
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and args[0].endswith(_CAPTURES):
+            # `rocekit x.pcap` and no such file: the command is not what is wrong.
+            raise click.UsageError(f"there is no file {args[0]} to analyze", ctx)
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -97,6 +108,27 @@ class Commands(click.Group):
             # Flush now: so a reader that has gone is found here and not when the interpreter ends.
             sys.stdout.flush()
             return result
+
+
+def _meant(args: list[str]) -> list[str]:
+    """The command line with the command that was meant: a file is analyzed, ``help X`` is ``X --help``.
+
+    ``-r FILE`` is for tshark's users: it prints packets if there is a filter or ``-V``, and else is analyzed.
+    """
+    if not args or args[0] in COMMANDS:
+        return args
+    first, rest = args[0], args[1:]
+    if first == "help":
+        return [*rest[:1], "--help"]
+    if first == "version" and not rest:
+        return ["--version"]
+    if first in ("-r", "--read"):
+        return ["decode" if {"-Y", "-V", "-f", "--filter", "--fields"} & set(rest) else "analyze", *args]
+    if first == "-i":
+        return ["trace", *args]
+    if not first.startswith("-") and os.path.isfile(first):  # noqa: PTH113  # pathlib takes 10 ms to import
+        return ["analyze", *args]
+    return args
 
 
 @contextmanager

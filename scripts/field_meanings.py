@@ -1,78 +1,8 @@
-"""What the fields of docs/fields.md mean, in words; make-docs puts them beside the program's own tables."""
+"""What the fields of CM messages mean, for docs/fields.md; rocekit/packets/field_words.py has the others."""
 
 from __future__ import annotations
 
 from typing import Final
-
-#: Every column of a packet.
-COLUMNS: Final = {
-    "frame": "The frame's number in its file, from 1, as Wireshark counts.",
-    "file": "Which of several captures it is from, from 0.",
-    "time_ns": "When it was captured: nanoseconds since 1970, UTC.",
-    "ip_version": "4 or 6. The GRH of RoCE v1 counts as 6.",
-    "roce_version": "1 (EtherType 0x8915) or 2 (UDP port 4791).",
-    "src": "The sender's IP address. With RoCE v1: the GRH's source GID.",
-    "dst": "The receiver's IP address. With RoCE v1: the GRH's destination GID.",
-    "flow": "A number for each (`src`, `dst`, `dest_qpn`). Only for filters; not printed.",
-    "udp_sport": "UDP source port. Switches use it to spread flows over paths. 0 in a filter with RoCE v1.",
-    "tclass": "The traffic class byte (IPv4: type of service): `dscp` and `ecn` together.",
-    "dscp": "The upper six bits of `tclass`: which class of service the network gives the packet.",
-    "ecn": "The lower two bits of `tclass`: 0 not capable of ECN, 1 or 2 capable, 3 congestion experienced.",
-    "hop_limit": "Hop limit (IPv4: TTL): each router takes one away.",
-    "flow_label": "IPv6 flow label. Null with IPv4 (0 in a filter).",
-    "ip_id": "IPv4 identification. Two frames with the same one are copies of one datagram, if the sender "
-    "counts it. Null with IPv6 (0 in a filter).",
-    "vlan": "VLAN ID of the innermost tag. Null without a tag (−1 in a filter).",
-    "priority": "Priority (PCP) of that tag.",
-    "encapsulation": "The tags, tunnels and labels around the packet, the outermost first, with outer "
-    "addresses. Null without any (0 in a filter).",
-    "vni": "Identifier of the innermost virtual network: VNI (VXLAN, Geneve), VSID (NVGRE) or I-SID. Null "
-    "without one (−1 in a filter).",
-    "opcode": "What the packet is: transport, operation and place in the message, such as `RC_SEND_FIRST`.",
-    "has": "Which headers the packet has, as bits. In a filter write the header's name instead.",
-    "payload_length": "Bytes of payload, without pad and ICRC, from the lengths in the headers.",
-    "icrc": "The invariant CRC as a number. Null if it could not be verified.",
-    "icrc_state": "`valid`, `invalid`, or `unchecked` (the capture does not have the whole packet).",
-    "truncated": "Whether the snaplen cut the packet.",
-    "fragment": "Whether it is the first fragment of an IP datagram. RoCE never fragments.",
-    "malformed": "What contradicts the format, in words, or null (0 in a filter).",
-    "solicited": "Solicited event: asks the receiver to raise a completion event.",
-    "migreq": "Migration state of automatic path migration.",
-    "padcount": "Bytes of pad behind the payload: 0 to 3.",
-    "version": "Version of the transport header: 0.",
-    "pkey": "Partition key.",
-    "fecn": "Forward explicit congestion notification.",
-    "becn": "Backward explicit congestion notification. A CNP has it set.",
-    "dest_qpn": "The QP the packet goes to. The sender's own QP is not in the header, except in a DETH.",
-    "ackreq": "The requester asks for an acknowledgement of this packet.",
-    "psn": "Packet sequence number, 24 bits. A response carries the PSN of its request.",
-    "ee_context": "End-to-end context of RD.",
-    "qkey": "Key that protects a UD QP.",
-    "src_qpn": "The sender's QP.",
-    "xrc_srqn": "The shared receive queue that an XRC packet goes to.",
-    "remote_va": "Virtual address in the responder's memory.",
-    "rkey": "Key of the responder's memory region.",
-    "dma_length": "Bytes of the whole WRITE or READ.",
-    "swap_add": "The value to add (fetch-and-add), or to store if the comparison holds (compare-and-swap).",
-    "compare": "The value that compare-and-swap expects.",
-    "syndrome": "ACK, RNR NAK or NAK, and its code. 0x00–0x1f: ACK with end-to-end credits (0x1f: without); "
-    "0x20–0x3f: RNR NAK with its timer; 0x60–0x64: NAK with its code.",
-    "msn": "Message sequence number: how many messages the responder has completed, 24 bits.",
-    "original": "The value that the atomic found in memory.",
-    "immediate": "32 bits that go to the receiver's completion.",
-    "invalidate_rkey": "The key that the receiver shall invalidate.",
-    "selectivity": "What a FLUSH covers: 0 a range, 1 the whole memory region.",
-    "placement_type": "What a FLUSH guarantees: 1 global visibility, 2 persistence, 3 both.",
-}
-
-#: tshark's fields for columns that `rocekit verify` does not compare by themselves.
-TSHARK_ALSO: Final = {
-    "frame": ("frame.number",),
-    "ip_version": ("ip.version", "ipv6.version"),
-    "tclass": ("ip.dsfield", "ipv6.tclass"),
-    "priority": ("vlan.priority",),
-    "malformed": ("_ws.malformed",),
-}
 
 #: Every field of a MAD and of a CM message; a field of a path has `primary_` or `alternate_` before its name.
 CM: Final = {

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from rocekit.commands import FILE, format_option, journal_option
+from rocekit.commands import format_option, journal_option
+from rocekit.commands.options import captures
 
 
 @click.command()
-@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
+@captures
 @journal_option
 @format_option
 @click.option("--all", "every", is_flag=True, help="List every finding, connection and transfer.")

@@ -7,13 +7,15 @@ from pathlib import Path
 import click
 
 from rocekit.commands import FILE, journal_option
+from rocekit.commands.options import PCAPNG, last_is_output, output_option, read_option
 
 
 @click.command()
-@click.argument("files", type=FILE, nargs=-1, metavar="IN…")
-@click.argument("out", type=FILE, metavar="OUT.pcapng")
+@click.argument("files", type=FILE, nargs=-1, metavar="IN… OUT.pcapng")
+@read_option
+@output_option("out", FILE, help="As OUT.")
 @journal_option
-def command(files: tuple[Path, ...], out: Path, journal: tuple[Path, ...]) -> None:
+def command(files: tuple[Path, ...], out: Path | None, journal: tuple[Path, ...]) -> None:
     """Write a capture again with a comment on each packet, for Wireshark and tshark.
 
     A comment names the work request and transfer of the packet, its PSN, and if it was sent again, which time
@@ -36,8 +38,7 @@ def command(files: tuple[Path, ...], out: Path, journal: tuple[Path, ...]) -> No
     from rocekit.report.annotate import annotate
     from rocekit.wire.words import plural
 
-    if not files:
-        raise click.UsageError(f"{out}: name the capture to read, and then the file to write")
+    files, out = last_is_output(files, out, PCAPNG)
     if any(str(file) == "-" for file in files):
         raise RocekitError(
             "annotate reads its capture twice, which is not possible with standard input: save it to a file"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import click
 
 from rocekit.commands.frames import remote_option
+from rocekit.commands.numbers import INDEX, Number
 
 
 @click.command()
 @click.option("--device", "-d", metavar="NAME", help="The device, such as rxe0.  [default: the first]")
-@click.option("--gid-index", "-x", type=int, metavar="N", help="Its GID, of those that it has.")
+@click.option("--gid-index", "-x", type=INDEX, help="Its GID, of those that it has.")
 @click.option("--bind", metavar="IP", default="127.0.0.1", show_default=True, help="Where peers connect.")
-@click.option("--port", type=click.IntRange(0, 65535), default=18520, show_default=True, help="The TCP port.")
+@click.option(
+    "--port", type=Number("count", 0, 65535), default=18520, show_default=True, help="The TCP port."
+)
 @click.option("--once", is_flag=True, help="End when the first peer has gone.")
 @remote_option
 def command(

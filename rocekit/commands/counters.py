@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocekit.commands import FILE, format_option, interfaces, print_json
+from rocekit.commands.numbers import SECONDS
+from rocekit.commands.options import JOURNAL, output_option
 
 if TYPE_CHECKING:
     from rocekit.machine.counters import CounterPlace, CounterReader, CounterSnapshot
@@ -21,12 +23,11 @@ _JOURNALS = (".jsonl", ".jsonl.gz")
 
 @click.command()
 @click.argument("names", metavar="[DEVICE|IFACE|JOURNAL]…", nargs=-1, shell_complete=interfaces)
-@click.option("--output", "-o", "journal", type=FILE, metavar="FILE", help="Append to a journal.")
+@output_option("journal", JOURNAL, help="Append to a journal.")
 @click.option(
     "--for",
     "seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
+    type=SECONDS,
     help="Take two snapshots, so far apart, and print the difference.",
 )
 @click.option(

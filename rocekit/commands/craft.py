@@ -9,6 +9,8 @@ import click
 
 from rocekit.commands import FILE
 from rocekit.commands.frames import rate_option, remote_option, send_frames, show_frames, write_frames
+from rocekit.commands.numbers import COUNT
+from rocekit.commands.options import FRAMES, output_option
 
 if TYPE_CHECKING:
     from rocekit.craft.pace import Rate
@@ -63,13 +65,14 @@ def _list(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
 )
 @click.option(
     "--count",
-    type=click.IntRange(min=1),
+    "-c",
+    type=COUNT,
     default=1,
     help="How many packets; with FILE, how many times all of it.",
 )
 @rate_option
-@click.option("-w", "--write", "out", type=FILE, metavar="FILE", help="Write them (.pcapng, else pcap).")
-@click.option("--send", "interface", metavar="IFACE", help="Send them on this interface.")
+@output_option("out", FRAMES, help="Write them (.pcapng, else pcap).")
+@click.option("--send", "-i", "interface", metavar="IFACE", help="Send them on this interface.")
 @remote_option
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the opcodes."

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocekit.commands import FILE, format_option
+from rocekit.commands import format_option
+from rocekit.commands.decode_fields import FieldLines, VerboseLines, complete_fields, field_names, list_fields
+from rocekit.commands.numbers import COUNT
+from rocekit.commands.options import capture, filter_option, only_one_of
 from rocekit.wire import OPCODE_NAMES, OPCODES
 from rocekit.wire.network import ECN_CE
 
@@ -21,17 +24,43 @@ if TYPE_CHECKING:
     from rocekit.wire.mad import Mad
 
 
+def _refuse_output(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None and not ctx.resilient_parsing:
+        raise click.UsageError(
+            f"decode prints; rocekit replay FILE --filter EXPR -w {value} or rocekit slice writes packets"
+        )
+
+
 @click.command()
-@click.argument("file", type=FILE)
-@click.option("--fields", metavar="A,B,…", help="Print these columns only, separated by tabs.")
-@click.option("--filter", "expression", metavar="EXPR", help="Only packets that match; see the examples.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N packets.")
+@capture
+@click.option(
+    "--fields",
+    metavar="A,B,…",
+    is_eager=True,
+    callback=list_fields,
+    shell_complete=complete_fields,
+    help='Print these columns only, separated by tabs; "help" lists all.',
+)
+@filter_option
+@click.option("-V", "--verbose", is_flag=True, help="Every field of every header, a line each.")
+@click.option("--count", "-c", type=COUNT, help="Stop after N packets.")
+@click.option("-w", "--write", hidden=True, expose_value=False, callback=_refuse_output)
 @format_option
-def command(file: Path, fields: str | None, expression: str | None, count: int | None, output: str) -> None:
+@click.pass_context
+def command(
+    ctx: click.Context,
+    file: Path,
+    fields: str | None,
+    chosen: Filter | None,
+    verbose: bool,
+    count: int | None,
+    output: str,
+) -> None:
     """Print a line for each RoCE packet of FILE ("-": standard input).
 
-    A filter is an expression with the names of fields: comparisons, and, or, not, in (…), arithmetic. Opcodes
-    are names, addresses are as usual or a network after "in", and the name of a header is true if a packet
+    A filter is an expression with the names of fields, rocekit's or tshark's: comparisons, and, or, not,
+    in (…), arithmetic. Opcodes are names in any case, one (RC_SEND_ONLY) or a class of them (WRITE, READ,
+    ATOMIC, UD); addresses are as usual or a network after "in"; and the name of a header is true if a packet
     has it. JSON is one object on each line.
 
     \b
@@ -39,18 +68,21 @@ def command(file: Path, fields: str | None, expression: str | None, count: int |
       rocekit decode x.pcapng
       rocekit decode x.pcapng --filter 'src == 10.9.0.1 and opcode == RC_RDMA_READ_REQUEST'
       rocekit decode x.pcapng --filter 'AETH and syndrome >= 0x20' --format json
+      rocekit decode -r x.pcapng -Y 'ip.src == 10.9.0.1 && infiniband.bth.opcode == WRITE' -c 10
       rocekit decode x.pcapng --fields frame,psn,dest_qpn,ecn --count 10
+      rocekit decode x.pcapng --fields help
+      rocekit decode x.pcapng --filter 'frame == 193' -V
     """
     from rocekit.files.reader import open_capture
     from rocekit.packets.decoder import COUNTED, Decoder
 
     decoder = Decoder(foreign=COUNTED)
-    names = _names(fields)
-    chosen = _filter(expression)
+    names = field_names(fields)
+    only_one_of(ctx, "fields", "verbose")
+    if verbose and output == "json":
+        raise click.UsageError("-V is text: JSON has every field without it")
     with open_capture("-" if str(file) == "-" else file) as capture:
-        printer = (
-            _Fields(names, output == "json") if names else (_Json() if output == "json" else PacketLines())
-        )
+        printer = _printer(names, verbose, output == "json")
         printed = 0
         for packets, first_ns in _packets(capture, decoder, chosen):
             if count is not None and printed + len(packets) >= count:
@@ -63,29 +95,6 @@ def command(file: Path, fields: str | None, expression: str | None, count: int |
                 return
         decoder.rest()
         _end(capture, decoder.counts, printed, chosen is not None)
-
-
-def _names(fields: str | None) -> list[str]:
-    from rocekit.packets import COLUMNS
-
-    names = [name.strip() for name in (fields or "").split(",") if name.strip()]
-    for name in names:
-        if name not in COLUMNS:
-            raise click.UsageError(f"there is no field {name!r}; fields: {', '.join(COLUMNS)}")
-    if fields is not None and not names:
-        raise click.UsageError("--fields takes names separated by commas")
-    return names
-
-
-def _filter(expression: str | None) -> Filter | None:
-    if expression is None:
-        return None
-    from rocekit.packets.filters import Filter, FilterError
-
-    try:
-        return Filter(expression)
-    except FilterError as error:
-        raise click.UsageError(f"--filter: {error}") from None
 
 
 def _packets(
@@ -125,33 +134,14 @@ def _end(capture: CaptureReader, counts: Counts, printed: int, filtered: bool) -
     capture.damage.end(capture.name)
 
 
-class _Fields:
-    """Chosen columns, separated by tabs under their names, or as JSON."""
-
-    def __init__(self, names: list[str], as_json: bool) -> None:
-        self._names = names
-        self._json = as_json
-        self._head = not as_json
-
-    def lines(self, packets: Packets, first_ns: int) -> Iterator[str]:
-        if self._head:
-            yield "\t".join(self._names)
-            self._head = False
-        has = packets.has.tolist() if "has" in self._names else []
-        for i, row in enumerate(packets.rows()):
-            if has:
-                row["has"] = has[i]
-            values = {name: row.get(name) for name in self._names}
-            if self._json:
-                yield json.dumps(values)
-            else:
-                yield "\t".join(_text(value) for value in values.values())
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(value)
-    return "" if value is None else str(value)
+def _printer(
+    names: list[str], verbose: bool, as_json: bool
+) -> FieldLines | VerboseLines | _Json | PacketLines:
+    if names:
+        return FieldLines(names, as_json)
+    if verbose:
+        return VerboseLines()
+    return _Json() if as_json else PacketLines()
 
 
 class _Json:

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import click
 
-from rocekit.commands import FILE, format_option, journal_option
+from rocekit.commands import format_option, journal_option
+from rocekit.commands.numbers import INDEX, Number
+from rocekit.commands.options import captures, only_one_of
 
 
 @click.command()
-@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
+@captures
 @click.option(
     "--transfer",
     "numbers",
-    type=click.IntRange(min=0),
+    type=INDEX,
     multiple=True,
     metavar="N",
     help="A transfer, by its number in analyze; may be repeated.",
@@ -22,7 +24,7 @@ from rocekit.commands import FILE, format_option, journal_option
 @click.option(
     "--wr",
     "wr_ids",
-    type=int,
+    type=Number("count"),
     multiple=True,
     metavar="WR_ID",
     help="The transfer of the work request with this wr_id; may be repeated.",
@@ -31,7 +33,9 @@ from rocekit.commands import FILE, format_option, journal_option
 @click.option("--steps", is_flag=True, help="Each step, where many alike ones would be one line.")
 @journal_option
 @format_option
+@click.pass_context
 def command(
+    ctx: click.Context,
     files: tuple[Path, ...],
     numbers: tuple[int, ...],
     wr_ids: tuple[int, ...],
@@ -56,6 +60,8 @@ def command(
     from rocekit.errors import RocekitError, check_number
     from rocekit.explanation.transfer import story
 
+    only_one_of(ctx, "every", "numbers")
+    only_one_of(ctx, "every", "wr_ids")
     analysis = load(files, journal)
     need_packets(analysis, "explain")
     chosen = list(range(len(analysis.transfers))) if every else list(numbers)

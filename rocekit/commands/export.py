@@ -8,19 +8,18 @@ from pathlib import Path
 import click
 
 from rocekit.commands import FILE, journal_option
+from rocekit.commands.options import captures, output_option
 
 _TABLES = ("packets", "connections", "transfers", "findings")
 _FORMATS = ("parquet", "arrow", "csv", "jsonl")
 
 
 @click.command()
-@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
+@captures
 @click.option("--to", "kind", type=click.Choice(_FORMATS), required=True, help="The tables' format.")
-@click.option(
-    "-o",
-    "--output",
+@output_option(
     "out",
-    type=FILE,
+    FILE,
     metavar="FOLDER",
     help='Folder for the tables, "-": standard output, for one table.  [default: FILE-tables]',
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocekit.commands import load_numpy
+from rocekit.commands.numbers import COUNT
 
 if TYPE_CHECKING:
     from rocekit.fleet.run import FleetProgress
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, such as tcp://10.0.0.1:8786.")
 @click.option(
     "--workers",
-    type=click.IntRange(min=1),
-    metavar="N",
+    type=COUNT,
     help="Processes on this machine. [default: one a processor]",
 )
 @click.option(

@@ -8,22 +8,22 @@ from typing import Any
 
 import click
 
-from rocekit.commands import FILE
 from rocekit.commands.generate_network import check_options, network_options, play
+from rocekit.commands.numbers import BYTES, COUNT, COUNT_OF_BYTES, INDEX, SHARE, SNAPLEN, Number
+from rocekit.commands.options import FRAMES, output_option
 
+_SPEED = Number("number", above=0)
 _OPERATIONS = ("write", "send", "read", "fetch_add")
 
 
 def _sizes(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in value.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is not a list of numbers such as 64,16384") from None
+    return tuple(int(COUNT_OF_BYTES.convert(part, _parameter, _ctx)) for part in value.split(","))
 
 
 @click.command()
-@click.argument("file", type=FILE)
-@click.option("--packets", type=click.IntRange(min=1), default=1_000_000, show_default=True, metavar="N")
+@click.argument("file", type=FRAMES, required=False)
+@output_option("out", FRAMES, help="As FILE.")
+@click.option("--packets", "-c", type=COUNT, default=1_000_000, show_default=True, metavar="N")
 @click.option(
     "--operation",
     "operations",
@@ -42,31 +42,32 @@ def _sizes(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tupl
     metavar="BYTES,…",
     help="Payload of a message; several are mixed at random.",
 )
-@click.option("--mtu", type=int, default=1024, show_default=True, help="Path MTU.")
-@click.option("--pairs", type=int, default=64, show_default=True, help="QP pairs.")
+@click.option("--mtu", type=BYTES, default=1024, show_default=True, help="Path MTU.")
+@click.option("--pairs", type=COUNT, default=64, show_default=True, help="QP pairs.")
 @click.option("--one-way", is_flag=True, help="Only one side of each pair sends requests.")
 @click.option(
     "--hosts",
-    type=int,
+    type=COUNT,
     help="Hosts, an even number; of a pattern any number.  [default: 2; of a pattern 5]",
 )
 @click.option("--ipv6", is_flag=True, help="IPv6 instead of IPv4.")
-@click.option("--vlan", type=int, metavar="ID", help="VLAN tag of frames.")
-@click.option("--loss", type=float, default=0.0, metavar="SHARE", help="Lose this share of the packets.")
-@click.option("--ecn", type=float, default=0.0, metavar="SHARE", help="Mark this share of the packets.")
+@click.option("--vlan", type=INDEX, metavar="ID", help="VLAN tag of frames.")
+@click.option("--loss", type=SHARE, default=0.0, help="Lose this share of the packets.")
+@click.option("--ecn", type=SHARE, default=0.0, help="Mark this share of the packets.")
 @click.option(
     "--gbps",
-    type=click.FloatRange(0, min_open=True),
+    type=_SPEED,
     help="Speed of the link; of a pattern, of every link.  [default: 100; of a pattern 40]",
 )
-@click.option("--snaplen", type=click.IntRange(min=64), metavar="BYTES", help="Bytes to keep of each frame.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--snaplen", type=SNAPLEN, help="Bytes to keep of each frame.")
+@click.option("--seed", type=INDEX, default=0, show_default=True)
 @network_options
 @click.pass_context
 def command(
     ctx: click.Context,
     /,
-    file: Path,
+    file: Path | None,
+    out: Path | None,
     packets: int,
     operations: tuple[str, ...],
     sizes: tuple[int, ...],
@@ -107,6 +108,10 @@ def command(
       rocekit generate x.pcapng --otg config.yaml --results csv
     """
     check_options(ctx, pattern, otg)
+    if (file is None) == (out is None):
+        raise click.UsageError("name one FILE to write, as FILE or with -w")
+    file = file or out
+    assert file is not None
     to_stdout = str(file) == "-"
     if to_stdout and sys.stdout.isatty():
         raise click.UsageError("a capture is not text: redirect standard output to a file or a pipe")

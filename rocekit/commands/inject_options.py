@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocekit.commands import FILE
+from rocekit.commands.numbers import BYTES, COUNT, COUNT_OF_BYTES, INDEX, SECONDS, Number
+from rocekit.commands.options import JOURNAL, PCAPNG
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -14,14 +16,11 @@ if TYPE_CHECKING:
     from rocekit.scenarios.group_scenario import GroupScenario
     from rocekit.scenarios.scenario import Scenario
 
-COUNT = click.IntRange(min=1)
-BYTES = click.IntRange(min=0)
-RETRIES = click.IntRange(0, 7)
+RETRIES = Number("count", 0, 7)
 CM_WAYS = ["sync", "thread", "poll"]
 CQ_WAYS = ["poll", "channel", "nonblocking"]
 MTUS = click.Choice(["256", "512", "1024", "2048", "4096"])
 ATOMICS = click.Choice(["FETCH_AND_ADD", "CMP_AND_SWAP"], case_sensitive=False)
-SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 class IpAddress(click.types.StringParamType):
@@ -41,12 +40,12 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     # Names and defaults are those of perftest, if it has the option.
     ("-d --ib-dev device", {"metavar": "DEVICE", "help": "The device; see rocekit devices."}),
     ("-i --ib-port ib_port", {"type": COUNT, "default": 1, "help": "Port of the device."}),
-    ("-x --gid-index", {"type": BYTES, "help": "GID index.  [default: the first IPv4 GID]"}),
+    ("-x --gid-index", {"type": INDEX, "help": "GID index.  [default: the first IPv4 GID]"}),
     (
         "--bind_source_ip --bind-source-ip --bind ip",
         {"type": IpAddress(), "metavar": "IP", "help": "Address of the device, instead of -d and -x."},
     ),
-    ("-s --size", {"type": COUNT, "help": "Bytes of a message.  [default: the scenario's]"}),
+    ("-s --size", {"type": COUNT_OF_BYTES, "help": "Bytes of a message.  [default: the scenario's]"}),
     ("-n --iters", {"type": COUNT, "help": "Messages on each QP.  [default: the scenario's]"}),
     ("-q --qp qps", {"type": COUNT, "default": 1, "help": "How many QPs."}),
     ("-m --mtu", {"type": MTUS, "help": "Path MTU.  [default: rdma_cm's choice]"}),
@@ -65,7 +64,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     (
         "-u --qp-timeout",
-        {"type": click.IntRange(0, 31), "default": 14, "help": "ACK timeout: 4.096 µs × 2^n."},
+        {"type": Number("count", 0, 31), "default": 14, "help": "ACK timeout: 4.096 µs × 2^n."},
     ),
     (
         "--retry-cnt --retry retry_cnt",
@@ -119,7 +118,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
             "help": "Accepted as in perftest, without effect.",
         },
     ),
-    ("-p --port", {"type": click.IntRange(1, 65535), "default": 18515, "help": "The server's port."}),
+    ("-p --port", {"type": Number("count", 1, 65535), "default": 18515, "help": "The server's port."}),
     (
         "--timeout timeout_s",
         {"type": SECONDS, "default": 30.0, "help": "Stop after this many seconds without progress."},
@@ -140,7 +139,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
             "machine, which needs no privileges.",
         },
     ),
-    ("--capture", {"type": FILE, "metavar": "FILE", "help": "With soft: write the packets (pcapng)."}),
+    ("--capture -w", {"type": PCAPNG, "metavar": "FILE", "help": "With soft: write the packets (pcapng)."}),
     (
         "--fault",
         {
@@ -150,10 +149,10 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     ("--faults", {"type": FILE, "metavar": "FILE", "help": "With soft: faults from a YAML file."}),
-    ("--seed", {"type": BYTES, "metavar": "N", "help": "With soft: seed of PSNs, keys and faults."}),
+    ("--seed", {"type": INDEX, "help": "With soft: seed of PSNs, keys and faults."}),
     (
         "--journal",
-        {"type": FILE, "metavar": "FILE", "help": "Write a journal of all verbs calls and completions."},
+        {"type": JOURNAL, "metavar": "FILE", "help": "Write a journal of all verbs calls and completions."},
     ),
     (
         "--counters/--no-counters",
@@ -175,8 +174,6 @@ def list_scenarios(ctx: click.Context, parameter: click.Parameter, value: bool) 
 
 
 def option(names: str, about: dict[str, Any]) -> click.Option:
-    if isinstance(about.get("type"), click.IntRange | click.FloatRange):
-        about = {"metavar": "N", **about}
     return click.Option(names.split(), **about)
 
 

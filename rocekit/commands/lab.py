@@ -8,6 +8,7 @@ from typing import Literal
 import click
 
 from rocekit.commands import FILE
+from rocekit.commands.numbers import SECONDS, Number
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -19,7 +20,7 @@ from rocekit.commands import FILE
 @click.option("--netem-b", metavar="FAULT", help="The same for packets that rxe1 sends.")
 @click.option(
     "--devices",
-    type=click.IntRange(2, 8),
+    type=Number("count", 2, 8),
     default=2,
     show_default=True,
     metavar="N",
@@ -27,6 +28,11 @@ from rocekit.commands import FILE
 )
 @click.option(
     "--out",
+    "-o",
+    "--output",
+    "-w",
+    "--write",
+    "out",
     type=FILE,
     metavar="FOLDER",
     help="Where to put $ROCEKIT_LAB_OUT, the command's output folder.  [default: lab-out, if not empty]",
@@ -34,7 +40,7 @@ from rocekit.commands import FILE
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     default=600.0,
     show_default=True,
     metavar="SECONDS",

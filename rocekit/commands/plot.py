@@ -6,21 +6,22 @@ from pathlib import Path
 
 import click
 
-from rocekit.commands import FILE, journal_option
+from rocekit.commands import journal_option
+from rocekit.commands.numbers import INDEX, Number
+from rocekit.commands.options import Output, captures, given, output_option
 
 GRAPHS = ("psn", "rate", "outstanding", "rtt", "congestion", "ladder")
 FORMATS = (".png", ".svg", ".pdf")
+_PICTURE = Output("a picture", *FORMATS)
 
 
 @click.command()
-@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
-@click.option(
-    "-o", "--output", type=FILE, required=True, metavar="FILE", help="The picture: .png, .svg or .pdf."
-)
+@captures
+@output_option("output", _PICTURE, required=True, help="The picture: .png, .svg or .pdf.")
 @click.option(
     "--connection",
     "connection_id",
-    type=click.IntRange(min=0),
+    type=INDEX,
     metavar="N",
     help="A connection, by its number in analyze.  [default: where something went wrong]",
 )
@@ -32,7 +33,7 @@ FORMATS = (".png", ".svg", ".pdf")
 @click.option(
     "--transfer",
     "transfer_id",
-    type=click.IntRange(min=0),
+    type=INDEX,
     metavar="N",
     help="Only the time of this transfer; or the transfer of the ladder.",
 )
@@ -45,9 +46,11 @@ FORMATS = (".png", ".svg", ".pdf")
 )
 @click.option("--from", "begin", metavar="TIME", help="From this time on: seconds, 250ms, or UTC.")
 @click.option("--to", "end", metavar="TIME", help="Up to this time.")
-@click.option("--dpi", type=click.IntRange(30, 600), default=150, show_default=True)
+@click.option("--dpi", type=Number("count", 30, 600), default=150, show_default=True)
 @journal_option
+@click.pass_context
 def command(
+    ctx: click.Context,
     files: tuple[Path, ...],
     output: Path,
     connection_id: int | None,
@@ -73,10 +76,12 @@ def command(
     from rocekit.commands.shared import capture_time, fail_on_damage, inputs_of, load, need_packets
     from rocekit.files.outputs import check_output
 
-    if output.suffix.lower() not in FORMATS:
-        raise click.UsageError(f"{output}: the name must end in {', '.join(FORMATS)}")
+    if output.suffix.lower() not in FORMATS:  # not even of a pipe: it decides what is written
+        raise click.UsageError(f"{output}: the name must end in .png, .svg or .pdf")
     if "ladder" in graphs and len(graphs) > 1:
         raise click.UsageError("a ladder cannot be combined: leave out the other --graph")
+    if "ladder" in graphs and (others := given(ctx, ("begin", "end", "side"))):
+        raise click.UsageError(f"a ladder is of one whole transfer: leave out {others[0]}")
     check_output(output, inputs_of(files, journal))
     from rocekit.report.collector import Collector
     from rocekit.report.drawings import Drawings, need_matplotlib

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocekit.commands import FILE
+from rocekit.commands.numbers import Number
+from rocekit.commands.options import JOURNAL, PCAPNG
 from rocekit.errors import RocekitError
 
 if TYPE_CHECKING:
@@ -29,13 +30,13 @@ JOURNAL_SUFFIX = ".journal.jsonl"
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
-    "--output", "-o", type=FILE, metavar="FILE", help="The journal.  [default: PROGRAM.journal.jsonl]"
+    "--output", "-o", type=JOURNAL, metavar="FILE", help="The journal.  [default: PROGRAM.journal.jsonl]"
 )
 @click.option("--interface", "-i", metavar="IFACE", help="Also capture packets, and explain them.")
-@click.option("--write", "-w", type=FILE, metavar="FILE", help="Keep the packets in a pcapng file.")
+@click.option("--write", "-w", type=PCAPNG, metavar="FILE", help="Keep the packets in a pcapng file.")
 @click.option(
     "--ring-size",
-    type=click.IntRange(min=64, max=1 << 24),
+    type=Number("count", 64, 1 << 24),
     default=32768,
     show_default=True,
     metavar="SLOTS",

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from rocekit.commands import FILE
 from rocekit.commands.frames import rate_option, remote_option, send_frames, show_frames, write_frames
+from rocekit.commands.options import (
+    FRAMES,
+    capture,
+    filter_option,
+    only_one_of,
+    output_option,
+    useless_without,
+)
 
 if TYPE_CHECKING:
     from rocekit.craft.pace import Outgoing, Rate
@@ -18,6 +25,8 @@ if TYPE_CHECKING:
     from rocekit.edit.rewrite import Changes
     from rocekit.packets.filters import Filter
 
+_NAMED = 8
+"""So many values that are there are named, where one was not found."""
 Pairs = tuple[tuple[str, str], ...]
 T = TypeVar("T")
 
@@ -44,17 +53,8 @@ def _speed(ctx: click.Context, parameter: click.Parameter, value: str) -> float 
     return speed
 
 
-def _chosen(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Filter | None:
-    from rocekit.packets.filters import Filter, FilterError
-
-    try:
-        return None if value is None else Filter(value)
-    except FilterError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command()
-@click.argument("file", type=FILE)
+@capture
 @click.option("--ip", "ips", metavar="OLD=NEW", multiple=True, callback=_pairs, help="Replace an address.")
 @click.option(
     "--mac",
@@ -74,13 +74,7 @@ def _chosen(ctx: click.Context, parameter: click.Parameter, value: str | None) -
 )
 @click.option("--rkey", "rkeys", metavar="OLD=NEW", multiple=True, callback=_pairs, help="Replace an rkey.")
 @click.option("--va", metavar="±N", help="Shift remote addresses.")
-@click.option(
-    "--filter",
-    "chosen",
-    metavar="EXPR",
-    callback=_chosen,
-    help="Only packets that match; as in rocekit decode.",
-)
+@filter_option
 @click.option(
     "--speed",
     default="1",
@@ -89,10 +83,12 @@ def _chosen(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     help="2x: in half the time; max: as fast as possible.",
 )
 @rate_option
-@click.option("-w", "--write", "out", type=FILE, metavar="FILE", help="Write them (.pcapng, else pcap).")
-@click.option("--send", "interface", metavar="IFACE", help="Send them on this interface.")
+@output_option("out", FRAMES, help="Write them (.pcapng, else pcap).")
+@click.option("--send", "-i", "interface", metavar="IFACE", help="Send them on this interface.")
 @remote_option
+@click.pass_context
 def command(
+    ctx: click.Context,
     file: Path,
     chosen: Filter | None,
     speed: float | None,
@@ -127,13 +123,14 @@ def command(
 
     if out is not None and interface is not None:
         raise click.UsageError("either -w or --send")
+    only_one_of(ctx, "speed", "rate")
+    useless_without(ctx, "interface", "allow_remote")
     if out is not None:
         check_output(out, [file])
     changes = _changes(file, ips, macs, qpns, psns, rkeys, va)
     replay = Replay(file, changes, chosen=chosen, speed=speed, rate=rate)
     extent = replay.extent
-    _reject_unknown_addresses(replay, ips)
-    _warn_of_unknown_qps(replay, changes)
+    _reject_unknown(replay, changes)
     left = ", ".join(f"{count:,} {why}" for why, count in extent.left_out.items())
     if left:
         click.echo(f"left out: {left}", err=True)
@@ -172,24 +169,41 @@ def _send(replay: Replay, interface: str, allowed: tuple[str, ...], *, own_macs:
         send_frames(frames, sender, paced=paced)
 
 
-def _reject_unknown_addresses(replay: Replay, ips: Pairs) -> None:
-    """Reject an address that no packet has: it is a typing error."""
+def _reject_unknown(replay: Replay, changes: Changes) -> None:
+    """Reject a value to be replaced that no packet has: it is a typing error.
+
+    Raises:
+        ScenarioError: an address, MAC address, QP or rkey of the command line is not in the capture.
+    """
     from rocekit.errors import ScenarioError
 
-    seen = replay.extent.sources | replay.extent.destinations
-    for old, _ in ips:
-        if seen and old not in seen:
+    extent = replay.extent
+    if not extent.packets:
+        return
+    seen = extent.sources | extent.destinations
+    for old in changes.addresses:
+        if old not in seen:
             raise ScenarioError(f"no packet has the address {old}; there is {', '.join(sorted(seen))}")
-
-
-def _warn_of_unknown_qps(replay: Replay, changes: Changes) -> None:
-    """Warn of a QP to which no packet goes: it is in a CM message, or a typing error."""
-    seen = replay.extent.qps
+    for mac in changes.macs:
+        if mac not in extent.macs:
+            raise ScenarioError(f"no packet has the MAC address {mac}; there is {_some(sorted(extent.macs))}")
     for option, qps in (("--qpn", changes.qpns), ("--psn", changes.psns)):
         for ip, qpn in qps:
-            if qpn >= 0 and not any(number == qpn and ip in (None, at) for at, number in seen):
+            if qpn >= 0 and not any(number == qpn and ip in (None, at) for at, number in extent.qps):
                 where = f" at {ip}" if ip is not None else ""
-                click.echo(f"{option}: no packet goes to a QP {qpn:#x}{where}", err=True)
+                known = sorted({number for at, number in extent.qps if ip in (None, at)})
+                there = _some([hex(number) for number in known])
+                raise ScenarioError(f"{option}: no packet names a QP {qpn:#x}{where}; there is {there}")
+    for rkey in changes.rkeys:
+        if rkey not in extent.rkeys:
+            there = _some([hex(key) for key in sorted(extent.rkeys)])
+            raise ScenarioError(f"--rkey: no packet has the rkey {rkey:#x}; there is {there}")
+
+
+def _some(words: list[str]) -> str:
+    """The first of them, for an error."""
+    more = f" and {len(words) - _NAMED:,} more" if len(words) > _NAMED else ""
+    return f"{', '.join(words[:_NAMED]) or 'none'}{more}"
 
 
 # ---------------------------------------------------------------------- options

@@ -6,19 +6,13 @@ from pathlib import Path
 
 import click
 
-from rocekit.commands import FILE, journal_option
+from rocekit.commands import journal_option
+from rocekit.commands.options import PAGE, captures, output_option
 
 
 @click.command()
-@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
-@click.option(
-    "-o",
-    "--output",
-    type=FILE,
-    required=True,
-    metavar="FILE",
-    help="The page to write, .html (“-”: standard output).",
-)
+@captures
+@output_option("output", PAGE, required=True, help="The page to write, .html (“-”: standard output).")
 @journal_option
 def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) -> None:
     """Write an HTML page: findings, connections, transfers, and every packet over time.

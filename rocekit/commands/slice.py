@@ -7,20 +7,19 @@ from pathlib import Path
 import click
 
 from rocekit.commands import FILE, journal_option
-
-_NUMBER = click.IntRange(min=0)
+from rocekit.commands.numbers import INDEX
+from rocekit.commands.options import PCAPNG, last_is_output, output_option, read_option
 
 
 @click.command()
-@click.argument("files", type=FILE, nargs=-1, metavar="IN…")
-@click.argument("out", type=FILE, metavar="OUT.pcapng")
-@click.option(
-    "--connection", "connections", type=_NUMBER, multiple=True, metavar="N", help="This connection."
-)
+@click.argument("files", type=FILE, nargs=-1, metavar="IN… OUT.pcapng")
+@read_option
+@output_option("out", FILE, help="As OUT.")
+@click.option("--connection", "connections", type=INDEX, multiple=True, metavar="N", help="This connection.")
 @click.option(
     "--transfer",
     "transfers",
-    type=_NUMBER,
+    type=INDEX,
     multiple=True,
     metavar="N",
     help="This transfer with its ACKs, NAKs and the causes of its repeats.",
@@ -46,7 +45,7 @@ _NUMBER = click.IntRange(min=0)
 @journal_option
 def command(
     files: tuple[Path, ...],
-    out: Path,
+    out: Path | None,
     connections: tuple[int, ...],
     transfers: tuple[int, ...],
     findings: tuple[str, ...],
@@ -89,8 +88,7 @@ def command(
             "say what to keep: --connection, --transfer, --finding, --from, --to; or for all packets: "
             "--headers-only, --redact"
         )
-    if not files:
-        raise click.UsageError(f"{out}: name the capture to read, and then the file to write")
+    files, out = last_is_output(files, out, PCAPNG)
     if any(str(file) == "-" for file in files):
         raise RocekitError(
             "slice reads its capture twice, which is not possible with standard input: save it to a file"

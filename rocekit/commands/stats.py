@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocekit.commands import FILE, format_option, journal_option
+from rocekit.commands import format_option, journal_option
+from rocekit.commands.options import captures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
+@captures
 @journal_option
 @format_option
 def command(files: tuple[Path, ...], journal: tuple[Path, ...], output: str) -> None:

@@ -7,18 +7,18 @@ import sys
 
 import click
 
-from rocekit.commands import interfaces
+from rocekit.commands.numbers import SNAPLEN, Number
+from rocekit.commands.options import interface_argument
 
 
 @click.command()
-@click.argument("interface", metavar="IFACE", shell_complete=interfaces)
+@interface_argument
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=Number("seconds", 0.1),
     default=1.0,
     show_default=True,
-    metavar="S",
-    help="Seconds between updates.",
+    help="Time between updates.",
 )
 @click.option("--promiscuous", is_flag=True, help="Also frames for other stations.")
 @click.option(
@@ -26,8 +26,7 @@ from rocekit.commands import interfaces
 )
 @click.option(
     "--snaplen",
-    type=click.IntRange(min=64, max=262144),
-    metavar="BYTES",
+    type=SNAPLEN,
     help="Bytes to read of each frame.  [default: the headers]",
 )
 def command(interface: str, interval: float, promiscuous: bool, tunnels: bool, snaplen: int | None) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from rocekit.commands import FILE, journal_option
+from rocekit.commands import journal_option
+from rocekit.commands.options import captures
 
 
 @click.command()
-@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE…")
+@captures
 @click.option(
     "--format",
     "output",

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocekit.commands import FILE, format_option, interfaces, journal_option
+from rocekit.commands import format_option, journal_option
+from rocekit.commands.numbers import COUNT, INDEX, SECONDS, SNAPLEN
+from rocekit.commands.options import PCAPNG, interface_argument, output_option
 
 if TYPE_CHECKING:
     from rocekit.live.metrics import Metrics, MetricsServer
@@ -19,20 +21,17 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("interface", metavar="IFACE", shell_complete=interfaces)
-@click.option(
-    "--duration", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after S seconds."
-)
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N transfers.")
-@click.option("--write", "-w", type=FILE, metavar="FILE", help="Also write the frames to a pcapng file.")
+@interface_argument
+@click.option("--duration", type=SECONDS, help="Stop after so long: 10, 90s, 5m.")
+@click.option("--count", "-c", type=COUNT, help="Stop after N transfers.")
+@output_option("write", PCAPNG, help="Also write the frames to a pcapng file.")
 @click.option("--promiscuous", is_flag=True, help="Also frames for other stations.")
 @click.option(
     "--tunnels", is_flag=True, help="Also packets in tunnels (VXLAN, GRE, ERSPAN, MPLS and others)."
 )
 @click.option(
     "--snaplen",
-    type=click.IntRange(min=64, max=262144),
-    metavar="BYTES",
+    type=SNAPLEN,
     help="Bytes to keep of each frame, 65535 for all.  [default: all with --write, else the headers]",
 )
 @click.option(
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--metrics-connections",
     "own_series",
-    type=click.IntRange(min=0),
+    type=INDEX,
     default=200,
     show_default=True,
     metavar="N",

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocekit.commands import FILE, format_option, print_json
+from rocekit.commands import format_option, print_json
+from rocekit.commands.numbers import COUNT
+from rocekit.commands.options import capture
 
 if TYPE_CHECKING:
     from rocekit.verify import TsharkComparison
@@ -19,11 +21,10 @@ _SHOWN = 50  # disagreements in text; --format json lists up to a thousand
 
 
 @click.command()
-@click.argument("file", type=FILE)
+@capture
 @click.option(
     "--frame",
-    type=click.IntRange(min=1),
-    metavar="N",
+    type=COUNT,
     help="Show tshark's whole tree of this frame, rocekit's values beside it.",
 )
 @format_option

@@ -21,8 +21,10 @@ from rocekit.edit.outer import Outer
 from rocekit.edit.rewrite import Changes, FrameLayout, rewrite
 from rocekit.files.frames import LINKTYPE_ETHERNET, USUAL_LINKTYPES, FrameBatch
 from rocekit.files.reader import open_capture
+from rocekit.packets import FIELD_HOMES, HAS
 from rocekit.packets.decoder import Decoder
 from rocekit.packets.locations import Locations
+from rocekit.packets.mads import find_mads
 from rocekit.wire.encapsulations import KINDS
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from rocekit.packets.filters import Filter
 
 QPN_BITS: Final = 24
+_MAC_BYTES: Final = 6
 #: Layers whose addresses are at the very beginning of the frame, and that have no checksum.
 _PLAIN: Final = frozenset(KINDS[kind] for kind in ("ethernet", "sll", "sll2", "ip", "vlan"))
 
@@ -42,7 +45,9 @@ class Extent:
     Attributes:
         packets, bytes: of the frames; last_ns: about when the last is sent, after the first.
         left_out: how many frames are not replayed, by reason.
-        sources, destinations: addresses as captured; qps: (address, QPN) that packets go to.
+        sources, destinations, macs: addresses as captured.
+        qps: (address, QPN) that packets name, as destination or source, or in a CM message.
+        rkeys: those that packets have.
         first_ns: the first frame's time, since the epoch.
         damage: parts of the capture that could not be read.
     """
@@ -53,7 +58,9 @@ class Extent:
     left_out: dict[str, int] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
     destinations: set[str] = field(default_factory=set)
+    macs: set[str] = field(default_factory=set)
     qps: set[tuple[str, int]] = field(default_factory=set)
+    rkeys: set[int] = field(default_factory=set)
     first_ns: int = 0
     damage: list[str] = field(default_factory=list)
 
@@ -143,10 +150,11 @@ class Replay:
                 outer = packets.wrappings[number].outer
                 extent.sources |= set(outer[::2])
                 extent.destinations |= set(outer[1::2])
-            there = np.unique(packets.dst.astype(np.int64) << QPN_BITS | packets.dest_qpn)
-            extent.qps |= {
-                (packets.addresses[i >> QPN_BITS], i & (1 << QPN_BITS) - 1) for i in there.tolist()
-            }
+            _note_names(extent, packets)
+            if self._changes.macs:
+                for i in index[batch.linktype[index] == LINKTYPE_ETHERNET].tolist():
+                    frame = batch.frame(i)
+                    extent.macs |= {frame[:_MAC_BYTES].hex(":"), frame[_MAC_BYTES : 2 * _MAC_BYTES].hex(":")}
         if self._rate is not None:
             mean = extent.bytes // max(1, extent.packets)
             extent.last_ns = max(0, extent.packets - 1) * self._rate.gap_ns(mean)
@@ -173,6 +181,22 @@ class Replay:
                 yield batch, network, rows, packets.where(rows)
             if extent is not None:
                 extent.damage += [str(damage) for damage in reader.damage]
+
+
+def _note_names(extent: Extent, packets: Packets) -> None:
+    """Note the QPs and rkeys of packets, which changes may name."""
+    for end, header, qpn in (("dst", "BTH", "dest_qpn"), ("src", "DETH", "src_qpn")):
+        rows = packets.has & HAS[header] != 0
+        there = np.unique(packets[end][rows].astype(np.int64) << QPN_BITS | packets[qpn][rows])
+        extent.qps |= {(packets.addresses[i >> QPN_BITS], i & (1 << QPN_BITS) - 1) for i in there.tolist()}
+    for name in ("rkey", "invalidate_rkey"):
+        mask = sum(HAS[header.name] for header, _ in FIELD_HOMES[name])
+        extent.rkeys |= set(packets[name][packets.has & mask != 0].tolist())
+    for i, mad in find_mads(packets):
+        for end, key in (("src", "local_qpn"), ("dst", "remote_qpn")):
+            number = None if mad.cm is None else mad.cm.fields.get(key)
+            if isinstance(number, int) and number:
+                extent.qps.add((packets.addresses[packets[end][i]], number))
 
 
 def _layout(batch: FrameBatch, network: Locations, row: int) -> FrameLayout:

@@ -1,9 +1,10 @@
 """Expressions that choose packets: ``psn >= 100 and opcode == RC_SEND_ONLY and src == 10.9.0.1``.
 
-Names are the columns of :class:`rocekit.packets.Packets`. The syntax is Python's (``and or not``, comparisons
-and chains of them, ``in (…)``, arithmetic and bit operators) with Wireshark's ``&& || !``. Opcodes are named;
-addresses stand as text, or as a network after ``in``. A header's name alone is true for packets that have it;
-a comparison with a field that a packet does not have is false.
+Names are the columns of :class:`rocekit.packets.Packets`, or tshark's for them. The syntax is Python's
+(``and or not``, comparisons and chains of them, ``in (…)``, arithmetic and bit operators) with Wireshark's
+``&& || ! eq ne``. Opcodes are named in any case, one or a class of them; addresses stand as text, or as a
+network after ``in``. A header's name alone is true for packets that have it; a comparison with a field that a
+packet does not have is false.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import ipaddress
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -22,12 +23,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, Packets
+from rocekit.packets.field_words import (
+    EITHER_FROM_TSHARK,
+    FROM_TSHARK,
+    HEADERS_FROM_TSHARK,
+    OPCODE_CLASSES,
+    OTHERWISE,
+)
 from rocekit.packets.malformed import MALFORMED
 from rocekit.wire import OPCODE_NAMES
 
 Mask = NDArray[np.bool_]
 
 _ADDRESSES: Final = ("src", "dst")
+#: Columns that every packet has, and whose number alone says nothing.
+_NEVER_ALONE: Final = frozenset(
+    {
+        *_ADDRESSES,
+        "frame",
+        "file",
+        "time_ns",
+        "ip_version",
+        "roce_version",
+        "flow",
+        "opcode",
+        "has",
+        "icrc_state",
+    }
+)
 #: Words that a column's numbers go by.
 _VOCABULARY: Final = MappingProxyType(
     {
@@ -63,9 +86,11 @@ _WORD_BITS: Final = 64
 _TOKENS: Final = re.compile(
     r"""(?P<string>"[^"]*"|'[^']*')"""
     r"""|(?P<address>(?<![\w.:])(?:\d+\.\d+\.\d+\.\d+|[0-9a-fA-F]*:[0-9a-fA-F:.]*)(?:/\d+)?)"""
-    r"""|(?P<operator>&&|\|\||!(?!=))"""
+    r"""|(?P<operator>&&|\|\||!(?!=)|(?<![\w.])(?:eq|ne|gt|lt|ge|le)(?![\w.]))"""
 )
-_OPERATORS: Final = {"&&": " and ", "||": " or ", "!": " not "}
+_OPERATORS: Final = {"&&": " and ", "||": " or ", "!": " not "} | {
+    "eq": "==", "ne": "!=", "gt": ">", "lt": "<", "ge": ">=", "le": "<="
+}  # fmt: skip
 
 
 class FilterError(ValueError):
@@ -80,11 +105,13 @@ class _Operand:
         value: a number, a word, a tuple of these, or a column.
         present: which packets have its fields; None: all.
         column: the column's name, if it is just a column.
+        other: the second of two columns that are compared as "either".
     """
 
     value: Any
     present: Mask | None = None
     column: str | None = None
+    other: _Operand | None = None
 
 
 class Filter:
@@ -113,7 +140,7 @@ class Filter:
 
     def __call__(self, packets: Packets) -> Mask:
         with np.errstate(all="ignore"):
-            return _truth(_evaluate(self._tree, packets), len(packets))
+            return _alone(self._tree, packets)
 
 
 def _pythonic(match: re.Match[str]) -> str:
@@ -135,14 +162,16 @@ def _evaluate(node: ast.expr, packets: Packets) -> _Operand:
             return _Operand(value)
         case ast.Name(id=name):
             return _name(name, packets)
+        case ast.Attribute() if _is_tsharks(name := ast.unparse(node)):
+            return _tsharks(name, packets)
         case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
             return _Operand(tuple(_evaluate(element, packets).value for element in elements))
         case ast.BoolOp(op=op, values=values):
-            masks = [_truth(_evaluate(value, packets), len(packets)) for value in values]
+            masks = [_alone(value, packets) for value in values]
             join = np.logical_and if isinstance(op, ast.And) else np.logical_or
             return _Operand(join.reduce(masks))
         case ast.UnaryOp(op=ast.Not(), operand=inner):
-            return _Operand(~_truth(_evaluate(inner, packets), len(packets)))
+            return _Operand(~_alone(inner, packets))
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as number)):
             return _Operand(-number)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
@@ -172,9 +201,64 @@ def _name(name: str, packets: Packets) -> _Operand:
         return _Operand(packets.has & np.uint16(HAS[name]) != 0)
     if any(name in words for words in _VOCABULARY.values()):
         return _Operand(name)
-    near = difflib.get_close_matches(name, [*COLUMNS, *HAS, *OPCODE_NAMES], n=1)
+    if name.upper() in OPCODE_NAMES or name.upper() in OPCODE_CLASSES:
+        return _Operand(name.upper())
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> FilterError:
+    if name in OTHERWISE:
+        return FilterError(f"{name}: write {OTHERWISE[name]}")
+    words = [*COLUMNS, *HAS, *OPCODE_NAMES, *OPCODE_CLASSES, *FROM_TSHARK]
+    near = difflib.get_close_matches(name, words, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise FilterError(f"there is no field {name!r}; {hint}{fields_help()}")
+    return FilterError(f"there is no field {name!r}; {hint}{fields_help()}")
+
+
+def _is_tsharks(name: str) -> bool:
+    if name in FROM_TSHARK or name in OTHERWISE:
+        return True
+    first, *others = name.split(".")
+    return first not in COLUMNS and all(part.isidentifier() and "__" not in part for part in (first, *others))
+
+
+def _tsharks(name: str, packets: Packets) -> _Operand:
+    """A field or header by tshark's name; a field of IPv4, say, is only in packets that have IPv4."""
+    if name in HEADERS_FROM_TSHARK:
+        return _name(HEADERS_FROM_TSHARK[name], packets)
+    if name in EITHER_FROM_TSHARK:
+        header = EITHER_FROM_TSHARK[name]
+        src, dst = (_of_header(_name(column, packets), header, packets) for column in _ADDRESSES)
+        return replace(src, other=dst)
+    if name not in FROM_TSHARK:
+        raise _unknown(name)
+    column, header = FROM_TSHARK[name]
+    return _of_header(_name(column, packets), header, packets)
+
+
+def _of_header(operand: _Operand, header: str, packets: Packets) -> _Operand:
+    """A column of the network header, where the packet has this one."""
+    conditions: dict[str, Callable[[], Mask]] = {
+        "ip": lambda: packets["ip_version"] == 4,
+        "ipv6": lambda: (packets["ip_version"] == 6) & (packets["roce_version"] == 2),
+        "GRH": lambda: packets["roce_version"] == 1,
+        "udp": lambda: packets["roce_version"] == 2,
+        "vlan": lambda: packets["vlan"] >= 0,
+    }
+    return replace(operand, present=conditions[header]()) if header in conditions else operand
+
+
+def _alone(node: ast.expr, packets: Packets) -> Mask:
+    """A part of the expression that is true or false by itself.
+
+    Raises:
+        FilterError: it is a field that every packet has, so that it says nothing.
+    """
+    operand = _evaluate(node, packets)
+    if operand.column in _NEVER_ALONE:
+        name = ast.unparse(node)
+        raise FilterError(f"{name} alone says nothing, every packet has it; compare it: {name} == …")
+    return _truth(operand, len(packets))
 
 
 def _truth(operand: _Operand, n: int) -> Mask:
@@ -219,6 +303,8 @@ def _same_kind(value: Any, other: Any) -> Any:
 
 
 def _compare(op: ast.cmpop, first: _Operand, second: _Operand, packets: Packets) -> Mask:
+    if first.other is not None or second.other is not None:
+        return _either(op, first, second, packets)
     present = _both(first, second)
     if isinstance(op, ast.In | ast.NotIn):
         mask = _membership(first, second, packets)
@@ -227,6 +313,13 @@ def _compare(op: ast.cmpop, first: _Operand, second: _Operand, packets: Packets)
     elif type(op) in _COMPARE:
         if isinstance(first.value, tuple) or isinstance(second.value, tuple):
             raise FilterError("a list of values goes with 'in'")
+        if (members := _class_of(first, second)) is not None:
+            mask = np.isin(first.value if first.column else second.value, members)
+            if isinstance(op, ast.NotEq):
+                mask = ~mask
+            elif not isinstance(op, ast.Eq):
+                raise FilterError("opcodes are equal or not, and come in no order")
+            return mask if present is None else mask & present
         ordering = not isinstance(op, ast.Eq | ast.NotEq)
         if ordering and (isinstance(first.value, str) or isinstance(second.value, str)):
             raise FilterError("words and addresses are equal or not, and come in no order")
@@ -235,6 +328,27 @@ def _compare(op: ast.cmpop, first: _Operand, second: _Operand, packets: Packets)
     else:
         raise FilterError("'is' does not belong in a filter; use ==")
     return mask if present is None else mask & present
+
+
+def _either(op: ast.cmpop, first: _Operand, second: _Operand, packets: Packets) -> Mask:
+    """A comparison with source or destination: true if it is of one of them, as in Wireshark.
+
+    ``!=`` and ``not in`` are true if it is so of both, as in Wireshark since version 3.6.
+    """
+    masks = []
+    for a in filter(None, (first, first.other)):
+        for b in filter(None, (second, second.other)):
+            masks.append(_compare(op, replace(a, other=None), replace(b, other=None), packets))
+    every = isinstance(op, ast.NotEq | ast.NotIn)
+    return (np.logical_and if every else np.logical_or).reduce(masks)
+
+
+def _class_of(first: _Operand, second: _Operand) -> tuple[int, ...] | None:
+    """The opcodes of a class that the column is compared with; None: it is no such comparison."""
+    for column, word in ((first, second), (second, first)):
+        if column.column == "opcode" and isinstance(word.value, str):
+            return None if word.value.upper() in OPCODE_NAMES else OPCODE_CLASSES.get(word.value.upper())
+    return None
 
 
 def _membership(first: _Operand, second: _Operand, packets: Packets) -> Mask:
@@ -249,6 +363,10 @@ def _membership(first: _Operand, second: _Operand, packets: Packets) -> Mask:
         raise FilterError("'in' takes a list in parentheses, or a network for src and dst")
     mask = np.zeros(len(packets), np.bool_)
     for member in second.value:
+        codes = _class_of(first, _Operand(member))
+        if codes is not None:
+            mask |= np.isin(first.value, codes)
+            continue
         mask |= np.broadcast_to(first.value == _number(_Operand(member), first, packets), (len(packets),))
     return mask
 
@@ -274,8 +392,10 @@ def _number(operand: _Operand, beside: _Operand, packets: Packets) -> Any:
     words = _VOCABULARY.get(beside.column or "")
     if words is None:
         raise FilterError(f"{beside.column or 'this'} is not compared with words such as {word!r}")
+    if word not in words and beside.column == "opcode":
+        word = word.upper()
     if word not in words:
-        near = difflib.get_close_matches(word, words, n=1)
+        near = difflib.get_close_matches(word, [*words, *OPCODE_CLASSES], n=1)
         hint = f"; did you mean {near[0]}?" if near else f"; one of {', '.join(words)}"
         raise FilterError(f"{word!r} is no {beside.column}{hint}")
     return words[word]

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rocekit.errors import CaptureError
+from rocekit.packets.field_words import TSHARK
 
 _DISABLED: Final = ("rpcordma", "nvme-rdma", "smb_direct", "iser", "tftp")
 _PREFERENCES: Final = ("ip.defragment:FALSE", "ipv6.defragment:FALSE")
@@ -102,41 +103,49 @@ def _questions(
     )
 
 
-FRAME: Final = (Question("time_ns", "frame.time_epoch", _time), Question("vlan", "vlan.id", last=True))
-UDP: Final = (Question("udp_sport", "udp.srcport", last=True),)
+def _known(
+    header: str, names: str, read: Callable[[str], Value] = number, *, last: bool = False
+) -> tuple[Question, ...]:
+    """Questions for these columns of a header, by the names that filters take too."""
+    return tuple(Question(ours, TSHARK[header][ours], read, last) for ours in names.split())
+
+
+FRAME: Final = (
+    Question("time_ns", "frame.time_epoch", _time),
+    *_known("vlan", "vlan", last=True),
+)
+UDP: Final = _known("udp", "udp_sport", last=True)
 IPV4: Final = (
-    *_questions("ip.", "src:src dst:dst", _address, last=True),
-    *_questions("ip.", "dscp:dsfield.dscp ecn:dsfield.ecn hop_limit:ttl ip_id:id", last=True),
+    *_known("ip", "src dst", _address, last=True),
+    *_known("ip", "dscp ecn hop_limit ip_id", last=True),
 )
 IPV6: Final = (
-    *_questions("ipv6.", "src:src dst:dst", _address, last=True),
-    *_questions("ipv6.", "dscp:tclass.dscp ecn:tclass.ecn hop_limit:hlim flow_label:flow", last=True),
+    *_known("ipv6", "src dst", _address, last=True),
+    *_known("ipv6", "dscp ecn hop_limit flow_label", last=True),
 )
 GRH: Final = (
-    *_questions("infiniband.grh.", "src:sgid dst:dgid", _address),
-    *_questions("infiniband.grh.", "tclass:tclass hop_limit:hoplmt flow_label:flowlabel"),
+    *_known("GRH", "src dst", _address),
+    *_known("GRH", "tclass hop_limit flow_label"),
 )
 BTH: Final = (
-    *_questions(
-        "infiniband.bth.",
-        "opcode:opcode solicited:se migreq:m padcount:padcnt version:tver pkey:p_key dest_qpn:destqp "
-        "ackreq:a psn:psn",
-    ),
+    *_known("BTH", "opcode solicited migreq padcount version pkey dest_qpn ackreq psn"),
     Question("fecn", "infiniband.reserved", _fecn),
     Question("becn", "infiniband.reserved", _becn),
 )
 EXTENDED: Final = (
-    *_questions("infiniband.reth.", "remote_va:va rkey:r_key dma_length:dmalen"),
-    *_questions("infiniband.atomiceth.", "swap_add:swapdt compare:cmpdt"),
-    *_questions("infiniband.aeth.", "syndrome:syndrome syndrome_kind:syndrome.opcode msn:msn"),
+    *_known("RETH", "remote_va rkey dma_length"),
+    *_known("AtomicETH", "swap_add compare"),
+    *_known("AETH", "syndrome"),
+    Question("syndrome_kind", "infiniband.aeth.syndrome.opcode"),
+    *_known("AETH", "msn"),
     *_questions(
         "infiniband.aeth.syndrome.",
         "syndrome_credits:credit_count syndrome_timer:timer syndrome_code:error_code",
     ),
-    *_questions("infiniband.deth.", "qkey:q_key src_qpn:srcqp"),
-    Question("original", "infiniband.atomicacketh.origremdt"),
-    Question("immediate", "infiniband.immdt", _hexadecimal),
-    Question("invalidate_rkey", "infiniband.ieth", _hexadecimal),
+    *_known("DETH", "qkey src_qpn"),
+    *_known("AtomicAckETH", "original"),
+    *_known("ImmDt", "immediate", _hexadecimal),
+    *_known("IETH", "invalidate_rkey", _hexadecimal),
 )
 ICRC: Final = (Question("icrc", "infiniband.invariant.crc", _little_endian),)
 MAD: Final = _questions(

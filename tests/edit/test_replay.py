@@ -435,13 +435,30 @@ def test_what_cannot_be_done_is_one_line(options: tuple[str, ...], words: str, p
     assert words in last
 
 
-def test_a_qp_to_which_no_packet_goes_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path, [(send(1), START)])
-    options = ("--qpn", "0x999=1", "--psn", "10.9.0.1/0x888=+5", "-w", tmp_path / "y.pcap")
-    assert run("replay", path, *options).stderr.splitlines()[:2] == [
-        "--qpn: no packet goes to a QP 0x999",
-        "--psn: no packet goes to a QP 0x888 at 10.9.0.1",
-    ]
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--qpn", "0x999=1"), "--qpn: no packet names a QP 0x999; there is 0x"),
+        (("--qpn", "10.9.0.7/0x12=1"), "--qpn: no packet names a QP 0x12 at 10.9.0.7; there is none"),
+        (("--psn", "0x888=+5"), "--psn: no packet names a QP 0x888"),
+        (("--rkey", "0x7777=1"), "--rkey: no packet has the rkey 0x7777; there is 0x"),
+        (("--mac", "02:00:00:00:77:77=02:00:00:00:00:01"), "no packet has the MAC address 02:00:00:00:77:77"),
+    ],
+)
+def test_what_no_packet_has_is_refused_and_nothing_is_written(
+    options: tuple[str, ...], words: str, pcaps: Path, tmp_path: Path
+) -> None:
+    done = run("replay", pcaps / "ping-write-clean.pcap", *options, "-w", tmp_path / "y.pcap", status=1)
+    assert words in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "y.pcap").exists()
+
+
+def test_a_qp_that_only_a_cm_message_names_is_one(pcaps: Path, tmp_path: Path) -> None:
+    """Nothing else of the connection is chosen: the REQ names its sender's QP."""
+    capture = pcaps / "rping-clean.pcap"
+    only = ("--filter", "frame == 1", "-w", tmp_path / "y.pcap")
+    assert run("replay", capture, "--qpn", "10.9.0.1/0x17=0x99", *only)
+    assert "no packet names" in run("replay", capture, "--qpn", "0x18=0x99", *only, status=1).stderr
 
 
 def test_what_could_be_read_of_a_damaged_capture_is_taken(tmp_path: Path) -> None:

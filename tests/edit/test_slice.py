@@ -273,10 +273,10 @@ def test_wrong_use_is_said_in_one_line(two: Path, pcaps: Path, tmp_path: Path) -
     empty = tmp_path / "empty.pcapng"
     PcapngWriter(empty).close()
     assert "No RoCE v2 packets: nothing to cut out." in error(run(empty, out, "--redact"))
-    journal = tmp_path / "x.journal.jsonl"
+    journal = tmp_path / "y.journal.jsonl"
     journal.write_bytes((pcaps / "ping-sr-clean.client.journal.jsonl").read_bytes())
-    message = error(run(two, tmp_path / "x.pcap", "--redact", "--journal", journal))
-    assert "x.journal.jsonl: this is the file that is read" in message
+    message = error(run(two, tmp_path / "y.pcapng", "--redact", "--journal", journal))
+    assert "y.journal.jsonl: this is the file that is read" in message
     assert not out.exists()
 
 

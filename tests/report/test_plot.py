@@ -137,7 +137,7 @@ def test_a_long_ladder_is_folded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("-o", "x.jpeg"), 2, "the name must end in .png, .svg, .pdf"),
+        (("-o", "x.jpeg"), 2, "the name must end in .png, .svg or .pdf"),
         (("-o", "x.png", "--connection", "7"), 1, "no connection 7: there are 1, counted from 0"),
         (("-o", "x.png", "--transfer", "99"), 1, "no transfer 99: there are 30, counted from 0"),
         (("-o", "x.png", "--graph", "ladder", "--graph", "psn"), 2, "a ladder cannot be combined"),

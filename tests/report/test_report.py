@@ -348,7 +348,7 @@ def test_the_command_writes_a_page_and_says_what_is_in_it(pcaps: Path, tmp_path:
 def test_an_output_that_cannot_be_is_one_line(
     output: Callable[[Path, Path], Path], pcaps: Path, tmp_path: Path
 ) -> None:
-    capture = tmp_path / "x.pcap"
+    capture = tmp_path / "x.html"  # a name that fits a page
     capture.write_bytes((pcaps / "rping-clean.pcap").read_bytes())
     code, said = run("report", capture, "-o", output(tmp_path, capture))
     assert code == 1

@@ -5,7 +5,7 @@ Times are ns since the capture's first packet, so that JavaScript's numbers hold
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from rocekit.files.frame_names import FRAME_BITS, frame_name
 from rocekit.findings.alike import AlikeFindings, gathered
 from rocekit.findings.stories.stalls import stalled_ns
 from rocekit.report.happenings import happenings, journal_times, timeout_words
+from rocekit.report.measured_waits import measured_waits, wait_words
 from rocekit.report.text import capture_point_lines, no_findings
 from rocekit.wire.words import moment
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rocekit.explanation.contents import Contents
     from rocekit.explanation.results import Results
     from rocekit.findings import Finding
+    from rocekit.report.happenings import Happening
     from rocekit.report.lanes import Lanes
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
@@ -37,6 +39,8 @@ MAX_ROWS: Final = 1_200_000
 MAX_STORIES: Final = 2_000
 #: Happenings with words; more of them are only drawn and counted.
 MAX_WORDS: Final = 50_000
+#: Cases of a finding, to step through.
+MAX_CASES: Final = 100
 
 Meta = dict[str, Any]
 Columns = dict[str, NDArray[Any]]
@@ -54,12 +58,14 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
     """Everything that the page shows: JSON, and columns by name."""
     origin = analysis.capture.first_ns or 0
     shown = lanes.thinned(MAX_ROWS)
+    found = happenings(analysis)
     columns = _packet_columns(shown, origin)
     transfer_meta, transfer_columns = _transfers(analysis, origin)
-    happening_meta, happening_columns = _happenings(analysis, origin)
+    happening_meta, happening_columns = _happenings(found, origin)
     columns |= transfer_columns | happening_columns
     capture = analysis.capture.to_dict()
     contents = analysis.capture.contents
+    measured = measured_waits(found)
     known, unknown = capture_point_lines(analysis)
     meta: Meta = {
         "schema": SCHEMA,
@@ -79,8 +85,8 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
         "syndromes": {str(v): syndrome_words(v) for v in _different(shown.syndrome)},
         "rows_stand_for": len(lanes),
         "frame_bits": FRAME_BITS,
-        "connections": [_connection(c) for c in analysis.connections],
-        "findings": _findings(analysis, lanes, origin),
+        "connections": [_connection(c, measured.get(c.id, {})) for c in analysis.connections],
+        "findings": _findings(analysis, lanes, found, origin),
         "transfers": transfer_meta,
         "left_out": analysis.left_out.total(),
         "happenings": happening_meta,
@@ -145,10 +151,11 @@ def _packet_columns(lanes: Lanes, origin: int) -> Columns:
     }
 
 
-def _connection(connection: Connection) -> Meta:
+def _connection(connection: Connection, waits: Mapping[int, Sequence[int]]) -> Meta:
     return connection.to_dict() | {
         "used_by": None if connection.application is None else str(connection.application),
         "timeout": [timeout_words(connection, side).removeprefix("; ") for side in (0, 1)],
+        "waits": [wait_words(connection, side, waits.get(side, ())) for side in (0, 1)],
         "doubled": connection.duplicates,
         "bad_icrc": connection.bad_icrc_count,
         "first_frame_closed": connection.closed_frame,
@@ -207,8 +214,7 @@ def _operation(transfer: Transfer) -> str:
     return transfer.operation + suffix
 
 
-def _happenings(analysis: Results, origin: int) -> tuple[Meta, Columns]:
-    found = happenings(analysis)
+def _happenings(found: Sequence[Happening], origin: int) -> tuple[Meta, Columns]:
     kinds = sorted({h.kind for h in found})
     place = {kind: n for n, kind in enumerate(kinds)}
     lists = {
@@ -244,8 +250,8 @@ def _story(transfer: Transfer, analysis: Results, origin: int) -> Meta:
     }
 
 
-def _findings(analysis: Results, lanes: Lanes, origin: int) -> list[Meta]:
-    places = FindingPlaces(lanes, analysis.findings)
+def _findings(analysis: Results, lanes: Lanes, found: Sequence[Happening], origin: int) -> list[Meta]:
+    places = FindingPlaces(lanes, analysis.findings, found)
     several = analysis.capture.several
     number = {id(f): k for k, f in enumerate(analysis.findings)}
     kinds = [kind for kind in gathered(analysis.findings) if isinstance(kind, AlikeFindings)]
@@ -276,9 +282,12 @@ def _findings(analysis: Results, lanes: Lanes, origin: int) -> list[Meta]:
 class FindingPlaces:
     """Where the frames of findings are among the packets of lanes."""
 
-    def __init__(self, lanes: Lanes, findings: Sequence[Finding]) -> None:
+    def __init__(self, lanes: Lanes, findings: Sequence[Finding], found: Sequence[Happening]) -> None:
         self._lanes = lanes
+        #: The silence before a timeout, and the wait after an RNR NAK, by lane and frame.
+        self._waits = {(h.lane, h.frame): (h.from_ns, h.until_ns) for h in found if h.until_ns > h.from_ns}
         wanted = {frame for finding in findings for frame in (*finding.frames, *_worst(finding))}
+        wanted.update(frame for f in findings for frames in _case_frames(f) for frame in frames)
         rows = np.flatnonzero(np.isin(lanes.frame, np.array(list(wanted), np.int64)))
         self._order = rows[np.argsort(lanes.frame[rows], kind="stable")]
         self._frames = lanes.frame[self._order]
@@ -297,7 +306,7 @@ class FindingPlaces:
         rows = self.rows(finding.frames)
         transfer = finding.transfer
         if len(rows):
-            lane_of = np.searchsorted(lanes.first, rows, "right") - 1
+            lane_of = self._lane_of(rows)
             lane = int(np.bincount(lane_of).argmax())
             rows = rows[lane_of == lane]
         elif transfer is not None:
@@ -309,11 +318,16 @@ class FindingPlaces:
             return None
         worst = _worst(finding)
         focus = self.rows(worst) if worst else rows
-        focus = focus[np.searchsorted(lanes.first, focus, "right") - 1 == lane] if len(focus) else rows
+        focus = focus[self._lane_of(focus) == lane] if len(focus) else rows
         chosen = focus if len(focus) else rows
-        times = lanes.time_ns[chosen] - origin
-        if len(times):
-            span = [int(times.min()), int(times.max())]
+        own = (self.rows(frames) for frames in _case_frames(finding))
+        named = [self._spans(rows_[self._lane_of(rows_) == lane], lane, origin) for rows_ in own]
+        cases = sorted([spans[0][0], max(end for _, end in spans)] for spans in named if spans)
+        if not cases:
+            cases = self._spans(rows, lane, origin)
+        if len(chosen):
+            spans = self._spans(chosen, lane, origin)
+            span = [spans[0][0], max(end for _, end in spans)]
         elif transfer is not None:
             span = [transfer.first_ns - origin, transfer.last_ns - origin]
         else:
@@ -321,8 +335,35 @@ class FindingPlaces:
         return {
             "lane": lane,
             "span": span,
+            "cases": cases[:MAX_CASES],
             "at": np.column_stack([lanes.time_ns[rows] - origin, lanes.psn[rows]]).tolist(),
         }
+
+    def _lane_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.searchsorted(self._lanes.first, rows, "right") - 1
+
+    def _spans(self, rows: NDArray[np.int64], lane: int, origin: int) -> list[list[int]]:
+        """The times of packets, each with the wait that it ended; those that overlap are one."""
+        spans = []
+        for row in rows.tolist():
+            time = int(self._lanes.time_ns[row])
+            begin, end = self._waits.get((lane, int(self._lanes.frame[row])), (time, time))
+            spans.append([min(begin, time) - origin, max(end, time) - origin])
+        merged: list[list[int]] = []
+        for begin, end in sorted(spans):
+            if merged and begin <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], end)
+            else:
+                merged.append([begin, end])
+        return merged
+
+
+def _case_frames(finding: Finding) -> list[list[int]]:
+    """The frames of each case that a finding lists, without cases that name none."""
+    listed = finding.evidence.get("cases")
+    cases = [case for case in listed if isinstance(case, Mapping)] if isinstance(listed, list) else []
+    named = [[v for k, v in case.items() if k.endswith("_frame") and isinstance(v, int)] for case in cases]
+    return [frames for frames in named if frames]
 
 
 def _worst(finding: Finding) -> Sequence[int]:

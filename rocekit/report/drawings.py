@@ -17,6 +17,7 @@ from rocekit.explanation.packets import tracked_packets
 from rocekit.files.outputs import complete, writing
 from rocekit.report.collector import Collector
 from rocekit.report.document import FindingPlaces
+from rocekit.report.happenings import happenings
 from rocekit.report.ladder import ladder
 from rocekit.report.lane_columns import build_lanes
 from rocekit.wire.notebook_html import block, picture
@@ -169,7 +170,7 @@ class Drawings:
         """The PSN graph around a finding; None if it has no place in one."""
         analysis = self._analysis
         if self._places is None:
-            self._places = FindingPlaces(self.lanes, analysis.findings)
+            self._places = FindingPlaces(self.lanes, analysis.findings, happenings(analysis))
         place = self._places.of(finding, analysis.capture.first_ns or 0)
         if place is None or place["span"] is None:
             return None

@@ -16,7 +16,19 @@ if TYPE_CHECKING:
 
 #: The scripts in the order of their dependence; the page has them as one.
 SCRIPTS: Final = (
-    *("data", "format", "table", "glyphs", "timeline", "psn", "companions", "ladder", "topology", "app"),
+    *(
+        "data",
+        "format",
+        "table",
+        "glyphs",
+        "timeline",
+        "psn",
+        "companions",
+        "save",
+        "ladder",
+        "topology",
+        "app",
+    ),
 )
 
 

@@ -19,6 +19,7 @@ class Page {
     this.printing();
     window.addEventListener("hashchange", () => this.follow());
     if (!this.follow()) this.begin();
+    this.started = true;
   }
 
   head() {
@@ -79,10 +80,10 @@ class Page {
     const rank = { error: 0, warning: 1, info: 2 }, cost = (f) => f.cost.added_ns ?? 0;
     const order = found.map((_, k) => k).sort((a, b) => rank[found[a].severity] - rank[found[b].severity] || cost(found[b]) - cost(found[a]) || a - b);
     this.bySeverity = order;
-    // Many alike findings are one card, that of the worst; a button behind it shows the others.
+    // Many alike findings are one card, that of the worst, with a list of the others.
     const alike = new Map();
     for (const k of order) if (found[k].worst !== null && found[k].worst !== k) alike.set(found[k].worst, [...(alike.get(found[k].worst) ?? []), k]);
-    const make = (k) => alike.has(k) ? [this.finding(found[k], k), this.moreFindings(alike.get(k), (n) => [this.finding(found[n], n)], " like this")] : [this.finding(found[k], k)];
+    const make = (k) => [this.finding(found[k], k, alike.get(k) ?? [])];
     const single = order.filter((k) => found[k].worst === null || found[k].worst === k);
     const first = single.length > 14 ? 10 : single.length;
     list.replaceChildren(...single.slice(0, first).flatMap(make));
@@ -96,7 +97,19 @@ class Page {
     return rest;
   }
 
-  finding(f, k) {
+  // The findings that are like the one of a card, a line each.
+  alikeList(numbers) {
+    if (!numbers.length) return null;
+    const line = (n) => {
+      const f = this.model.findings[n], where = f.connection === null ? "" : `connection ${f.connection}: `;
+      return element("li", { id: `finding-${n}` }, f.place ? element("a", { href: `#finding=${n}` }, where + f.title) : where + f.title, f.cost.added_ns ? ` (${duration(f.cost.added_ns)})` : "");
+    };
+    const list = element("ul", { class: "alike" });
+    const open = () => { if (!list.children.length) list.append(...numbers.map(line)); };
+    return element("details", { ontoggle: open }, element("summary", {}, `${number(numbers.length)} more like this`), list);
+  }
+
+  finding(f, k, alike = []) {
     const cost = [];
     if (f.cost.added_ns) cost.push(element("li", {}, element("b", {}, duration(f.cost.added_ns)), " of delay"));
     if (f.cost.repeated_packets) cost.push(element("li", {}, element("b", {}, number(f.cost.repeated_packets)), " packets sent again"));
@@ -110,6 +123,7 @@ class Page {
         cost.length ? element("ul", { class: "cost", "aria-label": "Cost" }, ...cost) : null, element("span", { class: "grow" }), ...links),
       f.all === null ? null : element("p", { class: "title" }, `${f.rule} ${f.all}; the worst:`),
       element("p", { class: "title" }, f.title),
+      this.alikeList(alike),
       this.advice(f),
       element("div", { class: "more" }, [f.connection === null ? "" : `connection ${f.connection}`, frames ? `frames ${frames}` : ""].filter(Boolean).join(" · ")));
   }
@@ -158,7 +172,7 @@ class Page {
     this.direction = element("div", { class: "bar", role: "group", "aria-label": "Direction" });
     const body = element("div");
     holder.replaceChildren(this.direction, body);
-    this.timeline = new Timeline(this.model, body, { onTransfer: (t) => this.openTransfer(t), onView: () => {} });
+    this.timeline = new Timeline(this.model, body, { onTransfer: (t) => this.openTransfer(t), onView: () => this.remember() });
   }
 
   // The side that is drawn first: where something went wrong, or else the one with more packets.
@@ -184,6 +198,7 @@ class Page {
     };
     const chooser = m.connections.length > 1 ? [element("label", {}, "Connection ", this.chooser(id))] : [];
     this.direction.replaceChildren(...chooser, element("span", { class: "group" }, button(2 * id), button(2 * id + 1)));
+    byId("timeouts").textContent = ["UC", "UD"].includes(c.transport) ? "" : c.waits[lane & 1];
     this.timeline.show(lane);
   }
 
@@ -292,8 +307,36 @@ class Page {
     this.connections?.reveal(lane >> 1);
   }
 
-  // Addresses within the page: #finding=2, #t=16, #c=0.
+  // The address is that of what is shown: lane, view, transfer and finding. It can be copied at any time.
+  remember() {
+    clearTimeout(this.remembering);
+    if (!this.started) return;
+    this.remembering = setTimeout(() => {
+      const { lane, view, selected, finding } = this.timeline;
+      const parts = [`view=${lane}:${view.map(Math.round).join(":")}`];
+      if (selected >= 0) parts.push(`t=${this.model.columns.t_id[selected]}`);
+      if (finding) parts.push(`finding=${this.model.findings.indexOf(finding)}`);
+      try { history.replaceState(null, "", "#" + parts.join("&")); } catch { /* inside another page */ }
+    }, 150);
+  }
+
+  // #view=LANE:FROM:UNTIL&t=16&finding=2
+  restore(words) {
+    const m = this.model, [lane, from, until] = (words.get("view") ?? "").split(":").map(Number), t = m.placeOfTransfer.get(Number(words.get("t") ?? NaN));
+    if (!(lane >= 0 && lane < 2 * m.connections.length && until > from)) return false;
+    if (t !== undefined) this.openTransfer(t);
+    this.openLane(lane);
+    this.connections?.reveal(lane >> 1);
+    const finding = m.findings[Number(words.get("finding") ?? NaN)];
+    if (finding?.place?.lane === lane) { this.timeline.focusFinding(finding); }
+    if (t !== undefined && m.columns.t_lane[t] === lane) this.timeline.select(t);
+    this.timeline.setView(from, until);
+    return true;
+  }
+
+  // Addresses within the page: #finding=2, #t=16, #c=0, or a whole view.
   follow() {
+    if (/^#view=/.test(location.hash) && this.timeline) return this.restore(new URLSearchParams(location.hash.slice(1)));
     const wanted = /^#(finding|t|c)=(\d+)$/.exec(location.hash);
     if (!wanted || !this.timeline) return false;
     const at = Number(wanted[2]), m = this.model;

@@ -18,7 +18,7 @@ class Timeline {
     this.legend = element("ul", { class: "legend", "aria-label": "Legend" });
     this.overview = element("canvas", { class: "overview", "aria-hidden": "true" });
     this.holder = element("div", { class: "charts", tabindex: 0, role: "application",
-      "aria-label": "Packets over time. Arrow keys move, plus and minus zoom, n and p go to the next and previous event, Home shows all.",
+      "aria-label": "Packets over time. Arrow keys move, plus and minus zoom, n and p go to the next and previous event, Shift-N and Shift-P to those of the chosen finding, Home shows all.",
       onkeydown: (event) => this.key(event) });
     this.tip = element("div", { class: "tip", hidden: true });
     this.status = element("p", { class: "status", role: "status", "aria-live": "polite" });
@@ -39,6 +39,7 @@ class Timeline {
       group(make("−", "Zoom out (minus)", () => this.zoom(2)), make("+", "Zoom in (plus)", () => this.zoom(.5))),
       group(make("All", "Show everything (Home)", () => this.home())),
       group(make("‹ event", "Previous event (p)", () => this.event(-1)), make("event ›", "Next event (n)", () => this.event(1))),
+      this.casesGroup = element("span", { class: "group", hidden: true }), saveButtons(this),
       element("span", { class: "dim grow", style: "font-size:12px" }, "Drag: zoom. Shift-drag or arrow keys: move. Click, then wheel: zoom. Double click: everything."));
   }
 
@@ -48,6 +49,7 @@ class Timeline {
     this.lane = lane;
     this.selected = -1;
     this.finding = null;
+    this.caseButtons();
     [this.from, this.until] = model.rows(lane);
     this.happenings = model.happenings(lane);
     this.marks = model.marks(lane);
@@ -145,9 +147,46 @@ class Timeline {
     const actions = {
       ArrowLeft: () => this.pan(-.15), ArrowRight: () => this.pan(.15), ArrowUp: () => this.zoom(.7), ArrowDown: () => this.zoom(1 / .7),
       "+": () => this.zoom(.5), "=": () => this.zoom(.5), "-": () => this.zoom(2), Home: () => this.home(), 0: () => this.home(),
-      n: () => this.event(1), p: () => this.event(-1), Escape: () => this.hideTip(),
+      n: () => this.event(1), p: () => this.event(-1), N: () => this.case(1), P: () => this.case(-1), Escape: () => this.hideTip(),
     };
-    if (actions[event.key]) { event.preventDefault(); actions[event.key](); }
+    if (!actions[event.key]) return;
+    event.preventDefault();
+    actions[event.key]();
+    if (!["n", "p", "N", "P", "Escape"].includes(event.key)) this.tellView();
+  }
+
+  // What is in view, for those who hear it.
+  tellView() {
+    const c = this.model.columns, [min, max] = this.view;
+    const low = lowerBound(c.time, min, this.from, this.until), high = lowerBound(c.time, max, low, this.until);
+    let again = 0, lost = 0;
+    for (let i = low; i < high; i++) { if (c.round[i] > 1) again++; if (c.flags[i] & LOST) lost++; }
+    const events = this.happenings.filter((h) => c.h_time[h] >= min && c.h_time[h] <= max).length;
+    this.status.textContent = `In view: ${duration(min)} to ${duration(max)}, ${plural(high - low, "packet")}, ${number(again)} sent again, ${number(lost)} did not arrive, ${plural(events, "event")}.`;
+  }
+
+  // The buttons that step through the cases of a finding.
+  caseButtons() {
+    const cases = this.finding?.place?.cases ?? [], make = (text, label, action) => element("button", { type: "button", title: label, "aria-label": label, onclick: action }, text);
+    this.casesGroup.hidden = cases.length < 2;
+    this.casesGroup.replaceChildren(make("‹", "Previous case of this finding (Shift-P)", () => this.case(-1)),
+      make(`${this.finding?.rule ?? ""}: ${plural(cases.length, "case")}`, "All cases of this finding", () => this.allCases()),
+      make("›", "Next case of this finding (Shift-N)", () => this.case(1)));
+  }
+
+  case(step) {
+    const cases = this.finding?.place?.cases ?? [];
+    if (!cases.length) { this.status.textContent = "No finding is chosen: choose one of the findings first."; return; }
+    this.caseAt = this.caseAt === undefined ? (step > 0 ? 0 : cases.length - 1) : (this.caseAt + step + cases.length) % cases.length;
+    const [begin, end] = cases[this.caseAt], width = Math.max(end - begin, 20_000);
+    this.setView(begin - width * .3, end + width * .3);
+    this.status.textContent = `${this.finding.rule}: case ${this.caseAt + 1} of ${cases.length}, at ${duration(begin)}${end > begin ? `, ${duration(end - begin)} long` : ""}`;
+  }
+
+  allCases() {
+    const cases = this.finding.place.cases, begin = cases[0][0], end = Math.max(...cases.map(([, last]) => last)), width = Math.max(end - begin, 20_000);
+    this.caseAt = undefined;
+    this.setView(begin - width * .1, end + width * .1);
   }
 
   // To the next or previous happening; zoom in where it is too small.
@@ -171,6 +210,8 @@ class Timeline {
 
   focusFinding(finding) {
     this.finding = finding;
+    this.caseAt = undefined;
+    this.caseButtons();
     const span = finding.place.span, model = this.model, t = model.placeOfTransfer.get(finding.transfer) ?? -1;
     if (span) {
       let [begin, end] = span;

@@ -51,6 +51,18 @@ COMMANDS: dict[str, str] = {
 }
 """The name of each command and its module, which has it as ``command``; a new command is a row."""
 
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Read captures": (
+        *("analyze", "explain", "stats", "topology", "decode", "report", "plot", "export", "verify"),
+        *("rules", "fleet"),
+    ),
+    "Live": ("trace", "top", "record", "counters"),
+    "Make traffic": ("inject", "lab", "craft", "generate", "replay", "drill", "conform", "conform-agent"),
+    "Change captures": ("annotate", "slice"),
+    "This machine": ("doctor", "devices", "completion"),
+}
+"""The commands as ``rocekit --help`` lists them, by what one wants to do."""
+
 _CAPTURES = tuple(
     capture + packed
     for capture in (".pcap", ".pcapng", ".cap")
@@ -69,6 +81,19 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        longest = max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
+            rows = []
+            for name in names:
+                command = self.get_command(ctx, name)
+                if command is not None and not command.hidden:
+                    # The whole first sentence: it wraps, and is not cut.
+                    rows.append((name.ljust(longest), command.get_short_help_str(limit=1000)))
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         module = COMMANDS.get(cmd_name)
@@ -198,8 +223,9 @@ def _nearest(name: str) -> str | None:
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="rocekit", prog_name="rocekit")
+@click.option("--no-pager", is_flag=True, help="Print on the terminal, however long it is.")
 @click.pass_context
-def rocekit(ctx: click.Context) -> None:
+def rocekit(ctx: click.Context, no_pager: bool) -> None:
     """Explain RDMA transfers: what was posted, what went over the wire, what was completed, and when.
 
     \b
@@ -208,6 +234,8 @@ def rocekit(ctx: click.Context) -> None:
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False
+    elif os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+        ctx.color = True
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ def command(
       rocekit analyze host1.pcap host2.pcap --format json
       tcpdump -i eth0 -w - udp port 4791 | rocekit analyze -
     """
+    from rocekit.commands.screen import show, width
     from rocekit.commands.shared import coloured, emit, fail_on_damage, load
     from rocekit.report.text import SHOWN_TRANSFERS, summary
 
@@ -39,5 +40,6 @@ def command(
     if not text:
         emit(analysis.to_dict())
     else:
-        click.echo(summary(analysis, style=coloured, transfers=None if every else SHOWN_TRANSFERS))
+        shown = None if every else SHOWN_TRANSFERS
+        show(summary(analysis, style=coloured, transfers=shown, width=width()))
     fail_on_damage(analysis)

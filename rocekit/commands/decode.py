@@ -73,6 +73,7 @@ def command(
       rocekit decode x.pcapng --fields help
       rocekit decode x.pcapng --filter 'frame == 193' -V
     """
+    from rocekit.commands.screen import screen
     from rocekit.files.reader import open_capture
     from rocekit.packets.decoder import COUNTED, Decoder
 
@@ -81,7 +82,7 @@ def command(
     only_one_of(ctx, "fields", "verbose")
     if verbose and output == "json":
         raise click.UsageError("-V is text: JSON has every field without it")
-    with open_capture("-" if str(file) == "-" else file) as capture:
+    with open_capture("-" if str(file) == "-" else file) as capture, screen() as out:
         printer = _printer(names, verbose, output == "json")
         printed = 0
         for packets, first_ns in _packets(capture, decoder, chosen):
@@ -89,11 +90,16 @@ def command(
                 packets = packets.where(slice(count - printed))
             printed += len(packets)
             lines = list(printer.lines(packets, first_ns))
-            if lines:
+            if not lines:
+                continue
+            if names or output == "json":  # for programs, and for copying
                 click.echo("\n".join(lines))
+            else:
+                out.print(lines)
             if printed == count:
                 return
         decoder.rest()
+        out.close()
         _end(capture, decoder.counts, printed, chosen is not None)
 
 

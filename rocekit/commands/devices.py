@@ -24,13 +24,14 @@ def command(output: str) -> None:
       rocekit devices
       rocekit devices --format json
     """
+    from rocekit.commands.screen import show
     from rocekit.verbs import devices
 
     found = devices()
     if output == "json":
         print_json({"schema": "rocekit/1", "devices": [device.to_dict() for device in found]})
     else:
-        click.echo("\n".join(text(device) for device in found))
+        show("\n".join(text(device) for device in found))
 
 
 def text(device: RdmaDevice) -> str:

@@ -27,12 +27,13 @@ def command(output: str) -> None:
       rocekit doctor --format json
     """
     from rocekit.commands.doctor_checks import examine
+    from rocekit.commands.screen import show
 
     report = examine()
     if output == "json":
         print_json(report.to_dict())
     else:
-        click.echo(text(report))
+        show(text(report))
 
 
 def text(report: Report) -> str:

@@ -56,6 +56,7 @@ def command(
       rocekit explain x.pcapng
     """
     from rocekit.commands.chosen_wr import transfer_of_wr
+    from rocekit.commands.screen import show
     from rocekit.commands.shared import coloured, emit, fail_on_damage, load, need_packets, not_judged
     from rocekit.errors import RocekitError, check_number
     from rocekit.explanation.transfer import story
@@ -77,5 +78,5 @@ def command(
         emit(explanations[0].to_dict() if len(explanations) == 1 else [e.to_dict() for e in explanations])
     else:
         stories = "\n\n".join(story(e, style=coloured, every=steps) for e in explanations)
-        click.echo("\n".join([*not_judged(analysis), stories]))
+        show("\n".join([*not_judged(analysis), stories]))
     fail_on_damage(analysis)

@@ -73,7 +73,7 @@ def command(
       rocekit plot x.pcapng --connection 0 --side a --graph psn --from 180ms --to 185ms -o x.svg
       rocekit plot x.pcapng --transfer 16 --graph ladder -o ladder.pdf
     """
-    from rocekit.commands.shared import capture_time, fail_on_damage, inputs_of, load, need_packets
+    from rocekit.commands.shared import capture_time, drawing, fail_on_damage, inputs_of, load, need_packets
     from rocekit.files.outputs import check_output
 
     if output.suffix.lower() not in FORMATS:  # not even of a pipe: it decides what is written
@@ -99,6 +99,7 @@ def command(
         begin_ns=capture_time(begin, "--from", analysis),
         end_ns=capture_time(end, "--to", analysis),
     )
-    picture.save(output, dpi=dpi)
+    with drawing(files):
+        picture.save(output, dpi=dpi)
     click.echo(f"{output}: {picture.words}")
     fail_on_damage(analysis)

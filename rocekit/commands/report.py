@@ -25,7 +25,7 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
       rocekit report x.pcapng -o report.html
       rocekit report host1.pcap host2.pcap -o report.html
     """
-    from rocekit.commands.shared import fail_on_damage, inputs_of, load
+    from rocekit.commands.shared import drawing, fail_on_damage, inputs_of, load
     from rocekit.files.outputs import check_output, complete, is_stdout, writing
     from rocekit.report.collector import Collector
     from rocekit.report.document import document
@@ -37,10 +37,11 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
     collector = Collector()
     analysis = load(files, journal, plain=KEPT_TRANSFERS, watch=collector)
     lanes = build_lanes(collector, analysis)
-    text = page(
-        f"rocekit: {', '.join(f.name for f in files)}",
-        *document(analysis, lanes),
-    )
+    with drawing(files):
+        text = page(
+            f"rocekit: {', '.join(f.name for f in files)}",
+            *document(analysis, lanes),
+        )
     summary = analysis.capture
     with writing(output), complete(output) as path, click.open_file(str(path), "wb") as file:
         file.write(text.encode())

@@ -32,13 +32,14 @@ def command(name: str | None, output: str) -> None:
       rocekit rules tail-loss
       rocekit rules --format json
     """
+    from rocekit.commands.screen import show
     from rocekit.findings.rules import RULES
 
     if name is None:
         if output == "json":
             print_json([rule.to_dict() for rule in RULES.values()])
         else:
-            click.echo(listing(list(RULES.values())))
+            show(listing(list(RULES.values())))
         return
     rule = RULES.get(name)
     if rule is None:
@@ -50,7 +51,7 @@ def command(name: str | None, output: str) -> None:
     if output == "json":
         print_json(rule.to_dict())
     else:
-        click.echo(explanation(rule))
+        show(explanation(rule))
 
 
 def names(beginning: str) -> list[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocekit.commands import load_numpy
+from rocekit.commands.screen import Doing
 
 load_numpy()  # before anything else does
 
@@ -37,7 +38,7 @@ _COLOURS: dict[str, dict[str, Any]] = {
 _PIECES = 1 << 14
 """Pieces of a JSON document that are written at once."""
 _LONG_BYTES = 20_000_000
-"""Smaller files are read too fast for a progress bar."""
+"""Smaller files are read too fast for a progress line."""
 
 
 def coloured(text: str, kind: str) -> str:
@@ -68,8 +69,8 @@ def load(
     plain: int | None = None,
     watch: Watch | None = None,
 ) -> Analysis:
-    """Analyse files, with a progress bar for large ones; Ctrl-C only ends the reading."""
-    with _bar(files) as progress, without_garbage(), _stopping() as stop:
+    """Analyse files, with its progress for large ones; Ctrl-C only ends the reading."""
+    with _phases(files) as progress, without_garbage(), _stopping() as stop:
         return analyze(
             *files,
             journals=journals or None,
@@ -197,16 +198,38 @@ def capture_time(text: str | None, option: str, analysis: Analysis) -> int | Non
 
 
 @contextmanager
-def _bar(files: Sequence[Path]) -> Iterator[Progress | None]:
-    sizes = [p.stat().st_size if p.is_file() else 0 for p in files]
-    if not sys.stderr.isatty() or sum(sizes) < _LONG_BYTES:
+def drawing(files: Sequence[Path]) -> Iterator[None]:
+    """Say on standard error that something is drawn, if the files are large."""
+    doing = Doing(_are_large(files))
+    doing.say("drawing …")
+    try:
+        yield
+    finally:
+        doing.end()
+
+
+def _are_large(files: Sequence[Path]) -> bool:
+    return sys.stderr.isatty() and sum(p.stat().st_size for p in files if p.is_file()) >= _LONG_BYTES
+
+
+@contextmanager
+def _phases(files: Sequence[Path]) -> Iterator[Progress | None]:
+    """What an analysis does, on standard error: how much is read, and then that it judges."""
+    if not _are_large(files):
         yield None
         return
-    done: dict[str, int] = {}
-    with click.progressbar(length=sum(sizes), label="reading", file=sys.stderr) as bar:
+    total = sum(p.stat().st_size for p in files if p.is_file())
+    doing, done = Doing(True), dict[str, int]()
 
-        def progress(reader: CaptureReader) -> None:
-            bar.update(reader.bytes_read - done.get(reader.name, 0))
-            done[reader.name] = reader.bytes_read
+    def progress(reader: CaptureReader) -> None:
+        done[reader.name] = reader.bytes_read
+        share = sum(done.values()) / total
+        if share < 1:
+            doing.say("reading", share)
+        else:
+            doing.say("judging …")
 
+    try:
         yield progress
+    finally:
+        doing.end()

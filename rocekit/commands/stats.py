@@ -32,6 +32,7 @@ def command(files: tuple[Path, ...], journal: tuple[Path, ...], output: str) -> 
       rocekit stats x.pcapng
       rocekit stats x.pcapng --format json
     """
+    from rocekit.commands.screen import show
     from rocekit.commands.shared import emit, fail_on_damage, load, not_judged
 
     analysis = load(files, journal)
@@ -42,7 +43,7 @@ def command(files: tuple[Path, ...], journal: tuple[Path, ...], output: str) -> 
         lines = not_judged(analysis)
         if not analysis.capture.contents.is_blank:
             lines.append(text(counted))
-        click.echo("\n".join(lines))
+        show("\n".join(lines))
     fail_on_damage(analysis)
 
 

@@ -11,7 +11,7 @@ from rocekit.explanation.contents import NOTHING
 from rocekit.files.frames import linktype_name
 from rocekit.findings.text import finding_lines
 from rocekit.packets.other_frames import NOT_ROCE
-from rocekit.wire.text_table import Style, columns, plain
+from rocekit.wire.text_table import Style, columns, plain, wrapped
 from rocekit.wire.words import duration, end, moment, plural, short_size, size
 
 if TYPE_CHECKING:
@@ -36,28 +36,37 @@ _PAIRED = {
 }
 
 
-def summary(analysis: Results, *, style: Style = plain, transfers: int | None = SHOWN_TRANSFERS) -> str:
+def summary(
+    analysis: Results,
+    *,
+    style: Style = plain,
+    transfers: int | None = SHOWN_TRANSFERS,
+    width: int | None = None,
+) -> str:
     """An analysis in text: the capture, its findings, connections, transfers, the journal, what is unknown.
 
     Args:
         transfers: how many to list, the most troubled and the slowest first; None for all, in order.
+        width: of the terminal, which tables and prose then fit; None: lines of any length.
     """
     details = []
     if analysis.connections:
         details.append(style("Connections", "title"))
-        details += connection_lines(analysis.connections, None if transfers is None else SHOWN_CONNECTIONS)
+        details += connection_lines(
+            analysis.connections, None if transfers is None else SHOWN_CONNECTIONS, width
+        )
     if analysis.cm:
         rejected = sum(r.message == "REJ" for r in analysis.cm)
         details.append(f"  {plural(len(analysis.cm), 'CM message')}{f', {rejected} REJ' if rejected else ''}")
     if analysis.transfers:
-        details += ["", *transfer_lines(analysis, style, transfers)]
+        details += ["", *transfer_lines(analysis, style, transfers, width)]
     if analysis.journal is not None:
         details += ["", *journal_lines(analysis, style)]
     if analysis.counters:
         from rocekit.report.counters import counter_lines
 
         details += ["", *counter_lines(analysis.counters, style)]
-    return "\n".join(in_order(analysis, [], details, style, every=transfers is None))
+    return "\n".join(wrapped(in_order(analysis, [], details, style, every=transfers is None), width))
 
 
 def in_order(
@@ -221,8 +230,14 @@ def capture_point_lines(analysis: Results) -> tuple[list[str], list[str]]:
     return known, unknown
 
 
-def connection_lines(connections: Sequence[Connection], limit: int | None = None) -> list[str]:
-    """A line for each connection; of more than ``limit``, the most troubled and busiest."""
+def connection_lines(
+    connections: Sequence[Connection], limit: int | None = None, width: int | None = None
+) -> list[str]:
+    """A line for each connection; of more than ``limit``, the most troubled and busiest.
+
+    Args:
+        width: of the terminal: how they were paired, MTU, transfers and transport give way, in this order.
+    """
     rows = []
     shown = connections
     if limit is not None and len(connections) > limit:
@@ -263,7 +278,7 @@ def connection_lines(connections: Sequence[Connection], limit: int | None = None
                 ", ".join([*c.encapsulation.short, *troubles]),
             )
         )
-    lines = columns(rows, right=frozenset({0, 7, 8, 9}))
+    lines = columns(rows, right=frozenset({0, 7, 8, 9}), width=width, spare=(5, 6, 8, 9, 1))
     if len(shown) < len(connections):
         more = plural(len(connections) - len(shown), "connection")
         lines.append(f"  … and {more} with less trouble or fewer packets (--all lists them)")
@@ -289,8 +304,12 @@ def _weight(c: Connection) -> tuple[int, int]:
     return c.retransmitted_packets + c.naks + c.rnr_naks + c.bad_icrc_count, c.packets
 
 
-def transfer_lines(analysis: Results, style: Style, limit: int | None) -> list[str]:
-    """A table of the transfers; of more than ``limit``, the most troubled and slowest."""
+def transfer_lines(analysis: Results, style: Style, limit: int | None, width: int | None = None) -> list[str]:
+    """A table of the transfers; of more than ``limit``, the most troubled and slowest.
+
+    Args:
+        width: of the terminal: packets, PSN, a status that all have, and bytes give way, in this order.
+    """
     transfers = list(analysis.transfers)
     states = Counter(t.status for t in transfers) + analysis.left_out
     title = plural(states.total(), "transfer")
@@ -301,7 +320,10 @@ def transfer_lines(analysis: Results, style: Style, limit: int | None) -> list[s
         head += f"; the {limit} {'slowest' if shown[0].clean else 'most troubled and slowest'}:"
     rows = [("", "", "", "", "bytes", "packets", "PSN", "duration", "status", "")]
     rows += [transfer_row(t) for t in shown]
-    return [style(head, "title"), *columns(rows, right=frozenset({0, 4, 5, 6, 7}))]
+    # One status of all is in the title.
+    spare = (5, 6, 8, 4) if len(states) == 1 else (5, 6, 4)
+    table = columns(rows, right=frozenset({0, 4, 5, 6, 7}), width=width, spare=spare)
+    return [style(head, "title"), *table]
 
 
 def transfer_row(t: Transfer) -> tuple[str, str, str, str, str, str, str, str, str, str]:

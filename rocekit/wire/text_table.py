@@ -1,8 +1,10 @@
-"""Tables as lines of text: aligned columns, and colours for terminals."""
+"""Tables and prose as lines of text: aligned columns, colours, and what fits the width of a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 Style = Callable[[str, str], str]
 """``style(text, kind)`` with kind ``error``, ``warning``, ``info``, ``good``, ``dim`` or ``title``."""
@@ -13,16 +15,103 @@ def plain(text: str, kind: str) -> str:
     return text
 
 
+_ROOM = 20
+"""So much room the last cell shall have, if it needs it."""
+
+
+def _fitting(row: Sequence[str], line: str, width: int, indent: str) -> Iterator[str]:
+    """A row's line; one that is too long has its last cell below it."""
+    if len(line) > width and row[-1]:
+        yield from wrapped([line.removesuffix(row[-1]).rstrip()], width)
+        line = f"{indent}    {row[-1]}"
+    yield from wrapped([line], width)
+
+
 def columns(
-    rows: Iterable[Sequence[str]], *, right: frozenset[int] = frozenset(), indent: str = "  "
+    rows: Iterable[Sequence[str]],
+    *,
+    right: frozenset[int] = frozenset(),
+    indent: str = "  ",
+    width: int | None = None,
+    spare: Sequence[int] = (),
 ) -> list[str]:
-    """Rows of cells as aligned lines; columns in ``right`` align to the right, the last one is not padded."""
+    """Rows of cells as aligned lines; columns in ``right`` align to the right, the last one is not padded.
+
+    Args:
+        width: of the terminal. While the cells leave no room for the last one, the columns in ``spare`` are
+            left out, one after the other. A last cell that still does not fit stands below its row, in the
+            same string.
+    """
     rows = [list(row) for row in rows]
     if not rows:
         return []
     widths = [max(len(row[c]) for row in rows if c < len(row)) for c in range(max(map(len, rows)))]
+    if width is not None:
+        left_out: set[int] = set()
+        for column in spare:
+            kept = [w for c, w in enumerate(widths[:-1]) if c not in left_out]
+            if len(indent) + sum(kept) + 2 * len(kept) + min(widths[-1], _ROOM) <= width:
+                break
+            left_out.add(column)
+        if left_out:
+            rows = [[cell for c, cell in enumerate(row) if c not in left_out] for row in rows]
+            right = frozenset(c - sum(o < c for o in left_out) for c in right - left_out)
+        return [
+            "\n".join(_fitting(row, line, width, indent))
+            for row, line in zip(rows, columns(rows, right=right, indent=indent), strict=True)
+        ]
     out = []
     for row in rows:
         cells = [cell.rjust(widths[c]) if c in right else cell.ljust(widths[c]) for c, cell in enumerate(row)]
         out.append(indent + "  ".join(cells).rstrip())
     return out
+
+
+_ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*m")
+_RESET: Final = "\x1b[0m"
+#: A cell with less room than this is not worth a column of its own.
+_LEAST_ROOM: Final = 24
+_WORDS: Final = re.compile(r"( +)")
+
+
+def seen_width(text: str) -> int:
+    """How many columns a text takes on a terminal, without its colours."""
+    return len(_ESCAPE.sub("", text))
+
+
+def wrapped(lines: Iterable[str], width: int | None) -> Iterator[str]:
+    """The lines, those that are longer than ``width`` as several; None: as they are.
+
+    A word that is longer than the line stays whole. Colours end with a line and begin again on the next.
+    """
+    for text in lines:
+        for line in text.split("\n"):
+            if width is None or seen_width(line) <= width:
+                yield line
+            else:
+                yield from _broken(line, width)
+
+
+def _broken(line: str, width: int) -> Iterator[str]:
+    indent = len(line) - len(line.lstrip(" "))
+    words = _WORDS.split(line[indent:])
+    hang = indent + (2 if words[0] == "→" else 4)
+    out, used, colour = " " * indent, indent, ""
+    gap = ""
+    for word in words:
+        if not word or word.isspace():
+            gap = word
+            continue
+        length = seen_width(word)
+        if len(gap) > 1 and used + len(gap) + _LEAST_ROOM <= width:
+            hang = used + len(gap)  # a cell begins
+        if used + len(gap) + length > width and used > hang:
+            yield out + (_RESET if colour else "")
+            hang = min(hang, width // 2)
+            out, used, gap = " " * hang + colour, hang, ""
+        out += gap + word
+        used += len(gap) + length
+        for escape in _ESCAPE.findall(word):
+            colour = "" if escape == _RESET else colour + escape
+        gap = ""
+    yield out

@@ -55,6 +55,14 @@ def test_help_names_every_command() -> None:
         assert re.search(rf"^  {name} +\S", result.output, re.MULTILINE), name
 
 
+def test_every_command_is_in_one_group_of_the_help() -> None:
+    grouped = [name for names in cli.GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(cli.COMMANDS)
+    said = CliRunner().invoke(cli.rocekit, ["--help"]).output
+    assert "..." not in said.partition("Read captures")[2]
+    assert said.index("Read captures") < said.index("Live") < said.index("Make traffic")
+
+
 def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "rocekit", "--version"], capture_output=True, text=True, timeout=60, check=True

@@ -1,0 +1,152 @@
+"""On a terminal text fits its width and goes through a pager; into a pipe it goes as it is."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+from rocekit.wire.text_table import columns, seen_width, wrapped
+
+LOSS = ROOT / "pcaps" / "ping-write-loss-behind.pcap"
+MAIN = "from rocekit.cli import main; main()"
+PLAIN = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "CLICOLOR_FORCE")}
+
+
+def on_terminal(*arguments: object, code: str = MAIN, size: tuple[int, int] = (24, 80), **env: str) -> str:
+    """What a command shows on a terminal of so many rows and columns: both outputs together."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+    environment = {**PLAIN, "TERM": "xterm", "PAGER": "cat", **env}
+    for name in ("COLUMNS", "LINES", "ROCEKIT_PAGER"):
+        environment.pop(name, None)
+    program = subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
+    )
+    os.close(theirs)
+    shown = b""
+    while select.select([ours], [], [], 120)[0]:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # the last writer has gone
+            break
+        if not piece:
+            break
+        shown += piece
+    assert program.wait(120) == 0
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def in_pipe(*arguments: object, **env: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={**PLAIN, **env},
+    )
+    return done.stdout
+
+
+def test_no_line_is_wider_than_the_terminal_and_no_word_is_lost() -> None:
+    for command in (("analyze", LOSS), ("explain", LOSS), ("decode", LOSS, "-c", 30)):
+        shown = on_terminal(*command)
+        piped = in_pipe(*command)
+        assert max(map(seen_width, shown.splitlines())) <= 80, command
+        assert max(map(len, piped.splitlines())) > 80, command
+        words = set(re.sub(r"\x1b\[[0-9;]*m", "", shown).split())
+        if command[0] != "analyze":  # whose tables leave columns out
+            assert words == set(piped.split()), command
+
+
+def test_a_table_gives_up_its_columns_by_importance() -> None:
+    narrow, wide = on_terminal("analyze", LOSS), on_terminal("analyze", LOSS, size=(24, 200))
+    assert "duration" in narrow
+    assert "923.3 µs" in narrow
+    assert "16688302" not in narrow
+    assert "16688302" in wide
+    assert re.sub(r"\x1b\[[0-9;]*m", "", wide).count("\n") < narrow.count("\n")
+
+
+def test_what_is_longer_than_the_terminal_goes_through_the_pager_of_the_user(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    page = tmp_path / "page"
+    page.write_text(f"#!/bin/sh\necho paged $LESS >{seen}\nexec cat\n")
+    page.chmod(0o755)
+    shown = on_terminal("analyze", LOSS, PAGER=str(page))
+    assert seen.read_text() == "paged FRX\n"
+    assert "2 findings" in shown
+    seen.unlink()
+    for arguments, size in (
+        (("--no-pager", "analyze", LOSS), (24, 80)),
+        (("analyze", LOSS, "--format", "json"), (24, 80)),
+        (("analyze", LOSS), (200, 200)),
+    ):
+        assert on_terminal(*arguments, size=size, PAGER=str(page))
+        assert not seen.exists(), arguments
+
+
+def test_a_pager_that_ends_early_is_no_error(tmp_path: Path) -> None:
+    page = tmp_path / "page"
+    page.write_text("#!/bin/sh\nexec head -n 1\n")
+    page.chmod(0o755)
+    shown = on_terminal("decode", LOSS, PAGER=str(page))
+    assert len(shown.splitlines()) == 1
+
+
+def test_colours_go_to_terminals_unless_the_environment_says_otherwise() -> None:
+    assert "\x1b[33mwarning" in on_terminal("analyze", LOSS)
+    assert "\x1b[" not in on_terminal("analyze", LOSS, NO_COLOR="1")
+    assert "\x1b[" not in in_pipe("analyze", LOSS)
+    assert "\x1b[33mwarning" in in_pipe("analyze", LOSS, CLICOLOR_FORCE="1")
+    assert "\x1b[" not in in_pipe("analyze", LOSS, CLICOLOR_FORCE="1", NO_COLOR="1")
+
+
+def test_progress_names_its_phases_and_is_gone_at_the_end(tmp_path: Path) -> None:
+    code = f"import rocekit.commands.shared as s; s._LONG_BYTES = 0; {MAIN}"
+    shown = on_terminal("report", LOSS, "-o", tmp_path / "x.html", code=code)
+    assert re.search(r"judging.*drawing", shown)
+    assert shown.rstrip("\n").splitlines()[-1].rpartition("\x1b[K")[2].startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize("width", [24, 40, 61, 80])
+def test_wrapped_text_keeps_its_words_and_colours_within_the_width(width: int) -> None:
+    text = "  warning \x1b[33mloss: many words in a colour that go on and on\x1b[0m  → what to do about it"
+    lines = list(wrapped([text], width))
+    assert max(map(seen_width, lines)) <= width
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", " ".join(lines)).split()
+    assert plain == re.sub(r"\x1b\[[0-9;]*m", "", text).split()
+    for line in lines:
+        assert line.count("\x1b[33m") == line.count("\x1b[0m")
+
+
+def test_a_word_longer_than_the_terminal_stays_whole() -> None:
+    assert list(wrapped(["x" * 30], 10)) == ["x" * 30]
+
+
+def test_a_last_cell_that_does_not_fit_stands_below_its_row() -> None:
+    rows = [("1", "WRITE", "x" * 20, "one two three"), ("2", "READ", "y" * 20, "ok")]
+    assert columns(rows, width=36) == [
+        f"  1  WRITE  {'x' * 20}\n      one two three",
+        f"  2  READ   {'y' * 20}  ok",
+    ]
+    assert columns(rows, width=36, spare=(1,)) == [
+        f"  1  {'x' * 20}\n      one two three",
+        f"  2  {'y' * 20}  ok",
+    ]

@@ -27,6 +27,11 @@ from rocekit.commands.conform_options import bench_of, bench_options
     metavar="FILE",
     help="Known failures, in place of rocekit's.",
 )
+@click.option("--random", "seed", type=int, metavar="SEED", help="Random drills in place of the suite's.")
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=200, show_default=True, help="How many, with --random."
+)
+@click.option("--save", type=FILE, metavar="FOLDER", help="With --random: where shrunk drills are written.")
 @format_option
 @click.pass_context
 def command(
@@ -38,6 +43,9 @@ def command(
     html: Path | None,
     failures: Path | None,
     known: tuple[Path, ...],
+    seed: int | None,
+    runs: int,
+    save: Path | None,
     output: str,
     **bench: Any,
 ) -> None:
@@ -49,10 +57,14 @@ def command(
     process, with a simulated clock. The exit status is 1 if a drill fails that is not known to, or passes
     that is known to fail.
 
+    --random draws sequences of moves by hypothesis, plays each with a soft device as the model and then with
+    the device, and shrinks what differs to a shortest drill; status 1 if something differs.
+
     \b
     Example:
       rocekit conform
       rocekit conform responder/length --list
+      rocekit conform --random 1 --runs 20
       rocekit lab -- rocekit conform --device rxe0 --interface vb --peer-ip 10.9.0.2 --html matrix.html
     """
     from rocekit.conform import records
@@ -60,6 +72,11 @@ def command(
     from rocekit.conform.suite import run, suite, tally
     from rocekit.conform.verdict import FAIL, PASS
 
+    if seed is not None:
+        if names:
+            raise click.UsageError("--random draws its own drills: give no DRILL")
+        _explore(ctx, seed, runs, save, bench)
+        return
     drills = suite(names)
     if listed:
         if output == "json":
@@ -92,3 +109,26 @@ def command(
     else:
         click.echo(f"{device}: {tally(results)}")
     ctx.exit(1 if any(result.changed for result in results) else 0)
+
+
+def _explore(ctx: click.Context, seed: int, runs: int, save: Path | None, bench: dict[str, Any]) -> None:
+    """``--random``."""
+    from rocekit.conform import records
+    from rocekit.conform.random_drills import Difference, explore
+
+    def found(difference: Difference) -> None:
+        click.echo(f"{click.style(difference.signature, fg='red')}\n  {difference.verdict.words()}")
+        if save is None:
+            click.echo(difference.drill.text)
+        else:
+            records.saved(difference.drill.text, save)
+
+    with bench_of(**bench) as made:
+        result = explore(made, seed, runs, found=found)
+        click.echo(
+            f"{made.device.name}: {result.drills} random drills, {result.packets} packets, "
+            f"{len(result.differences)} kinds of differences"
+        )
+        for signature, count in result.repeated.items():
+            click.echo(f"  {count} more: {signature}")
+    ctx.exit(1 if result.differences else 0)

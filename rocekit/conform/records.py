@@ -43,6 +43,21 @@ def written(path: Path, text: str) -> None:
         raise ScenarioError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
+def saved(text: str, folder: Path) -> Path:
+    """Write a drill as ``random-N.yaml`` into a folder; the file.
+
+    Raises:
+        ScenarioError: it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ScenarioError(f"{folder} cannot be made: {error.strerror or error}") from None
+    path = next(p for n in range(1, 1_000_000) if not (p := folder / f"random-{n}.yaml").exists())
+    written(path, text)
+    return path
+
+
 def junit(results: Sequence[DrillResult], device: str) -> str:
     """The results as JUnit's XML. A known failure is skipped there, an unknown one is a failure."""
     failed = [r for r in results if r.outcome == FAIL and not r.known]

@@ -1,0 +1,158 @@
+"""Random drills: drawn by hypothesis, judged by the soft device as the model, shrunk where they differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rocekit.conform.bench import Bench
+from rocekit.conform.drill import Drill
+from rocekit.conform.random_moves import (
+    REQUESTS,
+    Move,
+    PostMove,
+    ReceiveMove,
+    RequestMove,
+    drill_of,
+)
+from rocekit.conform.verdict import FAIL, Verdict
+from rocekit.errors import needs_extra
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A shortest drill that a device does not keep.
+
+    Attributes:
+        broken: what breaks the specification whatever the model says; "" where model and device differ.
+    """
+
+    signature: str
+    drill: Drill
+    verdict: Verdict
+    broken: str = ""
+
+
+@dataclass(slots=True)
+class RandomRun:
+    """What came of random drills.
+
+    Attributes:
+        drills, packets: how many were played, and the packets of them.
+        repeated: how many drills differed as one before them did, by signature.
+    """
+
+    drills: int = 0
+    packets: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    repeated: dict[str, int] = field(default_factory=dict)
+
+
+class _DiffersError(Exception):
+    def __init__(self, difference: Difference) -> None:
+        super().__init__(difference.signature)
+        self.difference = difference
+
+
+def _strategies() -> Any:
+    try:
+        from hypothesis import strategies as st
+    except ImportError:
+        raise needs_extra("random drills need", "hypothesis", "conform") from None
+
+    request = st.builds(
+        RequestMove,
+        st.sampled_from(REQUESTS),
+        st.sampled_from((0, 0, 0, 0, 0, -1, -2, 1, 3)),
+        st.sampled_from((64, 1, 7, 256, 300, 513)),
+        st.sampled_from((0, 8, 128, 250)),
+        st.sampled_from((False, False, False, False, False, False, True)),
+        st.sampled_from((False, False, False, False, False, False, True)),
+    )
+    post = st.builds(
+        PostMove,
+        st.sampled_from(("SEND", "RDMA_WRITE", "RDMA_READ")),
+        st.sampled_from((64, 1, 256, 257, 700)),
+        st.sampled_from(("ack", "ack", "ack", "sequence", "rnr", "NAK remote_access_error")),
+    )
+    receive = st.builds(ReceiveMove, st.sampled_from((1024, 64, 8)))
+    return st.lists(st.one_of(request, request, receive, post), min_size=1, max_size=12)
+
+
+def signature(drill: Drill, verdict: Verdict) -> str:
+    """What differs, without the numbers: alike differences have the same."""
+    kind = verdict.step.partition(":")[0]
+    texts = (verdict.expected, verdict.came)
+    words = [names[0] for text in texts if (names := re.findall(r"[A-Z]+_\w+", text))]
+    said = r"NAK \w+|RNR|syndrome ACK|status \w+|byte_len|nothing came|none in"
+    syndromes = re.findall(said, verdict.came)
+    before = ""
+    for line in drill.text.splitlines()[: verdict.line - 1]:
+        if sent := re.search(r"- (?:send|post): \{op: (\w+)", line):
+            before = sent[1]
+    return f"{kind} after {before}: {' / '.join(words)} {' '.join(syndromes[:1])}".strip()
+
+
+def explore(
+    bench: Bench, seed: int, runs: int, *, found: Callable[[Difference], None] = lambda difference: None
+) -> RandomRun:
+    """Play ``runs`` random drills; shrink each difference of a kind that was not seen before.
+
+    Raises:
+        RocekitError: hypothesis is missing, or the bench failed.
+    """
+    moves = _strategies()
+    from hypothesis import HealthCheck, Phase, given, settings
+    from hypothesis import seed as seeded
+
+    result = RandomRun()
+    seen: set[str] = set()
+
+    def judge(drawn: list[Move]) -> None:
+        drill, broken = drill_of(drawn)
+        result.drills += 1
+        if broken:
+            words = re.sub(r"\d+", "n", broken[0])
+            difference = Difference(f"model: {words}", drill, Verdict(FAIL, came=broken[0]), broken[0])
+        else:
+            playing = bench.play(drill)
+            result.packets += len(playing.frames)
+            if playing.verdict.outcome != FAIL:
+                return
+            difference = Difference(signature(drill, playing.verdict), drill, playing.verdict)
+        if difference.signature in seen:
+            result.repeated[difference.signature] = result.repeated.get(difference.signature, 0) + 1
+            return
+        raise _DiffersError(difference)
+
+    attempt = 0
+    while result.drills < runs:
+        configured = settings(
+            max_examples=runs - result.drills,
+            database=None,
+            deadline=None,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+            report_multiple_bugs=False,
+            print_blob=False,
+        )
+        begun = result.drills
+        try:
+            drawing: Any = given(moves)
+            test: Any = configured(seeded(seed + attempt)(drawing(judge)))
+            test()
+        except _DiffersError as differs:
+            seen.add(differs.difference.signature)
+            result.differences.append(differs.difference)
+            found(differs.difference)
+        except BaseException as error:
+            if type(error).__name__ not in ("Flaky", "FlakyFailure"):
+                raise
+            # The device did not differ again: time decided. Counted, and left.
+            result.repeated["not seen again"] = result.repeated.get("not seen again", 0) + 1
+        if result.drills == begun:
+            break
+        attempt += 1
+    return result

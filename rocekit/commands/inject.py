@@ -68,7 +68,7 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
     from rocekit.commands.inject_soft import check_files
     from rocekit.commands.inject_text import compared, text
     from rocekit.scenarios import GROUPS, SCENARIOS
-    from rocekit.scenarios.both_sides import both, compare, terminated_cleanly
+    from rocekit.scenarios.both_sides import beside_tcp, both, compare, terminated_cleanly
     from rocekit.scenarios.client_server import call, serve
 
     check_files(given)
@@ -82,12 +82,25 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
         raise click.UsageError(f"--hosts is for {' and '.join(GROUPS)}.")
     if given["both"] and host is not None:
         raise click.UsageError("--both runs the server here: give no HOST.")
-    if given["compare"] and not given["both"]:
-        raise click.UsageError("--compare needs --both.")
+    for name in ("compare", "beside"):
+        if given[name] and not given["both"]:
+            raise click.UsageError(f"--{name} needs --both.")
+    if given["compare"] and given["beside"]:
+        raise click.UsageError("--compare and --beside are two comparisons: give one.")
     _check_meeting(scenario, given)
     settings = _settings(scenario, given)
     over = _backend(given)
     with terminated_cleanly():
+        if given["beside"]:
+            from rocekit.commands import inject_beside
+
+            server = _server_settings(scenario, given)
+            measured = beside_tcp(_plan(scenario, given), server, settings, **over)
+            if output == "json":
+                print_json({"schema": "rocekit/1", "beside": inject_beside.rows(*measured)})
+            else:
+                click.echo(inject_beside.text(*measured))
+            return
         if given["compare"]:
             server = _server_settings(scenario, given)
             outcomes = compare(_plan(scenario, given), server, settings, **over)

@@ -104,6 +104,14 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         {"is_flag": True, "help": "With --both: run all nine of --cm and --cq; round trip and CPU of each."},
     ),
     (
+        "--beside",
+        {
+            "type": click.Choice(["tcp"]),
+            "help": "With --both: the exchange of ping-sr, blast-sr or ping-read also over TCP sockets; what each "
+            "costs.",
+        },
+    ),
+    (
         "-c --connection transport",
         {
             "type": click.Choice(["RC", "UC", "UD"]),

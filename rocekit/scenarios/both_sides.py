@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from rocekit.endpoint.waiting import CM_WAYS, CQ_WAYS, WaitWays
 from rocekit.errors import RocekitError, ScenarioError
@@ -26,6 +27,7 @@ from rocekit.scenarios.client_server import (
     serve,
 )
 from rocekit.scenarios.scenario import Plan
+from rocekit.scenarios.tcp_exchange import EXCHANGES, WAYS, TcpOutcome, exchange
 
 _GRACE_S = 5.0
 #: The least ACK timeout code (1.07 s) of a comparison: nothing is lost in it, but a busy machine may stop the
@@ -57,8 +59,7 @@ def both(plan: Plan, server: Settings, client: Settings, *, make: MakeEndpoint =
         except RocekitError as error:
             # The server may know the cause: it saw the same end from the other side.
             raise _better(error, ours) from None
-        _hear(ours, process, client.timeout_s)
-        return outcome
+        return replace(outcome, server_usage=_hear(ours, process, client.timeout_s)["usage"])
     finally:
         process.join(_GRACE_S)
         if process.is_alive():
@@ -98,6 +99,27 @@ def compare(
     return outcomes
 
 
+def beside_tcp(
+    plan: Plan, server: Settings, client: Settings, *, make: MakeEndpoint = make_endpoint
+) -> tuple[list[Outcome], list[TcpOutcome]]:
+    """A scenario, and the same exchange over TCP between the same addresses; busy polling, then blocking.
+
+    Raises:
+        RocekitError: what went wrong in one of them, or the scenario has no such exchange.
+    """
+    if plan.scenario not in EXCHANGES or plan.qps != 1:
+        raise ScenarioError(f"--beside tcp is for {', '.join(EXCHANGES)} on one QP")
+    outcomes = []
+    for cq in ("poll", "channel"):
+        sides = [
+            replace(side, endpoint=replace(side.endpoint, ways=replace(side.endpoint.ways, cq=cq)))
+            for side in (server, client)
+        ]
+        outcomes.append(both(plan, *sides, make=make))
+    ends = outcomes[0].peer_ip or outcomes[0].ip, outcomes[0].ip
+    return outcomes, [exchange(plan, *ends, way, client.timeout_s) for way in WAYS]
+
+
 def _serve_apart(
     name: str, settings: Settings, pipe: multiprocessing.connection.Connection, make: MakeEndpoint
 ) -> None:
@@ -105,8 +127,8 @@ def _serve_apart(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with terminated_cleanly():
         try:
-            serve(name, settings, ready=lambda ip: pipe.send({"ip": ip}), make=make)
-            pipe.send({})
+            outcome = serve(name, settings, ready=lambda ip: pipe.send({"ip": ip}), make=make)
+            pipe.send({"usage": outcome.usage})
         except RocekitError as error:
             pipe.send({"error": str(error)})
         except BrokenPipeError:
@@ -117,11 +139,11 @@ def _hear(
     pipe: multiprocessing.connection.Connection,
     process: multiprocessing.process.BaseProcess,
     timeout_s: float,
-) -> dict[str, str]:
+) -> dict[str, Any]:
     if not pipe.poll(timeout_s + _GRACE_S):
         raise ScenarioError("the server's process sent no message")
     try:
-        said: dict[str, str] = pipe.recv()
+        said: dict[str, Any] = pipe.recv()
     except EOFError:
         process.join(_GRACE_S)
         raise ScenarioError(f"the server's process ended with status {process.exitcode}") from None

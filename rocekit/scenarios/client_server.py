@@ -27,6 +27,7 @@ from rocekit.scenarios.scenario import (
     patience_s,
     queue_options,
 )
+from rocekit.scenarios.usage import Usage, UsageMeter
 
 DEFAULT_PORT = 18515  # perftest's
 ENDED_EARLY = "or the client ended before it was done"
@@ -66,6 +67,8 @@ class Outcome:
         ways: how it waited.
         cpu_percent: of one CPU, used by the client's process while the scenario ran.
         notes: the scenario's lines beside the numbers; details: the same for JSON.
+        usage: what this side's process spent while the scenario ran; server_usage: with both sides here, what
+            the server's spent.
     """
 
     role: str
@@ -79,6 +82,8 @@ class Outcome:
     cpu_percent: float | None = None
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    usage: Usage | None = None
+    server_usage: Usage | None = None
 
     def to_dict(self) -> dict[str, Any]:
         document: dict[str, Any] = {
@@ -161,6 +166,7 @@ def serve(
             run = scenario.serve(endpoint, settings.port, settings.qp, settings.timeout_s)
             return _outcome("server", run)
         run = _accept_client(scenario, endpoint, settings)
+        meter = UsageMeter()
         with _how_far(run, counted=scenario.server_sees == "each"):
             scenario.server(run)
             run.await_goodbye(patience_s(run.plan, settings.timeout_s))
@@ -169,7 +175,7 @@ def serve(
             except ScenarioError as error:
                 early = f"; {ENDED_EARLY}" if scenario.server_sees == "end" else ""
                 raise ScenarioError(f"{error}{early}") from None
-        return _outcome("server", run)
+        return replace(_outcome("server", run), usage=meter.stop())
 
 
 def _accept_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -> ScenarioRun:
@@ -253,11 +259,13 @@ def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make
         run = ScenarioRun(endpoint, plan, links, timeout_s=settings.timeout_s, options=options)
         with _how_far(run):
             cpu_ns, started_ns = time.process_time_ns(), time.perf_counter_ns()
+            meter = UsageMeter()
             samples = scenario.client(run)
+            usage = meter.stop()
             cpu_ns = time.process_time_ns() - cpu_ns
             cpu_percent = 100 * cpu_ns / max(1, time.perf_counter_ns() - started_ns)
             run.goodbye()
-        return _outcome("client", run, samples, target, cpu_percent)
+        return replace(_outcome("client", run, samples, target, cpu_percent), usage=usage)
 
 
 def _counting(

@@ -107,8 +107,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--beside",
         {
             "type": click.Choice(["tcp"]),
-            "help": "With --both: the exchange of ping-sr, blast-sr or ping-read also over TCP sockets; what each "
-            "costs.",
+            "help": "With --both: also ping-sr, blast-sr or ping-read over TCP, and what each costs.",
         },
     ),
     (

@@ -29,6 +29,7 @@ PROMISED = {
     "ecn-unanswered": "warning",
     "cnp-storm": "warning",
     "pause-stall": "warning",
+    "incast": "info",
     "low-entropy": "info",
     "multipath": "info",
     "vendor-opcode": "info",

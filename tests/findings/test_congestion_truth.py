@@ -14,6 +14,7 @@ from rocekit.soft.traffic.run import TrafficRun
 from rocekit.soft.wires.switch import SwitchSettings
 
 FLOW = FlowPlan("", 0, 0, path_mtu=4096, sizes=(65_536,))
+#: Without ``incast``, which is in all of these incasts that are marked.
 CONGESTION = frozenset({"ecn-unanswered", "cnp-storm", "pause-stall", "low-entropy"})
 
 
@@ -114,3 +115,24 @@ def test_a_read_answered_at_the_time_of_its_request_is_not_outstanding_for_ever(
     flow = replace(FLOW, verb="RDMA_READ", sizes=(1000,), depth=4)
     _, _, rules = found(tmp_path, plan_of(flow=flow, duration_ns=50_000))
     assert "read-depth" not in rules
+
+
+def test_marks_of_all_senders_at_once_are_an_incast_to_its_receiver(tmp_path: Path) -> None:
+    run, analysis, _ = found(tmp_path, plan_of())
+    told = [f.evidence for f in analysis.findings if f.rule == "incast"]
+    assert [(t["receiver"], t["senders_at_once"]) for t in told] == [("10.9.0.1", 3)]
+    assert told[0]["senders"] == ["10.9.0.2", "10.9.0.3", "10.9.0.4"]
+    assert told[0]["marked_packets"] <= run.marked
+
+
+@pytest.mark.parametrize("name", ["incast of two", "ring", "unmarked"])
+def test_without_marks_of_three_senders_to_one_there_is_no_incast(tmp_path: Path, name: str) -> None:
+    """Two senders; every host's own receiver; an incast that the switch does not mark."""
+    plan = {
+        "incast of two": plan_of(hosts=3),
+        "ring": plan_of("ring", switch=SwitchSettings(kmin_bytes=0, kmax_bytes=0)),
+        "unmarked": plan_of(switch=SwitchSettings(ecn=False)),
+    }[name]
+    run, _, rules = found(tmp_path, plan)
+    assert (run.marked > 0) == (name != "unmarked")
+    assert "incast" not in rules

@@ -27,6 +27,7 @@ from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.findings.rules import RULES
 from rocekit.soft.engine.congestion import DcqcnParameters
 from rocekit.soft.testbed.program import QpSetup
+from rocekit.soft.traffic import FlowPlan, PatternSettings, pattern, run_traffic
 from rocekit.soft.wires.faults import Fault
 from rocekit.wire import CNP_OPCODE, ICRC_BYTES
 from rocekit.wire.build import build_frame
@@ -549,6 +550,25 @@ def many_pairs(folder: Path, *, one_port: bool) -> Analysis:
         return [Shot(signed(s.data[:UDP_AT] + port + s.data[UDP_AT + 2 :]), s.time_ns) for s in frames]
 
     return altered(capture, change)
+
+
+def incast_of(folder: Path, hosts: int) -> Analysis:
+    """A short incast over a switch whose queue marks, to senders that react."""
+    flow = FlowPlan("", 0, 0, path_mtu=4096, sizes=(65_536,))
+    settings = PatternSettings(hosts=hosts, duration_ns=500_000, flow=flow)
+    run_traffic(pattern("incast", settings), capture=folder / "x.pcapng")
+    return analyze(folder / "x.pcapng")
+
+
+@provokes("incast")
+def _(folder: Path) -> Analysis:
+    return incast_of(folder, 4)
+
+
+@nearly("incast")
+def _(folder: Path) -> Analysis:
+    """Two senders only."""
+    return incast_of(folder, 3)
 
 
 @provokes("low-entropy")

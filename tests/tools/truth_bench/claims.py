@@ -32,7 +32,7 @@ from truth_bench.scene import (
 
 #: True of these captures whatever the fault, or of programs rather than of packets: not judged.
 NOT_JUDGED: Final = frozenset(
-    {"capture-truncated", "low-entropy", "read-depth", "retries-nearly-exhausted", "go-back-n-cost"}
+    {"capture-truncated", "incast", "low-entropy", "read-depth", "retries-nearly-exhausted", "go-back-n-cost"}
 )
 _PLACES: Final = {"beyond": BEHIND}
 

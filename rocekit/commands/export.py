@@ -12,16 +12,25 @@ from rocekit.commands.options import captures, output_option
 
 _TABLES = ("packets", "connections", "transfers", "findings")
 _FORMATS = ("parquet", "arrow", "csv", "jsonl")
+#: Timelines are one file each, with this suffix.
+_TIMELINES = {"perfetto": ".perfetto-trace", "qlog": ".sqlog"}
 
 
 @click.command()
 @captures
-@click.option("--to", "kind", type=click.Choice(_FORMATS), required=True, help="The tables' format.")
+@click.option(
+    "--to",
+    "kind",
+    type=click.Choice([*_FORMATS, *_TIMELINES]),
+    required=True,
+    help="Tables in this format, or a timeline.",
+)
 @output_option(
     "out",
     FILE,
     metavar="FOLDER",
-    help='Folder for the tables, "-": standard output, for one table.  [default: FILE-tables]',
+    help='Folder for the tables, or the timeline\'s file; "-": standard output, for one table or timeline.  '
+    "[default: FILE-tables, FILE.perfetto-trace, FILE.sqlog]",
 )
 @click.option(
     "--table",
@@ -34,14 +43,20 @@ _FORMATS = ("parquet", "arrow", "csv", "jsonl")
 def command(
     files: tuple[Path, ...], kind: str, out: Path | None, names: tuple[str, ...], journal: tuple[Path, ...]
 ) -> None:
-    """Write packets, connections, transfers and findings as tables for polars, pandas, DuckDB.
+    """Write tables for polars, pandas, DuckDB; or a timeline for Perfetto or qlog's tools.
 
     A table is a file in the folder: packets.parquet, connections.parquet and so on. Columns are named as in
     the JSON of `rocekit analyze`, with units; numbers are typed, unknown values are null.
 
+    --to perfetto: a trace for ui.perfetto.dev and Perfetto's trace processor: hosts, QPs, work requests,
+    waits, recoveries, packets and outstanding bytes, joined by arrows. --to qlog: the same as events, a line
+    each (JSON-SEQ); docs/formats.md describes them.
+
     \b
     Example:
       rocekit export x.pcapng --to parquet -o tables
+      rocekit export x.pcapng --to perfetto -o x.perfetto-trace
+      rocekit export x.pcapng --to qlog -o x.sqlog
       python -c "import polars; print(polars.read_parquet('tables/transfers.parquet'))"
       rocekit export x.pcapng --to csv --table transfers -o - | head
     """
@@ -50,6 +65,11 @@ def command(
     from rocekit.report.export import FORMATS, need_polars, tables, write_table
     from rocekit.wire.words import plural
 
+    if kind in _TIMELINES:
+        if names:
+            raise click.UsageError(f"--table is for tables, not for {kind}")
+        _timeline(files, kind, out, journal)
+        return
     need_polars()
     wanted = list(dict.fromkeys(names or _TABLES))
     to_stdout = out is not None and str(out) == "-"
@@ -75,6 +95,43 @@ def command(
             path = folder / f"{name}{FORMATS[kind]}"
             write_table(table, path, kind)
             click.echo(f"{path}: {plural(table.height, 'row')} of {plural(table.width, 'column')}")
+    fail_on_damage(analysis)
+
+
+def _timeline(files: tuple[Path, ...], kind: str, out: Path | None, journal: tuple[Path, ...]) -> None:
+    """Write a timeline."""
+    from rocekit.commands.shared import fail_on_damage, inputs_of, load, need_packets
+    from rocekit.errors import RocekitError
+    from rocekit.explanation.packets import packet_stories
+    from rocekit.files.outputs import check_output, complete, is_stdout, writing
+    from rocekit.report.collector import Collector
+    from rocekit.report.lane_columns import build_lanes
+    from rocekit.report.timelines.perfetto import need_perfetto, write_perfetto
+    from rocekit.report.timelines.qlog import write_qlog
+    from rocekit.wire.words import plural
+
+    if kind == "perfetto":
+        need_perfetto()
+    if any(str(file) == "-" for file in files):
+        raise RocekitError(
+            f"{kind} reads captures twice, not possible with standard input: save it to a file"
+        )
+    output = out if out is not None else Path(f"{files[0].name.partition('.')[0]}{_TIMELINES[kind]}")
+    if is_stdout(output) and kind == "perfetto" and sys.stdout.isatty():
+        raise click.UsageError("a trace is not text: redirect standard output to a file or a pipe")
+    check_output(output, inputs_of(files, journal))
+    collector = Collector()
+    analysis = load(files, journal, watch=collector)
+    need_packets(analysis, "export")
+    stories = packet_stories(analysis)
+    with writing(output), complete(output) as path, click.open_file(str(path), "wb") as file:
+        if kind == "perfetto":
+            said = plural(write_perfetto(analysis, stories, build_lanes(collector, analysis), file), "packet")
+        else:
+            said = plural(write_qlog(analysis, stories, file), "event")
+        file.flush()
+    transfers = plural(len(analysis.transfers), "transfer")
+    click.echo(f"{output}: {said}, {transfers}", err=is_stdout(output))
     fail_on_damage(analysis)
 
 

@@ -1,0 +1,1 @@
+"""An analysis as a timeline for other tools: Perfetto's traces and qlog."""

@@ -9,7 +9,7 @@ slow = a.transfers.where(operation="READ", status="acked")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -317,6 +317,7 @@ def analyze(
     watch: Watch | None = None,
     stop: Callable[[], bool] | None = None,
     split: bool = True,
+    hosts: Collection[str] | None = None,
 ) -> Analysis:
     """Analyse captures: one, or several of the same traffic.
 
@@ -334,6 +335,7 @@ def analyze(
             more is read, and ``capture.interrupted`` is set.
         split: whether a capture that has packets twice, as mirrors of two ports give them, is used as two
             captures (see ``points.doubled``).
+        hosts: packets between other hosts are left out; None: all are taken.
 
     Raises:
         CaptureError: a file is no capture or cannot be read at all.
@@ -358,7 +360,7 @@ def analyze(
             witnesses=decoder.witnesses,
         )
         trial = _trial(journal)
-        stages = Stages(decoder, summary, callbacks, tracker, Observer(), trial, watch, spool)
+        stages = Stages(decoder, summary, callbacks, tracker, Observer(), trial, watch, spool, hosts)
         if len(captures) > 1:
             feed_merged(captures, stages)
         elif doubled is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
 
 from rocekit.files.frame_names import frame_reference
 from rocekit.files.joined import is_joined
@@ -54,6 +56,7 @@ class Stages(NamedTuple):
 
     Attributes:
         spool: keeps the bytes of a stream, which cannot be read twice otherwise.
+        hosts: packets between other hosts are left out; None: all are taken.
     """
 
     decoder: Decoder
@@ -64,6 +67,14 @@ class Stages(NamedTuple):
     trial: CounterTrial | None
     watch: Watch | None
     spool: Spool | None = None
+    hosts: Collection[str] | None = None
+
+    def chosen(self, packets: Packets) -> Packets:
+        """The packets between the wanted hosts."""
+        if self.hosts is None:
+            return packets
+        numbers = [i for i, name in enumerate(packets.addresses) if name in self.hosts]
+        return packets.where(np.isin(packets.src, numbers) & np.isin(packets.dst, numbers))
 
     def feed(self, packets: Packets, mads: Mapping[int, Mad] | None = None) -> None:
         self.observer.feed(packets)
@@ -75,7 +86,7 @@ class Stages(NamedTuple):
         """At the end, feed the corrupted packets that were held back (see ``Decoder.rest``)."""
         rest = self.decoder.rest()
         if rest is not None:
-            self.feed(rest, {})
+            self.feed(self.chosen(rest), {})
 
 
 def feed(path: str | Path, stages: Stages, order: TimeOrder | None) -> bool:
@@ -182,6 +193,7 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
     source = spool.again() if spool is not None and again else str(path)
     with open_capture(source, file=number, spool=None if again else spool) as reader:
         for batch, packets, others in decoded(reader, stages.decoder, is_over):
+            packets = stages.chosen(packets)
             if summary.doubled is not None:
                 packets = summary.doubled.split(batch, packets)
             if len(batch):
@@ -303,6 +315,7 @@ def feed_merged(captures: Sequence[str | Path], stages: Stages) -> None:
             parts[-1] = order.to_merge(parts[-1])
     rest = stages.decoder.rest()
     if rest is not None:
+        rest = stages.chosen(rest)
         parts = [in_file_order([part, rest.where(rest.file == n)]) for n, part in enumerate(parts)]
     _feed_parts(parts, mads, stages)
 

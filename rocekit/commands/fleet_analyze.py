@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from rocekit.fleet.run import FleetProgress
 
 
+SHOWN = 10
+"""Hosts that stand out, in text."""
+
+
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE…")
 @click.option(
@@ -76,10 +80,12 @@ def command(
     """
     load_numpy()
     from rocekit.errors import RocekitError
+    from rocekit.fleet.judgement import summarize
     from rocekit.fleet.lake import Lake, need_polars
     from rocekit.fleet.run import add_streams, cluster
     from rocekit.fleet.stream_tables import LakeSettings
     from rocekit.fleet.streams import find_streams
+    from rocekit.fleet.witnesses import add_conversations
     from rocekit.wire.words import plural
 
     if scheduler is not None and workers is not None:
@@ -92,12 +98,19 @@ def command(
     with lake.alone(), cluster(scheduler, workers, memory) as client:
         click.echo(f"Dask's dashboard: {client.dashboard_link}", err=True)
         progress = add_streams(client, lake, streams, settings, _Line())
+        together = add_conversations(client, lake, _Line())
+        progress.failed += together.failed
+        verdict = summarize(lake)
     there = progress.done - progress.new - len(progress.failed)
     said = [f"{plural(progress.new, 'capture')} analyzed"]
     said += [f"{there:,} were there"] if there else []
     said += [f"{progress.unreadable:,} unreadable (see captures.error)"] if progress.unreadable else []
     said += [f"{progress.replaced:,} older replaced"] if progress.replaced else []
     click.echo(f"{output}: {', '.join(said)}, {progress.packets:,} packets in {progress.seconds:,.1f} s")
+    for suspect in verdict.suspects[:SHOWN]:
+        click.echo(f"  {suspect.words}")
+    if len(verdict.suspects) > SHOWN:
+        click.echo(f"  … and {len(verdict.suspects) - SHOWN:,} more hosts (table hosts)")
     if progress.failed:
         name, why = progress.failed[0]
         more = f", and {len(progress.failed) - 1:,} more captures failed" if len(progress.failed) > 1 else ""

@@ -2,7 +2,8 @@
 
     LAKE/manifest.json
     LAKE/day=2026-11-20/point=host17%2Feth0/4f2a…-9c01…/captures.parquet, findings.parquet, …
-    LAKE/pairs/…-…/matches.parquet, paths.parquet, placed_findings.parquet
+    LAKE/pairs/…/matches.parquet, paths.parquet, placed_findings.parquet
+    LAKE/summary/ways.parquet, hosts.parquet, links.parquet
 
 A capture's folder is made elsewhere in the LAKE and then renamed, which a file system does at once or not at
 all: so every reader sees complete captures only. Its name has the hash of the capture's key, which stays
@@ -39,6 +40,7 @@ _STAGING: Final = ".staging"
 _LOCK: Final = ".lock"
 UNKNOWN_DAY: Final = "unknown"
 PAIRS: Final = "pairs"
+SUMMARY: Final = "summary"
 #: A partition is one folder: its name has room for so many bytes.
 _MOST_NAME: Final = 180
 
@@ -175,6 +177,19 @@ class Lake:
                     raise
         finally:
             shutil.rmtree(staging, ignore_errors=True)
+
+    def replace(self, name: str, table: pl.DataFrame) -> None:
+        """Write a table of the whole LAKE in place of the one that is there.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        folder, staging = self.folder / SUMMARY, self.folder / _STAGING
+        folder.mkdir(exist_ok=True)
+        staging.mkdir(exist_ok=True)
+        part = staging / uuid4().hex
+        write_parquet(table, part)
+        part.replace(folder / f"{name}.parquet")
 
     def forget_others(self, stream: Stream, capture: str) -> int:
         """Remove the rows that a stream had before it grew or changed. Returns how many folders."""

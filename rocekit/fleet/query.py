@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rocekit.errors import RocekitError, needs_extra
-from rocekit.fleet.lake import PAIRS, Lake
-from rocekit.fleet.schema import OF_PAIRS, TABLES
+from rocekit.fleet.lake import PAIRS, SUMMARY, Lake
+from rocekit.fleet.schema import OF_ALL, OF_PAIRS, TABLES
 
 _TYPES: Final = {"Int64": "BIGINT", "UInt64": "UBIGINT", "String": "VARCHAR", "Boolean": "BOOLEAN"}
 _PARTITION: Final = {"day": "VARCHAR", "point": "VARCHAR"}
@@ -40,8 +40,10 @@ def connect(lake: Lake) -> Any:
 
 def _view(lake: Lake, table: str) -> str:
     """The SQL of a table: its files, or nothing with its columns."""
-    hive = table not in OF_PAIRS
+    hive = table not in (*OF_PAIRS, *OF_ALL)
     pattern = f"day=*/point=*/*/{table}.parquet" if hive else f"{PAIRS}/*/{table}.parquet"
+    if table in OF_ALL:
+        pattern = f"{SUMMARY}/{table}.parquet"
     columns = {name: _TYPES[kind] for name, (kind, _) in TABLES[table].items()}
     if hive:
         columns = _PARTITION | columns

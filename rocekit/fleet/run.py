@@ -40,6 +40,7 @@ class FleetProgress:
 
     total: int
     workers: int = 0
+    what: str = "capture"
     done: int = 0
     new: int = 0
     unreadable: int = 0
@@ -62,7 +63,7 @@ class FleetProgress:
         """``12 of 1,000 captures, 1.2 M packets/s, 2 workers, 1 unreadable, about 3 min left``."""
         from rocekit.wire.words import plural
 
-        parts = [f"{self.done:,} of {plural(self.total, 'capture')}"]
+        parts = [f"{self.done:,} of {plural(self.total, self.what)}"]
         if self.packets:
             parts.append(f"{self.packets / self.seconds:,.0f} packets/s")
         parts.append(plural(self.workers, "worker"))
@@ -145,7 +146,7 @@ def add_streams(
     def submit(stream: Stream) -> Any:
         return client.submit(add_stream, str(lake.folder.resolve()), stream, settings, pure=False)
 
-    for stream, outcome in _in_turn(client, streams, submit, progress):
+    for stream, outcome in in_turn(client, streams, submit, progress):
         if isinstance(outcome, BaseException):
             progress.failed.append((stream.name, reason(outcome)))
         else:
@@ -168,7 +169,7 @@ def _note(done: Added, lake: Lake, progress: FleetProgress) -> None:
         progress.replaced += lake.forget_others(done.stream, done.capture)
 
 
-def _in_turn(
+def in_turn(
     client: Any, items: Sequence[Any], submit: Callable[[Any], Any], progress: FleetProgress
 ) -> Iterator[tuple[Any, Any]]:
     """Each item with its task's result or exception, as they end; a few are at the scheduler at a time."""

@@ -1,8 +1,8 @@
 """The tables of a LAKE: their columns, with types and meanings.
 
 Times are ns since the epoch (UTC) on the clock of the capture. Names have their units, and are those of the
-JSON and of ``rocekit export`` where these have the value too. Every table also has ``day`` and ``point``, the
-partition, and ``capture``, the id of the capture that its row is from.
+JSON and of ``rocekit export`` where these have the value too. Tables of one capture also have ``day`` and
+``point``, the partition.
 """
 
 from __future__ import annotations
@@ -172,19 +172,20 @@ TABLES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "matches": {
         **_ID,
-        "other": (_TEXT, "the capture that has the same traffic"),
+        "point": (_TEXT, "where it was taken"),
+        "other": (_TEXT, "the capture that has the same packets"),
         "other_point": (_TEXT, "where that one was taken"),
         "a_ip": (_TEXT, "one host of the common traffic"),
         "b_ip": (_TEXT, "the other host"),
-        "common": (_INT, "packets that both have"),
+        "common": (_INT, "packets that the other has in common with one of these captures"),
         "offset_ns": (_INT, "the other's clock − this one's"),
         "bound_ns": (_INT, "how far the true offset may be from it; null: one direction only"),
-        "error": (_TEXT, "why the two could not be compared; null if they could"),
+        "error": (_TEXT, "why they could not be analysed together; null if they could"),
         "command": (_TEXT, "the command that shows it"),
     },
     "paths": {
         **_ID,
-        "other": (_TEXT, "the capture at the other end of the path"),
+        "other": (_TEXT, "the capture at the second point"),
         "src": (_TEXT, "who sent"),
         "dst": (_TEXT, "to whom"),
         "first_point": (_TEXT, "the capture point that packets pass first"),
@@ -196,26 +197,59 @@ TABLES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "corrupted": (_INT, "arrived with a changed bit"),
         "only_second": (_INT, "missed by the first capture"),
         "missed_second": (_INT, "missed by the second capture"),
-        "order_by": (_TEXT, "what tells which point comes first; `files`: nothing does"),
+        "order_by": (_TEXT, "what tells which point comes first; `files`: nothing, so nothing is known lost"),
+        "command": (_TEXT, "the command that shows it"),
     },
     "placed_findings": {
         **_ID,
-        "other": (_TEXT, "the capture at the other point"),
+        "others": (_TEXT, "the other captures, as a JSON list"),
         "rule": (_TEXT, "the rule"),
         "severity": (_TEXT, "error, warning, info"),
         "title": (_TEXT, "what happened, and between which captures"),
         "a_ip": (_TEXT, "one end of the connection"),
         "b_ip": (_TEXT, "the other end"),
-        "first_ns": (_INT, "its first sign, on this capture's clock; null: unknown"),
+        "first_ns": (_INT, "its first sign, on the clock of `capture`; null: unknown"),
         "lost_packets": (_INT, "packets lost, at least"),
         "added_ns": (_INT, "time without progress"),
-        "evidence": (_TEXT, "its evidence, as JSON; frames are `i:n`"),
+        "evidence": (_TEXT, "its evidence, as JSON; a frame `i:n` is of the i-th file of the command"),
         "advice": (_TEXT, "what to do next"),
+        "command": (_TEXT, "the command that shows it"),
+    },
+    "ways": {
+        "src": (_TEXT, "who sent"),
+        "dst": (_TEXT, "to whom"),
+        "packets": (_INT, "packets, as the capture point that has most of them"),
+        "lost_packets": (_INT, "packets lost, as the point that shows most, or as counted between two"),
+        "added_ns": (_INT, "time without progress, as the point that shows most"),
+        "troubles": (_INT, "troubles, likewise"),
+        "points": (_INT, "capture points that have this traffic"),
+        "first_ns": (_INT, "the first loss; null: none"),
+        "capture": (_TEXT, "the capture that shows most losses"),
+    },
+    "hosts": {
+        "host": (_TEXT, "an address that stands out"),
+        "way": (_TEXT, "`to`: packets to it are lost; `from`: packets from it"),
+        "peers": (_INT, "hosts that send to it (to which it sends)"),
+        "lossy_peers": (_INT, "those whose packets were lost"),
+        "packets": (_INT, "packets this way"),
+        "lost_packets": (_INT, "packets lost this way"),
+        "first_ns": (_INT, "the first loss"),
+        "words": (_TEXT, "the same in a sentence"),
+    },
+    "links": {
+        "src": (_TEXT, "who sent"),
+        "dst": (_TEXT, "to whom"),
+        "packets": (_INT, "packets"),
+        "lost_packets": (_INT, "packets lost; no host that stands out explains them"),
+        "first_ns": (_INT, "the first loss"),
+        "words": (_TEXT, "the same in a sentence"),
     },
 }  # fmt: skip
 
-#: Made of pairs of captures; the others are of one capture each.
+#: Made of several captures of one conversation.
 OF_PAIRS: Final = ("matches", "paths", "placed_findings")
+#: Made of the whole LAKE, at the end of a run.
+OF_ALL: Final = ("ways", "hosts", "links")
 
 
 def polars_schema(table: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rocekit.cli import rocekit as cli
 from rocekit.errors import RocekitError
 from rocekit.fleet.lake import Lake
 from rocekit.fleet.query import connect, dicts
-from rocekit.fleet.schema import OF_PAIRS, TABLES
+from rocekit.fleet.schema import OF_ALL, OF_PAIRS, TABLES
 from rocekit.fleet.stream_tables import LakeSettings
 from rocekit.fleet.streams import Stream, find_streams
 from rocekit.fleet.work import add_stream
@@ -199,7 +199,7 @@ def test_every_table_has_the_columns_that_its_schema_says(lake: Path) -> None:
     connection = connect(Lake(lake))
     for table, columns in TABLES.items():
         names = [row["column_name"] for row in dicts(connection, f"DESCRIBE {table}")]
-        assert names == ([] if table in OF_PAIRS else ["day", "point"]) + list(columns)
+        assert names == ([] if table in (*OF_PAIRS, *OF_ALL) else ["day", "point"]) + list(columns)
 
 
 def test_query_prints_text_json_and_csv_and_one_line_for_what_is_wrong(lake: Path) -> None:

@@ -16,10 +16,12 @@ from fleet_lake import contents
 
 from rocekit.cli import rocekit as cli
 from rocekit.errors import RocekitError
+from rocekit.fleet.judgement import summarize
 from rocekit.fleet.lake import Lake
 from rocekit.fleet.run import FleetProgress, add_streams, cluster
 from rocekit.fleet.stream_tables import LakeSettings
 from rocekit.fleet.streams import find_streams
+from rocekit.fleet.witnesses import add_conversations
 
 #: As a group: the processes of a cluster at a time are enough for a small machine.
 pytestmark = pytest.mark.xdist_group("fleet")
@@ -42,8 +44,10 @@ def test_two_workers_of_which_one_is_killed_make_the_lake_of_one_process(
                 os.kill(pids[0], signal.SIGKILL)
 
         progress = add_streams(client, own, streams, LakeSettings(), kill)
+        together = add_conversations(client, own)
+        summarize(own)
     assert killed
-    assert progress.failed == []
+    assert progress.failed == together.failed == []
     assert (progress.done, progress.unreadable) == (len(streams), 1)
     assert contents(own.folder) == contents(lake)
 

@@ -22,6 +22,8 @@ from rocekit.wire.psn import MASK
 LOSS = 0.01
 #: How many QP pairs two hosts that talk have.
 PAIRS = 2
+#: From a host to the middle of the way to another one.
+HALF_WAY_NS = 400
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,12 @@ class Fleet:
         parts = [self.link(link, number) for link in own]
         columns = _concat(parts)
         shift = self.clocks_ns[number] if self.clocks_ns else 0
+        ends = np.array([own[i] for i in np.repeat(np.arange(len(own)), [len(part) for part in parts])])
+        sender = np.where(columns.from_b, ends[:, 1], ends[:, 0])
+        # What a host sends is seen there before, what it receives after it was on the middle of its way.
+        columns.time_ns = columns.time_ns + shift + np.where(sender == number, -HALF_WAY_NS, HALF_WAY_NS)
         order = np.argsort(columns.time_ns, kind="stable")
         columns = columns.take(order)
-        columns.time_ns = columns.time_ns + shift
         link = np.repeat(np.arange(len(own)), [len(part) for part in parts])[order]
         with _LinkWriter(path, Traffic(pairs=PAIRS), snaplen, own, link) as writer:
             writer.write(columns)

@@ -10,12 +10,14 @@ from fleet_captures import Fleet
 for package in ("distributed", "fsspec", "polars", "duckdb"):
     pytest.importorskip(package, reason=f"no {package} (pip install 'rocekit[fleet]')")
 
+from rocekit.fleet.judgement import summarize  # noqa: E402
 from rocekit.fleet.lake import Lake  # noqa: E402
 from rocekit.fleet.stream_tables import LakeSettings  # noqa: E402
 from rocekit.fleet.streams import find_streams  # noqa: E402
+from rocekit.fleet.witnesses import add_conversation, find_conversations  # noqa: E402
 from rocekit.fleet.work import add_stream  # noqa: E402
 
-FLEET = Fleet(12, frozenset({7}), packets=2000)
+FLEET = Fleet(12, frozenset({7}), packets=2000, clocks_ns=tuple(n * 1_000_003 for n in range(12)))
 KEPT = LakeSettings()
 
 
@@ -27,6 +29,9 @@ def made(folder: Path, *sources: Path | str, settings: LakeSettings = KEPT) -> P
         assert done.full is None
         if done.capture is not None:
             Lake(folder).forget_others(stream, done.capture)
+    for one in find_conversations(Lake(folder)):
+        assert add_conversation(str(folder), one) is None
+    summarize(Lake(folder))
     (folder / ".staging").rmdir()
     return folder
 

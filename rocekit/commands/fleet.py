@@ -6,6 +6,7 @@ import click
 
 from rocekit.commands.fleet_analyze import command as analyze_command
 from rocekit.commands.fleet_query import command as query_command
+from rocekit.commands.fleet_report import command as report_command
 
 
 @click.group()
@@ -22,3 +23,4 @@ def command() -> None:
 
 command.add_command(analyze_command, "analyze")
 command.add_command(query_command, "query")
+command.add_command(report_command, "report")

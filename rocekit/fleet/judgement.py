@@ -65,7 +65,7 @@ class Way(NamedTuple):
     first_ns: int | None = None
 
 
-class Suspect(NamedTuple):
+class SuspectHost(NamedTuple):
     """A host that stands out.
 
     Attributes:
@@ -91,14 +91,14 @@ class Suspect(NamedTuple):
         )
 
 
-class Verdict(NamedTuple):
+class FleetVerdict(NamedTuple):
     """The hosts that stand out, and the ways with losses that none of them explains."""
 
-    suspects: list[Suspect]
+    suspects: list[SuspectHost]
     open: list[Way]
 
 
-def judge(ways: Iterable[Way]) -> Verdict:
+def judge(ways: Iterable[Way]) -> FleetVerdict:
     """Which hosts stand out.
 
     First every loss is explained: by hosts, then by single ways. Then explanations are given up, the weakest
@@ -132,7 +132,9 @@ def judge(ways: Iterable[Way]) -> Verdict:
         causes = [cause for cause in causes if not any(cause is one for one in given_up)]
         causes += [_Cause("", "", (way,), (way,)) for one in given_up if one.host for way in one.lossy]
     suspects = sorted((c.suspect for c in causes if c.host), key=lambda s: (-s.lost, s))
-    return Verdict(suspects, sorted((c.every[0] for c in causes if not c.host), key=lambda w: (-w.lost, w)))
+    return FleetVerdict(
+        suspects, sorted((c.every[0] for c in causes if not c.host), key=lambda w: (-w.lost, w))
+    )
 
 
 class _Cause(NamedTuple):
@@ -152,10 +154,10 @@ class _Cause(NamedTuple):
         return sum(w.packets for w in self.every)
 
     @property
-    def suspect(self) -> Suspect:
+    def suspect(self) -> SuspectHost:
         first = min((w.first_ns for w in self.lossy if w.first_ns is not None), default=None)
         counts = len(self.every), len(self.lossy), self.packets, self.lost
-        return Suspect(self.host, self.way, *counts, first)
+        return SuspectHost(self.host, self.way, *counts, first)
 
 
 def _cover(ways: Sequence[Way]) -> list[_Cause]:
@@ -203,7 +205,7 @@ def _gain(lost: int, packets: int, other_lost: int, other_packets: int) -> float
     return own + other
 
 
-def summarize(lake: Lake) -> Verdict:
+def summarize(lake: Lake) -> FleetVerdict:
     """Judge a LAKE, and write its tables ``ways``, ``hosts`` and ``links``.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -32,12 +32,22 @@ SCRIPTS: Final = (
 )
 
 
-def page(title: str, meta: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:
+def page(
+    title: str,
+    meta: Mapping[str, Any],
+    columns: Mapping[str, NDArray[Any]],
+    *,
+    template: str = "page",
+    scripts: Sequence[str] = SCRIPTS,
+) -> str:
     """The HTML of a document (see ``document``).
+
+    Args:
+        template: the name of its HTML; scripts: of its scripts, in the order of their dependence.
 
     Data of captures and journals is base64 and becomes text nodes: it cannot become markup.
     """
-    script = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    script = "\n".join(_asset(f"{name}.js") for name in scripts)
     chart = _asset("uplot.js")
     known = re.search(r"v(\d+\.\d+\.\d+)", chart)
     parts = {
@@ -49,7 +59,7 @@ def page(title: str, meta: Mapping[str, Any], columns: Mapping[str, NDArray[Any]
         "script": f'"use strict";\n(() => {{\n{script}\n}})();',
         "data": pack(meta, columns),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset(f"{template}.html"))
 
 
 def _asset(name: str) -> str:

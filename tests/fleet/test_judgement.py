@@ -10,7 +10,7 @@ from fleet_captures import HALF_WAY_NS, Fleet
 from fleet_lake import FLEET, contents, made
 
 import rocekit
-from rocekit.fleet.judgement import FROM, TO, Verdict, Way, judge
+from rocekit.fleet.judgement import FROM, TO, FleetVerdict, Way, judge
 from rocekit.fleet.lake import Lake
 from rocekit.fleet.query import connect, dicts
 from rocekit.fleet.witnesses import find_conversations
@@ -18,7 +18,7 @@ from rocekit.fleet.witnesses import find_conversations
 Losses = dict[tuple[int, int], int]
 
 
-def verdict(losses: Losses, hosts: int = 40, peers: int = 4, packets: int = 50_000) -> Verdict:
+def verdict(losses: Losses, hosts: int = 40, peers: int = 4, packets: int = 50_000) -> FleetVerdict:
     """The verdict on a ring in which each host talks to the next ``peers``, with these losses."""
     links = [(a, (a + step) % hosts) for a in range(hosts) for step in range(1, peers + 1)]
     both = [*links, *((b, a) for a, b in links)]
@@ -31,7 +31,7 @@ def to(host: int, lost: int, hosts: int = 40, peers: int = 4) -> Losses:
     return {(peer, host): lost for peer in around}
 
 
-def suspects(found: Verdict) -> set[tuple[str, str]]:
+def suspects(found: FleetVerdict) -> set[tuple[str, str]]:
     return {(s.host, s.way) for s in found.suspects}
 
 
@@ -64,7 +64,7 @@ def test_a_pair_of_hosts_alone_blames_neither_of_them() -> None:
 
 def test_losses_all_over_the_fleet_blame_nobody() -> None:
     everywhere = {(a, b): 5 + (a * 7 + b * 3) % 5 for a in range(40) for b in range(40)}
-    assert verdict(everywhere) == Verdict([], [])
+    assert verdict(everywhere) == FleetVerdict([], [])
     some = {(a, b): 1 for a in range(40) for b in range(40) if (a * 5 + b * 3) % 4 == 0}
     assert verdict(some).suspects == []
 

@@ -1,0 +1,172 @@
+"""A fleet's report in a real browser, and that each command in it shows what its row says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from fleet_lake import FLEET, made
+from places import PCAPS
+
+from rocekit.cli import rocekit as cli
+from rocekit.fleet.lake import Lake
+from rocekit.fleet.page import Span, comparison, document
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+Open = Callable[..., "Page"]
+FAULTY = FLEET.addresses[7]
+
+
+def report(lake: Path, out: Path, *more: str) -> Path:
+    result = CliRunner().invoke(cli, ["fleet", "report", str(lake), "-o", str(out), *more])
+    assert result.exit_code == 0, result.output
+    return out
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """The distribution's Chromium."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright (pip install playwright)")
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("no Chromium (apt-get install chromium)")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=120_000)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def show(browser: Browser) -> Iterator[Open]:
+    """Opens a page; at the end, nothing was said on its console and nothing was asked for."""
+    said: list[str] = []
+    asked: list[str] = []
+    pages: list[Page] = []
+
+    def show(path: Path, **options: Any) -> Page:
+        page = browser.new_page(viewport={"width": 1300, "height": 900}, **options)
+        page.set_default_timeout(60_000)
+        pages.append(page)
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready]")
+        return page
+
+    yield show
+    for page in pages:
+        page.close()
+    assert said == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_faulty_host_stands_first_and_a_click_shows_the_command(
+    show: Open, lake: Path, tmp_path: Path, scheme: str
+) -> None:
+    page = show(report(lake, tmp_path / "f.html"), color_scheme=scheme)
+    assert page.locator("html").get_attribute("data-theme") == scheme
+    cards = page.locator("#host-list .finding")
+    assert cards.count() == 1
+    assert FAULTY in cards.first.inner_text()
+    assert "1 unreadable" in page.locator("#tiles").inner_text()
+    assert page.locator("#timeline-body svg rect").count() > 4
+    assert page.locator("#matrix-body svg rect").count() == 2 * len(FLEET.links)
+    page.locator("#ways-table tbody tr[data-row]").first.click()
+    command = page.locator("#command code").inner_text()
+    assert command.startswith("rocekit explain ")
+    page.locator("#matrix-body .link").first.press("Enter")
+    assert page.locator("#command code").inner_text().startswith("rocekit ")
+    assert "broken" in page.locator("#captures-table tbody").inner_text()
+
+
+def test_every_command_runs_and_shows_what_its_row_says(lake: Path) -> None:
+    shown = document(Lake(lake))
+    rows = [
+        *shown["ways"][:3],
+        *shown["first"][:3],
+        *shown["hosts"],
+        *shown["together"][:1],
+        *shown["paths"][:1],
+    ]
+    assert len(rows) > 8
+    for command in {row["command"] for row in rows}:
+        result = CliRunner().invoke(cli, shlex.split(command)[1:])
+        assert result.exit_code == 0, command
+    first = shown["first"][0]
+    words = shlex.split(first["command"])[1:]
+    told = json.loads(CliRunner().invoke(cli, [*words, "--format", "json"]).output)
+    text = json.dumps(told)
+    assert first["src"] in text
+    assert str(first["frame"]) in text
+
+
+def test_numbers_of_the_page_are_those_of_the_lake(lake: Path) -> None:
+    shown = document(Lake(lake))
+    assert shown["lost"] == sum(way["lost_packets"] for way in shown["ways"])
+    assert {way["dst"] for way in shown["ways"] if way["lost_packets"]} == {FAULTY}
+    assert shown["matrix"]["of"] == FLEET.hosts
+    assert sum(cell[2] for cell in shown["matrix"]["cells"]) == shown["lost"]
+    assert shown["first"][0]["time_ns"] == min(row["time_ns"] for row in shown["first"])
+    assert sum(n for pair in shown["timeline"]["pairs"] for _, n in pair["cells"]) >= shown["lost"]
+
+
+def test_a_span_shows_what_was_in_it_and_a_split_compares(show: Open, lake: Path, tmp_path: Path) -> None:
+    whole = document(Lake(lake))
+    begin, end = whole["first"][0]["time_ns"], whole["total"]["last_ns"]
+    assert document(Lake(lake), Span(end + 1, None))["first"] == []
+    middle = (begin + end) // 2
+    parts = [document(Lake(lake), span) for span in (Span(None, middle), Span(middle, None))]
+    troubles = [sum(way["troubles"] for way in part["ways"]) for part in parts]
+    assert all(troubles)
+    page = show(report(lake, tmp_path / "s.html", "--split", "2023-11-14T22:13:20.0002"))
+    assert "before and after" in page.locator("#comparison-title").inner_text()
+    assert page.locator("#comparison-table tbody tr[data-row]").count() > 0
+
+
+def test_two_lakes_are_compared(lake: Path, tmp_path: Path) -> None:
+    other = Lake(made(tmp_path / "clean", PCAPS / "rping-clean.pcap"))
+    found = comparison(Lake(lake), Span(), other, Span(), "x", "y")
+    assert found["totals"][0]["lost"] > 0
+    assert found["totals"][1]["lost"] == 0
+    assert found["rows"][0]["b_packets"] is None
+    report(lake, tmp_path / "c.html", "--compare", str(other.folder))
+
+
+def test_a_lake_without_troubles_has_a_page(show: Open, tmp_path: Path) -> None:
+    lake = made(tmp_path / "lake", PCAPS / "rping-clean.pcap")
+    page = show(report(lake, tmp_path / "f.html"))
+    assert "No losses" in page.locator("#host-list").inner_text()
+    assert "No trouble" in page.locator("#timeline-body").inner_text()
+
+
+def test_a_point_and_a_path_cannot_become_markup(show: Open, tmp_path: Path) -> None:
+    folder = tmp_path / "<img src=x onerror=alert(1)>"
+    folder.mkdir()
+    shutil.copy(PCAPS / "ping-write-loss-behind.pcap", folder / "a'b.pcap")
+    lake = made(tmp_path / "lake", tmp_path)
+    page = show(report(lake, tmp_path / "f.html"))
+    assert page.locator("img").count() == 0
+    assert "<img" in page.locator("#captures-table").inner_text()
+    page.locator("#first-table tbody tr[data-row]").first.click()
+    command = page.locator("#command code").inner_text()
+    assert CliRunner().invoke(cli, shlex.split(command)[1:]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [(["--since", "soon"], 2), (["--split", "2023-11-14", "--compare", "x"], 2), (["--compare", "/none"], 1)],
+)
+def test_what_is_wrong_is_said(lake: Path, tmp_path: Path, more: list[str], status: int) -> None:
+    result = CliRunner().invoke(cli, ["fleet", "report", str(lake), "-o", str(tmp_path / "x.html"), *more])
+    assert result.exit_code == status
+    assert not (tmp_path / "x.html").exists()

@@ -14,8 +14,17 @@ from rocekit.commands.options import PCAPNG, last_is_output, output_option, read
 @click.argument("files", type=FILE, nargs=-1, metavar="IN… OUT.pcapng")
 @read_option
 @output_option("out", FILE, help="As OUT.")
+@click.option(
+    "--sidecar",
+    type=FILE,
+    metavar="FILE",
+    help="Also write what each packet is to FILE, for the fields rocekit.transfer, rocekit.finding, "
+    "rocekit.round … in Wireshark.",
+)
 @journal_option
-def command(files: tuple[Path, ...], out: Path | None, journal: tuple[Path, ...]) -> None:
+def command(
+    files: tuple[Path, ...], out: Path | None, sidecar: Path | None, journal: tuple[Path, ...]
+) -> None:
     """Write a capture again with a comment on each packet, for Wireshark and tshark.
 
     A comment names the work request and transfer of the packet, its PSN, and if it was sent again, which time
@@ -26,9 +35,13 @@ def command(files: tuple[Path, ...], out: Path | None, journal: tuple[Path, ...]
     them. A comment then also names the frame and time in the other captures, or that the packet is not in
     them.
 
+    With --sidecar, a script that is printed then shows the same as fields to filter and colour by: transfer,
+    connection, role, round, cause, finding, severity and story.
+
     \b
     Example:
       rocekit annotate x.pcapng annotated.pcapng
+      rocekit annotate x.pcapng annotated.pcapng --sidecar x.rocekit.tsv
       tshark -r annotated.pcapng -T fields -e frame.number -e frame.comment
       rocekit annotate host1.pcap host2.pcap annotated
     """
@@ -47,6 +60,10 @@ def command(files: tuple[Path, ...], out: Path | None, journal: tuple[Path, ...]
         check_output(out, inputs_of(files, journal))
     else:
         one_for_each(out, files, make=False)
+    if sidecar is not None:
+        if len(files) > 1:
+            raise click.UsageError("--sidecar is for one capture")
+        check_output(sidecar, [*inputs_of(files, journal), out])
     analysis = load(files, journal)
     if analysis.capture.interrupted:
         raise KeyboardInterrupt  # comments from a part of the capture would be wrong
@@ -58,6 +75,11 @@ def command(files: tuple[Path, ...], out: Path | None, journal: tuple[Path, ...]
             f"{done.findings:,} named by {plural(len(analysis.findings), 'finding')}",
             err=str(out) == "-",
         )
+    if sidecar is not None:
+        from rocekit.report.wireshark import lua_script, write_sidecar
+
+        told = plural(write_sidecar(analysis, sidecar), "packet")
+        click.echo(f"{sidecar}: {told}; read it with -X lua_script:{lua_script()}", err=str(out) == "-")
     if left_out:
         raise RocekitError(
             f"{plural(left_out, 'frame')} of link types that rocekit cannot read left out: frame numbers in "

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 _TCP_COPIES: Final = 2
 _WAYS: Final = {"poll": "busy", "channel": "blocking"}
 _NOTES: Final = (
-    "What is measured: the same messages, of which both sides check the bytes. CPU is the two processes' own "
-    "time (getrusage), for each message; switches are their context switches, voluntary and forced, for each "
-    "message. The machine's CPU is the busy time of all its processors in that time (/proc/stat, in steps of "
-    "10 ms): work of the kernel that no process is charged for is in it, and so is what other programs did. "
-    "Copies are those between a program's and the kernel's memory of each byte of payload; - is unknown.",
+    "What is measured: the same messages, whose bytes are checked. An iteration is a ping with its pong, a "
+    "READ, or a message of the stream; MB/s counts payload one way. CPU is the two processes' own time "
+    "(getrusage) for each iteration; switches are their context switches, voluntary and forced. The "
+    "machine's CPU is the busy time of its processors meanwhile (/proc/stat, in steps of 10 ms): work of the "
+    "kernel that no process is charged for is in it, and so is what other programs did. Copies are those between a "
+    "program's and the kernel's memory of each byte of payload; - is unknown.",
     "What a NIC would save: it makes and takes packets itself and moves payload between the wire and "
     "registered memory by DMA. No system call, no copy and no processor time is spent on a packet, and "
     "busy polling reads memory. Here the same processors do a device's work: rxe in the kernel, where it "
@@ -51,7 +52,7 @@ def rows(outcomes: Sequence[Outcome], over_tcp: Sequence[TcpOutcome]) -> list[di
 def _row(
     scenario: str, over: str, way: str, samples: Samples, client: Usage, server: Usage, copies: int | None
 ) -> dict[str, Any]:
-    messages = max(1, samples.operations)
+    count = max(1, samples.operations)
     seconds = max(1, samples.total_ns) / 1e9
     # perftest halves a ping-pong's time; a READ's is whole.
     trips = sorted(t * (2 if scenario == "ping-sr" else 1) for t in samples.times_ns)
@@ -61,13 +62,13 @@ def _row(
         "waits": way,
         "round_trip_median_us": percentile(trips, 50) / 1000 if trips else None,
         "round_trip_p99_us": percentile(trips, 99) / 1000 if trips else None,
-        "messages_per_s": samples.operations / seconds,
+        "iterations_per_s": samples.operations / seconds,
         "bytes_per_s": samples.moved / seconds,
-        "client_cpu_us": client.cpu_ns / 1000 / messages,
-        "server_cpu_us": server.cpu_ns / 1000 / messages,
-        "client_switches": client.switches / messages,
-        "server_switches": server.switches / messages,
-        "machine_cpu_us": None if machine is None else machine / 1000 / messages,
+        "client_cpu_us": client.cpu_ns / 1000 / count,
+        "server_cpu_us": server.cpu_ns / 1000 / count,
+        "client_switches": client.switches / count,
+        "server_switches": server.switches / count,
+        "machine_cpu_us": None if machine is None else machine / 1000 / count,
         "copies": copies,
     }
 
@@ -87,7 +88,7 @@ def text(outcomes: Sequence[Outcome], over_tcp: Sequence[TcpOutcome]) -> str:
                 "waits": row["waits"],
                 "round trip[usec]": _number(row["round_trip_median_us"]),
                 "99%[usec]": _number(row["round_trip_p99_us"]),
-                "messages/s": f"{row['messages_per_s']:,.0f}",
+                "iterations/s": f"{row['iterations_per_s']:,.0f}",
                 "MB/s": _number(row["bytes_per_s"] / 1e6),
                 "CPU client[usec]": _number(row["client_cpu_us"]),
                 "server[usec]": _number(row["server_cpu_us"]),

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from places import ROOT
 
+from rocekit import cli
 from rocekit.analysis import analyze
 from rocekit.errors import ScenarioError
 from rocekit.journal import read_journal
@@ -342,3 +344,21 @@ def test_alpha_goes_on_decaying_at_the_line_rate() -> None:
     assert not flow.limited
     flow.on_cnp(1_000_000_000)
     assert flow.rate_bps > 0.99 * 1_000_000_000
+
+
+# ---------------------------------------------------------------------- endpoints over sockets
+
+
+def test_what_inject_sends_again_is_in_its_journal_with_the_reason(tmp_path: Path) -> None:
+    """The capture is the client's: it has all requests that were sent again."""
+    words = "inject ping-write --both --backend soft -n 6 -s 4096 --seed 3 --fault qpn=1,psn=2,type=drop"
+    capture, journal = tmp_path / "x.pcapng", tmp_path / "x.journal.jsonl"
+    result = CliRunner().invoke(
+        cli.rocekit, [*words.split(), "--capture", str(capture), "--journal", str(journal)]
+    )
+    assert result.exit_code == 0, result.output
+    again = [e for e in read_journal(journal).events if e.event == "packet_repeated"]
+    found = analyze(capture)
+    assert len(again) == sum(t.retransmitted_packets for t in found.transfers) > 0
+    assert {e.fields["reason"] for e in again} <= {"nak", "timeout"}
+    assert {e.qp[0] for e in again if e.qp} == {"soft@127.0.0.2"}

@@ -37,6 +37,7 @@ from rocekit.soft.backend.wr import completion
 from rocekit.soft.cm.ids import CmEvent
 from rocekit.soft.device import SoftDevice
 from rocekit.soft.realtime import Shell
+from rocekit.soft.repeat_log import RepeatLog
 from rocekit.soft.wires.faults import Fault
 from rocekit.soft.wires.interface import InterfaceLink
 from rocekit.soft.wires.local import MTU_BYTES, LocalLink
@@ -104,7 +105,8 @@ class SoftEndpoint(Endpoint):
                 self.resources.callback(sink.close)
             # Other PSNs and keys at each start: a peer may remember those of the last connection.
             drawn = int.from_bytes(os.urandom(8), "big") if seed is None else seed
-            device = SoftDevice(self.device, [address], seed=drawn)
+            recorder = None if journal is None else RepeatLog(journal, self.device)
+            device = SoftDevice(self.device, [address], seed=drawn, recorder=recorder)
             shell: Shell | MemoryShell
             if link is not None:
                 shell = Shell(device, link, capture=sink, faults=faults, seed=drawn)

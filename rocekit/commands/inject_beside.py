@@ -24,8 +24,8 @@ _NOTES: Final = (
     "READ, or a message of the stream; MB/s counts payload one way. CPU is the two processes' own time "
     "(getrusage) for each iteration; switches are their context switches, voluntary and forced. The "
     "machine's CPU is the busy time of its processors meanwhile (/proc/stat, in steps of 10 ms): work of the "
-    "kernel that no process is charged for is in it, and so is what other programs did. Copies are those between a "
-    "program's and the kernel's memory of each byte of payload; - is unknown.",
+    "kernel that no process is charged for is in it, and so is what other programs did. Copies are those "
+    "between a program's and the kernel's memory of each byte of payload; - is unknown.",
     "What a NIC would save: it makes and takes packets itself and moves payload between the wire and "
     "registered memory by DMA. No system call, no copy and no processor time is spent on a packet, and "
     "busy polling reads memory. Here the same processors do a device's work: rxe in the kernel, where it "

@@ -33,8 +33,8 @@ from rocekit.files.capture_names import rotation, stem
 from rocekit.files.joined import is_joined, joined_files
 from rocekit.files.remote import RemotePath, is_remote
 from rocekit.files.remote import beside as files_beside
-from rocekit.findings import Evidence, Finding
-from rocekit.findings.rules import find
+from rocekit.findings import Evidence, Finding, Rule
+from rocekit.findings.own_rules import find_all
 from rocekit.findings.stories.build import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.flows.silent_ways import silent_ways
@@ -318,6 +318,7 @@ def analyze(
     stop: Callable[[], bool] | None = None,
     split: bool = True,
     hosts: Collection[str] | None = None,
+    rules: Iterable[Rule] = (),
 ) -> Analysis:
     """Analyse captures: one, or several of the same traffic.
 
@@ -336,6 +337,7 @@ def analyze(
         split: whether a capture that has packets twice, as mirrors of two ports give them, is used as two
             captures (see ``points.doubled``).
         hosts: packets between other hosts are left out; None: all are taken.
+        rules: rules of your own beside the built-in ones and those of installed packages.
 
     Raises:
         CaptureError: a file is no capture or cannot be read at all.
@@ -383,7 +385,7 @@ def analyze(
         if order is None:
             break
         restart(watch)
-    return conclude(tracker, stages.observer, summary, journal, trial, paths=tuple(str(c) for c in captures))
+    return conclude(tracker, stages.observer, summary, journal, trial, tuple(map(str, captures)), rules)
 
 
 def conclude(
@@ -392,8 +394,8 @@ def conclude(
     summary: CaptureSummary,
     journal: Journal | None,
     trial: CounterTrial | None,
-    *,
     paths: tuple[str, ...] = (),
+    rules: Iterable[Rule] = (),
 ) -> Analysis:
     """Correlate the journal with what a finished tracker has, try the counters, and find the problems."""
     summary.silent = silent_ways(tracker.connections, observer)
@@ -439,7 +441,7 @@ def conclude(
         RecordTable(tracker.connections, "connections"),
         RecordTable(tracker.transfers, "transfers"),
         RecordTable(tracker.cm.records, "cm"),
-        RecordTable(find(evidence), "findings"),
+        RecordTable(find_all(evidence, rules), "findings"),
         correlation,
         [] if journal is None else [str(problem) for problem in journal.problems],
         evidence,

@@ -22,6 +22,7 @@ import click
 COMMANDS: dict[str, str] = {
     "analyze": "rocekit.commands.analyze",
     "annotate": "rocekit.commands.annotate",
+    "check": "rocekit.commands.check",
     "completion": "rocekit.commands.completion",
     "conform": "rocekit.commands.conform",
     "conform-agent": "rocekit.commands.conform_agent",
@@ -54,7 +55,7 @@ COMMANDS: dict[str, str] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "Read captures": (
         *("analyze", "explain", "stats", "topology", "decode", "report", "plot", "export", "verify"),
-        *("rules", "fleet"),
+        *("rules", "check", "fleet"),
     ),
     "Live": ("trace", "top", "record", "counters"),
     "Make traffic": ("inject", "lab", "craft", "generate", "replay", "drill", "conform", "conform-agent"),

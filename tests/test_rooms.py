@@ -33,7 +33,7 @@ ORDER = (
     *("soft", "scenarios", "conform", "record", "fleet", "lab", "commands", "cli"),
 )
 #: For users only: they import what they show, and no module imports them.
-FACES = frozenset({"capture", "decode", "layers", "inject"})
+FACES = frozenset({"capture", "decode", "layers", "inject", "pytest_plugin"})
 #: What every module may import: whether the package runs compiled, and the stand-in for Cython.
 FOR_ALL = frozenset({"_compiled", "_cython"})
 #: The package itself and ``python -m rocekit`` import from anywhere.

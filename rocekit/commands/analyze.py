@@ -7,17 +7,23 @@ from pathlib import Path
 import click
 
 from rocekit.commands import format_option, journal_option
-from rocekit.commands.options import captures
+from rocekit.commands.options import captures, rules_option
 
 
 @click.command()
 @captures
 @journal_option
+@rules_option
 @format_option
 @click.option("--all", "every", is_flag=True, help="List every finding, connection and transfer.")
 @click.option("--no-icrc", is_flag=True, help="Do not verify ICRCs.")
 def command(
-    files: tuple[Path, ...], journal: tuple[Path, ...], output: str, every: bool, no_icrc: bool
+    files: tuple[Path, ...],
+    journal: tuple[Path, ...],
+    rules: tuple[Path, ...],
+    output: str,
+    every: bool,
+    no_icrc: bool,
 ) -> None:
     """Analyze a capture: what went wrong, its connections and its transfers ("-": standard input).
 
@@ -36,7 +42,7 @@ def command(
 
     text = output == "text"
     plain = SHOWN_TRANSFERS if text and not every else None
-    analysis = load(files, journal, check_icrc=not no_icrc, plain=plain)
+    analysis = load(files, journal, rules=rules, check_icrc=not no_icrc, plain=plain)
     if not text:
         emit(analysis.to_dict())
     else:

@@ -8,7 +8,7 @@ import click
 
 from rocekit.commands import format_option, journal_option
 from rocekit.commands.numbers import INDEX, Number
-from rocekit.commands.options import captures, only_one_of
+from rocekit.commands.options import captures, only_one_of, rules_option
 
 
 @click.command()
@@ -32,6 +32,7 @@ from rocekit.commands.options import captures, only_one_of
 @click.option("--all", "every", is_flag=True, help="Every transfer.")
 @click.option("--steps", is_flag=True, help="Each step, where many alike ones would be one line.")
 @journal_option
+@rules_option
 @format_option
 @click.pass_context
 def command(
@@ -42,6 +43,7 @@ def command(
     every: bool,
     steps: bool,
     journal: tuple[Path, ...],
+    rules: tuple[Path, ...],
     output: str,
 ) -> None:
     """Explain a transfer step by step: posted, sent, lost, sent again, acknowledged, completed, and when.
@@ -63,7 +65,7 @@ def command(
 
     only_one_of(ctx, "every", "numbers")
     only_one_of(ctx, "every", "wr_ids")
-    analysis = load(files, journal)
+    analysis = load(files, journal, rules=rules)
     need_packets(analysis, "explain")
     chosen = list(range(len(analysis.transfers))) if every else list(numbers)
     for number in chosen:

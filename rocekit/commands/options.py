@@ -204,3 +204,14 @@ def useless_without(ctx: click.Context, needed: str, *names: str) -> None:
         options = {p.name: max(p.opts, key=len) for p in ctx.command.params}
         if ctx.params.get(needed) in (None, (), False):
             raise click.UsageError(f"{found[0]} needs {options[needed]}", ctx)
+
+
+def rules_option(command: F) -> F:
+    """``--rules FILE``, any number of times, passed as ``rules``: files with rules of the user's own."""
+    return click.option(
+        "--rules",
+        type=FILE,
+        multiple=True,
+        metavar="FILE",
+        help="A Python file with rules of your own, which is run; may be repeated.",
+    )(command)

@@ -7,14 +7,17 @@ from pathlib import Path
 import click
 
 from rocekit.commands import journal_option
-from rocekit.commands.options import PAGE, captures, output_option
+from rocekit.commands.options import PAGE, captures, output_option, rules_option
 
 
 @click.command()
 @captures
 @output_option("output", PAGE, required=True, help="The page to write, .html (“-”: standard output).")
 @journal_option
-def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) -> None:
+@rules_option
+def command(
+    files: tuple[Path, ...], output: Path, journal: tuple[Path, ...], rules: tuple[Path, ...]
+) -> None:
     """Write an HTML page: findings, connections, transfers, and every packet over time.
 
     The page is one file, needs no network and opens in any browser. Findings with their cost come first, each
@@ -35,7 +38,7 @@ def command(files: tuple[Path, ...], output: Path, journal: tuple[Path, ...]) ->
 
     check_output(output, inputs_of(files, journal))
     collector = Collector()
-    analysis = load(files, journal, plain=KEPT_TRANSFERS, watch=collector)
+    analysis = load(files, journal, rules=rules, plain=KEPT_TRANSFERS, watch=collector)
     lanes = build_lanes(collector, analysis)
     with drawing(files):
         text = page(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from rocekit.commands import format_option, print_json
+from rocekit.commands.options import rules_option
 
 if TYPE_CHECKING:
     from rocekit.findings import Rule
@@ -22,8 +24,9 @@ _PARTS = (
 
 @click.command()
 @click.argument("name", required=False, shell_complete=lambda ctx, param, text: names(text))
+@rules_option
 @format_option
-def command(name: str | None, output: str) -> None:
+def command(name: str | None, rules: tuple[Path, ...], output: str) -> None:
     """List all kinds of findings, or explain the one called NAME.
 
     \b
@@ -31,21 +34,25 @@ def command(name: str | None, output: str) -> None:
       rocekit rules
       rocekit rules tail-loss
       rocekit rules --format json
+      rocekit rules --rules my_rules.py
     """
     from rocekit.commands.screen import show
+    from rocekit.findings.own_rules import checked, installed_rules, rules_of_file
     from rocekit.findings.rules import RULES
 
+    own = checked([*installed_rules(), *(rule for path in rules for rule in rules_of_file(path))])
+    every = {**RULES, **{rule.name: rule for rule in own}}
     if name is None:
         if output == "json":
-            print_json([rule.to_dict() for rule in RULES.values()])
+            print_json([rule.to_dict() for rule in every.values()])
         else:
-            show(listing(list(RULES.values())))
+            show(listing(list(every.values())))
         return
-    rule = RULES.get(name)
+    rule = every.get(name)
     if rule is None:
         import difflib
 
-        near = difflib.get_close_matches(name, RULES, n=1)
+        near = difflib.get_close_matches(name, every, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else " `rocekit rules` lists them."
         raise click.BadParameter(f"no rule is called {name!r}.{hint}", param_hint="NAME")
     if output == "json":

@@ -22,10 +22,12 @@ load_numpy()  # before anything else does
 
 from rocekit.analysis import Analysis, analyze, find_journals  # noqa: E402
 from rocekit.errors import CaptureError, JournalError  # noqa: E402
+from rocekit.findings.own_rules import rules_of_file  # noqa: E402
 
 if TYPE_CHECKING:
     from rocekit.feeding import Progress, Watch
     from rocekit.files.reader import CaptureReader
+    from rocekit.findings import Rule
 
 _COLOURS: dict[str, dict[str, Any]] = {
     "error": {"fg": "red", "bold": True},
@@ -68,6 +70,8 @@ def load(
     check_icrc: bool = True,
     plain: int | None = None,
     watch: Watch | None = None,
+    rules: Sequence[Path] = (),
+    own_rules: Sequence[Rule] = (),
 ) -> Analysis:
     """Analyse files, with its progress for large ones; Ctrl-C only ends the reading."""
     with _phases(files) as progress, without_garbage(), _stopping() as stop:
@@ -79,6 +83,7 @@ def load(
             plain=plain,
             watch=watch,
             stop=stop,
+            rules=[*own_rules, *(rule for path in rules for rule in rules_of_file(path))],
         )
 
 

@@ -42,6 +42,8 @@ from rocekit.findings.rules import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.finding import Finding
 
@@ -87,7 +89,11 @@ RULES: Final = MappingProxyType(
 )
 
 
-def find(evidence: Evidence) -> list[Finding]:
-    """All findings, the worst first, and among equals in order of their first frames."""
+def find(evidence: Evidence, own: Iterable[Finding] = ()) -> list[Finding]:
+    """All findings, the worst first, and among equals in order of their first frames.
+
+    Args:
+        own: findings of rules that are not in the table.
+    """
     found = [finding for rule in RULES.values() for finding in rule.look(evidence)]
-    return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), f.frames[:1] or (1 << 62,)))
+    return sorted([*found, *own], key=lambda f: (SEVERITIES.index(f.severity), f.frames[:1] or (1 << 62,)))

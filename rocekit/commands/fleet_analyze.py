@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,12 @@ from rocekit.commands import load_numpy
 from rocekit.commands.numbers import COUNT
 
 if TYPE_CHECKING:
+    from rocekit.fleet.judgement import FleetVerdict
     from rocekit.fleet.run import FleetProgress
 
 
+LOOK_S = 5.0
+"""Between two looks at the sources. What rests for so long is taken."""
 SHOWN = 10
 """Hosts that stand out, in text."""
 
@@ -55,6 +59,7 @@ SHOWN = 10
     help="Transfers without trouble to keep of each capture, the slowest.",
 )
 @click.option("--no-icrc", is_flag=True, help="Do not verify ICRCs.")
+@click.option("--watch", is_flag=True, help="Go on: add what is new or has grown, until Ctrl-C.")
 def command(
     sources: tuple[str, ...],
     output: Path,
@@ -64,6 +69,7 @@ def command(
     point: str | None,
     transfers: str,
     no_icrc: bool,
+    watch: bool,
 ) -> None:
     """Analyze every capture of SOURCE… into LAKE, on the processors of this machine or a Dask cluster.
 
@@ -77,6 +83,7 @@ def command(
       rocekit fleet analyze 's3://bucket/2026-11-20/*/*.pcapng' -o lake --workers 8
       rocekit fleet analyze captures/ -o lake --point 'host\\d+'
       rocekit fleet analyze captures/ -o /shared/lake --scheduler tcp://10.0.0.1:8786
+      rocekit fleet analyze captures/ -o lake --watch
     """
     load_numpy()
     from rocekit.errors import RocekitError
@@ -85,36 +92,49 @@ def command(
     from rocekit.fleet.run import add_streams, cluster
     from rocekit.fleet.stream_tables import LakeSettings
     from rocekit.fleet.streams import find_streams
+    from rocekit.fleet.watching import Watcher
     from rocekit.fleet.witnesses import add_conversations
-    from rocekit.wire.words import plural
 
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers is for this machine: a scheduler has its own.")
     need_polars()
     settings = LakeSettings(_kept(transfers), not no_icrc)
-    streams = find_streams(sources, point)
+    streams = [] if watch else find_streams(sources, point)
+    watcher = Watcher(sources, point)
     lake = Lake(output)
     lake.make(settings)
     with lake.alone(), cluster(scheduler, workers, memory) as client:
         click.echo(f"Dask's dashboard: {client.dashboard_link}", err=True)
-        progress = add_streams(client, lake, streams, settings, _Line())
-        together = add_conversations(client, lake, _Line())
-        progress.failed += together.failed
-        verdict = summarize(lake)
+        while True:
+            if not watch or (streams := watcher.due()):
+                progress = add_streams(client, lake, streams, settings, _Line())
+                progress.failed += add_conversations(client, lake, _Line()).failed
+                _tell(output, progress, summarize(lake))
+            if not watch:
+                break
+            time.sleep(LOOK_S)
+    if progress.failed:
+        name, why = progress.failed[0]
+        more = f", and {len(progress.failed) - 1:,} more captures failed" if len(progress.failed) > 1 else ""
+        raise RocekitError(f"{name}: {why}{more}")
+
+
+def _tell(output: Path, progress: FleetProgress, verdict: FleetVerdict) -> None:
+    """Print what was added, and which hosts stand out."""
+    from rocekit.wire.words import plural
+
     there = progress.done - progress.new - len(progress.failed)
     said = [f"{plural(progress.new, 'capture')} analyzed"]
     said += [f"{there:,} were there"] if there else []
     said += [f"{progress.unreadable:,} unreadable (see captures.error)"] if progress.unreadable else []
     said += [f"{progress.replaced:,} older replaced"] if progress.replaced else []
     click.echo(f"{output}: {', '.join(said)}, {progress.packets:,} packets in {progress.seconds:,.1f} s")
+    for name, why in progress.failed[:SHOWN]:
+        click.echo(f"  not added: {name}: {why}", err=True)
     for suspect in verdict.suspects[:SHOWN]:
         click.echo(f"  {suspect.words}")
     if len(verdict.suspects) > SHOWN:
         click.echo(f"  … and {len(verdict.suspects) - SHOWN:,} more hosts (table hosts)")
-    if progress.failed:
-        name, why = progress.failed[0]
-        more = f", and {len(progress.failed) - 1:,} more captures failed" if len(progress.failed) > 1 else ""
-        raise RocekitError(f"{name}: {why}{more}")
 
 
 def _kept(text: str) -> int | None:

@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-import pyarrow.parquet as parquet
+import polars as pl
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -45,17 +45,9 @@ def test_a_question_of_the_guide_is_answered(number: int, sql: str, lake: Path) 
 
 
 def test_files_of_a_lake_have_the_columns_and_types_of_the_guide(lake: Path) -> None:
-    kinds = {
-        "int64": "Int64",
-        "uint64": "UInt64",
-        "bool": "Boolean",
-        "large_string": "String",
-        "string": "String",
-    }
     seen = set()
     for path in lake.rglob("*.parquet"):
-        schema = parquet.read_schema(path)
-        found = {field.name: kinds[str(field.type)] for field in schema}
+        found = {name: str(kind) for name, kind in pl.read_parquet_schema(path).items()}
         assert found == {name: kind for name, (kind, _) in TABLES[path.stem].items()}, path
         seen.add(path.stem)
         for name, (kind, meaning) in TABLES[path.stem].items():

@@ -16,6 +16,7 @@ from rocekit.commands.numbers import COUNT, INDEX, SECONDS, SNAPLEN
 from rocekit.commands.options import PCAPNG, interface_argument, output_option
 
 if TYPE_CHECKING:
+    from rocekit.files.ring_files import RingLimits
     from rocekit.live.metrics import Metrics, MetricsServer
     from rocekit.live.tracing import Trace
 
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 @click.option("--duration", type=SECONDS, help="Stop after so long: 10, 90s, 5m.")
 @click.option("--count", "-c", type=COUNT, help="Stop after N transfers.")
 @output_option("write", PCAPNG, help="Also write the frames to a pcapng file.")
+@click.option(
+    "--rotate",
+    metavar="SIZE|TIME",
+    help="With --write, begin a new file after so many bytes (100M) or so long (60s, 10min).",
+)
+@click.option("--keep", type=INDEX, metavar="N", help="With --rotate, keep only the N newest files.")
 @click.option("--promiscuous", is_flag=True, help="Also frames for other stations.")
 @click.option(
     "--tunnels", is_flag=True, help="Also packets in tunnels (VXLAN, GRE, ERSPAN, MPLS and others)."
@@ -62,6 +69,8 @@ def command(
     duration: float | None,
     count: int | None,
     write: Path | None,
+    rotate: str | None,
+    keep: int | None,
     promiscuous: bool,
     tunnels: bool,
     snaplen: int | None,
@@ -78,10 +87,15 @@ def command(
     kernel dropped are counted. Without --write only headers of frames and CM messages are read: ICRCs of
     packets of more than 160 bytes are not checked. --snaplen 65535 checks all.
 
+    With --write x.pcapng --rotate 100M --keep 10 the files are x_00001_20261120160858.pcapng and so on, as
+    dumpcap names them; the oldest are removed, so that a trace may run for weeks. `rocekit analyze
+    rotated:FIRST..LAST` reads them as one.
+
     \b
     Example:
       rocekit trace eth0
       rocekit trace eth0 --duration 10 --write x.pcapng
+      rocekit trace eth0 --write x.pcapng --rotate 60s --keep 60
       rocekit trace eth0 --count 100 --format json
       rocekit trace eth0 --snaplen 65535
       rocekit trace eth0 --promiscuous --tunnels
@@ -96,6 +110,7 @@ def command(
 
     if str(write) == "-":
         raise click.UsageError("--write: standard output has the lines: name a file")
+    ring = _ring(write, rotate, keep, counters)
     if write is not None:
         check_output(write, journal)
     with _server(metrics) as server:
@@ -109,6 +124,7 @@ def command(
             snaplen=snaplen,
             journals=journal,
             counters=counters,
+            ring=ring,
             # A trace with metrics may run for days: it does not keep plain transfers.
             plain=SHOWN_TRANSFERS if server is not None and output == "text" else None,
         )
@@ -127,6 +143,50 @@ def command(
         finally:
             if trace.analysis is not None:
                 printer.end(trace.analysis, trace)
+    if trace.written:
+        first, last = trace.written[0], trace.written[-1]
+        names = f"{first}" if first == last else f"rotated:{first}..{last.name}"
+        click.echo(f"written: {names}", err=True)
+
+
+def _ring(write: Path | None, rotate: str | None, keep: int | None, counters: bool) -> RingLimits | None:
+    """When the next file begins; None for one file.
+
+    Raises:
+        click.UsageError: options that do not fit each other, or what is neither a size nor a time.
+    """
+    from rocekit.commands.numbers import parse
+    from rocekit.files.ring_files import RingLimits
+
+    if rotate is None:
+        if keep is not None:
+            raise click.UsageError("--keep is for --rotate: name a size or a time after which a file is full")
+        return None
+    if write is None:
+        raise click.UsageError("--rotate is for --write: name the files")
+    if counters:
+        raise click.UsageError("--counters keeps its journal beside one file: leave out --rotate")
+    if keep == 0:
+        raise click.BadParameter("at least 1 file stays: the one being written", param_hint="--keep")
+    text = rotate.strip()
+    what = f"{text!r} is neither a size such as 100M nor a time such as 60s, 10min or 1h"
+    if text[-1:] == "m":
+        raise click.BadParameter(
+            f"{text}: {text}in for minutes, or {text[:-1]}M for MiB", param_hint="--rotate"
+        )
+    for kind in ("size", "seconds"):
+        if text[-1:].isdigit():
+            break  # a number alone may be either
+        try:
+            value = parse(text, kind)
+        except ValueError:
+            continue
+        if value <= 0:
+            break
+        if kind == "size":
+            return RingLimits(size_bytes=int(value), keep=keep)
+        return RingLimits(period_ns=max(1, round(value * 1e9)), keep=keep)
+    raise click.BadParameter(what, param_hint="--rotate")
 
 
 @contextmanager

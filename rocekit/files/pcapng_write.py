@@ -75,6 +75,8 @@ class PcapngWriter:
         self._linktype = linktype
         self.frames = 0
         """Frames written so far."""
+        self.size = 0
+        """Bytes written so far."""
         options = _option(_SHB_USERAPPL, _application().encode())
         options += b"".join(_option(OPT_COMMENT, _text(comment)) for comment in comments)
         self._block(SECTION_HEADER, Struct("<IHHq").pack(BYTE_ORDER_MAGIC, 1, 0, -1) + options + _END)
@@ -214,6 +216,7 @@ class PcapngWriter:
     def _put(self, data: bytes | memoryview) -> None:
         try:
             self._file.write(data)
+            self.size += len(data)
         except BrokenPipeError:
             raise
         except OSError as error:

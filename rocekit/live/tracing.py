@@ -17,6 +17,7 @@ from rocekit.errors import CaptureError, JournalError, RocekitError
 from rocekit.explanation.results import CaptureSummary
 from rocekit.files.interface import LiveCapture, frames_carried, is_local
 from rocekit.files.pcapng_write import PcapngWriter
+from rocekit.files.ring_files import RingLimits, RingWriter
 from rocekit.flows.observer import Observer
 from rocekit.live.counted import CountedTrace
 from rocekit.packets.decoder import LEFT_OUT, Decoder
@@ -67,6 +68,8 @@ class Trace:
         interface: its name.
         duration_s, transfers: when to stop.
         write: a pcapng file for all frames.
+        ring: write into files, one after the other, whose names begin with that of ``write`` (see
+            ``RingWriter``).
         promiscuous: also frames for other stations.
         tunnels: also packets in tunnels and behind labels; the kernel then passes all frames of these.
         snaplen: bytes to keep of each frame, ``WHOLE_FRAMES`` for all. None: all if they are written, else
@@ -102,6 +105,7 @@ class Trace:
         journals: Iterable[str | Path] = (),
         plain: int | None = None,
         counters: bool = False,
+        ring: RingLimits | None = None,
     ) -> None:
         self.analysis: Analysis | None = None
         self._interface = interface
@@ -116,10 +120,14 @@ class Trace:
         if snaplen is None and write is not None:
             snaplen = WHOLE_FRAMES
         self._capture = LiveCapture(interface, promiscuous=promiscuous, tunnels=tunnels, snaplen=snaplen)
-        self._writer = None
+        self._writer: PcapngWriter | RingWriter | None = None
         if write is not None:
+            kind = self._capture.linktype
             try:
-                self._writer = PcapngWriter(write, self._capture.linktype, interface_name=interface)
+                if ring is None:
+                    self._writer = PcapngWriter(write, kind, interface_name=interface)
+                else:
+                    self._writer = RingWriter(write, ring, kind, interface_name=interface)
             except BaseException:
                 self._capture.close()
                 raise
@@ -157,6 +165,11 @@ class Trace:
             return
         if event.syndrome is None or self._orphan_naks.is_new(event.frame):
             self._items.append(Trouble(transfer, event))
+
+    @property
+    def written(self) -> list[Path]:
+        """The files of a ring that are there, oldest first."""
+        return list(self._writer.files) if isinstance(self._writer, RingWriter) else []
 
     @property
     def dropped(self) -> int:

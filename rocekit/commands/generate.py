@@ -104,7 +104,7 @@ def command(
       rocekit generate x.pcap
       rocekit generate x.pcapng --operation read --operation send --size 64,65536 --loss 0.01
       rocekit generate - --packets 10000000 --snaplen 128 | rocekit analyze -
-      rocekit generate x.pcapng --pattern incast --hosts 9 --duration-ms 10
+      rocekit generate x.pcapng --pattern incast --hosts 9 --duration-ms 1
       rocekit generate x.pcapng --otg config.yaml --results csv
     """
     check_options(ctx, pattern, otg)

@@ -48,6 +48,7 @@ RUN = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    shutil.copy(ROOT / "tests/soft/otg.yaml", tmp_path / "config.yaml")
     for name, source in FILES.items():
         shutil.copy(PCAPS / source, tmp_path / name)
         stem = source.partition(".")[0]

@@ -19,7 +19,7 @@ CONGESTION = frozenset({"ecn-unanswered", "cnp-storm", "pause-stall", "low-entro
 
 
 def plan_of(name: str = "incast", **more: Any) -> TrafficPlan:
-    return pattern(name, replace(PatternSettings(duration_ns=2_500_000, hosts=4, flow=FLOW), **more))
+    return pattern(name, replace(PatternSettings(duration_ns=1_200_000, hosts=4, flow=FLOW), **more))
 
 
 def found(folder: Path, plan: TrafficPlan) -> tuple[TrafficRun, Analysis, set[str]]:

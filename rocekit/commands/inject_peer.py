@@ -48,6 +48,7 @@ def play(program: str, host: str | None, given: dict[str, Any], *, port: int | N
         seed=given["seed"] or 0,
         peer=target,
         timeout_s=given["timeout_s"],
+        allow_remote=given["allow_remote"],
         listening=lambda: click.echo(f"listening on {party.ip}", err=True),
     ) as party:
         rounds = run(

@@ -17,6 +17,7 @@ from rocekit.endpoint.tcp_introduction import Introduced, TcpIntroduction
 from rocekit.endpoint.waiting import Deadline
 from rocekit.endpoint.work import LOCAL_WRITE, RecvWr, Region, SendWr
 from rocekit.errors import VerbsError
+from rocekit.machine import guard
 
 _FLUSH_S: Final = 0.5
 
@@ -166,6 +167,7 @@ class Connection(ABC):
         if self.introduction is not None:
             own = self._introduced(private_data)
             self.peer, self.peer_data, mtu = self.introduction.request(own, deadline)
+            self._check_address(self.peer, self.introduction)
             self.start(self.peer, own[0].psn, min(mtu, self.usual_mtu))
             self.introduction.ready()
         else:
@@ -181,12 +183,22 @@ class Connection(ABC):
         """
         if self.introduction is not None:
             assert self.peer is not None
+            self._check_address(self.peer, self.introduction)
             own = self._introduced(private_data)
             self.start(self.peer, own[0].psn, min(self.peer_mtu, self.usual_mtu))
             self.introduction.reply(own, deadline)
         else:
             self._accept(private_data, deadline)
         self.connected = True
+
+    def _check_address(self, peer: QpAddress, introduction: TcpIntroduction) -> None:
+        """Refuse an address that the peer merely names: nothing may be sent there.
+
+        Raises:
+            ScenarioError: it is not the one that its TCP connection has, and the guard does not allow it.
+        """
+        if self.endpoint.leaves_machine:
+            guard.check([peer.ip], (introduction.peer_ip, *self.endpoint.allow_remote))
 
     def _introduced(self, private_data: bytes) -> Introduced:
         """What the peer is sent over TCP."""
@@ -224,6 +236,10 @@ class Connection(ABC):
                     self.disconnected = True
         else:
             self._goodbye(deadline)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Move the QP to the error state, and take the completions of what was posted."""
         self.to_error()
         flush = Deadline(_FLUSH_S)
         while self.outstanding and not flush.passed():

@@ -69,6 +69,7 @@ class Endpoint(ABC):
         self.journal = journal
         self.ways = options.ways.filled(WaitWays("poll", "poll"))
         self.tcp = options.tcp
+        self.allow_remote = options.allow_remote
         self.connections: dict[int, Connection] = {}
         self.resources = contextlib.ExitStack()
         self.heard_of: list[CmNews] = []
@@ -330,7 +331,7 @@ class Endpoint(ABC):
             Disconnected: one that is connected went away.
         """
         while True:
-            asked = self._asked() if self._listener is None else self._listener.request(self, deadline)
+            asked = self._asked() if self._listener is None else self._listener.request(self)
             if asked is not None:
                 return asked
             gone = self.gone()

@@ -16,6 +16,14 @@ class LocalDevice(Protocol):
     @property
     def ip(self) -> str: ...
 
+    @property
+    def leaves_machine(self) -> bool:
+        """Whether what it sends may reach other machines."""
+
+    @property
+    def allow_remote(self) -> tuple[str, ...]:
+        """Other machines' addresses that the user lets it send to."""
+
     def now(self) -> int:
         """Nanoseconds since the epoch."""
 

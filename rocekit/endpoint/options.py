@@ -24,6 +24,7 @@ class EndpointOptions:
         timestamps: that CQ gives the time at which the device completed them.
         any_ip: another address is used if ``ip`` is taken.
         tcp: QPs are introduced over TCP, as the examples of libibverbs and perftest do, not by rdma_cm.
+        allow_remote: other machines' addresses that it may send to although its peer merely names them.
     """
 
     device: str | None = None
@@ -36,6 +37,7 @@ class EndpointOptions:
     timestamps: bool = True
     tcp: bool = False
     any_ip: bool = False
+    allow_remote: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from rocekit.errors import VerbsError
 
 _ADDRESS, _REJECTED, _READY, _BYE = b"P", b"N", b"R", b"B"
 _LOOK_S: Final = 0.005
+NO_CLIENT: Final = "the peer is not `rocekit inject`"
 _READS: Final = 16
 
 Introduced = tuple[QpAddress, bytes, int]
@@ -29,6 +30,12 @@ class TcpIntroduction:
 
     Args:
         work: lets the endpoint work for so many seconds, while this side waits.
+
+    Attributes:
+        peer_ip: the address that the connection comes from or goes to.
+
+    Raises:
+        OSError: the peer has hung up already.
     """
 
     def __init__(self, made: socket.socket, work: Callable[[float], None]) -> None:
@@ -36,6 +43,7 @@ class TcpIntroduction:
         self._work = work
         self._heard = b""
         self._over = False
+        self.peer_ip = str(made.getpeername()[0])
         made.setblocking(False)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -64,14 +72,18 @@ class TcpIntroduction:
 
     # The server.
 
-    def await_request(self, deadline: Deadline) -> Introduced | None:
-        """What the client sends of itself; None if this is no such client.
+    def request_heard(self) -> Introduced | None:
+        """What the client sends of itself; None if it has not said all of it.
 
         Raises:
-            VerbsError: nothing comes in time, or it cannot be read.
+            VerbsError: it is no such client, or has hung up.
         """
-        letter, said = self._await(deadline)
-        return read_message(said) if letter == _ADDRESS else None
+        said = self._next()
+        if said is None and self._heard[:1] in (b"", _ADDRESS):
+            return None
+        if said is None or said[0] != _ADDRESS:
+            raise VerbsError(NO_CLIENT)
+        return read_message(said[1])
 
     def reply(self, own: Introduced, deadline: Deadline) -> None:
         """Send this side's address, whose QP is ready, and wait until the client's is.
@@ -165,4 +177,4 @@ def read_message(said: bytes) -> Introduced:
         rest = said[ADDRESS_BYTES:].decode("ascii")
         return read_address(said[:ADDRESS_BYTES]), bytes.fromhex(rest[4:]), int(rest[:4], 16)
     except (ValueError, UnicodeDecodeError):
-        raise VerbsError("the peer is not `rocekit inject`") from None
+        raise VerbsError(NO_CLIENT) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-from typing import Protocol
+from typing import Final, Protocol
 
 from rocekit.endpoint.connection import Connection, Request
 from rocekit.endpoint.errors import check_version, port_taken
@@ -74,8 +74,13 @@ class TcpRequest(Request):
             self._introduction.reject(private_data)
 
 
+#: How long a client may take to say who it is, and how many may be at it at a time.
+_PATIENCE_S: Final = 10.0
+_MOST_SILENT: Final = 64
+
+
 class TcpListener:
-    """Where a server listens.
+    """Where a server listens. A client that says nothing keeps no other one waiting.
 
     Raises:
         VerbsError: the port is taken.
@@ -90,22 +95,42 @@ class TcpListener:
                 raise port_taken(ip, port) from None
             raise VerbsError(f"cannot listen on {ip} port {port}: {error.strerror}") from None
         self._socket.setblocking(False)
+        self._silent: list[tuple[TcpIntroduction, Deadline]] = []
 
-    def request(self, endpoint: QpMaker, deadline: Deadline) -> TcpRequest | None:
+    def request(self, endpoint: QpMaker) -> TcpRequest | None:
         """The next client, if it is there; hangs up on any other program."""
-        try:
-            made, _ = self._socket.accept()
-        except BlockingIOError:
-            return None
-        introduction = TcpIntroduction(made, endpoint.hear)
-        endpoint.resources.callback(introduction.close)
-        try:
-            client = introduction.await_request(deadline)
+        self._take(endpoint)
+        for waiting in list(self._silent):
+            introduction, patience = waiting
+            try:
+                client = introduction.request_heard()
+            except RocekitError:
+                client, patience = None, Deadline(0)
+            if client is not None or patience.passed():
+                self._silent.remove(waiting)
             if client is not None:
+                endpoint.resources.callback(introduction.close)
                 return TcpRequest(endpoint, introduction, client)
-        except RocekitError:
-            introduction.close()
+            if patience.passed():
+                introduction.close()
         return None
+
+    def _take(self, endpoint: QpMaker) -> None:
+        """Take the clients that connected; of too many, the oldest that said nothing go."""
+        while True:
+            try:
+                made, _ = self._socket.accept()
+            except OSError:  # nobody is there, or has gone again
+                break
+            try:
+                self._silent.append((TcpIntroduction(made, endpoint.hear), Deadline(_PATIENCE_S)))
+            except OSError:
+                made.close()
+        for introduction, _ in self._silent[:-_MOST_SILENT]:
+            introduction.close()
+        del self._silent[:-_MOST_SILENT]
 
     def close(self) -> None:
         self._socket.close()
+        for introduction, _ in self._silent:
+            introduction.close()

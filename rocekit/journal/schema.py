@@ -316,6 +316,7 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "xon_bytes": UINT,
             },
         ),
+        "fault_injected": _schema({"type": STR}, _PACKET | {"delay_ns": UINT}),
         "packet_lost": _schema({"reason": STR}, _PACKET),
         "packet_marked": _schema({"reason": STR}, _PACKET),
         "packet_held": _schema({"reason": STR, "held_ns": UINT}, _PACKET),

@@ -9,8 +9,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rocekit.endpoint import Deadline, Endpoint, EndpointOptions, QpOptions, SharedReceives, WaitWays
-from rocekit.errors import RocekitError, ScenarioError
+from rocekit.endpoint import (
+    Deadline,
+    Endpoint,
+    EndpointOptions,
+    QpOptions,
+    Request,
+    SharedReceives,
+    WaitWays,
+)
+from rocekit.errors import RocekitError, ScenarioError, VerbsError
 from rocekit.journal import JournalWriter
 from rocekit.journal.counters import counting
 from rocekit.machine import guard
@@ -152,7 +160,7 @@ def serve(
         RocekitError: what went wrong; everything is taken down.
     """
     scenario = scenario_named(name)
-    at = endpoint_options(scenario, settings.endpoint)
+    at = replace(endpoint_options(scenario, settings.endpoint), allow_remote=settings.allow_remote)
     with (
         _journal(settings.journal) as journal,
         make(at, journal) as endpoint,
@@ -184,11 +192,23 @@ def _accept_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -
     plan: Plan | None = None
     options = settings.qp
     shared: SharedReceives | None = None
+    stranger: RocekitError | None = None
+    first = Deadline(settings.timeout_s)
     while plan is None or len(links) < plan.qps:
-        deadline = Deadline(settings.timeout_s)
-        request = endpoint.request(deadline)
+        deadline = first if plan is None else Deadline(settings.timeout_s)
+        try:
+            request = endpoint.request(deadline)
+        except VerbsError as error:
+            if stranger is None or plan is not None:
+                raise
+            raise ScenarioError(f"{error}; one that asked was turned away: {stranger}") from None
         try:
             received, index, peer = scenario.read_request(request.private_data, own)
+        except RocekitError as error:  # not a client of ours: the right one may still come
+            stranger = error
+            _turn_away(request, error)
+            continue
+        try:
             if received.scenario != scenario.name:
                 raise ScenarioError(f"this server does {scenario.name}, not {received.scenario}")
             # post_list and cq_mod concern the client only and are not sent.
@@ -209,14 +229,32 @@ def _accept_client(scenario: Scenario, endpoint: Endpoint, settings: Settings) -
             link = PeerLink(connection, region, peer)
             scenario.prepare_server(received, link)
         except RocekitError as error:
-            request.reject(str(error).encode())
+            _turn_away(request, error)
             if plan is not None:
                 continue  # the first client is served all the same
             raise
-        link.connection.accept(scenario.reply_data(region), deadline)
+        try:
+            patience = Deadline(settings.timeout_s / 3) if plan is None else deadline
+            link.connection.accept(scenario.reply_data(region), patience)
+        except RocekitError as error:
+            if plan is not None:
+                raise
+            # It asked and was never there, or named an address that is not its own.
+            stranger = error
+            _turn_away(request, error)
+            with contextlib.suppress(VerbsError):
+                link.connection.abandon()
+            endpoint.forget(link.connection)
+            continue
         plan = received
         links.append(link)
     return ScenarioRun(endpoint, plan, links, timeout_s=settings.timeout_s, options=options, shared=shared)
+
+
+def _turn_away(request: Request, reason: RocekitError) -> None:
+    """Reject a client, if it is still there."""
+    with contextlib.suppress(VerbsError):
+        request.reject(str(reason).encode())
 
 
 def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make_endpoint) -> Outcome:
@@ -231,7 +269,7 @@ def call(host: str, plan: Plan, settings: Settings, *, make: MakeEndpoint = make
     scenario = scenario_named(plan.scenario)
     scenario.check(plan)
     source, target = source_address(host, settings.port)
-    at = endpoint_options(scenario, settings.endpoint)
+    at = replace(endpoint_options(scenario, settings.endpoint), allow_remote=settings.allow_remote)
     if (at.device, at.gid_index, at.ip) == (None, None, None):
         at = replace(at, ip=source, any_ip=True)
     options = queue_options(scenario, plan, settings.qp)

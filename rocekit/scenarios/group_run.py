@@ -159,9 +159,10 @@ def soft_group(
         sink = None
         if capture is not None:
             sink = stack.enter_context(PcapngWriter(capture, interface_name="soft"))
-        wire = MemoryWire(seed=drawn, faults=faults, capture=sink)
+        writers = stack.enter_context(_soft_journals(journal, plan.hosts))
+        wire = MemoryWire(seed=drawn, faults=faults, capture=sink, journal=writers.pop())
         endpoints: list[SoftEndpoint] = []
-        for rank, writer in enumerate(stack.enter_context(_soft_journals(journal, plan.hosts))):
+        for rank, writer in enumerate(writers):
             at = EndpointOptions(ip=f"{_FIRST_ADDRESS}{rank + 1}")
             endpoints.append(SoftEndpoint(at, writer, seed=drawn, wire=wire))
             stack.callback(endpoints[-1].close)
@@ -194,13 +195,14 @@ def verbs_group(
 
 @contextmanager
 def _soft_journals(path: str | Path | None, hosts: int) -> Iterator[list[JournalWriter | None]]:
-    """A writer for each host, all into one file, as if each host were a machine with one process."""
+    """A writer for each host, as if it were a machine with one process, and one for the wire; one file."""
     if path is None:
-        yield [None] * hosts
+        yield [None] * (hosts + 1)
         return
     try:
         file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115
     except OSError as error:
         raise JournalError(f"cannot be written: {error.strerror or error}", file=path) from None
     with file:
-        yield [JournalWriter(file, host=f"rank{rank}", pid=1) for rank in range(hosts)]
+        names = [*(f"rank{rank}" for rank in range(hosts)), "wire"]
+        yield [JournalWriter(file, host=name, pid=1) for name in names]

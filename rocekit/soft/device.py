@@ -172,6 +172,10 @@ class SoftDevice:
             self.counters.count("sent_pkts", len(sent))
         return sent
 
+    def may_send(self) -> bool:
+        """Whether ``datagrams_to_send`` may have more now."""
+        return self._schedule.waits()
+
     def events(self) -> list[DeviceEvent]:
         """The events since the last call."""
         events, self._events = self._events, []

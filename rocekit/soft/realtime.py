@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from rocekit.soft.device import SoftDevice
@@ -41,7 +41,8 @@ class Shell:
 
     Args:
         capture: gets every packet that the device sends (before faults) and receives.
-        faults: applied to the packets that it sends.
+        faults: applied to the packets that it sends; in the capture, a comment names those that hit.
+        told: called with each fault that hits, the device and the datagram as it was sent.
     """
 
     def __init__(
@@ -52,11 +53,12 @@ class Shell:
         capture: FrameSink | None = None,
         faults: Iterable[Fault] = (),
         seed: int = 0,
+        told: Callable[[Fault, SoftDevice, Datagram], None] | None = None,
     ) -> None:
         self.device = device
         self.link = link
         self._capture = capture
-        self._faults = FaultInjector(faults, seed, default_sender="client")
+        self._faults = FaultInjector(faults, seed, default_sender="client", told=told)
         self._late: list[tuple[int, int, Datagram]] = []
         self._order = 0
         self._unsent: deque[Datagram] = deque()
@@ -83,9 +85,11 @@ class Shell:
         return self._send() or busy
 
     def wait(self, seconds: float) -> None:
-        """Wait until something comes or a timer expires, at most ``seconds``."""
+        """Wait until something comes or a timer expires, at most ``seconds``; not while a QP can send."""
         if self._unsent:
             seconds = min(seconds, 0.0002)
+        elif self.device.may_send():
+            return
         due = [
             t for t in (self.device.next_timer(), self._late[0][0] if self._late else None) if t is not None
         ]
@@ -109,8 +113,12 @@ class Shell:
             now = self.now()
             for datagram in self.device.datagrams_to_send(now, 1):
                 busy = True
-                self._write(datagram.data, now)
-                self._put(datagram, now)
+                if self._faults:
+                    self._put_faulty(datagram, now)
+                else:
+                    self._write(datagram.data, now)
+                    if not self.link.send(datagram):
+                        self._unsent.append(datagram)
                 break
             else:
                 break
@@ -118,12 +126,10 @@ class Shell:
                 break
         return busy
 
-    def _put(self, datagram: Datagram, now: int) -> None:
-        if not self._faults:
-            if not self.link.send(datagram):
-                self._unsent.append(datagram)
-            return
-        for delivery in self._faults.apply(datagram, self.device, [self.device]):
+    def _put_faulty(self, datagram: Datagram, now: int) -> None:
+        deliveries = self._faults.apply(datagram, self.device, [self.device])
+        self._write(datagram.data, now, self._faults.comment)
+        for delivery in deliveries:
             changed = datagram._replace(data=delivery.data)
             if delivery.delay_ns:
                 self._order += 1
@@ -131,7 +137,7 @@ class Shell:
             elif not self.link.send(changed):
                 self._unsent.append(changed)
 
-    def _write(self, data: bytes, now: int) -> None:
+    def _write(self, data: bytes, now: int, comment: str | None = None) -> None:
         if self._capture is None:
             return
         if data[0] >> 4 == 4:
@@ -139,4 +145,4 @@ class Shell:
         else:
             kind, source, target = ETHERTYPE_IPV6, data[8:24], data[24:40]
         macs = (self.link.mac_of(address_text(source)), self.link.mac_of(address_text(target)))
-        self._capture.write(ethernet(kind, src_mac=macs[0], dst_mac=macs[1]) + data, now)
+        self._capture.write(ethernet(kind, src_mac=macs[0], dst_mac=macs[1]) + data, now, comment=comment)

@@ -185,7 +185,7 @@ def test_the_command_line_runs_both_sides_and_explains_the_packet_it_dropped(tmp
         ("--backend soft -d nowhere0 127.0.0.1", 1, "no interface nowhere0"),
         ("--fault drop=1%", 2, "--fault is for --backend soft"),
         ("--seed 0", 2, "--seed is for --backend soft"),
-        ("--both --backend soft --seed -1", 2, "-1 is not in the range x>=0"),
+        ("--both --backend soft --seed -1", 2, "-1 is out of range: at least 0"),
         ("--both --backend soft -s 3000000000", 1, "at most 2,147,483,648 bytes, not 3,000,000,000 (-s)"),
     ],
 )

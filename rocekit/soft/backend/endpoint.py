@@ -36,9 +36,10 @@ from rocekit.soft.backend.qp import IDLE_S, SoftConnection, SoftReceives, SoftRe
 from rocekit.soft.backend.wr import completion
 from rocekit.soft.cm.ids import CmEvent
 from rocekit.soft.device import SoftDevice
+from rocekit.soft.engine.packet import Datagram
 from rocekit.soft.realtime import Shell
 from rocekit.soft.repeat_log import RepeatLog
-from rocekit.soft.wires.faults import Fault
+from rocekit.soft.wires.faults import Fault, fault_fields
 from rocekit.soft.wires.interface import InterfaceLink
 from rocekit.soft.wires.local import MTU_BYTES, LocalLink
 from rocekit.soft.wires.memory import MemoryWire
@@ -109,7 +110,7 @@ class SoftEndpoint(Endpoint):
             device = SoftDevice(self.device, [address], seed=drawn, recorder=recorder)
             shell: Shell | MemoryShell
             if link is not None:
-                shell = Shell(device, link, capture=sink, faults=faults, seed=drawn)
+                shell = Shell(device, link, capture=sink, faults=faults, seed=drawn, told=self._tell_fault)
             else:
                 assert wire is not None
                 shell = MemoryShell(device, wire)
@@ -132,6 +133,9 @@ class SoftEndpoint(Endpoint):
 
     def now(self) -> int:
         return self.adapter.now()
+
+    def _tell_fault(self, fault: Fault, device: SoftDevice, datagram: Datagram) -> None:
+        self.log("fault_injected", device=device.name, **fault_fields(fault, datagram))
 
     def turn(self) -> None:
         """Run the device, wait briefly if it has nothing to do, and handle its events."""

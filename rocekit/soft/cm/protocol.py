@@ -44,6 +44,10 @@ _FIRST_PORT: Final = 0xC000  # RFC 6335's dynamic ports
 _UD_SEND: Final = OPCODE_NAMES["UD_SEND_ONLY"]
 _REJ_NO_SERVICE: Final = 8
 _SIDR_NO_SERVICE, SIDR_REJECTED = 1, 2
+#: How many peers that asked may wait for one listener, as the backlog of rdma_listen.
+BACKLOG: Final = 64
+_ASKED: Final = frozenset({REQ_RCVD, SIDR_REQ_RCVD})
+_MOST_ROUTES: Final = 1024
 _REJECTED: Final = {message: code for code, message in CM_ANSWERED.items()}
 
 
@@ -158,6 +162,10 @@ class CmProtocol:
             transport = "UC"
         port = service_port(message)
         listener = None if port is None else self._listener(port, transport)
+        waiting = sum(known.listener is listener and known.state in _ASKED for known in self.ids.values())
+        if listener is not None and waiting >= BACKLOG:
+            self.device.counters.count("drop_mad")  # the peer sends it again
+            return
         made = self.create_id(transport)
         made.local_ip, made.peer_ip, made.port = packet.destination, packet.source, port or 0
         made.remote_comm_id, made.transaction_id = theirs, transaction_id
@@ -263,6 +271,8 @@ class CmProtocol:
             return None
         local, peer, mad = self._outgoing.popleft()
         if (local, peer) not in self._routes:
+            if len(self._routes) >= _MOST_ROUTES:
+                self._routes.clear()
             self._routes[local, peer] = self.device.route(local, peer, GSI_QPN, GSI_QPN, 0)
         self.route = self._routes[local, peer]
         self.sent += 1
@@ -337,6 +347,8 @@ class CmProtocol:
     ) -> None:
         self._send(cm_id, rej(cm_id, _REJECTED[rejected], reason, private_data), now)
         cm_id.state = CLOSED
+        if not cm_id.active:
+            self.ids.pop(cm_id.number, None)  # if it asks again, it is rejected again
 
     def _stranger(self, message: CmMessage, transaction_id: int, packet: Packet) -> CmId:
         """An identifier for a single response."""

@@ -50,6 +50,10 @@ class Schedule:
         if sender in self._ready:
             self._ready.remove(sender)
 
+    def waits(self) -> bool:
+        """Whether a sender waits for its turn: it may have a packet to send now."""
+        return bool(self._ready)
+
     def datagrams(self, now: int, limit: int | None) -> list[Datagram]:
         """What is sent now, at most ``limit`` datagrams: one packet of each sender in turn."""
         sent: list[Datagram] = []

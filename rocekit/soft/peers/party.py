@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import select
 import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ from rocekit.endpoint import Deadline
 from rocekit.endpoint.errors import port_taken
 from rocekit.errors import ScenarioError, VerbsError
 from rocekit.files.pcapng_write import PcapngWriter
+from rocekit.machine import guard
 from rocekit.soft.backend.qp import cm_error
 from rocekit.soft.cm.ids import CmEvent, CmId
 from rocekit.soft.device import SoftDevice
@@ -36,6 +38,8 @@ _MISSED = {
     "ESTABLISHED": "the connection was not established",
     "DISCONNECTED": "the other side did not disconnect",
 }
+_MOST_SILENT = 64
+"""How many clients may be connected that have said nothing."""
 _FAILURES = frozenset({"REJECTED", "UNREACHABLE", "ADDR_ERROR", "ROUTE_ERROR", "CONNECT_ERROR"})
 
 
@@ -46,6 +50,7 @@ class Party:
         interface: of its link; None for the wire within this machine.
         peer: address of the peer, if it is known: the device's has the same IP version.
         timeout_s: the limit for waiting.
+        allow_remote: other machines' addresses that it may send to although its peer merely names them.
         listening: called when clients can connect.
 
     Attributes:
@@ -63,6 +68,7 @@ class Party:
         seed: int = 0,
         peer: str | None = None,
         timeout_s: float = 30.0,
+        allow_remote: tuple[str, ...] = (),
         listening: Callable[[], None] | None = None,
     ) -> None:
         link: DatagramLink
@@ -82,6 +88,8 @@ class Party:
         self.shell = Shell(self.device, link, capture=sink, faults=faults, seed=seed)
         self.mtu = link.path_mtu
         self.timeout_s = timeout_s
+        self._leaves_machine = interface is not None
+        self._proven = allow_remote
         self._listening = listening or (lambda: None)
         self.pd: PD = self.device.alloc_pd()
         self.cq = self.device.create_cq(4096)
@@ -234,10 +242,7 @@ class Party:
             with _tcp_listener(port) as server:
                 server.settimeout(self.timeout_s)
                 self._listening()
-                try:
-                    connection, _ = server.accept()
-                except TimeoutError:
-                    raise ScenarioError(f"no client within {self.timeout_s:g} s (--timeout)") from None
+                connection = first_to_speak(server, self.timeout_s)
         else:
             deadline = Deadline(self.timeout_s)
             while True:
@@ -252,7 +257,58 @@ class Party:
                     self.shell.wait(0.2)
         connection.settimeout(self.timeout_s)
         self.resources.callback(connection.close)
+        self._proven = (*self._proven, str(connection.getpeername()[0]))
         return connection
+
+    def check_address(self, named: str) -> None:
+        """Refuse an address that a peer merely names: nothing may be sent there.
+
+        Raises:
+            ScenarioError: it is not the one that its TCP connection has, and the guard does not allow it.
+        """
+        if self._leaves_machine:
+            guard.check([named], self._proven)
+
+
+def first_to_speak(server: socket.socket, timeout_s: float) -> socket.socket:
+    """The first client that says something; clients that say nothing keep it from nobody.
+
+    Raises:
+        ScenarioError: there is none in time.
+    """
+    deadline = Deadline(timeout_s)
+    clients: list[socket.socket] = []
+    chosen: socket.socket | None = None
+    try:
+        while chosen is None:
+            if deadline.passed():
+                raise ScenarioError(f"no client within {timeout_s:g} s (--timeout)")
+            ready, _, _ = select.select([server, *clients], [], [], deadline.left())
+            for one in ready:
+                if one is server:
+                    clients.append(server.accept()[0])
+                elif _says_something(one):
+                    chosen = one
+                    break
+                else:
+                    clients.remove(one)
+                    one.close()
+            for one in clients[:-_MOST_SILENT]:
+                clients.remove(one)
+                one.close()
+    finally:
+        for one in clients:
+            if one is not chosen:
+                one.close()
+    return chosen
+
+
+def _says_something(client: socket.socket) -> bool:
+    """Whether a client that can be read from has sent something, and not hung up."""
+    try:
+        return bool(client.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
 
 
 def _tcp_listener(port: int) -> socket.socket:

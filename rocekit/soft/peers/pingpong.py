@@ -97,10 +97,12 @@ def run(
     if host is not None:
         _send(connection, _greeting(qp, party.ip))
         peer = _parse(_receive(connection, _GREETING))
+        party.check_address(peer[2])
         _move_to_rts(party, qp, transport, peer, path_mtu)
         _send(connection, _DONE)
     else:
         peer = _parse(_receive(connection, _GREETING))
+        party.check_address(peer[2])
         _move_to_rts(party, qp, transport, peer, path_mtu)
         _send(connection, _greeting(qp, party.ip))
         _receive(connection, len(_DONE))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rocekit.files.pcapng_write import PcapngWriter
+from rocekit.journal import JournalWriter
 from rocekit.soft.device import SoftDevice
 from rocekit.soft.engine.congestion import DcqcnParameters
 from rocekit.soft.engine.memory import MR, Sge
@@ -63,7 +64,13 @@ def run(
             stack.enter_context(Path(journal).open("w", encoding="utf-8")) if journal is not None else None
         )
         wire = MemoryWire(
-            seed=seed, faults=faults, capture=sink, tap=tap, rate_bps=rate_bps, delay_ns=delay_ns
+            seed=seed,
+            faults=faults,
+            capture=sink,
+            tap=tap,
+            rate_bps=rate_bps,
+            delay_ns=delay_ns,
+            journal=None if lines is None else JournalWriter(lines, host="wire", pid=1),
         )
         recorder = TruthRecorder()
         hosts = []

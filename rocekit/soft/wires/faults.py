@@ -12,9 +12,9 @@ device sends). ``from`` names the requester's device; by default it is the first
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rocekit.soft.device import SoftDevice
 from rocekit.soft.engine.packet import Datagram, mark_ce
@@ -25,6 +25,7 @@ from rocekit.wire.psn import MASK
 TYPES: Final = ("drop", "ecn", "bit-error", "duplicate", "reorder", "delay")
 OF: Final = ("request", "response", "ack", "mad")
 _PSN_SHIFT: Final = BTH.length * 8 - BTH.by_name["psn"].offset - BTH.by_name["psn"].bits
+_QPN_SHIFT: Final = BTH.length * 8 - BTH.by_name["dest_qpn"].offset - BTH.by_name["dest_qpn"].bits
 _UDP_BYTES: Final = 8
 _LONGEST_DELAY_US: Final = 3_600_000_000
 
@@ -118,11 +119,21 @@ class FaultInjector:
     Args:
         default_sender: of aimed faults without ``sender``; None: the first device.
 
+        told: called with each fault that hits, the device and the datagram as it was sent.
+
     Attributes:
         done: how often each type occurred.
+        struck: the faults that hit the last datagram.
     """
 
-    def __init__(self, faults: Iterable[Fault], seed: int, *, default_sender: str | None = None) -> None:
+    def __init__(
+        self,
+        faults: Iterable[Fault],
+        seed: int,
+        *,
+        default_sender: str | None = None,
+        told: Callable[[Fault, SoftDevice, Datagram], None] | None = None,
+    ) -> None:
         faults = tuple(faults)
         self._aimed = [f for f in faults if f.rate is None]
         self._random = [f for f in faults if f.rate is not None]
@@ -130,6 +141,8 @@ class FaultInjector:
         self._prng = Prng(seed, "faults")
         self._rounds: dict[Aim, int] = {}
         self.done = dict.fromkeys(TYPES, 0)
+        self.struck: list[Fault] = []
+        self._told = told
 
     def __bool__(self) -> bool:
         return bool(self._aimed or self._random)
@@ -142,7 +155,20 @@ class FaultInjector:
         for fault in self._random:
             if self._prng.chance(fault.rate or 0.0) and self._includes(fault, datagram, sender, devices):
                 hits.append(fault)
-        return self._hit(datagram.data, hits)
+        self.struck = []
+        deliveries = self._hit(datagram.data, hits)
+        if self._told is not None:
+            for fault in self.struck:
+                self._told(fault, sender, datagram)
+        return deliveries
+
+    @property
+    def comment(self) -> str | None:
+        """The comment of the last datagram in a capture: its faults, as ``fault: drop``."""
+        if not self.struck:
+            return None
+        words = (f"{f.type} {f.delay_ns / 1000:g} µs" if f.delay_ns else f.type for f in self.struck)
+        return f"fault: {', '.join(words)}"
 
     def _includes(
         self, fault: Fault, datagram: Datagram, sender: SoftDevice, devices: Sequence[SoftDevice]
@@ -180,6 +206,7 @@ class FaultInjector:
         copies: list[Fault] = []
         for fault in hits:
             self.done[fault.type] += 1
+            self.struck.append(fault)
             if fault.type == "drop":
                 return []
             if fault.type == "ecn":
@@ -199,6 +226,25 @@ class FaultInjector:
         flipped = bytearray(data)
         flipped[start + bit // 8] ^= 1 << bit % 8
         return bytes(flipped)
+
+
+def fault_fields(fault: Fault, datagram: Datagram) -> dict[str, Any]:
+    """The fields of the journal's ``fault_injected`` for a datagram as it was sent."""
+    start = _transport(datagram.data)
+    bth = datagram.data[start : start + BTH.length]
+    op = OPCODES.get(bth[0])
+    whole = int.from_bytes(bth, "big")
+    fields: dict[str, Any] = {
+        "type": fault.type,
+        "local_ip": datagram.source,
+        "remote_ip": datagram.destination,
+        "dest_qpn": whole >> _QPN_SHIFT & MASK,
+        "psn": whole >> _PSN_SHIFT & MASK,
+        "opcode": op.name if op is not None else str(bth[0]),
+    }
+    if fault.delay_ns:
+        fields["delay_ns"] = fault.delay_ns
+    return fields
 
 
 def _transport(data: bytes) -> int:

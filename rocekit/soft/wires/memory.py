@@ -12,9 +12,10 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from rocekit.journal import JournalWriter
 from rocekit.soft.device import DeviceEvent, SoftDevice
 from rocekit.soft.engine.packet import Datagram, address_text
-from rocekit.soft.wires.faults import Fault, FaultInjector
+from rocekit.soft.wires.faults import Fault, FaultInjector, fault_fields
 from rocekit.wire.build import ethernet
 from rocekit.wire.network import ETHERTYPE_IPV4, ETHERTYPE_IPV6
 
@@ -27,7 +28,7 @@ _DELIVER, _FREE, _TIMER, _CALL = range(4)
 class FrameSink(Protocol):
     """Where captured frames are written, as ``PcapngWriter``."""
 
-    def write(self, frame: bytes, time_ns: int) -> None: ...
+    def write(self, frame: bytes, time_ns: int, *, comment: str | None = None) -> None: ...
 
 
 class WirePort:
@@ -57,6 +58,7 @@ class MemoryWire:
         tap: ``sent``, ``delivered`` or a device's name.
         rate_bps: of each device's link.
         delay_ns: from the last bit sent to the delivery.
+        journal: gets a line for each fault that hits; the capture of what is sent has them as comments.
 
     Attributes:
         now: the time.
@@ -73,9 +75,11 @@ class MemoryWire:
         rate_bps: int = 10_000_000_000,
         delay_ns: int = 1_000,
         start_ns: int = EPOCH_NS,
+        journal: JournalWriter | None = None,
     ) -> None:
         self.now = start_ns
-        self.faults = FaultInjector(faults, seed)
+        self._journal = journal
+        self.faults = FaultInjector(faults, seed, told=None if journal is None else self._tell_fault)
         self.ports: list[WirePort] = []
         self.packets = 0
         self._capture = capture
@@ -167,19 +171,34 @@ class MemoryWire:
         port.free_at = self.now + took
         self._push(port.free_at, _FREE, port, b"")
         target = self._by_address.get(datagram.destination)
+        deliveries, comment = None, None
+        if self.faults and target is not None:
+            deliveries = self.faults.apply(datagram, port.device, [p.device for p in self.ports])
+            comment = self.faults.comment
         if self._capture is not None and self._tap in ("sent", port.device.name):
-            self._write(datagram.data, target, port)
+            self._write(datagram.data, target, port, comment)
         if target is None:
             port.device.counters.count("drop_loopback")
             return
         arrives = port.free_at + self._delay
-        if not self.faults:
+        if deliveries is None:
             self._push(arrives, _DELIVER, target, datagram.data)
             return
-        for delivery in self.faults.apply(datagram, port.device, [p.device for p in self.ports]):
+        for delivery in deliveries:
             self._push(arrives + delivery.delay_ns, _DELIVER, target, delivery.data)
 
-    def _write(self, data: bytes, target: WirePort | None, source: WirePort | None = None) -> None:
+    def _tell_fault(self, fault: Fault, sender: SoftDevice, datagram: Datagram) -> None:
+        assert self._journal is not None
+        fields = fault_fields(fault, datagram)
+        self._journal.write("fault_injected", time_ns=self.now, device=sender.name, **fields)
+
+    def _write(
+        self,
+        data: bytes,
+        target: WirePort | None,
+        source: WirePort | None = None,
+        comment: str | None = None,
+    ) -> None:
         ends = (source.mac if source else "", target.mac if target else "")
         if not source:  # a delivered datagram: its sender is in its IP header
             ends = (self._sender_mac(data), ends[1])
@@ -191,7 +210,7 @@ class MemoryWire:
                 kind, src_mac=ends[0] or "02:00:00:00:00:00", dst_mac=ends[1] or "ff:ff:ff:ff:ff:ff"
             )
         assert self._capture is not None
-        self._capture.write(header + data, self.now)
+        self._capture.write(header + data, self.now, comment=comment)
 
     def _sender_mac(self, data: bytes) -> str:
         source = address_text(data[12:16] if data[0] >> 4 == 4 else data[8:24])

@@ -62,7 +62,12 @@ def check_test(test: str, transport: str, rdma_cm: bool) -> None:
 
 
 def move_to_rts(party: Party, qp: Qp, mtu: int, peer: QpAddress) -> None:
-    """Move a QP from INIT to RTS without a connection manager."""
+    """Move a QP from INIT to RTS without a connection manager.
+
+    Raises:
+        ScenarioError: the peer names an address that is not its own.
+    """
+    party.check_address(peer.ip)
     device, now = party.device, party.now
     if qp.transport == "UD":
         device.modify_qp(qp, now, state="RTR")

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def command(output: str) -> None:
     """List RDMA devices with their ports, GIDs and limits.
 
-    A GID's index is what `rocekit inject -x` and perftest's `-x` take. Limits need pyverbs.
+    A GID's index is what `rocekit inject -x` and perftest's `-x` take. Limits need pyverbs. What of GIDs and
+    MTUs does not fit together is said; PFC, ECN and switches are not looked at.
 
     \b
     Example:
@@ -29,13 +30,18 @@ def command(output: str) -> None:
 
     found = devices()
     if output == "json":
-        print_json({"schema": "rocekit/1", "devices": [device.to_dict() for device in found]})
+        from rocekit.machine.roce_setup import inconsistent
+
+        documents = [device.to_dict() | {"inconsistent": inconsistent(device)} for device in found]
+        print_json({"schema": "rocekit/1", "devices": documents})
     else:
         show("\n".join(text(device) for device in found))
 
 
 def text(device: RdmaDevice) -> str:
     """A device as indented lines; limits have their names in verbs."""
+    from rocekit.machine.roce_setup import inconsistent, mtu_chain
+
     about = [f"node GUID {device.node_guid}"]
     if device.driver:
         about.append(f"driver {device.driver}")
@@ -49,5 +55,10 @@ def text(device: RdmaDevice) -> str:
         lines.append("  ".join([f"  port {port.number}", *filter(None, about)]))
         for gid in port.gids:
             lines.append("  ".join(filter(None, [f"    GID {gid.index}", gid.type, gid.ip, gid.netdev])))
+        for interface in dict.fromkeys(gid.netdev for gid in port.gids if gid.netdev):
+            chain = [f"{name} {mtu:,}" for name, mtu in mtu_chain(interface) if mtu is not None]
+            if chain:
+                lines.append(f"    MTU of interfaces: {', over '.join(chain)}")
+    lines += [click.style(f"  does not fit: {words}", fg="yellow") for words in inconsistent(device)]
     lines += [f"  {name} {value:,}" for name, value in device.limits.items()]
     return "\n".join(lines)

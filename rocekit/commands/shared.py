@@ -39,6 +39,8 @@ _COLOURS: dict[str, dict[str, Any]] = {
 }
 _PIECES = 1 << 14
 """Pieces of a JSON document that are written at once."""
+_SLOW_BYTES = 2_000_000
+"""Smaller files are read in no time without compiled loops, too."""
 _LONG_BYTES = 20_000_000
 """Smaller files are read too fast for a progress line."""
 
@@ -74,6 +76,7 @@ def load(
     own_rules: Sequence[Rule] = (),
 ) -> Analysis:
     """Analyse files, with its progress for large ones; Ctrl-C only ends the reading."""
+    say_if_slow(files)
     with _phases(files) as progress, without_garbage(), _stopping() as stop:
         return analyze(
             *files,
@@ -200,6 +203,18 @@ def capture_time(text: str | None, option: str, analysis: Analysis) -> int | Non
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     whole = moment.replace(microsecond=0)
     return int(whole.timestamp()) * 10**9 + moment.microsecond * 1000
+
+
+def say_if_slow(files: Sequence[Path]) -> None:
+    """One line on standard error if the loops over a large capture run as plain Python."""
+    from rocekit import _compiled
+
+    if _compiled.state(_compiled.PACKAGE) == _compiled.COMPILED:
+        return
+    if sum(p.stat().st_size for p in files if p.is_file()) >= _SLOW_BYTES:
+        click.echo(
+            "rocekit is not compiled here: the results are the same, slower (`rocekit doctor`)", err=True
+        )
 
 
 @contextmanager

@@ -150,3 +150,18 @@ def test_a_last_cell_that_does_not_fit_stands_below_its_row() -> None:
         f"  1  {'x' * 20}\n      one two three",
         f"  2  {'y' * 20}  ok",
     ]
+
+
+def test_plain_python_says_once_that_a_large_capture_takes_longer(tmp_path: Path) -> None:
+    small, large = LOSS, tmp_path / "large.pcap"
+    large.write_bytes(LOSS.read_bytes() + bytes(16) * 130_000)  # what is behind is no packet, and is large
+    for capture, said in ((small, 0), (large, 1)):
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, "analyze", capture],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={**PLAIN, "ROCEKIT_COMPILED": "0"},
+        )
+        assert done.stderr.count("not compiled here") == said

@@ -124,7 +124,7 @@ def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
     for parameter in ctx.command.params:
         given = ctx.get_parameter_source(str(parameter.name))
         if parameter.name in names and given is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"{parameter.opts[-1]} {why}")
+            raise click.UsageError(f"{max(parameter.opts, key=len)} {why}")
 
 
 def play(
@@ -141,13 +141,15 @@ def play(
     Raises:
         RocekitError: the traffic cannot be made, or a file not be written.
     """
+    from rocekit.files.outputs import check_apart
     from rocekit.soft.traffic import results, run_traffic
 
     plan = _plan(given, hosts, gbps, seed)
     to_stdout = str(file) == "-"
     journal = given["journal"]
     if journal is None and not to_stdout:
-        journal = file.with_name(file.name.removesuffix(".pcapng") + ".journal.jsonl")
+        journal = file.with_suffix(".journal.jsonl")
+    check_apart(None if to_stdout else file, journal)
     program = f"generate {given['pattern'] or 'OTG'}"
     run = run_traffic(
         plan, capture="-" if to_stdout else file, snaplen=snaplen, journal=journal, program=program

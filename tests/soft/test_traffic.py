@@ -362,3 +362,28 @@ def test_what_inject_sends_again_is_in_its_journal_with_the_reason(tmp_path: Pat
     assert len(again) == sum(t.retransmitted_packets for t in found.transfers) > 0
     assert {e.fields["reason"] for e in again} <= {"nak", "timeout"}
     assert {e.qp[0] for e in again if e.qp} == {"soft@127.0.0.2"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--packets 5 --pattern ring", "--packets does not go with --pattern"),
+        ("--tap host1", "--tap goes with --pattern or --otg"),
+        (f"--otg {OTG} --size 4", "--size does not go with --otg: the configuration says it"),
+        (f"--otg {OTG} --pattern ring", "give one"),
+        ("--pattern ring --kmin 9 --kmax 5", "kmin is 0 to kmax, 5, not 9"),
+        ("--pattern ring --tap host9", "a capture is taken at sent, delivered, host1"),
+        ("--pattern ring --transport UD", "UD has only SEND"),
+    ],
+)
+def test_options_that_mean_nothing_together_are_refused(tmp_path: Path, words: str, said: str) -> None:
+    result = CliRunner().invoke(cli.rocekit, ["generate", str(tmp_path / "x.pcapng"), *words.split()])
+    assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert said in result.output
+
+
+def test_capture_and_journal_go_to_different_files(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.pcapng")
+    result = CliRunner().invoke(cli.rocekit, ["generate", path, "--pattern", "ring", "--journal", path])
+    assert result.exit_code != 0
+    assert not list(tmp_path.iterdir())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rocekit.conform.device import ConformDevice, RefusedError
 from rocekit.conform.drill import Drill
 from rocekit.conform.player import BenchReply, Call, Command, Player
-from rocekit.conform.values import tolerance_ns
 from rocekit.conform.verdict import FAIL, INCONCLUSIVE, DrillEvent, Verdict
 
 
@@ -101,10 +100,8 @@ class Bench(ABC):
 
 
 def _fair(verdict: Verdict, late_ns: int) -> Verdict:
-    """A verdict by time is none where this machine itself was later than the tolerance."""
-    if verdict.outcome != FAIL or not verdict.timed or late_ns <= 10 * tolerance_ns(0):
+    """A verdict by time is none where this machine itself was late enough to explain it."""
+    if verdict.outcome != FAIL or not verdict.slack_ns or late_ns < verdict.slack_ns:
         return verdict
     reason = f"this machine was up to {late_ns / 1e6:.0f} ms late itself"
-    return Verdict(
-        INCONCLUSIVE, reason, verdict.line, verdict.step, verdict.expected, verdict.came, timed=True
-    )
+    return replace(verdict, outcome=INCONCLUSIVE, reason=reason)

@@ -25,6 +25,7 @@ FEATURES: Final = {
     "flush": "FLUSH",
     "atomic_write": "ATOMIC WRITE",
     "sqd": "the state SQD",
+    "early_posts": "a library that refuses a request posted before RTS",
     "cm": "a connection manager",
     "listed_counters": "the counters that rxe has, under their names",
 }

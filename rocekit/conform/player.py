@@ -88,9 +88,9 @@ class BenchReply:
 class Differs(Exception):
     """The device did not do what a step demands: expected, and what came instead."""
 
-    def __init__(self, step: DrillStep, expected: str, came: str, *, timed: bool = False) -> None:
+    def __init__(self, step: DrillStep, expected: str, came: str, *, slack_ns: int = 0) -> None:
         super().__init__(expected, came)
-        self.step, self.expected, self.came, self.timed = step, expected, came, timed
+        self.step, self.expected, self.came, self.slack_ns = step, expected, came, slack_ns
 
 
 Play = Generator[Command, BenchReply, Verdict]
@@ -142,7 +142,7 @@ class Player:
                 step=differs.step.text,
                 expected=differs.expected,
                 came=differs.came,
-                timed=differs.timed,
+                slack_ns=differs.slack_ns,
             )
         except RefusedError as refused:
             if step is None:
@@ -221,7 +221,9 @@ class Player:
             if step.or_nothing:
                 self._mark = self._now
                 return
-            raise Differs(step, expected, f"{_MISSING} in {step.within_ns / 1e6:g} ms", timed=True)
+            raise Differs(
+                step, expected, f"{_MISSING} in {step.within_ns / 1e6:g} ms", slack_ns=step.within_ns // 2
+            )
         differences = [packet.differs(seen, self._names) for packet in step.either]
         if all(differences):
             names = frozenset[str]().union(*(packet.names for packet in step.either))
@@ -230,7 +232,10 @@ class Player:
         waited = seen.time_ns - before
         if step.at is not None and not step.at.earliest_ns <= waited <= step.at.latest_ns:
             raise Differs(
-                step, expected, f"it, after {waited / 1e6:.3f} ms", timed=waited > step.at.latest_ns
+                step,
+                expected,
+                f"it, after {waited / 1e6:.3f} ms",
+                slack_ns=max(0, waited - step.at.latest_ns),
             )
         self._mark = seen.time_ns
         for name, source in step.capture.items():
@@ -248,7 +253,9 @@ class Player:
         while True:
             seen = yield from self._receive(before + step.within_ns, step)
             if seen is None:
-                raise Differs(step, expected, f"{_MISSING} in {step.within_ns / 1e6:g} ms", timed=True)
+                raise Differs(
+                    step, expected, f"{_MISSING} in {step.within_ns / 1e6:g} ms", slack_ns=step.within_ns // 2
+                )
             psn = serial.diff(seen.fields["psn"], self._names["rq"] & serial.MASK)
             good = (
                 not seen.faults
@@ -338,7 +345,9 @@ class Player:
             expected = f"a completion with {_wanted_words(wanted)}"
             found = yield from self._polled(before + step.within_ns)
             if found is None:
-                raise Differs(step, expected, f"none in {step.within_ns / 1e6:g} ms", timed=True)
+                raise Differs(
+                    step, expected, f"none in {step.within_ns / 1e6:g} ms", slack_ns=step.within_ns // 2
+                )
             for key, value in wanted.items():
                 if isinstance(value, Wanted):
                     fits = found.get(key) is not None and value.test(found[key], self._names)
@@ -402,6 +411,12 @@ class Player:
         from_peer = seen.source == self._peer_ip
         start = self._names["rq" if from_peer != seen.response else "sq"]
         return packet_words(seen, start & serial.MASK, expected=expected)
+
+    @staticmethod
+    def _missing(step: DrillStep, expected: str, what: str) -> Differs:
+        """Nothing came in the time that the step gives."""
+        came = f"{what} in {step.within_ns / 1e6:g} ms"
+        return Differs(step, expected, came, slack_ns=step.within_ns // 2)
 
     def _expected_words(self, step: ExpectPacket) -> str:
         return step.text.removeprefix("expect: ")

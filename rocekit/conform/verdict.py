@@ -37,7 +37,7 @@ class Verdict:
         reason: why, where it is no plain pass or fail.
         line, step: the line of the drill that the device did not keep.
         expected, came: what it demands, and what came instead.
-        timed: whether time decided, so that a slow machine may be the reason.
+        slack_ns: where time decided, how late this machine must have been itself to explain it; else 0.
     """
 
     outcome: str
@@ -46,7 +46,7 @@ class Verdict:
     step: str = ""
     expected: str = ""
     came: str = ""
-    timed: bool = False
+    slack_ns: int = 0
 
     def words(self) -> str:
         """In one line."""

@@ -24,6 +24,7 @@ class Completions:
     """The CQ of an endpoint, and if wanted an extended one for its sends.
 
     Args:
+        datagrams: whether receives are of UD QPs, whose completions name the sender's QP.
         way: how a program waits for completions, one of ``CQ_WAYS``.
 
     Attributes:
@@ -42,14 +43,17 @@ class Completions:
         extended: bool,
         timestamps: bool,
         walks: bool = True,
+        datagrams: bool = False,
     ) -> None:
         self._device = device
         self._timestamps = timestamps
         self.walks = walks
+        self._datagrams = datagrams
         cq = device.pyverbs.cq
         enums = device.pyverbs.enums
         self._opcodes = {int(getattr(enums, f"IBV_WC_{name}")): name for name in _WC_OPCODES}
         self._with_imm = int(enums.IBV_WC_WITH_IMM)
+        self._receives = int(enums.IBV_WC_RECV)
         self._channel: Any = None
         if way != "poll":
             before = _descriptors()
@@ -132,6 +136,7 @@ class Completions:
             byte_len=wc.byte_len,
             vendor_err=wc.vendor_err,
             imm=None if imm is None else network_order(imm),
+            src_qpn=wc.src_qp if self._datagrams and wc.opcode >= self._receives else None,
         )
 
     def arm(self) -> None:

@@ -14,7 +14,7 @@ DRILLS = (
     *("responder/psn/gap", "responder/psn/wrap", "responder/duplicates/write", "responder/duplicates/atomic"),
     *("responder/sequence/middle_without_first", "responder/access/write_bad_key", "responder/rnr/again"),
     *("requester/requests/send_several", "requester/nak/sequence", "requester/completion/read_not_by_ack"),
-    *("requester/rnr/waits_at_least", "uc/gap_drops_message", "ud/wrong_qkey"),
+    *("requester/rnr/waits_at_least", "uc/gap_between_messages", "ud/wrong_qkey"),
 )
 PEER = ("--interface", "vb", "--peer-ip", "10.9.0.2")
 

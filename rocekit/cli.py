@@ -7,17 +7,17 @@ reader of the output has gone. ``rocekit lab`` returns its command's own status.
 from __future__ import annotations
 
 import atexit
-import errno
 import gc
 import importlib
 import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
+
+from rocekit.ending import debug_option, ending, guarded
+from rocekit.standard_output import write_whole
 
 COMMANDS: dict[str, str] = {
     "analyze": "rocekit.commands.analyze",
@@ -69,12 +69,6 @@ _CAPTURES = tuple(
     for capture in (".pcap", ".pcapng", ".cap")
     for packed in ("", ".gz", ".zst", ".xz", ".bz2")
 )
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Without a file name these errors are of standard output: writers of files name them."""
-
-EXIT_ERROR = 1
-EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
 
 
 class Commands(click.Group):
@@ -102,6 +96,9 @@ class Commands(click.Group):
             return None
         command = importlib.import_module(module).command
         assert isinstance(command, click.Command)
+        if not any(parameter.name == "debug" for parameter in command.params):
+            debug_option(command)
+            command.params[-1].hidden = True  # type: ignore[attr-defined]  # an option; rocekit --help has it
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -125,11 +122,11 @@ class Commands(click.Group):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         # --help and --version write before any command is invoked.
-        with _ending():
+        with ending():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
-        with _ending():
+        with ending(ctx):
             result = super().invoke(ctx)
             # Flush now: so a reader that has gone is found here and not when the interpreter ends.
             sys.stdout.flush()
@@ -157,59 +154,6 @@ def _meant(args: list[str]) -> list[str]:
     return args
 
 
-@contextmanager
-def _ending() -> Iterator[None]:
-    """Turn every error except click's own into one line and an exit status."""
-    from rocekit.errors import RocekitError
-
-    try:
-        yield
-        return
-    except RocekitError as error:
-        _say(str(error))
-        _flush_or_drop()
-        status = EXIT_ERROR
-    except BrokenPipeError:
-        _drop_output()
-        status = EXIT_BROKEN_PIPE
-    except OSError as error:
-        # A full disk, or a folder that cannot be written: the message of the system, and the file.
-        where = "standard output" if error.filename is None else os.fsdecode(error.filename)
-        named = error.filename is not None or error.errno in _NO_ROOM
-        _say(f"{where}: {error.strerror}" if named else error.strerror or str(error))
-        _drop_output()
-        status = EXIT_ERROR
-    except MemoryError:
-        _say("out of memory")
-        status = EXIT_ERROR
-    except KeyboardInterrupt:
-        status = EXIT_INTERRUPTED
-    raise click.exceptions.Exit(status)
-
-
-def _say(message: str) -> None:
-    """Print one line on standard error, without control characters that a hostile file put into it."""
-    line = " ".join(message.split())
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-    click.echo(f"{click.style('rocekit: error:', fg='red')} {line}", err=True)
-
-
-def _flush_or_drop() -> None:
-    """Flush standard output; if that fails, it may be the cause of the error."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _drop_output()
-
-
-def _drop_output() -> None:
-    """Point standard output at /dev/null, so that the interpreter's last flush does not fail again."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError, AttributeError):
-        pass
-
-
 def _collect_garbage_rarely() -> None:
     """Run the garbage collector rarely: most objects stay until the process ends."""
     gc.set_threshold(100_000)
@@ -225,6 +169,7 @@ def _nearest(name: str) -> str | None:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="rocekit", prog_name="rocekit")
 @click.option("--no-pager", is_flag=True, help="Print on the terminal, however long it is.")
+@debug_option
 @click.pass_context
 def rocekit(ctx: click.Context, no_pager: bool) -> None:
     """Explain RDMA transfers: what was posted, what went over the wire, what was completed, and when.
@@ -242,14 +187,12 @@ def rocekit(ctx: click.Context, no_pager: bool) -> None:
 def main() -> None:
     """The entry point ``rocekit``."""
     _collect_garbage_rarely()
+    write_whole()
     for stream in (sys.stdout, sys.stderr):
         # If the encoding has no µ or ✓, a ? is better than no output.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    try:
-        rocekit(prog_name="rocekit")
-    except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
+    guarded(lambda: rocekit(prog_name="rocekit"))
 
 
 if __name__ == "__main__":

@@ -59,14 +59,12 @@ def command(
     if len(files) == 1:
         check_output(out, inputs_of(files, journal))
     else:
-        one_for_each(out, files, make=False)
+        one_for_each(out, files, reads=inputs_of(files, journal), make=False)
     if sidecar is not None:
         if len(files) > 1:
             raise click.UsageError("--sidecar is for one capture")
         check_output(sidecar, [*inputs_of(files, journal), out])
-    analysis = load(files, journal)
-    if analysis.capture.interrupted:
-        raise KeyboardInterrupt  # comments from a part of the capture would be wrong
+    analysis = load(files, journal, whole=True)
     left_out = 0
     for done in annotate(analysis, *(one_for_each(out, files) if len(files) > 1 else [out])):
         left_out += done.left_out

@@ -82,7 +82,7 @@ def command(
     groups = [files] if together else [(file,) for file in files]
     verdicts = [_judge(group, journal, own, least, allowed) for group in groups]
     for out in outs:
-        _write(out, verdicts, every, [*files, *journal])
+        _write(out, verdicts, every, [*files, *journal, *rules])
     if output == "json":
         print_json({"schema": "rocekit/1", "captures": [verdict.to_dict() for verdict in verdicts]})
     else:
@@ -156,8 +156,8 @@ def _write(out: Path, verdicts: list[CaptureVerdict], rules: dict[str, Rule], in
 
         document: dict[str, Any] = {"schema": "rocekit/1", "captures": [v.to_dict() for v in verdicts]}
         text = json.dumps(document, ensure_ascii=False, indent=1) + "\n"
-    with writing(out), complete(out) as path:
-        path.write_text(text, encoding="utf-8")
+    with writing(out), complete(out) as file:
+        file.write(text.encode())
 
 
 def _of_file(path: Path) -> list[Rule]:

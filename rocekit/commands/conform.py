@@ -71,6 +71,7 @@ def command(
     from rocekit.conform.known import read_known
     from rocekit.conform.suite import run, suite, tally
     from rocekit.conform.verdict import FAIL, PASS
+    from rocekit.files.outputs import check_output
 
     if seed is not None:
         if names:
@@ -85,6 +86,8 @@ def command(
             for drill in drills:
                 click.echo(f"{drill.name}\n    {drill.claim} ({drill.clause})")
         return
+    for out in filter(None, (junit, html)):
+        check_output(out, known)
     lists = read_known(known or None)
     results = []
     with bench_of(**bench) as made:

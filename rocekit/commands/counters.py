@@ -67,6 +67,7 @@ def command(
       rocekit counters eth0 --format json
       rocekit counters rxe0.before.jsonl rxe0.after.jsonl
     """
+    from rocekit.files.outputs import check_output
     from rocekit.machine.counters import CounterReader
 
     files = [name for name in names if name.endswith(_JOURNALS)]
@@ -76,6 +77,8 @@ def command(
         raise click.UsageError("--for takes the first snapshot itself: leave out --since.")
     if str(journal) == "-":
         raise click.UsageError("--output: standard output has the table: name a file, or use --format json.")
+    if journal is not None:
+        check_output(journal, [] if capture is None else [capture])
     if files:
         show([], _pairs(_read(files)), every, output)
         return

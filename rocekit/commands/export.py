@@ -60,9 +60,11 @@ def command(
       python -c "import polars; print(polars.read_parquet('tables/transfers.parquet'))"
       rocekit export x.pcapng --to csv --table transfers -o - | head
     """
-    from rocekit.commands.shared import fail_on_damage, load, need_packets
+    from rocekit.commands.shared import fail_on_damage, inputs_of, load, need_packets
     from rocekit.errors import RocekitError
+    from rocekit.files.outputs import STANDARD_OUTPUT, Together, check_output
     from rocekit.report.export import FORMATS, need_polars, tables, write_table
+    from rocekit.standard_output import standard_output
     from rocekit.wire.words import plural
 
     if kind in _TIMELINES:
@@ -84,17 +86,22 @@ def command(
     folder = _folder(files, out)
     if not to_stdout and folder.exists() and not folder.is_dir():
         raise RocekitError(f"{folder}: this is a file; -o names a folder")
-    analysis = load(files, journal)
+    paths = {name: folder / f"{name}{FORMATS[kind]}" for name in wanted}
+    if folder.is_dir():
+        for path in paths.values():
+            check_output(path, inputs_of(files, journal))
+    analysis = load(files, journal, whole=True)
     need_packets(analysis, "export")
     made = tables(analysis, wanted)
     if to_stdout:
-        write_table(made[wanted[0]], sys.stdout.buffer, kind)
+        write_table(made[wanted[0]], standard_output(), kind, STANDARD_OUTPUT)
     else:
         folder.mkdir(parents=True, exist_ok=True)
+        with Together() as together:
+            for name, table in made.items():
+                write_table(table, together.open(paths[name]), kind, paths[name])
         for name, table in made.items():
-            path = folder / f"{name}{FORMATS[kind]}"
-            write_table(table, path, kind)
-            click.echo(f"{path}: {plural(table.height, 'row')} of {plural(table.width, 'column')}")
+            click.echo(f"{paths[name]}: {plural(table.height, 'row')} of {plural(table.width, 'column')}")
     fail_on_damage(analysis)
 
 
@@ -121,10 +128,10 @@ def _timeline(files: tuple[Path, ...], kind: str, out: Path | None, journal: tup
         raise click.UsageError("a trace is not text: redirect standard output to a file or a pipe")
     check_output(output, inputs_of(files, journal))
     collector = Collector()
-    analysis = load(files, journal, watch=collector)
+    analysis = load(files, journal, watch=collector, whole=True)
     need_packets(analysis, "export")
     stories = packet_stories(analysis)
-    with writing(output), complete(output) as path, click.open_file(str(path), "wb") as file:
+    with writing(output), complete(output) as file:
         if kind == "perfetto":
             said = plural(write_perfetto(analysis, stories, build_lanes(collector, analysis), file), "packet")
         else:

@@ -62,7 +62,7 @@ def command(
         shown = Span(span.since_ns, at)
     check_output(output, [])
     text = fleet_page(Lake(lake), span, other, shown)
-    with writing(output), complete(output) as path, click.open_file(str(path), "wb") as file:
+    with writing(output), complete(output) as file:
         file.write(text.encode())
         file.flush()
     if not is_stdout(output):

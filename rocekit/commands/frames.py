@@ -83,6 +83,7 @@ def show_frames(frames: Iterator[Outgoing], total: int, there: Iterable[str], no
 
 def write_frames(frames: Iterable[Outgoing], out: Path, start_ns: int) -> None:
     """Write them to a file, the first at ``start_ns`` since the epoch, and print how many."""
+    from rocekit.files.outputs import complete, writing
     from rocekit.files.write import frame_file
     from rocekit.wire.words import plural, size
 
@@ -90,7 +91,7 @@ def write_frames(frames: Iterable[Outgoing], out: Path, start_ns: int) -> None:
     if to_stdout and sys.stdout.isatty():
         raise click.UsageError("a capture is not text: redirect standard output to a file or a pipe")
     count = total = 0
-    with frame_file(out) as file:
+    with writing(out), complete(out) as whole, frame_file(whole) as file:
         for one in frames:
             file.write(one.frame, start_ns + one.at_ns)
             count, total = count + 1, total + len(one.frame)

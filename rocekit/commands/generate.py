@@ -115,6 +115,9 @@ def command(
     to_stdout = str(file) == "-"
     if to_stdout and sys.stdout.isatty():
         raise click.UsageError("a capture is not text: redirect standard output to a file or a pipe")
+    from rocekit.files.outputs import check_output, complete, writing
+
+    check_output(file, [] if otg is None else [otg])
     if pattern or otg:
         given = network | {"pattern": pattern, "otg": otg, "operations": operations, "sizes": sizes}
         given |= {"mtu": mtu, "ipv6": ipv6}
@@ -142,7 +145,8 @@ def command(
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    done = generate("-" if to_stdout else file, traffic, snaplen=snaplen)
+    with writing(file), complete(file) as whole:
+        done = generate(whole, traffic, snaplen=snaplen)
     click.echo(
         f"{file}: {done.packets:,} packets, {done.bytes:,} bytes: {done.messages:,} messages, "
         f"{done.lost:,} losses, {done.marked:,} marked, {done.cnps:,} CNPs",

@@ -141,15 +141,17 @@ def play(
     Raises:
         RocekitError: the traffic cannot be made, or a file not be written.
     """
-    from rocekit.files.outputs import check_apart
+    from rocekit.files.outputs import check_apart, check_output
     from rocekit.soft.traffic import results, run_traffic
 
-    plan = _plan(given, hosts, gbps, seed)
     to_stdout = str(file) == "-"
     journal = given["journal"]
     if journal is None and not to_stdout:
         journal = file.with_suffix(".journal.jsonl")
+    if journal is not None:
+        check_output(journal, [] if given["otg"] is None else [given["otg"]])
     check_apart(None if to_stdout else file, journal)
+    plan = _plan(given, hosts, gbps, seed)
     program = f"generate {given['pattern'] or 'OTG'}"
     run = run_traffic(
         plan, capture="-" if to_stdout else file, snaplen=snaplen, journal=journal, program=program

@@ -65,9 +65,13 @@ def check_files(given: dict[str, Any]) -> None:
     Raises:
         RocekitError: they are the same.
     """
-    from rocekit.files.outputs import check_apart
+    from rocekit.files.outputs import check_apart, check_output
 
     for name in ("capture", "journal"):
         if str(given[name]) == "-":
             raise click.UsageError(f"--{name}: standard output has the result; name a file.")
     check_apart(given["capture"], given["journal"])
+    read = [] if given["faults"] is None else [given["faults"]]
+    for name in ("capture", "journal"):
+        if given[name] is not None:
+            check_output(given[name], read)

@@ -89,7 +89,7 @@ def command(
 
     need_matplotlib()
     collector = Collector()
-    analysis = load(files, journal, watch=collector)
+    analysis = load(files, journal, watch=collector, whole=True)
     need_packets(analysis, "draw")
     picture = Drawings(analysis, build_lanes(collector, analysis)).plot(
         graphs,

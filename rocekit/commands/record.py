@@ -91,13 +91,15 @@ def command(
     for option, path in (("--output", output), ("--write", write)):
         if str(path) == "-":
             raise click.UsageError(f"{option}: standard output belongs to the program: name a file")
-    from rocekit.files.outputs import check_apart
+    from rocekit.files.outputs import check_apart, check_output
 
+    output = output or default_output(command_line[0], write)
     check_apart(write, output)
+    program = shutil.which(command_line[0])
     for path in filter(None, (write, output)):
-        program = shutil.which(command_line[0])
         if program is not None and path.exists() and path.samefile(program):
             raise RocekitError(f"{path}: this is the program: name another file")
+        check_output(path, command_line[1:])  # a script, a file to read
     from rocekit.record import ProgramError, ProgramRecorder, find_program, holding_signals
     from rocekit.record.build import interposer
 
@@ -120,7 +122,7 @@ def command(
                     kernel_cm = KernelCm()
                 result = ProgramRecorder(
                     command_line,
-                    output or default_output(command_line[0], write),
+                    output,
                     library,
                     mask=mask,
                     slots=1 << (ring_size - 1).bit_length(),

@@ -36,9 +36,12 @@ def command(
     from rocekit.report.page import page
     from rocekit.wire.words import plural
 
-    check_output(output, inputs_of(files, journal))
+    check_output(output, [*inputs_of(files, journal), *rules])
     collector = Collector()
     analysis = load(files, journal, rules=rules, plain=KEPT_TRANSFERS, watch=collector)
+    if analysis.capture.interrupted and output.is_file():
+        click.echo(f"{output}: stays as it was; a page of what was read needs a new name", err=True)
+        raise KeyboardInterrupt
     lanes = build_lanes(collector, analysis)
     with drawing(files):
         text = page(
@@ -46,7 +49,7 @@ def command(
             *document(analysis, lanes),
         )
     summary = analysis.capture
-    with writing(output), complete(output) as path, click.open_file(str(path), "wb") as file:
+    with writing(output), complete(output) as file:
         file.write(text.encode())
         file.flush()
     contents = summary.contents

@@ -6,8 +6,9 @@ import gc
 import json
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -41,6 +42,8 @@ _PIECES = 1 << 14
 """Pieces of a JSON document that are written at once."""
 _SLOW_BYTES = 2_000_000
 """Smaller files are read in no time without compiled loops, too."""
+_ANSWER_S = 0.5
+"""What takes longer after Ctrl-C is explained."""
 _LONG_BYTES = 20_000_000
 """Smaller files are read too fast for a progress line."""
 
@@ -74,10 +77,16 @@ def load(
     watch: Watch | None = None,
     rules: Sequence[Path] = (),
     own_rules: Sequence[Rule] = (),
+    whole: bool = False,
 ) -> Analysis:
-    """Analyse files, with its progress for large ones; Ctrl-C only ends the reading."""
+    """Analyse files, with its progress for large ones; Ctrl-C only ends the reading.
+
+    Args:
+        whole: what is made of a part of the captures would be wrong: Ctrl-C ends the command.
+    """
     say_if_slow(files)
-    with _phases(files) as progress, without_garbage(), _stopping() as stop:
+    stopping = nullcontext() if whole else _stopping()
+    with _phases(files) as progress, without_garbage(), stopping as stop:
         return analyze(
             *files,
             journals=journals or None,
@@ -94,6 +103,7 @@ def load(
 def _stopping() -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C was pressed. A second one, or one before anything was read, ends immediately."""
     begun = pressed = False
+    answer = answer_later("what was read until now is being analyzed")
 
     def press(number: int, _frame: FrameType | None) -> None:
         nonlocal pressed
@@ -101,6 +111,7 @@ def _stopping() -> Iterator[Callable[[], bool]]:
         if not begun:
             raise KeyboardInterrupt
         pressed = True
+        answer.start()
 
     def stop() -> bool:
         nonlocal begun
@@ -115,7 +126,20 @@ def _stopping() -> Iterator[Callable[[], bool]]:
     try:
         yield stop
     finally:
+        answer.cancel()
         signal.signal(signal.SIGINT, before)
+
+
+def answer_later(doing: str) -> threading.Timer:
+    """A timer that tells a user at a terminal what takes long after Ctrl-C; to be started by Ctrl-C."""
+
+    def answer() -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\ninterrupted: {doing}; Ctrl-C again ends at once", err=True)
+
+    timer = threading.Timer(_ANSWER_S, answer)
+    timer.daemon = True
+    return timer
 
 
 @contextmanager

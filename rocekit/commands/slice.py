@@ -98,9 +98,7 @@ def command(
         check_output(path, inputs_of(files, journal))
         if str(path) != "-":
             check_output(journal_beside(path), inputs_of(files, journal))
-    analysis = load(files, journal)
-    if analysis.capture.interrupted:
-        raise KeyboardInterrupt  # a cut from a part of the capture would be wrong
+    analysis = load(files, journal, whole=True)
     choice = Choice(
         connections,
         transfers,

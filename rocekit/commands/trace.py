@@ -105,6 +105,7 @@ def command(
     from rocekit.commands.shared import without_garbage
     from rocekit.commands.trace_lines import JsonLines, TextLines
     from rocekit.files.outputs import check_output
+    from rocekit.live.counted import counters_journal
     from rocekit.live.tracing import Trace
     from rocekit.report.text import SHOWN_TRANSFERS
 
@@ -113,6 +114,8 @@ def command(
     ring = _ring(write, rotate, keep, counters)
     if write is not None:
         check_output(write, journal)
+        if counters:
+            check_output(counters_journal(write), journal)
     with _server(metrics) as server:
         trace = Trace(
             interface,
@@ -218,13 +221,20 @@ def _serve(server: MetricsServer, trace: Trace, own_series: int) -> Metrics:
 def _ending_on_signal(trace: Trace) -> Iterator[None]:
     """Ctrl-C or SIGTERM ends the trace after the frames in the kernel. A second one ends immediately."""
 
+    from rocekit.commands.shared import answer_later
+
+    answer = answer_later("what was traced is being summed up")
+
     def stop(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, before[signal.Signals(number)])
+        if not answer.is_alive():
+            answer.start()
         trace.stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
+        answer.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -13,6 +13,7 @@ from rocekit.conform.bench import Playing
 from rocekit.conform.suite import DrillResult
 from rocekit.conform.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, DrillEvent
 from rocekit.errors import ScenarioError
+from rocekit.files.outputs import complete, writing
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.journal import JournalWriter
 from rocekit.journal.schema import SCHEMA
@@ -35,12 +36,10 @@ def written(path: Path, text: str) -> None:
     """Write a text file.
 
     Raises:
-        ScenarioError: it cannot be written.
+        CaptureError: it cannot be written.
     """
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ScenarioError(f"{path} cannot be written: {error.strerror or error}") from None
+    with writing(path), complete(path) as file:
+        file.write(text.encode())
 
 
 def saved(text: str, folder: Path) -> Path:

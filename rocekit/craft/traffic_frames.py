@@ -7,7 +7,6 @@ which the two differ.
 
 from __future__ import annotations
 
-import sys
 import zlib
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +22,9 @@ from numpy.typing import NDArray
 from rocekit import wire
 from rocekit.craft.traffic import Traffic
 from rocekit.craft.traffic_columns import Columns, Ints, qpn
-from rocekit.files.outputs import not_written
+from rocekit.files.growing import GrowingFile
+from rocekit.files.outputs import name_of, not_written
+from rocekit.standard_output import standard_output
 from rocekit.wire import BTH, ICRC_BYTES
 from rocekit.wire.build import LEAST_SOURCE_PORT, build_frame
 from rocekit.wire.byte_rows import scatter
@@ -95,17 +96,14 @@ class FrameWriter:
         self._payload = rng.integers(0, 256, traffic.mtu, np.uint8).tobytes()
         self._templates: dict[tuple[int, int], _Template] = {}
         self.bytes = 0
-        self._own = isinstance(target, str | Path) and target != "-"
         self._file: Any = target
-        self._name = str(getattr(target, "name", "capture"))
+        self._name = name_of(target)
+        self._growing: GrowingFile | None = None
         if target == "-":
-            self._name, self._file = "standard output", sys.stdout.buffer
+            self._file = standard_output()
         elif isinstance(target, str | Path):
-            self._name = str(target)
-            try:
-                self._file = Path(target).open("wb", buffering=0)  # noqa: SIM115
-            except OSError as error:
-                raise not_written(error, self._name) from None
+            self._growing = GrowingFile(target)
+            self._file = self._growing.file
         self._pcapng = self._name.endswith(".pcapng")
         if self._pcapng:
             from rocekit.files.pcapng_write import PcapngWriter
@@ -129,11 +127,13 @@ class FrameWriter:
             while len(view):
                 view = view[self._file.write(view) :]
         except OSError as error:
+            if self._growing is not None:
+                raise self._growing.failed(error) from None
             raise not_written(error, self._name) from None
 
     def close(self) -> None:
-        if self._own:
-            self._file.close()
+        if self._growing is not None:
+            self._growing.close()
 
     def __enter__(self) -> FrameWriter:
         return self

@@ -22,10 +22,10 @@ from rocekit.edit.slice_journal import slice_journal
 from rocekit.errors import CaptureError, RocekitError, check_number
 from rocekit.explanation.packets import CM, IGNORED, PacketStories, packet_stories
 from rocekit.files.capture_names import stem
-from rocekit.files.outputs import check_output
+from rocekit.files.outputs import Together, check_output
 from rocekit.files.pcapng_write import whole_pcapng
 from rocekit.files.reader import open_capture
-from rocekit.journal import JournalWriter
+from rocekit.journal.writing import whole_journal
 from rocekit.packets import HEADERS_BYTES, ICRC_INVALID, Packets
 from rocekit.packets.decoder import Decoder
 from rocekit.packets.locations import Locations
@@ -137,22 +137,23 @@ def cut(
     selected = _select(stories, choice)
     if not selected.any():
         raise CaptureError("it has no RoCE packets in that part", file=", ".join(files))
-    slices = [
-        _write(stories, place, selected, out, choice, headers_only, redactor)
-        for place, out in enumerate(outs)
-    ]
-    written = [s.path for s in slices if s.path is not None]
-    if analysis.journal is None or "-" in written:
-        return Cut(slices)
-    whole = _whole(stories, selected)
-    events = slice_journal(stories, selected, everything=choice.everything, whole=whole)
-    if redactor is not None:
-        events = [redact_event(event, redactor) for event in events]
-    journal = journal_beside(written[0])
-    with JournalWriter(journal) as writer:
-        for event in events:
-            writer.write_event(event)
-    return Cut(slices, journal, len(events))
+    with Together() as together:
+        slices = [
+            _write(stories, place, selected, out, choice, headers_only, redactor, together)
+            for place, out in enumerate(outs)
+        ]
+        written = [s.path for s in slices if s.path is not None]
+        if analysis.journal is None or "-" in written:
+            return Cut(slices)
+        whole = _whole(stories, selected)
+        events = slice_journal(stories, selected, everything=choice.everything, whole=whole)
+        if redactor is not None:
+            events = [redact_event(event, redactor) for event in events]
+        journal = journal_beside(written[0])
+        with whole_journal(together, journal) as writer:
+            for event in events:
+                writer.write_event(event)
+        return Cut(slices, journal, len(events))
 
 
 def originals(analysis: Analysis) -> Iterable[str]:
@@ -253,6 +254,7 @@ def _write(
     choice: Choice,
     headers_only: bool,
     redactor: Redactor | None,
+    together: Together,
 ) -> Slice:
     """Read a capture again and write the chosen part of it."""
     capture = stories.analysis.capture
@@ -270,7 +272,7 @@ def _write(
     times = stories.packets.time_ns[selected] + ahead
     first, last = int(times.min()), int(times.max())
     decoder = Decoder()
-    with open_capture(capture.inputs[place], file=place) as reader, whole_pcapng(out) as writer:
+    with open_capture(capture.inputs[place], file=place) as reader, whole_pcapng(together, out) as writer:
         for batch in reader:
             packets, network = decoder.decode(batch), decoder.network
             rows = np.flatnonzero(np.isin(batch.number, wanted))

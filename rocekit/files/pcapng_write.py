@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rocekit.files.frames import LARGEST_FRAME, LINKTYPE_ETHERNET, SECTION_HEADER, FrameBatch
-from rocekit.files.outputs import complete, is_stdout, not_written, writing
+from rocekit.files.growing import GrowingFile
+from rocekit.files.outputs import Together, is_stdout, name_of, not_written, writing
 from rocekit.files.pcapng import (
     BYTE_ORDER_MAGIC,
     IF_NAME,
@@ -25,9 +25,9 @@ from rocekit.files.pcapng import (
     OPT_COMMENT,
 )
 from rocekit.files.record_loops import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, copy_frames
+from rocekit.standard_output import standard_output
 
 _NANOSECONDS = 9  # if_tsresol: 10^-9 s
-_BUFFER = 1 << 20
 _SHB_USERAPPL, _ISB_IFRECV = 4, 4
 
 _EPB = Struct("<IIIIIII")
@@ -38,7 +38,8 @@ class PcapngWriter:
     """Writes frames to a pcapng file: one section, with an interface for each link type.
 
     Args:
-        path_or_file: a path, ``-`` for standard output, or a file open for writing bytes (not closed here).
+        path_or_file: a path (see :class:`~rocekit.files.growing.GrowingFile`), ``-`` for standard output, or
+            a file open for writing bytes (not closed here).
         linktype: LINKTYPE of frames given to :meth:`write`.
         snaplen: the limit in the interface's description, bytes.
         interface_name: the name in the interface's description.
@@ -60,17 +61,14 @@ class PcapngWriter:
     ) -> None:
         self._snaplen = snaplen
         self._interface_name = interface_name
-        self._own = isinstance(path_or_file, str | Path) and not is_stdout(path_or_file)
+        self._growing: GrowingFile | None = None
         self._file: Any = path_or_file
-        self.name = str(getattr(path_or_file, "name", "capture"))
+        self.name = name_of(path_or_file)
         if is_stdout(path_or_file):
-            self.name, self._file = "standard output", sys.stdout.buffer
+            self._file = standard_output()
         elif isinstance(path_or_file, str | Path):
-            self.name = str(path_or_file)
-            try:
-                self._file = Path(path_or_file).open("wb", buffering=_BUFFER)  # noqa: SIM115
-            except OSError as error:
-                raise not_written(error, self.name) from None
+            self._growing = GrowingFile(path_or_file)
+            self._file = self._growing.file
         self._interfaces: dict[int, int] = {}
         self._linktype = linktype
         self.frames = 0
@@ -174,29 +172,25 @@ class PcapngWriter:
 
     def flush(self) -> None:
         """Writes out what is in memory, for readers of the growing file."""
-        try:
+        with self._named():
             self._file.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise not_written(error, self.name) from None
 
     def close(self) -> None:
         """Flushes, and closes the file when it was opened here."""
-        if getattr(self._file, "closed", False):
-            return
+        if self._growing is not None:
+            self._growing.close()
+        elif not getattr(self._file, "closed", False):
+            self.flush()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors name the file; what a growing file has by then stays."""
         try:
-            self._file.flush()
-        except BrokenPipeError:
-            raise
+            yield
         except OSError as error:
+            if self._growing is not None:
+                raise self._growing.failed(error) from None
             raise not_written(error, self.name) from None
-        finally:
-            if self._own:
-                try:
-                    self._file.close()
-                except OSError:
-                    pass  # the flush raised it already
 
     def _interface(self, linktype: int) -> int:
         """The number of a link type's interface; writes its description if it is new."""
@@ -214,13 +208,9 @@ class PcapngWriter:
         self._put(_U32.pack(kind) + length + body + length)
 
     def _put(self, data: bytes | memoryview) -> None:
-        try:
+        with self._named():
             self._file.write(data)
             self.size += len(data)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise not_written(error, self.name) from None
 
     def __enter__(self) -> PcapngWriter:
         return self
@@ -232,14 +222,13 @@ class PcapngWriter:
 
 
 @contextmanager
-def whole_pcapng(out: str | Path, comments: Sequence[str] = ()) -> Iterator[PcapngWriter]:
-    """A :class:`PcapngWriter` whose file becomes ``out`` when it is complete; else ``out`` stays as it was.
+def whole_pcapng(files: Together, out: str | Path, comments: Sequence[str] = ()) -> Iterator[PcapngWriter]:
+    """A :class:`PcapngWriter` whose file becomes ``out`` when all of ``files`` are complete.
 
     Raises:
         CaptureError: it cannot be written.
     """
-    with writing(out), complete(out) as path, PcapngWriter(path, comments=comments) as writer:
-        writer.name = "standard output" if is_stdout(out) else str(out)
+    with writing(out), PcapngWriter(files.open(out), comments=comments) as writer:
         yield writer
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from rocekit.files.frames import LARGEST_FRAME, LINKTYPE_ETHERNET
-from rocekit.files.outputs import not_written
+from rocekit.files.growing import GrowingFile
+from rocekit.files.outputs import is_stdout, name_of, not_written
 from rocekit.files.pcap import NANOSECONDS_MAGIC
 from rocekit.files.pcapng_write import PcapngWriter
+from rocekit.standard_output import standard_output
 
 
 class FrameFile(Protocol):
@@ -25,25 +28,33 @@ class FrameFile(Protocol):
     ) -> None: ...
 
 
-def frame_file(path: str | Path) -> FrameFile:
+def frame_file(path_or_file: str | Path | BinaryIO) -> FrameFile:
     """A file for Ethernet frames: pcapng if its name ends so, else pcap ("-": standard output).
+
+    Args:
+        path_or_file: as for :class:`~rocekit.files.pcapng_write.PcapngWriter`; a file open for writing is not
+            closed.
 
     Raises:
         CaptureError: it cannot be written, also from every method.
     """
-    return PcapngWriter(path) if str(path).endswith(".pcapng") else PcapWriter(path)
+    return (
+        PcapngWriter(path_or_file) if name_of(path_or_file).endswith(".pcapng") else PcapWriter(path_or_file)
+    )
 
 
 class PcapWriter:
     """Writes Ethernet frames to a pcap file, with nanoseconds."""
 
-    def __init__(self, path: str | Path) -> None:
-        self._name = "standard output" if str(path) == "-" else str(path)
-        try:
-            self._own = str(path) != "-"
-            self._file: Any = Path(path).open("wb") if self._own else sys.stdout.buffer  # noqa: SIM115
-        except OSError as error:
-            raise not_written(error, self._name) from None
+    def __init__(self, path_or_file: str | Path | BinaryIO) -> None:
+        self._name = name_of(path_or_file)
+        self._growing: GrowingFile | None = None
+        self._file: Any = path_or_file
+        if is_stdout(path_or_file):
+            self._file = standard_output()
+        elif isinstance(path_or_file, str | Path):
+            self._growing = GrowingFile(path_or_file)
+            self._file = self._growing.file
         self._put(Struct("<IHHiIII").pack(NANOSECONDS_MAGIC, 2, 4, 0, 0, LARGEST_FRAME, LINKTYPE_ETHERNET))
 
     def write(self, frame: bytes, time_ns: int) -> None:
@@ -52,17 +63,23 @@ class PcapWriter:
         self._put(Struct("<IIII").pack(seconds, rest, len(frame), len(frame)) + frame)
 
     def close(self) -> None:
-        try:
-            self._file.flush()
-            if self._own:
-                self._file.close()
-        except OSError as error:
-            raise not_written(error, self._name) from None
+        if self._growing is not None:
+            self._growing.close()
+        else:
+            with self._named():
+                self._file.flush()
 
     def _put(self, data: bytes) -> None:
-        try:
+        with self._named():
             self._file.write(data)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
+            if self._growing is not None:
+                raise self._growing.failed(error) from None
             raise not_written(error, self._name) from None
 
     def __enter__(self) -> PcapWriter:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import gzip
+import io
 import json
 import os
 import socket
@@ -12,9 +15,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, cast
+from typing import IO, Any
 
-from rocekit.errors import JournalError
+from rocekit.errors import CaptureError, JournalError
+from rocekit.files.growing import GrowingFile
+from rocekit.files.outputs import Together
 from rocekit.journal.records import JournalEvent, parse_event
 from rocekit.journal.schema import CLOCK, SCHEMA
 
@@ -23,7 +28,8 @@ class JournalWriter:
     """Writes a journal. Threads may share it. Lines are buffered; :meth:`close` writes them out.
 
     Args:
-        file: a path (``.gz`` is compressed; an existing file is replaced) or a text file, which stays open.
+        file: a path (``.gz`` is compressed; an existing file is replaced when this is closed, see
+            :class:`~rocekit.files.growing.GrowingFile`) or a text file, which stays open.
         append: write behind what the file has.
         host, pid: written in every line; by default this machine's name and this process.
 
@@ -43,24 +49,59 @@ class JournalWriter:
         self.pid = os.getpid() if pid is None else pid
         self._lock = threading.Lock()
         self._owned = isinstance(file, str | Path)
+        self._growing: GrowingFile | None = None
+        self._size: int | None = None
+        """Of the file that is appended to."""
         self._file: IO[str]
         if isinstance(file, str | Path):
-            try:
-                # Stays open as long as the writer; close() closes it.
-                gz = str(file).endswith(".gz")
-                mode = "a" if append else "w"
-                opened = gzip.open(file, f"{mode}t") if gz else Path(file).open(mode, encoding="utf-8")  # noqa: SIM115
-            except OSError as error:
-                raise self._failed(error, file) from None
             self._name: str | Path = file
-            self._file = cast(IO[str], opened)
+            try:
+                self._raw = (
+                    self._open_behind(Path(file)) if append and Path(file).is_file() else self._new(file)
+                )
+            except OSError as error:
+                raise self._failed(error) from None
+            gz = str(file).endswith(".gz")
+            packed = gzip.GzipFile(fileobj=self._raw, mode="wb") if gz else self._raw
+            self._file = io.TextIOWrapper(packed, encoding="utf-8")
         else:
             self._name = str(getattr(file, "name", "journal"))
             self._file = file
 
-    @staticmethod
-    def _failed(error: OSError, name: str | Path) -> JournalError:
-        return JournalError(f"cannot be written: {error.strerror or error}", file=name)
+    def _new(self, file: str | Path) -> IO[bytes]:
+        try:
+            self._growing = GrowingFile(file)
+        except CaptureError as error:
+            raise self._of_growing(error) from None
+        return self._growing.file
+
+    def _open_behind(self, file: Path) -> IO[bytes]:
+        raw = file.open("r+b")
+        first = raw.read(2)
+        size = raw.seek(0, os.SEEK_END)
+        if first and not (first[:1] == b"{" or first == b"\x1f\x8b"):
+            raw.close()
+            raise JournalError("this is no journal to append to; name another file", file=file)
+        self._size = size
+        return raw
+
+    def _failed(self, error: OSError) -> JournalError:
+        if self._growing is not None and not isinstance(error, BrokenPipeError):
+            return self._of_growing(self._growing.failed(error))
+        if self._size is not None:
+            self._take_back(self._size)
+        return JournalError(f"cannot be written: {error.strerror or error}", file=self._name)
+
+    def _of_growing(self, error: Exception) -> JournalError:
+        failed = JournalError(str(error))
+        failed.file = str(self._name)
+        return failed
+
+    def _take_back(self, size: int) -> None:
+        """Make a file as long as it was before; what waits in memory goes nowhere."""
+        with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+            os.ftruncate(self._raw.fileno(), size)
+            os.dup2(nowhere.fileno(), self._raw.fileno(), inheritable=False)
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -69,7 +110,13 @@ class JournalWriter:
         try:
             yield
         except OSError as error:
-            raise self._failed(error, self._name) from None
+            raise self._failed(error) from None
+
+    def of_host(self, host: str, pid: int) -> JournalWriter:
+        """A writer of events of another host into the same file, which this one closes."""
+        other = copy.copy(self)
+        other.host, other.pid = host, pid
+        return other
 
     def write(
         self,
@@ -133,10 +180,28 @@ class JournalWriter:
     def close(self) -> None:
         """Write out what is buffered. A file object that the caller passed stays open."""
         with self._lock, self._named():
-            if self._owned:
-                self._file.close()
-            else:
+            if not self._owned:
                 self._file.flush()
+            elif not self._file.closed:
+                self._close()
+
+    def _close(self) -> None:
+        try:
+            self._file.flush()
+            self._file.close()  # writes the end of a gzip file; a plain file is closed with it
+            if self._growing is None and not self._raw.closed:
+                self._raw.close()
+        except OSError as error:
+            raise self._failed(error) from None
+        finally:
+            if self._growing is not None:
+                self._finish(self._growing)
+
+    def _finish(self, growing: GrowingFile) -> None:
+        try:
+            growing.close()
+        except CaptureError as error:
+            raise self._of_growing(error) from None
 
     def __enter__(self) -> JournalWriter:
         return self
@@ -145,3 +210,16 @@ class JournalWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def whole_journal(together: Together, out: str | Path) -> Iterator[JournalWriter]:
+    """A writer whose file becomes ``out`` when all of ``together`` are complete.
+
+    Raises:
+        RocekitError: it cannot be written.
+    """
+    text = io.TextIOWrapper(together.open(out), encoding="utf-8")
+    with JournalWriter(text) as writer:
+        yield writer
+    text.detach()  # its file is closed by the others

@@ -17,6 +17,11 @@ from rocekit.machine.counters import CounterPlace, CounterReader, CounterSnapsho
 _MOST: Final = 2_000_000
 
 
+def counters_journal(capture: Path) -> Path:
+    """The journal with the snapshots of a trace that is written to ``capture``."""
+    return capture.parent / f"{stem(capture)}.counters{JOURNAL_SUFFIX}"
+
+
 class CountedTrace:
     """The counters of the interface that is traced, and of the RDMA devices on it.
 
@@ -63,6 +68,5 @@ class CountedTrace:
             self.trial.snapshots += snapshots_in(journal)
         elif self._write is not None:
             name = self._write.name
-            file = self._write.parent / f"{stem(self._write)}.counters{JOURNAL_SUFFIX}"
-            with JournalWriter(file) as writer:
+            with JournalWriter(counters_journal(self._write)) as writer:
                 write_snapshots(writer, [replace(s, captured_to=name) for s in self.trial.snapshots])

@@ -15,7 +15,7 @@ from rocekit.errors import CaptureError
 from rocekit.explanation.packet_words import describe
 from rocekit.explanation.packets import packet_stories
 from rocekit.files.frame_names import FRAME_MASK
-from rocekit.files.outputs import check_output
+from rocekit.files.outputs import Together, check_output
 from rocekit.files.pcapng_write import whole_pcapng
 from rocekit.files.reader import open_capture
 from rocekit.track.pairs.handshake import LONGEST_OFFER, parse_offer
@@ -73,10 +73,11 @@ def annotate(analysis: Results, *outs: str | Path) -> list[Annotated]:
     if refusal is not None:
         raise CaptureError(refusal, file=", ".join(files))
     stories = packet_stories(analysis)
-    return [_write(stories, place, out) for place, out in enumerate(outs)]
+    with Together() as together:
+        return [_write(stories, place, out, together) for place, out in enumerate(outs)]
 
 
-def _write(stories: PacketStories, place: int, out: str | Path) -> Annotated:
+def _write(stories: PacketStories, place: int, out: str | Path, together: Together) -> Annotated:
     analysis = stories.analysis
     capture = analysis.capture
     points = {file: stories.frames_of(file) for file in capture.points_of(place)}
@@ -90,7 +91,7 @@ def _write(stories: PacketStories, place: int, out: str | Path) -> Annotated:
     described = 0
     with (
         open_capture(capture.inputs[place], file=place) as reader,
-        whole_pcapng(out, [_words(f) for f in whole]) as writer,
+        whole_pcapng(together, out, [_words(f) for f in whole]) as writer,
     ):
         for batch in reader:
             own = reader.comments

@@ -70,14 +70,14 @@ class Picture:
         if out.suffix.lower() not in SUFFIXES:
             raise ValueError(f"{out}: the name must end in {', '.join(SUFFIXES)}")
         with writing(out), complete(out) as part:
-            save(self.figure, part, dpi=dpi)
+            save(self.figure, part, out.suffix, dpi=dpi)
 
     def svg(self) -> bytes:
         """It as SVG."""
         from rocekit.report.figures import save
 
         whole = BytesIO()
-        save(self.figure, whole, kind="svg")
+        save(self.figure, whole, ".svg")
         return whole.getvalue()
 
     def __repr__(self) -> str:

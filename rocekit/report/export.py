@@ -8,6 +8,7 @@ module needs polars, the extra ``rocekit[export]``.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -20,7 +21,7 @@ from rocekit.correlate import timing
 from rocekit.errors import RocekitError, needs_extra
 from rocekit.explanation.packets import CAUSES, ROLES, PacketStories, packet_stories
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK
-from rocekit.files.outputs import complete
+from rocekit.files.outputs import STANDARD_OUTPUT, not_written
 from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, ICRC_UNCHECKED
 from rocekit.packets.malformed import MALFORMED
 from rocekit.wire.psn import MASK
@@ -77,35 +78,55 @@ def tables(analysis: Results, names: Iterable[str] = TABLES) -> dict[str, pl.Dat
     return {name: makers[name](analysis) for name in names}
 
 
-def write_table(table: pl.DataFrame, out: Path | BinaryIO, kind: str) -> None:
+def write_table(table: pl.DataFrame, file: BinaryIO, kind: str, name: str | Path) -> None:
     """Write a table as one of ``FORMATS``. CSV has no lists: there a list is JSON text.
+
+    Args:
+        file: open for writing; name: what errors call it.
 
     Raises:
         RocekitError: it cannot be written.
         BrokenPipeError: the reader has gone.
     """
     pl = need_polars()
-    name = out if isinstance(out, Path) else "standard output"
     try:
-        if isinstance(out, Path):
-            with complete(out) as path:
-                _write(pl, table, path, kind)
-        else:
+        if name == STANDARD_OUTPUT:
             # polars reports a closed pipe as an error of its own.
             whole = BytesIO()
-            _write(pl, table, whole, kind)
-            out.write(whole.getbuffer())
-            out.flush()
-    except BrokenPipeError:
-        raise
+            _interruptibly(lambda: _write(pl, table, whole, kind))
+            file.write(whole.getbuffer())
+        else:
+            _interruptibly(lambda: _write(pl, table, file, kind))
+        file.flush()
     except OSError as error:
-        raise RocekitError(f"{name}: cannot be written: {error.strerror or error}") from None
+        raise not_written(error, name) from None
     except pl.exceptions.PolarsError as error:
         # Some formats report a full disk as an error of polars.
         raise RocekitError(f"{name}: cannot be written; is the disk full? ({error})") from None
 
 
-def _write(pl: Any, table: pl.DataFrame, out: Path | BinaryIO, kind: str) -> None:
+def _interruptibly(write: Callable[[], None]) -> None:
+    """Do it in a thread of its own, as polars hears no signals: Ctrl-C then ends the waiting.
+
+    Raises:
+        Exception: what it raises.
+    """
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            write()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join()
+    for error in raised:
+        raise error
+
+
+def _write(pl: Any, table: pl.DataFrame, out: BinaryIO, kind: str) -> None:
     if kind == "parquet":
         table.write_parquet(out)
     elif kind == "arrow":

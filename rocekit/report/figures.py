@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import matplotlib as mpl
@@ -178,17 +177,13 @@ def _time_unit(scene: Scene) -> tuple[str, float]:
     return ("µs", 1e6) if latest < 10_000_000 else ("ms", 1e3) if latest < 10_000_000_000 else ("s", 1)
 
 
-def save(figure: Figure, out: Path | BinaryIO, *, kind: str = "", dpi: int = 150) -> None:
-    """Write a figure; the same figure gives the same bytes.
-
-    Args:
-        kind: ``png``, ``svg`` or ``pdf``, where ``out`` is no path whose suffix names it.
+def save(figure: Figure, file: BinaryIO, suffix: str, *, dpi: int = 150) -> None:
+    """Write a figure in the format of a suffix, such as ``.png``; the same figure gives the same bytes.
 
     Raises:
         OSError: the file cannot be written.
     """
-    if isinstance(out, Path):
-        kind = out.suffix.removeprefix(".").lower()
+    kind = suffix.removeprefix(".").lower()
     nothing: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rocekit", "font.family": ["DejaVu Sans"]}):
-        figure.savefig(out, format=kind, dpi=dpi, metadata=nothing)
+        figure.savefig(file, format=kind, dpi=dpi, metadata=nothing)

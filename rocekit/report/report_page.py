@@ -44,7 +44,7 @@ class ReportPage:
         """
         check_output(path, self.inputs)
         with writing(path), complete(path) as part:
-            part.write_text(self.text, encoding="utf-8")
+            part.write(self.text.encode())
 
     def _repr_html_(self) -> str:
         if len(self.text) > _LARGEST:

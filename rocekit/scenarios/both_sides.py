@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import multiprocessing.connection
+import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 from rocekit.endpoint.waiting import CM_WAYS, CQ_WAYS, WaitWays
-from rocekit.errors import RocekitError, ScenarioError
-from rocekit.journal import JournalWriter, merge, read_journal
+from rocekit.errors import JournalError, RocekitError, ScenarioError
+from rocekit.files.outputs import Together
+from rocekit.journal import merge, read_journal
+from rocekit.journal.writing import whole_journal
 from rocekit.scenarios.client_server import (
     ENDED_EARLY,
     MakeEndpoint,
@@ -44,9 +48,11 @@ def both(plan: Plan, server: Settings, client: Settings, *, make: MakeEndpoint =
         RocekitError: what went wrong on either side.
     """
     scenario_named(plan.scenario).check(plan)
-    shared = client.journal if client.journal == server.journal else None
-    if shared is not None:
-        server = replace(server, journal=shared.with_name(shared.name + ".server"))
+    shared = client.journal if isinstance(client.journal, Path) and client.journal == server.journal else None
+    theirs_in = None if shared is None else _nameless(f"{shared}.server")
+    before = None if shared is None else _inode(shared)
+    if theirs_in is not None:
+        server = replace(server, journal=theirs_in)
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve_apart, args=(plan.scenario, server, theirs, make))
@@ -60,6 +66,9 @@ def both(plan: Plan, server: Settings, client: Settings, *, make: MakeEndpoint =
             # The server may know the cause: it saw the same end from the other side.
             raise _better(error, ours) from None
         return replace(outcome, server_usage=_hear(ours, process, client.timeout_s)["usage"])
+    except JournalError:
+        shared = None  # what was there before stays
+        raise
     finally:
         process.join(_GRACE_S)
         if process.is_alive():
@@ -69,8 +78,8 @@ def both(plan: Plan, server: Settings, client: Settings, *, make: MakeEndpoint =
             process.kill()
             process.join()
         ours.close()
-        if shared is not None and server.journal is not None:
-            _join_journals(shared, server.journal)
+        if shared is not None and theirs_in is not None:
+            _join_journals(shared, theirs_in, written=_inode(shared) != before)
 
 
 def compare(
@@ -162,17 +171,31 @@ def _better(error: RocekitError, pipe: multiprocessing.connection.Connection) ->
     return error
 
 
-def _join_journals(journal: Path, other: Path) -> None:
-    """Put the events of both files into the first, by time, and remove the second."""
+def _nameless(name: str) -> IO[str]:
+    """A file that is in no folder and ends with the processes that have it open; errors call it ``name``."""
+    with tempfile.TemporaryFile() as file:
+        return open(name, "w+", encoding="utf-8", opener=lambda _name, _flags: os.dup(file.fileno()))
+
+
+def _inode(path: Path) -> int | None:
+    return path.stat().st_ino if path.exists() else None
+
+
+def _join_journals(journal: Path, other: IO[str], *, written: bool) -> None:
+    """Put the events of both files into the first, by time, and close the second.
+
+    Args:
+        written: whether the first is of this run; else it was there before, and is replaced.
+    """
     found = []
-    for path in (journal, other):
+    for path in (*([journal] if written else []), Path(f"/proc/self/fd/{other.fileno()}")):
         with contextlib.suppress(RocekitError):
             found.append(read_journal(path))
     whole = merge(found)
-    with JournalWriter(journal) as writer:
+    with Together() as together, whole_journal(together, journal) as writer:
         for event in whole:
             writer.write_event(event)
-    other.unlink(missing_ok=True)
+    other.close()
 
 
 @contextlib.contextmanager

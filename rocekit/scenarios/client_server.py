@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rocekit.endpoint import (
     Deadline,
@@ -49,7 +49,7 @@ class Settings:
     Attributes:
         port: where the server listens.
         timeout_s: a side fails if nothing happens for so long.
-        journal: a file for the verbs events, or None.
+        journal: a file for the verbs events, by name or open, or None.
         own_plan: the plan by a server's own options; most scenarios get it from the client.
         allow_remote: other machines' addresses that a client may send to.
         counters: whether the journal gets the device's counters, before and after.
@@ -59,7 +59,7 @@ class Settings:
     qp: QpOptions = field(default_factory=QpOptions)
     port: int = DEFAULT_PORT
     timeout_s: float = 30.0
-    journal: Path | None = None
+    journal: Path | IO[str] | None = None
     own_plan: Plan | None = None
     allow_remote: tuple[str, ...] = ()
     counters: bool = True
@@ -313,7 +313,7 @@ def _counting(
 
 
 @contextlib.contextmanager
-def _journal(path: Path | None) -> Iterator[JournalWriter | None]:
+def _journal(path: Path | IO[str] | None) -> Iterator[JournalWriter | None]:
     if path is None:
         yield None
         return

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocekit.endpoint import Endpoint, EndpointOptions, QpOptions
-from rocekit.errors import JournalError, RocekitError, ScenarioError
+from rocekit.errors import RocekitError, ScenarioError
 from rocekit.journal import JournalWriter
 from rocekit.scenarios import GROUPS
 from rocekit.scenarios.group_scenario import GroupPlan
@@ -199,10 +199,6 @@ def _soft_journals(path: str | Path | None, hosts: int) -> Iterator[list[Journal
     if path is None:
         yield [None] * (hosts + 1)
         return
-    try:
-        file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115
-    except OSError as error:
-        raise JournalError(f"cannot be written: {error.strerror or error}", file=path) from None
-    with file:
-        names = [*(f"rank{rank}" for rank in range(hosts)), "wire"]
-        yield [JournalWriter(file, host=name, pid=1) for name in names]
+    names = [*(f"rank{rank}" for rank in range(hosts)), "wire"]
+    with JournalWriter(path) as writer:
+        yield [writer.of_host(name, 1) for name in names]

@@ -275,7 +275,7 @@ def test_every_host_has_a_device_of_its_own(three_devices: list[list[str | None]
         (("mesh", "--seed", 1), 2, "--seed is for --backend soft"),
         (("ping-sr", "--hosts", 3, "--both", "--backend", "soft"), 2, "--hosts is for mesh and ring"),
         (("mash",), 2, "No scenario 'mash'"),
-        (("mesh", "--backend", "soft", "--journal", "/nowhere/x"), 1, "cannot be written"),
+        (("mesh", "--backend", "soft", "--journal", "/nowhere/x"), 1, "there is no folder /nowhere"),
     ],
 )
 def test_what_cannot_be_is_said(words: tuple[object, ...], status: int, said: str) -> None:

@@ -44,11 +44,11 @@ def write_sidecar(analysis: Results, out: str | Path) -> int:
         )
     check_output(out, analysis.capture.inputs)
     stories = packet_stories(analysis)
-    with writing(out), complete(out) as path, path.open("w", encoding="utf-8") as file:
-        file.write(f"{VERSION}\n#" + "\t".join(COLUMNS) + "\n")
+    with writing(out), complete(out) as file:
+        file.write((f"{VERSION}\n#" + "\t".join(COLUMNS) + "\n").encode())
         count = 0
         for count, cells in enumerate(_lines(stories), 1):  # noqa: B007
-            file.write("\t".join(cells) + "\n")
+            file.write(("\t".join(cells) + "\n").encode())
     return count
 
 

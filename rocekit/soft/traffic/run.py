@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from rocekit.errors import JournalError, ScenarioError, VerbsError
+from rocekit.errors import ScenarioError, VerbsError
+from rocekit.files.outputs import Together
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.journal import JournalWriter
 from rocekit.soft.engine.packet import with_tclass
@@ -98,21 +100,19 @@ def run_traffic(
         CaptureError, JournalError: a file cannot be written.
     """
     with ExitStack() as stack:
-        lines = None if journal is None else stack.enter_context(_opened(journal))
+        together = stack.enter_context(Together())
+        lines = None
+        if journal is not None:
+            lines = io.TextIOWrapper(together.open(journal), encoding="utf-8")
+            stack.callback(lines.detach)
         truth = Truth(None if lines is None else JournalWriter(lines, host=WIRE, pid=1))
         sink = None
         if capture is not None:
-            sink = PcapngWriter(capture, interface_name=plan.tap)
+            file = together.open(capture) if isinstance(capture, str | Path) else capture
+            sink = PcapngWriter(file, interface_name=plan.tap)
             stack.callback(sink.close)
         run = _Run(plan, truth, lines, sink if snaplen is None or sink is None else _Cut(sink, snaplen))
         return run.play(program)
-
-
-def _opened(path: str | Path) -> IO[str]:
-    try:
-        return Path(path).open("w", encoding="utf-8")
-    except OSError as error:
-        raise JournalError(f"cannot be written: {error.strerror or error}", file=path) from None
 
 
 class _Cut:

@@ -1,0 +1,209 @@
+"""How a command ends: every error as one line and an exit status, and signals within a moment."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+import click
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+_DEBUG: Final = "rocekit.debug"
+"""Whether --debug was given, in the context's ``meta``."""
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Without a file name these errors are of standard output: writers of files name them."""
+_ALWAYS: Final = frozenset({"cli.py", "ending.py"})
+"""Modules that every error has come through."""
+_FLUSH_S: Final = 0.5
+"""How long a reader of the output may take for the rest of it, after Ctrl-C."""
+
+
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP: what was begun is taken down, as after Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.number = number
+
+
+def debug_option(command: Any) -> Any:
+    """``--debug``, kept for :func:`ending`."""
+    return click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=_keep_debug,
+        help="Print the traceback of an unexpected error.",
+    )(command)
+
+
+def _keep_debug(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[_DEBUG] = True
+
+
+@contextmanager
+def ending(ctx: click.Context | None = None) -> Iterator[None]:
+    """Turn every error except click's own into one line and an exit status."""
+    from rocekit.errors import RocekitError
+
+    try:
+        yield
+        return
+    except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit, GeneratorExit):
+        raise
+    except RocekitError as error:
+        say(str(error))
+        _flush_or_drop()
+        status = EXIT_ERROR
+    except BrokenPipeError:
+        _drop_output()
+        status = EXIT_BROKEN_PIPE
+    except OSError as error:
+        # A full disk, or a folder that cannot be written: the message of the system, and the file.
+        where = "standard output" if error.filename is None else os.fsdecode(error.filename)
+        named = error.filename is not None or error.errno in _NO_ROOM
+        say(f"{where}: {error.strerror}" if named else error.strerror or str(error))
+        _drop_output()
+        status = EXIT_ERROR
+    except MemoryError:
+        say("out of memory")
+        status = EXIT_ERROR
+    except KeyboardInterrupt:
+        status = EXIT_INTERRUPTED
+    except Terminated as error:
+        say(str(error))
+        status = EXIT_ERROR
+    except BaseException as error:  # panics of polars are no Exception
+        _unexpected(error, debug=ctx is not None and bool(ctx.meta.get(_DEBUG)))
+        _flush_or_drop()
+        status = EXIT_ERROR
+    raise click.exceptions.Exit(status)
+
+
+def say(message: str) -> None:
+    """Print one line on standard error, without control characters that a hostile file put into it."""
+    line = " ".join(message.split())
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    click.echo(f"{click.style('rocekit: error:', fg='red')} {line}", err=True)
+
+
+def _unexpected(error: BaseException, *, debug: bool) -> None:
+    """The last resort: an error that nobody thought of is a defect, and says how to report it."""
+    if debug:
+        import traceback
+
+        traceback.print_exception(error)
+    what = "the traceback above" if debug else "what this command prints with --debug"
+    say(f"{_defect(error)}; please report it with {what}, and with the input if you may")
+
+
+def _defect(error: BaseException) -> str:
+    """The kind of an error, what it says, and the last line of rocekit on its way."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        _, inside, path = file.rpartition(f"{os.sep}rocekit{os.sep}")
+        if inside and path not in _ALWAYS:
+            place = f" at {path}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    text = str(error)
+    said = f": {text if len(text) <= 200 else text[:200] + '…'}" if text else ""
+    return f"a defect of rocekit: {type(error).__name__}{said}{place}"
+
+
+def _flush_or_drop() -> None:
+    """Flush standard output; if that fails, it may be the cause of the error."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Point standard output at /dev/null, so that the interpreter's last flush does not fail again."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
+def guarded(program: Callable[[], Any]) -> None:
+    """Run the program with SIGTERM and SIGHUP as exceptions, and end at once after a signal."""
+    may_handle = threading.current_thread() is threading.main_thread()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if may_handle and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+            signal.signal(number, _terminate)
+    threading.excepthook = _thread_failed
+    sys.unraisablehook = _unheard
+    status: int | None = None
+    try:
+        program()
+    except SystemExit as end:
+        if end.code != EXIT_INTERRUPTED and not _signalled:
+            raise
+        status = end.code if isinstance(end.code, int) else EXIT_ERROR
+    except KeyboardInterrupt:
+        status = EXIT_INTERRUPTED
+    except Terminated as error:
+        say(str(error))
+        status = EXIT_ERROR
+    if status is not None:
+        # All is taken down. What is left are threads in the middle of something, which nobody waits for.
+        _flush_soon()
+        os._exit(status)
+
+
+_signalled: list[int] = []
+"""The signals that came."""
+
+
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    _signalled.append(number)
+    raise Terminated(number)
+
+
+def _flush_soon() -> None:
+    """Flush standard output, unless its reader does not read."""
+
+    def give_up(_number: int, _frame: FrameType | None) -> None:
+        raise TimeoutError
+
+    try:
+        signal.signal(signal.SIGALRM, give_up)
+        signal.setitimer(signal.ITIMER_REAL, _FLUSH_S)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except (OSError, ValueError, AttributeError, TimeoutError):
+        pass
+
+
+def _unheard(arguments: Any) -> None:
+    """A signal whose exception came where Python drops exceptions, as in a callback, comes again soon."""
+    error = arguments.exc_value
+    if not isinstance(error, KeyboardInterrupt | Terminated):
+        sys.__unraisablehook__(arguments)
+        return
+
+    def again(_number: int, _frame: FrameType | None) -> None:
+        raise error
+
+    signal.signal(signal.SIGALRM, again)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+
+
+def _thread_failed(arguments: threading.ExceptHookArgs) -> None:
+    """An error of a thread that nobody waits for is one line, too."""
+    error = arguments.exc_value
+    if error is not None and not isinstance(error, SystemExit):
+        say(f"{_defect(error)}; please report it")

@@ -1,0 +1,54 @@
+"""Files that grow while something happens that does not come again: live packets, events of programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocekit.errors import CaptureError, RocekitError
+from rocekit.files.new_file import NewFile
+from rocekit.files.outputs import not_written
+
+
+class GrowingFile:
+    """A file with the packets or events of now, for as long as they come.
+
+    A new file is written under its own name, for those who read it while it grows. A file that exists is
+    replaced at the end; until then what is written is in ``x.partial-….pcapng`` beside it, and stays there if
+    the disk is full or the process is killed.
+
+    Attributes:
+        file: open for writing bytes.
+
+    Raises:
+        CaptureError: it cannot be made, and from :meth:`close`, written.
+    """
+
+    def __init__(self, out: str | Path) -> None:
+        self._name = str(out)
+        try:
+            self._new = NewFile(out, growing=True)
+        except OSError as error:
+            raise not_written(error, out) from None
+        self.file = self._new.file
+        self._error: Exception | None = None
+
+    def failed(self, error: OSError) -> Exception:
+        """The error to raise after a write has failed: the old file then stays."""
+        named: Exception = not_written(error, self._name)
+        kept = self._new.kept_in
+        if kept is not None and isinstance(named, RocekitError):
+            where = Path(self._name).with_name(kept.name)
+            named = CaptureError(f"{named.args[0]}; what was written is in {where}")
+        self._error = named
+        return named
+
+    def close(self) -> None:
+        """Close the file, which takes its place if all could be written."""
+        if self._error is not None:
+            self._new.abandon()
+            raise self._error
+        try:
+            self._new.close()
+            self._new.take_place()
+        except OSError as error:
+            raise self.failed(error) from None

@@ -1,0 +1,178 @@
+"""How commands end that are not let to their end: signals, an unexpected error, a strange standard output."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from places import PCAPS
+
+MAIN = 'import sys; sys.argv[0] = "rocekit"; from rocekit.cli import main; main()'
+OLD = b"of yesterday"
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture that takes a while."""
+    path = tmp_path_factory.mktemp("big") / "big.pcap"
+    subprocess.run(
+        [sys.executable, "-c", MAIN, "generate", path, "--packets", "400000", "--snaplen", "128"], check=True
+    )
+    return path
+
+
+def opened(pid: int) -> list[str]:
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found.append(str(entry.readlink()))
+        except OSError:
+            continue
+    return found
+
+
+#: Arguments, and the file that a process has open when it has begun.
+WRITING: dict[str, tuple[tuple[str, ...], str]] = {
+    "annotate": (("annotate", "BIG", "out.pcapng"), "big.pcap"),
+    "craft": (("craft", "--op", "RC_SEND_ONLY", "--count", "100000000", "-w", "out.pcap"), ".rocekit-"),
+    "export": (("export", "BIG", "--to", "csv", "-o", "out"), "big.pcap"),
+    "generate": (("generate", "out.pcap", "--packets", "100000000"), ".rocekit-"),
+    "plot": (("plot", "BIG", "-o", "out.png"), "big.pcap"),
+    "replay": (("replay", "BIG", "-w", "out.pcap"), "big.pcap"),
+    "report": (("report", "BIG", "-o", "out.html"), "big.pcap"),
+    "slice": (("slice", "BIG", "out.pcapng", "--headers-only"), "big.pcap"),
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", WRITING)
+def test_a_writing_command_that_is_ended_leaves_what_was_there(
+    name: str, number: signal.Signals, big: Path, tmp_path: Path
+) -> None:
+    arguments, sign = WRITING[name]
+    (tmp_path / "out").mkdir()
+    for old in ("out.pcapng", "out.pcap", "out.png", "out.html", "out/packets.csv", "out/transfers.csv"):
+        (tmp_path / old).write_bytes(OLD)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    words = [str(big) if word == "BIG" else word for word in arguments]
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 60
+    while not any(sign in file for file in opened(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(number)
+    told, said = process.communicate(timeout=120)
+    assert told == b""
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert said == b"" or b"stays as it was" in said
+    else:
+        assert (process.returncode, said) == (1, b"rocekit: error: ended by SIGTERM\n")
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert {path.read_bytes() for path in before} == {OLD}
+
+
+def test_ctrl_c_does_not_wait_for_a_reader_that_does_not_read() -> None:
+    reader, writer = os.pipe()
+    words = ["craft", "--op", "RC_SEND_ONLY", "--count", "100000000", "-w", "-"]
+    process = subprocess.Popen([sys.executable, "-c", MAIN, *words], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    size = fcntl.fcntl(reader, fcntl.F_GETPIPE_SZ)
+    have = bytearray(4)
+    deadline = time.monotonic() + 60
+    while int.from_bytes(have, sys.byteorder) < size - 8192 and time.monotonic() < deadline:
+        time.sleep(0.01)
+        fcntl.ioctl(reader, 0x541B, have)  # FIONREAD
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    os.close(reader)
+    assert (process.returncode, said) == (130, b"")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_all_bytes_go_to_a_standard_output_that_takes_only_some_at_a_time(unbuffered: str) -> None:
+    capture = PCAPS / "ping-write-clean.pcap"
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "report", capture, "-o", "-"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        page = file.read()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert len(page) > 1 << 16  # more than a pipe holds
+    assert page.rstrip().endswith(b"</html>")
+
+
+# ------------------------------------------------------------------ the last resort
+
+BROKEN = """
+import sys
+sys.argv[0] = "rocekit"
+import rocekit.commands.rules as rules
+from rocekit.cli import main
+
+def broken(**given):
+    raise IndexError("pop from\\x1b[31m an\\nempty deque")
+
+rules.command.callback = broken
+main()
+"""
+
+
+def broken(*arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_an_error_that_nobody_thought_of_is_one_line_that_says_how_to_report_it() -> None:
+    assert broken("rules") == (
+        1,
+        "rocekit: error: a defect of rocekit: IndexError: pop from\\x1b[31m an empty deque; please report it "
+        "with what this command prints with --debug, and with the input if you may\n",
+    )
+
+
+@pytest.mark.parametrize("arguments", [("--debug", "rules"), ("rules", "--debug")])
+def test_debug_prints_the_traceback_of_an_unexpected_error(arguments: tuple[str, ...]) -> None:
+    status, said = broken(*arguments)
+    assert status == 1
+    assert said.startswith("Traceback (most recent call last):\n")
+    assert said.splitlines()[-1].startswith("rocekit: error: a defect of rocekit: IndexError")
+
+
+def test_a_defect_names_its_place_in_rocekit() -> None:
+    program = BROKEN.replace('raise IndexError("pop from\\x1b[31m an\\nempty deque")', "stem(3)").replace(
+        "def broken", "from rocekit.files.capture_names import stem\n\ndef broken"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "rules"], capture_output=True, text=True, check=False
+    )
+    assert "TypeError" in done.stderr
+    assert " at files/capture_names.py:" in done.stderr
+
+
+def test_an_output_is_no_part_of_a_closed_standard_output(tmp_path: Path) -> None:
+    shutil.copy(PCAPS / "ping-write-clean.pcap", tmp_path / "x.pcap")
+    words = f"{sys.executable} -c '{MAIN}' annotate x.pcap y.pcapng >&- 2>&-"
+    assert subprocess.run(["sh", "-c", words], cwd=tmp_path, check=False).returncode == 0
+    assert (tmp_path / "y.pcapng").read_bytes()[:4] == b"\x0a\x0d\x0d\x0a"

@@ -1,11 +1,13 @@
-"""How many packets a second the wire in memory carries on one core, with and without writing a capture.
+"""What soft devices carry: in memory on one core, and over loopback between two processes.
 
-``python benchmarks/soft_wire.py [MESSAGES]`` sends that many WRITEs of 64 KiB at path MTU 1024. It measures
-processor time, so other programs on the machine do not count.
+``python benchmarks/soft_wire.py [MESSAGES]`` sends that many WRITEs of 64 KiB at path MTU 1024 in memory, then
+runs ``rocekit inject`` over loopback and in memory. It measures processor time, of all processes of a run, so
+other programs on the machine count little; and the peak memory of the largest process.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 import time
@@ -15,10 +17,25 @@ from rocekit.soft.testbed import run
 from rocekit.soft.testbed.program import Post, Program, QpSetup
 
 MESSAGE_BYTES = 65536
+#: Each as a process of its own, with --backend soft.
+INJECTED = (
+    "blast-sr --both -n 20000 -s 1024",
+    "ping-sr --both -q 100 -n 10",
+    "mesh --hosts 32 -n 1",
+    "ring --hosts 64 -n 1",
+)
+
+_MEASURED = """
+import resource, subprocess, sys, time
+start = time.monotonic()
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(time.monotonic() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+"""
 
 
-def main() -> None:
-    messages = int(sys.argv[1]) if len(sys.argv) > 1 else 500
+def in_memory(messages: int) -> None:
+    """Packets a second of the wire in memory, with and without a capture."""
     program = Program(
         (QpSetup(path_mtu=1024, timeout=14),),
         (Post(opcode="RDMA_WRITE", length=MESSAGE_BYTES),) * messages,
@@ -32,6 +49,22 @@ def main() -> None:
             print(
                 f"{result.packets:,} packets in {took:.2f} s: {result.packets / took:,.0f} packets/s {what}"
             )
+
+
+def injected(words: str) -> None:
+    """Real time, processor time and memory of ``rocekit inject``."""
+    command = [sys.executable, "-m", "rocekit", "inject", *words.split(), "--backend", "soft"]
+    told = subprocess.run(
+        [sys.executable, "-c", _MEASURED, *command], check=True, capture_output=True, text=True
+    )
+    took, cpu, peak = map(float, told.stdout.split())
+    print(f"{words}: {took:.1f} s, {cpu:.1f} s of processor time, {peak:,.0f} MB")
+
+
+def main() -> None:
+    in_memory(int(sys.argv[1]) if len(sys.argv) > 1 else 500)
+    for words in INJECTED:
+        injected(words)
 
 
 if __name__ == "__main__":

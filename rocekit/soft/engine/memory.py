@@ -10,6 +10,7 @@ import errno
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from mmap import mmap
 from typing import Final, NamedTuple
 
 from rocekit.soft.engine.errors import verbs_error
@@ -23,6 +24,7 @@ ACCESS: Final = frozenset(
 #: Rights that change memory need LOCAL_WRITE beside them (11.2.8.2).
 NEED_LOCAL_WRITE: Final = frozenset({"REMOTE_WRITE", "REMOTE_ATOMIC"})
 PAGE_BYTES: Final = 4096
+_LARGE_BYTES: Final = 1 << 20
 #: The byte order of an atomic's 8 bytes in memory: the host's (11.2.6.2), little-endian here.
 HOST_ORDER: Final = "little"
 
@@ -41,7 +43,7 @@ class AddressSpace:
     def __init__(self, first: int = 0x7F00_0000_0000) -> None:
         self._next = first
         self._starts: list[int] = []
-        self._buffers: list[bytearray] = []
+        self._buffers: list[bytearray | mmap] = []
 
     def alloc(self, size: int, content: bytes = b"", *, at: int | None = None) -> int:
         """The address of ``size`` new bytes: ``content``, then zeros.
@@ -64,7 +66,8 @@ class AddressSpace:
         if address <= self._next < address + room or at is None:
             self._next = (address + room + PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
         self._starts.insert(place, address)
-        buffer = bytearray(size)
+        # Of a large one only what is used takes memory of the machine.
+        buffer = bytearray(size) if size < _LARGE_BYTES else mmap(-1, size)
         buffer[: len(content)] = content
         self._buffers.insert(place, buffer)
         return address

@@ -1,6 +1,6 @@
 """What soft devices carry: in memory on one core, and over loopback between two processes.
 
-``python benchmarks/soft_wire.py [MESSAGES]`` sends that many WRITEs of 64 KiB at path MTU 1024 in memory, then
+``python benchmarks/soft_wire.py [MESSAGES]`` sends that many WRITEs of 64 KiB at MTU 1024 in memory, then
 runs ``rocekit inject`` over loopback and in memory. It measures processor time, of all processes of a run, so
 other programs on the machine count little; and the peak memory of the largest process.
 """

@@ -32,6 +32,21 @@ if TYPE_CHECKING:
     help="With --write, begin a new file after so many bytes (100M) or so long (60s, 10min).",
 )
 @click.option("--keep", type=INDEX, metavar="N", help="With --rotate, keep only the N newest files.")
+@click.option(
+    "--trigger",
+    "triggers",
+    multiple=True,
+    metavar="FINDING",
+    help="With --write, keep only the time around this finding (any: of each error and warning); may be "
+    "repeated.",
+)
+@click.option(
+    "--around",
+    type=SECONDS,
+    default="5s",
+    show_default=True,
+    help="With --trigger, at least so long before and after the finding.",
+)
 @click.option("--promiscuous", is_flag=True, help="Also frames for other stations.")
 @click.option(
     "--tunnels", is_flag=True, help="Also packets in tunnels (VXLAN, GRE, ERSPAN, MPLS and others)."
@@ -71,6 +86,8 @@ def command(
     write: Path | None,
     rotate: str | None,
     keep: int | None,
+    triggers: tuple[str, ...],
+    around: float,
     promiscuous: bool,
     tunnels: bool,
     snaplen: int | None,
@@ -91,11 +108,15 @@ def command(
     dumpcap names them; the oldest are removed, so that a trace may run for weeks. `rocekit analyze
     rotated:FIRST..LAST` reads them as one.
 
+    --trigger makes it a flight recorder: it is always on, and writes only when the finding happens, a file
+    for each time: x_00001_20261120160858.pcapng has the frames around it. `rocekit rules` lists findings.
+
     \b
     Example:
       rocekit trace eth0
       rocekit trace eth0 --duration 10 --write x.pcapng
       rocekit trace eth0 --write x.pcapng --rotate 60s --keep 60
+      rocekit trace eth0 --quiet --write x.pcapng --trigger loss --trigger rnr --around 10s
       rocekit trace eth0 --count 100 --format json
       rocekit trace eth0 --snaplen 65535
       rocekit trace eth0 --promiscuous --tunnels
@@ -111,6 +132,8 @@ def command(
 
     if str(write) == "-":
         raise click.UsageError("--write: standard output has the lines: name a file")
+    if triggers:
+        _check_triggers(triggers, write, rotate, counters)
     ring = _ring(write, rotate, keep, counters)
     if write is not None:
         check_output(write, journal)
@@ -128,8 +151,10 @@ def command(
             journals=journal,
             counters=counters,
             ring=ring,
-            # A trace with metrics may run for days: it does not keep plain transfers.
-            plain=SHOWN_TRANSFERS if server is not None and output == "text" else None,
+            trigger=triggers,
+            around_s=around,
+            # Such a trace may run for days: it does not keep plain transfers.
+            plain=SHOWN_TRANSFERS if (server or triggers or ring) and output == "text" else None,
         )
         counted = None if server is None else _serve(server, trace, own_series)
         printer = JsonLines() if output == "json" else TextLines()
@@ -148,8 +173,28 @@ def command(
                 printer.end(trace.analysis, trace)
     if trace.written:
         first, last = trace.written[0], trace.written[-1]
-        names = f"{first}" if first == last else f"rotated:{first}..{last.name}"
+        names = f"{first}" if first == last or triggers else f"rotated:{first}..{last.name}"
+        if triggers:
+            names = ", ".join(map(str, trace.written))
         click.echo(f"written: {names}", err=True)
+
+
+def _check_triggers(
+    triggers: tuple[str, ...], write: Path | None, rotate: str | None, counters: bool
+) -> None:
+    from rocekit.findings.rules import RULES
+    from rocekit.live.flight_recorder import ANY
+
+    if write is None:
+        raise click.UsageError("--trigger is for --write: name the files")
+    if rotate is not None or counters:
+        raise click.UsageError("--trigger writes files of its own: leave out --rotate and --counters")
+    names = {*RULES, ANY}
+    for name in triggers:
+        if name not in names:
+            raise click.BadParameter(
+                f"no finding {name!r}: `rocekit rules` lists them", param_hint="--trigger"
+            )
 
 
 def _ring(write: Path | None, rotate: str | None, keep: int | None, counters: bool) -> RingLimits | None:

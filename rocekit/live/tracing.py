@@ -7,7 +7,7 @@ for item in rocekit.trace("eth0"):
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,6 +27,7 @@ from rocekit.track.tracker import Tracker
 
 if TYPE_CHECKING:
     from rocekit.journal import Journal
+    from rocekit.live.flight_recorder import FlightRecorder
     from rocekit.packets import Packets
     from rocekit.packets.decoder import Counts
     from rocekit.track.cm_exchanges import CmRecord
@@ -70,6 +71,8 @@ class Trace:
         write: a pcapng file for all frames.
         ring: write into files, one after the other, whose names begin with that of ``write`` (see
             ``RingWriter``).
+        trigger, around_s: names of findings: ``write`` then gets only the frames around these (see
+            ``FlightRecorder``), so many seconds before and after.
         promiscuous: also frames for other stations.
         tunnels: also packets in tunnels and behind labels; the kernel then passes all frames of these.
         snaplen: bytes to keep of each frame, ``WHOLE_FRAMES`` for all. None: all if they are written, else
@@ -106,6 +109,8 @@ class Trace:
         plain: int | None = None,
         counters: bool = False,
         ring: RingLimits | None = None,
+        trigger: Collection[str] = (),
+        around_s: float = 5.0,
     ) -> None:
         self.analysis: Analysis | None = None
         self._interface = interface
@@ -120,11 +125,17 @@ class Trace:
         if snaplen is None and write is not None:
             snaplen = WHOLE_FRAMES
         self._capture = LiveCapture(interface, promiscuous=promiscuous, tunnels=tunnels, snaplen=snaplen)
-        self._writer: PcapngWriter | RingWriter | None = None
+        self._writer: PcapngWriter | RingWriter | FlightRecorder | None = None
         if write is not None:
             kind = self._capture.linktype
             try:
-                if ring is None:
+                if trigger:
+                    from rocekit.live.flight_recorder import FlightRecorder
+
+                    self._writer = FlightRecorder(
+                        write, trigger, round(around_s * 1e9), kind, interface_name=interface
+                    )
+                elif ring is None:
                     self._writer = PcapngWriter(write, kind, interface_name=interface)
                 else:
                     self._writer = RingWriter(write, ring, kind, interface_name=interface)
@@ -168,8 +179,10 @@ class Trace:
 
     @property
     def written(self) -> list[Path]:
-        """The files of a ring that are there, oldest first."""
-        return list(self._writer.files) if isinstance(self._writer, RingWriter) else []
+        """The files of a ring or of a flight recorder that are there, oldest first."""
+        return (
+            [] if self._writer is None or isinstance(self._writer, PcapngWriter) else list(self._writer.files)
+        )
 
     @property
     def dropped(self) -> int:

@@ -55,6 +55,8 @@ def folder(tmp_path: Path) -> Path:
         for journal in PCAPS.glob(f"{stem}.*journal.jsonl"):
             middle = journal.name.removeprefix(stem)
             shutil.copy(journal, tmp_path / (name.partition(".")[0] + middle))
+    (tmp_path / "captures").mkdir()
+    shutil.copy(PCAPS / FILES["host1.pcap"], tmp_path / "captures" / "host1.pcap")
     return tmp_path
 
 

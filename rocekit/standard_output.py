@@ -23,6 +23,9 @@ class WholeWrites(io.BufferedIOBase):
     def fileno(self) -> int:
         return self._number
 
+    def isatty(self) -> bool:
+        return os.isatty(self._number)
+
     def writable(self) -> bool:
         return True
 

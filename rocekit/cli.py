@@ -71,6 +71,33 @@ _CAPTURES = tuple(
 )
 
 
+def _choose_limits(_context: click.Context, option: click.Parameter, chosen: tuple[str, ...]) -> None:
+    """Set the limits that the user names, for this process."""
+    if not chosen:
+        return
+    from rocekit.machine.limits import choose_limit
+
+    for one in chosen:
+        name, _, value = one.partition("=")
+        try:
+            choose_limit(name, int(value))
+        except ValueError as error:
+            words = str(error) if value.isdigit() else f"{one!r} is not NAME=N"
+            raise click.BadParameter(words, param=option) from None
+
+
+#: Every command takes it; the help of `rocekit` has it once.
+_LIMIT = click.Option(
+    ["--limit"],
+    multiple=True,
+    expose_value=False,
+    hidden=True,
+    metavar="NAME=N",
+    callback=_choose_limits,
+    help="Raise a limit that a line names, for a file that is to be trusted.",
+)
+
+
 class Commands(click.Group):
     """Loads a command when it is used, and ends every error with one line and an exit status."""
 
@@ -99,6 +126,8 @@ class Commands(click.Group):
         if not any(parameter.name == "debug" for parameter in command.params):
             debug_option(command)
             command.params[-1].hidden = True  # type: ignore[attr-defined]  # an option; rocekit --help has it
+        if not any(parameter.name == _LIMIT.name for parameter in command.params):
+            command.params.append(_LIMIT)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -170,6 +199,14 @@ def _nearest(name: str) -> str | None:
 @click.version_option(package_name="rocekit", prog_name="rocekit")
 @click.option("--no-pager", is_flag=True, help="Print on the terminal, however long it is.")
 @debug_option
+@click.option(
+    "--limit",
+    multiple=True,
+    expose_value=False,
+    metavar="NAME=N",
+    callback=_choose_limits,
+    help="Raise a limit that a line names, for a file that is to be trusted; every command takes it too.",
+)
 @click.pass_context
 def rocekit(ctx: click.Context, no_pager: bool) -> None:
     """Explain RDMA transfers: what was posted, what went over the wire, what was completed, and when.

@@ -84,7 +84,7 @@ def load_numpy() -> None:
 
 def print_json(document: object) -> None:
     """Print one JSON document and a newline on standard output."""
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    click.echo(json.dumps(document, indent=2, ensure_ascii=sys.stdout.isatty()))
 
 
 def mark(ok: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -164,7 +165,7 @@ class _Json:
             document: dict[str, object] = dict(row)
             if i in mads:
                 document["mad"] = mads[i].to_dict(self._ports.of(mads[i].cm, row["src"], row["dst"]))
-            yield json.dumps(document, ensure_ascii=False)
+            yield json.dumps(document, ensure_ascii=sys.stdout.isatty())
 
 
 def _mads(packets: Packets) -> dict[int, Mad]:

@@ -54,8 +54,8 @@ def coloured(text: str, kind: str) -> str:
 
 
 def emit(document: Any) -> None:
-    """Print one JSON document on standard output."""
-    pieces = json.JSONEncoder(ensure_ascii=False, indent=1).iterencode(document)
+    """Print one JSON document on standard output; in ASCII on a terminal, which obeys what is not."""
+    pieces = json.JSONEncoder(ensure_ascii=sys.stdout.isatty(), indent=1).iterencode(document)
     # A piece is a word or a bracket: without a buffer each would be a system call.
     while text := "".join(islice(pieces, _PIECES)):
         sys.stdout.write(text)

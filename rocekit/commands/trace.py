@@ -17,7 +17,8 @@ from rocekit.commands.options import PCAPNG, interface_argument, output_option
 
 if TYPE_CHECKING:
     from rocekit.files.ring_files import RingLimits
-    from rocekit.live.metrics import Metrics, MetricsServer
+    from rocekit.live.metrics import Metrics
+    from rocekit.live.metrics_server import MetricsServer
     from rocekit.live.tracing import Trace
 
 
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 @click.option(
     "--metrics",
     metavar="[HOST]:PORT",
-    help="Serve Prometheus metrics at this address, such as :9464, while the trace runs.",
+    help="Serve Prometheus metrics while the trace runs: :9464 for this machine, 0.0.0.0:9464 for others.",
 )
 @click.option(
     "--metrics-connections",
@@ -243,7 +244,7 @@ def _server(address: str | None) -> Iterator[MetricsServer | None]:
     if address is None:
         yield None
         return
-    from rocekit.live.metrics import MetricsServer
+    from rocekit.live.metrics_server import MetricsServer
 
     try:
         server = MetricsServer(address)

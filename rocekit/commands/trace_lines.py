@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,7 @@ class JsonLines:
     """One object a line, each with a ``type``; what changed after it was printed is printed again."""
 
     def __init__(self) -> None:
-        self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+        self._encode = json.JSONEncoder(ensure_ascii=sys.stdout.isatty(), separators=(",", ":")).encode
         # Only a hash of what was printed is kept: there may be millions.
         self._transfers: dict[int, int] = {}
         self._messages: dict[int, int] = {}

@@ -11,6 +11,8 @@ from rocekit.craft.keys import BITS, MAC_ADDRESS, TEXTS
 from rocekit.wire import cm as wire_cm
 from rocekit.wire.build import opcode_value
 
+_LARGEST: Final = 1e12  # of numbers with decimals, which are times and ratios
+
 CM_PREFIX: Final = "CM_"
 
 
@@ -92,16 +94,18 @@ class ValueReader:
                 pass
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise Wrong(f"{key} is a whole number from {least} on, not {value!r}", self.place, key)
+        if value >= 1 << 64:
+            raise Wrong(f"{key} is a whole number of at most 64 bits", self.place, key)
         return value
 
     def number(self, key: str, value: Any) -> float:
         """A number that is not negative."""
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = -1.0
-        if number < 0:
-            raise Wrong(f"{key} is a number from 0 on, not {value!r}", self.place, key)
+        if not 0 <= number < _LARGEST:  # nor what is no number
+            raise Wrong(f"{key} is a number from 0 on, below 10^12, not {value!r}", self.place, key)
         return number
 
     def octets(self, key: str, value: Any) -> bytes:

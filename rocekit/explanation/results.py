@@ -17,6 +17,7 @@ from rocekit.packets.pauses import Pause
 from rocekit.packets.witnesses import Witnesses
 from rocekit.points.turnarounds import Sampler
 from rocekit.wire.notebook_html import block, escape
+from rocekit.wire.text_table import safe
 
 if TYPE_CHECKING:
     from rocekit.correlate import Correlation
@@ -140,7 +141,7 @@ class CaptureSummary:
     @property
     def names(self) -> list[str]:
         """The files without their folders, if that tells them apart."""
-        names = [PurePath(file).name for file in self.files]
+        names = [safe(PurePath(file).name) for file in self.files]
         return names if len(set(names)) == len(names) else list(self.files)
 
     @property

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from struct import Struct
 
 import numpy as np
@@ -24,9 +23,10 @@ from rocekit.files.frames import (
     fold_linktype,
     unsupported_linktype,
 )
-from rocekit.files.pcapng_interface import Interface, InterfaceTables
+from rocekit.files.pcapng_interface import Interface, InterfaceTables, OddPacket, Stretches
 from rocekit.files.record_loops import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, walk_enhanced
 from rocekit.files.window import Window
+from rocekit.machine.limits import BYTE_ORDERS, COMMENT_BYTES, how_to_raise, limit
 
 INTERFACE = 1
 PACKET = 2  # obsolete
@@ -46,23 +46,11 @@ _RESYNC_AHEAD = 1 << 20  # longer blocks are not plausible after damage
 _REFUSE_AFTER = 10_000  # frames of unsupported link types, if no interface so far has a supported one
 
 OPT_COMMENT = 1
+_COMMENT_COSTS = 64  # bytes that a comment takes beside its text
 _OPT_END = 0
 _OPTIONS_AT_ONCE = 4  # options of packets that are read in bulk, before the rest is read one by one
 IF_NAME, IF_TSRESOL, _IF_TSOFFSET = 2, 9, 14
 _ISB_IFDROP, ISB_OSDROP = 5, 7
-
-
-@dataclass(frozen=True, slots=True)
-class _OddPacket:
-    """A packet that is not in an enhanced packet block; ``stamp`` None: it has no time."""
-
-    interface: int
-    stamp: int | None
-    caplen: int
-    wirelen: int
-    block: int
-    data: int
-    end: int
 
 
 class PcapngFrames:
@@ -86,14 +74,17 @@ class PcapngFrames:
         self.interfaces: list[Interface] = []
         """The interfaces of the section being read."""
         self._section = 0
+        self._changes = 0  # of the byte order
+        self._comment_bytes = self._left_comments = 0
         self._readable = False
         self._refused: Interface | None = None
         self._drops: dict[tuple[int, int], int] = {}
         self._set_order(False)
         self._places = np.empty(batch_frames, np.int64)
         self._count = 0
-        self._odd: dict[int, _OddPacket] = {}
-        self._tables = InterfaceTables([])
+        self._odd: dict[int, OddPacket] = {}
+        self._tables = InterfaceTables()
+        self._stretches = Stretches()
 
     @property
     def dropped(self) -> int | None:
@@ -121,6 +112,11 @@ class PcapngFrames:
                     yield batch
             if stop == "section":
                 self._section_header()
+                if self._changes > limit(BYTE_ORDERS):
+                    words = f"the byte order changes more than {limit(BYTE_ORDERS):,} times"
+                    words = f"{words}: the rest was not read; {how_to_raise(BYTE_ORDERS)}"
+                    self._damage.note(window.base + window.start, words)
+                    break
             elif stop == "bad":
                 if not self._resynchronise("no block can stand here"):
                     break
@@ -129,6 +125,10 @@ class PcapngFrames:
                     yield empty_batch(self._file)
                 elif not self._end():
                     break
+        if self._left_comments:
+            words = f"more than {limit(COMMENT_BYTES):,} bytes of comments: those of"
+            words = f"{words} {self._left_comments:,} frames were left out; {how_to_raise(COMMENT_BYTES)}"
+            self._damage.note(window.base + window.start, words)
         if self._refused and not self._readable:
             raise unsupported_linktype(self._refused.linktype, self._name)
 
@@ -162,11 +162,14 @@ class PcapngFrames:
             if total > left:
                 return "part"
             if kind == SECTION_HEADER:
-                return "section"
+                if self._count and big != self._big:
+                    return "full"  # a batch has one byte order
+                if self._count == 0:
+                    return "section"
+                self._section_header()
+                continue
             if self._u32(window.view, window.start + total - 4)[0] != total:
                 return "bad"
-            if kind == INTERFACE and self._count:
-                return "full"  # what came before it cannot name it
             self._block(kind, window.start, window.start + total - 4)
             window.start += total
         return "full"
@@ -191,10 +194,12 @@ class PcapngFrames:
         window = self._window
         big = self._order_of_section(window.start)
         assert big is not None
+        if self._section and big != self._big:
+            self._changes += 1
         self._set_order(big)
         self._section += 1
         self.interfaces = []
-        self._tables = InterfaceTables([])
+        self._stretches.begin(self._count, 0, len(self._tables))
         total = self._u32(window.view, window.start + 4)[0]
         major = self._halves(window.view, window.start + 12)[0]
         at = window.base + window.start
@@ -217,7 +222,7 @@ class PcapngFrames:
         elif kind == INTERFACE_STATISTICS:
             self._statistics(place, end)
 
-    def _odd_packet(self, kind: int, place: int, end: int) -> _OddPacket | None:
+    def _odd_packet(self, kind: int, place: int, end: int) -> OddPacket | None:
         """A packet in a simple or an obsolete packet block."""
         view = self._window.view
         data = place + (12 if kind == SIMPLE_PACKET else 28)
@@ -229,12 +234,10 @@ class PcapngFrames:
         if kind == SIMPLE_PACKET:
             wirelen = self._u32(view, place + 8)[0]
             snaplen = self.interfaces[0].snaplen if self.interfaces else 0
-            return _OddPacket(
-                0, None, min(wirelen, end - data, snaplen or wirelen), wirelen, place, data, end
-            )
+            return OddPacket(0, None, min(wirelen, end - data, snaplen or wirelen), wirelen, place, data, end)
         high, low = self._pair(view, place + 12)
         caplen, wirelen = self._pair(view, place + 20)
-        return _OddPacket(
+        return OddPacket(
             self._halves(view, place + 8)[0], high << 32 | low, caplen, wirelen, place, data, end
         )
 
@@ -242,7 +245,7 @@ class PcapngFrames:
         view = self._window.view
         if end - place < 16:
             self._damage.note(self._window.base + place, "an interface description too short for its header")
-            self.interfaces.append(Interface(0xFFFF, 0))
+            self._add(Interface(0xFFFF, 0))
             return
         linktype = fold_linktype(self._halves(view, place + 8)[0])
         name, resolution, offset_s = None, 6, 0
@@ -254,11 +257,17 @@ class PcapngFrames:
             elif code == _IF_TSOFFSET and size >= 8:
                 offset_s = self._i64(view, start)[0]
         found = Interface(linktype, self._u32(view, place + 12)[0], resolution, offset_s, name)
-        self.interfaces.append(found)
+        self._add(found)
         if linktype in SUPPORTED_LINKTYPES:
             self._readable = True
         else:
             self._refused = found
+
+    def _add(self, interface: Interface) -> None:
+        """The section has one interface more, which only the packets behind it can name."""
+        self.interfaces.append(interface)
+        self._tables.add(interface)
+        self._stretches.begin(self._count, len(self.interfaces), self._stretches.row)
 
     def _statistics(self, place: int, end: int) -> None:
         if end - place < 20:
@@ -305,12 +314,13 @@ class PcapngFrames:
         number = np.arange(self.frames + 1, self.frames + count + 1, dtype=np.int64)
         self.frames += count
 
-        if len(self._tables.linktype) != len(self.interfaces):
-            self._tables = InterfaceTables(self.interfaces)
         tables = self._tables
-        keep = (interface < len(self.interfaces)) & (caplen <= end - data)
+        tables.build()
+        known, row = self._stretches.take(count)
+        keep = (interface < known) & (caplen <= end - data)
         if not keep.all():
-            self._note_impossible(np.flatnonzero(~keep), places, number, interface)
+            self._note_impossible(np.flatnonzero(~keep), places, number, interface, known)
+        interface = interface + row
         linktype = np.zeros(count, np.uint16)
         linktype[keep] = tables.linktype[interface[keep]]
         if not tables.all_supported:
@@ -338,10 +348,11 @@ class PcapngFrames:
         places: NDArray[np.int64],
         number: NDArray[np.int64],
         interface: NDArray[np.int64],
+        known: NDArray[np.int64],
     ) -> None:
         for index in which.tolist():
-            if interface[index] >= len(self.interfaces):
-                why = f"names interface {interface[index]}, and there are {len(self.interfaces)}"
+            if interface[index] >= known[index]:
+                why = f"names interface {interface[index]}, and there are {known[index]}"
             else:
                 why = "claims more bytes than its block has"
             self._damage.note(
@@ -385,7 +396,11 @@ class PcapngFrames:
             at, place = at[go_on], place[go_on]
             if not len(at):
                 break
+        most = limit(COMMENT_BYTES)
         for index in sorted(wanted + at.tolist()):
+            if self._comment_bytes > most:
+                self._left_comments += 1
+                continue
             texts = tuple(
                 bytes(self._window.view[start : start + size]).decode("utf-8", "replace")
                 for code, start, size in self._options(
@@ -395,6 +410,7 @@ class PcapngFrames:
             )
             if texts:
                 self.comments[int(number[index])] = texts
+                self._comment_bytes += sum(map(len, texts)) + _COMMENT_COSTS * len(texts)
 
     # -- after damage, and at the end
 

@@ -33,22 +33,54 @@ class Interface:
     name: str | None = None
 
 
-class InterfaceTables:
-    """The interfaces of a section as columns, to look up packets' link types and times."""
+@dataclass(frozen=True, slots=True)
+class OddPacket:
+    """A packet that is not in an enhanced packet block; ``stamp`` None: it has no time."""
 
-    def __init__(self, interfaces: list[Interface]) -> None:
-        self.linktype = np.array([one.linktype for one in interfaces], np.uint16)
-        self.all_supported = all(one.linktype in SUPPORTED_LINKTYPES for one in interfaces)
-        self._resolution = np.array([one.resolution for one in interfaces], np.uint8)
-        offsets = [max(-_FAR_S, min(_FAR_S, one.offset_s)) for one in interfaces]
-        self._offset_s = np.array(offsets, np.int64)
-        self._plain = None
-        if (
-            not any(offsets)
-            and len({one.resolution for one in interfaces}) == 1
-            and interfaces[0].resolution <= 9
-        ):
-            self._plain = 10 ** (9 - interfaces[0].resolution)
+    interface: int
+    stamp: int | None
+    caplen: int
+    wirelen: int
+    block: int
+    data: int
+    end: int
+
+
+class InterfaceTables:
+    """The interfaces of all sections as columns, to look up packets' link types and times."""
+
+    def __init__(self) -> None:
+        self._fresh: list[Interface] = []
+        self._count = 0
+        self.linktype = np.zeros(0, np.uint16)
+        self.all_supported = True
+        self._resolution = np.zeros(0, np.uint8)
+        self._offset_s = np.zeros(0, np.int64)
+        self._plain: int | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, interface: Interface) -> None:
+        """One more, in a row of its own."""
+        self._fresh.append(interface)
+        self._count += 1
+
+    def build(self) -> None:
+        """Bring the columns up to date."""
+        fresh, self._fresh = self._fresh, []
+        if not fresh:
+            return
+        linktypes = np.array([one.linktype for one in fresh], np.uint16)
+        self.all_supported = self.all_supported and set(linktypes.tolist()) <= SUPPORTED_LINKTYPES
+        self.linktype = np.append(self.linktype, linktypes)
+        resolutions = np.array([one.resolution for one in fresh], np.uint8)
+        self._resolution = np.append(self._resolution, resolutions)
+        offsets = np.array([max(-_FAR_S, min(_FAR_S, one.offset_s)) for one in fresh], np.int64)
+        self._offset_s = np.append(self._offset_s, offsets)
+        usual = int(self._resolution[0])
+        is_plain = usual <= 9 and not self._offset_s.any() and bool((self._resolution == usual).all())
+        self._plain = 10 ** (9 - usual) if is_plain else None
 
     def time_ns(
         self, interface: NDArray[np.int64], stamp: NDArray[np.uint64]
@@ -68,6 +100,33 @@ class InterfaceTables:
         outside = int(np.count_nonzero((since >= _SECONDS_END) | (since < -_SECONDS_END)))
         since = np.clip(since, -_SECONDS_END, _SECONDS_END - 1)
         return since * _NS + nanos.astype(np.int64), outside
+
+
+class Stretches:
+    """The packets of a batch, by the interfaces that they can name: those of their section, before them.
+
+    Attributes:
+        row: the first interface's row in the tables, of the section being read.
+    """
+
+    def __init__(self) -> None:
+        self.row = 0
+        self._known = 0
+        self._every: list[tuple[int, int, int]] = [(0, 0, 0)]
+
+    def begin(self, packet: int, known: int, row: int) -> None:
+        """From this packet of the batch on there are ``known`` interfaces."""
+        self.row, self._known = row, known
+        if self._every[-1][0] == packet:
+            self._every.pop()
+        self._every.append((packet, known, row))
+
+    def take(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of each packet of a whole batch: how many interfaces there were, and the first one's row."""
+        every, self._every = self._every, [(0, self._known, self.row)]
+        packet, known, row = np.array(every, np.int64).T
+        lengths = np.diff(np.append(packet, count))
+        return np.repeat(known, lengths), np.repeat(row, lengths)
 
 
 def split_stamp(stamp: NDArray[np.uint64], resolution: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

@@ -28,6 +28,7 @@ from rocekit.files.record_loops import ENHANCED_PACKET, ENHANCED_PACKET_LEAST, c
 from rocekit.standard_output import standard_output
 
 _NANOSECONDS = 9  # if_tsresol: 10^-9 s
+_LARGEST_COUNT = (1 << 64) - 1
 _SHB_USERAPPL, _ISB_IFRECV = 4, 4
 
 _EPB = Struct("<IIIIIII")
@@ -164,8 +165,9 @@ class PcapngWriter:
         May be called again; readers take the last one.
         """
         stamp = time.time_ns()
-        options = _option(_ISB_IFRECV, Struct("<Q").pack(received))
-        options += _option(ISB_OSDROP, Struct("<Q").pack(dropped))
+        options = b""
+        for code, count in ((_ISB_IFRECV, received), (ISB_OSDROP, dropped)):
+            options += _option(code, Struct("<Q").pack(min(count, _LARGEST_COUNT)))  # sums of a file's counts
         self._block(
             INTERFACE_STATISTICS, Struct("<III").pack(0, stamp >> 32, stamp & 0xFFFFFFFF) + options + _END
         )

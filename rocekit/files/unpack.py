@@ -9,6 +9,7 @@ from typing import Any
 
 from rocekit.errors import CaptureError
 from rocekit.files.source import ByteSource, RawSource
+from rocekit.machine.limits import UNPACK_RATIO, how_to_raise, limit
 
 _READ_BYTES = 1 << 16  # compressed bytes read at once
 _GZIP_STEP = 1 << 14  # uncompressed bytes made at once, which is what an error in the stream costs
@@ -18,13 +19,38 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 
 
+#: Bytes unpacked before their number is compared with that of the packed ones.
+_FREE_BYTES = 256 << 20
+
+
 def unpacked(raw: RawSource, head: bytes) -> ByteSource | None:
     """The source that unpacks what begins with ``head``, which was read already; None: nothing to unpack."""
     if head[:2] == _GZIP:
-        return GzipSource(raw, head)
+        return Bounded(GzipSource(raw, head), raw)
     if head[:4] == _ZSTD or int.from_bytes(head[:4], "little") in _ZSTD_SKIPPABLE:
-        return ZstdSource(raw, head)
+        return Bounded(ZstdSource(raw, head), raw)
     return None
+
+
+class Bounded:
+    """Unpacked bytes, ended where they are far more than what they were packed to."""
+
+    def __init__(self, source: ByteSource, raw: RawSource) -> None:
+        self._source, self._raw = source, raw
+        self._bytes = 0
+        self.problem: str | None = None
+
+    def readinto(self, target: memoryview) -> int | None:
+        if self.problem is not None:
+            return 0
+        got = self._source.readinto(target)
+        self.problem = self._source.problem
+        self._bytes += got or 0
+        most = limit(UNPACK_RATIO)
+        if self._bytes > max(_FREE_BYTES, most * self._raw.bytes_read):
+            unpacked = f"{self._bytes:,} bytes were unpacked from {self._raw.bytes_read:,}"
+            self.problem = f"{unpacked}, more than {most:,} times as many: {how_to_raise(UNPACK_RATIO)}"
+        return got
 
 
 class GzipSource:

@@ -9,6 +9,7 @@ from struct import Struct
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
+from rocekit.errors import CaptureError
 from rocekit.files.frames import LARGEST_FRAME, LINKTYPE_ETHERNET
 from rocekit.files.growing import GrowingFile
 from rocekit.files.outputs import is_stdout, name_of, not_written
@@ -60,6 +61,10 @@ class PcapWriter:
     def write(self, frame: bytes, time_ns: int) -> None:
         """One whole frame, at ``time_ns`` since the epoch."""
         seconds, rest = divmod(time_ns, 1_000_000_000)
+        if not 0 <= seconds < 1 << 32:
+            raise CaptureError(
+                "a pcap file has no times before 1970 or after 2106: write a pcapng file", file=self._name
+            )
         self._put(Struct("<IIII").pack(seconds, rest, len(frame), len(frame)) + frame)
 
     def close(self) -> None:

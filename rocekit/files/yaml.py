@@ -14,6 +14,9 @@ from typing import Any
 import yaml
 
 from rocekit.errors import ScenarioError
+from rocekit.machine.limits import YAML_BYTES, YAML_VALUES, how_to_raise, limit
+
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,13 @@ def read_yaml(path: str | Path) -> Value | None:
     Raises:
         ScenarioError: the file cannot be read or is no YAML: file, line, and what is wrong.
     """
+    most = limit(YAML_BYTES)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise ScenarioError(f"{path}: more than {most:,} bytes; {how_to_raise(YAML_BYTES)}")
+        text = data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
@@ -80,7 +88,7 @@ def parse_yaml(text: str, name: str) -> Value | None:
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
-        return None if node is None else _value(loader, node, name)
+        return None if node is None else _Values(loader, name).of(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = "" if mark is None else f" line {mark.line + 1}:"
@@ -88,27 +96,61 @@ def parse_yaml(text: str, name: str) -> Value | None:
     except yaml.YAMLError as error:  # characters that YAML does not allow
         raise ScenarioError(f"{name}: no YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
-        raise ScenarioError(f"{name}: no YAML: it contains itself") from None
+        raise ScenarioError(f"{name}: no YAML: it is nested too deeply, or contains itself") from None
     finally:
         loader.dispose()
 
 
-def _value(loader: yaml.SafeLoader, node: yaml.Node, name: str) -> Value:
-    line = node.start_mark.line + 1
+class _Values:
+    """Makes values of nodes, and counts them: an alias makes all that it stands for once more."""
+
+    def __init__(self, loader: yaml.SafeLoader, name: str) -> None:
+        self._loader, self._name = loader, name
+        self._left = limit(YAML_VALUES)
+
+    def of(self, node: yaml.Node) -> Value:
+        line = node.start_mark.line + 1
+        self._take(1, line)
+        if isinstance(node, yaml.MappingNode):
+            _refuse_twice(node, self._name)
+            # What stands behind << is filled in; the mapping's own keys come last and win.
+            if any(key.tag == _MERGE for key, _ in node.value):
+                self._take(_merged(node, {}), line)
+            self._loader.flatten_mapping(node)
+            content: dict[str, Value] = {}
+            for key, value in node.value:
+                content[str(self._plain(key))] = self.of(value)
+            return Value(content, self._name, line)
+        if isinstance(node, yaml.SequenceNode):
+            return Value([self.of(item) for item in node.value], self._name, line)
+        return Value(self._plain(node), self._name, line)
+
+    def _plain(self, node: yaml.Node) -> object:
+        """A number, text or another plain value."""
+        try:
+            return self._loader.construct_object(node, deep=True)
+        except (ValueError, OverflowError, AttributeError, KeyError, TypeError, IndexError) as error:
+            # 2026-99-99; !!int of what is no number; !!timestamp of what is none
+            why = str(error) if isinstance(error, ValueError) and str(error) else "the tag does not fit"
+            raise Value(None, self._name, node.start_mark.line + 1).wrong(why) from None
+
+    def _take(self, count: int, line: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            words = f"more than {limit(YAML_VALUES):,} values, with those of aliases"
+            raise Value(None, self._name, line).wrong(f"{words}; {how_to_raise(YAML_VALUES)}")
+
+
+def _merged(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many keys a mapping has, or a list of mappings, with those that ``<<`` fills in."""
+    if id(node) in known:
+        return known[id(node)]
     if isinstance(node, yaml.MappingNode):
-        _refuse_twice(node, name)
-        # What stands behind << is filled in; the mapping's own keys come last and win.
-        loader.flatten_mapping(node)
-        content: dict[str, Value] = {}
-        for key, value in node.value:
-            content[str(loader.construct_object(key, deep=True))] = _value(loader, value, name)
-        return Value(content, name, line)
-    if isinstance(node, yaml.SequenceNode):
-        return Value([_value(loader, item, name) for item in node.value], name, line)
-    try:
-        return Value(loader.construct_object(node), name, line)
-    except ValueError as error:  # 2026-99-99
-        raise Value(None, name, line).wrong(str(error)) from None
+        parts = [_merged(value, known) if key.tag == _MERGE else 1 for key, value in node.value]
+    else:
+        parts = [_merged(item, known) for item in node.value] if isinstance(node, yaml.SequenceNode) else [1]
+    known[id(node)] = sum(parts)
+    return known[id(node)]
 
 
 def _refuse_twice(node: yaml.MappingNode, name: str) -> None:

@@ -32,6 +32,7 @@ cdef int64_t _SLOT
 cdef class FlowSums:
     cdef public dict shapes
     cdef public dict sizes
+    cdef public dict _extremes
     cdef public int64_t _flows
     cdef public int64_t _slots
     cdef public int64_t _room

@@ -75,6 +75,7 @@ class FlowSums:
     def __init__(self) -> None:
         self.shapes: dict[int, set[int]] = {}
         self.sizes: dict[int, dict[int, int]] = {}
+        self._extremes: dict[int, tuple[int, int]] = {}
         self._flows = self._slots = self._room = self._fed = 0
         self._rows: Any = _table(0, [0])
         self._chains: Any = _table(0, [0])
@@ -194,7 +195,12 @@ class FlowSums:
         seen = self.sizes.get(number)
         if seen is None:
             seen = self.sizes[number] = {before: self._rows[at + _SIZE_FRAME]}
-        if size < min(seen) or size > max(seen):
+            self._extremes[number] = min(before, size), max(before, size)
+            seen[size] = reference
+            return
+        least, most = self._extremes[number]
+        if size < least or size > most:
+            self._extremes[number] = min(least, size), max(most, size)
             seen[size] = reference
 
     # ------------------------------------------------------------------ results

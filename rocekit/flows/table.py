@@ -185,11 +185,13 @@ class FlowTable:
         pair = self._pairs()[flows]
         order = np.argsort(pair, kind="stable")
         parts = np.split(flows[order], starts_of(pair[order])[1:])
-        frame, varied = self.column("first_frame"), list(self._sums.shapes)
+        frame, src_of, dst_of = self.column("first_frame"), self.column("src"), self.column("dst")
+        is_varied = np.zeros(len(shape), np.bool_)
+        is_varied[list(self._sums.shapes)] = True
         for part in sorted(parts, key=lambda part: int(part[0])):
-            src, dst = int(self.column("src")[part[0]]), int(self.column("dst")[part[0]])
+            src, dst = int(src_of[part[0]]), int(dst_of[part[0]])
             ports = set(distinct(shape[part][shape[part] >= 0] >> 16).tolist())
-            for number in part[np.isin(part, varied)].tolist():
+            for number in part[is_varied[part]].tolist():
                 ports |= {one >> 16 for one in self._sums.shapes[number]}
             yield self._addresses[src], self._addresses[dst], frame[part].tolist(), ports
 

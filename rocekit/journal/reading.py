@@ -11,8 +11,11 @@ from typing import IO, Final, cast
 from rocekit.errors import CaptureError, JournalError
 from rocekit.files.remote import is_remote, open_remote
 from rocekit.journal.records import Journal, JournalEvent, Problem, parse_event
+from rocekit.machine.limits import JOURNAL_LINE_BYTES, how_to_raise, limit
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+#: A line that is so many times too long has no end, and what follows is not read.
+_SKIPPED_LINES: Final = 16
 
 
 def read_journal(path: str | Path, *, may_be_empty: bool = False) -> Journal:
@@ -32,7 +35,7 @@ def read_journal(path: str | Path, *, may_be_empty: bool = False) -> Journal:
     number = 0
     try:
         for number, raw in enumerate(_lines(path), start=1):
-            if not raw.strip():
+            if not raw.strip() and len(raw) <= limit(JOURNAL_LINE_BYTES):
                 continue
             try:
                 events.append(parse_event(_load(raw)))
@@ -56,6 +59,10 @@ def read_journal(path: str | Path, *, may_be_empty: bool = False) -> Journal:
 
 
 def _load(raw: bytes) -> object:
+    most = limit(JOURNAL_LINE_BYTES)
+    if len(raw) > most:
+        rest = f"behind {_SKIPPED_LINES * most:,} nothing more is read"
+        raise ValueError(f"a line of more than {most:,} bytes ({rest}); {how_to_raise(JOURNAL_LINE_BYTES)}")
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
@@ -65,14 +72,30 @@ def _load(raw: bytes) -> object:
 
 
 def _lines(path: str | Path) -> Iterator[bytes]:
+    """The lines of a journal; of one that is too long, one byte more than is allowed."""
     with cast(IO[bytes], open_remote(str(path)) if is_remote(path) else Path(path).open("rb")) as plain:
         # Not peek(): a pipe can return one byte at first.
         magic = plain.read(len(_GZIP_MAGIC))
         if magic == _GZIP_MAGIC and plain.seekable():
             plain.seek(0)
             with gzip.open(plain) as unpacked:
-                yield from cast(IO[bytes], unpacked)
+                yield from _bounded(cast(IO[bytes], unpacked), b"")
         elif magic:
-            first = magic if magic.endswith(b"\n") else magic + plain.readline()
-            yield from first.splitlines(keepends=True)
-            yield from plain
+            yield from _bounded(plain, magic)
+
+
+def _bounded(stream: IO[bytes], begun: bytes) -> Iterator[bytes]:
+    """The lines of a stream of which ``begun`` was read already."""
+    most = limit(JOURNAL_LINE_BYTES)
+    while begun.count(b"\n"):
+        line, end, begun = begun.partition(b"\n")
+        yield line + end
+    while line := begun + stream.readline(most + 1 - len(begun)):
+        begun = b""
+        yield line
+        skipped = len(line)
+        while len(line) > most and not line.endswith(b"\n"):
+            line = stream.readline(most + 1)
+            skipped += len(line)
+            if skipped > _SKIPPED_LINES * most:
+                return  # it has no end

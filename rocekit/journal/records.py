@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rocekit.journal.schema import CLOCK, check, is_qp
+from rocekit.wire.text_table import safe
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Problem:
     expected: str
 
     def __str__(self) -> str:
-        return f"{self.file}: line {self.line}: {self.expected}"
+        return f"{safe(self.file)}: line {self.line}: {self.expected}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,17 @@ def parse_event(line: object) -> JournalEvent:
     if not isinstance(line, dict):
         raise ValueError("expected a JSON object")
     name, values = check(line)
+    values = {key: _safe(value) for key, value in values.items()}
     time_ns, host, pid = values.pop("time_ns"), values.pop("host"), values.pop("pid")
     mono_ns, thread, qp = (values.pop(key, None) for key in ("mono_ns", "thread", "qp"))
     place = (qp["device"], qp["qpn"]) if is_qp(qp) else None
     return JournalEvent(time_ns, name, host, pid, place, values, mono_ns, thread)
+
+
+def _safe(value: Any) -> Any:
+    """A value whose text can be printed, wherever it is: who wrote the journal is not known."""
+    if isinstance(value, str):
+        return value if value.isprintable() else safe(value)
+    if isinstance(value, dict):
+        return {safe(str(key)): _safe(part) for key, part in value.items()}
+    return [_safe(part) for part in value] if isinstance(value, list) else value

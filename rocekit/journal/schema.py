@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 CLOCK = "realtime"
+_END_64 = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,13 @@ class Kind:
     accepts: Callable[[object], bool]
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _is_uint(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return _fits(value, 0, _END_64)
+
+
+def _fits(value: object, first: int, end: int) -> bool:
+    """Whether it is a whole number from ``first`` to before ``end``."""
+    return isinstance(value, int) and not isinstance(value, bool) and first <= value < end
 
 
 def _is_str(value: object) -> bool:
@@ -48,7 +50,7 @@ def _is_hex(value: object) -> bool:
 
 
 def is_qp(value: object) -> bool:
-    return isinstance(value, dict) and _is_str(value.get("device")) and _is_uint(value.get("qpn"))
+    return isinstance(value, dict) and _is_str(value.get("device")) and _fits(value.get("qpn"), 0, 1 << 24)
 
 
 def _is_names(value: object) -> bool:
@@ -57,7 +59,9 @@ def _is_names(value: object) -> bool:
 
 def _is_sges(value: object) -> bool:
     return isinstance(value, list) and all(
-        isinstance(sge, dict) and all(_is_uint(sge.get(key)) for key in ("addr", "length", "lkey"))
+        isinstance(sge, dict)
+        and _is_uint(sge.get("addr"))
+        and all(_fits(sge.get(key), 0, 1 << 32) for key in ("length", "lkey"))
         for sge in value
     )
 
@@ -66,8 +70,23 @@ def _is_counts(value: object) -> bool:
     return isinstance(value, dict) and all(_is_str(name) and _is_uint(n) for name, n in value.items())
 
 
-INT = Kind("a whole number", _is_int)
-UINT = Kind("a whole number from 0", _is_uint)
+def _whole(first: int, last: int, words: str) -> Kind:
+    return Kind(f"a whole number {words}", lambda value: _fits(value, first, last + 1))
+
+
+def _bits(bits: int) -> Kind:
+    return _whole(0, (1 << bits) - 1, f"from 0, of {bits} bits")
+
+
+#: What a C int has: an errno, a status.
+INT = _whole(-(1 << 31), (1 << 31) - 1, "with a sign, of 32 bits")
+UINT = Kind("a whole number from 0, of 64 bits", _is_uint)
+U8, U16, U24, U32 = map(_bits, (8, 16, 24, 32))
+#: A local ACK timeout or RNR timer (9.7.5.2.8, 9.7.6.1.3).
+CODE = _whole(0, 31, "from 0 to 31")
+#: Nanoseconds since the epoch or a machine's start, as columns of 64 bits with a sign take them: to the year
+#: 2262.
+TIME = _whole(0, (1 << 63) - 1, "from 0, of nanoseconds, below 2^63")
 BOOL = Kind("true or false", lambda value: isinstance(value, bool))
 STR = Kind("a string", _is_str)
 HEX = Kind("a string of hexadecimal bytes", _is_hex)
@@ -92,7 +111,7 @@ def _schema(required: dict[str, Kind], optional: dict[str, Kind]) -> EventSchema
     return EventSchema(MappingProxyType(required), MappingProxyType(optional))
 
 
-_RECEIVE = {"device": STR, "srq": UINT, "errno": INT, "unfinished": BOOL}
+_RECEIVE = {"device": STR, "srq": U32, "errno": INT, "unfinished": BOOL}
 
 #: A packet that the generator or the wire tells of.
 _PACKET = {
@@ -108,34 +127,34 @@ _PACKET = {
 _CM = {
     "cm_id": UINT,
     "listen_id": UINT,
-    "remote_qpn": UINT,
-    "qkey": UINT,
-    "responder_resources": UINT,
-    "initiator_depth": UINT,
-    "flow_control": UINT,
-    "retry_count": UINT,
-    "rnr_retry_count": UINT,
-    "srq": UINT,
+    "remote_qpn": U24,
+    "qkey": U32,
+    "responder_resources": U8,
+    "initiator_depth": U8,
+    "flow_control": U8,
+    "retry_count": U8,
+    "rnr_retry_count": U8,
+    "srq": U32,
 }
 
 SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
     {
         "mr_registered": _schema(
-            {"device": STR, "addr": UINT, "length": UINT, "lkey": UINT, "rkey": UINT},
+            {"device": STR, "addr": UINT, "length": UINT, "lkey": U32, "rkey": U32},
             {"access": NAMES, "host_addr": UINT},
         ),
-        "mr_deregistered": _schema({"device": STR, "lkey": UINT, "rkey": UINT}, {}),
+        "mr_deregistered": _schema({"device": STR, "lkey": U32, "rkey": U32}, {}),
         "qp_created": _schema(
             {"qp": QP, "transport": STR},
             {
-                "max_send_wr": UINT,
-                "max_recv_wr": UINT,
-                "max_send_sge": UINT,
-                "max_recv_sge": UINT,
-                "max_inline": UINT,
+                "max_send_wr": U32,
+                "max_recv_wr": U32,
+                "max_send_sge": U32,
+                "max_recv_sge": U32,
+                "max_inline": U32,
                 "sq_sig_all": BOOL,
                 "local_ip": STR,
-                "srq": UINT,
+                "srq": U32,
                 "extended": BOOL,
             },
         ),
@@ -144,26 +163,26 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
             {"qp": QP},
             {
                 "state": STR,
-                "dest_qpn": UINT,
-                "sq_psn": UINT,
-                "rq_psn": UINT,
-                "path_mtu": UINT,
-                "timeout": UINT,
-                "retry_cnt": UINT,
-                "rnr_retry": UINT,
-                "min_rnr_timer": UINT,
+                "dest_qpn": U24,
+                "sq_psn": U24,
+                "rq_psn": U24,
+                "path_mtu": U16,
+                "timeout": CODE,
+                "retry_cnt": U8,
+                "rnr_retry": U8,
+                "min_rnr_timer": CODE,
                 "dest_gid": STR,
                 "dest_ip": STR,
                 "local_ip": STR,
-                "qkey": UINT,
+                "qkey": U32,
                 "access": NAMES,
-                "max_rd_atomic": UINT,
-                "max_dest_rd_atomic": UINT,
-                "port": UINT,
-                "gid_index": UINT,
-                "flow_label": UINT,
-                "traffic_class": UINT,
-                "hop_limit": UINT,
+                "max_rd_atomic": U32,
+                "max_dest_rd_atomic": U32,
+                "port": U32,
+                "gid_index": U32,
+                "flow_label": U32,
+                "traffic_class": U8,
+                "hop_limit": U8,
                 "errno": INT,
             },
         ),
@@ -172,21 +191,21 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
             {
                 "sges": SGES,
                 "remote_va": UINT,
-                "rkey": UINT,
-                "imm": UINT,
-                "invalidate_rkey": UINT,
+                "rkey": U32,
+                "imm": U32,
+                "invalidate_rkey": U32,
                 "compare": UINT,
                 "swap_add": UINT,
                 "signaled": BOOL,
                 "inline": BOOL,
                 "fenced": BOOL,
                 "solicited": BOOL,
-                "dest_qpn": UINT,
+                "dest_qpn": U24,
                 "dest_ip": STR,
-                "qkey": UINT,
+                "qkey": U32,
                 "errno": INT,
                 "unfinished": BOOL,
-                "psn": UINT,
+                "psn": U24,
             },
         ),
         "recv_posted": _schema({"wr_id": UINT}, {"qp": QP, "sges": SGES, "length": UINT} | _RECEIVE),
@@ -194,11 +213,11 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
             {"qp": QP, "wr_id": UINT, "status": STR},
             {
                 "opcode": STR,
-                "byte_len": UINT,
-                "vendor_err": UINT,
-                "imm": UINT,
-                "invalidate_rkey": UINT,
-                "src_qpn": UINT,
+                "byte_len": U32,
+                "vendor_err": U32,
+                "imm": U32,
+                "invalidate_rkey": U32,
+                "src_qpn": U24,
             },
         ),
         "cm_event": _schema(
@@ -208,8 +227,8 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "private_data": HEX,
                 "local_ip": STR,
                 "remote_ip": STR,
-                "local_port": UINT,
-                "remote_port": UINT,
+                "local_port": U16,
+                "remote_port": U16,
                 "qp": QP,
             }
             | _CM,
@@ -221,8 +240,8 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "private_data": HEX,
                 "local_ip": STR,
                 "remote_ip": STR,
-                "local_port": UINT,
-                "remote_port": UINT,
+                "local_port": U16,
+                "remote_port": U16,
                 "qp": QP,
             }
             | _CM,
@@ -233,13 +252,13 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "process": STR,
                 "text": STR,
                 "cm_id": UINT,
-                "local_id": UINT,
-                "remote_id": UINT,
+                "local_id": U32,
+                "remote_id": U32,
                 "local_ip": STR,
                 "remote_ip": STR,
-                "local_port": UINT,
-                "remote_port": UINT,
-                "qpn": UINT,
+                "local_port": U16,
+                "remote_port": U16,
+                "qpn": U24,
                 "device": STR,
                 "state": STR,
                 "reason": STR,
@@ -247,16 +266,16 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "status": INT,
             },
         ),
-        "async_event": _schema({"type": STR}, {"qp": QP, "device": STR, "port": UINT, "srq": UINT}),
+        "async_event": _schema({"type": STR}, {"qp": QP, "device": STR, "port": U32, "srq": U32}),
         "counters": _schema(
             {},
             {
                 "device": STR,
-                "port": UINT,
+                "port": U32,
                 "driver": STR,
                 "interface": STR,
                 "addresses": NAMES,
-                "took_ns": UINT,
+                "took_ns": TIME,
                 "captured_on": STR,
                 "captured_to": STR,
                 "hw_counters": COUNTS,
@@ -271,31 +290,31 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
         ),
         "device_opened": _schema({"device": STR}, {"gids": NAMES}),
         "ah_created": _schema(
-            {"device": STR}, {"dest_ip": STR, "local_ip": STR, "flow_label": UINT, "traffic_class": UINT}
+            {"device": STR}, {"dest_ip": STR, "local_ip": STR, "flow_label": U32, "traffic_class": U8}
         ),
-        "srq_created": _schema({"device": STR, "srq": UINT}, {"max_wr": UINT, "max_sge": UINT}),
-        "mw_allocated": _schema({"device": STR, "rkey": UINT}, {"type": UINT}),
+        "srq_created": _schema({"device": STR, "srq": U32}, {"max_wr": U32, "max_sge": U32}),
+        "mw_allocated": _schema({"device": STR, "rkey": U32}, {"type": UINT}),
         "mw_bound": _schema(
-            {"qp": QP, "rkey": UINT},
+            {"qp": QP, "rkey": U32},
             {
                 "wr_id": UINT,
                 "addr": UINT,
                 "length": UINT,
-                "old_rkey": UINT,
-                "mr_rkey": UINT,
-                "mr_lkey": UINT,
+                "old_rkey": U32,
+                "mr_rkey": U32,
+                "mr_lkey": U32,
                 "access": NAMES,
                 "errno": INT,
             },
         ),
-        "mw_deallocated": _schema({"device": STR, "rkey": UINT}, {}),
+        "mw_deallocated": _schema({"device": STR, "rkey": U32}, {}),
         "dm_allocated": _schema({"device": STR, "length": UINT}, {}),
         "recording": _schema(
             {"state": STR},
             {
                 "program": STR,
                 "arguments": NAMES,
-                "forked_from": UINT,
+                "forked_from": U32,
                 "status": INT,
                 "signal": STR,
                 "version": STR,
@@ -331,14 +350,14 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
         "flow_totals": _schema({"flow": STR, "totals": COUNTS}, {"local_ip": STR, "remote_ip": STR}),
         "records_lost": _schema(
             {"count": UINT},
-            {"sends": UINT, "receives": UINT, "completions": UINT, "others": UINT, "since_ns": UINT},
+            {"sends": UINT, "receives": UINT, "completions": UINT, "others": UINT, "since_ns": TIME},
         ),
         "not_recorded": _schema({"what": STR}, {"device": STR, "qp": QP}),
     }
 )
 
 COMMON: Mapping[str, Kind] = MappingProxyType(
-    {"time_ns": UINT, "host": STR, "pid": UINT, "clock": STR, "mono_ns": UINT, "thread": UINT}
+    {"time_ns": TIME, "host": STR, "pid": U32, "clock": STR, "mono_ns": TIME, "thread": U32}
 )
 MAY_LACK = frozenset({"clock", "mono_ns", "thread"})
 

@@ -7,7 +7,7 @@ go-backs) is added up from the trace's items. Names and units follow the advice 
 Every connection takes a dozen series, so only the first ones have their own. All later ones together are the
 connection ``other``: sums over connections stay right, and no counter decreases.
 
-Only scraping needs the library prometheus-client, the extra ``rocekit[metrics]``.
+Only scraping needs the library prometheus-client, the extra ``rocekit[metrics]``; ``metrics_server`` answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.errors import RocekitError, needs_extra
 from rocekit.live.tracing import Trace, Trouble
 from rocekit.track.cm_exchanges import CmRecord
 from rocekit.track.transfers import ACKED, Transfer
@@ -243,65 +242,3 @@ def _counter(name: str, help_text: str, label: str, values: Counter[str]) -> Any
     for key, value in sorted(values.copy().items()):
         made.add_metric((key,), value)
     return made
-
-
-# ---------------------------------------------------------------------- the server
-
-
-class MetricsServer:
-    """Answers scrapes over HTTP until it is closed; a context manager. `serve` gives it the metrics.
-
-    Args:
-        address: ``:9464``, ``127.0.0.1:9464``, ``[::1]:9464`` or a port; without a host, all addresses.
-
-    Attributes:
-        port: the port that it listens on; the system chooses one for port 0.
-
-    Raises:
-        RocekitError: no prometheus-client, no such address, or its port is taken.
-        ValueError: not an address.
-    """
-
-    def __init__(self, address: str) -> None:
-        host, port = parse_address(address)
-        try:
-            from prometheus_client import CollectorRegistry, start_http_server
-        except ImportError:
-            raise needs_extra("metrics need", "prometheus-client", "metrics") from None
-        self._registry = CollectorRegistry()
-        try:
-            self._server, self._thread = start_http_server(port, addr=host, registry=self._registry)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise RocekitError(
-                f"no metrics at {address}: {reason}; name another, such as --metrics :{port + 1}"
-            ) from None
-        self.port: int = self._server.server_port
-
-    def serve(self, metrics: Metrics) -> None:
-        """From now on answer with these metrics."""
-        self._registry.register(metrics)
-
-    def close(self) -> None:
-        """Stop the server."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def __enter__(self) -> MetricsServer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of ``:9464``, ``host:9464``, ``[::1]:9464`` or ``9464``.
-
-    Raises:
-        ValueError: not an address.
-    """
-    host, _, port = address.rpartition(":")
-    if not port.isascii() or not port.isdigit() or not 0 <= int(port) <= 65535:
-        raise ValueError(f"{address!r} is not an address: use :9464 or 127.0.0.1:9464")
-    return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)

@@ -24,6 +24,7 @@ from rocekit.packets.identity import has_icrcs, identities
 from rocekit.points.twice import LEAST
 from rocekit.wire.byte_rows import gather
 from rocekit.wire.sorting import starts
+from rocekit.wire.text_table import safe
 from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Doubled:
                 f"{every} in the capture twice, and nothing tells the copies apart (same TTL, VLAN and MAC "
                 "addresses): probably captured at two interfaces. All but the first are left out."
             )
-        first, second = (PurePath(name).name for name in self.names)
+        first, second = (safe(PurePath(name).name) for name in self.names)
         left = ""
         if self.elsewhere:
             left = f" {plural(self.elsewhere, 'copy', 'copies')} at places between these left out."

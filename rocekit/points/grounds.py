@@ -42,6 +42,19 @@ _MOST_HOPS: Final = 16
 _CLOCK_NS: Final = 1_000_000
 
 
+class RowsBy:
+    """Finds the rows of a column with a value, by a search: there may be as many values as rows."""
+
+    def __init__(self, column: NDArray[np.int64]) -> None:
+        self._order = np.argsort(column, kind="stable")
+        self._values = column[self._order]
+
+    def rows(self, value: int) -> NDArray[np.int64]:
+        """The rows with this value, in order."""
+        low, high = np.searchsorted(self._values, value), np.searchsorted(self._values, value, side="right")
+        return self._order[low:high]
+
+
 class HostPairs:
     """A capture's sample: the connection of each packet, and the turnarounds."""
 
@@ -55,6 +68,11 @@ class HostPairs:
         pair, side = place(self._columns, self._addresses, connections)
         self.shown: list[int] = distinct(pair[pair >= 0]).tolist()
         self.turns = turnarounds(self._columns, pair, side)
+        self._turns_by_pair = RowsBy(self.turns.pair)
+        ends = (
+            [self._columns[name] for name in ("src", "dst")] if self._columns else [np.empty(0, np.int64)] * 2
+        )
+        self._rows_by_ends = RowsBy(ends[0] << 32 | ends[1])
 
     def by_connection(self) -> list[tuple[int, Turns]]:
         """The index of each connection in the capture, with its turnarounds."""
@@ -66,7 +84,9 @@ class HostPairs:
 
     def turns_of(self, members: Sequence[int], flipped: set[int]) -> Turns:
         """The turnarounds of some connections; ``a`` and ``b`` are swapped for those in ``flipped``."""
-        chosen = self.turns.where(np.isin(self.turns.pair, members))
+        if not len(self.turns.pair):
+            return self.turns
+        chosen = self.turns.where(np.sort(np.concatenate([self._turns_by_pair.rows(n) for n in members])))
         turned = np.isin(chosen.pair, list(flipped))
         return Turns(
             chosen.pair,
@@ -76,9 +96,10 @@ class HostPairs:
             chosen.period,
         )
 
-    def _from(self, src: str, dst: str) -> NDArray[np.bool_]:
-        here, there = self._addresses.get(src, -1), self._addresses.get(dst, -1)
-        return (self._columns["src"] == here) & (self._columns["dst"] == there)
+    def _from(self, src: str, dst: str) -> NDArray[np.int64]:
+        """The rows of the packets from one host to another."""
+        here, there = self._addresses.get(src), self._addresses.get(dst)
+        return self._rows_by_ends.rows(-1 if here is None or there is None else here << 32 | there)
 
     def by_direction(self, hosts: tuple[str, str]) -> tuple[str, str, str] | None:
         """The capturing host is known by its addresses, or by the direction in cooked headers."""

@@ -24,6 +24,7 @@ from rocekit.packets.merging.merge import UNSEEN, Merged
 from rocekit.wire import PSN_BITS, QPN_BITS
 from rocekit.wire.psn import MASK
 from rocekit.wire.sorting import stable_order, starts
+from rocekit.wire.text_table import safe
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
@@ -100,7 +101,7 @@ class Sightings:
         self, merged: Merged, packets: Packets, names: Sequence[str], *, one_clock: bool = False
     ) -> None:
         self._one_clock = one_clock
-        self.names = [PurePath(name).name for name in names]
+        self.names = [safe(PurePath(name).name) for name in names]
         self.seen_ns = merged.seen_ns
         self.frames = merged.frames
         self.alignments = merged.alignments

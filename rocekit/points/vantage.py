@@ -123,14 +123,11 @@ class Vantages:
         for file, table in self._tables.items():
             hosts = {number: _hosts(self._connections[number]) for number in table.shown}
             names = sorted({tuple(sorted(pair)) for pair in hosts.values()})
-            numbers = {}
-            flipped = {}
+            members_of: dict[tuple[str, ...], list[int]] = {name: [] for name in names}
             for number, pair in hosts.items():
-                numbers[number] = names.index(tuple(sorted(pair)))
-                flipped[number] = pair[0] > pair[1]
-            for group, pair_name in enumerate(names):
-                members = [n for n, g in numbers.items() if g == group]
-                turns = table.turns_of(members, {n for n in members if flipped[n]})
+                members_of[tuple(sorted(pair))].append(number)
+            for pair_name, members in members_of.items():
+                turns = table.turns_of(members, {n for n in members if hosts[n][0] > hosts[n][1]})
                 ends = (str(pair_name[0]), str(pair_name[1]))
                 found.setdefault(file, []).append(
                     self._judge(table, turns, ends, [self._connections[n] for n in members])
@@ -160,6 +157,8 @@ class Vantages:
     ) -> dict[int, Floor]:
         """By side, the shortest turnaround; a reaction only where nothing is more certain."""
         found: dict[int, Floor] = {}
+        if not len(turns.pair) and not self._programs:
+            return found
         for side in (0, 1):
             kinds = []
             for number, kind in enumerate(KINDS):

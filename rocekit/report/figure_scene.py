@@ -10,6 +10,7 @@ import numpy as np
 
 from rocekit.report.happenings import Happening, happenings
 from rocekit.report.lanes import Lanes
+from rocekit.wire.text_table import safe
 from rocekit.wire.words import end
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Scene:
     def title(self) -> str:
         connection, side = self.analysis.connections[self.number // 2], self.number % 2
         ends = f"{end(connection.end(side))} → {end(connection.end(1 - side))}"
-        files = ", ".join(Path(f).name for f in self.analysis.capture.files)
+        files = ", ".join(safe(Path(f).name) for f in self.analysis.capture.files)
         return f"{files} · connection {connection.id} {connection.transport} · requests of {ends}"
 
 

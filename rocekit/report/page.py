@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.report.pack import pack
+from rocekit.wire.text_table import safe
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +52,7 @@ def page(
     chart = _asset("uplot.js")
     known = re.search(r"v(\d+\.\d+\.\d+)", chart)
     parts = {
-        "title": html.escape(title),
+        "title": html.escape(safe(title)),
         "style": _asset("uplot.css") + _asset("page.css"),
         "version": version("rocekit"),
         "uplot": known[1] if known else "",

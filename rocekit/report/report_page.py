@@ -13,6 +13,7 @@ from rocekit.report.collector import Collector
 from rocekit.report.document import document
 from rocekit.report.lane_columns import build_lanes
 from rocekit.report.page import page
+from rocekit.wire.text_table import safe
 
 if TYPE_CHECKING:
     from rocekit.explanation.results import Results
@@ -63,6 +64,6 @@ def report_page(analysis: Results) -> ReportPage:
     """
     collector = Collector()
     collector(tracked_packets(analysis))
-    title = f"rocekit: {', '.join(Path(f).name for f in analysis.capture.inputs)}"
+    title = f"rocekit: {', '.join(safe(Path(f).name) for f in analysis.capture.inputs)}"
     text = page(title, *document(analysis, build_lanes(collector, analysis)))
     return ReportPage(title, text, analysis.paths)

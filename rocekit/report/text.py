@@ -11,7 +11,7 @@ from rocekit.explanation.contents import NOTHING
 from rocekit.files.frames import linktype_name
 from rocekit.findings.text import finding_lines
 from rocekit.packets.other_frames import NOT_ROCE
-from rocekit.wire.text_table import Style, columns, plain, wrapped
+from rocekit.wire.text_table import Style, columns, plain, safe, wrapped
 from rocekit.wire.words import duration, end, moment, plural, short_size, size
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def recap(analysis: Results, style: Style = plain) -> str:
 def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
     """What was read: frames, packets, duration, ICRCs, clocks, and what could not be read."""
     counts, contents = capture.counts, capture.contents
-    name = ", ".join(capture.files) if capture.doubled is None else capture.source
+    name = safe(", ".join(capture.files) if capture.doubled is None else capture.source)
     when = ""
     if capture.first_ns is not None and capture.last_ns is not None:
         when = f", {duration(capture.last_ns - capture.first_ns)} from {moment(capture.first_ns)}"
@@ -160,7 +160,7 @@ def capture_lines(capture: CaptureSummary, style: Style = plain) -> list[str]:
     if malformed:
         lines.append(style(f"  {plural(malformed, 'malformed packet')}", "warning"))
     for file, message in capture.damage[:5]:
-        lines.append(style(f"  damaged: {file}: {message}", "warning"))
+        lines.append(style(f"  damaged: {safe(file)}: {safe(message)}", "warning"))
     if len(capture.damage) > 5:
         lines.append(style(f"  … and damage at {len(capture.damage) - 5} more places", "warning"))
     if capture.interrupted:
@@ -176,9 +176,10 @@ def several_lines(capture: CaptureSummary) -> list[str]:
         if alignment.common and capture.doubled is None:
             bound = "" if alignment.bound_ns is None else f" ± {duration(alignment.bound_ns)}"
             drift = f", gaining {alignment.drift * 1e6:.1f} µs a second" if alignment.drift else ""
+            here, there = safe(capture.files[alignment.file]), safe(capture.files[0])
             lines.append(
-                f"  clock of {capture.files[alignment.file]}: {duration(alignment.offset_ns)}{bound} ahead "
-                f"of the clock of {capture.files[0]}{drift} ({plural(alignment.common, 'packet')} in both)"
+                f"  clock of {here}: {duration(alignment.offset_ns)}{bound} ahead "
+                f"of the clock of {there}{drift} ({plural(alignment.common, 'packet')} in both)"
             )
     paths = [] if capture.paths is None else capture.paths.every
     shown = sorted(paths, key=lambda p: p.clean)[:_SHOWN_PATHS]
@@ -187,9 +188,10 @@ def several_lines(capture: CaptureSummary) -> list[str]:
         lines.append(f"  … and {len(paths) - len(shown)} more directions between capture points")
     for way in capture.sightings.one_way if capture.sightings is not None else ():
         bound = "" if way.bound_ns is None else f", all ± {duration(way.bound_ns)}"
+        ends = [safe(capture.files[n]) for n in (way.first, way.second)]
         lines.append(
-            f"  {way.src} → {way.dst}: {duration(way.took.median_ns)} from {capture.files[way.first]} to "
-            f"{capture.files[way.second]} (median of {way.took.count:,}; minimum "
+            f"  {way.src} → {way.dst}: {duration(way.took.median_ns)} from {ends[0]} to "
+            f"{ends[1]} (median of {way.took.count:,}; minimum "
             f"{duration(way.took.min_ns)}, 99 % {duration(way.took.p99_ns)}{bound})"
         )
     return lines
@@ -200,7 +202,7 @@ def order_line(capture: CaptureSummary, file: int) -> str:
     from rocekit.packets.time_order import BY_FILE, BY_TIME
 
     order = capture.orders[file]
-    name = f" packets of {capture.files[file]}" if capture.several else ""
+    name = f" packets of {safe(capture.files[file])}" if capture.several else ""
     every = "" if capture.several else f" of {plural(capture.counts.roce_packets, 'packet')}"
     line = f"  {order.packets:,}{every}{name} stand behind a later one in the file, by up to "
     line += duration(order.furthest_ns)
@@ -221,7 +223,7 @@ def capture_point_lines(analysis: Results) -> tuple[list[str], list[str]]:
     """Where each capture was taken: the lines of what is known, and the lines of what is unknown."""
     known, unknown = [], []
     for file, vantages in analysis.vantages().of_files().items():
-        name = f" of {analysis.capture.files[file]}" if analysis.capture.several else ""
+        name = f" of {safe(analysis.capture.files[file])}" if analysis.capture.several else ""
         words = dict.fromkeys(str(v) for v in vantages if v.place is not None)
         known += [f"  Capture point{name}: {point}" for point in list(words)[:_SHOWN_POINTS]]
         if not words:

@@ -24,10 +24,20 @@ cdef class Assembly:
     cdef public Recent recent
     cdef public Outcomes outcomes
     cdef public dict ahead
+    cdef public list _order
+    cdef public Py_ssize_t _first
+    cdef public list _asking
     cdef public int64_t hole_ns
 
     @cython.locals(high=int64_t, time_ns=int64_t, frame=int64_t, span=int64_t)
     cpdef beyond(self, Rows r, Py_ssize_t i, int64_t p)
+
+    cpdef put_ahead(self, Rows r, Py_ssize_t i, int64_t p)
+    cpdef clear(self)
+    cpdef int64_t _lowest(self)
+    cpdef int64_t highest(self)
+    cpdef int64_t ahead_before(self, int64_t p)
+    cpdef list _asked_before(self, int64_t p)
 
     @cython.locals(opcode=int64_t, operation=str, transfer=Transfer, open_read=Transfer, span=int64_t)
     cpdef assemble(self, Rows r, Py_ssize_t i, int64_t p)
@@ -40,7 +50,10 @@ cdef class Assembly:
 
     cpdef _finish(self, Transfer transfer)
     cpdef drain(self)
+
+    @cython.locals(to=int64_t, first=int64_t, last=int64_t)
     cpdef skip(self, int64_t upto)
+
 
     @cython.locals(open_read=Transfer, asked=int64_t, q=int64_t, batch=Rows, rows=Rows, k=Py_ssize_t, row=Py_ssize_t)
     cpdef bint size_by_part(self, Rows r, Py_ssize_t i, int64_t p)

@@ -6,13 +6,14 @@ them are kept in ``ahead`` until the holes close, or until an ACK shows that onl
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
 from rocekit.track.events import Event
 from rocekit.track.gaps.msn_count import MsnCount
 from rocekit.track.gaps.read_size import mtu_for, mtu_of_part, size_before
-from rocekit.track.transfers import INCOMPLETE, NOTHING, SENT, Transfer
+from rocekit.track.transfers import INCOMPLETE, SENT, Transfer
 from rocekit.wire import ATOMICS, ENDS, OPERATION, OWN_RESPONSE, STARTS
 from rocekit.wire.psn import MASK
 
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 AHEAD_RC: Final = 1 << 16
 AHEAD_UC: Final = 2048
 AHEAD_UC_NS: Final = 100_000_000
+#: PSNs that left ``ahead`` before they are taken out of its order.
+_STALE: Final = 64
+#: More READs and atomics than any QP has outstanding.
+_OUTSTANDING: Final = 256
 
 _IMMEDIATE: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.IMMDT in o.headers)
 _INVALIDATE: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.IETH in o.headers)
@@ -36,7 +41,7 @@ class Assembly:
     """One side's requests, put together to transfers.
 
     Attributes:
-        ahead: packets behind a hole, by PSN: the batch and the row.
+        ahead: packets behind a hole, by PSN: the batch and the row. They leave it in the order of their PSNs.
         hole_ns: when the oldest hole opened.
     """
 
@@ -47,6 +52,10 @@ class Assembly:
         self.recent = recent
         self.outcomes = outcomes
         self.ahead: dict[int, tuple[Rows, int]] = {}
+        # The PSNs in order, and those of READs, atomics and so on. What left ``ahead`` is still in them.
+        self._order: list[int] = []
+        self._first = 0
+        self._asking: list[int] = []
         self.hole_ns = 0
 
     def beyond(self, r: Rows, i: int, p: int) -> None:
@@ -56,16 +65,59 @@ class Assembly:
             self.ledger.attribute(Event("hole", time_ns, frame, high, p - 1, p - high, last_frame=frame))
         if not self.ahead:
             self.hole_ns = time_ns
-        self.ahead[p] = (r, i)
+        self.put_ahead(r, i, p)
         span = self.connection.psns_of_read(r.dma_length[i]) if OPERATION[r.opcode[i]] == "READ" else 1
         self.progress.high = p + max(1, span)
         if self.progress.expected < self.progress.acked:
             self.skip(min(self.progress.acked, p))
         elif self.progress.reliable:
             if len(self.ahead) > AHEAD_RC:
-                self.skip(min(self.ahead))
+                self.skip(self._lowest())
         elif len(self.ahead) > AHEAD_UC or time_ns - self.hole_ns > AHEAD_UC_NS:
-            self.skip(min(self.ahead))
+            self.skip(self._lowest())
+
+    def put_ahead(self, r: Rows, i: int, p: int) -> None:
+        """Keep the packet at row ``i`` until the hole in front of it closes."""
+        if not self.ahead:
+            self.clear()
+        elif len(self._order) > 2 * len(self.ahead) + _STALE:
+            self._order = [q for q in self._order if q in self.ahead]
+            self._asking = [q for q in self._asking if q in self.ahead]
+            self._first = 0
+        self.ahead[p] = (r, i)
+        if not self._order or p > self._order[-1]:
+            self._order.append(p)
+        else:
+            insort(self._order, p, self._first)
+        if OPERATION[r.opcode[i]] in OWN_RESPONSE:
+            insort(self._asking, p)
+
+    def clear(self) -> None:
+        """Keep no packet."""
+        self.ahead.clear()
+        self._order.clear()
+        self._asking.clear()
+        self._first = 0
+
+    def _lowest(self) -> int:
+        """The lowest PSN that is kept; there is one."""
+        while self._order[self._first] not in self.ahead:
+            self._first += 1
+        lowest: int = self._order[self._first]
+        return lowest
+
+    def highest(self) -> int:
+        """The highest PSN that is kept; there is one."""
+        return self._order[-1]
+
+    def ahead_before(self, p: int) -> int:
+        """The highest PSN below ``p`` that is kept; −1: there is none near it."""
+        end = bisect_left(self._order, p)
+        for q in reversed(self._order[max(0, end - _OUTSTANDING) : end]):
+            if q in self.ahead:
+                found: int = q
+                return found
+        return -1
 
     def assemble(self, r: Rows, i: int, p: int) -> None:
         """Put the packet with PSN ``p == expected`` into its message."""
@@ -174,18 +226,14 @@ class Assembly:
         self.ledger.building = None
         mtu = self.connection.path_mtu
         if transfer.started and transfer.operation == "WRITE" and transfer.length is not None and mtu:
-            transfer.miss(
-                range(transfer.last_psn + 1, transfer.first_psn + wire.psns_of(transfer.length, mtu))
-            )
-            transfer.last_psn = max(
-                transfer.last_psn, transfer.first_psn + wire.psns_of(transfer.length, mtu) - 1
-            )
+            last = transfer.first_psn + wire.psns_of(transfer.length, mtu) - 1
+            transfer.miss(transfer.last_psn + 1, last)
+            transfer.last_psn = max(transfer.last_psn, last)
             transfer.ended = True
             self._finish(transfer)
             return
         transfer.status = INCOMPLETE
-        if transfer in self.outcomes.unacked:
-            self.outcomes.unacked.remove(transfer)
+        self.outcomes.drop_unacked(transfer)
         self.ledger.sink.ended(transfer)
 
     def drain(self) -> None:
@@ -208,22 +256,21 @@ class Assembly:
             if self.progress.expected >= upto:
                 return
             # Requests inside the PSNs of a READ belong nowhere: only a damaged capture has them.
-            for p in [p for p in self.ahead if p < self.progress.expected]:
-                del self.ahead[p]
-            to = min(self.ahead) if self.ahead else upto
-            to = min(to, upto)
+            while self.ahead and self._lowest() < self.progress.expected:
+                del self.ahead[self._lowest()]
+            to = min(self._lowest(), upto) if self.ahead else upto
             if (
                 to <= self.progress.expected
             ):  # what was drained opened a READ, and the next one waits behind it
                 continue
-            missed = range(self.progress.expected, to)
+            first, last = self.progress.expected, to - 1
             event = Event(
                 "missed",
                 self.progress.acked_ns,
                 self.progress.acked_frame,
-                missed[0],
-                missed[-1],
-                len(missed),
+                first,
+                last,
+                to - first,
                 last_frame=self.progress.acked_frame,
                 side=self.ledger.side,
             )
@@ -234,8 +281,8 @@ class Assembly:
                 elif self._hides_an_end(building, to):
                     self._part(building)
                 else:
-                    building.miss(missed)
-            if missed[0] < self.progress.acked:
+                    building.miss(first, last)
+            if first < self.progress.acked:
                 self.connection.missed.append(event)
             else:
                 self.connection.unfilled.append(event)
@@ -264,7 +311,7 @@ class Assembly:
 
     def _part(self, building: Transfer) -> None:
         """The message ended in a hole, and another one started there."""
-        building.missing = {p for p in building.missing if p < building.last_psn} or NOTHING
+        building.missing.keep_below(building.last_psn)
         building.maybe_several = False
         self._close(building)
 
@@ -276,7 +323,7 @@ class Assembly:
         """Size the open READ by the next request's PSN, where no response shows the path MTU."""
         while self.ledger.open_read is not None and self.ahead:
             transfer = self.ledger.open_read
-            span, sure = size_before(self.connection, self._counts(), transfer, min(self.ahead))
+            span, sure = size_before(self.connection, self._counts(), transfer, self._lowest())
             if not span:
                 return
             if sure and span > 1 and transfer.length is not None:
@@ -303,9 +350,11 @@ class Assembly:
         if open_read.length is None or r.dma_length[i] < 0:
             return False
         asked, rows, row = -1, r, -1
-        for q, (batch, k) in self.ahead.items():
-            if asked < q < p and OPERATION[batch.opcode[k]] == "READ":
+        for q in self._asked_before(p):
+            batch, k = self.ahead[q]
+            if OPERATION[batch.opcode[k]] == "READ":
                 asked, rows, row = q, batch, k
+                break
         if row >= 0:
             key, read = rows.rkey[row], (rows.remote_va[row], rows.dma_length[row])
         else:
@@ -316,6 +365,11 @@ class Assembly:
             self.connection.observe_mtu(mtu, r.frame[i])
             self.size_read(wire.psns_of(open_read.length or 0, mtu))
         return mtu > 0
+
+    def _asked_before(self, p: int) -> list[int]:
+        """The PSNs below ``p`` of READs, atomics and so on that are kept, the last first."""
+        end = bisect_left(self._asking, p)
+        return [q for q in reversed(self._asking[max(0, end - _OUTSTANDING) : end]) if q in self.ahead]
 
     def _grow(self, open_read: Transfer, p: int, asked: int, ends: bool) -> None:
         """A READ of unknown length takes the PSNs of its responses; ``p`` is one, if it was asked last."""
@@ -336,8 +390,9 @@ class Assembly:
         its distance from its request, which may be a later one than the open READ.
         """
         asked, length, operation = open_read.first_psn, open_read.length or 0, "READ"
-        for q, (rows, k) in self.ahead.items():
-            if asked < q <= p and OPERATION[rows.opcode[k]] in OWN_RESPONSE:
+        for q in self._asked_before(p + 1)[:1]:
+            if q > asked:
+                rows, k = self.ahead[q]
                 asked, length, operation = q, rows.dma_length[k], OPERATION[rows.opcode[k]]
         if operation != "READ":  # a FLUSH, whose response looks like a READ's
             return

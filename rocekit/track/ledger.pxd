@@ -30,6 +30,8 @@ cdef class Ledger:
     cdef public Transfer building
     cdef public Transfer open_read
     cdef public list pending
+    cdef public int64_t _numbers
+    cdef public set _waiting
 
     @cython.locals(at=Py_ssize_t, transfer=Transfer)
     cpdef Transfer find(self, int64_t p)
@@ -51,6 +53,13 @@ cdef class Ledger:
     @cython.locals(last=Event)
     cpdef Event give(self, Transfer transfer, Event event)
 
+    cpdef _wait(self, int64_t number, Event event)
+    cpdef bint waits(self, Event event)
+
+    @cython.locals(end=int64_t, event=Event, transfer=Transfer)
     cpdef give_pending(self)
+
+    cpdef give_up_pending(self)
+    cpdef _forget_pending(self)
     cpdef stray(self, Event event)
     cpdef clear(self)

@@ -7,6 +7,8 @@ holds it. An event for a PSN that no transfer holds yet waits until one does.
 from __future__ import annotations
 
 from bisect import bisect_right
+from heapq import heappop, heappush
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 #: Finished transfers kept so that late repeats find theirs.
 WINDOW: Final = 1024
 
+_NUMBER: Final = itemgetter(1)
 _HAS_RETH: Final = frozenset(v for v, o in wire.OPCODES.items() if wire.RETH in o.headers)
 
 
@@ -71,7 +74,7 @@ class Ledger:
         window: the last transfers, by PSN; firsts: their first PSNs.
         building: the message whose last packet was not seen yet.
         open_read: a READ whose number of PSNs is not known yet.
-        pending: events of PSNs that no transfer holds yet.
+        pending: events of PSNs that no transfer holds yet, a heap of their PSNs, numbers and themselves.
     """
 
     def __init__(self, connection: Connection, side: int, sink: Sink, progress: Progress) -> None:
@@ -83,7 +86,9 @@ class Ledger:
         self.firsts: list[int] = []
         self.building: Transfer | None = None
         self.open_read: Transfer | None = None
-        self.pending: list[Event] = []
+        self.pending: list[tuple[int, int, Event]] = []
+        self._numbers = 0
+        self._waiting: set[int] = set()  # the events' id()
 
     def find(self, p: int) -> Transfer | None:
         """The transfer that holds PSN ``p``."""
@@ -146,9 +151,18 @@ class Ledger:
         """Put an event on the transfer that holds its PSN, or keep it until there is one."""
         transfer = self.find(event.psn)
         if transfer is None:
-            self.pending.append(event)
+            self._wait(self._numbers, event)
+            self._numbers += 1
             return event
         return self.give(transfer, event)
+
+    def _wait(self, number: int, event: Event) -> None:
+        heappush(self.pending, (event.psn, number, event))
+        self._waiting.add(id(event))
+
+    def waits(self, event: Event) -> bool:
+        """Whether no transfer holds the event's PSN yet."""
+        return id(event) in self._waiting
 
     def give(self, transfer: Transfer, event: Event) -> Event:
         """Put an event on a transfer; gives the event that now says so, which may be an earlier one."""
@@ -196,15 +210,35 @@ class Ledger:
 
     def give_pending(self) -> None:
         """Put the events that waited on their transfers; PSNs that are over and have none go astray."""
-        pending, self.pending = self.pending, []
-        for event in pending:
+        end = self.progress.expected
+        if self.window and self.window[-1].last_psn >= end:  # a transfer may hold PSNs that are not seen yet
+            end = self.window[-1].last_psn + 1
+        # All from this PSN on go on waiting, however many they are.
+        if self.pending[0][0] >= end:
+            return
+        due = []
+        while self.pending and self.pending[0][0] < end:
+            due.append(heappop(self.pending))
+        due.sort(key=_NUMBER)  # in the order in which they happened
+        for _, number, event in due:
+            self._waiting.discard(id(event))
             transfer = self.find(event.psn)
             if transfer is not None:
                 self.give(transfer, event)
             elif event.psn >= self.progress.expected:
-                self.pending.append(event)
+                self._wait(number, event)
             else:
                 self.stray(event)
+
+    def give_up_pending(self) -> None:
+        """No transfer will hold the events that wait."""
+        for _, _, event in sorted(self.pending, key=_NUMBER):
+            self.stray(event)
+        self._forget_pending()
+
+    def _forget_pending(self) -> None:
+        self.pending.clear()
+        self._waiting.clear()
 
     def stray(self, event: Event) -> None:
         """An event of no transfer stays with the connection."""
@@ -214,5 +248,5 @@ class Ledger:
     def clear(self) -> None:
         """The PSNs begin anew: nothing before counts."""
         self.window, self.firsts = [], []
-        self.pending.clear()
+        self._forget_pending()
         self.open_read = None

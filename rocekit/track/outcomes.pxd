@@ -14,17 +14,23 @@ cdef class Outcomes:
     cdef public Progress progress
     cdef public Recent recent
     cdef public list unacked
-    cdef public list awaiting
+    cdef public Py_ssize_t first
+    cdef public dict awaiting
 
     cpdef Transfer begin(self, Rows r, Py_ssize_t i, int64_t p, str operation)
 
-    @cython.locals(transfer=Transfer, closed=Py_ssize_t)
+    @cython.locals(transfer=Transfer, first=Py_ssize_t, end=Py_ssize_t)
     cpdef settle(self)
+
+    cpdef _start_at(self, Py_ssize_t first)
 
     cpdef acknowledge(self, Transfer transfer, int64_t time_ns, int64_t frame)
     cpdef drop(self, Transfer transfer)
 
-    @cython.locals(first=int64_t, transfer=Transfer)
+    @cython.locals(at=Py_ssize_t, last=Py_ssize_t)
+    cpdef drop_unacked(self, Transfer transfer)
+
+    @cython.locals(first=int64_t, transfer=Transfer, end=Py_ssize_t)
     cpdef _give_up(self, int64_t p)
 
     cpdef _end_unanswered(self, Transfer transfer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocekit.track.ledger import WINDOW
 from rocekit.track.transfers import ACKED, INCOMPLETE, RESPONSE_CUT, UNACKNOWLEDGED, Transfer
 from rocekit.wire import OWN_RESPONSE
 
@@ -22,7 +23,7 @@ class Outcomes:
     """The transfers of one side that are not over yet.
 
     Attributes:
-        unacked: transfers that no ACK covers, in order.
+        unacked: transfers that no ACK covers, in order, from ``first`` on.
         awaiting: READs and atomics that an ACK covers, but whose responses are not in the capture yet.
     """
 
@@ -31,7 +32,8 @@ class Outcomes:
         self.progress = progress
         self.recent = recent
         self.unacked: list[Transfer] = []
-        self.awaiting: list[Transfer] = []
+        self.first = 0
+        self.awaiting: dict[Transfer, None] = {}
 
     def begin(self, r: Rows, i: int, p: int, operation: str) -> Transfer:
         """A transfer begins at PSN ``p`` with the packet at row ``i``."""
@@ -46,19 +48,26 @@ class Outcomes:
 
     def settle(self) -> None:
         """Close the transfers that the last ACK covers."""
-        closed = 0
-        for transfer in self.unacked:
+        first, end = self.first, len(self.unacked)
+        while first < end:
+            transfer = self.unacked[first]
             if not transfer.ended or transfer.last_psn >= self.progress.acked:
                 break
-            closed += 1
+            first += 1
             if transfer.status != UNACKNOWLEDGED:
                 continue
             if transfer.operation in OWN_RESPONSE:
-                self.awaiting.append(transfer)
+                self.awaiting[transfer] = None
             else:
                 self.acknowledge(transfer, self.progress.acked_ns, self.progress.acked_frame)
-        if closed:
-            del self.unacked[:closed]
+        self._start_at(first)
+
+    def _start_at(self, first: int) -> None:
+        """The transfers before ``first`` are closed. They leave the list in large parts."""
+        if 2 * first >= len(self.unacked):
+            del self.unacked[:first]
+            first = 0
+        self.first = first
 
     def acknowledge(self, transfer: Transfer, time_ns: int, frame: int) -> None:
         """The response in ``frame`` completes the transfer."""
@@ -72,12 +81,22 @@ class Outcomes:
 
     def drop(self, transfer: Transfer) -> None:
         """The transfer waits for nothing any more."""
-        if self.unacked and self.unacked[0] is transfer:
-            del self.unacked[0]
+        if self.first < len(self.unacked) and self.unacked[self.first] is transfer:
+            self._start_at(self.first + 1)
         elif transfer in self.awaiting:
-            self.awaiting.remove(transfer)
-        elif transfer in self.unacked:
-            self.unacked.remove(transfer)
+            del self.awaiting[transfer]
+        else:
+            self.drop_unacked(transfer)
+
+    def drop_unacked(self, transfer: Transfer) -> None:
+        """No ACK is to cover the transfer, which is one of the window's."""
+        at = len(self.unacked) - 1
+        last = max(self.first - 1, at - 2 * WINDOW)
+        while at > last:
+            if self.unacked[at] is transfer:
+                del self.unacked[at]
+                return
+            at -= 1
 
     def _give_up(self, p: int) -> None:
         """Wait no longer for responses to what lies far before PSN ``p``, where the capture has none at all.
@@ -89,12 +108,11 @@ class Outcomes:
         first = self.ledger.firsts[0]
         if first > p - OUTSTANDING:
             first = p - OUTSTANDING
-        given_up: list[Transfer] = []
-        for transfer in self.unacked:
-            if transfer.last_psn >= first:
-                break
-            given_up.append(transfer)
-        del self.unacked[: len(given_up)]
+        end = self.first
+        while end < len(self.unacked) and self.unacked[end].last_psn < first:
+            end += 1
+        given_up = self.unacked[self.first : end]
+        self._start_at(end)
         for transfer in given_up:
             self._end_unanswered(transfer)
         self.ledger.sink.given_up([t for t in given_up if t.first_psn != self.progress.begin])
@@ -108,7 +126,7 @@ class Outcomes:
 
     def finish(self) -> None:
         """The capture ends here: nothing that is open gets a response."""
-        for transfer in (*self.awaiting, *self.unacked):
+        for transfer in (*self.awaiting, *self.unacked[self.first :]):
             if transfer.status != UNACKNOWLEDGED:
                 self.ledger.sink.ended(transfer)
                 continue
@@ -121,3 +139,4 @@ class Outcomes:
             self._end_unanswered(transfer)
         self.awaiting.clear()
         self.unacked.clear()
+        self.first = 0

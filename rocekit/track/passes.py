@@ -8,6 +8,7 @@ earlier passes say nothing: they were behind an earlier gap.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ OVERTAKEN, THROWN_AWAY = "overtaken", "thrown away"
 GO_BACK_N, SELECTIVE = "go-back-n", "selective"
 #: Gaps of one pass that are remembered, the last ones.
 _GAPS: Final = 256
+_PSN: Final = attrgetter("psn")
+#: NAKs of one pass that are remembered, the last ones.
+_NAKS: Final = 256
 #: A NAK that comes so many times the shortest turnaround after a pass is not that pass's.
 _LONG: Final = 8
 
@@ -171,7 +175,9 @@ class Passes:
             event.copy = OVERTAKEN
         if earlier and nak.copy == BEHIND:
             nak.copy = THROWN_AWAY
-        of_pass.naks.append(nak)
+        # Of those that are marked, the lowest is enough to show that there are earlier ones.
+        lowest = [min(earlier, key=_PSN)] if earlier else []
+        of_pass.naks = [*lowest, *[e for e in of_pass.naks[-_NAKS:] if e.psn >= nak.psn], nak]
 
     def judge(self, p: int, time_ns: int, reached: int, sent_ns: int, turnaround_ns: int) -> tuple[str, Pass]:
         """Where the copy was lost that a NAK for ``p`` at ``time_ns`` misses, and the pass that drew the NAK.

@@ -188,7 +188,7 @@ class Repeats:
                 self._reclassify(late, run)
             elif self.copy is not None and self._follows_copy(p):
                 copy, self.copy = self.copy, None
-                if copy not in self.ledger.pending:
+                if not self.ledger.waits(copy):
                     self.ledger.take_back_duplicate(copy)
                 if late is not None and late.psn == copy.psn - 1:
                     self._reclassify(late, run)
@@ -313,7 +313,7 @@ class Repeats:
         self.passes.current.first = late.psn
         late.sent_psn = self.progress.high - 1
         self.unanswered = late
-        if late not in self.ledger.pending:
+        if not self.ledger.waits(late):
             transfer = self.ledger.find(late.psn)
             if transfer is not None:
                 transfer.retransmitted_packets += 1

@@ -175,7 +175,7 @@ class Requests:
             self.assembly.assemble(r, i, p)
             self.assembly.drain()
         elif p > self.progress.expected:
-            self.assembly.ahead[p] = (r, i)
+            self.assembly.put_ahead(r, i, p)
         elif transfer is not None:
             if p in transfer.missing:
                 transfer.missing.remove(p)
@@ -235,7 +235,7 @@ class Requests:
         while p < 0:
             p += MASK + 1
         self.ledger.clear()
-        self.assembly.ahead.clear()
+        self.assembly.clear()
         self.progress.start(p)
         self.causes.clear()
         self.repeats.run = self.repeats.tentative = None
@@ -257,12 +257,10 @@ class Requests:
         if not (selective and self.connection.missed):  # the capture may have missed what was sent again
             self.connection.recoveries[ledger.side] = self.passes.recovery
         if assembly.ahead:
-            assembly.skip(max(assembly.ahead) + 1)
+            assembly.skip(assembly.highest() + 1)
         ledger.open_read = None
         if ledger.building is not None:
             transfer, ledger.building = ledger.building, None
             transfer.status = INCOMPLETE
         self.outcomes.finish()
-        for event in ledger.pending:
-            ledger.stray(event)
-        ledger.pending = []
+        ledger.give_up_pending()

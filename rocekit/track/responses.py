@@ -226,7 +226,7 @@ class Responses:
         self.recent.responded(p, r.ip_id[i])
         self.ledger.extend(transfer, time_ns, frame)
         if p > expected:
-            transfer.miss_responses(range(expected, p))
+            transfer.miss_responses(expected, p - 1)
             transfer.events.append(
                 Event("response_hole", time_ns, frame, expected, p - 1, p - expected, last_frame=frame)
             )
@@ -293,7 +293,7 @@ class Responses:
 
         A responder executes requests in order (9.5), so a response acknowledges what is before it.
         """
-        asked = max((q for q in self.assembly.ahead if q <= p), default=-1)
+        asked = self.assembly.ahead_before(p + 1)
         if asked >= 0 and OPERATION[self.assembly.opcode_ahead(asked)] in OWN_RESPONSE:
             self._acknowledge(asked, time_ns, frame)
 

@@ -6,11 +6,11 @@ A transfer is one message from its first packet to its last ACK: what one work r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.files.frame_names import frame_name
+from rocekit.track.psn_ranges import PsnRanges
 from rocekit.wire.words import end as end_name
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ NAK_PREFIX: Final = "nak:"
 #: A response came that is cut before its AETH: an ACK, NAK or RNR NAK.
 RESPONSE_CUT: Final = "response_cut"
 
-#: The packets that most transfers miss: one frozen set for all, because there are many transfers.
-NOTHING: Final = cast("set[int]", frozenset())
+#: The packets that most transfers miss: one empty set for all, because there are many transfers.
+NOTHING: Final = PsnRanges()
 
 
 @dataclass(eq=False)
@@ -82,8 +82,8 @@ class Transfer:
     started: bool = True
     ended: bool = False
     maybe_several: bool = False
-    missing: set[int] = NOTHING
-    responses_missing: set[int] = NOTHING
+    missing: PsnRanges = field(default_factory=lambda: NOTHING)
+    responses_missing: PsnRanges = field(default_factory=lambda: NOTHING)
     response_next: int = 0
     events: list[Event] = field(default_factory=list)
     duplicates: int = 0
@@ -92,17 +92,17 @@ class Transfer:
     recv_wr: WorkRequest | None = None
     recv_wc: WorkCompletion | None = None
 
-    def miss(self, psns: Iterable[int]) -> None:
-        """Note packets of the message that the capture misses."""
+    def miss(self, first: int, last: int) -> None:
+        """Note packets of the message, by their first and last PSN, that the capture misses."""
         if not self.missing:
-            self.missing = set()
-        self.missing.update(psns)
+            self.missing = PsnRanges()
+        self.missing.add(first, last)
 
-    def miss_responses(self, psns: Iterable[int]) -> None:
-        """Note responses that were not seen yet."""
+    def miss_responses(self, first: int, last: int) -> None:
+        """Note responses, by their first and last PSN, that were not seen yet."""
         if not self.responses_missing:
-            self.responses_missing = set()
-        self.responses_missing.update(psns)
+            self.responses_missing = PsnRanges()
+        self.responses_missing.add(first, last)
 
     def met(self, kind: str) -> bool:
         """Whether an event of this kind happened to it."""

@@ -74,14 +74,21 @@ class Header:
         if len(data) < self.length:
             raise ValueError(f"{self.name} takes {self.length} bytes, got {len(data)}")
         whole = int.from_bytes(data[: self.length], "big")
-        total = self.length * 8
         values: dict[str, int | bytes] = {}
-        for f in self.fields:
-            if f.reserved:
-                continue
-            number = (whole >> (total - f.offset - f.bits)) & ((1 << f.bits) - 1)
-            values[f.name] = number.to_bytes(f.bits // 8, "big") if f.is_bytes else number
+        for name, shift, mask, size in self._shifts:
+            number = whole >> shift & mask
+            values[name] = number.to_bytes(size, "big") if size else number
         return values
+
+    @cached_property
+    def _shifts(self) -> tuple[tuple[str, int, int, int], ...]:
+        """Of each field that is not reserved: name, shift, mask, and its length if it is bytes, or 0."""
+        total = self.length * 8
+        return tuple(
+            (f.name, total - f.offset - f.bits, (1 << f.bits) - 1, f.bits // 8 if f.is_bytes else 0)
+            for f in self.fields
+            if not f.reserved
+        )
 
     def pack(self, **values: int | bytes) -> bytes:
         """The header's bytes; fields not named are zero, byte fields are padded with zeros.

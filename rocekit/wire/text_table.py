@@ -115,3 +115,14 @@ def _broken(line: str, width: int) -> Iterator[str]:
             colour = "" if escape == _RESET else colour + escape
         gap = ""
     yield out
+
+
+def safe(text: str) -> str:
+    """The text, with what does not show as itself written as Python writes it: ``\\x1b``, ``\\u202e``.
+
+    Terminals obey control characters and escape sequences, a newline forges a line of ours, and marks of the
+    writing direction (``Bidi_Control``) reverse what stands behind them. What can be seen stays as it is.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

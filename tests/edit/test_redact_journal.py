@@ -11,7 +11,7 @@ from rocekit import wire
 from rocekit.edit.redact import Redactor
 from rocekit.edit.redact_journal import redact_event
 from rocekit.journal import JournalEvent
-from rocekit.journal.schema import SCHEMA
+from rocekit.journal.schema import CODE, INT, SCHEMA, TIME, U8, U16, U24, U32, UINT
 
 SECRET = b"for tests only, always the same."
 OPCODES = [o for o in wire.OPCODES.values() if o.transport != "CNP"]
@@ -23,8 +23,9 @@ def redactor() -> Redactor:
 
 def _some(kind_words: str, key: str) -> Any:
     return {
-        "a whole number": -5,
-        "a whole number from 0": 0x7F11_2233_4455,
+        INT.words: -5,
+        **dict.fromkeys((UINT.words, TIME.words), 0x7F11_2233_4455),
+        **dict.fromkeys((U8.words, U16.words, U24.words, U32.words, CODE.words), 7),
         "true or false": True,
         "a string": "10.77.66.55" if key.endswith(("ip", "gid")) else "/home/alice/secret-10.77.66.55",
         "a string of hexadecimal bytes": "a1b2c3d4e5f60718",

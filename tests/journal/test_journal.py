@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from rocekit.errors import JournalError
 from rocekit.journal import Journal, JournalEvent, JournalWriter, merge, read_journal
-from rocekit.journal.schema import SCHEMA
+from rocekit.journal.records import parse_event
+from rocekit.journal.schema import COMMON, SCHEMA
+from rocekit.machine.limits import JOURNAL_LINE_BYTES, choose_limit, usual_limits
 
 QP = ("rxe0", 17)
 
@@ -69,7 +71,7 @@ def test_every_line_is_a_json_object_with_the_agreed_head() -> None:
     }
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**63), st.integers(0, 2**64 - 1)), min_size=1))
+@given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**64 - 1)), min_size=1))
 def test_an_event_survives_the_round_trip_whatever_its_numbers(rows: list[tuple[int, int]]) -> None:
     out = io.StringIO()
     writer = JournalWriter(out, host="h", pid=0)
@@ -242,3 +244,44 @@ def test_the_schema_has_the_agreed_events() -> None:
         *("mr_registered", "qp_created", "qp_modified", "wr_posted", "recv_posted", "wc_polled"),
         *("cm_event", "async_event"),
     }
+
+
+@pytest.mark.parametrize(
+    ("key", "largest"),
+    [
+        *(("dest_qpn", 2**24 - 1), ("sq_psn", 2**24 - 1), ("rq_psn", 2**24 - 1), ("qkey", 2**32 - 1)),
+        *(("timeout", 31), ("min_rnr_timer", 31), ("retry_cnt", 255), ("path_mtu", 2**16 - 1)),
+        *(("time_ns", 2**63 - 1), ("mono_ns", 2**63 - 1), ("pid", 2**32 - 1)),
+    ],
+)
+def test_a_number_that_no_field_of_its_kind_can_have_is_damage(key: str, largest: int) -> None:
+    qp = {"device": "rxe0", "qpn": 17}
+    good = {"time_ns": 1, "host": "h", "pid": 1, "event": "qp_modified", "qp": qp, key: largest}
+    assert parse_event(good)
+    for wrong in (largest + 1, -1, 10**31):
+        with pytest.raises(ValueError, match=f"^{key} of qp_modified: expected a whole number from 0"):
+            parse_event(good | {key: wrong})
+
+
+def test_every_number_of_a_journal_has_a_bound() -> None:
+    for name, schema in SCHEMA.items():
+        for key, kind in {**COMMON, **schema.required, **schema.optional}.items():
+            assert not kind.accepts(10**31), f"{key} of {name}"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_line_without_end_is_damage_and_costs_no_memory(tmp_path: Path, packed: bool) -> None:
+    choose_limit(JOURNAL_LINE_BYTES, 1000)
+    try:
+        path = tmp_path / "x.journal.jsonl"
+        good = b'{"time_ns": 1, "host": "h", "pid": 1, "event": "async_event", "type": "X"}\n'
+        data = good + b"[" * 5000 + b"\n" + good + b" " * 100_000 + b"\n" + good
+        path.write_bytes(gzip.compress(data) if packed else data)
+        journal = read_journal(path)
+        rest = "nothing more is read); --limit journal-line-bytes=N raises that"
+        assert len(journal) == 2  # behind what is more than 16 lines long nothing is read
+        assert [(p.line, p.expected) for p in journal.problems] == [
+            (n, f"a line of more than 1,000 bytes (behind 16,000 {rest}") for n in (2, 4)
+        ]
+    finally:
+        usual_limits()

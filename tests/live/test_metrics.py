@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import shutil
 import socket
 import subprocess
 import sys
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,9 @@ pytest.importorskip("prometheus_client", reason="no prometheus-client (pip insta
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from rocekit.live.metrics import BUCKETS_S, Histogram, MetricsServer, parse_address
+from rocekit.live import metrics_server
+from rocekit.live.metrics import BUCKETS_S, Histogram
+from rocekit.live.metrics_server import CLIENTS, MetricsServer, parse_address
 
 DASHBOARD = ROOT / "contrib" / "grafana-rocekit.json"
 
@@ -248,8 +253,8 @@ def test_a_time_falls_into_the_first_bucket_that_holds_it() -> None:
 @pytest.mark.parametrize(
     ("text", "host", "port"),
     [
-        (":9464", "0.0.0.0", 9464),
-        ("9464", "0.0.0.0", 9464),
+        (":9464", "127.0.0.1", 9464),
+        ("9464", "127.0.0.1", 9464),
         ("127.0.0.1:0", "127.0.0.1", 0),
         ("[::1]:9464", "::1", 9464),
         ("localhost:9464", "localhost", 9464),
@@ -295,3 +300,41 @@ def test_a_closed_server_gives_its_port_back() -> None:
         port = server.port
     with MetricsServer(f"127.0.0.1:{port}") as again:
         assert again.port == port
+
+
+def test_clients_that_say_nothing_keep_only_so_many_places_and_a_scrape_comes_through_when_one_goes() -> None:
+    with MetricsServer("127.0.0.1:0") as server, ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+            for _ in range(CLIENTS + 3)
+        ]
+        # The server takes them in order: the last ones find no place, and are hung up on.
+        assert [client.recv(1) for client in silent[CLIENTS:]] == [b""] * 3
+        silent[0].close()
+        for _ in range(600):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+                try:
+                    client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                    answer = client.recv(12)
+                except ConnectionError:  # turned away: the place is not free yet
+                    answer = b""
+            if answer:
+                break
+            time.sleep(0.1)
+        assert answer.startswith(b"HTTP/1.0 200")
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "CLIENT_S", 0.2)
+    with (
+        MetricsServer("127.0.0.1:0") as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as slow,
+        suppress(ConnectionError),
+    ):
+        slow.sendall(b"G")
+        begun = time.monotonic()
+        while time.monotonic() < begun + 60:
+            slow.sendall(b"E")
+            if select.select([slow], [], [], 0.02)[0]:
+                break
+        assert slow.recv(1) == b""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rocekit.findings.finding import INFO, MAX_LISTED, WARNING, Finding, Rule
 from rocekit.packets.malformed import CUT, MALFORMED
 from rocekit.track.transfers import INCOMPLETE
+from rocekit.wire.text_table import safe
 from rocekit.wire.words import plural, psn_range
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _look_truncated(evidence: Evidence) -> Iterator[Finding]:
     if evidence.damage:
         file, words = evidence.damage[0]
         yield TRUNCATED.finding(
-            f"{file} is damaged in {plural(len(evidence.damage), 'place')}: {words}",
+            f"{safe(file)} is damaged in {plural(len(evidence.damage), 'place')}: {safe(words)}",
             evidence={
                 "damage": [f"{f}: {w}" for f, w in evidence.damage[:MAX_LISTED]],
                 "count": len(evidence.damage),

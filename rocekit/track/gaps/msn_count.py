@@ -136,5 +136,4 @@ def _is_unsure(transfer: Transfer, since: int) -> bool:
     """Whether an end may hide in a hole of this message, or behind a READ whose size is a guess."""
     if transfer.is_read and transfer.maybe_several:
         return True
-    missing = transfer.missing
-    return any(since <= p < transfer.last_psn and p + 1 in missing for p in missing)
+    return transfer.missing.has_two_in_a_row(since, transfer.last_psn)

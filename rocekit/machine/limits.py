@@ -1,0 +1,68 @@
+"""What a file may cost: limits that no ordinary file meets, and an option to raise them.
+
+A limit that is met is said in one line, with its name. ``rocekit --limit NAME=N`` sets another value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit: its usual value, and what it bounds, in words."""
+
+    usual: int
+    words: str
+
+
+COMMENT_BYTES: Final = "comment-bytes"
+BYTE_ORDERS: Final = "byte-orders"
+UNPACK_RATIO: Final = "unpack-ratio"
+JOURNAL_LINE_BYTES: Final = "journal-line-bytes"
+YAML_BYTES: Final = "yaml-bytes"
+YAML_VALUES: Final = "yaml-values"
+
+LIMITS: Final[dict[str, Limit]] = {
+    COMMENT_BYTES: Limit(
+        64 << 20, "bytes of packets' comments kept of one capture, 64 more for each comment"
+    ),
+    BYTE_ORDERS: Limit(1_000, "times that the byte order of a pcapng file's sections changes"),
+    UNPACK_RATIO: Limit(
+        2_000, "bytes that a byte of a compressed file unpacks to, once 256 MiB have been unpacked"
+    ),
+    JOURNAL_LINE_BYTES: Limit(4 << 20, "bytes of a journal's line"),
+    YAML_BYTES: Limit(16 << 20, "bytes of a YAML file"),
+    YAML_VALUES: Limit(500_000, "values of a YAML file, aliases counted as often as they stand for one"),
+}
+
+_chosen: dict[str, int] = {}
+
+
+def limit(name: str) -> int:
+    """The value of a limit."""
+    return _chosen.get(name, LIMITS[name].usual)
+
+
+def choose_limit(name: str, value: int) -> None:
+    """Set another value.
+
+    Raises:
+        ValueError: there is no such limit, or the value is no number from 1.
+    """
+    if name not in LIMITS:
+        raise ValueError(f"no limit is called {name!r}; there are {', '.join(LIMITS)}")
+    if value < 1:
+        raise ValueError(f"{name} takes a number from 1")
+    _chosen[name] = value
+
+
+def usual_limits() -> None:
+    """Every limit has its usual value again."""
+    _chosen.clear()
+
+
+def how_to_raise(name: str) -> str:
+    """What to do where a limit is met and the file is to be trusted, for the end of a line."""
+    return f"--limit {name}=N raises that"

@@ -1,0 +1,88 @@
+"""Text of others does nothing on a terminal: no line of ours is forged, no escape sequence obeyed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+import pytest
+from capture_bytes import block, enhanced, option, section
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from places import PCAPS
+
+from rocekit import cli
+from rocekit.files.reader import open_capture
+from rocekit.journal.records import parse_event
+from rocekit.wire.text_table import safe
+
+EVIL = "ev\x1b[2Jil\u202e\nFORGED\r\x07\x9b31m<script>alert(1)<\u2215script>\u2028\u200b\x7f"
+KEYS = ("device", "program", "process", "text", "what", "reason", "status", "opcode", "state", "transport")
+NAME = "blast-sr-loss"
+
+
+def spoilt(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {name: spoilt(part, name) for name, part in value.items()}
+    if isinstance(value, list):
+        return [spoilt(part, key) for part in value]
+    return value + EVIL if isinstance(value, str) and key in KEYS else value
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], list[str]]:
+    """Captures, and the options for a journal: every text that somebody else can choose is evil."""
+    folder = tmp_path_factory.mktemp("hostile")
+    journal = folder / f"j{EVIL}.jsonl"
+    lines = []
+    for source in sorted(PCAPS.glob(f"{NAME}*.journal.jsonl")):
+        events = [json.loads(line) for line in source.read_text().splitlines()]
+        lines += [json.dumps(spoilt(event) | {"host": event["host"] + EVIL}) for event in events]
+    lines.append(json.dumps({"event": EVIL}))
+    lines.append(json.dumps({"time_ns": 1, "host": EVIL, "pid": 1, "event": "not_recorded", "what": EVIL}))
+    journal.write_text("\n".join(lines))
+    plain = folder / f"a{EVIL}.pcap"
+    shutil.copy(PCAPS / f"{NAME}.pcap", plain)
+    texts = option(1, EVIL.encode()) + option(0, b"")
+    parts = [section(), block(1, bytes([1, 0, 0, 0, 0, 0, 0, 0]) + option(2, EVIL.encode()) + option(0, b""))]
+    with open_capture(plain) as reader:
+        for batch in reader:
+            for i in range(len(batch)):
+                stamp, length = int(batch.time_ns[i]) // 1000, int(batch.wirelen[i])
+                parts.append(enhanced(batch.frame(i), stamp, wirelen=length, options=texts))
+    commented = folder / f"b{EVIL}.pcapng"
+    commented.write_bytes(b"".join(parts) + b"damage" * 4)
+    return [str(plain), str(commented)], ["--journal", str(journal)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["analyze", "analyze --all", "stats", "topology", "decode", "decode -V", "explain 0", "report -o -"],
+)
+def test_text_of_others_forges_no_line_and_no_terminal_obeys_it(
+    hostile: tuple[list[str], list[str]], command: str
+) -> None:
+    files, journal = hostile
+    name, *rest = command.split()
+    arguments = [] if name == "decode" else journal
+    for file in files:
+        result = CliRunner().invoke(cli.rocekit, [name, file, *rest, *arguments])
+        for line in result.output.split("\n"):
+            assert not line.startswith("FORGED")
+            assert line.isprintable(), repr(line)[:500]
+
+
+@given(text=st.text())
+def test_safe_text_can_be_printed_and_what_could_be_is_as_it_was(text: str) -> None:
+    assert safe(text).isprintable()
+    assert text.isprintable() <= (safe(text) == text)
+
+
+def test_a_journal_is_made_safe_where_it_is_read() -> None:
+    qp = {"device": EVIL, "qpn": 1}
+    event = parse_event(
+        {"time_ns": 1, "host": EVIL, "pid": 1, "event": "qp_destroyed", "qp": qp, "new": [EVIL]}
+    )
+    assert (event.host, event.qp, event["new"]) == (safe(EVIL), (safe(EVIL), 1), [safe(EVIL)])

@@ -102,13 +102,28 @@ def test_flows_of_one_source_port_have_low_entropy(tmp_path: Path) -> None:
     assert not rules & CONGESTION
 
 
-def test_losses_in_a_full_buffer_are_found_as_many_as_there_were(tmp_path: Path) -> None:
-    """What the switch dropped, by its own count, is what the analysis of the senders' packets finds lost."""
+def test_losses_in_a_full_buffer_are_found_and_no_more_than_there_were(tmp_path: Path) -> None:
+    """The switch counts what it dropped. A capture at the senders shows at least one of each silence."""
     switch = SwitchSettings(lossless=frozenset(), buffer_bytes=150_000)
-    run, analysis, _ = found(tmp_path, plan_of(dcqcn=None, switch=switch, tap="sent", duration_ns=300_000))
+    run, analysis, rules = found(
+        tmp_path, plan_of(dcqcn=None, switch=switch, tap="sent", duration_ns=300_000)
+    )
     assert run.lost["buffer_full"] > 0
-    losses = [f for f in analysis.findings if f.rule in ("loss", "tail-loss")]
-    assert losses
+    assert rules & {"loss", "tail-loss"}
+    told = sum(
+        f.evidence.get("lost_packets", 1) for f in analysis.findings if f.rule in ("loss", "tail-loss")
+    )
+    assert told <= run.lost["buffer_full"]
+
+
+def test_an_ack_sooner_than_those_that_a_queue_held_up_is_not_to_the_first_transmission(
+    tmp_path: Path,
+) -> None:
+    """A queue makes the responses before the loss slow. After the silence it is empty, and they are fast."""
+    switch = SwitchSettings(lossless=frozenset(), buffer_bytes=150_000)
+    _, analysis, rules = found(tmp_path, plan_of(dcqcn=None, switch=switch, tap="sent", duration_ns=300_000))
+    assert "timeout-too-short" not in rules
+    assert not [f.title for f in analysis.findings if "nothing was lost" in f.title]
 
 
 def test_a_read_answered_at_the_time_of_its_request_is_not_outstanding_for_ever(tmp_path: Path) -> None:

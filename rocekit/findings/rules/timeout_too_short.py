@@ -41,7 +41,8 @@ RULE = Rule(
     "The request arrived and its response came, but only after the requester's timer had expired. The "
     "requester sent everything again, although nothing was lost.",
     "An acknowledgement that the responder sent before the repeat arrived, and that passes the requester's "
-    "capture point after the repeat. Or one that follows the repeat sooner than any response came.",
+    "capture point after the repeat: two captures show it, or more ACKs alike than packets were sent again. "
+    "Probably also one that follows the repeat sooner than any response came.",
     "ack-loss: the acknowledgement never comes. tail-loss: the request did not arrive.",
     "Raise the timeout of the requester's QP (rdma_cm: RDMA_OPTION_ID_ACK_TIMEOUT; perftest: --qp-timeout) "
     "above the worst round trip. Look for what delays the packets: a long queue, pauses, a busy responder.",

@@ -229,9 +229,11 @@ def _name_after_timeout(evidence: Evidence, story: Story) -> bool:
         story.rule = NEEDLESS
         return True
     skipped = _skipped_in(run)
-    if not needs_answer and run.cause == "timeout" and skipped is None and _answer_was_late(run):
-        story.rule = TIMEOUT_TOO_SHORT
-        return True
+    if not needs_answer and run.cause == "timeout" and skipped is None:
+        proven = _is_one_more(run)
+        if proven or _comes_too_soon(run):
+            story.rule, story.certain = TIMEOUT_TOO_SHORT, proven
+            return True
     in_part = transfer is not None and transfer.is_read and run.first_psn > transfer.first_psn
     was_answered = opener.after_ack or in_part or _has_response_hole(transfer)
     if run.cause == "implied_nak" or (needs_answer and was_answered):
@@ -285,17 +287,28 @@ def _is_to_repeat(run: GoBack) -> bool:
     return 0 < opener.turnaround_ns * _SOONER <= took_ns < run.waited_ns // 2
 
 
-def _answer_was_late(run: GoBack) -> bool:
-    """Whether what came after a repeat proves that the first transmission was answered, only late.
+def _is_one_more(run: GoBack) -> bool:
+    """Whether a response after a repeat proves that the first transmission was answered, only late.
 
-    A response that follows the repeat sooner than any response came is to the first transmission. And each
-    repeated packet draws one ACK at most, so that one more is to the first transmission too.
+    Each repeated packet draws one ACK at most, so one more is to the first transmission.
     """
     opener = run.opener
-    if run.after_ack or not opener.answer_ns:
+    return not run.after_ack and opener.answer_psn is not None and opener.same_answers > run.packets
+
+
+def _comes_too_soon(run: GoBack) -> bool:
+    """Whether a response follows a repeat sooner than any response came: probably to the first transmission.
+
+    The responses before may all have been slow, behind a queue; so it is no proof. And where the ACK is to a
+    packet that was just repeated, in the middle of a message, the repeat drew it: the first transmission of
+    such a packet seldom asks for one.
+    """
+    opener = run.opener
+    psn = opener.answer_psn
+    if run.after_ack or not opener.answer_ns or psn is None:
         return False
-    if opener.answer_psn is not None and opener.same_answers > run.packets:
-        return True
+    if psn <= opener.reached_psn and any(t.first_psn <= psn < t.last_psn for t in run.transfers):
+        return False
     return opener.answer_ns - run.time_ns < opener.turnaround_ns * _SOONER
 
 

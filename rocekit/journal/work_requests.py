@@ -6,7 +6,7 @@ that the unsignaled ones before it are done, and after an error completion the r
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -169,6 +169,7 @@ class JournalQp:
     lossy_ns: int | None = None
     span_ns: tuple[int, int] | None = None
     _open_sends: deque[WorkRequest] = field(default_factory=deque)
+    _open_ids: Counter[int] = field(default_factory=Counter)  # how many of them have each wr_id
     _open_receives: dict[int, deque[WorkRequest]] = field(default_factory=dict)
     _by_wr_id: dict[int, WorkRequest | None] = field(default_factory=dict)
 
@@ -204,7 +205,7 @@ class JournalQp:
 
     def _has_open_send(self, wr_id: int) -> bool:
         """Whether a send with this id is open. (An error completion's opcode means nothing, 11.4.2.1.)"""
-        return any(wr.wr_id == wr_id for wr in self._open_sends)
+        return self._open_ids[wr_id] > 0
 
     def _complete_send(self, wc: WorkCompletion) -> None:
         if not self._has_open_send(wc.wr_id):
@@ -215,6 +216,7 @@ class JournalQp:
             return
         while self._open_sends:
             wr = self._open_sends.popleft()
+            self._open_ids[wr.wr_id] -= 1
             if wr.wr_id == wc.wr_id and (
                 wr.signaled or wc.status != SUCCESS or not self._has_open_send(wc.wr_id)
             ):
@@ -309,6 +311,7 @@ def _apply(qp: JournalQp, event: JournalEvent) -> None:
         qp.sends.append(wr)
         if not wr.refused:
             qp._open_sends.append(wr)
+            qp._open_ids[wr.wr_id] += 1
             qp._post(wr)
     elif name == "recv_posted":
         wr = WorkRequest(event, qp, len(qp.receives))

@@ -153,8 +153,11 @@ class DoublesSurvey:
         pairs = self._of_ways(packets, table, identity)
         dropped: list[Ints] = []
         every = twice = elsewhere = 0
-        for src, dst, rows in _ways(packets):
-            times = packets.time_ns[rows]
+        ways = {(src, dst): rows for src, dst, rows in _ways(packets)}
+        alike = _alike(
+            {way: rows for way, rows in ways.items() if way not in pairs}, packets, identity, pairs
+        )
+        for (src, dst), rows in ways.items():
             if (src, dst) in pairs:
                 between = [place for pair in pairs[src, dst] for place in pair.others]
                 for place in between:
@@ -163,7 +166,7 @@ class DoublesSurvey:
                 every += sum(pair.packets for pair in pairs[src, dst])
                 twice += sum(pair.both for pair in pairs[src, dst])
                 continue
-            copies = _copies(identity[rows], times)
+            copies = alike.get((src, dst))
             if copies is not None:
                 dropped.append(packets.frame[rows[copies]])
                 every += len(rows) - len(copies)
@@ -330,6 +333,35 @@ def _in_order(a: int, b: int, places: Ints, took: Ints) -> tuple[int, int]:
     if places[a][0] != places[b][0]:
         return (a, b) if places[a][0] > places[b][0] else (b, a)
     return (a, b) if np.median(took) >= 0 else (b, a)
+
+
+def _alike(
+    ways: Mapping[Way, Ints], packets: Packets, identity: NDArray[np.uint64], apart: Iterable[Way]
+) -> dict[Way, Ints]:
+    """Of each direction whose packets have copies that nothing tells apart: all but the first, as indices.
+
+    A requester that goes back again and again sends each packet several times, too, but it does not double
+    its responses. So the opposite direction must be doubled as well, or be in ``apart``; where there is none,
+    each copy must come right behind its packet, as no requester repeats that has more than one on its way.
+    """
+    found = {}
+    for way, rows in ways.items():
+        copies = _copies(identity[rows], packets.time_ns[rows])
+        if copies is not None:
+            found[way] = copies
+    doubled = {*found, *apart}
+    return {
+        (src, dst): copies
+        for (src, dst), copies in found.items()
+        if (dst, src) in doubled
+        or ((dst, src) not in ways and _is_behind_its_packet(identity[ways[src, dst]], copies))
+    }
+
+
+def _is_behind_its_packet(identity: NDArray[np.uint64], copies: Ints) -> bool:
+    """Whether nearly every copy comes right behind the packet that it is a copy of."""
+    right = copies[copies > 0]
+    return int((identity[right] == identity[right - 1]).sum()) * 100 >= _NEARLY_ALL * len(copies)
 
 
 def _copies(identity: NDArray[np.uint64], times: Ints) -> Ints | None:

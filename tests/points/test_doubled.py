@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import random
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from rocekit.files.spool import Spool
 from rocekit.points.paths import Path as Path_
 from rocekit.points.twice import may_be_doubled
 from rocekit.report.annotate import annotate
+from rocekit.soft.testbed.replay import random_run
 
 LOSS = PCAPS / "ping-write-loss-behind.pcap"
 A, B = "10.9.0.1", "10.9.0.2"
@@ -124,6 +126,22 @@ def test_copies_that_nothing_tells_apart_are_left_out(tmp_path: Path) -> None:
     assert "nothing tells the copies apart" in str(analysis).splitlines()[1]
     assert not analysis.capture.several
     assert analysis.packets.frame.tolist() == sorted(set(analysis.packets.frame.tolist()))
+
+
+@pytest.mark.parametrize("one_way", [False, True])
+def test_a_requester_that_goes_back_again_and_again_is_no_second_interface(
+    tmp_path: Path, one_way: bool
+) -> None:
+    """Over IPv6 nothing tells a packet sent again from a copy; but responses are not there twice."""
+    result, capture = random_run(1574, tmp_path, faults=[])
+    assert result.packets == 39  # RNR NAKs, and after each of them all outstanding requests again
+    if one_way:
+        frames = [f for f in frames_of(capture) if f.data[22:38] == ipaddress.ip_address("fd00:9::1").packed]
+        capture = write(frames, tmp_path / "one-way.pcap")
+    analysis = rocekit.analyze(capture, journals=[])
+    assert analysis.capture.doubled is None
+    assert "twice" not in str(analysis)
+    assert sum(t.retransmitted_packets for t in analysis.transfers) == 23
 
 
 def test_single_copies_are_duplicated_by_the_network() -> None:

@@ -116,7 +116,7 @@ class CapturedPackets(Packets):
 
         Each has its layers as pyshark gives them, its frame's number in its file (``packet.number``), and
         ``packet.rocekit``, a :class:`PacketStory`. Works in notebooks: no event loop is used. Expect some
-        thousand packets a second.
+        hundred packets a second.
 
         Args:
             guess: let tshark guess protocols in payloads (NVMe over RDMA, RPC-over-RDMA, SMB Direct, iSER),

@@ -29,7 +29,7 @@ from rocekit.feeding import (
     survey,
     survey_doubled,
 )
-from rocekit.files.capture_names import rotation, stem
+from rocekit.files.capture_names import is_there, rotation, stem
 from rocekit.files.joined import is_joined, joined_files
 from rocekit.files.remote import RemotePath, is_remote
 from rocekit.files.remote import beside as files_beside
@@ -266,7 +266,7 @@ def _journals_beside(capture: str | Path) -> list[Path]:
         return [RemotePath(f"{folder}/{n}") for n in urls if _is_journal_of(n, own)]
     path = Path(capture)
     name = stem(path)
-    if str(capture) == "-" or not path.parent.is_dir() or not name:
+    if str(capture) == "-" or not is_there(path.parent) or not name:
         return []
     own_journal = path.parent / f"{name}{JOURNAL_SUFFIX}"
     try:
@@ -274,7 +274,7 @@ def _journals_beside(capture: str | Path) -> list[Path]:
     except OSError:  # the folder may be entered but not listed
         beside = []
     others = [p for p in beside if _is_journal_of(p.name, name)]
-    return [p for p in dict.fromkeys([own_journal, *others]) if p.is_file()]
+    return [p for p in dict.fromkeys([own_journal, *others]) if is_there(p)]
 
 
 def _is_journal_of(name: str, capture: str) -> bool:

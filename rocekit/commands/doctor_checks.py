@@ -272,6 +272,10 @@ EXTRAS = {
     "export": ("polars", "export"),
     "top": ("textual", "top"),
     "metrics": ("prometheus-client", "trace --metrics"),
+    "notebook": ("pandas", "notebooks"),
+    "perfetto": ("perfetto", "export --to perfetto"),
+    "fleet": ("distributed", "fleet, and captures at URLs"),
+    "conform": ("hypothesis", "conform --random"),
 }
 """Extras by name: the package of each, and the command that needs it."""
 

@@ -61,3 +61,11 @@ def rotation(name: str) -> Rotation:
     if stamp := _TIME.fullmatch(own):
         return Rotation(re.sub(r"\D", "", stamp["time"]), count, stamp["base"], suffix)
     return Rotation("", count, own, suffix)
+
+
+def is_there(path: Path) -> bool:
+    """Whether a path exists; False where its folder may not be entered (``Path.exists`` raises then)."""
+    try:
+        return path.exists()
+    except OSError:
+        return False

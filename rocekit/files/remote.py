@@ -139,6 +139,10 @@ def remote_state(url: str) -> tuple[object, ...]:
     return tuple(str(info.get(key)) for key in keys)
 
 
+_LINE: Final = 1 << 16
+"""Bytes in which the end of a line is looked for at a time."""
+
+
 class _RemoteFile:
     """A file of fsspec whose errors are the system's."""
 
@@ -172,8 +176,18 @@ class _RemoteFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def readline(self) -> bytes:
-        line: bytes = self._file.readline()
+    def readline(self, most: int = -1) -> bytes:
+        """A line, or ``most`` bytes of one that is longer."""
+        if most < 0:
+            whole: bytes = self._file.readline()
+            return whole
+        place, line = self.tell(), b""
+        while len(line) < most and (more := self.read(min(_LINE, most - len(line)))):
+            line += more
+            end = line.find(b"\n")
+            if end >= 0:
+                self.seek(place + end + 1)
+                return line[: end + 1]
         return line
 
     def __iter__(self) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.record.process import Process, RecordedQp
 from rocekit.record.ring import Record
@@ -12,6 +12,11 @@ from rocekit.record.verbs_names import ACCESS
 
 if TYPE_CHECKING:
     from rocekit.journal.redaction import Redaction
+
+
+TIME_BITS: Final = 63
+"""Of a time in nanoseconds: the journal's are signed numbers of 64 bits."""
+QPN_BITS: Final = 24
 
 
 class LineMaker:
@@ -30,6 +35,8 @@ class LineMaker:
         self._tail = f',"clock":"realtime","host":{json.dumps(process.host)},"pid":{process.pid}'
 
     def _head(self, r: Record) -> str:
+        if r.real_ns >> TIME_BITS or r.mono_ns >> TIME_BITS:
+            raise ValueError("no record has such a time: something wrote over it")
         thread = f',"thread":{r.thread}' if r.thread else ""
         return f'{{"time_ns":{r.real_ns},"mono_ns":{r.mono_ns}{self._tail}{thread}'
 
@@ -43,7 +50,13 @@ class LineMaker:
         return self.process.device(device)
 
     def _place(self, r: Record) -> dict[str, Any] | None:
-        return {"device": self._name(r.device), "qpn": r.number} if r.number else None
+        return {"device": self._name(r.device), "qpn": self._qpn(r)} if r.number else None
+
+    @staticmethod
+    def _qpn(r: Record) -> int:
+        if r.number >> QPN_BITS:
+            raise ValueError("no QP has such a number: something wrote over the record")
+        return r.number
 
     def _qp(self, r: Record) -> RecordedQp:
         qp = self.process.qp(r.device, r.number)
@@ -53,7 +66,7 @@ class LineMaker:
 
     def _new_qp(self, r: Record) -> RecordedQp:
         return RecordedQp(
-            f',"qp":{{"device":{json.dumps(self._name(r.device))},"qpn":{r.number}}}', "", False
+            f',"qp":{{"device":{json.dumps(self._name(r.device))},"qpn":{self._qpn(r)}}}', "", False
         )
 
     def _key(self, key: int) -> int:

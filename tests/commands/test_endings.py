@@ -41,9 +41,9 @@ def opened(pid: int) -> list[str]:
 #: Arguments, and the file that a process has open when it has begun.
 WRITING: dict[str, tuple[tuple[str, ...], str]] = {
     "annotate": (("annotate", "BIG", "out.pcapng"), "big.pcap"),
-    "craft": (("craft", "--op", "RC_SEND_ONLY", "--count", "100000000", "-w", "out.pcap"), ".rocekit-"),
+    "craft": (("craft", "--op", "RC_SEND_ONLY", "--count", "100000000", "-w", "out.pcap"), "/.rocekit-"),
     "export": (("export", "BIG", "--to", "csv", "-o", "out"), "big.pcap"),
-    "generate": (("generate", "out.pcap", "--packets", "100000000"), ".rocekit-"),
+    "generate": (("generate", "out.pcap", "--packets", "100000000"), "/.rocekit-"),
     "plot": (("plot", "BIG", "-o", "out.png"), "big.pcap"),
     "replay": (("replay", "BIG", "-w", "out.pcap"), "big.pcap"),
     "report": (("report", "BIG", "-o", "out.html"), "big.pcap"),

@@ -15,7 +15,7 @@ from rocekit.cli import rocekit
 @pytest.fixture
 def capture(tmp_path: Path) -> Path:
     """A capture with one journal of its name, and one of a host."""
-    path = tmp_path / "x.pcapng"
+    path = tmp_path / "x.pcap"
     shutil.copy(PCAPS / "cq-ex-soft.pcapng", path)
     for name in ("x.journal.jsonl", "x.client.journal.jsonl"):
         shutil.copy(PCAPS / "cq-ex-soft.journal.jsonl", tmp_path / name)
@@ -25,11 +25,11 @@ def capture(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "words",
     [
-        ["slice", "x.pcapng", "x.pcap", "--connection", "0"],  # writes x.journal.jsonl too
-        ["slice", "x.pcapng", "x.client.journal.jsonl", "--connection", "0"],
-        ["report", "x.pcapng", "-o", "x.client.journal.jsonl"],
-        ["plot", "x.pcapng", "-o", "x.journal.jsonl"],
-        ["annotate", "x.pcapng", "x.client.journal.jsonl"],
+        ["slice", "x.pcap", "x.pcapng", "--connection", "0"],  # writes x.journal.jsonl too
+        ["slice", "x.pcap", "x.client.journal.jsonl", "--connection", "0"],
+        ["report", "x.pcap", "-o", "x.client.journal.jsonl"],
+        ["plot", "x.pcap", "-o", "x.journal.jsonl"],
+        ["annotate", "x.pcap", "x.client.journal.jsonl"],
     ],
 )
 def test_a_found_journal_is_no_output(

@@ -126,6 +126,20 @@ def test_an_ack_sooner_than_those_that_a_queue_held_up_is_not_to_the_first_trans
     assert not [f.title for f in analysis.findings if "nothing was lost" in f.title]
 
 
+def test_where_only_the_time_of_an_ack_speaks_a_loss_is_left_open(tmp_path: Path) -> None:
+    """Messages of one packet: nothing but its time tells whether an ACK is to the repeat."""
+    switch = SwitchSettings(lossless=frozenset(), buffer_bytes=60_000)
+    flow = replace(FLOW, sizes=(4096,), depth=64)
+    run, analysis, _ = found(
+        tmp_path, plan_of(flow=flow, dcqcn=None, switch=switch, tap="sent", duration_ns=300_000)
+    )
+    assert run.lost["buffer_full"] > 0
+    late = [f for f in analysis.findings if f.rule == "timeout-too-short"]
+    assert late
+    assert all("or the requests were lost" in f.title and "“Probably” means" in f.advice for f in late)
+    assert not [f.title for f in analysis.findings if "nothing was lost" in f.title]
+
+
 def test_a_read_answered_at_the_time_of_its_request_is_not_outstanding_for_ever(tmp_path: Path) -> None:
     flow = replace(FLOW, verb="RDMA_READ", sizes=(1000,), depth=4)
     _, _, rules = found(tmp_path, plan_of(flow=flow, duration_ns=50_000))

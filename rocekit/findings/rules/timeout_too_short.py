@@ -14,6 +14,11 @@ from rocekit.wire.words import duration, plural
 if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
 
+_GUESSED = (
+    " “Probably” means: the response followed the repeat sooner than any response before followed its "
+    "request. If a queue held up all the others, it may be to the repeat, and the requests were lost."
+)
+
 
 def _look(evidence: Evidence) -> Iterator[Finding]:
     for stories in evidence.stories_of(TIMEOUT_TOO_SHORT):
@@ -23,14 +28,15 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         guessed = sum(not s.certain for s in stories)
         likely = probably(guessed, len(stories)) if len(stories) > 1 else " probably" * guessed
         late = f"{plural(len(stories), 'response')}{likely} came too late"
+        lost = "or the requests were lost" if guessed else "nothing was lost"
         yield RULE.finding(
             f"{late} for the timer of {connection.named(side)}, which went back after {waited} or more: "
-            f"{cost_words(stories)}, {'probably ' if guessed else ''}nothing was lost",
+            f"{cost_words(stories)}, {lost}",
             connection=connection,
             transfer=main_transfer(stories),
             frames=all_frames(stories),
             evidence=found,
-            advice=RULE.what_to_do + doubt_words(stories),
+            advice=RULE.what_to_do + _GUESSED * bool(guessed) + doubt_words(stories),
         )
 
 

@@ -70,6 +70,16 @@ def interface_argument(command: F) -> F:
     return click.argument("interface", metavar="IFACE", shell_complete=interfaces)(command)
 
 
+def capture_filter_option(command: F) -> F:
+    """``--capture-filter`` or ``-f EXPR``, passed as ``capture_filter``: what the kernel passes."""
+    return click.option(
+        "--capture-filter",
+        "-f",
+        metavar="EXPR",
+        help="Of the RoCE frames only those that match, as tcpdump and tshark -f take it: 'host 10.9.0.2'.",
+    )(command)
+
+
 class Output(click.Path):
     """A file to write, whose suffix must fit what is written.
 

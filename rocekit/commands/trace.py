@@ -13,7 +13,7 @@ import click
 
 from rocekit.commands import format_option, journal_option
 from rocekit.commands.numbers import COUNT, INDEX, SECONDS, SNAPLEN
-from rocekit.commands.options import PCAPNG, interface_argument, output_option
+from rocekit.commands.options import PCAPNG, capture_filter_option, interface_argument, output_option
 
 if TYPE_CHECKING:
     from rocekit.files.ring_files import RingLimits
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="With --trigger, at least so long before and after the finding.",
 )
+@capture_filter_option
 @click.option("--promiscuous", is_flag=True, help="Also frames for other stations.")
 @click.option(
     "--tunnels", is_flag=True, help="Also packets in tunnels (VXLAN, GRE, ERSPAN, MPLS and others)."
@@ -89,6 +90,7 @@ def command(
     keep: int | None,
     triggers: tuple[str, ...],
     around: float,
+    capture_filter: str | None,
     promiscuous: bool,
     tunnels: bool,
     snaplen: int | None,
@@ -121,6 +123,7 @@ def command(
       rocekit trace eth0 --count 100 --format json
       rocekit trace eth0 --snaplen 65535
       rocekit trace eth0 --promiscuous --tunnels
+      rocekit trace eth0 -f "host 10.9.0.2"
       rocekit trace eth0 --counters --duration 10
       rocekit trace eth0 --quiet --metrics :9464
     """
@@ -146,6 +149,7 @@ def command(
             duration_s=duration,
             transfers=count,
             write=write,
+            capture_filter=capture_filter,
             promiscuous=promiscuous,
             tunnels=tunnels,
             snaplen=snaplen,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -114,7 +114,7 @@ class _Words:
         if gap >= 0:
             hole = self._events[gap]
             head += f", PSN {_span(hole)} missing before it"
-        return f"{head}; {self._part(i, transfer, psn, response)}{self._on(i)}"
+        return f"{head}; {part_words(transfer, psn, response)}{self._on(i)}"
 
     def _event(self, i: int) -> Event | None:
         number = self._c["event"][i]
@@ -142,43 +142,13 @@ class _Words:
             self._causes[number] = words
         return words
 
-    def _part(self, i: int, transfer: Transfer, psn: int, response: bool) -> str:
-        total = transfer.last_psn - transfer.first_psn + 1
-        operation = transfer.operation
-        place = psn - transfer.first_psn + 1
-        if response:
-            if transfer.is_read:
-                return f"READ response {place} of {total}" if transfer.started else "READ response"
-            return f"{operation} response"
-        if transfer.is_read:
-            if place > 1:
-                return f"READ request, from response {place} on"
-            return f"READ request for {size(transfer.bytes)}"
-        if total == 1 and transfer.started and transfer.ended:
-            return f"{operation} of {size(transfer.bytes)}"
-        if not transfer.started:
-            return f"{operation} packet, the message started earlier"
-        return f"{operation} packet {place}" + (f" of {total}" if transfer.ended else "")
-
     def _acknowledgement(self, i: int, role: int) -> str:
         psn, number, syndrome = self._c["psn"][i], self._c["transfer"][i], self._p["syndrome"][i]
-        at = f"PSN {psn & MASK}" if psn >= 0 else "a PSN"
-        whose = "" if number < 0 else f"; {self._names[number]}"
-        if role == ps.ACK_OR_NAK:
-            return f"response for {at}, ACK or NAK unknown (cut){whose}{self._on(i)}"
+        done: list[str] = []
         if role == ps.ACK:
-            done = self._completed.get(self._reference[i])
-            if done:
-                first, last = self._names[done[0].id], self._names[done[-1].id]
-                what = first if len(done) == 1 else f"{plural(len(done), 'transfer')}, {first} to {last}"
-                return f"ACK to {at}, completes {what}{self._on(i)}"
-            return f"ACK to {at}{whose}{self._on(i)}"
-        if role == ps.RNR_NAK:
-            wait_ns = wire.rnr_wait_ns(syndrome)
-            return f"RNR NAK: no receive for {at}, wait {duration(wait_ns)}{whose}{self._on(i)}"
-        if wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
-            return f"NAK PSN sequence error: expects {at}{whose}{self._on(i)}"
-        return f"{syndrome_words(syndrome)} for {at}{whose}{self._on(i)}"
+            done = [self._names[t.id] for t in self._completed.get(self._reference[i], ())]
+        whose = None if number < 0 else self._names[number]
+        return acknowledgement_words(role, syndrome, psn, whose, done) + self._on(i)
 
     def _datagram(self, i: int) -> str:
         number, psn = self._c["transfer"][i], self._c["psn"][i]
@@ -240,6 +210,53 @@ class _WordsOfOne(_Words):
             return f"frame {own}"
         file, number = divmod(self._reference[row], 1 << FRAME_BITS)
         return f"frame {number} of {self._names_of_files[file]}"
+
+
+def part_words(transfer: Transfer, psn: int, response: bool) -> str:
+    """What a packet is of its message: ``WRITE packet 3 of 8``."""
+    total = transfer.last_psn - transfer.first_psn + 1
+    operation = transfer.operation
+    place = psn - transfer.first_psn + 1
+    if response:
+        if transfer.is_read:
+            return f"READ response {place} of {total}" if transfer.started else "READ response"
+        return f"{operation} response"
+    if transfer.is_read:
+        if place > 1:
+            return f"READ request, from response {place} on"
+        return f"READ request for {size(transfer.bytes)}"
+    if total == 1 and transfer.started and transfer.ended:
+        return f"{operation} of {size(transfer.bytes)}"
+    if not transfer.started:
+        return f"{operation} packet, the message started earlier"
+    return f"{operation} packet {place}" + (f" of {total}" if transfer.ended else "")
+
+
+def acknowledgement_words(
+    role: int, syndrome: int, psn: int, whose: str | None, done: Sequence[str] = ()
+) -> str:
+    """What an ACK or NAK says.
+
+    Args:
+        role: its place in ``ROLES``.
+        psn: −1 where it is not known.
+        whose: the transfer that it is for, by name; None where it is not known.
+        done: the transfers that an ACK completes, by name.
+    """
+    at = f"PSN {psn & MASK}" if psn >= 0 else "a PSN"
+    of = "" if whose is None else f"; {whose}"
+    if role == ps.ACK_OR_NAK:
+        return f"response for {at}, ACK or NAK unknown (cut){of}"
+    if role == ps.ACK:
+        if done:
+            many = f"{plural(len(done), 'transfer')}, {done[0]} to {done[-1]}"
+            return f"ACK to {at}, completes {done[0] if len(done) == 1 else many}"
+        return f"ACK to {at}{of}"
+    if role == ps.RNR_NAK:
+        return f"RNR NAK: no receive for {at}, wait {duration(wire.rnr_wait_ns(syndrome))}{of}"
+    if wire.syndrome_value(syndrome) == wire.NAK_SEQUENCE_ERROR:
+        return f"NAK PSN sequence error: expects {at}{of}"
+    return f"{syndrome_words(syndrome)} for {at}{of}"
 
 
 def _name(transfer: Transfer) -> str:

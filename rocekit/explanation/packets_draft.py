@@ -57,6 +57,16 @@ def references(packets: Packets) -> Ints:
     return found
 
 
+def packet_roles(packets: Packets) -> NDArray[np.int8]:
+    """What each packet is by its opcode and syndrome alone, an index of ``ROLES``."""
+    roles: NDArray[np.int8] = _ROLE_OF[packets.opcode].copy()
+    syndromes = packets.syndromes()
+    roles[(roles == ACK) & (syndromes == CUT_SYNDROME)] = ACK_OR_NAK
+    for kind, role in _NAK_ROLE.items():
+        roles[(roles == ACK) & (syndromes >> 5 & 3 == kind)] = role
+    return roles
+
+
 class Finder:
     """From frame references to rows, in any order."""
 
@@ -98,11 +108,7 @@ class Draft:
         self.gap = np.full(n, -1, np.int32)
         self.events: list[Event] = []
         self.cm: dict[int, CmRecord] = {}
-        self.role = _ROLE_OF[packets.opcode].copy()
-        syndromes = packets.syndromes()
-        self.role[(self.role == ACK) & (syndromes == CUT_SYNDROME)] = ACK_OR_NAK
-        for kind, role in _NAK_ROLE.items():
-            self.role[(self.role == ACK) & (syndromes >> 5 & 3 == kind)] = role
+        self.role = packet_roles(packets)
         self.is_read = _IS_READ[packets.opcode] & (self.role == REQUEST)
         self.space = np.full(n, -1, np.int64)
         self.by_space = np.empty(0, np.int64)

@@ -144,6 +144,21 @@ class FrameBatch:
         """The captured bytes of every frame; for small things and tests."""
         return (self.frame(index) for index in range(len(self)))
 
+    def copied(self) -> FrameBatch:
+        """The batch with bytes of its own: its source uses the buffer again."""
+        spans = zip(self.offset.tolist(), self.caplen.tolist(), strict=True)
+        pieces = [self.buffer[start : start + length] for start, length in spans]
+        return FrameBatch(
+            self.file,
+            np.concatenate(pieces) if pieces else np.empty(0, np.uint8),
+            np.cumsum(self.caplen) - self.caplen,
+            self.caplen.copy(),
+            self.wirelen.copy(),
+            self.time_ns.copy(),
+            self.number.copy(),
+            self.linktype.copy(),
+        )
+
 
 def empty_batch(file: int = 0) -> FrameBatch:
     """A batch without frames: nothing arrived, but the caller can do what is due."""

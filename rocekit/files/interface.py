@@ -35,7 +35,7 @@ from rocekit.files.frames import (
     FrameBatch,
     empty_batch,
 )
-from rocekit.files.interface_filter import Instruction, every_frame, pack, roce_filter
+from rocekit.files.interface_filter import Instruction, both, every_frame, pack, roce_filter
 from rocekit.files.record_loops import walk_ring
 from rocekit.wire.network import DOT1Q
 
@@ -101,6 +101,7 @@ class LiveCapture:
         snaplen: bytes to keep of each frame; None: ``HEADERS``, and management datagrams whole.
         all_frames: everything, not only what may be RoCE.
         tunnels: also tunnels and labels, in which RoCE may be.
+        capture_filter: only frames that match this expression of pcap-filter(7), too.
         file: the capture's place among those analysed together.
 
     Attributes:
@@ -108,7 +109,8 @@ class LiveCapture:
 
     Raises:
         CaptureError: no such interface, it is down, it carries neither Ethernet nor IP, or no right to
-            capture; from iterating, after all frames that came before: the interface went away.
+            capture, or the capture filter is wrong; from iterating, after all frames that came before: the
+            interface went away.
         ValueError: ``snaplen`` under 64 or over ``LARGEST_FRAME``.
     """
 
@@ -123,6 +125,7 @@ class LiveCapture:
         snaplen: int | None = 65535,
         all_frames: bool = False,
         tunnels: bool = False,
+        capture_filter: str | None = None,
         file: int = 0,
     ) -> None:
         management = None
@@ -150,11 +153,16 @@ class LiveCapture:
             self.linktype = LINKTYPE_ETHERNET if kind in _ETHERNET_TYPES else LINKTYPE_RAW
             ethernet = self.linktype == LINKTYPE_ETHERNET
             # Filter and ring before the socket is bound: no frame comes that has not passed them.
-            if all_frames:
-                _attach(self._socket, every_frame(snaplen))
-            else:
-                program = roce_filter(snaplen, ethernet=ethernet, management=management, tunnels=tunnels)
-                _attach(self._socket, program)
+            program = (
+                every_frame(snaplen)
+                if all_frames
+                else roce_filter(snaplen, ethernet=ethernet, management=management, tunnels=tunnels)
+            )
+            if capture_filter is not None:
+                from rocekit.machine.libpcap import compiled
+
+                program = both(compiled(capture_filter, interface, ethernet=ethernet), program)
+            _attach(self._socket, program)
             if interface == "lo" or kind == 772:
                 # Loopback shows each frame leaving and arriving; one is enough.
                 self._socket.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+from rocekit.errors import CaptureError
 from rocekit.wire import BTH, GRH, MAD_QPNS, QPN_BITS, ROCE_UDP_PORT, ROCE_V1_ETHERTYPE
 from rocekit.wire.encapsulations import TUNNEL_ETHERTYPES, TUNNEL_PORTS, TUNNEL_PROTOCOLS
 from rocekit.wire.network import (
@@ -32,6 +33,9 @@ LD_W_IND, LD_LENGTH = 0x40, 0x80
 LDX_IMM, JEQ, JSET, JGE, JGE_X, RET = 0x01, 0x15, 0x45, 0x35, 0x3D, 0x06
 AND, LSH, ADD, ADD_X, SUB_X, TAX, TXA = 0x54, 0x64, 0x04, 0x0C, 0x1C, 0x07, 0x87
 
+_JUMP = 0x05  # BPF_JMP | BPF_JA
+#: The most that the kernel takes (BPF_MAXINSNS).
+_MOST_INSTRUCTIONS = 4096
 _INSTRUCTION = Struct("=HBBI")
 
 _ETHERTYPE = 12  # where the first EtherType of a frame stands
@@ -110,6 +114,25 @@ def roce_filter(
 def every_frame(snaplen: int) -> list[Instruction]:
     """The filter that passes every frame, cut to ``snaplen`` bytes."""
     return [(RET, 0, 0, snaplen)]
+
+
+def both(first: list[Instruction], second: list[Instruction]) -> list[Instruction]:
+    """A program that returns what ``second`` does for frames that ``first`` passes, and 0 for others.
+
+    Raises:
+        CaptureError: it is longer than the kernel takes.
+    """
+    joined: list[Instruction] = []
+    for place, (code, jt, jf, k) in enumerate(first):
+        if code == RET and k:
+            joined.append((_JUMP, 0, 0, len(first) - place - 1))
+        else:
+            joined.append((code, jt, jf, k))
+    joined += second
+    if len(joined) > _MOST_INSTRUCTIONS:
+        most = f"at most {_MOST_INSTRUCTIONS:,} instructions"
+        raise CaptureError(f"the capture filter is too long: {len(joined):,} of {most}")
+    return joined
 
 
 def pack(program: list[Instruction]) -> bytes:

@@ -13,8 +13,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import BinaryIO, Final
 
-import numpy as np
-
 from rocekit.analysis import analyze
 from rocekit.errors import CaptureError
 from rocekit.files.frame_names import FRAME_MASK
@@ -76,7 +74,7 @@ class FlightRecorder:
         """Keeps the frames; looks for findings now and then, and writes when it is time."""
         if self._until_ns is not None and int(batch.time_ns.min()) > self._until_ns:
             self._write()
-        own = _copied(batch)
+        own = batch.copied()
         self._kept.append(own)
         self._bytes += len(own.buffer)
         self._changed = True
@@ -155,18 +153,3 @@ class FlightRecorder:
         self.files.append(out)
         self.frames += len(times)
         self._written_ns, self._until_ns = max(times), None
-
-
-def _copied(batch: FrameBatch) -> FrameBatch:
-    """The batch with bytes of its own: its source uses the buffer again."""
-    spans = zip(batch.offset.tolist(), batch.caplen.tolist(), strict=True)
-    return FrameBatch(
-        batch.file,
-        np.concatenate([batch.buffer[start : start + length] for start, length in spans]),
-        np.cumsum(batch.caplen) - batch.caplen,
-        batch.caplen.copy(),
-        batch.wirelen.copy(),
-        batch.time_ns.copy(),
-        batch.number.copy(),
-        batch.linktype.copy(),
-    )

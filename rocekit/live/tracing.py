@@ -75,6 +75,7 @@ class Trace:
             ``FlightRecorder``), so many seconds before and after.
         promiscuous: also frames for other stations.
         tunnels: also packets in tunnels and behind labels; the kernel then passes all frames of these.
+        capture_filter: only frames that match this expression of pcap-filter(7).
         snaplen: bytes to keep of each frame, ``WHOLE_FRAMES`` for all. None: all if they are written, else
             the headers and CM messages; the ICRCs of longer packets are then not checked.
         journals: journals of the programs, read when the trace ends (their QP pairs also when it starts).
@@ -104,6 +105,7 @@ class Trace:
         write: str | Path | None = None,
         promiscuous: bool = False,
         tunnels: bool = False,
+        capture_filter: str | None = None,
         snaplen: int | None = None,
         journals: Iterable[str | Path] = (),
         plain: int | None = None,
@@ -124,7 +126,13 @@ class Trace:
         self._forgotten = 0
         if snaplen is None and write is not None:
             snaplen = WHOLE_FRAMES
-        self._capture = LiveCapture(interface, promiscuous=promiscuous, tunnels=tunnels, snaplen=snaplen)
+        self._capture = LiveCapture(
+            interface,
+            promiscuous=promiscuous,
+            tunnels=tunnels,
+            capture_filter=capture_filter,
+            snaplen=snaplen,
+        )
         self._writer: PcapngWriter | RingWriter | FlightRecorder | None = None
         if write is not None:
             kind = self._capture.linktype

@@ -37,6 +37,7 @@ FILES: dict[str, dict[str, str]] = {
     "drill": {"keep": "written"},
     "explain": {"files": "read", "journal": "read", "rules": "read"},
     "export": {"files": "read", "out": "written", "journal": "read"},
+    "extcap": {"folder": "written", "fifo": "written", "sshkey": "read"},
     "fleet": {},
     "generate": {"file": "written", "out": "written", "otg": "read", "journal": "written"},
     "inject": {"faults": "read", "capture": "written", "journal": "written"},
@@ -54,8 +55,8 @@ FILES: dict[str, dict[str, str]] = {
     "verify": {"file": "read"},
 }
 #: Commands that write and read no file that they could write over: fleet's and drill's folders are new ones,
-#: and lab copies what its command left in a folder.
-NOTHING_READ = {"drill", "lab"}
+#: lab copies what its command left in a folder, and extcap writes the FIFO that Wireshark made.
+NOTHING_READ = {"drill", "extcap", "lab"}
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

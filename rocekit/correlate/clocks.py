@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rocekit.wire.words import duration
+
 if TYPE_CHECKING:
     from rocekit.journal.work_requests import WorkRequest
     from rocekit.track.transfers import Transfer
@@ -21,7 +23,8 @@ class Clock:
 
     Attributes:
         offset_ns: the assumed offset: zero where the bounds allow it, else their middle.
-        low_ns, high_ns: None where there is no such bound.
+        low_ns, high_ns: None where there is no such bound. Where ``low_ns`` is above ``high_ns``,
+        no constant offset fits.
     """
 
     host: str
@@ -29,12 +32,29 @@ class Clock:
     low_ns: int | None
     high_ns: int | None
 
+    @property
+    def crossed_ns(self) -> int:
+        """By how much the bounds cross: a clock was set or drifts, or the capture's times are not right."""
+        if self.low_ns is None or self.high_ns is None:
+            return 0
+        return max(self.low_ns - self.high_ns, 0)
+
+    @property
+    def crossing(self) -> str:
+        """That the bounds cross, in words."""
+        return (
+            f"clock of {self.host}: its bounds cross by {duration(self.crossed_ns)}: no constant offset puts "
+            "each work request before its packets and each completion after its ACK, so this clock or the "
+            "capture's was set or drifts; times between the two are wrong by half of that at least"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "host": self.host,
             "offset_ns": self.offset_ns,
             "low_ns": self.low_ns,
             "high_ns": self.high_ns,
+            "crossed_ns": self.crossed_ns,
         }
 
 

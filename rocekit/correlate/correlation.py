@@ -75,7 +75,12 @@ class Correlation:
             "matched": sum(wr in self.carried for wr in requests),
             "clocks": [clock.to_dict() for clock in self.clocks.values()],
             "unmatched": [
-                {"qp": {"device": wr.qp.device, "qpn": wr.qp.qpn}, "wr": wr.to_dict(), "wc": _wc_dict(wr)}
+                {
+                    "qp": {"device": wr.qp.device, "qpn": wr.qp.qpn},
+                    "wr": wr.to_dict(),
+                    "wc": _wc_dict(wr),
+                    "because": wr.unmatched_because,
+                }
                 for wr in self.unmatched
             ],
             "cm_events": [event.to_dict(several=several) for event in self.cm_events],
@@ -86,6 +91,20 @@ class Correlation:
 
 def _wc_dict(wr: WorkRequest) -> dict[str, Any] | None:
     return None if wr.wc is None else wr.wc.to_dict()
+
+
+def _correct_times(qps: Sequence[JournalQp], clocks: dict[str, Clock]) -> None:
+    """Let work requests and completions know their times by the capture's clock, where it is known."""
+    for qp in qps:
+        clock = clocks.get(qp.host)
+        if clock is None:
+            continue
+        for wr in (*qp.sends, *qp.receives):
+            wr.clock_offset_ns = clock.offset_ns
+            if wr.wc is not None:
+                wr.wc.clock_offset_ns = clock.offset_ns
+        for wc in (*qp.receive_completions, *qp.stray_completions):
+            wc.clock_offset_ns = clock.offset_ns
 
 
 def correlate(
@@ -101,6 +120,7 @@ def correlate(
     """
     correlation = Correlation(read_programs(journal), journal=journal)
     qps = correlation.programs.qps
+    redacted = any(event.get("redacted") for event in journal.of("recording"))
     sent: dict[tuple[int, int], list[Transfer]] = {}
     for transfer in transfers:
         sent.setdefault((transfer.connection.id, transfer.side), []).append(transfer)
@@ -114,13 +134,14 @@ def correlate(
         else:
             candidates = sent.get((place[0].id, place[1]), [])
         in_order = sorted(candidates, key=lambda t: (t.first_psn, t.id))
-        correlation.carried.update(match_sends(qp, place, in_order))
+        correlation.carried.update(match_sends(qp, place, in_order, redacted=redacted))
     for qp in qps:
         place = correlation.place(qp)
         if place is not None:
             match_receives(qp, sent.get((place[0].id, 1 - place[1]), []))
     matches = [(wr, correlation.carried[wr]) for wr in correlation.work_requests if wr in correlation.carried]
     correlation.clocks = bound_clocks(matches, transfers)
+    _correct_times(qps, correlation.clocks)
     by_qp = {
         (qp.host, qp.device, qp.qpn): place[0] for qp in qps if (place := correlation.place(qp)) is not None
     }

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rocekit.correlate import Timing, timing
+from rocekit.correlate.matching import MATCHED_BY, ORDER
 from rocekit.explanation.alike_steps import filled_late, summed_up
 from rocekit.explanation.event_steps import Step, event_step, frame_words
 from rocekit.findings.text import finding
@@ -244,8 +245,7 @@ def _notes(transfer: Transfer, analysis: Results | None) -> list[str]:
         if wr is None:
             notes.append("no work request of the journal matches this transfer")
         else:
-            how = "PSN arithmetic" if wr.matched_by == "psn" else "order and length"
-            notes.append(f"work request matched by {how}")
+            notes.append(f"work request matched by {MATCHED_BY[wr.matched_by or ORDER]}")
             if wr.wc is None and wr.implied_by is not None:
                 notes.append(f"unsignaled: WC {wr.implied_by.wr_id} implies its completion")
             elif wr.wc is None:
@@ -256,6 +256,8 @@ def _notes(transfer: Transfer, analysis: Results | None) -> list[str]:
                 span = ", ".join(duration(b) for b in bounds)
                 ahead = duration(clock.offset_ns)
                 notes.append(f"clock of {clock.host}: {ahead} ahead of the capture (bounds: {span})")
+            if clock is not None and clock.crossed_ns:
+                notes.append(clock.crossing)
     if transfer.recv_wc is not None:
         received = transfer.recv_wc
         notes.append(f"received by RECV WR {received.wr_id}, WC {received.status}")

@@ -205,6 +205,7 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "qkey": U32,
                 "errno": INT,
                 "unfinished": BOOL,
+                "overlapped": BOOL,
                 "psn": U24,
             },
         ),

@@ -34,9 +34,14 @@ SUCCESS: Final = "SUCCESS"
 
 @dataclass(slots=True, eq=False)
 class WorkCompletion:
-    """A WC as the program polled it."""
+    """A WC as the program polled it.
+
+    Attributes:
+        clock_offset_ns: how far its host's clock is ahead of the capture's; None where that is not known.
+    """
 
     event: JournalEvent
+    clock_offset_ns: int | None = None
 
     def __repr__(self) -> str:
         return f"<WC {self.wr_id}: {self.status}>"
@@ -54,9 +59,21 @@ class WorkCompletion:
         return self.event.time_ns
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: wr_id, status, polled_ns, and the event's other keys."""
+        """For JSON: wr_id, status, polled_ns, host, polled_capture_ns, and the event's other keys."""
         fields = {k: v for k, v in self.event.fields.items() if k not in ("wr_id", "status")}
-        return {"wr_id": self.wr_id, "status": self.status, "polled_ns": self.polled_ns, **fields}
+        return {
+            "wr_id": self.wr_id,
+            "status": self.status,
+            "polled_ns": self.polled_ns,
+            "host": self.event.host,
+            "polled_capture_ns": _by_the_capture(self.polled_ns, self.clock_offset_ns),
+            **fields,
+        }
+
+
+def _by_the_capture(time_ns: int, offset_ns: int | None) -> int | None:
+    """A host's time by the capture's clock."""
+    return None if offset_ns is None else time_ns - offset_ns
 
 
 @dataclass(slots=True, eq=False)
@@ -66,9 +83,12 @@ class WorkRequest:
     Attributes:
         wc: its own completion; None where it has none (unsignaled) or none was polled.
         implied_by: the later completion that implies that this unsignaled WR is done.
-        matched_by: ``psn`` (its PSNs follow by arithmetic), ``order`` (operation, length and order agree), or
-        None.
-        first_psn: its first PSN by arithmetic, unwrapped.
+        matched_by: ``psn`` (its PSNs follow by arithmetic), ``contents`` (of work requests posted at the same
+            time, the only one that fits), ``order`` (operation, length and order agree), or None.
+        first_psn: its first PSN, unwrapped.
+        unmatched_because: why it has no transfer though its QP has packets in the capture; None: none of its
+            packets is there.
+        clock_offset_ns: how far its host's clock is ahead of the capture's; None where that is not known.
     """
 
     event: JournalEvent
@@ -78,6 +98,8 @@ class WorkRequest:
     implied_by: WorkCompletion | None = None
     matched_by: str | None = None
     first_psn: int | None = None
+    unmatched_because: str | None = None
+    clock_offset_ns: int | None = None
 
     def __repr__(self) -> str:
         return f"<WR {self.wr_id}: {self.opcode} {self.length:,} bytes, {self.qp}>"
@@ -122,6 +144,11 @@ class WorkRequest:
         return None if recorded is None else int(recorded)
 
     @property
+    def overlapped(self) -> bool:
+        """Whether another thread posted on its QP during its call, so that its PSN is not certain."""
+        return bool(self.event.fields.get("overlapped"))
+
+    @property
     def signaled(self) -> bool:
         return bool(self.event.fields.get("signaled", True))
 
@@ -131,7 +158,7 @@ class WorkRequest:
         return self.wc or self.implied_by
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: wr_id, opcode, length, posted_ns, matched_by, and the event's other keys."""
+        """For JSON: wr_id, opcode, length, posted_ns, host, posted_capture_ns, matched_by, and other keys."""
         skip = ("wr_id", "opcode", "length")
         fields = {k: v for k, v in self.event.fields.items() if k not in skip}
         return {
@@ -139,6 +166,8 @@ class WorkRequest:
             "opcode": self.opcode,
             "length": self.length,
             "posted_ns": self.posted_ns,
+            "host": self.event.host,
+            "posted_capture_ns": _by_the_capture(self.posted_ns, self.clock_offset_ns),
             "matched_by": self.matched_by,
             **fields,
         }

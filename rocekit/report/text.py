@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rocekit.correlate.matching import CONTENTS, PSN
 from rocekit.explanation.contents import NOTHING
 from rocekit.files.frames import linktype_name
 from rocekit.findings.text import finding_lines
@@ -365,12 +366,14 @@ def journal_lines(analysis: Results, style: Style) -> list[str]:
     assert journal is not None
     requests = journal.work_requests
     matched = [wr for wr in requests if journal.transfer_of(wr) is not None]
-    by_psn = sum(wr.matched_by == "psn" for wr in matched)
+    by_psn = sum(wr.matched_by == PSN for wr in matched)
+    by_contents = sum(wr.matched_by == CONTENTS for wr in matched)
+    contents = f"{by_contents:,} by contents, " if by_contents else ""
     cm_matched = sum(event.record is not None for event in journal.cm_events)
     lines = [
         style("Journal", "title")
         + f": {plural(len(requests), 'work request')}, {len(matched):,} matched with transfers "
-        f"({by_psn:,} by PSN, {len(matched) - by_psn:,} by order), "
+        f"({by_psn:,} by PSN, {contents}{len(matched) - by_psn - by_contents:,} by order), "
         f"{plural(len(journal.cm_events), 'CM event')}, {cm_matched} matched with messages"
     ]
     if journal.nothing_because is not None:
@@ -381,14 +384,15 @@ def journal_lines(analysis: Results, style: Style) -> list[str]:
     )
     for wr in journal.unmatched[:5]:
         outcome = "post failed" if wr.refused else wr.wc.status if wr.wc else "no completion"
-        lines.append(
-            f"  WR {wr.wr_id} {wr.opcode} {size(wr.length)} of {wr.qp}: no packet in the capture; {outcome}"
-        )
+        why = wr.unmatched_because or "no packet in the capture"
+        lines.append(f"  WR {wr.wr_id} {wr.opcode} {size(wr.length)} of {wr.qp}: {why}; {outcome}")
     if len(journal.unmatched) > 5:
-        lines.append(f"  … and {len(journal.unmatched) - 5:,} more without packets")
+        lines.append(f"  … and {len(journal.unmatched) - 5:,} more not matched")
     for clock in journal.clocks.values():
         if clock.offset_ns:
             lines.append(f"  clock of {clock.host}: {duration(clock.offset_ns)} ahead of the capture")
+        if clock.crossed_ns:
+            lines.append(style(f"  {clock.crossing}", "warning"))
     return lines + _unused_lines(analysis, style)
 
 

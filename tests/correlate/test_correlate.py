@@ -429,3 +429,123 @@ def test_without_journal_there_is_still_the_time_on_the_wire() -> None:
     time = timing(tracked[0])
     assert (time.software_ns, time.completion_ns, time.total_ns) == (None, None, None)
     assert (time.sending_ns, time.acknowledging_ns, time.wire_ns) == (1_000, 9_000, 10_000)
+
+
+def because(text: str) -> dict[int, str | None]:
+    _, correlation = Story(text).correlated()
+    return {u["wr"]["wr_id"]: u["because"] for u in correlation.to_dict()["unmatched"]}
+
+
+@pytest.mark.parametrize(
+    ("request_", "packet", "why"),
+    [
+        ("RDMA_WRITE_WITH_IMM 64 imm=7", "RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE 5 64 immediate=8", "immediate"),
+        ("RDMA_WRITE 64 imm=7", "RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE 5 64 immediate=8", "an immediate"),
+        ("SEND_WITH_IMM 64 imm=7", "RC_SEND_ONLY 5 64", "no immediate"),
+        ("RDMA_WRITE 64 rkey=0x1A2C", "RC_RDMA_WRITE_ONLY 5 64", "another key (0x1a2b)"),
+        ("RDMA_READ 64 remote_va=0x7000", "RC_RDMA_READ_REQUEST 5 64", "another address (0x7f0000001000)"),
+        ("RDMA_WRITE 65", "RC_RDMA_WRITE_ONLY 5 64", "another length (64 bytes)"),
+        (
+            "SEND_WITH_INV 64 invalidate_rkey=9",
+            "RC_SEND_ONLY_WITH_INVALIDATE 5 64 invalidate_rkey=8",
+            "key to",
+        ),
+        ("SEND 64", "RC_RDMA_WRITE_ONLY 5 64", "another operation (WRITE)"),
+    ],
+)
+def test_no_match_is_stated_that_the_packets_contradict(request_: str, packet: str, why: str) -> None:
+    text = "".join(f"A wr {n} SEND 8\na RC_SEND_ONLY {5 + n} 8\n" for n in range(1, 40))
+    opcode, length, *more = request_.split()
+    found = because(
+        f"{KNOWN}\nA wr 0 {opcode} {length} {' '.join(more)}\na {packet}\n{text}\nb ACK 44\n",
+    )
+    assert list(found) == [0]
+    assert found[0] is not None
+    assert why in found[0]
+    assert "no packet" not in found[0]
+
+
+def test_what_both_sides_know_alike_is_matched() -> None:
+    assert matched(
+        KNOWN
+        + """
+        A wr 1 RDMA_WRITE_WITH_IMM 64 imm=7 rkey=0x1A2B remote_va=0x7F0000001000
+        A wr 2 RDMA_READ 64 rkey=0x1A2B remote_va=0x7F0000001000
+        A wr 3 SEND_WITH_INV 64 invalidate_rkey=8
+        a RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE 5 64 immediate=7
+        a RC_RDMA_READ_REQUEST 6 64
+        a RC_SEND_ONLY_WITH_INVALIDATE 7 64 invalidate_rkey=8
+        b ACK 5
+        b RC_RDMA_READ_RESPONSE_ONLY 6 64
+        b ACK 7
+        """
+    ) == ["1 psn WRITE 5", "2 psn READ 6", "3 psn SEND 7"]
+
+
+TOGETHER = """
+    A wr 1 SEND 64 psn=5
+    A wr 2 RDMA_WRITE_WITH_IMM 64 imm=2 overlapped=true
+    A wr 3 RDMA_WRITE_WITH_IMM 64 imm=3 overlapped=true
+    A wr 4 SEND 64 psn=8
+    a RC_SEND_ONLY 5 64
+    a RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE 6 64 immediate=3
+    a RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE 7 64 immediate=2
+    a RC_SEND_ONLY 8 64
+    b ACK 8
+"""
+
+
+def test_requests_posted_at_the_same_time_are_told_apart_by_their_contents() -> None:
+    """Two threads on one QP: the journal has them in one order, the device took them in the other."""
+    assert matched(KNOWN + TOGETHER) == [
+        "1 psn SEND 5",
+        "2 contents WRITE 7",
+        "3 contents WRITE 6",
+        "4 psn SEND 8",
+    ]
+
+
+def test_those_that_are_alike_are_left_apart_and_it_is_said_why() -> None:
+    alike = TOGETHER.replace("imm=3", "imm=2").replace("immediate=3", "immediate=2")
+    assert matched(KNOWN + alike) == ["1 psn SEND 5", "2 -", "3 -", "4 psn SEND 8"]
+    assert set(because(KNOWN + alike)) == {2, 3}
+    assert all("another thread" in str(why) for why in because(KNOWN + alike).values())
+
+
+def test_of_three_at_once_one_that_is_certain_decides_the_others() -> None:
+    """The middle one fits only one message; with it gone, each of the others fits one."""
+    text = TOGETHER.replace(
+        "A wr 4 SEND 64 psn=8", "A wr 9 SEND 32 overlapped=true\n    A wr 4 SEND 64 psn=9"
+    )
+    text = text.replace("a RC_SEND_ONLY 8 64", "a RC_SEND_ONLY 8 32\n    a RC_SEND_ONLY 9 64").replace(
+        "ACK 8", "ACK 9"
+    )
+    assert matched(KNOWN + text)[1:4] == ["2 contents WRITE 7", "3 contents WRITE 6", "9 contents SEND 8"]
+
+
+def test_bounds_of_a_clock_that_cross_are_said() -> None:
+    """Its clock is set back while the program runs: no offset fits both before and after."""
+    story = Story(KNOWN).lines("A wr 1 SEND 64\na RC_SEND_ONLY 5 64\nb ACK 5\nA wc 1 SUCCESS opcode=SEND\n")
+    story.clocks["a"] = -50_000_000
+    story.lines("A wr 2 SEND 64\na RC_SEND_ONLY 6 64\nb ACK 6\nA wc 2 SUCCESS opcode=SEND\n")
+    _, correlation = story.correlated()
+    (clock,) = correlation.clocks.values()
+    assert 49_000_000 < clock.crossed_ns < 50_000_000
+    assert "cross" in clock.crossing
+
+
+def test_times_are_given_by_the_host_s_clock_and_by_the_capture_s() -> None:
+    ahead = 700_000_000
+    tracked, correlation = Story(KNOWN + TRAFFIC, clocks={"a": ahead}).correlated()
+    transfer = tracked.tracker.transfers[0]
+    told = transfer.to_dict()
+    (clock,) = correlation.clocks.values()
+    wr, wc = told["wr"], told["wc"]
+    assert wr["host"] == clock.host == wc["host"]
+    assert abs(wr["posted_ns"] - wr["posted_capture_ns"] - ahead) < 100_000
+    assert (
+        wr["posted_ns"] - wr["posted_capture_ns"]
+        == clock.offset_ns
+        == wc["polled_ns"] - wc["polled_capture_ns"]
+    )
+    assert wr["posted_capture_ns"] <= told["first_ns"] <= told["acked_ns"] <= wc["polled_capture_ns"]

@@ -20,7 +20,9 @@ MESSAGE_BYTES = 65536
 #: Each as a process of its own, with --backend soft.
 INJECTED = (
     "blast-sr --both -n 20000 -s 1024",
-    "ping-sr --both -q 100 -n 10",
+    "ping-sr --both -q 1000 -n 1",
+    "ping-sr --both -q 1000 -n 1 --no-rdma_cm",
+    "blast-sr --both -q 1000 -n 1",
     "mesh --hosts 32 -n 1",
     "ring --hosts 64 -n 1",
 )

@@ -170,6 +170,7 @@ class Connection(ABC):
             self._check_address(self.peer, self.introduction)
             self.start(self.peer, own[0].psn, min(mtu, self.usual_mtu))
             self.introduction.ready()
+            self.endpoint.watch(self)
         else:
             self.peer_data = self._connect(private_data, deadline)
         self.connected = True
@@ -187,6 +188,7 @@ class Connection(ABC):
             own = self._introduced(private_data)
             self.start(self.peer, own[0].psn, min(self.peer_mtu, self.usual_mtu))
             self.introduction.reply(own, deadline)
+            self.endpoint.watch(self)
         else:
             self._accept(private_data, deadline)
         self.connected = True
@@ -220,8 +222,14 @@ class Connection(ABC):
 
     def look_for_goodbye(self) -> None:
         """Notice that a peer introduced over TCP said goodbye or hung up."""
-        if self.introduction is not None and self.connected and not self.disconnected:
+        if self.introduction is not None and not self.disconnected:
             self.disconnected = self.introduction.peer_left()
+
+    def say_goodbye(self) -> None:
+        """Tell a peer introduced over TCP that the connection ends, and do not wait for its word."""
+        if self.introduction is not None and self.connected:
+            with contextlib.suppress(VerbsError):
+                self.introduction.say_goodbye()
 
     def disconnect(self, deadline: Deadline) -> None:
         """End the connection, and flush what is still posted. Does nothing the second time."""

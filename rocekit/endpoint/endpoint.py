@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import random
+import selectors
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -21,8 +22,10 @@ from typing import Any, NoReturn
 
 from rocekit.endpoint.connection import Connection, Request
 from rocekit.endpoint.errors import Disconnected
+from rocekit.endpoint.local_device import Introducible
 from rocekit.endpoint.options import EndpointOptions, QpOptions
 from rocekit.endpoint.receives import SharedReceives
+from rocekit.endpoint.tcp_introduction import LOOK_S
 from rocekit.endpoint.tcp_listener import TcpListener, connect_tcp
 from rocekit.endpoint.waiting import Deadline, WaitWays
 from rocekit.endpoint.work import (
@@ -81,6 +84,8 @@ class Endpoint(ABC):
         """READs and atomics that the device can have outstanding on a QP."""
         self._armed = False
         self._listener: TcpListener | None = None
+        self._introduced = selectors.DefaultSelector()
+        self.resources.callback(self._introduced.close)
 
     # The journal.
 
@@ -227,7 +232,7 @@ class Endpoint(ABC):
         elif not self._armed:
             self._arm()
             self._armed = True
-        elif self._sleep(min(seconds, SLICE_S)):
+        elif self._sleep(min(seconds, LOOK_S if self.tcp else SLICE_S)):
             self._armed = False
 
     def fail(self, completion: Completion) -> NoReturn:
@@ -270,9 +275,17 @@ class Endpoint(ABC):
         """A connection that its peer has ended, if any; ``ways.cm`` or ``expected`` has events read first."""
         if expected or self.ways.cm == "poll":
             self.hear()
-        for connection in self.connections.values():
-            connection.look_for_goodbye()
+        for key, _ in self._introduced.select(0) if self._introduced.get_map() else ():
+            key.data.look_for_goodbye()
+            if key.data.disconnected:
+                self._introduced.unregister(key.fileobj)
         return next((one for one in self.connections.values() if one.disconnected), None)
+
+    def watch(self, connection: Introducible) -> None:
+        """Notice from now on when a peer introduced over TCP says goodbye or hangs up."""
+        connection.look_for_goodbye()  # it may have been read already
+        if connection.introduction is not None and not connection.disconnected:
+            self._introduced.register(connection.introduction, selectors.EVENT_READ, connection)
 
     def forget(self, connection: Connection) -> None:
         """Look no more at a connection that is over; it is taken down with the endpoint."""

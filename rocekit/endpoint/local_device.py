@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from rocekit.endpoint.tcp_introduction import TcpIntroduction
 from rocekit.endpoint.work import Completion
+
+
+class Introducible(Protocol):
+    """A connection whose peer may have been introduced over TCP."""
+
+    introduction: TcpIntroduction | None
+    disconnected: bool
+
+    def look_for_goodbye(self) -> None:
+        """Notice that the peer said goodbye or hung up."""
 
 
 class LocalDevice(Protocol):
@@ -35,3 +46,6 @@ class LocalDevice(Protocol):
 
     def draw_psn(self) -> int:
         """A starting PSN."""
+
+    def watch(self, connection: Introducible) -> None:
+        """Notice from now on when a peer introduced over TCP says goodbye or hangs up."""

@@ -17,7 +17,8 @@ from rocekit.endpoint.waiting import Deadline
 from rocekit.errors import VerbsError
 
 _ADDRESS, _REJECTED, _READY, _BYE = b"P", b"N", b"R", b"B"
-_LOOK_S: Final = 0.005
+#: Nothing wakes an endpoint when a message comes over TCP: it looks so often.
+LOOK_S: Final = 0.005
 NO_CLIENT: Final = "the peer is not `rocekit inject`"
 _READS: Final = 16
 
@@ -43,6 +44,7 @@ class TcpIntroduction:
         self._work = work
         self._heard = b""
         self._over = False
+        self._said_goodbye = False
         self.peer_ip = str(made.getpeername()[0])
         made.setblocking(False)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -108,8 +110,10 @@ class TcpIntroduction:
         return said is not None and said[0] == _BYE
 
     def say_goodbye(self) -> None:
-        """Raises VerbsError if the peer is gone."""
-        self._send(_BYE)
+        """Say it, once; raises VerbsError if the peer is gone."""
+        if not self._said_goodbye:
+            self._said_goodbye = True
+            self._send(_BYE)
 
     def await_goodbye(self, deadline: Deadline) -> None:
         """Wait until the peer says goodbye or hangs up.
@@ -119,6 +123,10 @@ class TcpIntroduction:
         """
         while self._await(deadline)[0] != _BYE:
             pass
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._socket.fileno()
 
     def close(self) -> None:
         self._socket.close()
@@ -159,7 +167,7 @@ class TcpIntroduction:
                 raise VerbsError(
                     f"no answer within {deadline.seconds:g} s (--timeout)", errno=errno.ETIMEDOUT
                 )
-            self._work(min(_LOOK_S, deadline.left()))
+            self._work(min(LOOK_S, deadline.left()))
 
 
 def write_message(address: QpAddress, private_data: bytes, path_mtu: int) -> bytes:

@@ -241,6 +241,8 @@ class ScenarioRun:
     def goodbye(self) -> None:
         """Disconnect, at the client's end."""
         for link in self.links:
+            link.connection.say_goodbye()
+        for link in self.links:
             link.connection.disconnect(Deadline(min(self.timeout_s, _GOODBYE_S)))
 
     def await_goodbye(self, patience_s: float) -> None:
@@ -268,9 +270,12 @@ class ScenarioRun:
     def _await_disconnect(self, links: list[PeerLink], deadline: Deadline) -> None:
         """Wait until the client has disconnected one of the links."""
         while not any(link.connection.disconnected for link in links):
-            self.endpoint.gone(expected=True)
             if self._poll():
                 continue
+            # After the poll, which may read the DREQ from the wire: no pause while its event is unread.
+            self.endpoint.gone(expected=True)
+            if any(link.connection.disconnected for link in links):
+                return
             if deadline.passed():
                 raise VerbsError(f"the client did not disconnect within {deadline.seconds:g} s (--timeout)")
             self.endpoint.pause(deadline.left())

@@ -13,12 +13,13 @@ from soft_pair import talk
 
 from rocekit import cli, inject
 from rocekit.analysis import analyze
-from rocekit.endpoint import Deadline, EndpointOptions, QpOptions
+from rocekit.endpoint import Completion, Deadline, EndpointOptions, QpOptions, WaitWays
 from rocekit.errors import RocekitError, VerbsError
 from rocekit.inject import Settings
 from rocekit.scenarios.scenario import Plan
 from rocekit.soft.backend import SoftEndpoint, soft_backend
 from rocekit.soft.engine.packet import Datagram
+from rocekit.soft.realtime import Shell
 from rocekit.soft.wires.faults import Fault
 from rocekit.soft.wires.interface import InterfaceLink
 from rocekit.soft.wires.local import LocalLink
@@ -194,3 +195,41 @@ def test_a_wrong_word_on_the_command_line_is_one_clear_line(words: str, code: in
     assert result.exit_code == code
     assert said in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("cm", ["poll", "thread", "sync"])
+def test_no_side_sleeps_while_an_event_of_its_connection_manager_is_unread(
+    cm: str, ips: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each unread DREQ cost a tenth of a second once: a thousand QPs did not end in a hundred seconds.
+    slept: list[bool] = []
+    wait, poll = Shell.wait, SoftEndpoint._poll
+
+    def watched(shell: Shell, seconds: float) -> None:
+        slept.append(shell.device.cm.has_events())
+        wait(shell, seconds)
+
+    def poll_late(endpoint: SoftEndpoint, most: int) -> list[Completion]:
+        assert isinstance(endpoint.adapter.shell, Shell)
+        endpoint.adapter.shell.link.wait(
+            0.05
+        )  # so what comes is read while the program looks for completions
+        return poll(endpoint, most)
+
+    monkeypatch.setattr(Shell, "wait", watched)
+    monkeypatch.setattr(SoftEndpoint, "_poll", poll_late)
+    listens = threading.Event()
+    ways = WaitWays(cm=cm)
+
+    def serve() -> None:
+        settings = Settings(endpoint=EndpointOptions(ip=ips[0], ways=ways), counters=False)
+        inject.serve("ping-sr", settings, ready=lambda ip: listens.set(), make=soft_backend())
+
+    server = threading.Thread(target=serve)
+    server.start()
+    assert listens.wait(20)
+    settings = Settings(endpoint=EndpointOptions(ip=ips[1], ways=ways), counters=False)
+    inject.call(ips[0], Plan("ping-sr", 8, 1, qps=4), settings, make=soft_backend())
+    server.join(20)
+    assert slept
+    assert not any(slept)

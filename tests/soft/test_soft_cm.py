@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from soft_world import PORT, World
+from soft_world import PORT, Party, World
 
 from rocekit.errors import VerbsError
 from rocekit.soft import RecvWR, SendWR, Sge
@@ -133,7 +133,8 @@ def test_both_may_disconnect_at_once() -> None:
 def test_a_peer_that_vanished_is_disconnected_after_all_repeats() -> None:
     world = World()
     world.connect()
-    world.server.device.cm.ids.clear()
+    assert world.accepted is not None
+    world.server.device.cm.ids.remove(world.accepted)
     world.server.device.addresses = ("10.0.0.9",)
     del world.wire._by_address["10.0.0.2"]
     world.client.device.cm.disconnect(world.id, world.wire.now)
@@ -254,3 +255,82 @@ def test_each_of_the_sixteen_events_can_happen() -> None:
     seen |= set(world.client.types)
 
     assert seen == set(CM_EVENTS)
+
+
+def test_a_lost_sidr_rep_is_sent_again_when_the_peer_asks_again() -> None:
+    # Of all MADs the second, the SIDR_REP, gets lost.
+    world = World(faults=(Fault("drop", psn=1, of="mad"),), transport="UD")
+    world.connect()
+    assert world.wire.faults.done["drop"] == 1
+    assert world.client.types[-1] == "ESTABLISHED"
+    assert world.server.types == ["CONNECT_REQUEST"]
+
+
+def test_a_peer_that_rejects_a_disconnect_is_disconnected() -> None:
+    # It has no such connection any more, as after a restart: the REJ is its word for that.
+    world = World()
+    world.connect()
+    assert world.accepted is not None
+    server = world.server.device.cm
+    world.client.device.cm.disconnect(world.id, world.wire.now)
+    (dreq,) = world.client.device.datagrams_to_send(world.wire.now)
+    assert dreq
+    server._reject(world.accepted, "REP", world.wire.now)
+    world.settle()
+    assert world.client.types[-2:] == ["DISCONNECTED", "TIMEWAIT_EXIT"]
+
+
+# -- many
+
+
+def test_hundreds_that_ask_at_once_are_connected_by_three_messages_each() -> None:
+    # A REQ that is dropped comes again only after 4.3 s.
+    world = World()
+    clients = [Party(world.wire, f"client{n}", f"10.0.1.{n}", seed=n) for n in range(4)]
+    for party in clients:
+        cm = party.device.cm
+        for _ in range(100):
+            cm_id = cm.create_id()
+            cm.resolve_addr(cm_id, "10.0.0.2", PORT)
+            cm.resolve_route(cm_id)
+            cm_id.qp = party.qp()
+            cm.connect(cm_id, ConnParam(), world.wire.now)
+        world.wire.kick(party.port)
+    world.wire.run()
+    assert [party.types.count("ESTABLISHED") for party in clients] == [100] * 4
+    assert world.server.types.count("ESTABLISHED") == 400
+    assert world.wire.packets == 3 * 400
+
+
+def test_a_listener_drops_the_requests_above_its_backlog_until_they_come_again() -> None:
+    world = World()
+    cm = world.server.device.cm
+    small = cm.create_id()
+    cm.listen(small, PORT + 1, backlog=4)
+    held: list[CmEvent] = []
+    world.server.react["CONNECT_REQUEST"] = held.append
+    asking = world.client.device.cm
+    for _ in range(10):
+        cm_id = asking.create_id()
+        asking.resolve_addr(cm_id, "10.0.0.2", PORT + 1)
+        asking.resolve_route(cm_id)
+        cm_id.qp = world.client.qp()
+        asking.connect(cm_id, ConnParam(), world.wire.now)
+    world.wire.kick(world.client.port)
+    world.wire.run(world.wire.now + 1_000_000_000)
+    assert len(held) == 4
+    world.server.react["CONNECT_REQUEST"] = world.accept
+    for event in held:
+        world.accept(event)
+    world.wire.kick(world.server.port)
+    world.settle()
+    assert world.client.types.count("ESTABLISHED") == 10
+
+
+def test_what_ended_is_forgotten_by_the_side_that_was_asked() -> None:
+    world = World()
+    world.server.react["DISCONNECTED"] = lambda e: world.server.device.cm.disconnect(e.id, world.wire.now)
+    world.connect()
+    world.client.device.cm.disconnect(world.id, world.wire.now)
+    world.settle()
+    assert list(world.server.device.cm.ids) == [world.listener]

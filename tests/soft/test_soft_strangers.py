@@ -18,8 +18,7 @@ from rocekit.scenarios.client_server import Outcome, Settings
 from rocekit.scenarios.scenario import Plan
 from rocekit.soft import Datagram, SoftDevice
 from rocekit.soft.backend import SoftEndpoint, soft_backend
-from rocekit.soft.cm.ids import ConnParam
-from rocekit.soft.cm.protocol import BACKLOG
+from rocekit.soft.cm.ids import BACKLOG, ConnParam
 from rocekit.soft.peers import pingpong
 from rocekit.soft.peers.party import Party
 from rocekit.soft.realtime import Shell

@@ -39,7 +39,8 @@ class Party:
 
     def qp(self, transport: str = "RC") -> Qp:
         qp = self.device.create_qp(self.pd, transport, self.cq)
-        self.device.modify_qp(qp, self.wire.now, state="INIT", access=["REMOTE_WRITE", "REMOTE_READ"])
+        rights = {"qkey": 1} if transport == "UD" else {"access": ["REMOTE_WRITE", "REMOTE_READ"]}
+        self.device.modify_qp(qp, self.wire.now, state="INIT", **rights)
         return qp
 
     @property

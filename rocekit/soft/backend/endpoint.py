@@ -143,7 +143,8 @@ class SoftEndpoint(Endpoint):
 
     def hear(self, wait_s: float = 0.0) -> None:
         shell = self.adapter.shell
-        if not shell.pump() and wait_s:
+        # Events that are there already are heard at once.
+        if not shell.pump() and wait_s and not self.adapter.device.cm.has_events():
             shell.wait(min(wait_s, IDLE_S))
             shell.pump()
         self._device_events()
@@ -266,7 +267,7 @@ class SoftEndpoint(Endpoint):
     def _listen(self, port: int, backlog: int) -> None:
         try:
             cm = self.adapter.device.cm
-            cm.listen(cm.create_id(), port)
+            cm.listen(cm.create_id(), port, backlog)
         except VerbsError as error:
             raise port_taken(self.ip, port) if error.errno == errno.EADDRINUSE else error from None
 

@@ -246,6 +246,7 @@ class SoftConnection(Connection):
         finally:
             self._adapter.shell.pump()
             if self._id is not None:
+                self._adapter.device.cm.destroy_id(self._id, self._adapter.now())
                 self._adapter.by_id.pop(self._id.number, None)
             self.endpoint.connections.pop(self.qpn, None)
             self._adapter.device.destroy_qp(self._qp)

@@ -17,6 +17,9 @@ REQ_SENT, REQ_RCVD, MRA_SENT, REP_SENT, REP_RCVD = "REQ_SENT", "REQ_RCVD", "MRA_
 ESTABLISHED, DREQ_SENT, DREQ_RCVD, TIMEWAIT = "ESTABLISHED", "DREQ_SENT", "DREQ_RCVD", "TIMEWAIT"
 SIDR_REQ_SENT, SIDR_REQ_RCVD, CLOSED = "SIDR_REQ_SENT", "SIDR_REQ_RCVD", "CLOSED"
 
+#: The largest backlog of a listener, as the kernel's rdma_ucm has it (``max_backlog``).
+BACKLOG: Final = 1024
+
 #: The messages that each state handles, and the manager's method for each (12.9.7, the state diagrams of
 #: communication establishment and release). All other messages are dropped.
 TRANSITIONS: Final = MappingProxyType(
@@ -37,8 +40,10 @@ TRANSITIONS: Final = MappingProxyType(
         (ESTABLISHED, "REP"): "repeat",
         (ESTABLISHED, "DREQ"): "take_dreq",
         (ESTABLISHED, "REJ"): "take_late_rej",
+        (ESTABLISHED, "SIDR_REQ"): "repeat",
         (DREQ_SENT, "DREQ"): "take_crossing_dreq",
         (DREQ_SENT, "DREP"): "take_drep",
+        (DREQ_SENT, "REJ"): "take_drep",
         (TIMEWAIT, "DREQ"): "repeat_drep",
         (SIDR_REQ_SENT, "SIDR_REP"): "take_sidr_rep",
     }
@@ -90,6 +95,7 @@ class CmId:
             (DSCP) for a REQ.
         last_mad: the last message sent, in case that the peer repeats its own.
         retries, interval_ns, deadline: of the message whose response is awaited.
+        backlog: of a listener: how many peers that asked may wait for it.
     """
 
     number: int
@@ -116,6 +122,12 @@ class CmId:
     retries: int = 0
     interval_ns: int = 0
     deadline: int | None = None
+    backlog: int = BACKLOG
+
+    @property
+    def qpn(self) -> int:
+        """Of the QP that the program moves itself, or that the manager moves; 0: there is none yet."""
+        return self.param.qp_num or (0 if self.qp is None else self.qp.qpn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import errno
 
 from rocekit.soft.cm.ids import (
     ADDR_BOUND,
-    CLOSED,
+    BACKLOG,
     DREQ_RCVD,
     DREQ_SENT,
     ESTABLISHED,
@@ -44,7 +44,7 @@ class ConnectionManager(CmProtocol):
             self.reject(cm_id, b"", now)
         elif cm_id.state in (ESTABLISHED, DREQ_RCVD):
             self.disconnect(cm_id, now)
-        self.ids.pop(cm_id.number, None)
+        self.ids.remove(cm_id)
 
     def resolve_addr(self, cm_id: CmId, destination: str, port: int, source: str | None = None) -> None:
         """ADDR_RESOLVED follows, or ADDR_ERROR if no address of the device fits the destination."""
@@ -70,13 +70,19 @@ class ConnectionManager(CmProtocol):
         cm_id.state = ROUTE_RESOLVED
         self._report("ROUTE_RESOLVED", cm_id)
 
-    def listen(self, cm_id: CmId, port: int) -> None:
-        """Listen on a port; raises VerbsError EADDRINUSE when another identifier listens there."""
+    def listen(self, cm_id: CmId, port: int, backlog: int = BACKLOG) -> None:
+        """Listen on a port; raises VerbsError EADDRINUSE when another identifier listens there.
+
+        Args:
+            backlog: how many peers that asked may wait; REQs of more are dropped, and come again.
+        """
         self._check_state(cm_id, IDLE, "listen")
-        if self._listener(port, cm_id.transport) is not None:
+        if self.ids.listener(port, cm_id.transport) is not None:
             raise verbs_error(errno.EADDRINUSE, f"port {port} of {self.device.name} already has a listener")
         cm_id.port = port
+        cm_id.backlog = min(backlog, BACKLOG) if backlog > 0 else BACKLOG
         cm_id.state = LISTEN
+        self.ids.add_listener(cm_id)
         self.device.role = "server"
 
     def connect(self, cm_id: CmId, param: ConnParam, now: int) -> None:
@@ -109,6 +115,7 @@ class ConnectionManager(CmProtocol):
             self._check_state(cm_id, REQ_RCVD, "accept")
         self._move_qp(cm_id, now)
         cm_id.state = REP_SENT
+        self.ids.expect_data(cm_id)
         self._send(cm_id, rep(cm_id, self.device.guid), now, has_response=True)
 
     def delay(self, cm_id: CmId, service_timeout: int, now: int) -> None:
@@ -142,14 +149,14 @@ class ConnectionManager(CmProtocol):
 
     def report_all(self, kind: str) -> None:
         """Report an event of the device for each identifier: DEVICE_REMOVAL, ADDR_CHANGE."""
-        for cm_id in list(self.ids.values()):
+        for cm_id in self.ids:
             self._report(kind, cm_id)
 
     def reject(self, cm_id: CmId, private_data: bytes, now: int, reason: int = REJ_CONSUMER) -> None:
         """Send a REJ with the program's private data."""
         if cm_id.state == SIDR_REQ_RCVD:
             self._send(cm_id, sidr_rep(cm_id, SIDR_REJECTED, private_data), now)
-            cm_id.state = CLOSED
+            self._close(cm_id)
             return
         if cm_id.state not in (REQ_RCVD, MRA_SENT, REP_RCVD):
             self._check_state(cm_id, REQ_RCVD, "reject")

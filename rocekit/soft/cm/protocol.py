@@ -14,7 +14,6 @@ from rocekit.soft.cm.ids import (
     DREQ_RCVD,
     DREQ_SENT,
     ESTABLISHED,
-    LISTEN,
     REP_RCVD,
     REP_SENT,
     REQ_RCVD,
@@ -25,6 +24,7 @@ from rocekit.soft.cm.ids import (
     CmId,
 )
 from rocekit.soft.cm.messages import rej, service_port, sidr_rep
+from rocekit.soft.cm.table import IdTable
 from rocekit.soft.engine import qp_state
 from rocekit.soft.engine.counters import Counters
 from rocekit.soft.engine.packet import Packet, Route
@@ -44,9 +44,6 @@ _FIRST_PORT: Final = 0xC000  # RFC 6335's dynamic ports
 _UD_SEND: Final = OPCODE_NAMES["UD_SEND_ONLY"]
 _REJ_NO_SERVICE: Final = 8
 _SIDR_NO_SERVICE, SIDR_REJECTED = 1, 2
-#: How many peers that asked may wait for one listener, as the backlog of rdma_listen.
-BACKLOG: Final = 64
-_ASKED: Final = frozenset({REQ_RCVD, SIDR_REQ_RCVD})
 _MOST_ROUTES: Final = 1024
 _REJECTED: Final = {message: code for code, message in CM_ANSWERED.items()}
 
@@ -98,7 +95,7 @@ class CmProtocol:
         self.response_timeout = response_timeout
         self.max_retries = max_retries
         self.route: Route | None = None
-        self.ids: dict[int, CmId] = {}
+        self.ids = IdTable()
         self._routes: dict[tuple[str, str], Route] = {}
         self._outgoing: deque[tuple[str, str, bytes]] = deque()
         self._events: list[CmEvent] = []
@@ -109,13 +106,21 @@ class CmProtocol:
         self.sent = 0
 
     def create_id(self, transport: str = "RC") -> CmId:
+        cm_id = self._make_id(transport)
+        self.ids.add(cm_id)
+        return cm_id
+
+    def _make_id(self, transport: str) -> CmId:
         cm_id = CmId(self._next_number, transport)
         self._next_number += 1
         self._next_comm_id = (self._next_comm_id + 1) & 0xFFFF_FFFF
         cm_id.local_comm_id = self._next_comm_id
         cm_id.starting_psn = self._random.bits(24)
-        self.ids[cm_id.number] = cm_id
         return cm_id
+
+    def has_events(self) -> bool:
+        """Whether there are events that nobody has read."""
+        return bool(self._events)
 
     def events(self) -> list[CmEvent]:
         """The events since the last call."""
@@ -135,7 +140,7 @@ class CmProtocol:
             self._take_request(message, mad.fields["transaction_id"], packet, now)
             return
         mine = message.number("request_id" if message.message == "SIDR_REP" else "remote_comm_id")
-        cm_id = next((i for i in self.ids.values() if i.local_comm_id == mine and i.state != LISTEN), None)
+        cm_id = self.ids.of_comm_id(mine)
         if cm_id is None or cm_id.peer_ip != packet.source:
             if message.message == "DREQ":
                 # The peer waits for a DREP, though this side has no connection (12.9.7.2).
@@ -153,26 +158,24 @@ class CmProtocol:
 
     def _take_request(self, message: CmMessage, transaction_id: int, packet: Packet, now: int) -> None:
         theirs = message.number("request_id" if message.message == "SIDR_REQ" else "local_comm_id") or 0
-        for known in self.ids.values():
-            if (known.peer_ip, known.remote_comm_id, known.active) == (packet.source, theirs, False):
-                self._dispatch(known, message, now)
-                return
+        known = self.ids.of_request(packet.source, theirs)
+        if known is not None:
+            self._dispatch(known, message, now)
+            return
         transport = "UD" if message.message == "SIDR_REQ" else "RC"
         if message.number("transport_service_type") == 1:
             transport = "UC"
         port = service_port(message)
-        listener = None if port is None else self._listener(port, transport)
-        waiting = sum(known.listener is listener and known.state in _ASKED for known in self.ids.values())
-        if listener is not None and waiting >= BACKLOG:
+        listener = None if port is None else self.ids.listener(port, transport)
+        if listener is not None and self.ids.waiting(listener) >= listener.backlog:
             self.device.counters.count("drop_mad")  # the peer sends it again
             return
-        made = self.create_id(transport)
+        made = self._make_id(transport)
         made.local_ip, made.peer_ip, made.port = packet.destination, packet.source, port or 0
         made.remote_comm_id, made.transaction_id = theirs, transaction_id
         made.remote = made.request = dict(message.fields)
         made.source_port = int((message.ip_cm or {}).get("source_port", 0))
         if listener is None:
-            del self.ids[made.number]
             if transport == "UD":
                 self._send(made, sidr_rep(made, _SIDR_NO_SERVICE), now)
             else:
@@ -180,6 +183,7 @@ class CmProtocol:
             return
         made.listener = listener
         made.state = SIDR_REQ_RCVD if transport == "UD" else REQ_RCVD
+        self.ids.add_request(made)
         self._report("CONNECT_REQUEST", made, 0, message)
 
     def take_rep(self, cm_id: CmId, message: CmMessage, now: int) -> None:
@@ -215,16 +219,15 @@ class CmProtocol:
 
     def established(self, qpn: int) -> None:
         """A packet came for a QP before its RTU: it is connected (12.9.7.1, COMM_EST)."""
-        for cm_id in self.ids.values():
-            own = cm_id.qp.qpn if cm_id.qp is not None else cm_id.param.qp_num
-            if cm_id.state == REP_SENT and own == qpn:
-                cm_id.deadline = None
-                cm_id.state = ESTABLISHED
-                self._report("ESTABLISHED", cm_id)
+        cm_id = self.ids.take_unconfirmed(qpn)
+        if cm_id is not None and cm_id.state == REP_SENT:
+            cm_id.deadline = None
+            cm_id.state = ESTABLISHED
+            self._report("ESTABLISHED", cm_id)
 
     def take_rej(self, cm_id: CmId, message: CmMessage, now: int) -> None:
         cm_id.deadline = None
-        cm_id.state = CLOSED
+        self._close(cm_id)
         self._report("REJECTED", cm_id, message.number("reason") or 0, message)
 
     def take_late_rej(self, cm_id: CmId, message: CmMessage, now: int) -> None:
@@ -233,7 +236,7 @@ class CmProtocol:
 
     def take_mra(self, cm_id: CmId, message: CmMessage, now: int) -> None:
         """The peer has the message and needs time (12.9.8.6)."""
-        cm_id.deadline = now + time_code_ns(message.number("service_timeout") or 0)
+        self.ids.set_timer(cm_id, now + time_code_ns(message.number("service_timeout") or 0))
 
     def take_dreq(self, cm_id: CmId, message: CmMessage, now: int) -> None:
         cm_id.deadline = None
@@ -281,26 +284,23 @@ class CmProtocol:
         )
 
     def deadline(self) -> int | None:
-        return min((i.deadline for i in self.ids.values() if i.deadline is not None), default=None)
+        return self.ids.next_timer()
 
     def handle_timer(self, now: int) -> None:
         """Send messages without response again, give up after ``max_retries``, leave TIMEWAIT."""
-        for cm_id in list(self.ids.values()):
-            if cm_id.deadline is None or now < cm_id.deadline:
-                continue
-            cm_id.deadline = None
+        while (cm_id := self.ids.expired(now)) is not None:
             if cm_id.state == TIMEWAIT:
-                cm_id.state = CLOSED
+                self._close(cm_id)
                 self._report("TIMEWAIT_EXIT", cm_id)
             elif cm_id.retries > 0:
                 cm_id.retries -= 1
-                cm_id.deadline = now + cm_id.interval_ns
+                self.ids.set_timer(cm_id, now + cm_id.interval_ns)
                 self._outgoing.append((cm_id.local_ip, cm_id.peer_ip, cm_id.last_mad))
             elif cm_id.state == DREQ_SENT:  # the peer is gone: it is disconnected too
                 self._wait(cm_id, now)
                 self._report("DISCONNECTED", cm_id, -errno.ETIMEDOUT)
             else:
-                cm_id.state = CLOSED
+                self._close(cm_id)
                 self._report("UNREACHABLE", cm_id, -errno.ETIMEDOUT)
 
     # -- within
@@ -331,24 +331,17 @@ class CmProtocol:
             }
         return attributes
 
-    def _listener(self, port: int, transport: str) -> CmId | None:
-        for cm_id in self.ids.values():
-            # One port space for RC and UC (TCP's), one for UD (A11.2).
-            if (
-                cm_id.state == LISTEN
-                and cm_id.port == port
-                and (cm_id.transport == "UD") == (transport == "UD")
-            ):
-                return cm_id
-        return None
-
     def _reject(
         self, cm_id: CmId, rejected: str, now: int, private_data: bytes = b"", reason: int = REJ_CONSUMER
     ) -> None:
         self._send(cm_id, rej(cm_id, _REJECTED[rejected], reason, private_data), now)
+        self._close(cm_id)
+
+    def _close(self, cm_id: CmId) -> None:
+        """It is over. What a peer's REQ made is forgotten: if it asks again, it is a new request."""
         cm_id.state = CLOSED
         if not cm_id.active:
-            self.ids.pop(cm_id.number, None)  # if it asks again, it is rejected again
+            self.ids.remove(cm_id)
 
     def _stranger(self, message: CmMessage, transaction_id: int, packet: Packet) -> CmId:
         """An identifier for a single response."""
@@ -379,13 +372,13 @@ class CmProtocol:
         if has_response:
             cm_id.retries = self.max_retries
             cm_id.interval_ns = time_code_ns(self.response_timeout)
-            cm_id.deadline = now + cm_id.interval_ns
+            self.ids.set_timer(cm_id, now + cm_id.interval_ns)
         self._outgoing.append((cm_id.local_ip, cm_id.peer_ip, mad))
         self.device.wake(self)
 
     def _wait(self, cm_id: CmId, now: int) -> None:
         cm_id.state = TIMEWAIT
-        cm_id.deadline = now + TIMEWAIT_NS
+        self.ids.set_timer(cm_id, now + TIMEWAIT_NS)
         self.device.wake(self)
 
     def _report(self, kind: str, cm_id: CmId, status: int = 0, message: CmMessage | None = None) -> None:

@@ -39,6 +39,9 @@ class Region(ABC):
     def write(self, offset: int, data: bytes) -> None:
         """Put ``data`` at ``offset``."""
 
+    def discard(self, offset: int, length: int) -> None:  # noqa: B027 -- what is pinned stays
+        """Nobody needs these bytes any more: the machine may have their memory, and they may be zero."""
+
 
 class DeviceMemory(Region):
     """A region on the device itself; ``read`` and ``write`` copy over the bus."""

@@ -35,26 +35,40 @@ class Wire:
     """One host's connection to a neighbour: a link, and areas for messages in each direction.
 
     Messages are RDMA WRITEs with immediate, one after the other into the neighbour's area, from its start
-    again if the next does not fit. Both ends compute the offset of each from the lengths. The area holds two
+    again if the next does not fit. Both ends compute the offset of each from the lengths. That area holds two
     exchanges: a host can be one ahead of its neighbour, never two, because it cannot end one without the
-    messages of all other hosts.
+    messages of all other hosts. What is sent lies in an area for one: it is acknowledged before the next.
+
+    Args:
+        own: bytes at the start of this side's region for what it sends; what comes lies behind.
+        theirs: the same of the neighbour's region.
+        room: bytes of the neighbour's area for what comes; came_room: of this side's.
     """
 
-    def __init__(self, link: PeerLink, area: int) -> None:
+    def __init__(self, link: PeerLink, *, own: int, theirs: int, room: int, came_room: int) -> None:
         self.link = link
-        self.area = area
         self.messages = 0
         self.bytes = 0
-        self._sent_at = self._came_at = 0
-        self._came = 0
+        self._own, self._theirs = own, theirs
+        self._room, self._came_room = room, came_room
+        self._unsent: deque[tuple[int, int]] = deque()
+        self._sent_at = self._came_at = self._came = 0
 
     def out(self, data: bytes) -> None:
         """Send a message."""
-        at, self._sent_at = self._next(self._sent_at, len(data))
-        self.link.region.write(at, data)
+        while len(self._unsent) > self.link.unsent:
+            self.link.region.discard(*self._unsent.popleft())
+        start = sum(self._unsent[-1]) if self._unsent else 0
+        self._unsent.append((start, len(data)))
+        at, self._sent_at = _next(self._sent_at, len(data), self._room)
+        self.link.region.write(start, data)
         self.link.send(
             self.link.wr(
-                "RDMA_WRITE_WITH_IMM", at, len(data), remote=self.area + at, imm=self.messages & 0xFFFFFFFF
+                "RDMA_WRITE_WITH_IMM",
+                start,
+                len(data),
+                remote=self._theirs + at,
+                imm=self.messages & 0xFFFFFFFF,
             )
         )
         self.messages += 1
@@ -72,12 +86,16 @@ class Wire:
                 f"message {self._came} of {length} bytes was expected, {done.imm} of {done.byte_len} came"
             )
         self._came += 1
-        at, self._came_at = self._next(self._came_at, length)
-        return self.link.region.read(self.area + at, length)
+        at, self._came_at = _next(self._came_at, length, self._came_room)
+        data = self.link.region.read(self._own + at, length)
+        self.link.region.discard(self._own + at, length)
+        return data
 
-    def _next(self, at: int, length: int) -> tuple[int, int]:
-        start = at if at + length <= self.area else 0
-        return start, start + length
+
+def _next(at: int, length: int, room: int) -> tuple[int, int]:
+    """Where a message of an area starts and ends that comes after one which ended ``at``."""
+    start = at if at + length <= room else 0
+    return start, start + length
 
 
 class Member:

@@ -37,9 +37,11 @@ class Done:
 EXCHANGES = ("all-to-all", "all-reduce")
 
 
-def _room(loads: Sequence[Load]) -> int:
-    """Bytes for all messages that may be under way, and for the end of the area if a message did not fit."""
-    return max(1, EXCHANGES_AHEAD * max(load.bytes for load in loads) + max(load.longest for load in loads))
+def _rooms(loads: Sequence[Load]) -> tuple[int, int]:
+    """Bytes for what a host sends a neighbour in one exchange, and for all that may be under way to it."""
+    most = max(load.bytes for load in loads)
+    # The longest once more, for the end of the area if a message did not fit.
+    return max(1, most), max(1, EXCHANGES_AHEAD * most + max(load.longest for load in loads))
 
 
 class HostGroup:
@@ -90,7 +92,7 @@ class HostGroup:
         """Connect two hosts by a QP at each, without a connection manager."""
         ends: list[tuple[Member, Member, Connection, QpAddress]] = []
         loads = self.scenario.loads
-        area = max(_room(loads(self.plan, *ranks)) for ranks in ((a.rank, b.rank), (b.rank, a.rank)))
+        lengths: list[int] = []
         for own, peer in ((a, b), (b, a)):
             there, back = (
                 loads(self.plan, *ranks) for ranks in ((own.rank, peer.rank), (peer.rank, own.rank))
@@ -102,14 +104,19 @@ class HostGroup:
                 path_mtu=self.plan.path_mtu,
             )
             own.endpoint.check_mtu(depths)
-            region = own.endpoint.register(2 * area, (LOCAL_WRITE, REMOTE_WRITE))
+            (out, room), (theirs, came_room) = _rooms(there), _rooms(back)
+            region = own.endpoint.register(out + came_room, (LOCAL_WRITE, REMOTE_WRITE))
+            lengths.append(region.length)
             connection = own.endpoint.queue_pair(depths)
-            own.meet(peer.rank, Wire(PeerLink(connection, region), area))
+            link = PeerLink(connection, region)
+            own.meet(peer.rank, Wire(link, own=out, theirs=theirs, room=room, came_room=came_room))
             psn = self._psns.getrandbits(24) & MASK
             place = QpAddress(connection.qpn, psn, region.rkey, region.addr, own.endpoint.ip)
             ends.append((own, peer, connection, place))
-        for (own, peer, connection, place), (*_, other) in zip(ends, reversed(ends), strict=True):
-            own.wires[peer.rank].link.peer = Remote(other.address, other.rkey, 2 * area)
+        for (own, peer, connection, place), (*_, other), length in zip(
+            ends, reversed(ends), reversed(lengths), strict=True
+        ):
+            own.wires[peer.rank].link.peer = Remote(other.address, other.rkey, length)
             connection.start(other, place.psn, self.plan.path_mtu)
             back = loads(self.plan, peer.rank, own.rank)
             ever = self.plan.iterations * sum(load.messages for load in back)

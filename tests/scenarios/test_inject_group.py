@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,6 +86,29 @@ def test_a_ring_waits_for_every_hop_and_a_mesh_does_not() -> None:
     mesh, ring = (run(name, 6, 24, 1).exchanges for name in ("mesh", "ring"))
     for direct, passed in zip(mesh, ring, strict=True):
         assert passed.times_ns[0] > 2 * direct.times_ns[0]
+
+
+_MEMORY = """
+import re
+from pathlib import Path
+from rocekit.scenarios.group_run import soft_group
+from rocekit.scenarios.group_scenario import GroupPlan
+
+def most() -> int:
+    return 1024 * int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text()).group(1))
+
+soft_group(GroupPlan("ring", 32, 100, 1), seed=1)
+before = most()
+outcome = soft_group(GroupPlan("ring", 32, 6000, 1, 4096), seed=1)
+print(sum(outcome.link_bytes.values()), most() - before)
+"""
+
+
+def test_a_ring_keeps_only_what_is_under_way_in_memory() -> None:
+    told = subprocess.run([sys.executable, "-c", _MEMORY], check=True, capture_output=True, text=True)
+    moved, taken = map(int, told.stdout.split())
+    assert moved > 90_000_000
+    assert taken < moved  # two areas for all of it were twice that
 
 
 def test_time_is_the_wire_s_and_not_this_machine_s() -> None:

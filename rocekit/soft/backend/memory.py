@@ -13,6 +13,7 @@ class SoftRegion(Region):
     """A region in the soft device's address space."""
 
     def __init__(self, device: SoftDevice, pd: PD, address: int, length: int, access: Sequence[str]) -> None:
+        self._memory = device.memory
         self.mr = device.reg_mr(pd, address, length, access)
         self.addr, self.length = address, length
         self.lkey, self.rkey = self.mr.lkey, self.mr.rkey
@@ -22,6 +23,9 @@ class SoftRegion(Region):
 
     def write(self, offset: int, data: bytes) -> None:
         self.mr.view[offset : offset + len(data)] = data
+
+    def discard(self, offset: int, length: int) -> None:
+        self._memory.discard(self.addr + offset, length)
 
 
 class SoftDeviceMemory(DeviceMemory):

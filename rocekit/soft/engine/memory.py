@@ -10,7 +10,7 @@ import errno
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from mmap import mmap
+from mmap import MADV_DONTNEED, MAP_ANONYMOUS, MAP_PRIVATE, PAGESIZE, mmap
 from typing import Final, NamedTuple
 
 from rocekit.soft.engine.errors import verbs_error
@@ -67,7 +67,7 @@ class AddressSpace:
             self._next = (address + room + PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
         self._starts.insert(place, address)
         # Of a large one only what is used takes memory of the machine.
-        buffer = bytearray(size) if size < _LARGE_BYTES else mmap(-1, size)
+        buffer = bytearray(size) if size < _LARGE_BYTES else mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
         buffer[: len(content)] = content
         self._buffers.insert(place, buffer)
         return address
@@ -78,11 +78,27 @@ class AddressSpace:
         Raises:
             ValueError: no buffer contains them all.
         """
+        buffer, offset = self._find(address, length)
+        return memoryview(buffer)[offset : offset + length]
+
+    def discard(self, address: int, length: int) -> None:
+        """Give the memory of bytes that nobody needs back to the machine; in a large buffer they become zero.
+
+        Raises:
+            ValueError: no buffer contains them all.
+        """
+        buffer, offset = self._find(address, length)
+        first, end = -(-offset // PAGESIZE) * PAGESIZE, (offset + length) // PAGESIZE * PAGESIZE
+        if isinstance(buffer, mmap) and first < end:
+            buffer.madvise(MADV_DONTNEED, first, end - first)
+
+    def _find(self, address: int, length: int) -> tuple[bytearray | mmap, int]:
+        """The buffer that contains the bytes, and where in it they are."""
         i = bisect_right(self._starts, address) - 1
         if i >= 0:
             offset = address - self._starts[i]
             if offset + length <= len(self._buffers[i]):
-                return memoryview(self._buffers[i])[offset : offset + length]
+                return self._buffers[i], offset
         raise ValueError(f"no buffer has {length} bytes at {address:#x}")
 
     def read(self, address: int, length: int) -> bytes:

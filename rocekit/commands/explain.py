@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from rocekit.commands import format_option, journal_option
 from rocekit.commands.numbers import INDEX, Number
 from rocekit.commands.options import captures, only_one_of, rules_option
+
+if TYPE_CHECKING:
+    from rocekit.analysis import Analysis
 
 
 @click.command()
@@ -29,6 +33,12 @@ from rocekit.commands.options import captures, only_one_of, rules_option
     metavar="WR_ID",
     help="The transfer of the work request with this wr_id; may be repeated.",
 )
+@click.option(
+    "--collective",
+    type=INDEX,
+    metavar="N",
+    help="A collective that NCCL's journal tells of, by its number in analyze.",
+)
 @click.option("--all", "every", is_flag=True, help="Every transfer.")
 @click.option("--steps", is_flag=True, help="Each step, where many alike ones would be one line.")
 @journal_option
@@ -40,6 +50,7 @@ def command(
     files: tuple[Path, ...],
     numbers: tuple[int, ...],
     wr_ids: tuple[int, ...],
+    collective: int | None,
     every: bool,
     steps: bool,
     journal: tuple[Path, ...],
@@ -65,8 +76,14 @@ def command(
 
     only_one_of(ctx, "every", "numbers")
     only_one_of(ctx, "every", "wr_ids")
+    for other in ("every", "numbers", "wr_ids"):
+        only_one_of(ctx, "collective", other)
     analysis = load(files, journal, rules=rules)
     need_packets(analysis, "explain")
+    if collective is not None:
+        _explain_collective(analysis, collective, output)
+        fail_on_damage(analysis)
+        return
     chosen = list(range(len(analysis.transfers))) if every else list(numbers)
     for number in chosen:
         check_number(number, len(analysis.transfers), "transfer")
@@ -82,3 +99,22 @@ def command(
         stories = "\n\n".join(story(e, style=coloured, every=steps) for e in explanations)
         show("\n".join([*not_judged(analysis), stories]))
     fail_on_damage(analysis)
+
+
+def _explain_collective(analysis: Analysis, number: int, output: str) -> None:
+    from rocekit.commands.screen import show
+    from rocekit.commands.shared import coloured, emit, not_judged
+    from rocekit.errors import RocekitError
+    from rocekit.explanation.collective import collective_story
+
+    found = None if analysis.journal is None else analysis.journal.collectives
+    if found is None:
+        raise RocekitError("no journal tells of collectives: `rocekit record --nccl` writes one")
+    if number >= len(found.operations):
+        have = f"there are {len(found.operations)}, counted from 0" if found.operations else "there is none"
+        raise RocekitError(f"no collective {number}: {have}")
+    operation = found.operations[number]
+    if output == "json":
+        emit(operation.to_dict())
+    else:
+        show("\n".join([*not_judged(analysis), collective_story(operation, coloured)]))

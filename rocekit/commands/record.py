@@ -51,6 +51,11 @@ JOURNAL_SUFFIX = ".journal.jsonl"
 @click.option(
     "--redact", is_flag=True, help="Replace keys, memory addresses and CM private data, equal values equally."
 )
+@click.option(
+    "--nccl",
+    is_flag=True,
+    help="Load NCCL's profiler plug-in too: journals of collectives beside FILE, one for each process.",
+)
 @click.option("--attach-cm", is_flag=True, help="Also record the kernel's connection manager. Needs root.")
 @click.option(
     "--counters/--no-counters",
@@ -69,6 +74,7 @@ def command(
     ring_size: int,
     follow_children: bool,
     redact: bool,
+    nccl: bool,
     attach_cm: bool,
     counters: bool,
     quiet: bool,
@@ -85,7 +91,10 @@ def command(
       rocekit record -- ib_write_bw -d rxe0 10.9.0.2
       rocekit record --interface eth0 --write x.pcapng -- rping -c -a 10.9.0.2 -C 5
       rocekit record -o x.journal.jsonl --redact -- python train.py
+      rocekit record --nccl --interface eth0 --write x.pcapng -- python train.py
     """
+    if nccl and redact:
+        raise click.UsageError("--redact does not change what NCCL tells: leave out --nccl")
     if write is not None and interface is None:
         raise click.UsageError("--write needs --interface")
     for option, path in (("--output", output), ("--write", write)):
@@ -106,6 +115,8 @@ def command(
     try:
         find_program(command_line[0])
         library = interposer()
+        if nccl:
+            _load_profiler(output)
         with ExitStack() as undo:
             # Before NumPy starts threads, which would take signals meant for the program.
             with holding_signals() as mask:
@@ -137,6 +148,8 @@ def command(
                 click.secho(f"record: {what}: the journal is incomplete", err=True, fg="red")
             if not quiet:
                 tell(result)
+                if nccl:
+                    _tell_collectives(output)
                 if redact and write is not None:
                     what = "--redact changes only the journal, not the packets"
                     click.secho(f"record: {what}: rocekit slice --redact changes both", err=True, fg="yellow")
@@ -149,6 +162,32 @@ def command(
         click.echo(f"rocekit: error: {error}", err=True)
         ctx.exit(error.status)
     end_as(result)
+
+
+def _collectives_beside(output: Path, process: str) -> Path:
+    """NCCL's journal of a process, beside the recorder's: found beside the same capture, too."""
+    base = output.name.removesuffix(JOURNAL_SUFFIX).removesuffix(".jsonl")
+    return output.with_name(f"{base}.nccl-{process}{JOURNAL_SUFFIX}")
+
+
+def _load_profiler(output: Path) -> None:
+    """Have the program's NCCL load the plug-in, and tell it where to write."""
+    from rocekit.record.build import nccl_profiler
+
+    if (other := os.environ.get("NCCL_PROFILER_PLUGIN")) is not None:
+        raise RocekitError(f"NCCL_PROFILER_PLUGIN is {other} already: NCCL takes one; unset it")
+    os.environ["NCCL_PROFILER_PLUGIN"] = str(nccl_profiler())
+    os.environ["ROCEKIT_NCCL_JOURNAL"] = str(_collectives_beside(output.absolute(), "%p"))
+
+
+def _tell_collectives(output: Path) -> None:
+    found = sorted(output.parent.glob(_collectives_beside(output, "*").name))
+    if found:
+        names = ", ".join(map(str, found))
+        click.secho(f"record: NCCL's journals: {names}", err=True, dim=True)
+    else:
+        words = "NCCL loaded no profiler plug-in: the program does not use it, or it is older than 2.27"
+        click.secho(f"record: {words}", err=True, fg="yellow")
 
 
 def _counters(interface: str | None, capture: PacketCapture | None) -> Callable[[], list[CounterSnapshot]]:

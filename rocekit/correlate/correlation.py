@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocekit.correlate.clocks import Clock, bound_clocks
 from rocekit.correlate.cm_events import PlacedEvent, place_cm_events
+from rocekit.correlate.collectives import Collectives, match_collectives, read_collectives
 from rocekit.correlate.matching import match_sends
 from rocekit.correlate.places import datagrams_of, find_place
 from rocekit.correlate.receives import match_receives
@@ -31,6 +32,7 @@ class Correlation:
         cm_events: the programs' CM events, each with the message that caused it.
         carried: the transfer of each matched work request.
         journal: the journal that all this is from.
+        collectives: what NCCL's events tell; None without any.
         nothing_because: why nothing of the journal is in the capture; None if something is.
     """
 
@@ -41,6 +43,7 @@ class Correlation:
     carried: dict[WorkRequest, Transfer] = field(default_factory=dict, repr=False)
     journal: Journal | None = field(default=None, repr=False)
     nothing_because: str | None = None
+    collectives: Collectives | None = None
 
     def __repr__(self) -> str:
         return f"<Correlation: work_requests={len(self.work_requests)} unmatched={len(self.unmatched)}>"
@@ -86,6 +89,7 @@ class Correlation:
             "cm_events": [event.to_dict(several=several) for event in self.cm_events],
             "nothing_because": self.nothing_because,
             "empty_files": [] if self.journal is None else list(self.journal.empty),
+            "nccl": None if self.collectives is None else self.collectives.to_dict(),
         }
 
 
@@ -146,6 +150,14 @@ def correlate(
         (qp.host, qp.device, qp.qpn): place[0] for qp in qps if (place := correlation.place(qp)) is not None
     }
     correlation.cm_events = place_cm_events(correlation.programs.cm_events, exchanges, by_qp)
+    collectives = correlation.collectives = read_collectives(journal)
+    if collectives is not None:
+        hosts: dict[str, frozenset[str]] = {}
+        for event in journal.of("device_opened"):
+            hosts[event.host] = hosts.get(event.host, frozenset()) | set(event.get("gids", ()))
+        match_collectives(collectives, qps, correlation.carried, hosts, connections, sent)
+        if any(request.transfers for request in collectives.requests):
+            return correlation
     if not correlation.bound and not any(event.record for event in correlation.cm_events):
         correlation.nothing_because = why_nothing(journal, qps, connections, exchanges)
     return correlation

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rocekit.correlate import Timing, timing
 from rocekit.correlate.matching import MATCHED_BY, ORDER
 from rocekit.explanation.alike_steps import filled_late, summed_up
+from rocekit.explanation.collective import collective_of
 from rocekit.explanation.event_steps import Step, event_step, frame_words
 from rocekit.findings.text import finding
 from rocekit.track.transfers import ACKED, INCOMPLETE, NAK_PREFIX, RESPONSE_CUT, SENT
@@ -258,6 +259,8 @@ def _notes(transfer: Transfer, analysis: Results | None) -> list[str]:
                 notes.append(f"clock of {clock.host}: {ahead} ahead of the capture (bounds: {span})")
             if clock is not None and clock.crossed_ns:
                 notes.append(clock.crossing)
+    if analysis is not None and (told := collective_of(transfer, analysis)) is not None:
+        notes.append(told)
     if transfer.recv_wc is not None:
         received = transfer.recv_wc
         notes.append(f"received by RECV WR {received.wr_id}, WC {received.status}")

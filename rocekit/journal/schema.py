@@ -349,6 +349,41 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
             {"qp": QP, "reason": STR, "rate_bps": UINT}, {"target_bps": UINT, "alpha_ppm": UINT}
         ),
         "flow_totals": _schema({"flow": STR, "totals": COUNTS}, {"local_ip": STR, "remote_ip": STR}),
+        "nccl_communicator": _schema(
+            {"state": STR, "communicator": STR, "rank": U32}, {"ranks": U32, "nodes": U32, "name": STR}
+        ),
+        "nccl_operation": _schema(
+            {"operation": UINT, "kind": STR, "communicator": STR, "rank": U32, "function": STR},
+            {
+                "sequence": UINT,
+                "count": UINT,
+                "datatype": STR,
+                "algorithm": STR,
+                "protocol": STR,
+                "channels": U32,
+                "root": U32,
+                "peer": U32,
+            },
+        ),
+        "nccl_proxy_op": _schema(
+            {"proxy_op": UINT, "send": BOOL},
+            {
+                "operation": UINT,
+                "operation_pid": U32,
+                "communicator": STR,
+                "rank": U32,
+                "channel": U32,
+                "peer": U32,
+                "steps": U32,
+                "chunk_bytes": U32,
+            },
+        ),
+        "nccl_proxy_op_ended": _schema({"proxy_op": UINT}, {}),
+        "nccl_step": _schema({"proxy_op": UINT, "step": U32, "state": STR}, {"length": UINT}),
+        "nccl_wr": _schema(
+            {"proxy_op": UINT, "step": U32, "qpn": U24, "wr_id": UINT, "send": BOOL},
+            {"opcode": STR, "length": UINT},
+        ),
         "records_lost": _schema(
             {"count": UINT},
             {"sends": UINT, "receives": UINT, "completions": UINT, "others": UINT, "since_ns": TIME},

@@ -16,6 +16,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,7 @@ HEADERS: Final = {
 }
 """The headers that it needs beside the C library's, and their Debian packages."""
 FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,now,-z,relro")
+NCCL_SOURCES: Final = SOURCES.parent / "nccl"
 _LIMIT_S: Final = 120
 
 
@@ -202,19 +204,59 @@ def build(path: Path) -> None:
         InterposerError: the compiler failed; has its first error.
         OSError: the folder cannot be written.
     """
+    more = (f"-Wl,--version-script={SOURCES / 'exports.map'}",)
+    compile_library(path, sorted(SOURCES.glob("*.c")), more, "the interposer")
+
+
+def compile_library(path: Path, sources: Sequence[Path], options: Sequence[str], what: str) -> None:
+    """Compile C sources to a library, atomically.
+
+    Raises:
+        InterposerError: the compiler failed, or there is none; has its first error.
+        OSError: the folder cannot be written.
+    """
     cc = compiler()
     if cc is None:
-        raise InterposerError("no C compiler")
+        raise InterposerError(
+            f"{what} is not built, and there is no C compiler: apt-get install gcc libc6-dev"
+        )
     extra = shlex.split(os.environ.get("CC", ""))[1:]
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as folder:
         made = Path(folder) / path.name
-        command = [cc, *extra, *FLAGS, f"-Wl,--version-script={SOURCES / 'exports.map'}", "-o", str(made)]
-        command += [*map(str, sorted(SOURCES.glob("*.c"))), "-ldl", "-lpthread"]
+        command = [cc, *extra, *FLAGS, *options, "-o", str(made), *map(str, sources), "-ldl", "-lpthread"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
         except subprocess.TimeoutExpired:
             raise InterposerError(f"{cc} did not end within {_LIMIT_S} s") from None
         if done.returncode:
             said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
-            raise InterposerError(f"{cc} could not build the interposer: {said}")
+            raise InterposerError(f"{cc} could not build {what}: {said}")
         made.rename(path)
+
+
+def nccl_profiler() -> Path:
+    """NCCL's profiler plug-in; it is built first if necessary.
+
+    Raises:
+        InterposerError: it cannot be built; says what is missing.
+    """
+    hashed = hashlib.sha256(" ".join(FLAGS).encode())
+    for source in sorted(NCCL_SOURCES.glob("*.[ch]")):
+        hashed.update(source.read_bytes())
+    name = f"librocekit-nccl-{hashed.hexdigest()[:16]}-{platform.machine()}.so"
+    obstacles = []
+    for path in (cache_folder() / name, fallback().parent / name):
+        if _trusted(path):
+            return path
+    for path in (cache_folder() / name, fallback().parent / name):
+        try:
+            _own_folder(path.parent)
+            compile_library(path, sorted(NCCL_SOURCES.glob("*.c")), (), "NCCL's profiler plug-in")
+        except OSError as error:
+            obstacles.append(f"{error.filename or path.parent}: {error.strerror or error}")
+        else:
+            return path
+    raise InterposerError(
+        f"NCCL's profiler plug-in cannot be put anywhere ({'; '.join(obstacles)}): "
+        "set XDG_CACHE_HOME to a folder of your own"
+    )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rocekit.correlate.matching import CONTENTS, PSN
+from rocekit.explanation.collective import collective_lines
 from rocekit.explanation.contents import NOTHING
 from rocekit.files.frames import linktype_name
 from rocekit.findings.text import finding_lines
@@ -378,7 +379,8 @@ def journal_lines(analysis: Results, style: Style) -> list[str]:
     ]
     if journal.nothing_because is not None:
         words = f"  Nothing of the journal is in this capture: {journal.nothing_because}"
-        return [lines[0], style(words, "warning"), *_unused_lines(analysis, style)]
+        told = [] if journal.collectives is None else collective_lines(journal.collectives, style)
+        return [lines[0], style(words, "warning"), *told, *_unused_lines(analysis, style)]
     lines += (
         [style(f"  {file} is empty", "warning") for file in journal.journal.empty] if journal.journal else []
     )
@@ -393,6 +395,8 @@ def journal_lines(analysis: Results, style: Style) -> list[str]:
             lines.append(f"  clock of {clock.host}: {duration(clock.offset_ns)} ahead of the capture")
         if clock.crossed_ns:
             lines.append(style(f"  {clock.crossing}", "warning"))
+    if journal.collectives is not None:
+        lines += collective_lines(journal.collectives, style)
     return lines + _unused_lines(analysis, style)
 
 

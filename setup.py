@@ -51,8 +51,12 @@ def interposer() -> Extension:
         [str(folder / path.name) for path in here if path.suffix == ".c"],
         depends=[str(folder / path.name) for path in here if path.suffix in (".h", ".map")],
         define_macros=[(INTERPOSER["MACRO"], f'"{INTERPOSER["sources_digest"]()}"')],
-        extra_compile_args=["-std=gnu11", "-O2", "-g0", "-fvisibility=hidden"],
-        extra_link_args=["-Wl,-z,now,-z,relro", f"-Wl,--version-script={folder / 'exports.map'}"],
+        extra_compile_args=["-std=gnu11", "-O2", "-g0", "-fexceptions", "-fvisibility=hidden"],
+        extra_link_args=[
+            "-Wl,-z,now,-z,relro",
+            "-Wl,-z,nodelete",
+            f"-Wl,--version-script={folder / 'exports.map'}",
+        ],
         libraries=["dl", "pthread"],
         optional=True,
     )

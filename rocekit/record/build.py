@@ -29,7 +29,11 @@ HEADERS: Final = {
     "rdma/rdma_cma.h": "librdmacm-dev",
 }
 """The headers that it needs beside the C library's, and their Debian packages."""
-FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,now,-z,relro")
+FLAGS: Final = (
+    *("-std=gnu11", "-O2", "-fexceptions", "-fPIC", "-shared", "-fvisibility=hidden"),
+    *("-Wl,-z,now,-z,relro", "-Wl,-z,nodelete"),
+)
+"""A thread that is cancelled in a recorded call unwinds through it (-fexceptions)."""
 NCCL_SOURCES: Final = SOURCES.parent / "nccl"
 _LIMIT_S: Final = 120
 

@@ -6,14 +6,15 @@ import os
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rocekit.errors import JournalError
 from rocekit.record import ring as record_ring
+from rocekit.record.gids import GidTables
 from rocekit.record.journal_lines import JournalLines
-from rocekit.record.process import Process, alive
+from rocekit.record.process import Process, alive, pid_namespace, running_with
 from rocekit.record.recording import Recording
 from rocekit.record.ring import RingFile, records
 
@@ -30,6 +31,8 @@ MOST_PAUSE_S: Final = 0.02
 """Pauses between two looks at the rings; with the longer one, 32,768 slots take 1.6 million a second."""
 QUIET_NS: Final = 100_000_000
 """A program that has written nothing for so long is not disturbed by making lines."""
+STUCK_NS: Final = 5_000_000_000
+"""How long a ring that is half full waits for a call to return."""
 MOST_BACKLOG: Final = 128 << 20
 """Bytes of records waiting to become lines; beyond that they stay in the rings."""
 _HURRY: Final = 64 << 20
@@ -40,6 +43,10 @@ _ONE_IN: Final = 100
 """Making lines takes one part in so many of the time while the program writes."""
 
 
+_GIDS_S: Final = 30.0
+"""How long a program's end waits for the addresses of its devices."""
+_SLICE_S: Final = 0.2
+"""How long finishing goes on without looking for a signal."""
 _ALL: Final = 1 << 63
 _PART: Final = 256 * record_ring.SLOT
 """Bytes that are unpacked at a time."""
@@ -55,7 +62,7 @@ class Rings:
     """The ring files of all recorded processes, emptied into a journal.
 
     Args:
-        folder: where processes make their files.
+        folders: where processes make their files.
         writer: the journal.
         redaction: replaces keys and addresses.
 
@@ -64,15 +71,22 @@ class Rings:
     """
 
     def __init__(
-        self, folder: Path, writer: JournalWriter, result: Recording, redaction: Redaction | None
+        self,
+        folders: Sequence[Path],
+        writer: JournalWriter,
+        result: Recording,
+        redaction: Redaction | None,
+        gids: GidTables | None = None,
     ) -> None:
-        self._folder = folder
+        self._folders = list(folders)
+        self._gids = gids or GidTables()
+        self._stuck: dict[Path, int] = {}
         self._writer = writer
         self._result = result
         self._redaction = redaction
         self._files: dict[Path, tuple[RingFile, JournalLines]] = {}
         self._bad: set[Path] = set()
-        self._looked = -1
+        self._looked: list[int] = []
         self._taken_ns = self._wrote_ns = time.monotonic_ns()
         self._complete_ns = 0
         self._fullest = 0.0
@@ -85,6 +99,7 @@ class Rings:
         self._waiting: list[_Waiting] = []
         self._backlog = 0
         self._count = 0
+        self._finishing = self._stopped = False
         self._began_ns = self._last_ns = time.time_ns()
 
     # ------------------------------------------------------------------ taking
@@ -99,6 +114,7 @@ class Rings:
                 for ring, slots in file.take():
                     self._backlog += len(slots)
                     chunks.append((file, lines, ring, memoryview(slots)))
+                self._step_over(file, lines)
             self._log_lost(lines, file.lost(), self._last_ns)
         # If not all was taken, what stayed may be older than what is taken later.
         complete_ns = self._taken_ns - HOLD_NS if self._backlog < MOST_BACKLOG else 0
@@ -108,17 +124,31 @@ class Rings:
             self._wrote_ns = self._taken_ns
         self._last_ns = began
 
+    def _step_over(self, file: RingFile, lines: JournalLines) -> None:
+        """Let a ring go on that has been waiting too long for a call to return."""
+        if file.most_waiting() < file.slots // 2:
+            self._stuck.pop(file.path, None)
+            return
+        if self._taken_ns - self._stuck.setdefault(file.path, self._taken_ns) < STUCK_NS:
+            return
+        left, holes = file.step_over()
+        self._backlog += sum(map(len, left))
+        self._wait(left, lines, finished=False)
+        if holes:
+            self._log_lost(lines, {"others": holes}, self._last_ns)
+
     def _find(self) -> None:
         """Open the files of new processes."""
-        changed = os.stat(self._folder).st_mtime_ns  # noqa: PTH116  (this is done a hundred times a second)
+        # This is done a hundred times a second.
+        changed = [os.stat(folder).st_mtime_ns for folder in self._folders]  # noqa: PTH116
         if changed != self._looked:
             # A file that is not complete yet is looked at again.
-            self._looked = changed if self._look() else -1
+            self._looked = changed if self._look() else []
 
     def _look(self) -> bool:
         """Open new files; whether all of them are complete."""
         whole = True
-        for path in self._folder.iterdir():
+        for path in [path for folder in self._folders for path in folder.iterdir()]:
             if path in self._files or path in self._bad:
                 continue
             if path.suffix == ".ring":
@@ -126,6 +156,9 @@ class Rings:
             elif path.suffix == ".failed":
                 self._bad.add(path)
                 self._log_failed(path)
+            elif path.suffix == ".told":
+                self._bad.add(path)
+                self._log_told(path)
         return whole
 
     def _open(self, path: Path) -> bool:
@@ -136,7 +169,7 @@ class Rings:
                 self._bad.add(path)
             return path in self._bad
         process = self._process(file.pid, file.forked_from)
-        lines = JournalLines(process, self._redaction, gids=device_gids)
+        lines = JournalLines(process, self._redaction, gids=self._gids.of)
         self._files[path] = (file, lines)
         self._result.processes[file.pid] = file.program
         self._log(
@@ -158,6 +191,15 @@ class Rings:
         except (OSError, ValueError):
             return
         what = f"process {pid}: no room for its rings ({reason}); a smaller --ring-size may fit"
+        self._result.not_recorded.append(what)
+        self._log("not_recorded", pid, what=what)
+
+    def _log_told(self, path: Path) -> None:
+        """Report what a process knows that it does not record."""
+        try:
+            pid, what = int(path.name.split(".")[0]), path.read_text(errors="replace")
+        except (OSError, ValueError):
+            return
         self._result.not_recorded.append(what)
         self._log("not_recorded", pid, what=what)
 
@@ -244,11 +286,23 @@ class Rings:
             if stop is not None and done and time.monotonic() > stop:
                 whole = False
                 break
+            if raw[8] == record_ring.DEVICE and not self._knows_gids(raw):
+                whole = False
+                break
             out.extend(self._lines_of(raw, lines, finished))
             self._backlog -= len(raw)
             done += 1
         del self._waiting[:done]
         return whole
+
+    def _knows_gids(self, raw: bytes) -> bool:
+        """Whether the addresses of a device that was opened are known by now; reading them takes long."""
+        (record,) = records(raw)
+        name = record.payload.split(b"\0", 1)[0].decode(errors="replace")
+        if self._finishing:
+            self._gids.ready(name, wait_s=_GIDS_S)
+            return True
+        return self._gids.ready(name)
 
     def _lines_of(self, raw: bytes, lines: JournalLines, finished: bool) -> list[str]:
         """A record's lines; none if it is invalid: a program may overwrite it by mistake."""
@@ -301,45 +355,75 @@ class Rings:
             return False
         return True
 
-    def finish(self) -> None:
-        """Write the rest after the program's end. Processes that still run are named and not waited for."""
+    def finish(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Write the rest after the program's end. Processes that still run are named and not waited for.
+
+        Args:
+            stopped: whether to write no more; what is not written by then is counted as lost.
+        """
+        self._finishing = True
         self.collect()
-        self.write()
+        while self._taken:
+            self._unpack(None)
+        late: list[tuple[list[bytes], JournalLines]] = []
         for file, lines in self._files.values():
             whole, unfinished, holes = file.finish()
-            for raws, finished in ((whole, True), (unfinished, False)):
-                self._backlog += sum(map(len, raws))
-                self._wait(raws, lines, finished=finished)
+            self._backlog += sum(map(len, (*whole, *unfinished)))
+            self._wait(whole, lines, finished=True)
+            late.append((unfinished, lines))
             lost = file.lost()
             if holes:
                 lost["others"] = lost.get("others", 0) + holes
             self._log_lost(lines, lost, self._last_ns)
-            if alive(file.pid):
-                self._result.going_on.append(file.pid)
-                self._log(
-                    "not_recorded", file.pid, what="what this process did after the recorded program's end"
-                )
         self._put_in_order(_ALL)
-        self.write()
+        self._write_all(stopped)
+        # Calls that never returned come after all others: whether their PSNs are certain depends on those.
+        for unfinished, lines in late:
+            self._wait(unfinished, lines, finished=False)
+        self._put_in_order(_ALL)
+        if not self._write_all(stopped):
+            self._give_up()
+        self._log_going_on()
         self._writer.flush()
         for file, _ in self._files.values():
             file.close()
 
+    def _write_all(self, stopped: Callable[[], bool]) -> bool:
+        """Whether all that is due was written, and the recorder was not told to stop before."""
+        while not self._stopped:
+            if self.write(for_s=_SLICE_S):
+                return True
+            self._stopped = stopped()
+        return False
 
-def device_gids(device: str) -> list[str] | None:
-    """A device's addresses from the kernel's GID table of port 1, without the empty ones."""
-    import ipaddress
+    def _give_up(self) -> None:
+        """Count what was not written."""
+        lost: dict[int, tuple[JournalLines, dict[str, int], int]] = {}
+        for _mono, _count, raw, lines, _finished in self._waiting:
+            (record,) = records(raw)
+            kind = record_ring.KINDS[record.type - 1] if record.type <= record_ring.WC else "others"
+            _, counts, _ = lost.setdefault(id(lines), (lines, {}, record.real_ns))
+            counts[kind] = counts.get(kind, 0) + 1
+        for lines, counts, since_ns in lost.values():
+            self._log_lost(lines, counts, since_ns)
+        self._waiting.clear()
+        self._result.failed.append("stopped by a signal before all records were written")
 
-    folder = Path("/sys/class/infiniband", device, "ports/1/gids")
-    found = []
-    try:
-        for path in sorted(folder.iterdir(), key=lambda path: int(path.name)):
-            try:
-                address = ipaddress.IPv6Address(path.read_text().strip())
-            except (OSError, ValueError):
-                continue
-            if int(address):
-                found.append(str(address.ipv4_mapped or address))
-    except (OSError, ValueError):
-        return None
-    return list(dict.fromkeys(found))
+    def _log_going_on(self) -> None:
+        """Name the processes that still run."""
+        ours = pid_namespace()
+        pids = {file.pid for file, _ in self._files.values() if file.pid_namespace in (0, ours)}
+        going_on = {pid for pid in pids if alive(pid)}
+        for folder in self._folders[:1]:
+            going_on.update(running_with(f"ROCEKIT_RECORD_FOLDER={folder}"))
+        for pid in sorted(going_on):
+            self._result.going_on.append(pid)
+            self._log("not_recorded", pid, what="what this process did after the recorded program's end")
+        for file, _ in self._files.values():
+            if file.pid_namespace not in (0, ours):
+                what = (
+                    f"process {file.pid} of another PID namespace: whether it went on after the recorded "
+                    "program's end is not known"
+                )
+                self._result.not_recorded.append(what)
+                self._log("not_recorded", file.pid, what=what)

@@ -18,7 +18,7 @@ from rocekit import wire
 from rocekit.record import ring
 from rocekit.record.line_maker import access_names
 from rocekit.record.object_lines import ObjectLines
-from rocekit.record.process import Process
+from rocekit.record.process import Process, RecordedQp
 from rocekit.record.ring import Record
 from rocekit.record.verbs_names import CALLS, WC_OPCODES, WR_OPCODES
 from rocekit.wire.psn import MASK
@@ -110,8 +110,7 @@ class JournalLines(ObjectLines):
             more += f',"errno":{error}'
         if not r.finished:
             more += ',"unfinished":true'
-        if r.before != ring.NO_PSN and qp.sq_psn is not None and not error:
-            more += f',"psn":{(qp.sq_psn + r.before) & MASK}'
+        more += self._psn(r, qp, error)
         signaled = "true" if flags & _SIGNALED or qp.signals_all else "false"
         if name.startswith("ATOMIC_") and not length:
             length = 8
@@ -133,6 +132,21 @@ class JournalLines(ObjectLines):
                 mr_lkey=self._key(mr_lkey),
                 access=access_names(imm),
             )
+
+    def _psn(self, r: Record, qp: RecordedQp, error: int) -> str:
+        """A send's first PSN in JSON, where it is certain."""
+        if qp is not self.process.qps.get((r.device, r.number)):
+            # A forked child posts on its parent's QP: neither knows what the other posts.
+            qp.sq_psn = None
+        last, qp.last_post_ns = qp.last_post_ns, max(qp.last_post_ns, r.mono_ns)
+        if error:
+            return ""
+        if r.before == ring.OVERLAPPED:
+            return ',"overlapped":true'
+        # What came after a call that never returned may have come before it at the provider.
+        if r.before == ring.NO_PSN or qp.sq_psn is None or r.left or (not r.finished and last > r.mono_ns):
+            return ""
+        return f',"psn":{(qp.sq_psn + r.before) & MASK}'
 
     def _recv(self, r: Record) -> str:
         wr_id, srq, items, error, cut = ring.RECV_BODY.unpack_from(r.payload)

@@ -26,6 +26,9 @@ class ObjectLines(LineMaker):
     def _device(self, r: Record) -> Iterator[str]:
         name = r.payload.split(b"\0", 1)[0].decode(errors="replace")
         self.process.devices[r.device] = name
+        # The number was another device's before, perhaps.
+        for key in [key for key in self.process.qps if key[0] == r.device]:
+            del self.process.qps[key]
         yield self.event(r, "device_opened", device=name, gids=self._gids(name) if self._gids else None)
 
     def _qp_created(self, r: Record) -> Iterator[str]:

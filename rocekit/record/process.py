@@ -15,6 +15,7 @@ class RecordedQp:
     signals_all: bool
     local_ip: str | None = None
     sq_psn: int | None = None
+    last_post_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -52,6 +53,26 @@ class Process:
         if found is None:
             return (None, None) if self.parent is None else self.parent.addresses(handle)
         return found
+
+
+def pid_namespace() -> int:
+    """The PID namespace of this process, 0 if the kernel has none."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
+def running_with(variable: str) -> list[int]:
+    """Processes that were started with an environment variable (``NAME=VALUE``), where they can be seen."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if variable.encode() in (path / "environ").read_bytes().split(b"\0") and alive(int(path.name)):
+                found.append(int(path.name))
+        except OSError:
+            continue
+    return sorted(found)
 
 
 def alive(pid: int) -> bool:

@@ -68,9 +68,20 @@ def has_own_privileges(path: str) -> bool:
 
 
 def environment(
-    caller: Mapping[str, str], library: Path, folder: Path, *, slots: int, rings: int, children: bool
+    caller: Mapping[str, str],
+    library: Path,
+    folder: Path,
+    *,
+    spill: Path | None = None,
+    slots: int,
+    rings: int,
+    children: bool,
 ) -> dict[str, str]:
-    """The program's environment: the caller's, with the variables that preload the interposer."""
+    """The program's environment: the caller's, with the variables that preload the interposer.
+
+    Args:
+        spill: a folder for rings that do not fit into ``folder``.
+    """
     preload = [str(library), *caller.get("LD_PRELOAD", "").replace(":", " ").split()]
     new = {
         **caller,
@@ -79,7 +90,13 @@ def environment(
         "ROCEKIT_RECORD_SLOTS": str(slots),
         "ROCEKIT_RECORD_RINGS": str(rings),
     }
-    new.pop("ROCEKIT_RECORD_PARENT", None)
+    for name in ("ROCEKIT_RECORD_PARENT", "ROCEKIT_RECORD_SPILL"):
+        new.pop(name, None)
+    if spill is not None:
+        new["ROCEKIT_RECORD_SPILL"] = str(spill)
+    # AddressSanitizer ends a program that has another library before its own. What it must replace, this one
+    # does not have. The user's own options come last: then they count.
+    new["ASAN_OPTIONS"] = ":".join(filter(None, ("verify_asan_link_order=0", caller.get("ASAN_OPTIONS"))))
     if not children:
         new["ROCEKIT_RECORD_PARENT"] = str(os.getpid())
     return new

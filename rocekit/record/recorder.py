@@ -34,6 +34,8 @@ _PASSED_ON: Final = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
     *(signal.SIGWINCH, signal.SIGCONT, signal.SIGALRM, signal.SIGTSTP),
 )
+_ENDING: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+"""After the program's end, these end the writing of what is left."""
 _HELD: Final = frozenset({*_PASSED_ON, signal.SIGCHLD})
 _SI_USER_AT_MOST: Final = 0
 """A signal's si_code: at most 0 if a process sent it, above if the kernel did (sigaction(2))."""
@@ -55,21 +57,38 @@ def holding_signals() -> Iterator[set[int]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _folder() -> Path:
-    """A folder for ring files, in memory if possible; removes leftovers of dead recorders."""
-    base = Path("/dev/shm") if os.access("/dev/shm", os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
-    for old in base.glob("rocekit-record-*"):
+def _memory() -> Path:
+    """Where ring files are in memory, if possible."""
+    return Path("/dev/shm") if os.access("/dev/shm", os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+
+
+def _folder(base: Path, prefix: str = "rocekit-record-") -> Path:
+    """A folder for ring files; removes leftovers of dead recorders."""
+    for old in base.glob(f"{prefix}*"):
         try:
-            pid = int(old.name.split("-")[2])
+            pid = int(old.name.removeprefix(prefix).split("-")[0])
             if old.stat().st_uid == os.geteuid() and not alive(pid):
                 shutil.rmtree(old, ignore_errors=True)
         except (OSError, ValueError, IndexError):
             continue
-    folder = Path(tempfile.mkdtemp(prefix=f"rocekit-record-{os.getpid()}-", dir=base))
+    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=base))
     if os.geteuid() == 0:
         # A program that starts as root may be another user when it opens a device.
         folder.chmod(0o1733)
     return folder
+
+
+def _folders(journal: Path) -> list[Path]:
+    """Folders for ring files: in memory, and beside the journal for those that find no room there.
+
+    Docker gives a container 64 MiB of /dev/shm, enough for the rings of three processes.
+    """
+    found = [_folder(_memory())]
+    try:
+        found.append(_folder(journal.absolute().parent, ".rocekit-record-"))
+    except OSError:
+        pass
+    return found
 
 
 class ProgramRecorder:
@@ -141,16 +160,16 @@ class ProgramRecorder:
             JournalError: the journal cannot be written at the start.
             ProgramError: the program cannot be started.
         """
-        folder = _folder()
+        folders = _folders(self.result.journal)
         pid = None
         try:
             with holding_signals() as mask:
                 try:
                     with JournalWriter(self.result.journal, host=socket.gethostname()) as writer:
-                        rings = Rings(folder, writer, self.result, self._redaction)
+                        rings = Rings(folders, writer, self.result, self._redaction)
                         self._start_companions()
                         self._log_counters(writer)
-                        pid = self._spawn(folder, mask if self._mask is None else self._mask)
+                        pid = self._spawn(folders, mask if self._mask is None else self._mask)
                         self._give_way()
                         self._record(pid, rings, writer)
                 except JournalError as error:
@@ -163,7 +182,8 @@ class ProgramRecorder:
         finally:
             if self._kernel_cm is not None:
                 self._kernel_cm.stop()
-            shutil.rmtree(folder, ignore_errors=True)
+            for folder in folders:
+                shutil.rmtree(folder, ignore_errors=True)
         return self.result
 
     def _record(self, pid: int, rings: Rings, writer: JournalWriter) -> None:
@@ -174,7 +194,10 @@ class ProgramRecorder:
             self.result.not_recorded.append(what)
             writer.write("not_recorded", pid=pid, what=what)
         self._follow(pid, rings, writer)
-        rings.finish()
+        # Signals up to now were meant for the program.
+        while signal.sigtimedwait(_HELD, 0) is not None:
+            pass
+        rings.finish(lambda: signal.sigtimedwait(_ENDING, 0) is not None)
         self._log_counters(writer)
         self._stop_capture()
         if self._kernel_cm is not None:
@@ -212,11 +235,12 @@ class ProgramRecorder:
             return
         write_snapshots(writer, snapshots)
 
-    def _spawn(self, folder: Path, mask: set[int]) -> int:
+    def _spawn(self, folders: list[Path], mask: set[int]) -> int:
         variables = environment(
             os.environ,
             self._library,
-            folder,
+            folders[0],
+            spill=folders[1] if len(folders) > 1 else None,
             slots=self._slots,
             rings=self._rings,
             children=self._children,

@@ -22,7 +22,7 @@ from typing import Final
 from rocekit.errors import JournalError
 
 MAGIC: Final = b"ROKEREC1"
-LAYOUT: Final = 3
+LAYOUT: Final = 4
 PAGE: Final = 4096
 SLOT: Final = 64
 FIRST: Final = 32
@@ -30,11 +30,15 @@ FIRST: Final = 32
 CONTINUED: Final = 16
 """Its offset in the other slots."""
 NO_PSN: Final = (1 << 64) - 1
+OVERLAPPED: Final = NO_PSN - 1
+"""Instead of PSNs: another thread posted on the QP during the call, so their order is not known."""
+LEFT: Final = 0x80
+"""Set in a record's type if its call was left otherwise than by returning, or had not returned for long."""
 FILLED: Final = 1 << 63
 """Set in a slot's first word until the recorded call returns."""
 
-FILE = struct.Struct("<8sIIQIIQQ64s")
-"""magic, layout, rings, slots, pid, forked from, started (real, monotonic), program."""
+FILE = struct.Struct("<8sIIQIIQQQ64s")
+"""magic, layout, rings, slots, pid, forked from, started (real, monotonic), PID namespace, program."""
 CONTROL: Final = 192
 """Bytes of a ring's control block, and the offsets in it of head, tail, and lost records of each kind."""
 HEAD, TAIL, LOST = 0, 64, 128
@@ -93,7 +97,8 @@ class Record:
     Attributes:
         payload: without the slots' own words.
         finished: whether the recorded call returned.
-        before: of a send, the PSNs that its QP's earlier sends took, or ``NO_PSN``.
+        before: of a send, the PSNs that its QP's earlier sends took, ``NO_PSN`` or ``OVERLAPPED``.
+        left: whether the program went on after the call though it did not return; else it ended in the call.
     """
 
     type: int
@@ -105,6 +110,7 @@ class Record:
     payload: bytes
     finished: bool = True
     before: int = NO_PSN
+    left: bool = False
 
 
 class RingFile:
@@ -114,6 +120,7 @@ class RingFile:
         pid: the process; ``forked_from``: the one that it was forked from with devices open, 0 for none.
         program: its name.
         started_ns, started_mono_ns: when it opened its first device.
+        pid_namespace: in which ``pid`` counts, 0 if unknown.
         slots: of each ring.
     """
 
@@ -131,12 +138,14 @@ class RingFile:
             raise JournalError(f"cannot be mapped: {error}", file=path) from None
         if len(self._map) < PAGE:
             raise JournalError("no ring file", file=path)
-        magic, layout, rings, slots, pid, forked_from, real, mono, program = FILE.unpack_from(self._map)
+        magic, layout, rings, slots, pid, forked_from, real, mono, namespace, program = FILE.unpack_from(
+            self._map
+        )
         start = PAGE + -(-rings * CONTROL // PAGE) * PAGE
-        fits = 0 < rings <= 1024 and slots > 0 and slots & (slots - 1) == 0
+        fits = 0 < rings <= 1025 and slots > 0 and slots & (slots - 1) == 0
         if magic != MAGIC or layout != LAYOUT or not fits or len(self._map) < start + rings * slots * SLOT:
             raise JournalError("no ring file of this version", file=path)
-        self.pid, self.forked_from = pid, forked_from
+        self.pid, self.forked_from, self.pid_namespace = pid, forked_from, namespace
         self.started_ns, self.started_mono_ns = real, mono
         self.program = program.rstrip(b"\0").decode(errors="replace")
         self.slots = self._slots = slots
@@ -185,6 +194,36 @@ class RingFile:
         with self._barrier:
             self._words[control + TAIL // 8] = tail
         return b"".join(parts)
+
+    def step_over(self) -> tuple[list[bytes], int]:
+        """Give up waiting, in each ring that is half full: a thread may have left a call without returning.
+
+        A call that returns later does not write into its slots any more.
+
+        Returns:
+            The first record that is waited for in each of these rings, marked as left; the number of slots
+            that were skipped because they were never written.
+        """
+        found = []
+        holes = 0
+        for i, control in enumerate(self._controls):
+            head, tail = self._words[control + HEAD // 8], self._words[control + TAIL // 8]
+            if head - tail < self._slots // 2:
+                continue
+            holes += len(self._rest[i]) // SLOT
+            self._rest[i] = b""
+            slots, finished = self._written(i, tail, head)
+            if finished:
+                continue
+            if slots:
+                raw = bytearray().join(self._slot(i, tail + k) for k in range(slots))
+                raw[8] |= LEFT
+                found.append(bytes(raw))
+            while not slots and tail < head and not self._written(i, tail, head)[0]:
+                holes += 1
+                tail += 1
+            self._words[control + TAIL // 8] = tail + slots
+        return found, holes
 
     def split(self, i: int, raw: bytes | memoryview) -> list[bytes]:
         """The records in slots taken from a ring, in order; an incomplete one waits for its other slots."""
@@ -280,8 +319,11 @@ def records(chunk: bytes, *, finished: bool = True) -> Iterator[Record]:
         payload = chunk[at + FIRST : at + SLOT]
         for k in range(at + SLOT, end, SLOT):
             payload += chunk[k + CONTINUED : k + SLOT]
+        left = bool(kind & LEFT)
+        kind &= ~LEFT
         before = NO_PSN
         if kind == SEND and end > at + SLOT:
             before = int.from_bytes(chunk[at + SLOT + 8 : at + SLOT + 16], "little")
-        yield Record(kind, device, thread, number, mono, real, payload, finished, before)
+        whole = finished and not left
+        yield Record(kind, device, thread, number, mono, real, payload, whole, before, left)
         at = end

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -13,7 +15,8 @@ from rocekit.errors import JournalError
 from rocekit.journal import JournalWriter, read_journal
 from rocekit.record import ring
 from rocekit.record.build import compiler
-from rocekit.record.collect import HOLD_NS, TAKE_NS, Rings
+from rocekit.record.collect import HOLD_NS, STUCK_NS, TAKE_NS, Rings
+from rocekit.record.gids import GidTables
 from rocekit.record.interposer_sources import SOURCES
 from rocekit.record.recording import Recording
 
@@ -33,6 +36,8 @@ int main(void)
     AT(record_modify, timeout); AT(record_modify, sgid); AT(record_modify, flow_label);
     AT(record_cm, status); AT(record_cm, responder_resources); AT(record_cm, src); AT(record_mw, gone);
     printf("types %d %d\n", RECORD_DEVICE, RECORD_NOT_COVERED);
+    printf("marks %d %d\n", RECORD_LEFT, OVERLAPPED == NO_PSN - 1);
+    AT(record_file, pid_namespace);
     printf("flags %d %d %d\n", SEND_EXTENDED, SEND_UD, SEND_ATOMIC);
     return 0;
 }
@@ -84,6 +89,8 @@ def test_layouts_agree_with_the_writing_side(tmp_path: Path) -> None:
         "record_cm.src": struct.calcsize("<QQiIII8B"),
         "record_mw.gone": struct.calcsize("<I"),
         "types": f"{ring.DEVICE} {ring.NOT_COVERED}",
+        "marks": f"{ring.LEFT} {int(ring.OVERLAPPED == ring.NO_PSN - 1)}",
+        "record_file.pid_namespace": struct.calcsize("<8sIIQIIQQ"),
         "flags": f"{ring.SEND_EXTENDED} {ring.SEND_UD} {ring.SEND_ATOMIC}",
     }
     assert theirs == {name: str(value) for name, value in ours.items()}
@@ -102,7 +109,7 @@ class Writer:
         size = 2 * ring.PAGE + SLOTS * ring.SLOT
         self.memory = bytearray(size)
         ring.FILE.pack_into(
-            self.memory, 0, ring.MAGIC, ring.LAYOUT, 1, SLOTS, pid, 0, 1_000, 2_000, b"program"
+            self.memory, 0, ring.MAGIC, ring.LAYOUT, 1, SLOTS, pid, 0, 1_000, 2_000, 0, b"program"
         )
         path.write_bytes(self.memory)
 
@@ -210,7 +217,7 @@ def test_processes_lines_are_in_the_order_of_their_times_whenever_they_are_taken
     with JournalWriter(journal) as out:
         now = 10**9
         monkeypatch.setattr("time.monotonic_ns", lambda: now)
-        rings = Rings(tmp_path, out, Recording(journal), None)
+        rings = Rings([tmp_path], out, Recording(journal), None)
         for turn in range(40):
             # The second process is 150 ms late with what it has to tell, as if it had been put to sleep.
             for writer, late in zip(writers, (0, 150_000_000), strict=True):
@@ -239,7 +246,7 @@ def test_lines_are_in_order_though_each_time_is_over_after_a_little(
     with JournalWriter(journal) as out:
         now = 10**9
         monkeypatch.setattr("time.monotonic_ns", lambda: now)
-        rings = Rings(tmp_path, out, Recording(journal), None)
+        rings = Rings([tmp_path], out, Recording(journal), None)
         slices = 0
         for turn in range(20):
             for writer in writers:
@@ -267,7 +274,7 @@ def test_a_look_at_rings_that_fill_up_slowly_takes_nothing(
     # What is taken is written within a share of the time, however busy this machine is.
     monkeypatch.setattr("time.monotonic", lambda: now / 1e9)
     with JournalWriter(journal) as out:
-        rings = Rings(tmp_path, out, Recording(journal), None)
+        rings = Rings([tmp_path], out, Recording(journal), None)
         for _ in range(SLOTS // 4):
             writer.put(1)
             assert not rings.tick()
@@ -297,7 +304,7 @@ def test_what_a_program_has_written_over_is_counted_as_lost_and_the_rest_is_told
     writer = Writer(tmp_path / "x.ring")
     rng = random.Random(1)
     with JournalWriter(journal) as out:
-        rings = Rings(tmp_path, out, result := Recording(journal), None)
+        rings = Rings([tmp_path], out, result := Recording(journal), None)
         writer.put(17)
         for kind in range(256):
             slots = rng.choice((1, 1, 2, 3, 8))
@@ -315,3 +322,101 @@ def test_what_a_program_has_written_over_is_counted_as_lost_and_the_rest_is_told
     completed = [event.qp for event in told.of("wc_polled") if event["status"] != "SUCCESS"]
     assert {("?", 17), ("?", 18)} <= set(completed)
     assert result.total_lost == len(told.of("records_lost")) > 0
+
+
+def test_a_ring_goes_on_without_a_call_that_has_not_returned_for_long(tmp_path: Path) -> None:
+    """A thread may leave a post by longjmp: its record stays filled for ever; the ring must not stop."""
+    writer = Writer(tmp_path / "x.ring")
+    file = ring.RingFile(writer.path)
+    writer.put(1)
+    writer.write(writer.reserve(1), 2, flag=ring.FILLED)
+    for mark in range(3, 3 + SLOTS // 4):
+        writer.put(mark)
+    assert numbers(file.drain()) == [1]
+    assert file.step_over() == ([], 0), "half of the ring is free: there is no haste"
+    for mark in range(3 + SLOTS // 4, 3 + SLOTS // 2):
+        writer.put(mark)
+    found, holes = file.step_over()
+    (record,) = ring.records(found[0])
+    assert (record.number, record.finished, record.left, record.type) == (2, False, True, ring.WC)
+    assert holes == 0
+    assert numbers(file.drain()) == list(range(3, 3 + SLOTS // 2))
+
+
+def test_slots_that_were_never_written_are_stepped_over_too(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "x.ring")
+    file = ring.RingFile(writer.path)
+    writer.reserve(3)
+    for mark in range(SLOTS // 2):
+        writer.put(mark)
+    assert file.step_over() == ([], 3)
+    assert numbers(file.drain()) == list(range(SLOTS // 2))
+
+
+def test_only_after_seconds_is_a_call_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(tmp_path / "1.ring")
+    journal = tmp_path / "x.journal.jsonl"
+    now = 10**9
+    monkeypatch.setattr("time.monotonic_ns", lambda: now)
+    with JournalWriter(journal) as out:
+        rings = Rings([tmp_path], out, result := Recording(journal), None)
+        writer.write(writer.reserve(1), 7, flag=ring.FILLED)
+        for mark in range(SLOTS // 2):
+            writer.put(mark)
+        for _ in range(4):
+            rings.collect()
+            assert file_waits(rings) > SLOTS // 2
+            now += STUCK_NS // 4
+        rings.collect()
+        rings.collect()
+        assert file_waits(rings) == 0
+        rings.finish()
+    assert len(read_journal(journal).of("wc_polled")) == 1 + SLOTS // 2
+    assert result.lost == {}
+
+
+def file_waits(rings: Rings) -> int:
+    return max(file.most_waiting() for file, _ in rings._files.values())
+
+
+def test_who_is_told_to_stop_keeps_the_journal_and_counts_the_rest(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "1.ring")
+    journal = tmp_path / "x.journal.jsonl"
+    with JournalWriter(journal) as out:
+        rings = Rings([tmp_path], out, result := Recording(journal), None)
+        writer.put(1)
+        rings.collect()
+        rings.write()
+        for mark in range(40):
+            writer.put(mark)
+        # The machine is so slow that a slice of time is over at once.
+        rings.write = lambda *, for_s=None: False  # type: ignore[method-assign]
+        rings.finish(lambda: True)
+    told = read_journal(journal)
+    assert told.problems == []
+    lost = sum(e["count"] for e in told.of("records_lost"))
+    assert len(told.of("wc_polled")) + lost == 41
+    assert result.lost == {"completions": lost}
+    assert "stopped by a signal" in result.failed[0]
+
+
+def test_a_device_s_addresses_are_read_once_and_nobody_waits_for_them(tmp_path: Path) -> None:
+    table = tmp_path / "devices" / "rxe0" / "ports" / "1" / "gids"
+    table.mkdir(parents=True)
+    for n in range(300):
+        (table / str(n)).write_text(
+            "0000:0000:0000:0000:0000:ffff:0a09:0001\n" if n == 1 else f"{'0000:' * 7}0000\n"
+        )
+    # The first look must wait for somebody who writes into it.
+    os.mkfifo(table / "300")
+    gids = GidTables(tmp_path / "devices")
+    assert not gids.ready("rxe0")
+    assert not gids.ready("rxe0")
+    (table / "300").write_text("fe80::1\n")
+    assert gids.ready("rxe0", wait_s=60)
+    assert gids.of("rxe0") == ["10.9.0.1", "fe80::1"]
+    shutil.rmtree(tmp_path / "devices")
+    assert gids.ready("rxe0")
+    assert gids.of("rxe0") == ["10.9.0.1", "fe80::1"]
+    assert gids.ready("no_such_device", wait_s=60)
+    assert gids.of("no_such_device") is None

@@ -16,34 +16,31 @@ STUB = Path(__file__).resolve().parent / "stub"
 FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror")
 
 
-def build_stub(folder: Path) -> Path:
-    """The stub library and the program on it; the program's path. The machine must have a compiler."""
+LIBRARY = "libibverbs.so.1"
+
+
+def compiled(out: Path, source: str, *more: str) -> Path:
+    """A program or library from a source of the stub's folder. The machine must have a compiler."""
     cc = compiler()
     assert cc is not None
-    library = folder / "libibverbs.so.1"
     subprocess.run(
-        [
-            *(cc, *FLAGS, "-fPIC", "-shared", "-Wl,-soname,libibverbs.so.1"),
-            *(
-                f"-Wl,--version-script={STUB / 'stub_verbs.map'}",
-                "-o",
-                str(library),
-                str(STUB / "stub_verbs.c"),
-            ),
-        ],
-        check=True,
-        timeout=120,
+        [cc, *FLAGS, "-o", str(out), str(STUB / source), *more, "-lpthread", "-ldl"], check=True, timeout=120
     )
-    program = folder / "program"
-    subprocess.run(
-        [
-            *(cc, *FLAGS, "-o", str(program), str(STUB / "program.c"), str(library)),
-            *(f"-Wl,-rpath,{folder}", "-lpthread", "-ldl"),
-        ],
-        check=True,
-        timeout=120,
+    return out
+
+
+def build_library(folder: Path) -> Path:
+    """A copy of the stub library."""
+    return compiled(
+        folder / LIBRARY,
+        "stub_verbs.c",
+        *("-fPIC", "-shared", f"-Wl,-soname,{LIBRARY}", f"-Wl,--version-script={STUB / 'stub_verbs.map'}"),
     )
-    return program
+
+
+def build_stub(folder: Path) -> Path:
+    """The stub library and the program on it; the program's path. The machine must have a compiler."""
+    return compiled(folder / "program", "program.c", str(build_library(folder)), f"-Wl,-rpath,{folder}")
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ static void put(enum record_type type, const struct rdma_cm_id *id, struct recor
                offsetof(struct record_cm, private_data) + record->private_length);
 }
 
-EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
+WRAPPER(RDMACM, "RDMACM_1.0", rdma_get_cm_event)
+int rocekit_rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
     REAL(rdma_get_cm_event);
     int result = real(channel, event), saved = errno;
@@ -107,7 +108,8 @@ static int answered(int result, const struct rdma_cm_id *id, struct record_cm *r
     return result;
 }
 
-EXPORT int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
+WRAPPER(RDMACM, "RDMACM_1.0", rdma_connect)
+int rocekit_rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 {
     REAL(rdma_connect);
     struct record_cm record = asked(CALL_CONNECT, id, param);
@@ -115,7 +117,8 @@ EXPORT int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
     return answered(real(id, param), id, &record);
 }
 
-EXPORT int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
+WRAPPER(RDMACM, "RDMACM_1.0", rdma_accept)
+int rocekit_rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
 {
     REAL(rdma_accept);
     struct record_cm record = asked(CALL_ACCEPT, id, param);
@@ -123,7 +126,8 @@ EXPORT int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
     return answered(real(id, param), id, &record);
 }
 
-EXPORT int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t length)
+WRAPPER(RDMACM, "RDMACM_1.0", rdma_reject)
+int rocekit_rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t length)
 {
     REAL(rdma_reject);
     struct rdma_conn_param param = {.private_data = data, .private_data_len = length};
@@ -132,7 +136,8 @@ EXPORT int rdma_reject(struct rdma_cm_id *id, const void *data, uint8_t length)
     return answered(real(id, data, length), id, &record);
 }
 
-EXPORT int rdma_disconnect(struct rdma_cm_id *id)
+WRAPPER(RDMACM, "RDMACM_1.0", rdma_disconnect)
+int rocekit_rdma_disconnect(struct rdma_cm_id *id)
 {
     REAL(rdma_disconnect);
     struct record_cm record = asked(CALL_DISCONNECT, id, NULL);

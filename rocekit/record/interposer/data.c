@@ -29,8 +29,11 @@ static inline uint32_t sges_of(const struct ibv_send_wr *wr)
 /* A WR's items beside its SGEs: an address for UD, operands for atomics, the region of a BIND_MW. */
 static inline uint32_t extra_items(const struct ibv_qp *qp, const struct ibv_send_wr *wr)
 {
-    return qp->qp_type == IBV_QPT_UD || wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-           wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || wr->opcode == IBV_WR_BIND_MW;
+    bool binds = wr->opcode == IBV_WR_BIND_MW;
+    bool atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+
+    /* An atomic on a UD QP has both; the provider refuses it. */
+    return (qp->qp_type == IBV_QPT_UD && !binds) + (atomic || binds);
 }
 
 static inline uint32_t send_slots(const struct ibv_qp *qp, const struct ibv_send_wr *wr)
@@ -38,7 +41,7 @@ static inline uint32_t send_slots(const struct ibv_qp *qp, const struct ibv_send
     return slots_of_send(kept_items(sges_of(wr) + extra_items(qp, wr)));
 }
 
-/* psns: the PSNs of the QP's earlier sends; this one's are added. NULL if unknown. */
+/* psns: the PSNs of the QP's earlier sends; this one's are added, unless they are not known. */
 static inline __attribute__((always_inline)) uint32_t
 write_send(const struct span *span, uint32_t first, uint8_t device, const struct ibv_qp *qp,
            const struct ibv_send_wr *wr, struct stamp now, const struct qp_state *state, uint32_t path_mtu,
@@ -107,8 +110,8 @@ write_send(const struct span *span, uint32_t first, uint8_t device, const struct
     }
     send->items = (uint8_t)items;
     send->length = length;
-    span_slot(span, first + 1)->before = psns ? *psns : NO_PSN;
-    if (psns)
+    span_slot(span, first + 1)->before = *psns;
+    if (*psns < OVERLAPPED)
         *psns += psns_of(state, wr->opcode, length, path_mtu);
     slots = slots_of_send(items);
     slot_head(slot, span, RECORD_SEND, slots, device, qp->qp_num, now);
@@ -124,7 +127,7 @@ write_send(const struct span *span, uint32_t first, uint8_t device, const struct
         for (w = (wr); w && w != (bad); w = w->next)                                                         \
             ;                                                                                                \
         refused = !w;                                                                                        \
-        for (w = (wr); w && at < (span)->slots; w = w->next) {                                               \
+        for (w = (wr); w && at < (span)->slots && !record_passed(span); w = w->next) {                       \
             struct record_slot *slot = span_slot(span, at);                                                  \
             refused = refused || w == (bad);                                                                 \
             if (refused)                                                                                     \
@@ -142,79 +145,66 @@ static uint32_t length_of(const struct ibv_send_wr *wr)
     return length;
 }
 
-/* Post WRs for which the ring has no room. The refused ones are found before the list may be freed. */
-static int post_unseen(struct device *device, struct qp_state *state, struct ibv_qp *qp, struct ibv_send_wr *wr,
-                       struct ibv_send_wr **bad)
+/* The PSNs of the WRs from `bad` on; of all of them if it is not in the list. */
+static uint64_t psns_refused(const struct turn *turn, const struct ibv_send_wr *wr, const struct ibv_send_wr *bad)
 {
-    int result = device->ops.post_send(qp, wr, bad), saved = errno;
+    const struct ibv_send_wr *w = wr;
+    uint64_t psns = 0;
 
-    if (result && state) {
-        uint32_t path_mtu = atomic_load_explicit(&state->path_mtu, memory_order_relaxed);
-        const struct ibv_send_wr *w = wr;
-        uint64_t psns = 0;
-
-        /* From the bad one on; all of them if it is not in the list. */
-        while (w && w != *bad)
-            w = w->next;
-        for (w = w ? w : wr; w; w = w->next)
-            psns += psns_of(state, w->opcode, length_of(w), path_mtu);
-        atomic_fetch_sub_explicit(&state->psns, psns, memory_order_relaxed);
-        errno = saved;
-    }
-    return result;
+    while (w && w != bad)
+        w = w->next;
+    for (w = w ? w : wr; w; w = w->next)
+        psns += psns_of(turn->state, w->opcode, length_of(w), turn->path_mtu);
+    return psns;
 }
 
-/* The next send takes the PSNs of the refused ones. */
-static void give_back(struct qp_state *state, const struct span *span, uint64_t taken)
+/* The call's PSNs turned out not to be certain. */
+static __attribute__((noinline)) void say_overlapped(const struct span *span)
 {
     uint32_t at;
 
-    for (at = 0; at < span->slots; at += span_slot(span, at)->slots) {
-        if (!((struct record_send *)span_slot(span, at)->payload)->error)
-            continue;
-        atomic_fetch_sub_explicit(&state->psns, taken - span_slot(span, at + 1)->before, memory_order_relaxed);
-        return;
-    }
+    for (at = 0; at < span->slots && !record_passed(span); at += span_slot(span, at)->slots)
+        span_slot(span, at + 1)->before = OVERLAPPED;
 }
 
 int data_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     struct device *device = device_of(qp->context);
-    struct qp_state *state = qp_state_of(qp);
-    uint32_t path_mtu = state ? atomic_load_explicit(&state->path_mtu, memory_order_relaxed) : 0;
     struct ibv_send_wr *w;
     uint32_t slots = 0, records = 0, at = 0;
-    uint64_t psns = 0;
-    struct span span;
-    struct stamp now;
+    uint64_t psns = 0, refused = 0;
+    TURN turn = turn_of(qp_state_of(qp));
+    SPAN span = {0};
     int result;
 
-    if (state && !path_mtu && !state->datagrams)
-        state = NULL;
     for (w = wr; w; w = w->next, records++) {
         slots += send_slots(qp, w);
-        if (state)
-            psns += psns_of(state, w->opcode, length_of(w), path_mtu);
+        if (turn.counts)
+            psns += psns_of(turn.state, w->opcode, length_of(w), turn.path_mtu);
     }
-    if (state)
-        psns = atomic_fetch_add_explicit(&state->psns, psns, memory_order_relaxed);
+    psns = turn_take(&turn, psns);
     span = record_reserve(slots, records, KIND_SEND);
-    if (!span.ring)
-        return post_unseen(device, state, qp, wr, bad);
-    now = record_now();
-    for (w = wr; w; w = w->next)
-        at += write_send(&span, at, device->number, qp, w, now, state, path_mtu, state ? &psns : NULL);
-    record_filled(&span);
+    if (__builtin_expect(span.ring != NULL, 1)) {
+        struct stamp now = record_now();
+
+        for (w = wr; w; w = w->next)
+            at += write_send(&span, at, device->number, qp, w, now, turn.state, turn.path_mtu, &psns);
+        record_filled(&span);
+    }
     result = device->ops.post_send(qp, wr, bad);
     if (__builtin_expect(result, 0)) {
         int saved = errno;
 
-        REFUSE(record_send, &span, wr, *bad, result);
-        if (state)
-            give_back(state, &span, psns);
+        if (span.ring)
+            REFUSE(record_send, &span, wr, *bad, result);
+        if (turn.counts)
+            refused = psns_refused(&turn, wr, *bad);
         errno = saved;
     }
-    record_commit(&span);
+    if (__builtin_expect(!turn_end(&turn, refused), 0) && span.ring)
+        say_overlapped(&span);
+    if (span.ring)
+        record_commit(&span);
     return result;
 }
 
@@ -226,19 +216,22 @@ int data_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
                              .opcode = IBV_WR_BIND_MW,
                              .send_flags = bind->send_flags,
                              .bind_mw = {.mw = mw, .rkey = mw->rkey, .bind_info = bind->bind_info}};
-    struct span span = record_reserve(send_slots(qp, &wr), 1, KIND_SEND);
+    SPAN span = record_reserve(send_slots(qp, &wr), 1, KIND_SEND);
+    uint64_t unknown = NO_PSN;
     struct record_send *send;
     int result, saved;
 
     if (!span.ring)
         return device->ops.bind_mw(qp, mw, bind);
-    write_send(&span, 0, device->number, qp, &wr, record_now(), NULL, 0, NULL);
+    write_send(&span, 0, device->number, qp, &wr, record_now(), NULL, 0, &unknown);
     record_filled(&span);
     result = device->ops.bind_mw(qp, mw, bind);
     saved = errno;
     send = (struct record_send *)span_slot(&span, 0)->payload;
-    send->rkey = mw->rkey;
-    send->error = (uint8_t)(result > 0 ? result : -result);
+    if (!record_passed(&span)) {
+        send->rkey = mw->rkey;
+        send->error = (uint8_t)(result > 0 ? result : -result);
+    }
     record_commit(&span);
     errno = saved;
     return result;
@@ -278,7 +271,7 @@ int data_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr
     struct device *device = device_of(qp->context);
     struct ibv_recv_wr *w;
     uint32_t slots = 0, records = 0, at = 0;
-    struct span span;
+    SPAN span = {0};
     struct stamp now;
     int result;
 
@@ -308,7 +301,7 @@ int data_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_r
     uint32_t number = srq_number(srq);
     struct ibv_recv_wr *w;
     uint32_t slots = 0, records = 0, at = 0;
-    struct span span;
+    SPAN span = {0};
     struct stamp now;
     int result;
 

@@ -119,59 +119,56 @@ static void wr_abort(struct ibv_qp_ex *qp)
 static int wr_complete(struct ibv_qp_ex *qp)
 {
     struct extended_qp *e = extended_of(qp);
-    struct qp_state *state = qp_state_of(&qp->qp_base);
-    uint32_t path_mtu = state ? atomic_load_explicit(&state->path_mtu, memory_order_relaxed) : 0;
-    uint64_t psns = 0, before = NO_PSN, next;
+    uint64_t psns = 0, before;
     uint32_t slots = 0, at = 0, i, k;
-    struct span span;
-    struct stamp now;
+    TURN turn = turn_of(qp_state_of(&qp->qp_base));
+    SPAN span = {0};
     int result;
 
-    for (i = 0; i < e->count; i++)
-        slots += slots_of_send(kept_at(e, i)->send.items);
     /* The PSNs of work requests that were not kept cannot be counted: the QP's PSNs are unknown from now on. */
-    if (state && e->beyond)
-        atomic_store_explicit(&state->path_mtu, 0, memory_order_relaxed);
-    else if (state && (state->datagrams || path_mtu)) {
-        for (i = 0; i < e->count; i++)
-            psns += psns_of(state, kept_at(e, i)->send.opcode, kept_at(e, i)->send.length, path_mtu);
-        before = atomic_fetch_add_explicit(&state->psns, psns, memory_order_relaxed);
+    if (turn.state && e->beyond) {
+        turn.state->uncounted = true;
+        turn.counts = false;
     }
-    next = before;
+    for (i = 0; i < e->count; i++) {
+        slots += slots_of_send(kept_at(e, i)->send.items);
+        if (turn.counts)
+            psns += psns_of(turn.state, kept_at(e, i)->send.opcode, kept_at(e, i)->send.length, turn.path_mtu);
+    }
+    before = turn_take(&turn, psns);
     if (e->beyond)
         record_reserve(UINT32_MAX, e->beyond, KIND_SEND); /* only counts them as lost */
-    span = slots ? record_reserve(slots, e->count, KIND_SEND) : (struct span){0};
-    if (!span.ring) {
-        result = e->real.wr_complete(qp);
-        if (result && before != NO_PSN)
-            atomic_fetch_sub_explicit(&state->psns, psns, memory_order_relaxed);
-        return result;
-    }
-    now = record_now();
-    for (i = 0; i < e->count; i++) {
-        const struct kept *kept = kept_at(e, i);
-        uint32_t taken = slots_of_send(kept->send.items);
+    if (slots)
+        span = record_reserve(slots, e->count, KIND_SEND);
+    if (span.ring) {
+        struct stamp now = record_now();
 
-        slot_head(span_slot(&span, at), &span, RECORD_SEND, taken, e->device, qp->qp_base.qp_num, now);
-        memcpy(span_slot(&span, at)->payload, &kept->send, sizeof kept->send);
-        for (k = 0; k < kept->send.items; k++)
-            ((struct record_item *)span_slot(&span, at + 1 + k / 3)->continued)[k % 3] = kept->items[k];
-        span_slot(&span, at + 1)->before = next;
-        if (next != NO_PSN)
-            next += psns_of(state, kept->send.opcode, kept->send.length, path_mtu);
-        at += taken;
+        for (i = 0; i < e->count; i++) {
+            const struct kept *kept = kept_at(e, i);
+            uint32_t taken = slots_of_send(kept->send.items);
+
+            slot_head(span_slot(&span, at), &span, RECORD_SEND, taken, e->device, qp->qp_base.qp_num, now);
+            memcpy(span_slot(&span, at)->payload, &kept->send, sizeof kept->send);
+            for (k = 0; k < kept->send.items; k++)
+                ((struct record_item *)span_slot(&span, at + 1 + k / 3)->continued)[k % 3] = kept->items[k];
+            span_slot(&span, at + 1)->before = before;
+            if (before < OVERLAPPED)
+                before += psns_of(turn.state, kept->send.opcode, kept->send.length, turn.path_mtu);
+            at += taken;
+        }
+        record_filled(&span);
     }
-    record_filled(&span);
     result = e->real.wr_complete(qp);
     /* wr_complete posts all or nothing. */
-    if (__builtin_expect(result, 0)) {
-        if (before != NO_PSN)
-            atomic_fetch_sub_explicit(&state->psns, psns, memory_order_relaxed);
-        for (at = 0; at < span.slots; at += span_slot(&span, at)->slots)
+    if (__builtin_expect(result, 0) && span.ring)
+        for (at = 0; at < span.slots && !record_passed(&span); at += span_slot(&span, at)->slots)
             ((struct record_send *)span_slot(&span, at)->payload)->error =
                 (uint8_t)(result > 0 ? result : -result);
-    }
-    record_commit(&span);
+    if (!turn_end(&turn, result ? psns : 0) && span.ring)
+        for (at = 0; at < span.slots && !record_passed(&span); at += span_slot(&span, at)->slots)
+            span_slot(&span, at + 1)->before = OVERLAPPED;
+    if (span.ring)
+        record_commit(&span);
     return result;
 }
 
@@ -392,8 +389,7 @@ static flush_function **flush_of(struct ibv_qp_ex *qp)
 
 bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_wr, uint32_t max_send_sge)
 {
-    static _Atomic(__typeof__(&ibv_qp_to_qp_ex)) found;
-    __typeof__(&ibv_qp_to_qp_ex) convert = atomic_load(&found);
+    __typeof__(&ibv_qp_to_qp_ex) convert;
     uint32_t items = (max_send_sge < RECORD_ITEMS - 1 ? max_send_sge : RECORD_ITEMS - 1) + 1;
     uint32_t room = max_send_wr ? max_send_wr : 1;
     uint32_t size = (uint32_t)(sizeof(struct kept) + items * sizeof(struct record_item));
@@ -401,11 +397,10 @@ bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_
     struct extended_qp *e;
     struct ibv_qp_ex *ex;
 
-    if (!convert) {
-        convert = (__typeof__(&ibv_qp_to_qp_ex))library_function(VERBS, "IBVERBS_1.6", "ibv_qp_to_qp_ex");
-        atomic_store(&found, convert);
-    }
-    ex = convert && device ? convert(qp) : NULL;
+    if (!device)
+        return false;
+    BESIDE(convert, device->opened_by, "IBVERBS_1.6", ibv_qp_to_qp_ex);
+    ex = convert ? convert(qp) : NULL;
     e = ex ? calloc(1, sizeof *e + (size_t)room * size) : NULL;
     if (!e)
         return false;
@@ -434,20 +429,18 @@ bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_
     return true;
 }
 
-void extended_unhook_qp(struct ibv_qp *qp)
+/* What is known of a QP and of a CQ is found by their addresses until they are destroyed for certain: the calls on
+ * them, which go through us, need it. By then their memory may be another's already, so only their own is removed. */
+void *extended_of_qp(struct ibv_qp *qp)
 {
-    struct ibv_qp_ex *ex = (struct ibv_qp_ex *)qp; /* only a key; ibv_qp is its first member */
-    struct extended_qp *e = table_get(&qps, ex);
+    return table_get(&qps, qp); /* ibv_qp is the first member of ibv_qp_ex */
+}
 
-    if (!e)
-        return;
-#define RESTORE(name) ex->name = e->real.name;
-    EACH(RESTORE)
-    if (e->real.wr_atomic_write)
-        ex->wr_atomic_write = e->real.wr_atomic_write;
-    if (e->flush)
-        *flush_of(ex) = e->flush;
-    free(table_take(&qps, ex));
+void extended_qp_gone(struct ibv_qp *qp, void *extended)
+{
+    if (extended)
+        table_drop(&qps, qp, extended);
+    free(extended);
 }
 
 /* ------------------------------------------------------------------ completions */
@@ -521,7 +514,14 @@ bool extended_hook_cq(struct ibv_cq_ex *cq, uint64_t wc_flags)
     return true;
 }
 
-void extended_unhook_cq(struct ibv_cq *cq)
+void *extended_of_cq(struct ibv_cq *cq)
 {
-    free(table_take(&cqs, cq));
+    return table_get(&cqs, cq);
+}
+
+void extended_cq_gone(struct ibv_cq *cq, void *extended)
+{
+    if (extended)
+        table_drop(&cqs, cq, extended);
+    free(extended);
 }

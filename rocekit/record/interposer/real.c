@@ -4,6 +4,9 @@
  * UCX, NCCL and libfabric load libibverbs while they run. Linked symbols bind to the wrappers, because the preloaded
  * library comes first; those that dlsym or dlvsym finds would not, so these two are wrapped, too. glibc's own dlsym
  * is found in its symbol table.
+ *
+ * A process may have several copies of a library, or load, unload and load it again: what a wrapper calls is looked
+ * up anew after an object was unloaded.
  */
 #define _GNU_SOURCE
 #include "verbs.h"
@@ -15,30 +18,35 @@
 
 typedef void *(*dlsym_type)(void *, const char *);
 typedef void *(*dlvsym_type)(void *, const char *, const char *);
+typedef void *(*dlopen_type)(const char *, int);
+typedef int (*dlclose_type)(void *);
+typedef void *(*dlmopen_type)(Lmid_t, const char *, int);
 
 static _Atomic(dlsym_type) real_dlsym;
 static _Atomic(dlvsym_type) real_dlvsym;
+static _Atomic(dlopen_type) real_dlopen;
+static _Atomic(dlmopen_type) real_dlmopen;
+static _Atomic(dlclose_type) real_dlclose;
 
-static struct wrapped {
-    const char *library, *version, *name;
-    void *wrapper;
-    _Atomic(void *) real;
-} wrapped[] = {
-#define WRAPPED(library, version, name) {library, version, #name, (void *)name, NULL},
-#include "wrapped.h"
-#undef WRAPPED
-};
+/* Every WRAPPER; the linker makes the two names. */
+extern struct wrapped __start_rocekit_wrapped[] __attribute__((visibility("hidden")));
+extern struct wrapped __stop_rocekit_wrapped[] __attribute__((visibility("hidden")));
+
+#define EACH_WRAPPED(w) for (w = __start_rocekit_wrapped; w < __stop_rocekit_wrapped; w++)
 
 /* ------------------------------------------------------------------ glibc's own */
 
-struct search {
-    const char *name;
-    void *found;
-};
+static bool is_same(const char *a, const char *b)
+{
+    while (*a && *a == *b)
+        a++, b++;
+    return *a == *b;
+}
 
 /* Look a defined function up in an object's GNU hash table. */
-static void *in_object(const struct dl_phdr_info *object, const ElfW(Dyn) *dynamic, const char *name)
+static void *in_object(const struct link_map *object, const char *name)
 {
+    const ElfW(Dyn) *dynamic = object->l_ld;
     const ElfW(Sym) *symbols = NULL;
     const char *strings = NULL;
     const uint32_t *table = NULL, *buckets, *chain;
@@ -50,8 +58,8 @@ static void *in_object(const struct dl_phdr_info *object, const ElfW(Dyn) *dynam
 
         if (dynamic->d_tag != DT_SYMTAB && dynamic->d_tag != DT_STRTAB && dynamic->d_tag != DT_GNU_HASH)
             continue;
-        if (at < object->dlpi_addr)
-            at += object->dlpi_addr; /* not relocated: the vDSO, and glibc on some machines */
+        if (at < object->l_addr)
+            at += object->l_addr; /* not relocated: the vDSO, and glibc on some machines */
         if (dynamic->d_tag == DT_SYMTAB)
             symbols = (const ElfW(Sym) *)at;
         else if (dynamic->d_tag == DT_STRTAB)
@@ -71,168 +79,391 @@ static void *in_object(const struct dl_phdr_info *object, const ElfW(Dyn) *dynam
     do {
         uint32_t of = chain[i - table[1]];
 
-        if ((of | 1) == (hash | 1) && !strcmp(strings + symbols[i].st_name, name) && symbols[i].st_shndx)
-            return (void *)(object->dlpi_addr + symbols[i].st_value);
+        if ((of | 1) == (hash | 1) && is_same(strings + symbols[i].st_name, name) && symbols[i].st_shndx)
+            return (void *)(object->l_addr + symbols[i].st_value);
         if (of & 1)
             return NULL;
     } while (i++, true);
 }
 
-static int visit(struct dl_phdr_info *object, size_t size, void *data)
+/* Whether this is glibc's library of that name: /lib/x/NAME.6, in some places NAME-2.28.so. */
+static bool is_glibc(const char *path, const char *name)
 {
-    struct search *search = data;
-    int i;
+    const char *base = path, *c;
 
-    (void)size;
-    /* In libc from glibc 2.34 on, before in libdl. */
-    if (!object->dlpi_name || (!strstr(object->dlpi_name, "/libc.so") && !strstr(object->dlpi_name, "/libdl.so")))
-        return 0;
-    for (i = 0; i < object->dlpi_phnum; i++)
-        if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
-            search->found = in_object(
-                object, (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr), search->name);
-    return search->found != NULL;
+    for (c = path; *c; c++)
+        if (*c == '/')
+            base = c + 1;
+    while (*name && *base == *name)
+        base++, name++;
+    return !*name && (*base == '.' || *base == '-');
 }
 
+/* This may run before the libraries of a sanitizer are ready, which replace dl_iterate_phdr and strcmp: nothing is
+ * called here. */
 static void *from_glibc(const char *name)
 {
-    struct search search = {name, NULL};
+    const struct link_map *object;
+    void *found;
 
-    dl_iterate_phdr(visit, &search);
-    if (!search.found) {
-        fprintf(stderr, "rocekit record: there is no %s in this process\n", name);
-        abort();
-    }
-    return search.found;
+    /* In libc from glibc 2.34 on, before in libdl. */
+    for (object = _r_debug.r_map; object; object = object->l_next)
+        if ((is_glibc(object->l_name, "libc") || is_glibc(object->l_name, "libdl")) &&
+            (found = in_object(object, name)))
+            return found;
+    fprintf(stderr, "rocekit record: there is no %s in this process\n", name);
+    abort();
 }
 
-static inline dlsym_type the_dlsym(void)
+/* The next function of this name: that of another preloaded library, which may stand before glibc's. */
+static void *next_one(const char *name)
 {
-    dlsym_type found = atomic_load_explicit(&real_dlsym, memory_order_relaxed);
+    void *found = ((dlsym_type)from_glibc("dlsym"))(RTLD_NEXT, name);
 
-    if (!found) {
-        found = (dlsym_type)from_glibc("dlsym");
-        atomic_store_explicit(&real_dlsym, found, memory_order_relaxed);
-    }
-    return found;
+    return found ? found : from_glibc(name);
 }
 
-static inline dlvsym_type the_dlvsym(void)
-{
-    dlvsym_type found = atomic_load_explicit(&real_dlvsym, memory_order_relaxed);
-
-    if (!found) {
-        found = (dlvsym_type)from_glibc("dlvsym");
-        atomic_store_explicit(&real_dlvsym, found, memory_order_relaxed);
+#define THE(name)                                                                                            \
+    static inline name##_type the_##name(void)                                                               \
+    {                                                                                                        \
+        name##_type found = atomic_load_explicit(&real_##name, memory_order_relaxed);                        \
+                                                                                                             \
+        if (!found) {                                                                                        \
+            found = (name##_type)next_one(#name);                                                            \
+            atomic_store_explicit(&real_##name, found, memory_order_relaxed);                                \
+        }                                                                                                    \
+        return found;                                                                                        \
     }
-    return found;
-}
+
+THE(dlsym)
+THE(dlvsym)
+THE(dlopen)
+THE(dlmopen)
+THE(dlclose)
 
 /* ------------------------------------------------------------------ the replaced functions */
 
-struct library {
-    const char *stem;
-    char path[512];
-};
-
-/* A library under another name: a wheel's copy may be called libibverbs-0a1b2c3d.so.1. */
-static int named_like(struct dl_phdr_info *object, size_t size, void *data)
+static bool is_named(const char *path, const char *library)
 {
-    struct library *library = data;
-    const char *base = object->dlpi_name ? strrchr(object->dlpi_name, '/') : NULL;
+    const char *base = path ? strrchr(path, '/') : NULL;
 
-    (void)size;
-    if (!base || strncmp(base + 1, library->stem, strcspn(library->stem, ".")) ||
-        strlen(object->dlpi_name) >= sizeof library->path)
-        return 0;
-    strcpy(library->path, object->dlpi_name);
-    return 1;
+    base = base ? base + 1 : path;
+    return base && !strncmp(base, library, strcspn(library, "."));
 }
 
-void *library_function(const char *stem, const char *version, const char *name)
+static uintptr_t object_of(const void *address)
 {
-    struct library library = {.stem = stem};
-    void *found = the_dlvsym()(RTLD_NEXT, name, version), *handle;
+    Dl_info where;
+
+    return address && dladdr(address, &where) ? (uintptr_t)where.dli_fbase : 0;
+}
+
+/* How often objects were unloaded. It is counted here, because the linker's own count takes its lock to read: the child
+ * of a fork could wait for it for ever. */
+static _Atomic uint64_t unloads;
+
+/* A handle of the object that an address is in. It needs no dlclose to stay valid as long as the object. */
+static void *handle_of(const void *address)
+{
+    struct link_map *map = NULL;
+    Dl_info where;
+    void *handle;
+
+    if (!address || !dladdr1(address, &where, (void **)&map, RTLD_DL_LINKMAP) || !map || !*map->l_name)
+        return NULL;
+    handle = the_dlopen()(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle)
+        the_dlclose()(handle);
+    return handle;
+}
+
+/* What a reference to a function binds to in a scope: the first that has the name, and of that object's versions
+ * the one asked for. Another preloaded library has no version of it, and comes before the library itself. */
+static void *bound_in(void *scope, const char *version, const char *name)
+{
+    void *exact = ((dlvsym_type)from_glibc("dlvsym"))(scope, name, version);
+    void *first = ((dlsym_type)from_glibc("dlsym"))(scope, name);
+
+    return first && (!exact || object_of(first) != object_of(exact)) ? first : exact;
+}
+
+struct copies {
+    const char *library;
+    uintptr_t wanted; /* its first address, or 0 */
+    char path[512];
+    uintptr_t found;
+};
+
+/* A library under any name: a wheel's copy may be called libibverbs-0a1b2c3d.so.1. */
+static int look_for_copy(struct dl_phdr_info *object, size_t size, void *data)
+{
+    struct copies *copies = data;
+
+    (void)size;
+    if (!object->dlpi_name || !is_named(object->dlpi_name, copies->library) ||
+        strlen(object->dlpi_name) >= sizeof copies->path)
+        return 0;
+    if (copies->found && copies->wanted != object->dlpi_addr)
+        return 0;
+    strcpy(copies->path, object->dlpi_name);
+    copies->found = object->dlpi_addr;
+    return copies->found == copies->wanted;
+}
+
+/* Of each library, the copy whose functions a program has by name, if they cannot be told by who calls. */
+static struct chosen {
+    const char *library;
+    _Atomic uintptr_t copy;
+} chosen[] = {{VERBS, 0}, {RDMACM, 0}, {MLX5, 0}, {EFA, 0}};
+
+static struct chosen *chosen_of(const char *library)
+{
+    size_t i = 0;
+
+    while (i < sizeof chosen / sizeof *chosen - 1 && strcmp(chosen[i].library, library))
+        i++;
+    return &chosen[i];
+}
+
+/* The chosen copy, if it is still loaded; else the first, which is the chosen one from now on. */
+static void *of_the_chosen(const struct wrapped *w)
+{
+    struct chosen *c = chosen_of(w->library);
+    struct copies copies = {.library = w->library, .wanted = atomic_load(&c->copy)};
+    void *handle, *found;
+
+    dl_iterate_phdr(look_for_copy, &copies);
+    if (!copies.found)
+        return NULL;
+    handle = the_dlopen()(copies.path, RTLD_LAZY | RTLD_NOLOAD);
+    if (!handle)
+        return NULL;
+    found = bound_in(handle, w->version, w->name);
+    the_dlclose()(handle);
+    atomic_store(&c->copy, copies.found);
+    return found;
+}
+
+static void *look_up(const struct wrapped *w, const void *caller, bool *for_all)
+{
+    void *found = bound_in(RTLD_NEXT, w->version, w->name), *handle;
+
+    *for_all = true;
+    if (found)
+        return found;
+    *for_all = false;
+    handle = handle_of(caller);
+    found = handle ? bound_in(handle, w->version, w->name) : NULL;
+    if (found == w->wrapper)
+        found = NULL;
+    if (!found)
+        found = of_the_chosen(w);
+    dlerror(); /* what was not found is not the program's error */
+    return found;
+}
+
+/* The latest answers. They hold until an object is unloaded. A row is written by one thread at a time. */
+#define ANSWERS 256
+
+static struct answer {
+    _Atomic uint32_t version; /* odd while it is written */
+    _Atomic uint64_t changes;
+    _Atomic(const void *) wrapped, caller, found;
+} answers[ANSWERS];
+
+static struct answer *row_of(const struct wrapped *w, uintptr_t object)
+{
+    return &answers[((uintptr_t)w / sizeof *w * 31 + (object >> 12)) % ANSWERS];
+}
+
+static void *answered(const struct wrapped *w, uintptr_t object, uint64_t changes)
+{
+    struct answer *row = row_of(w, object);
+    uint32_t before = atomic_load(&row->version);
+    const void *found = atomic_load(&row->found);
+    bool right = atomic_load(&row->wrapped) == w && atomic_load(&row->caller) == (void *)object &&
+                 atomic_load(&row->changes) == changes;
+
+    return right && !(before & 1) && atomic_load(&row->version) == before ? (void *)found : NULL;
+}
+
+static void remember(const struct wrapped *w, uintptr_t object, uint64_t changes, const void *found)
+{
+    struct answer *row = row_of(w, object);
+    uint32_t before = atomic_load(&row->version);
+
+    if (before & 1 || !atomic_compare_exchange_strong(&row->version, &before, before + 1))
+        return;
+    atomic_store(&row->wrapped, w);
+    atomic_store(&row->caller, (void *)object);
+    atomic_store(&row->changes, changes);
+    atomic_store(&row->found, found);
+    atomic_store(&row->version, before + 2);
+}
+
+void *real_function(const struct wrapped *w, const void *caller)
+{
+    uint64_t changes = atomic_load(&unloads);
+    uintptr_t object;
+    bool for_all;
+    void *found;
+
+    if ((found = answered(w, 0, changes)))
+        return found;
+    object = object_of(caller);
+    if (object && (found = answered(w, object, changes)))
+        return found;
+    found = look_up(w, caller, &for_all);
+    if (!found) {
+        fprintf(stderr, "rocekit record: %s was called, and no library in this process has it\n", w->name);
+        abort();
+    }
+    if (for_all || object)
+        remember(w, for_all ? 0 : object, changes, found);
+    return found;
+}
+
+void *function_beside(const struct wrapped *which, const void *address)
+{
+    uint64_t changes = atomic_load(&unloads);
+    void *found = answered(which, (uintptr_t)address, changes), *handle;
 
     if (found)
         return found;
-    if (!dl_iterate_phdr(named_like, &library))
-        return NULL;
-    handle = dlopen(library.path, RTLD_LAZY | RTLD_NOLOAD);
-    if (!handle)
-        return NULL;
-    found = the_dlvsym()(handle, name, version);
-    return found ? found : the_dlsym()(handle, name);
-}
-
-void *real_function(const char *name)
-{
-    size_t i;
-
-    for (i = 0; i < sizeof wrapped / sizeof *wrapped; i++) {
-        void *real;
-
-        if (strcmp(wrapped[i].name, name))
-            continue;
-        real = atomic_load_explicit(&wrapped[i].real, memory_order_acquire);
-        if (!real)
-            real = library_function(wrapped[i].library, wrapped[i].version, name);
-        if (!real)
-            break;
-        atomic_store_explicit(&wrapped[i].real, real, memory_order_release);
-        return real;
-    }
-    fprintf(stderr, "rocekit record: %s was called, and no library in this process has it\n", name);
-    abort();
+    handle = handle_of(address);
+    found = handle ? bound_in(handle, which->version, which->name) : NULL;
+    if (!found)
+        found = bound_in(RTLD_NEXT, which->version, which->name);
+    if (found)
+        remember(which, (uintptr_t)address, changes, found);
+    else
+        dlerror();
+    return found;
 }
 
 /* ------------------------------------------------------------------ by name */
 
-/* The wrapper of a function that a program found by name in one of the libraries. */
+/* The wrapper of a function that a program found by name in one of the libraries, if the wrapper will call that
+ * function and no other. */
 static void *stand_in(void *found, const char *name)
 {
-    size_t i;
+    struct wrapped *w;
     Dl_info where;
 
-    for (i = 0; found && i < sizeof wrapped / sizeof *wrapped; i++) {
-        const char *base;
+    EACH_WRAPPED (w) {
+        struct copies copies = {.library = w->library};
+        struct chosen *c;
+        uintptr_t copy;
+        void *global;
 
-        if (strcmp(wrapped[i].name, name))
+        if (strcmp(w->name, name))
             continue;
-        if (found == wrapped[i].wrapper || !dladdr(found, &where) || !where.dli_fname)
-            break;
-        base = strrchr(where.dli_fname, '/');
-        base = base ? base + 1 : where.dli_fname;
-        if (strncmp(base, wrapped[i].library, strcspn(wrapped[i].library, ".")))
-            break;
-        atomic_store_explicit(&wrapped[i].real, found, memory_order_release);
-        return wrapped[i].wrapper;
+        if (found == w->wrapper || !dladdr(found, &where) || !is_named(where.dli_fname, w->library))
+            return found;
+        copy = (uintptr_t)where.dli_fbase;
+        c = chosen_of(w->library);
+        global = bound_in(RTLD_NEXT, w->version, name);
+        if (!global)
+            dlerror();
+        copies.wanted = atomic_load(&c->copy);
+        if (global ? object_of(global) == copy : copies.wanted == copy)
+            return w->wrapper;
+        dl_iterate_phdr(look_for_copy, &copies);
+        if (global || (copies.wanted && copies.found == copies.wanted)) {
+            record_tell("calls of a second copy of a library, which the program found by name:", where.dli_fname);
+            return found;
+        }
+        atomic_store(&c->copy, copy);
+        return w->wrapper;
     }
     return found;
+}
+
+/* Whether a wrapper found by its version has no function to replace: the library is not there. */
+static bool is_hollow(const void *found, const char *name)
+{
+    struct wrapped *w;
+    bool for_all;
+
+    EACH_WRAPPED (w)
+        if (found == w->wrapper && !strcmp(w->name, name))
+            return !look_up(w, NULL, &for_all);
+    return false;
 }
 
 static inline bool may_be_wrapped(void *handle, const char *name)
 {
     return handle != RTLD_NEXT && name &&
-           (!strncmp(name, "ibv_", 4) || !strncmp(name, "rdma_", 5) || !strncmp(name, "mlx5dv_", 7));
+           (!strncmp(name, "ibv_", 4) || !strncmp(name, "rdma_", 5) || !strncmp(name, "mlx5dv_", 7) ||
+            !strncmp(name, "efadv_", 6));
 }
 
-/* Both end in a jump, not a call: RTLD_NEXT and RTLD_DEFAULT depend on the caller, which glibc finds by the return
- * address. (GCC and clang make it a jump from -O2 on; tests/record/test_record.py checks this.) */
+static void *by_name(void *handle, const char *name)
+{
+    void *found = the_dlsym()(handle, name);
+
+    return found ? stand_in(found, name) : NULL;
+}
+
+/* Fail as without us. What comes next after us has no such function: this must not become a jump. */
+static __attribute__((noinline)) void *not_there(const char *name, const char *version)
+{
+    void *volatile none = the_dlvsym()(RTLD_NEXT, name, version);
+
+    return none;
+}
+
+static void *by_version(void *handle, const char *name, const char *version)
+{
+    void *found = the_dlvsym()(handle, name, version);
+    struct wrapped *w;
+
+    if (!found)
+        return NULL;
+    if (is_hollow(found, name))
+        return not_there(name, version);
+    EACH_WRAPPED (w)
+        if (!strcmp(w->name, name) && !strcmp(w->version, version))
+            return stand_in(found, name);
+    return found;
+}
+
+/* Of these, all but dlclose end in a jump, not a call: RTLD_NEXT and RTLD_DEFAULT, and where libraries are looked for, depend on the
+ * caller, which glibc finds by the return address. (GCC and clang make it a jump from -O2 on;
+ * tests/record/test_record.py checks this.) */
 EXPORT void *dlsym(void *restrict handle, const char *restrict name)
 {
     if (__builtin_expect(may_be_wrapped(handle, name), 0))
-        return stand_in(the_dlsym()(handle, name), name);
+        return by_name(handle, name);
     return the_dlsym()(handle, name);
 }
 
 EXPORT void *dlvsym(void *restrict handle, const char *restrict name, const char *restrict version)
 {
-    size_t i;
-
     if (__builtin_expect(may_be_wrapped(handle, name), 0))
-        for (i = 0; i < sizeof wrapped / sizeof *wrapped; i++)
-            if (!strcmp(wrapped[i].name, name) && !strcmp(wrapped[i].version, version))
-                return stand_in(the_dlvsym()(handle, name, version), name);
+        return by_version(handle, name, version);
     return the_dlvsym()(handle, name, version);
+}
+
+/* A library that binds to its own dependencies first passes by the wrappers, as does one in another namespace. */
+EXPORT void *dlopen(const char *file, int mode)
+{
+    if (__builtin_expect(mode & RTLD_DEEPBIND, 0) && file)
+        record_tell("verbs calls of a library that is loaded with RTLD_DEEPBIND, if it makes any:", file);
+    return the_dlopen()(file, mode);
+}
+
+EXPORT void *dlmopen(Lmid_t namespace, const char *file, int mode)
+{
+    if (namespace != LM_ID_BASE && file)
+        record_tell("verbs calls of a library that is loaded into a namespace of the linker, if it makes any:", file);
+    return the_dlmopen()(namespace, file, mode);
+}
+
+EXPORT int dlclose(void *handle)
+{
+    int result = the_dlclose()(handle);
+
+    atomic_fetch_add(&unloads, 1);
+    return result;
 }

@@ -5,22 +5,44 @@
 #define VERBS "libibverbs.so"
 #define RDMACM "librdmacm.so"
 #define MLX5 "libmlx5.so"
+#define EFA "libefa.so"
 
-/* The function of wrapped.h that a wrapper replaces. */
-void *real_function(const char *name);
-
-/* Another function of one of the libraries, or NULL. */
-void *library_function(const char *library, const char *version, const char *name);
-
-/* In the wrapper of `name`: `real` is the function itself, looked up once. */
-#define REAL(name)                                                                                           \
-    static _Atomic(__typeof__(&name)) looked_up;                                                                 \
-    __typeof__(&name) real = atomic_load_explicit(&looked_up, memory_order_acquire);                             \
-    if (__builtin_expect(!real, 0)) {                                                                        \
-        real = (__typeof__(&name))real_function(#name);                                                      \
-        atomic_store_explicit(&looked_up, real, memory_order_release);                                           \
-    }
+/* A function that replaces a library's. The version is that of exports.map. */
+struct wrapped {
+    const char *library, *version, *name;
+    void *wrapper;
+};
 
 #define EXPORT __attribute__((visibility("default")))
+
+/*
+ * Stands before the definition of rocekit_NAME, which replaces NAME.
+ *
+ * The name is exported under its library's version alone, not as its default (one @, not two): a caller that was
+ * linked with the library asks for the version and finds the wrapper. A weak reference of a program that was linked
+ * without the library, and dlsym in one that has not loaded it, ask for none: they must find what they would find
+ * without us.
+ */
+#define WRAPPER(library_, version_, name_)                                                                   \
+    __typeof__(name_) rocekit_##name_;                                                                       \
+    __asm__(".symver rocekit_" #name_ ", " #name_ "@" version_);                                             \
+    __attribute__((used, section("rocekit_wrapped"))) static struct wrapped entry_##name_ = {                \
+        library_, version_, #name_, (void *)rocekit_##name_};                                                \
+    EXPORT
+
+/* The function that a wrapper replaces, for the object that contains this address: the wrapper's caller. */
+void *real_function(const struct wrapped *wrapped, const void *caller);
+
+/* Another function of the library that this address is in, or NULL. */
+void *function_beside(const struct wrapped *which, const void *address);
+
+/* `what` is the function `name` beside an address. */
+#define BESIDE(what, address, version, name)                                                                 \
+    static const struct wrapped wanted_##name = {VERBS, version, #name, NULL};                               \
+    what = (__typeof__(&name))function_beside(&wanted_##name, (void *)(address))
+
+/* In the wrapper of `name`: `real` is the function itself. */
+#define REAL(name)                                                                                           \
+    __typeof__(&name) real = (__typeof__(&name))real_function(&entry_##name, __builtin_return_address(0))
 
 #endif

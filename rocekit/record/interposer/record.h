@@ -5,7 +5,8 @@
  * A process that opens a verbs device makes one file in the recorder's folder and maps it: a header, one
  * control block for each ring, the rings. A ring is an array of 64-byte slots; a record takes one or more
  * consecutive ones. Each thread writes to a ring of its own while there are enough; further threads share rings,
- * which is correct, too: slots are reserved by compare-and-swap and committed one by one.
+ * which is correct, too: slots are reserved by compare-and-swap and committed one by one. The first ring is for what
+ * is not on the data path: a burst of work requests does not take its room.
  */
 #ifndef ROCEKIT_RECORD_H
 #define ROCEKIT_RECORD_H
@@ -18,7 +19,7 @@
 #include <time.h>
 
 #define RECORD_MAGIC 0x31434552454b4f52ULL /* "ROKEREC1", little endian */
-#define RECORD_LAYOUT 3
+#define RECORD_LAYOUT 4
 #define RECORD_PAGE 4096
 #define RECORD_SLOT 64
 #define RECORD_CONTINUED 48 /* payload bytes of a record's second and further slots */
@@ -26,6 +27,9 @@
 
 /* Set in a commit word until the recorded call returns. */
 #define RECORD_FILLED (1ULL << 63)
+
+/* Set in a record's type if its call was left otherwise than by returning: its thread was cancelled. */
+#define RECORD_LEFT 0x80
 
 enum record_type {
     RECORD_SEND = 1,
@@ -55,6 +59,7 @@ struct record_file {
     uint32_t pid;
     uint32_t follows; /* the process that this one was forked from with devices open, or 0 */
     uint64_t started_real, started_mono;
+    uint64_t pid_namespace; /* in which pid counts: the inode of /proc/self/ns/pid, or 0 */
     char program[64];
 };
 
@@ -76,7 +81,7 @@ struct record_slot {
             uint8_t payload[32];
         };
         struct {
-            uint64_t before; /* in a send's second slot: the PSNs of the QP's earlier sends, or NO_PSN */
+            uint64_t before; /* in a send's second slot: the PSNs of the QP's earlier sends, NO_PSN or OVERLAPPED */
             uint8_t continued[RECORD_CONTINUED];
         };
     };
@@ -109,6 +114,7 @@ struct record_item {
 #define SEND_ATOMIC (1 << 7)   /* the first item is the operands */
 
 #define NO_PSN UINT64_MAX
+#define OVERLAPPED (UINT64_MAX - 1) /* another thread posted on the QP during the call: their order is not known */
 
 /* A send has at least two slots: the second one's head is needed. A BIND_MW has the window's start, new key, access
  * rights (as imm), old key (as length), and one item: its size and its region's keys. */
@@ -237,7 +243,10 @@ bool record_join(void);
 void record_lose(struct record_ring *ring, uint32_t records, enum record_kind kind);
 bool record_is_on(void);
 
-/* A whole record off the data path: reserve, write, commit. */
+/* Tell the recorder, apart from the rings, that something is not recorded. */
+void record_tell(const char *what, const char *which);
+
+/* A whole record off the data path: reserve, write, commit. The second one with an earlier time. */
 void record_put(enum record_type type, uint8_t device, uint32_t number, const void *payload, size_t length);
 
 static inline struct stamp record_now(void)
@@ -252,33 +261,39 @@ static inline struct stamp record_now(void)
     return (struct stamp){.mono = mono, .real = mono + (uint64_t)record_clocks.offset};
 }
 
-/* Reserve room. If there is none, `records` are counted as lost. Neither waits nor allocates. */
-static inline struct span record_reserve(uint32_t slots, uint32_t records, enum record_kind kind)
-{
-    struct span span = {0};
-    struct record_ring *ring = record_own.ring;
-    uint64_t head;
+void record_put_at(struct stamp when, enum record_type type, uint8_t device, uint32_t number, const void *payload,
+                   size_t length);
 
-    if (__builtin_expect(!ring, 0)) {
-        if (!record_join())
-            return span;
-        ring = record_own.ring;
-    }
-    head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+/* Reserve room in a ring. If there is none, `records` are counted as lost. Neither waits nor allocates. */
+static inline struct span record_reserve_in(const struct span *own, uint32_t slots, uint32_t records,
+                                            enum record_kind kind)
+{
+    struct record_ring *ring = own->ring;
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+    struct span span;
+
     do {
-        if (__builtin_expect(head + slots - ring->tail_seen > record_own.mask + 1, 0)) {
+        if (__builtin_expect(head + slots - ring->tail_seen > own->mask + 1, 0)) {
             ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
-            if (head + slots - ring->tail_seen > record_own.mask + 1) {
+            if (head + slots - ring->tail_seen > own->mask + 1) {
                 record_lose(ring, records, kind);
-                return span;
+                return (struct span){0};
             }
         }
     } while (!atomic_compare_exchange_weak_explicit(&ring->head, &head, head + slots, memory_order_relaxed,
                                                     memory_order_relaxed));
-    span = record_own;
+    span = *own;
     span.at = head;
     span.slots = slots;
     return span;
+}
+
+/* In this thread's ring. */
+static inline struct span record_reserve(uint32_t slots, uint32_t records, enum record_kind kind)
+{
+    if (__builtin_expect(!record_own.ring, 0) && !record_join())
+        return (struct span){0};
+    return record_reserve_in(&record_own, slots, records, kind);
 }
 
 static inline struct record_slot *span_slot(const struct span *span, uint32_t i)
@@ -301,10 +316,36 @@ static inline void record_filled(const struct span *span)
     record_mark(span, RECORD_FILLED);
 }
 
-static inline void record_commit(const struct span *span)
+/* Whether the reader has given up waiting for a record that was filled long ago; its slots are others' by now. */
+static inline bool record_passed(const struct span *span)
 {
-    record_mark(span, 0);
+    return atomic_load_explicit(&span->ring->tail, memory_order_relaxed) > span->at;
 }
+
+static inline void record_commit(struct span *span)
+{
+    if (__builtin_expect(!record_passed(span), 1))
+        record_mark(span, 0);
+    span->ring = NULL;
+}
+
+/* Runs as the scope of a span ends. It is committed by then, unless the thread was cancelled in the recorded call or
+ * left it by an exception: then its records say so, and the ring is not held up. */
+static inline void record_leave(struct span *span)
+{
+    uint32_t at;
+
+    if (__builtin_expect(!span->ring, 1))
+        return;
+    if (!record_passed(span)) {
+        for (at = 0; at < span->slots; at += span_slot(span, at)->slots)
+            span_slot(span, at)->type |= RECORD_LEFT;
+        record_mark(span, 0);
+    }
+    span->ring = NULL;
+}
+
+#define SPAN __attribute__((cleanup(record_leave))) struct span
 
 static inline uint32_t slots_of_send(uint32_t items)
 {

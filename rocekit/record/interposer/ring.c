@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,8 +32,10 @@ static uint32_t ring_count = 8;
 static uint64_t ring_slots = 1 << 15;
 static unsigned ring_bits; /* the bits of a slot's number that are its index in the ring */
 static uint32_t forked_from;
-static char folder[PATH_MAX - 64];
-static _Atomic unsigned threads;
+static bool alone; /* children are not recorded */
+/* In memory; and another, on a disk, for when that has no room. */
+static char folders[2][PATH_MAX - 64];
+static _Atomic unsigned threads, told;
 
 __thread struct span record_own;
 __thread struct record_clocks record_clocks;
@@ -84,63 +88,106 @@ static void after_fork(void)
     file = NULL;
     record_own = (struct span){0};
     atomic_store(&threads, 0);
-    atomic_store(&state, getenv("ROCEKIT_RECORD_PARENT") ? OFF : WANTED);
+    atomic_store(&told, 0);
+    atomic_store(&state, alone ? OFF : WANTED);
+}
+
+static bool set_folder(char *folder, const char *where)
+{
+    if (!where || strlen(where) >= sizeof folders[0])
+        return false;
+    strcpy(folder, where);
+    return true;
 }
 
 __attribute__((constructor)) static void start(void)
 {
-    const char *where = getenv("ROCEKIT_RECORD_FOLDER");
     unsigned long parent = number_from("ROCEKIT_RECORD_PARENT", 0);
     unsigned long slots = number_from("ROCEKIT_RECORD_SLOTS", ring_slots);
     unsigned long rings = number_from("ROCEKIT_RECORD_RINGS", ring_count);
 
-    if (!where || strlen(where) >= sizeof folder || (parent && (pid_t)parent != getppid()))
+    if (!set_folder(folders[0], getenv("ROCEKIT_RECORD_FOLDER")) || (parent && (pid_t)parent != getppid()))
         return;
     if (slots < 64 || slots > 1ul << 30 || slots & (slots - 1) || !rings || rings > 1024)
         return;
-    strcpy(folder, where);
+    set_folder(folders[1], getenv("ROCEKIT_RECORD_SPILL"));
+    alone = parent != 0;
     ring_slots = slots;
-    ring_bits = (unsigned)__builtin_ctzl(slots);
     ring_count = (uint32_t)rings;
     pthread_atfork(NULL, NULL, after_fork);
     atomic_store(&state, WANTED);
 }
 
-/* Tell the recorder the reason, in a file instead of the rings. */
-static void tell_failure(int reason)
+/* A new file of this process in one of the folders, or -1. A process may come here a second time, as another
+ * program, after exec. */
+static int new_file(const char *folder, const char *kind, char *path)
 {
-    char path[PATH_MAX], text[16];
-    int fd, length;
+    int fd = -1, n;
 
-    snprintf(path, sizeof path, "%s/%d.failed", folder, getpid());
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    for (n = 0; *folder && n < 1000; n++) {
+        snprintf(path, PATH_MAX, "%s/%d.%d.%s", folder, getpid(), n, kind);
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd >= 0 || errno != EEXIST)
+            break;
+    }
+    return fd;
+}
+
+/* A text for the recorder: a file is written under another name first, so that it is never read in part. */
+static void leave_text(const char *kind, const char *text)
+{
+    char path[PATH_MAX], whole[PATH_MAX];
+    size_t length = strlen(text);
+    int fd = -1, i;
+
+    for (i = 0; i < 2 && fd < 0; i++)
+        fd = new_file(folders[i], "new", path);
     if (fd < 0)
         return;
-    length = snprintf(text, sizeof text, "%d", reason);
-    if (write(fd, text, (size_t)length) != length)
+    snprintf(whole, sizeof whole, "%.*s.%s", (int)(strlen(path) - strlen(".new")), path, kind);
+    if (write(fd, text, length) != (ssize_t)length || rename(path, whole))
         unlink(path);
     close(fd);
 }
 
-static int new_file(void)
-{
-    char path[PATH_MAX];
-    int fd, n;
+#define MOST_TOLD 16 /* by a process */
 
-    /* A process may come here a second time, as another program, after exec. */
-    for (n = 0; n < 1000; n++) {
-        snprintf(path, sizeof path, "%s/%d.%d.ring", folder, getpid(), n);
-        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd >= 0)
-            break;
-        if (errno != EEXIST)
-            return -1;
+void record_tell(const char *what, const char *which)
+{
+    int saved = errno;
+    char text[1024];
+
+    if (atomic_load(&state) == OFF || atomic_fetch_add(&told, 1) >= MOST_TOLD)
+        return;
+    snprintf(text, sizeof text, "%s %s", what, which);
+    leave_text("told", text);
+    errno = saved;
+}
+
+static size_t size_of(uint64_t slots)
+{
+    size_t controls = sizeof(struct record_ring) * (ring_count + 1);
+
+    return RECORD_PAGE * (1 + (controls + RECORD_PAGE - 1) / RECORD_PAGE) + (ring_count + 1) * slots * RECORD_SLOT;
+}
+
+/* A file with room for the rings. Without room now, a later write would end the program by SIGBUS; and a file larger
+ * than its limit would end it now, by SIGXFSZ. */
+static int file_with_room(const char *folder, size_t size)
+{
+    struct rlimit limit;
+    char path[PATH_MAX];
+    int fd;
+
+    if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && size > limit.rlim_cur) {
+        errno = EFBIG;
+        return -1;
     }
-    /* Without room now, a later write would end the program by SIGBUS. */
+    fd = new_file(folder, "ring", path);
     if (fd < 0)
         return -1;
     do
-        errno = posix_fallocate(fd, 0, (off_t)file_size);
+        errno = posix_fallocate(fd, 0, (off_t)size);
     while (errno == EINTR);
     if (errno) {
         int reason = errno;
@@ -153,31 +200,70 @@ static int new_file(void)
     return fd;
 }
 
+#define LEAST_SLOTS 1024 /* of a ring that is made smaller than was asked for */
+
+/* In memory, else on the disk, else with smaller rings. */
+static int any_file(void)
+{
+    uint64_t slots = ring_slots;
+    int fd, reason = 0, i;
+
+    for (;;) {
+        for (i = 0; i < 2; i++) {
+            if (!*folders[i])
+                continue;
+            fd = file_with_room(folders[i], size_of(slots));
+            if (fd >= 0) {
+                ring_slots = slots;
+                return fd;
+            }
+            if (!reason || errno == ENOSPC || errno == EFBIG)
+                reason = errno;
+        }
+        if (slots / 2 < LEAST_SLOTS || (reason != ENOSPC && reason != EFBIG && reason != ENOMEM))
+            break;
+        slots /= 2;
+    }
+    errno = reason;
+    return -1;
+}
+
+static uint64_t pid_namespace(void)
+{
+    struct stat found;
+
+    return stat("/proc/self/ns/pid", &found) ? 0 : (uint64_t)found.st_ino;
+}
+
 static bool map_file(void)
 {
-    int saved = errno, fd;
+    int saved = errno, fd = any_file();
     struct record_file *map;
+    char text[16];
 
-    file_size = RECORD_PAGE * (1 + (sizeof(struct record_ring) * ring_count + RECORD_PAGE - 1) / RECORD_PAGE) +
-                ring_count * ring_slots * RECORD_SLOT;
-    fd = new_file();
+    file_size = size_of(ring_slots);
+    ring_bits = (unsigned)__builtin_ctzl(ring_slots);
     map = fd < 0 ? MAP_FAILED
                  : mmap(NULL, file_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-    if (map == MAP_FAILED)
-        tell_failure(errno);
+    if (map == MAP_FAILED) {
+        snprintf(text, sizeof text, "%d", errno);
+        leave_text("failed", text);
+    }
     if (fd >= 0)
         close(fd);
     errno = saved;
     if (map == MAP_FAILED)
         return false;
     map->layout = RECORD_LAYOUT;
-    map->rings = ring_count;
+    map->rings = ring_count + 1;
     map->slots = ring_slots;
     map->pid = (uint32_t)getpid();
     map->follows = forked_from;
     map->started_real = clock_ns(CLOCK_REALTIME);
     map->started_mono = clock_ns(CLOCK_MONOTONIC);
+    map->pid_namespace = pid_namespace();
     strncpy(map->program, program_invocation_short_name, sizeof map->program - 1);
+    errno = saved;
     file = map;
     atomic_store_explicit(&map->magic, RECORD_MAGIC, memory_order_release);
     return true;
@@ -212,7 +298,8 @@ static struct record_ring *ring_at(uint32_t i)
 
 static struct record_slot *slots_at(uint32_t i)
 {
-    size_t controls = (sizeof(struct record_ring) * ring_count + RECORD_PAGE - 1) / RECORD_PAGE * RECORD_PAGE;
+    size_t controls =
+        (sizeof(struct record_ring) * (ring_count + 1) + RECORD_PAGE - 1) / RECORD_PAGE * RECORD_PAGE;
 
     return (struct record_slot *)((char *)file + RECORD_PAGE + controls) + (size_t)i * ring_slots;
 }
@@ -225,33 +312,46 @@ void record_lose(struct record_ring *ring, uint32_t records, enum record_kind ki
     atomic_fetch_add_explicit(count[kind], records, memory_order_relaxed);
 }
 
+static struct span ring_of(uint32_t which, uint8_t thread)
+{
+    return (struct span){.ring = ring_at(which),
+                         .base = slots_at(which),
+                         .mask = ring_slots - 1,
+                         .bits = (uint8_t)ring_bits,
+                         .thread = thread};
+}
+
 /* Give this thread its ring; false if nothing is recorded. */
 bool record_join(void)
 {
-    uint32_t number, which;
+    uint32_t number;
 
     if (!record_is_on())
         return false;
     number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed);
-    which = number % ring_count;
-    record_own = (struct span){.ring = ring_at(which),
-                               .base = slots_at(which),
-                               .mask = ring_slots - 1,
-                               .bits = (uint8_t)ring_bits,
-                               .thread = (uint8_t)(number > 255 ? 255 : number)};
+    record_own = ring_of(1 + number % ring_count, (uint8_t)(number > 255 ? 255 : number));
     return true;
 }
 
 void record_put(enum record_type type, uint8_t device, uint32_t number, const void *payload, size_t length)
 {
-    struct stamp now = record_now();
+    record_put_at(record_now(), type, device, number, payload, length);
+}
+
+void record_put_at(struct stamp when, enum record_type type, uint8_t device, uint32_t number, const void *payload,
+                   size_t length)
+{
     size_t first = sizeof((struct record_slot *)0)->payload, done;
     uint32_t slots = length > first ? slots_of((uint32_t)(length - first)) : 1, i;
-    struct span span = record_reserve(slots, 1, KIND_OTHER);
+    struct span own, span;
 
+    if (!record_own.ring && !record_join())
+        return;
+    own = ring_of(0, record_own.thread);
+    span = record_reserve_in(&own, slots, 1, KIND_OTHER);
     if (!span.ring)
         return;
-    slot_head(span_slot(&span, 0), &span, type, slots, device, number, now);
+    slot_head(span_slot(&span, 0), &span, type, slots, device, number, when);
     done = length < first ? length : first;
     memcpy(span_slot(&span, 0)->payload, payload, done);
     for (i = 1; i < slots; i++) {

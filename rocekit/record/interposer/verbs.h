@@ -18,10 +18,22 @@ struct ibv_qp *mlx5dv_create_qp(struct ibv_context *, struct ibv_qp_init_attr_ex
 struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *, struct ibv_cq_init_attr_ex *,
                                    struct mlx5dv_cq_init_attr *);
 int mlx5dv_init_obj(struct mlx5dv_obj *, uint64_t);
+struct mlx5dv_devx_obj;
+struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *, const void *, size_t, void *, size_t);
+
+/* And of its efa extensions. */
+struct efadv_qp_init_attr;
+struct efadv_cq_init_attr;
+struct ibv_qp *efadv_create_driver_qp(struct ibv_pd *, struct ibv_qp_init_attr *, uint32_t);
+struct ibv_qp *efadv_create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *, struct efadv_qp_init_attr *,
+                                  uint32_t);
+struct ibv_cq_ex *efadv_create_cq(struct ibv_context *, struct ibv_cq_init_attr_ex *, struct efadv_cq_init_attr *,
+                                  uint32_t);
 
 /* An open device: the functions that were replaced. */
 struct device {
     uint8_t number;
+    const void *opened_by; /* the function, whose library this device's other functions are looked up in */
     struct ibv_context_ops ops;
     __typeof__(((struct verbs_context *)0)->create_qp_ex) create_qp_ex;
     __typeof__(((struct verbs_context *)0)->create_cq_ex) create_cq_ex;
@@ -31,8 +43,10 @@ struct device {
 };
 
 struct device *device_of(struct ibv_context *context);
-void device_hook(struct ibv_context *context);
-void device_unhook(struct ibv_context *context);
+uint8_t number_of(struct ibv_context *context);
+
+/* A GID of a device; `beside` is a function of its library. */
+void gid_at(const void *beside, struct ibv_context *context, uint8_t port, uint8_t index, uint8_t *gid);
 
 /* data.c: replace a context's data path */
 int data_post_send(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
@@ -43,9 +57,11 @@ int data_bind_mw(struct ibv_qp *, struct ibv_mw *, struct ibv_mw_bind *);
 
 /* extended.c: replace a QP's and a CQ's own functions */
 bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_wr, uint32_t max_send_sge);
-void extended_unhook_qp(struct ibv_qp *qp);
+void *extended_of_qp(struct ibv_qp *qp);
+void extended_qp_gone(struct ibv_qp *qp, void *extended);
 bool extended_hook_cq(struct ibv_cq_ex *cq, uint64_t wc_flags);
-void extended_unhook_cq(struct ibv_cq *cq);
+void *extended_of_cq(struct ibv_cq *cq);
+void extended_cq_gone(struct ibv_cq *cq, void *extended);
 
 /* objects.c: replace a context's set-up calls that the headers inline */
 struct ibv_qp *objects_create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *);
@@ -56,15 +72,82 @@ struct ibv_mr *objects_reg_dm_mr(struct ibv_pd *, struct ibv_dm *, uint64_t, siz
 struct ibv_mw *objects_alloc_mw(struct ibv_pd *, enum ibv_mw_type);
 int objects_dealloc_mw(struct ibv_mw *);
 
-/* The PSNs of a QP's sends so far: with its starting PSN, they give the next. So even a journal with a gap has the
- * PSNs of later sends. */
+/*
+ * The PSNs of a QP's sends so far: with its starting PSN, they give the next. So even a journal with a gap has the
+ * PSNs of later sends.
+ *
+ * The provider takes work requests in an order of its own where threads post at the same time, and refuses some of
+ * them. So a call's PSNs are certain only if no other call on the QP was under way during it; then all before it have
+ * counted theirs and given back those of what was refused. Nothing here waits.
+ */
 struct qp_state {
     _Atomic uint64_t psns;
+    _Atomic uint64_t gate;     /* calls under way; << 32: calls that began */
     _Atomic uint32_t path_mtu; /* bytes, 0 while it is unknown */
     bool datagrams;
+    bool uncounted; /* not all that was posted was seen */
+    uint32_t forks; /* of this process's ancestors until it was made: its parent's QPs have another count */
 };
 
 struct qp_state *qp_state_of(const struct ibv_qp *qp);
+extern uint32_t fork_count;
+
+/* One call that posts sends. */
+struct turn {
+    struct qp_state *state; /* NULL: nothing is known of the QP */
+    uint64_t entered, before;
+    uint32_t path_mtu;
+    bool counts, alone;
+};
+
+static inline struct turn turn_of(struct qp_state *state)
+{
+    struct turn turn = {.state = state, .before = NO_PSN};
+
+    if (!state)
+        return turn;
+    turn.path_mtu = atomic_load_explicit(&state->path_mtu, memory_order_relaxed);
+    turn.counts = (turn.path_mtu || state->datagrams) && state->forks == fork_count && !state->uncounted;
+    turn.entered = atomic_fetch_add_explicit(&state->gate, (1ull << 32) + 1, memory_order_acq_rel);
+    turn.alone = !(uint32_t)turn.entered;
+    return turn;
+}
+
+/* Take PSNs; gives what the record has meanwhile. */
+static inline uint64_t turn_take(struct turn *turn, uint64_t psns)
+{
+    if (turn->counts)
+        turn->before = atomic_fetch_add_explicit(&turn->state->psns, psns, memory_order_relaxed);
+    if (turn->state && !turn->alone)
+        turn->before = OVERLAPPED;
+    return turn->before;
+}
+
+/* Give PSNs of refused work requests back, and end; whether those that were taken are certain. */
+static inline bool turn_end(struct turn *turn, uint64_t refused)
+{
+    struct qp_state *state = turn->state;
+    uint64_t now;
+
+    if (!state)
+        return true;
+    if (turn->counts && refused)
+        atomic_fetch_sub_explicit(&state->psns, refused, memory_order_relaxed);
+    turn->state = NULL;
+    now = atomic_fetch_sub_explicit(&state->gate, 1, memory_order_acq_rel);
+    return turn->alone && (uint32_t)(now >> 32) == (uint32_t)((turn->entered >> 32) + 1);
+}
+
+/* Runs as its scope ends; see record_leave. What a cancelled call took is not known: nothing is certain any more. */
+static inline void turn_leave(struct turn *turn)
+{
+    if (__builtin_expect(!turn->state, 1))
+        return;
+    turn->state->uncounted = true;
+    turn_end(turn, 0);
+}
+
+#define TURN __attribute__((cleanup(turn_leave))) struct turn
 
 /* PSNs that a work request takes: one for each packet of the message or, for a READ, of its response. */
 static inline uint32_t psns_of(const struct qp_state *state, uint32_t opcode, uint32_t length, uint32_t path_mtu)

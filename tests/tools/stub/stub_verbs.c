@@ -7,6 +7,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,8 @@
 #define FLUSH 14      /* IBV_WR_FLUSH and IBV_WC_FLUSH, newer than some headers */
 #define FLUSHED 8
 #define FATAL 0xdead  /* the program dies in the middle of posting this one */
+#define BLOCKS 0xb10c /* posting this one never returns */
+#define TAKEN 4096    /* as many accepted work requests of a QP are remembered */
 
 struct cq {
     struct ibv_cq_ex ex;
@@ -42,10 +46,46 @@ struct qp {
     int signals_all, failed;
     struct ibv_send_wr built[64];
     int count;
+    pthread_mutex_t lock;
+    uint64_t taken[TAKEN];
+    int taken_count;
 };
 
 static struct ibv_device device = {.name = "stub0", .dev_name = "uverbs0"};
 static uint32_t numbers = 100;
+static int opened, refusals, yields;
+
+/* ------------------------------------------------------------------ for the tests alone */
+
+/* The next so many calls that destroy something fail. */
+void stub_refuse(int calls)
+{
+    refusals = calls;
+}
+
+static int refuses(void)
+{
+    return refusals > 0 ? refusals--, EBUSY : 0;
+}
+
+/* From now on other threads come first while a work request is being posted. */
+void stub_yield(int on)
+{
+    yields = on;
+}
+
+/* The work requests that a QP accepted, in the order in which it took them. */
+int stub_taken(struct ibv_qp *qp, const uint64_t **wr_ids)
+{
+    *wr_ids = ((struct qp *)qp)->taken;
+    return ((struct qp *)qp)->taken_count;
+}
+
+/* How often devices of this copy of the library were opened. */
+int stub_opened(void)
+{
+    return opened;
+}
 
 /* ------------------------------------------------------------------ the data path */
 
@@ -105,18 +145,34 @@ static void carry_out(struct qp *qp, const struct ibv_send_wr *wr)
     complete(base->recv_cq, &wc);
 }
 
-static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+static int post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-    for (; wr; wr = wr->next) {
+    struct qp *qp = (struct qp *)ibv_qp;
+    int result = 0;
+
+    if (yields)
+        sched_yield();
+    pthread_mutex_lock(&qp->lock);
+    for (; wr && !result; wr = wr->next) {
         if (wr->wr_id == REFUSED) {
             *bad = wr;
-            return EINVAL;
+            result = EINVAL;
+            break;
         }
         if (wr->wr_id == FATAL)
             raise(SIGSEGV);
-        carry_out((struct qp *)qp, wr);
+        if (wr->wr_id == BLOCKS) {
+            pthread_mutex_unlock(&qp->lock);
+            for (;;)
+                pause();
+        }
+        qp->taken[qp->taken_count++ % TAKEN] = wr->wr_id;
+        carry_out(qp, wr);
     }
-    return 0;
+    pthread_mutex_unlock(&qp->lock);
+    if (yields)
+        sched_yield();
+    return result;
 }
 
 static int put_receives(struct receives *receives, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
@@ -356,6 +412,7 @@ static struct ibv_qp *make_qp(struct ibv_context *context, struct ibv_pd *pd, st
     base->qp_type = type;
     base->qp_num = __atomic_fetch_add(&numbers, 1, __ATOMIC_RELAXED);
     qp->signals_all = signals_all;
+    pthread_mutex_init(&qp->lock, NULL);
     return base;
 }
 
@@ -406,6 +463,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
+    if (refuses())
+        return EBUSY;
     free(qp);
     return 0;
 }
@@ -442,6 +501,8 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
 
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
+    if (refuses())
+        return EBUSY;
     free(cq);
     return 0;
 }
@@ -457,6 +518,8 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
 
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
+    if (refuses())
+        return EBUSY;
     free(srq);
     return 0;
 }
@@ -497,6 +560,8 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
+    if (refuses())
+        return EBUSY;
     free(mr);
     return 0;
 }
@@ -525,6 +590,8 @@ static int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bin
 
 static int dealloc_mw(struct ibv_mw *mw)
 {
+    if (refuses())
+        return EBUSY;
     free(mw);
     return 0;
 }
@@ -583,6 +650,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *of)
     struct verbs_context *verbs = calloc(1, sizeof *verbs);
     struct ibv_context *context = &verbs->context;
 
+    opened++;
     verbs->sz = sizeof *verbs;
     verbs->create_qp_ex = create_qp_ex;
     verbs->create_cq_ex = create_cq_ex;

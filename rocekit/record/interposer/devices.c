@@ -1,0 +1,160 @@
+/*
+ * Devices: an open one has the functions that were replaced in it, and a number, by which records name it. Of a closed
+ * one the number is used again, as late as possible.
+ */
+#include "table.h"
+#include "verbs.h"
+
+#include <errno.h>
+#include <string.h>
+
+TABLE(devices, 10);
+
+static struct device opened[UINT8_MAX];
+static _Atomic bool used[UINT8_MAX];
+static _Atomic uint32_t next_number;
+static _Atomic uint32_t generation; /* of the table of devices: threads' copies of entries may be old */
+static __thread struct {
+    struct ibv_context *context;
+    struct device *device;
+    uint32_t generation;
+} last __attribute__((tls_model("initial-exec")));
+
+struct device *device_of(struct ibv_context *context)
+{
+    uint32_t now = atomic_load_explicit(&generation, memory_order_acquire);
+
+    if (__builtin_expect(context != last.context || now != last.generation, 0)) {
+        last.device = table_get(&devices, context);
+        last.context = context;
+        last.generation = now;
+    }
+    return last.device;
+}
+
+uint8_t number_of(struct ibv_context *context)
+{
+    struct device *device = device_of(context);
+
+    return device ? device->number : UINT8_MAX;
+}
+
+/* Replace a function in the extended context, if this libibverbs and this device have it. */
+#define HOOK(field, ours)                                                                                    \
+    do {                                                                                                     \
+        struct verbs_context *extended = verbs_get_ctx_op(context, field);                                   \
+        if (extended) {                                                                                      \
+            device->field = extended->field;                                                                 \
+            extended->field = ours;                                                                          \
+        }                                                                                                    \
+    } while (0)
+
+static struct device *free_device(void)
+{
+    uint32_t tries, i;
+
+    for (tries = 0; tries < UINT8_MAX; tries++) {
+        i = atomic_fetch_add(&next_number, 1) % UINT8_MAX;
+        if (!atomic_exchange(&used[i], true))
+            return &opened[i];
+    }
+    return NULL;
+}
+
+static struct device *new_device(struct ibv_context *context, const void *opened_by)
+{
+    struct device *device = free_device();
+    struct record_device record = {{0}};
+
+    if (!device)
+        return NULL;
+    *device = (struct device){
+        .number = (uint8_t)(device - opened), .opened_by = opened_by, .ops = context->ops};
+    if (!table_put(&devices, context, device)) {
+        atomic_store(&used[device->number], false);
+        return NULL;
+    }
+    memcpy(record.name, context->device->name, strnlen(context->device->name, sizeof record.name - 1));
+    record_put(RECORD_DEVICE, device->number, device->number, &record, sizeof record);
+    return device;
+}
+
+static void device_hook(struct ibv_context *context, const void *opened_by)
+{
+    int saved = errno;
+    struct device *device;
+
+    if (!context || context->ops.post_send == data_post_send || !record_is_on())
+        return;
+    if (!(device = new_device(context, opened_by))) {
+        not_covered(UINT8_MAX, "a device that was opened while 255 others were open");
+        errno = saved;
+        return;
+    }
+    atomic_fetch_add(&generation, 1);
+    context->ops.post_send = data_post_send;
+    context->ops.post_recv = data_post_recv;
+    context->ops.post_srq_recv = data_post_srq_recv;
+    context->ops.poll_cq = data_poll_cq;
+    /* Empty in old libraries if the device has no windows. */
+    if (context->ops.alloc_mw)
+        context->ops.alloc_mw = objects_alloc_mw;
+    if (context->ops.bind_mw)
+        context->ops.bind_mw = data_bind_mw;
+    if (context->ops.dealloc_mw)
+        context->ops.dealloc_mw = objects_dealloc_mw;
+    HOOK(create_qp_ex, objects_create_qp_ex);
+    HOOK(create_cq_ex, objects_create_cq_ex);
+    HOOK(create_srq_ex, objects_create_srq_ex);
+    HOOK(alloc_dm, objects_alloc_dm);
+    HOOK(reg_dm_mr, objects_reg_dm_mr);
+    errno = saved;
+}
+
+WRAPPER(VERBS, "IBVERBS_1.1", ibv_open_device)
+struct ibv_context *rocekit_ibv_open_device(struct ibv_device *device)
+{
+    REAL(ibv_open_device);
+    struct ibv_context *context = real(device);
+
+    device_hook(context, (void *)real);
+    return context;
+}
+
+WRAPPER(VERBS, "IBVERBS_1.10", ibv_import_device)
+struct ibv_context *rocekit_ibv_import_device(int fd)
+{
+    REAL(ibv_import_device);
+    struct ibv_context *context = real(fd);
+
+    device_hook(context, (void *)real);
+    return context;
+}
+
+WRAPPER(MLX5, "MLX5_1.7", mlx5dv_open_device)
+struct ibv_context *rocekit_mlx5dv_open_device(struct ibv_device *device, struct mlx5dv_context_attr *attr)
+{
+    REAL(mlx5dv_open_device);
+    struct ibv_context *context = real(device, attr);
+
+    device_hook(context, (void *)real);
+    return context;
+}
+
+WRAPPER(VERBS, "IBVERBS_1.1", ibv_close_device)
+int rocekit_ibv_close_device(struct ibv_context *context)
+{
+    REAL(ibv_close_device);
+
+    struct device *device = device_of(context);
+    int result = real(context), saved = errno;
+
+    /* The next context may have the same memory by now: then the entry is that one's. */
+    if (!result && device) {
+        table_drop(&devices, context, device);
+        atomic_fetch_add(&generation, 1);
+        atomic_store(&used[device->number], false);
+    }
+    errno = saved;
+    return result;
+}

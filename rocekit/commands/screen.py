@@ -6,16 +6,17 @@ Into a pipe or a file everything goes as it is: programs read it.
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 
 from rocekit.wire.text_table import wrapped
+
+if TYPE_CHECKING:
+    import subprocess
 
 _LESS = "FRX"
 """As git sets it: end if the text fits, show colours, leave the text on the screen."""
@@ -23,7 +24,14 @@ _LESS = "FRX"
 
 def width() -> int | None:
     """The terminal's width; None if standard output is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return _size()[0] if sys.stdout.isatty() else None
+
+
+def _size() -> tuple[int, int]:
+    """The terminal's columns and lines."""
+    import shutil
+
+    return shutil.get_terminal_size()
 
 
 def pager() -> list[str] | None:
@@ -37,6 +45,7 @@ def pager() -> list[str] | None:
     if named.strip() in ("", "cat"):
         return None
     import shlex
+    import shutil
 
     words = shlex.split(named)
     return words if shutil.which(words[0]) else None
@@ -48,7 +57,7 @@ class Screen:
     def __init__(self) -> None:
         self._pager = pager()
         self._width = width()
-        self._rows = shutil.get_terminal_size().lines - 1
+        self._rows = _size()[1] - 1 if self._pager else 0
         self._held: list[str] = []
         self._process: subprocess.Popen[str] | None = None
 
@@ -65,6 +74,8 @@ class Screen:
             return
         self._held += fit
         if self._process is None and len(self._held) > self._rows:
+            import subprocess
+
             environment = {"LESS": _LESS, "LV": "-c", **os.environ}
             self._process = subprocess.Popen(
                 self._pager, stdin=subprocess.PIPE, env=environment, text=True, errors="replace"

@@ -24,6 +24,7 @@ load_numpy()  # before anything else does
 from rocekit.analysis import Analysis, analyze, find_journals  # noqa: E402
 from rocekit.errors import CaptureError, JournalError  # noqa: E402
 from rocekit.findings.own_rules import rules_of_file  # noqa: E402
+from rocekit.machine.memory import keep_freed_memory  # noqa: E402
 
 if TYPE_CHECKING:
     from rocekit.feeding import Progress, Watch
@@ -42,6 +43,9 @@ _PIECES = 1 << 14
 """Pieces of a JSON document that are written at once."""
 _SLOW_BYTES = 2_000_000
 """Smaller files are read in no time without compiled loops, too."""
+_LARGE_BYTES = 16 << 20
+"""From these bytes of captures on, memory that is freed is kept."""
+_RESERVED_BYTES = 256 << 20
 _ANSWER_S = 0.5
 """What takes longer after Ctrl-C is explained."""
 _LONG_BYTES = 20_000_000
@@ -85,6 +89,8 @@ def load(
         whole: what is made of a part of the captures would be wrong: Ctrl-C ends the command.
     """
     say_if_slow(files)
+    if _bytes_of(files) >= _LARGE_BYTES or Path("-") in files:
+        keep_freed_memory(_RESERVED_BYTES)
     stopping = nullcontext() if whole else _stopping()
     with _phases(files) as progress, without_garbage(), stopping as stop:
         return analyze(
@@ -235,7 +241,7 @@ def say_if_slow(files: Sequence[Path]) -> None:
 
     if _compiled.state(_compiled.PACKAGE) == _compiled.COMPILED:
         return
-    if sum(p.stat().st_size for p in files if p.is_file()) >= _SLOW_BYTES:
+    if _bytes_of(files) >= _SLOW_BYTES:
         click.echo(
             "rocekit is not compiled here: the results are the same, slower (`rocekit doctor`)", err=True
         )
@@ -252,8 +258,12 @@ def drawing(files: Sequence[Path]) -> Iterator[None]:
         doing.end()
 
 
+def _bytes_of(files: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for path in files if path.is_file())
+
+
 def _are_large(files: Sequence[Path]) -> bool:
-    return sys.stderr.isatty() and sum(p.stat().st_size for p in files if p.is_file()) >= _LONG_BYTES
+    return sys.stderr.isatty() and _bytes_of(files) >= _LONG_BYTES
 
 
 @contextmanager

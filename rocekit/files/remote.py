@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +78,9 @@ def local_copy(name: str) -> Iterator[str]:
     if not is_remote(name):
         yield name
         return
+    import shutil
+    import tempfile
+
     with tempfile.NamedTemporaryFile(suffix=Path(split_url(name)[1]).suffix) as copy:
         try:
             with open_remote(name) as remote:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.track.transfers import ACKED
-from rocekit.wire import PATH_MTU_CODES, local_ack_timeout_ns
+from rocekit.wire import NAK_SEQUENCE_ERROR, PATH_MTU_CODES, local_ack_timeout_ns, syndrome_value
 from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rocekit.points.sightings import Sightings
     from rocekit.track.cm_exchanges import CmRecord, Exchange
     from rocekit.track.connections import Connection
+    from rocekit.track.events import Event
     from rocekit.track.transfers import Transfer
 
 
@@ -203,6 +204,24 @@ class Evidence:
     def refused(self) -> list[Transfer]:
         """The transfers that got a NAK."""
         return [transfer for transfer in self.transfers if transfer.naks]
+
+    @cached_property
+    def fatal_naks(self) -> list[tuple[Transfer, Event]]:
+        """The NAKs that are not "PSN sequence error", with their transfers."""
+        return [
+            (transfer, event)
+            for transfer in self.refused
+            for event in transfer.events
+            if event.kind == "nak" and syndrome_value(event.syndrome or 0) != NAK_SEQUENCE_ERROR
+        ]
+
+    @cached_property
+    def fatal_naks_of(self) -> Mapping[tuple[int, int], list[tuple[Transfer, Event]]]:
+        """The same by (connection id, requester's side)."""
+        found: dict[tuple[int, int], list[tuple[Transfer, Event]]] = defaultdict(list)
+        for transfer, nak in self.fatal_naks:
+            found[transfer.connection.id, transfer.side].append((transfer, nak))
+        return found
 
     @cached_property
     def survey(self) -> Survey:

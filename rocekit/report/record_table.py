@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, overload
 
@@ -57,6 +56,8 @@ class RecordTable(Table[T]):
         """
         operation = wanted.get("operation")
         if isinstance(operation, str) and self.kind == "transfers" and operation not in _OPERATIONS:
+            import difflib
+
             near = difflib.get_close_matches(operation.upper(), _OPERATIONS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(_OPERATIONS))}"
             raise ValueError(f"no operation {operation!r}: {hint}")

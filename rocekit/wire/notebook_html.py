@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -31,6 +29,8 @@ border:0;border-bottom:1px solid rgba(128,128,128,.3);color:inherit;white-space:
 
 def escape(text: object) -> str:
     """Text as HTML: nothing of a capture becomes markup."""
+    import html
+
     return html.escape(str(text))
 
 
@@ -81,4 +81,6 @@ def html_table(
 
 def picture(svg: bytes, alt: str) -> str:
     """An SVG, as a picture of its own: its names do not meet those of other pictures."""
+    from base64 import b64encode
+
     return f'<p><img alt="{escape(alt)}" src="data:image/svg+xml;base64,{b64encode(svg).decode()}"></p>'

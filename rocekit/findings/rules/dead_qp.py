@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.findings.costs import all_frames, costs
 from rocekit.findings.finding import ERROR, MAX_LISTED, Finding, Rule
-from rocekit.findings.stories import is_sequence_nak
 from rocekit.track.transfers import UNACKNOWLEDGED
 from rocekit.wire.psn import MASK, diff, wire_psn
 from rocekit.wire.words import plural
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from rocekit.findings.evidence import Evidence
     from rocekit.findings.stories import Story
     from rocekit.track.connections import Connection
-    from rocekit.track.events import Event
-    from rocekit.track.transfers import Transfer
 
 #: Requests later than this after the fatal NAK were not already on their way when it was sent.
 _IN_FLIGHT_NS: Final = 1_000_000
@@ -84,9 +81,10 @@ def _look_at(evidence: Evidence, connection: Connection, side: int) -> Iterator[
     if evidence.starts_wrong(connection, side):
         yield _wrong_start(evidence, connection, side)
         return
-    fatal = _fatal_nak(transfers)
-    if fatal is None:
+    naks = evidence.fatal_naks_of.get((connection.id, side))
+    if not naks:
         return
+    fatal = naks[0][1]
     after = [
         t for t in transfers if t.first_ns > fatal.time_ns + _IN_FLIGHT_NS and t.status == UNACKNOWLEDGED
     ]
@@ -135,15 +133,6 @@ def _wrong_start(evidence: Evidence, connection: Connection, side: int) -> Findi
         "calls ibv_modify_qp itself must exchange the numbers and set rq_psn to the peer's sq_psn. After a "
         "reset of the QP, set both again.",
     )
-
-
-def _fatal_nak(transfers: list[Transfer]) -> Event | None:
-    """The first NAK that is not "PSN sequence error"; None if there is none."""
-    for transfer in transfers:
-        for event in transfer.events if transfer.naks else ():
-            if event.kind == "nak" and not is_sequence_nak(event):
-                return event
-    return None
 
 
 RULE = Rule(

@@ -28,11 +28,10 @@ def _naks(
 ) -> Iterator[tuple[Connection, int, list[tuple[Event, Transfer | None]]]]:
     """The NAKs with ``code``, by connection and requester's side."""
     found: dict[tuple[int, int], tuple[Connection, int, list[tuple[Event, Transfer | None]]]] = {}
-    for transfer in evidence.refused:
-        for event in transfer.events:
-            if is_nak(event, code):
-                connection, side = transfer.connection, transfer.side
-                found.setdefault((connection.id, side), (connection, side, []))[2].append((event, transfer))
+    for transfer, event in evidence.fatal_naks:
+        if is_nak(event, code):
+            connection, side = transfer.connection, transfer.side
+            found.setdefault((connection.id, side), (connection, side, []))[2].append((event, transfer))
     for connection in evidence.connections:
         for event in connection.stray_events:
             if is_nak(event, code):

@@ -110,10 +110,14 @@ def invalid_by_size(evidence: Evidence, connection: Connection, side: int) -> bo
 
     A responder that acknowledged other messages of several packets takes packets of their size.
     """
-    sent_by = evidence.transfers_of.get((connection.id, side), ())
-    invalid = [t for t in sent_by if t.naks and any(is_invalid_request(e) for e in t.events)]
+    invalid = [
+        transfer
+        for transfer, nak in evidence.fatal_naks_of.get((connection.id, side), ())
+        if is_invalid_request(nak)
+    ]
     if not invalid:
         return False
+    sent_by = evidence.transfers_of.get((connection.id, side), ())
     sizes = mtus(evidence, connection)
     sent, expected = sizes.sent[side], sizes.expected_of(side)
     if not sent or not any(t.last_psn > t.first_psn or not t.ended for t in invalid):

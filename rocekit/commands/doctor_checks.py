@@ -150,6 +150,26 @@ def _devices(machine: Machine) -> MachineCheck:
     return MachineCheck("devices", "RDMA devices", True, names)
 
 
+def _set_up(machine: Machine) -> MachineCheck | None:
+    """Whether GIDs, MTUs, priorities, PFC and ECN of the devices fit together; None without a device."""
+    from rocekit.errors import VerbsError
+    from rocekit.machine.devices import devices
+    from rocekit.machine.roce_setup import inconsistent, settings_of
+
+    title = "RoCE set-up"
+    try:
+        found = devices(machine.root / "sys/class/infiniband")
+    except (VerbsError, OSError):
+        return None
+    net = machine.root / "sys/class/net"
+    settings = settings_of(found, net, machine.ask)
+    wrong = [words for d in found for words in inconsistent(d, net, settings, machine.root)]
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        return MachineCheck("roce_setup", title, False, f"{wrong[0]}{more}", "rocekit devices")
+    return MachineCheck("roce_setup", title, True, "nothing seen here that does not fit: rocekit devices")
+
+
 def _netdev(machine: Machine) -> str | None:
     """An interface for an rxe device."""
     names = [
@@ -314,11 +334,12 @@ PROGRAMS = {
 """Programs of others that the lab's tests run, and their Debian packages."""
 
 
-CHECKS: tuple[Callable[[Machine], MachineCheck], ...] = (
+CHECKS: tuple[Callable[[Machine], MachineCheck | None], ...] = (
     _capture_rights,
     _kernel_rdma,
     _rxe,
     _devices,
+    _set_up,
     _pyverbs,
     lambda m: _lab("lab_in_place", "lab in place", m.lab.native()),
     lambda m: _lab("lab_vm", "lab in a VM", m.lab.vm()),
@@ -350,7 +371,7 @@ def judge(checks: tuple[MachineCheck, ...]) -> tuple[Ability, ...]:
 def examine(machine: Machine | None = None) -> Report:
     """Check this machine, or ``machine``."""
     machine = machine or Machine()
-    checks = tuple(check(machine) for check in CHECKS)
+    checks = tuple(found for check in CHECKS if (found := check(machine)) is not None)
     python = ".".join(map(str, machine.python))
     version = machine.package_version("rocekit") or "(not installed)"
     system = f"rocekit {version}, Python {python}, {machine.system} {machine.release} {machine.arch}"

@@ -16,6 +16,7 @@ from pathlib import Path
 from rocekit import _compiled
 from rocekit.lab import checks
 from rocekit.lab.kernels import has_module as module_installed
+from rocekit.machine.roce_qos import ask
 from rocekit.record import build as record_build
 
 
@@ -64,6 +65,7 @@ class Machine:
     module_found: Callable[[str], bool] = _module_found
     package_version: Callable[[str], str | None] = _package_version
     first_line: Callable[[str, str], str] = _first_line
+    ask: Callable[[Sequence[str]], str | None] = ask
     compiled: Callable[[], str] = lambda: _compiled.state(_compiled.PACKAGE)
     icrcs: Callable[[], str] = lambda: _compiled.icrcs_state(_compiled.PACKAGE)
     interposer: Callable[[], record_build.Found] = record_build.look

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from rocekit.wire.psn import wire_psn
@@ -61,3 +62,14 @@ def moment(time_ns: int) -> str:
 def psn_range(first: int, last: int) -> str:
     """``PSN 7`` or ``PSN 7–12``, of unwrapped PSNs."""
     return f"PSN {wire_psn(first)}" if first == last else f"PSN {wire_psn(first)}–{wire_psn(last)}"
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """``0–2, 5``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(f"{first}" if first == last else f"{first}–{last}" for first, last in runs)

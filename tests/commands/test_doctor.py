@@ -42,6 +42,7 @@ def bare(tmp_path: Path) -> Machine:
         module_found=lambda name: False,
         package_version=lambda name: None,
         first_line=lambda program, option: "1.0",
+        ask=lambda command: None,
         compiled=lambda: "missing",
         icrcs=lambda: "missing",
         interposer=lambda: Found(None, "no C compiler", ("gcc", "libc6-dev")),
@@ -72,6 +73,30 @@ def test_a_bare_machine_reads_captures_and_nothing_else(bare: Machine) -> None:
     assert not any(c.ok for c in report.checks)
 
 
+def test_what_does_not_fit_in_the_set_up_of_a_device_is_said(bare: Machine) -> None:
+    """PFC of priority 3 only, and rdma_cm's connections in priority 4, as `dcb` tells it."""
+    port = "sys/class/infiniband/mlx5_0/ports/1"
+    put(bare, "sys/class/infiniband/mlx5_0/node_guid", "0011:2233:4455:6677\n")
+    put(bare, f"{port}/state", "4: ACTIVE\n")
+    put(bare, f"{port}/link_layer", "Ethernet\n")
+    put(bare, f"{port}/gids/0", "0000:0000:0000:0000:0000:ffff:0a09:0001\n")
+    put(bare, f"{port}/gid_attrs/types/0", "RoCE v2\n")
+    put(bare, f"{port}/gid_attrs/ndevs/0", "eth0\n")
+    put(bare, "sys/class/net/eth0/mtu", "9000\n")
+    put(bare, "sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos", "96\n")
+    answers = {
+        "pfc": '{"prio_pfc":[false,false,false,true,false,false,false,false]}',
+        "app": '{"default_prio":[0],"dscp_prio":[[24,4],[26,3]]}',
+    }
+    told = replace(bare, ask=lambda command: next((a for k, a in answers.items() if k in command), None))
+    (check,) = [c for c in examine(told).checks if c.name == "roce_setup"]
+    assert not check.ok
+    assert "traffic class 96 (DSCP 24) of rdma_cm's connections is priority 4" in check.detail
+    assert check.fix == "rocekit devices"
+    (check,) = [c for c in examine(bare).checks if c.name == "roce_setup"]
+    assert not check.ok or "nothing seen" in check.detail
+
+
 def test_every_missing_piece_that_a_command_adds_names_it(bare: Machine) -> None:
     for c in examine(bare).checks:
         assert c.fix or c.name == "kvm", c.name
@@ -79,7 +104,7 @@ def test_every_missing_piece_that_a_command_adds_names_it(bare: Machine) -> None
 
 def test_abilities_are_built_from_checks_that_exist(bare: Machine) -> None:
     names = [c.name for c in examine(bare).checks]
-    assert len(names) == len(set(names)) == len(CHECKS)
+    assert len(names) == len(set(names)) == len(CHECKS) - 1  # that of the set-up needs a device
     assert {need for _, _, ways in ABILITIES for way in ways for need in way} <= set(names)
 
 

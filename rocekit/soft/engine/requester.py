@@ -45,8 +45,8 @@ class Requester(AcknowledgedQueue):
         if psn - self.una >= WINDOW_PACKETS:
             return None
         limited = self.lsn is not None and wqe.takes_receive and wqe.ssn > self.lsn
-        if limited and psn > self.una:
-            return None  # without credit one packet, and then wait (9.7.7.2.5)
+        if limited and psn > self.una and self.asked > self.una:
+            return None  # without credit one packet that asks for an ACK, and then wait (9.7.7.2.5)
         covers = wqe.last_psn + 1 - psn if wqe.verb.has_response else 1
         last = psn + covers > wqe.last_psn
         self.since_ackreq += 1

@@ -3,6 +3,9 @@
 ``python benchmarks/soft_wire.py [MESSAGES]`` sends that many WRITEs of 64 KiB at MTU 1024 in memory, then
 runs ``rocekit inject`` over loopback and in memory. It measures processor time, of all processes of a run, so
 other programs on the machine count little; and the peak memory of the largest process.
+
+``rocekit lab --devices 8 -- python benchmarks/soft_wire.py --rxe`` does the same exchanges over soft devices
+and over the kernel's, on the same machine. The kernel's work is not in the processor time of its processes.
 """
 
 from __future__ import annotations
@@ -26,11 +29,20 @@ INJECTED = (
     "mesh --hosts 32 -n 1",
     "ring --hosts 64 -n 1",
 )
+#: Each over both kinds of devices, of which the lab has eight.
+BESIDE_RXE = (
+    "blast-sr --both -n 20000 -s 1024",
+    "ping-sr --both -n 1000 -s 64",
+    "ping-sr --both -q 1000 -n 1",
+    "mesh --hosts 8 -n 1",
+    "ring --hosts 8 -n 1",
+)
+_LONGEST_S = 600
 
 _MEASURED = """
 import resource, subprocess, sys, time
 start = time.monotonic()
-subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+subprocess.run(sys.argv[1:], check=True, stdout=sys.stderr)
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(time.monotonic() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 """
@@ -53,17 +65,34 @@ def in_memory(messages: int) -> None:
             )
 
 
-def injected(words: str) -> None:
+def injected(words: str, backend: str = "soft") -> None:
     """Real time, processor time and memory of ``rocekit inject``."""
-    command = [sys.executable, "-m", "rocekit", "inject", *words.split(), "--backend", "soft"]
-    told = subprocess.run(
-        [sys.executable, "-c", _MEASURED, *command], check=True, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "rocekit", "inject", *words.split(), "--backend", backend]
+    try:
+        told = subprocess.run(
+            [sys.executable, "-c", _MEASURED, *command],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_LONGEST_S,
+        )
+    except subprocess.TimeoutExpired:
+        print(f"{backend}: {words}: not within {_LONGEST_S} s", flush=True)
+        return
+    except subprocess.CalledProcessError as error:
+        print(f"{backend}: {words}: {error.stderr.strip()}", flush=True)
+        return
     took, cpu, peak = map(float, told.stdout.split())
-    print(f"{words}: {took:.1f} s, {cpu:.1f} s of processor time, {peak:,.0f} MB")
+    print(f"{backend}: {words}: {took:.1f} s, {cpu:.1f} s of processor time, {peak:,.0f} MB", flush=True)
+    print(told.stderr.rstrip(), flush=True)
 
 
 def main() -> None:
+    if sys.argv[1:] == ["--rxe"]:
+        for words in BESIDE_RXE:
+            for backend in ("verbs", "soft"):
+                injected(words, backend)
+        return
     in_memory(int(sys.argv[1]) if len(sys.argv) > 1 else 500)
     for words in INJECTED:
         injected(words)

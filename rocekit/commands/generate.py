@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rocekit.commands.generate_network import check_options, network_options, play
+from rocekit.commands.generate_network import check_options, journal_of, network_options, play
 from rocekit.commands.numbers import BYTES, COUNT, COUNT_OF_BYTES, INDEX, SHARE, SNAPLEN, Number
 from rocekit.commands.options import FRAMES, output_option
 
@@ -94,10 +96,10 @@ def command(
 
     With --pattern or --otg, soft hosts send over a switch with queues, in simulated time: it marks packets
     (ECN), pauses links (PFC) and drops what does not fit; receivers send CNPs, and senders slow down (DCQCN).
-    FILE is pcapng. A journal beside it says what happened to every packet that was lost, marked, held or sent
-    again, and the queues and rates over time.
+    FILE is pcapng.
 
-    The same seed gives the same files.
+    A journal beside FILE says what happened to every packet that was lost, marked, held or sent again, and of
+    a pattern the queues and rates over time. The same seed gives the same files.
 
     \b
     Example:
@@ -115,7 +117,7 @@ def command(
     to_stdout = str(file) == "-"
     if to_stdout and sys.stdout.isatty():
         raise click.UsageError("a capture is not text: redirect standard output to a file or a pipe")
-    from rocekit.files.outputs import check_output, complete, writing
+    from rocekit.files.outputs import Together, check_output, writing
 
     check_output(file, [] if otg is None else [otg])
     if pattern or otg:
@@ -145,10 +147,21 @@ def command(
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    with writing(file), complete(file) as whole:
-        done = generate(whole, traffic, snaplen=snaplen)
+    journal = journal_of(file, network | {"otg": otg})
+    with ExitStack() as stack:
+        stack.enter_context(writing(file))
+        together = stack.enter_context(Together())
+        told = None
+        if journal is not None:
+            from rocekit.journal import JournalWriter
+
+            lines = io.TextIOWrapper(together.open(journal), encoding="utf-8")
+            stack.callback(lines.detach)
+            told = JournalWriter(lines)
+        done = generate(together.open(file), traffic, snaplen=snaplen, journal=told)
+    beside = f"; journal {journal}" if journal else ""
     click.echo(
         f"{file}: {done.packets:,} packets, {done.bytes:,} bytes: {done.messages:,} messages, "
-        f"{done.lost:,} losses, {done.marked:,} marked, {done.cnps:,} CNPs",
+        f"{done.lost:,} losses, {done.marked:,} marked, {done.cnps:,} CNPs{beside}",
         err=to_stdout,
     )

@@ -36,7 +36,7 @@ NETWORK: Final = (
         "no_dcqcn",
         "no_cnps",
     ),
-    *("no_pfc", "no_ecn", "kmin", "kmax", "pmax", "buffer", "xoff", "journal", "delay_us", "repost_us"),
+    *("no_pfc", "no_ecn", "kmin", "kmax", "pmax", "buffer", "xoff", "delay_us", "repost_us"),
 )
 #: Options that only traffic without a network has.
 COLUMNS: Final = ("packets", "pairs", "one_way", "vlan", "loss", "ecn")
@@ -127,6 +127,24 @@ def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
             raise click.UsageError(f"{max(parameter.opts, key=len)} {why}")
 
 
+def journal_of(file: Path, given: Mapping[str, Any]) -> Path | None:
+    """Where the journal goes: as --journal says, else beside FILE; None beside standard output.
+
+    Raises:
+        RocekitError: it would replace an input, or the capture.
+    """
+    from rocekit.files.outputs import check_apart, check_output
+
+    to_stdout = str(file) == "-"
+    journal: Path | None = given["journal"]
+    if journal is None and not to_stdout:
+        journal = file.with_suffix(".journal.jsonl")
+    if journal is not None:
+        check_output(journal, [] if given["otg"] is None else [given["otg"]])
+    check_apart(None if to_stdout else file, journal)
+    return journal
+
+
 def play(
     file: Path,
     given: Mapping[str, Any],
@@ -141,16 +159,10 @@ def play(
     Raises:
         RocekitError: the traffic cannot be made, or a file not be written.
     """
-    from rocekit.files.outputs import check_apart, check_output
     from rocekit.soft.traffic import results, run_traffic
 
     to_stdout = str(file) == "-"
-    journal = given["journal"]
-    if journal is None and not to_stdout:
-        journal = file.with_suffix(".journal.jsonl")
-    if journal is not None:
-        check_output(journal, [] if given["otg"] is None else [given["otg"]])
-    check_apart(None if to_stdout else file, journal)
+    journal = journal_of(file, given)
     plan = _plan(given, hosts, gbps, seed)
     program = f"generate {given['pattern'] or 'OTG'}"
     run = run_traffic(

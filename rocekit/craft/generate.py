@@ -15,6 +15,8 @@ from rocekit.craft.traffic import OPERATIONS, Traffic
 from rocekit.craft.traffic_columns import CE
 from rocekit.craft.traffic_frames import FrameWriter
 from rocekit.craft.traffic_rounds import rounds
+from rocekit.craft.traffic_truth import TrafficTruth
+from rocekit.journal import JournalWriter
 
 __all__ = ["OPERATIONS", "Generated", "Traffic", "generate"]
 
@@ -37,6 +39,7 @@ def generate(
     *,
     snaplen: int | None = None,
     progress: Callable[[int], None] | None = None,
+    journal: JournalWriter | None = None,
 ) -> Generated:
     """Write a capture of synthetic traffic.
 
@@ -44,6 +47,7 @@ def generate(
         target: a path (pcapng if it ends so, else pcap), ``-`` for standard output (pcap), or a binary file.
         snaplen: bytes kept of each frame; None for all.
         progress: called with the packets written so far.
+        journal: gets what happened to the packets, see :class:`~rocekit.craft.traffic_truth.TrafficTruth`.
 
     Raises:
         ValueError: ``snaplen`` below 64.
@@ -51,8 +55,11 @@ def generate(
     """
     done = Generated()
     with FrameWriter(target, traffic, snaplen) as writer:
+        truth = None if journal is None else TrafficTruth(journal, traffic)
         for made in rounds(traffic):
             writer.write(made.packets)
+            if truth is not None:
+                truth.round(made)
             done.packets += len(made.packets)
             done.messages += len(made.messages)
             done.lost += int((made.messages.lost >= 0).sum())
@@ -60,5 +67,7 @@ def generate(
             done.cnps += int((made.packets.opcode == wire.CNP_OPCODE).sum())
             if progress is not None:
                 progress(done.packets)
+        if truth is not None:
+            truth.end()
         done.bytes = writer.bytes
     return done

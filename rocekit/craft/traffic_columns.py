@@ -48,12 +48,17 @@ class Messages:
 
     @property
     def naks(self) -> Ints:
-        return ((self.lost >= 0) & ~self.is_read & (self.span > 1)).astype(np.int64)
+        return self.before_capture.astype(np.int64)
 
     @property
     def timeouts(self) -> Ints:
         """Losses that only a timeout reveals: of the last packet, or a READ's last response."""
         return ((self.lost >= 0) & (self.lost == self.span - 1)).astype(np.int64)
+
+    @property
+    def before_capture(self) -> Bools:
+        """Whether the lost packet is lost before the capture point, so it is not in the capture."""
+        return (self.lost >= 0) & ~self.is_read & (self.span > 1)
 
     @property
     def repeated(self) -> Ints:
@@ -72,6 +77,7 @@ class Columns:
 
     Attributes:
         pair, from_b: which QP pair, and whether its side ``b`` sends.
+        message: the index of its message in the round; again: whether it was sent before.
     """
 
     time_ns: Ints
@@ -86,6 +92,8 @@ class Columns:
     msn: Ints
     ecn: Ints
     ip_id: Ints
+    message: Ints
+    again: Bools
 
     def __len__(self) -> int:
         return len(self.time_ns)

@@ -97,10 +97,8 @@ def _packet_counts(m: Messages) -> Ints:
     A READ has its request instead of the acknowledgement, and the repeated request instead of the NAK. A
     request's lost packet is not in the capture.
     """
-    lost = m.lost >= 0
-    swallowed = lost & ~m.is_read & (m.span > 1)
-    turn = np.where(m.is_read, lost, m.naks)
-    return m.span - swallowed + turn + m.repeated + 1
+    turn = np.where(m.is_read, m.lost >= 0, m.naks)
+    return m.span - m.before_capture + turn + m.repeated + 1
 
 
 def _marked_messages(traffic: Traffic, rng: np.random.Generator, m: Messages) -> Ints:
@@ -191,6 +189,8 @@ def _packets(
         msn=(msn[m.stream] + nth)[of] + is_ack & MASK,
         ecn=ecn,
         ip_id=rng.integers(0, 1 << 16, len(of)),
+        message=of,
+        again=again | (is_request & is_turn),
     )
     return columns.take(np.argsort(time_ns, kind="stable"))
 

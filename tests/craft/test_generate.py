@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from rocekit.craft.traffic_frames import host
 from rocekit.craft.traffic_rounds import rounds
 from rocekit.decode import ICRC_VALID, Decoder, Packets
 from rocekit.errors import CaptureError
+from rocekit.journal import JournalWriter, read_journal
 from rocekit.track.transfers import Transfer
 from rocekit.wire.icrc import icrc
 
@@ -122,6 +124,51 @@ def test_the_analysis_finds_exactly_what_was_made(traffic: Traffic, tmp_path: Pa
         stream >> traffic.both_directions for r in rounds(traffic) for stream in r.messages.stream.tolist()
     }
     assert len(analysis.connections) == len(pairs)
+
+
+def _score(path: Path) -> None:
+    """Hold an analysis of a capture to the journal beside it, which it does not read."""
+    truth = [event.to_dict() for event in read_journal(path.with_suffix(".journal.jsonl")).events]
+    document = analyze(path, journals=[]).to_dict()
+    connections = document["connections"]
+    ends = {(c[side]["ip"], c[side]["qpn"]): c["id"] for c in connections for side in "ab"}
+    of_qpn = {qpn: connection for (_, qpn), connection in ends.items()}
+
+    lost = [e for e in truth if e["event"] == "packet_lost"]
+    before = {(ends[e["remote_ip"], e["dest_qpn"]], e["psn"]) for e in lost if not e["captured"]}
+    found = set()
+    for finding in (f for f in document["findings"] if f["rule"] == "loss"):
+        assert finding["evidence"]["lost_behind_capture_point"] == 0
+        found |= {(finding["connection"], case["psn"]) for case in finding["evidence"]["cases"]}
+    assert found == before
+
+    again: Counter[int] = Counter()
+    marked: Counter[int] = Counter()
+    totals: Counter[str] = Counter()
+    for event in truth:
+        if event["event"] == "packet_repeated":
+            again[of_qpn[event["qp"]["qpn"]]] += 1
+        elif event["event"] == "packet_marked":
+            marked[ends[event["remote_ip"], event["dest_qpn"]]] += 1
+        elif event["event"] == "flow_totals":
+            totals.update(event["totals"])
+    assert {c["id"]: c["retransmitted_packets"] for c in connections if c["retransmitted_packets"]} == again
+    assert {c["id"]: c["ce_marked"] for c in connections if c["ce_marked"]} == marked
+    assert sum(c["naks"] for c in connections) == totals["nak_tx"] == len(before)
+    assert sum(c["cnps"] for c in connections) == totals["cnp_tx"]
+    assert len(document["transfers"]) == totals["message_tx"]
+    assert len(lost) == totals["frames_lost"] == totals["data_frames_tx"] - totals["data_frames_rx"]
+
+
+def test_an_analysis_is_scored_by_the_journal_beside_the_capture(traffic: Traffic, tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    with JournalWriter(path.with_suffix(".journal.jsonl")) as journal:
+        done = generate(path, traffic, journal=journal)
+    _score(path)
+    journaled = read_journal(path.with_suffix(".journal.jsonl"))
+    assert not journaled.problems
+    assert sum(e.event == "packet_lost" for e in journaled.events) == done.lost
+    assert sum(e.event == "packet_marked" for e in journaled.events) == done.marked
 
 
 def test_losses_come_at_their_rate_and_only_when_asked_for(tmp_path: Path) -> None:

@@ -151,16 +151,17 @@ def show(taken: Sequence[CounterSnapshot], pairs: Sequence[Pair] | None, every: 
             }
         )
         return
+    from rocekit.commands.screen import show, width
     from rocekit.report.counters import difference_lines, snapshot_lines
 
     def style(text: str, kind: str) -> str:
         return click.style(text, bold=kind == "title", dim=kind == "dim")
 
     if pairs is None:
-        tables = [snapshot_lines(snapshot, style, every=every) for snapshot in taken]
+        tables = [snapshot_lines(snapshot, style, every=every, width=width()) for snapshot in taken]
     else:
-        tables = [difference_lines(*pair, style, every=every) for pair in pairs]
-    click.echo("\n\n".join("\n".join(lines) for lines in tables))
+        tables = [difference_lines(*pair, style, every=every, width=width()) for pair in pairs]
+    show("\n\n".join("\n".join(lines) for lines in tables))
 
 
 def _snapshot_dict(snapshot: CounterSnapshot) -> dict[str, Any]:

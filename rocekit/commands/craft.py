@@ -44,9 +44,23 @@ def _list(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     ctx.exit()
 
 
+def _opcodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The opcodes and CM messages that start so, for shell completion."""
+    from rocekit.wire import OPCODES
+    from rocekit.wire.cm import CM_MESSAGES
+
+    names = [opcode.name for opcode in OPCODES.values()] + [f"CM_{name}" for name in CM_MESSAGES]
+    return [name for name in names if name.startswith(incomplete.upper())]
+
+
 @click.command()
 @click.argument("file", type=FILE, required=False)
-@click.option("--op", metavar="OPCODE", help="One packet of this opcode, in place of FILE.")
+@click.option(
+    "--op",
+    metavar="OPCODE",
+    shell_complete=_opcodes,
+    help="One packet of this opcode, in any case, in place of FILE.",
+)
 @click.option("--psn", metavar="N", help="Its PSN; with FILE, the first PSN of each flow.")
 @click.option("--qpn", metavar="N", help="Its destination QP (dest_qpn).")
 @click.option("--src", metavar="IP", help="Source address.  [default: 10.9.0.1, or the interface's]")

@@ -180,11 +180,16 @@ class PacketLines:
     def __init__(self) -> None:
         self._widths = {"frame": 5, "time": 12, "route": 0, "opcode": 0, "qpn": 6}
         self._head = True
+        from rocekit.commands.screen import width
         from rocekit.packets.mads import RequestPorts
+
+        self._width = width()
 
         self._ports = RequestPorts()
 
     def lines(self, packets: Packets, first_ns: int) -> Iterator[str]:
+        from rocekit.wire.text_table import seen_width
+
         mads = _mads(packets)
         rows = list(packets.rows())
         cells = [self._cells(row, first_ns) for row in rows]
@@ -206,7 +211,12 @@ class PacketLines:
             psn = f"{row['psn']:>10}" if "psn" in row else " " * 10
             mad = mads.get(i)
             port = None if mad is None else self._ports.of(mad.cm, row["src"], row["dst"])
-            yield f"{self._aligned(cell)}{psn}  {_details(row, mad, port)}".rstrip()
+            details = _details(row, mad, port)
+            line = f"{self._aligned(cell)}{psn}"
+            if self._width is not None and seen_width(line) + 2 + seen_width(details) > self._width:
+                yield line.rstrip()
+                line = " " * 5
+            yield f"{line}  {details}".rstrip()
 
     @staticmethod
     def _cells(row: Row, first_ns: int) -> dict[str, str]:

@@ -22,14 +22,13 @@ _TIMELINES = {"perfetto": ".perfetto-trace", "qlog": ".sqlog"}
     "--to",
     "kind",
     type=click.Choice([*_FORMATS, *_TIMELINES]),
-    required=True,
-    help="Tables in this format, or a timeline.",
+    help="Tables in this format, or a timeline.  [default: what the name of -o ends in]",
 )
 @output_option(
     "out",
     FILE,
     metavar="FOLDER",
-    help='Folder for the tables, or the timeline\'s file; "-": standard output, for one table or timeline.  '
+    help='Folder for the tables, or the file of one table or a timeline; "-": standard output for such.  '
     "[default: FILE-tables, FILE.perfetto-trace, FILE.sqlog]",
 )
 @click.option(
@@ -41,7 +40,11 @@ _TIMELINES = {"perfetto": ".perfetto-trace", "qlog": ".sqlog"}
 )
 @journal_option
 def command(
-    files: tuple[Path, ...], kind: str, out: Path | None, names: tuple[str, ...], journal: tuple[Path, ...]
+    files: tuple[Path, ...],
+    kind: str | None,
+    out: Path | None,
+    names: tuple[str, ...],
+    journal: tuple[Path, ...],
 ) -> None:
     """Write tables for polars, pandas, DuckDB; or a timeline for Perfetto or qlog's tools.
 
@@ -59,6 +62,7 @@ def command(
       rocekit export x.pcapng --to qlog -o x.sqlog
       python -c "import polars; print(polars.read_parquet('tables/transfers.parquet'))"
       rocekit export x.pcapng --to csv --table transfers -o - | head
+      rocekit export x.pcapng --table transfers -o transfers.csv
     """
     from rocekit.commands.shared import fail_on_damage, inputs_of, load, need_packets
     from rocekit.errors import RocekitError
@@ -67,6 +71,7 @@ def command(
     from rocekit.standard_output import standard_output
     from rocekit.wire.words import plural
 
+    kind, is_file = _kind(kind, out, names)
     if kind in _TIMELINES:
         if names:
             raise click.UsageError(f"--table is for tables, not for {kind}")
@@ -83,10 +88,12 @@ def command(
         raise RocekitError(
             "the table of packets reads captures twice, not possible with standard input: save it to a file"
         )
-    folder = _folder(files, out)
+    folder = out.parent if is_file and out is not None else _folder(files, out)
     if not to_stdout and folder.exists() and not folder.is_dir():
         raise RocekitError(f"{folder}: this is a file; -o names a folder")
     paths = {name: folder / f"{name}{FORMATS[kind]}" for name in wanted}
+    if is_file and out is not None:
+        paths = {wanted[0]: out}
     if folder.is_dir():
         for path in paths.values():
             check_output(path, inputs_of(files, journal))
@@ -103,6 +110,26 @@ def command(
         for name, table in made.items():
             click.echo(f"{paths[name]}: {plural(table.height, 'row')} of {plural(table.width, 'column')}")
     fail_on_damage(analysis)
+
+
+def _kind(kind: str | None, out: Path | None, names: tuple[str, ...]) -> tuple[str, bool]:
+    """What is written, and whether ``out`` is a file of one table or timeline and no folder.
+
+    Raises:
+        click.UsageError: nothing says what to write, or the name of ``out`` says something else.
+    """
+    suffix = "" if out is None or out.is_dir() else out.suffix.lower()
+    by_name = {**{f".{name}": name for name in _FORMATS}, **{end: name for name, end in _TIMELINES.items()}}
+    told = by_name.get(suffix)
+    if kind is None and told is None:
+        raise click.UsageError("--to says what to write, or a name such as -o x.parquet")
+    if told is not None and kind not in (None, told):
+        raise click.UsageError(f"{out}: --to {kind} writes no {suffix} file")
+    if kind in _TIMELINES and suffix and told is None and not suffix[1:].isdigit():
+        raise click.UsageError(f"{out}: this is for {kind}; the name must end in {_TIMELINES[str(kind)]}")
+    if told in _FORMATS and len(dict.fromkeys(names)) != 1:
+        raise click.UsageError(f"{out}: a file has one table: name it with --table, or give a folder")
+    return str(kind or told), told is not None
 
 
 def _timeline(files: tuple[Path, ...], kind: str, out: Path | None, journal: tuple[Path, ...]) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from rocekit.commands.numbers import BYTES, COUNT, COUNT_OF_BYTES, SHARE, Number, Percent, TimeIn
+
 if TYPE_CHECKING:
     from rocekit.soft.traffic import TrafficPlan
     from rocekit.soft.wires.switch import SwitchSettings
@@ -66,33 +68,33 @@ _OPTIONS: Final = (
         metavar="CONFIG",
         help="Play a RoCE v2 configuration of the Open Traffic Generator (YAML or JSON).",
     ),
-    click.option("--duration-ms", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True,
+    click.option("--duration-ms", type=TimeIn("ms", above=0), default=5.0, show_default=True,
                  help="How long messages are posted, in simulated time."),
-    click.option("--rate", type=click.FloatRange(0, 100, min_open=True), default=100.0, show_default=True,
-                 metavar="PERCENT", help="Of its link that a host sends at most."),
+    click.option("--rate", type=Percent(100), default=100.0, show_default=True,
+                 help="Of its link that a host sends at most."),
     click.option("--transport", type=click.Choice(("RC", "UC", "UD")), default="RC", show_default=True),
-    click.option("--depth", type=click.IntRange(1, 1024), default=8, show_default=True,
+    click.option("--depth", type=Number("count", 1, 1024), default=8, show_default=True,
                  help="Messages in flight of each flow."),
-    click.option("--burst", type=click.IntRange(1), metavar="MESSAGES", help="Pause after so many messages."),
-    click.option("--gap-us", type=click.FloatRange(0), default=100.0, show_default=True,
+    click.option("--burst", type=COUNT, metavar="MESSAGES", help="Pause after so many messages."),
+    click.option("--gap-us", type=TimeIn("us", 0), default=100.0, show_default=True,
                  help="How long a pause between bursts lasts."),
-    click.option("--repost-us", type=click.FloatRange(0), default=0.0, show_default=True,
+    click.option("--repost-us", type=TimeIn("us", 0), default=0.0, show_default=True,
                  help="SEND: a receiver with 2 receives posts each again so late: RNR NAKs come."),
     click.option("--no-dcqcn", is_flag=True, help="Senders do not react to CNPs."),
     click.option("--no-cnps", is_flag=True, help="Receivers send no CNPs."),
     click.option("--no-ecn", is_flag=True, help="The switch marks nothing."),
     click.option("--no-pfc", is_flag=True, help="The switch pauses nothing: what does not fit is lost."),
-    click.option("--kmin", type=click.IntRange(0), default=5_000, show_default=True, metavar="BYTES",
+    click.option("--kmin", type=BYTES, default=5_000, show_default=True,
                  help="Queue from which on the switch marks some packets."),
-    click.option("--kmax", type=click.IntRange(0), default=200_000, show_default=True, metavar="BYTES",
+    click.option("--kmax", type=BYTES, default=200_000, show_default=True,
                  help="Queue from which on it marks all."),
-    click.option("--pmax", type=click.FloatRange(0, 1), default=0.01, show_default=True, metavar="SHARE",
+    click.option("--pmax", type=SHARE, default=0.01, show_default=True,
                  help="Share of packets that it marks at KMAX."),
-    click.option("--buffer", type=click.IntRange(1), default=12_000_000, show_default=True, metavar="BYTES",
+    click.option("--buffer", type=COUNT_OF_BYTES, default=12_000_000, show_default=True,
                  help="Of the whole switch."),
-    click.option("--xoff", type=click.IntRange(0), default=256_000, show_default=True, metavar="BYTES",
+    click.option("--xoff", type=BYTES, default=256_000, show_default=True,
                  help="From one link, at which it is paused; it is released at 7/8 of that."),
-    click.option("--delay-us", type=click.FloatRange(0), default=1.0, show_default=True,
+    click.option("--delay-us", type=TimeIn("us", 0), default=1.0, show_default=True,
                  help="Of each link."),
     click.option("--tap", metavar="WHERE",
                  help="Where the capture is taken: a host (host1 receives an incast), sent, delivered.  "

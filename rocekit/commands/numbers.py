@@ -136,3 +136,45 @@ SNAPLEN: Final = Number("size", 64, 262144)
 """Bytes to keep of a frame."""
 COUNT_OF_BYTES: Final = Number("size", 1)
 SHARE: Final = Number("share", 0, 1)
+
+
+class TimeIn(Number):
+    """A time in a unit that an option's name has: ``--gap-us 100``, and also ``--gap-us 1ms``.
+
+    Args:
+        unit: of a number without one, and of the value: ``us`` or ``ms``.
+    """
+
+    def __init__(self, unit: str, least: float | None = None, *, above: float | None = None) -> None:
+        super().__init__("number", least, above=above)
+        self.unit = unit
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return f"{self.unit.upper()}|TIME"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | int:
+        if isinstance(value, str):
+            text = value.strip()
+            try:
+                seconds = parse(
+                    text + self.unit if text[-1:].isdigit() or text[-1:] == "." else text, "seconds"
+                )
+            except ValueError:
+                self.fail(f"{value!r} is not a time such as 10, 1.5, 250us or 5ms.", param, ctx)
+            value = float(f"{seconds / TIME_UNITS[self.unit]:.15g}")
+        return super().convert(value, param, ctx)
+
+
+class Percent(Number):
+    """A percentage: ``50`` and ``50%`` are the same."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__("number", most=most, above=0)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "PERCENT"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | int:
+        return super().convert(
+            value.strip().removesuffix("%") if isinstance(value, str) else value, param, ctx
+        )

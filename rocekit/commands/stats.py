@@ -32,7 +32,7 @@ def command(files: tuple[Path, ...], journal: tuple[Path, ...], output: str) -> 
       rocekit stats x.pcapng
       rocekit stats x.pcapng --format json
     """
-    from rocekit.commands.screen import show
+    from rocekit.commands.screen import show, width
     from rocekit.commands.shared import emit, fail_on_damage, load, not_judged
 
     analysis = load(files, journal)
@@ -42,44 +42,54 @@ def command(files: tuple[Path, ...], journal: tuple[Path, ...], output: str) -> 
     else:
         lines = not_judged(analysis)
         if not analysis.capture.contents.is_blank:
-            lines.append(text(counted))
+            lines.append(text(counted, width()))
         show("\n".join(lines))
     fail_on_damage(analysis)
 
 
-def text(counted: Statistics) -> str:
-    """The statistics in text: each flow, all flows together, CM, hosts, one-way delays."""
+def text(counted: Statistics, width: int | None = None) -> str:
+    """The statistics in text: each flow, all flows together, CM, hosts, one-way delays.
+
+    Args:
+        width: of the terminal; None: there is none.
+    """
+    from rocekit.wire.text_table import filled
     from rocekit.wire.words import end, plural
 
     lines: list[str] = []
     for flow in counted.flows:
         connection = flow.connection
         title = f"{end(connection.end(flow.side))} → {end(connection.end(1 - flow.side))}"
-        lines += [click.style(title, bold=True), *_flow(flow), *_times(flow.times, flow), ""]
+        lines += [click.style(title, bold=True), *_flow(flow, width)]
+        lines += [*_times(flow.times, width, flow), ""]
     if len(counted.flows) > 1:
         lines += [
             click.style(f"All {plural(len(counted.flows), 'flow')}", bold=True),
-            *_times(counted.times),
+            *_times(counted.times, width),
             "",
         ]
     if counted.cm_counts:
-        names = "  ".join(f"{name} {n:,}" for name, n in counted.cm_counts.items())
+        names = filled([f"{name} {n:,}" for name, n in counted.cm_counts.items()], width)
         lines += [
             click.style("Connection management", bold=True),
-            f"  {names}",
-            *_times(counted.cm_steps),
+            *names,
+            *_times(counted.cm_steps, width),
             "",
         ]
     if counted.peers:
         lines += [click.style("Hosts", bold=True)]
         for peer in counted.peers:
-            counts = "  ".join(f"{name} {n:,}" for name, n in peer.items() if n and name != "ip")
-            lines.append(f"  {peer['ip']}  {counts}")
+            counts = [f"{name} {n:,}" for name, n in peer.items() if n and name != "ip"]
+            below = filled(counts, width, " " * (len(str(peer["ip"])) + 4))
+            lines.append(
+                f"  {peer['ip']}{below[0][len(str(peer['ip'])) + 2 :]}" if below else f"  {peer['ip']}"
+            )
+            lines += below[1:]
         lines.append("")
     if counted.one_way:
         lines += [click.style("One-way delays between the captures", bold=True)]
         times = {f"{w.src} → {w.dst}{_bound(w)}": w.took for w in counted.one_way}
-        lines += [*_times(times), ""]
+        lines += [*_times(times, width), ""]
     return "\n".join(lines[:-1]) if lines else "No transfers."
 
 
@@ -91,8 +101,9 @@ def _bound(way: OneWay) -> str:
     return files if way.bound_ns is None else f"{files} ± {duration(way.bound_ns)}"
 
 
-def _flow(flow: FlowStatistics) -> list[str]:
+def _flow(flow: FlowStatistics, width: int | None) -> list[str]:
     """A flow's counts that are not zero."""
+    from rocekit.wire.text_table import filled
     from rocekit.wire.words import duration
 
     shown = []
@@ -105,11 +116,12 @@ def _flow(flow: FlowStatistics) -> list[str]:
             shown.append(f"{name.removesuffix('_bps')} {value / 1e9:.3f} Gb/s")
         else:
             shown.append(f"{name} {value:,}")
-    return [f"  {'  '.join(shown[i : i + 4])}" for i in range(0, len(shown), 4)]
+    return filled(shown, width, most=4)
 
 
-def _times(times: Mapping[str, Spread], flow: FlowStatistics | None = None) -> list[str]:
+def _times(times: Mapping[str, Spread], width: int | None, flow: FlowStatistics | None = None) -> list[str]:
     """A table of times, with configured values beside them."""
+    from rocekit.wire.text_table import columns
     from rocekit.wire.words import duration
 
     if not times:
@@ -125,15 +137,8 @@ def _times(times: Mapping[str, Spread], flow: FlowStatistics | None = None) -> l
                 agreed,
             )
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  "
-        + "  ".join(
-            cell.ljust(width) if i in (0, 6) else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    # On a narrow terminal the median and the longest stay.
+    return columns(rows, right=frozenset(range(1, 6)), width=width, spare=(2, 4, 1), room=0)
 
 
 def _agreed(name: str, flow: FlowStatistics | None) -> str:

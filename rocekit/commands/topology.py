@@ -35,7 +35,7 @@ def command(files: tuple[Path, ...], output: str, qps: bool, journal: tuple[Path
       rocekit topology host1.pcap host2.pcap --qps
       rocekit topology x.pcapng --format dot | dot -Tsvg -o x.svg
     """
-    from rocekit.commands.screen import show
+    from rocekit.commands.screen import show, width
     from rocekit.commands.shared import coloured, emit, fail_on_damage, load, not_judged
 
     analysis = load(files, journal, plain=0)
@@ -51,6 +51,6 @@ def command(files: tuple[Path, ...], output: str, qps: bool, journal: tuple[Path
                 click.echo("\n".join(lines), err=True)
             lines = [dot(found, every=qps)]
         elif not analysis.capture.contents.is_blank:
-            lines.append(text(found, style=coloured, every=qps))
+            lines.append(text(found, style=coloured, every=qps, width=width()))
         show("\n".join(lines)) if output == "text" else click.echo("\n".join(lines))
     fail_on_damage(analysis)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from rocekit.machine.counters import CounterSnapshot
 
 
-def counter_lines(comparisons: Sequence[CounterComparison], style: Style) -> list[str]:
+def counter_lines(
+    comparisons: Sequence[CounterComparison], style: Style, width: int | None = None
+) -> list[str]:
     """A table for each device of the counters that went up or ought to have, and what is odd about them."""
     lines: list[str] = []
     by_device: dict[tuple[str, str], list[CounterComparison]] = {}
@@ -30,7 +32,7 @@ def counter_lines(comparisons: Sequence[CounterComparison], style: Style) -> lis
         lines.append(f"{head}: {agreed} as the packets say, {len(differing)} not")
         if shown:
             rows = [("", "went up by", "in packets", ""), *map(_row, shown)]
-            lines += columns(rows, right=frozenset({1, 2}))
+            lines += columns(rows, right=frozenset({1, 2}), width=width)
         lines += [style(f"  {c.counter}: {c.words}", "warning") for c in differing]
         lines += [style(line, "dim") for line in _not_predicted(shown)]
     return lines
@@ -50,19 +52,26 @@ def _not_predicted(comparisons: Sequence[CounterComparison]) -> list[str]:
     return [f"  not predicted ({reason}): {', '.join(names)}" for reason, names in by_reason.items()]
 
 
-def snapshot_lines(snapshot: CounterSnapshot, style: Style, *, every: bool) -> list[str]:
+def snapshot_lines(
+    snapshot: CounterSnapshot, style: Style, *, every: bool, width: int | None = None
+) -> list[str]:
     """The counters of a device or interface.
 
     Args:
         every: also those that are zero.
     """
     head = style(str(snapshot.place), "title") + f" on {snapshot.host}, {moment(snapshot.time_ns)}"
-    rows = _groups(snapshot, snapshot.counts, every) or [style("  all are zero", "dim")]
+    rows = _groups(snapshot, snapshot.counts, every, width) or [style("  all are zero", "dim")]
     return [head, *rows, *_left_out(snapshot, style)]
 
 
 def difference_lines(
-    before: CounterSnapshot, after: CounterSnapshot, style: Style, *, every: bool
+    before: CounterSnapshot,
+    after: CounterSnapshot,
+    style: Style,
+    *,
+    every: bool,
+    width: int | None = None,
 ) -> list[str]:
     """How much the counters went up between two snapshots.
 
@@ -71,18 +80,20 @@ def difference_lines(
     """
     span = duration(after.time_ns - before.time_ns)
     head = style(str(after.place), "title") + f" on {after.host}, {span} from {moment(before.time_ns)}"
-    rows = _groups(after, after.since(before), every) or [style("  none changed", "dim")]
+    rows = _groups(after, after.since(before), every, width) or [style("  none changed", "dim")]
     return [head, *rows, *_left_out(after, style)]
 
 
-def _groups(snapshot: CounterSnapshot, counts: Mapping[str, Mapping[str, int]], every: bool) -> list[str]:
+def _groups(
+    snapshot: CounterSnapshot, counts: Mapping[str, Mapping[str, int]], every: bool, width: int | None
+) -> list[str]:
     rows = []
     for group, named in counts.items():
         for name, value in named.items():
             if value or every:
                 meaning = meaning_of(snapshot.place.driver, group, name)
                 rows.append((group, name, f"{value:,}", "" if meaning is None else meaning.words))
-    return columns(rows, right=frozenset({2}))
+    return columns(rows, right=frozenset({2}), width=width, spare=(0,))
 
 
 def _left_out(snapshot: CounterSnapshot, style: Style) -> list[str]:

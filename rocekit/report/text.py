@@ -67,7 +67,7 @@ def summary(
     if analysis.counters:
         from rocekit.report.counters import counter_lines
 
-        details += ["", *counter_lines(analysis.counters, style)]
+        details += ["", *counter_lines(analysis.counters, style, width)]
     return "\n".join(wrapped(in_order(analysis, [], details, style, every=transfers is None), width))
 
 

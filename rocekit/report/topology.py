@@ -22,11 +22,12 @@ TABLE_HOSTS: Final = 16
 _APART: Final = 2.4
 
 
-def text(topology: Topology, *, style: Style = plain, every: bool = False) -> str:
+def text(topology: Topology, *, style: Style = plain, every: bool = False, width: int | None = None) -> str:
     """The shape, the links with their bytes and QPs, and a table of bytes by sender and receiver.
 
     Args:
         every: list all QP pairs of every link.
+        width: of the terminal; None: there is none.
     """
     if not topology.groups:
         return "No connections."
@@ -37,11 +38,11 @@ def text(topology: Topology, *, style: Style = plain, every: bool = False) -> st
     ]
     for group in topology.groups:
         lines += _group(group, style)
-    lines += ["", style("Links", "title"), *_links(topology, every)]
+    lines += ["", style("Links", "title"), *_links(topology, every, width)]
     if len(topology.links) > 1:
         lines.append(f"  busiest link: ×{topology.imbalance:.2f} of the mean")
     if 2 < len(topology.hosts) <= TABLE_HOSTS:
-        lines += ["", style("From row to column", "title"), *_table(topology)]
+        lines += ["", style("From row to column", "title"), *_table(topology, width)]
     doubts = [_doubt(group, style) for group in topology.groups if group.shape == STAR]
     return "\n".join([*lines, *([""] * bool(doubts)), *doubts])
 
@@ -67,7 +68,7 @@ def _doubt(group: HostCluster, style: Style) -> str:
     return style(words, "dim")
 
 
-def _links(topology: Topology, every: bool) -> list[str]:
+def _links(topology: Topology, every: bool, width: int | None) -> list[str]:
     rows = [("", "", "", "→", "←", "both", "× mean")]
     for link in topology.links:
         there, back = link.bytes
@@ -86,7 +87,8 @@ def _links(topology: Topology, every: bool) -> list[str]:
         rows += [_qps(q) for q in shown]
         if len(shown) < len(link.qps):
             rows.append(("", "…", f"{len(link.qps) - len(shown)} more QP pairs (--qps)", "", "", "", ""))
-    return columns(rows, right=frozenset({3, 4, 5, 6}))
+    # The sum of both directions goes first, then each of them.
+    return columns(rows, right=frozenset({3, 4, 5, 6}), width=width, spare=(5, 4, 3), room=6)
 
 
 def _qps(q: QpPair) -> tuple[str, str, str, str, str, str, str]:
@@ -101,13 +103,13 @@ def _arrow(link: HostLink) -> str:
     return "⇄" if to is None or link.a == link.b else "→" if to == link.b else "←"
 
 
-def _table(topology: Topology) -> list[str]:
+def _table(topology: Topology, width: int | None) -> list[str]:
     hosts = topology.hosts
     rows = [["", *hosts]]
     for src in hosts:
         cells = (topology.sent(src, dst) for dst in hosts)
         rows.append([src, *(short_size(n) if n else "·" for n in cells)])
-    return columns(rows, right=frozenset(range(1, len(hosts) + 1)))
+    return columns(rows, right=frozenset(range(1, len(hosts) + 1)), width=width, room=0)
 
 
 def dot(topology: Topology, *, every: bool = False) -> str:

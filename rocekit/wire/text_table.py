@@ -1,4 +1,8 @@
-"""Tables and prose as lines of text: aligned columns, colours, and what fits the width of a terminal."""
+"""Tables and prose as lines of text: aligned columns, colours, and what fits the width of a terminal.
+
+Own code, although Rich (in the extra ``top``) has tables: into a pipe the same lines must go in full width,
+columns are dropped by importance and cells not cut, and a command may not wait for Rich to load.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +20,44 @@ def plain(text: str, kind: str) -> str:
 
 
 _ROOM = 20
-"""So much room the last cell shall have, if it needs it."""
+"""So much room the last cell of a row shall have, if it needs it."""
 
 
-def _fitting(row: Sequence[str], line: str, width: int, indent: str) -> Iterator[str]:
-    """A row's line; one that is too long has its last cell below it."""
-    if len(line) > width and row[-1]:
-        yield from wrapped([line.removesuffix(row[-1]).rstrip()], width)
-        line = f"{indent}    {row[-1]}"
-    yield from wrapped([line], width)
+def _fitting(row: Sequence[str], line: str, widths: Sequence[int], width: int, indent: str) -> Iterator[str]:
+    """A row's line; of one that is too long, the cells that have no room stand below it, whole."""
+    if len(line) <= width:
+        yield line
+        return
+    ends, used = [], len(indent)
+    for own in widths[: len(row)]:
+        used += own + 2
+        ends.append(used - 2)
+    # The last cell may be prose: it goes below whole, or is broken there.
+    kept = max((c for c in range(1, len(row)) if ends[c - 1] <= width), default=1)
+    head = line[: ends[kept - 1]].rstrip()
+    if head.strip():
+        yield from wrapped([head], width)
+    if rest := [cell for cell in row[kept:] if cell]:
+        yield from filled(rest, width, f"{indent}    ")
+
+
+def filled(
+    pieces: Iterable[str], width: int | None, indent: str = "  ", most: int | None = None
+) -> list[str]:
+    """Pieces side by side, as many in a line as fit, none broken unless it is longer than a line.
+
+    Args:
+        most: so many in a line at most, also where more would fit.
+    """
+    lines: list[str] = []
+    line, count = "", 0
+    for piece in pieces:
+        full = width is not None and seen_width(line) + 2 + seen_width(piece) > width
+        if line and (full or count == most):
+            lines.append(line)
+            line = ""
+        line, count = (f"{line}  {piece}", count + 1) if line else (indent + piece, 1)
+    return list(wrapped([*lines, *([line] if line else [])], width))
 
 
 def columns(
@@ -34,13 +67,15 @@ def columns(
     indent: str = "  ",
     width: int | None = None,
     spare: Sequence[int] = (),
+    room: int = _ROOM,
 ) -> list[str]:
     """Rows of cells as aligned lines; columns in ``right`` align to the right, the last one is not padded.
 
     Args:
         width: of the terminal. While the cells leave no room for the last one, the columns in ``spare`` are
-            left out, one after the other. A last cell that still does not fit stands below its row, in the
-            same string.
+            left out, one after the other. Cells that still do not fit stand below their row, in the same
+            string.
+        room: so much the last cell shall have, if it needs it, before columns are left out.
     """
     rows = [list(row) for row in rows]
     if not rows:
@@ -50,14 +85,15 @@ def columns(
         left_out: set[int] = set()
         for column in spare:
             kept = [w for c, w in enumerate(widths[:-1]) if c not in left_out]
-            if len(indent) + sum(kept) + 2 * len(kept) + min(widths[-1], _ROOM) <= width:
+            if len(indent) + sum(kept) + 2 * len(kept) + min(widths[-1], room) <= width:
                 break
             left_out.add(column)
         if left_out:
             rows = [[cell for c, cell in enumerate(row) if c not in left_out] for row in rows]
             right = frozenset(c - sum(o < c for o in left_out) for c in right - left_out)
+            widths = [w for c, w in enumerate(widths) if c not in left_out]
         return [
-            "\n".join(_fitting(row, line, width, indent))
+            "\n".join(_fitting(row, line, widths, width, indent))
             for row, line in zip(rows, columns(rows, right=right, indent=indent), strict=True)
         ]
     out = []

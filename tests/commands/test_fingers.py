@@ -185,3 +185,58 @@ def test_verbose_lines_have_every_field_of_every_header() -> None:
 
 def test_decode_does_not_write_and_says_what_does() -> None:
     assert "rocekit replay FILE --filter" in run("decode", CLEAN, "-w", "x.pcap", status=2).stderr
+
+
+def invoke(arguments: list[str]) -> Result:
+    return CliRunner().invoke(cli.rocekit, arguments)
+
+
+def test_an_exports_name_says_the_format_and_a_contradicting_one_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("polars")
+    capture = str(CLEAN)
+    table = tmp_path / "t.csv"
+    done = invoke(["export", capture, "--table", "transfers", "-o", str(table)])
+    assert (done.exit_code, table.read_text().count("\n")) == (0, 31)
+    events = tmp_path / "x.sqlog"
+    assert invoke(["export", capture, "-o", str(events)]).exit_code == 0
+    assert events.read_bytes().startswith(b"\x1e")
+    for wrong, words in (
+        ([], "--to says what to write"),
+        (["-o", str(tmp_path / "x.csv")], "a file has one table"),
+        (["--to", "parquet", "--table", "transfers", "-o", str(tmp_path / "x.csv")], "writes no .csv"),
+        (["--to", "qlog", "-o", str(tmp_path / "x.html")], "must end in .sqlog"),
+    ):
+        refused = invoke(["export", capture, *wrong])
+        assert refused.exit_code == 2
+        assert words in refused.output
+    folder = tmp_path / "tables.csv"
+    folder.mkdir()
+    assert invoke(["export", capture, "--to", "jsonl", "-o", str(folder)]).exit_code == 0
+    assert (folder / "packets.jsonl").exists()
+
+
+def test_the_networks_options_take_units_and_bare_numbers_mean_what_their_names_say(tmp_path: Path) -> None:
+    base = ["generate", "--pattern", "incast", "--hosts", "2", "--seed", "1", "--size", "64k"]
+    outs = []
+    for number, options in enumerate(
+        (
+            ["--duration-ms", "0.2", "--rate", "50", "--kmin", "4096", "--pmax", "0.02", "--delay-us", "2"],
+            ["--duration-ms", "200us", "--rate", "50%", "--kmin", "4k", "--pmax", "2%", "--delay-us", "2us"],
+        )
+    ):
+        out = tmp_path / f"{number}.pcapng"
+        done = invoke([*base, *options, "-w", str(out)])
+        assert done.exit_code == 0, done.output
+        outs.append([line for line in done.output.splitlines() if line.startswith("host")])
+    assert outs[0] == outs[1] != []
+    for wrong in (["--duration-ms", "5x"], ["--rate", "101%"], ["--pmax", "3"], ["--gap-us", "-1"]):
+        assert invoke([*base, *wrong, "-w", str(tmp_path / "x.pcapng")]).exit_code == 2
+
+
+def test_crafts_opcodes_are_completed_in_any_case() -> None:
+    from click.shell_completion import ShellComplete
+
+    complete = ShellComplete(cli.rocekit, {}, "rocekit", "_ROCEKIT_COMPLETE")
+    found = {item.value for item in complete.get_completions(["craft", "--op"], "rc_rdma_write_o")}
+    assert found == {"RC_RDMA_WRITE_ONLY", "RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE"}
+    assert invoke(["craft", "--op", "rc_rdma_write_only"]).exit_code == 0

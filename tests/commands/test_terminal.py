@@ -65,11 +65,19 @@ def in_pipe(*arguments: object, **env: str) -> str:
 
 
 def test_no_line_is_wider_than_the_terminal_and_no_word_is_lost() -> None:
-    for command in (("analyze", LOSS), ("explain", LOSS), ("decode", LOSS, "-c", 30)):
+    commands = (
+        ("analyze", LOSS),
+        ("explain", LOSS),
+        ("decode", LOSS, "-c", 30),
+        ("stats", LOSS),
+        ("topology", ROOT / "pcaps" / "mesh-loss.pcap", "--qps"),
+    )
+    for command in commands:
         shown = on_terminal(*command)
         piped = in_pipe(*command)
         assert max(map(seen_width, shown.splitlines())) <= 80, command
-        assert max(map(len, piped.splitlines())) > 80, command
+        if command[0] != "topology":
+            assert max(map(len, piped.splitlines())) > 80, command
         words = set(re.sub(r"\x1b\[[0-9;]*m", "", shown).split())
         if command[0] != "analyze":  # whose tables leave columns out
             assert words == set(piped.split()), command
@@ -82,6 +90,23 @@ def test_a_table_gives_up_its_columns_by_importance() -> None:
     assert "16688302" not in narrow
     assert "16688302" in wide
     assert re.sub(r"\x1b\[[0-9;]*m", "", wide).count("\n") < narrow.count("\n")
+
+
+@pytest.mark.parametrize("columns_", [60, 80])
+def test_no_name_is_parted_from_its_value_and_no_time_from_its_unit(columns_: int) -> None:
+    for command in (
+        ("stats", LOSS),
+        ("topology", ROOT / "pcaps" / "mesh-loss.pcap"),
+        ("analyze", LOSS, "--all"),
+    ):
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", on_terminal(*command, size=(24, columns_)))
+        lines = shown.splitlines()
+        assert max(map(len, lines)) <= columns_, command
+        for line in lines:
+            assert not re.match(r" +(µs|ms|ns|s)\b(?! of)", line), (command, line)
+    stats = on_terminal("stats", LOSS, size=(24, 60))
+    # The median and the longest stay, the rest gives way.
+    assert re.search(r"count +median +max\b", stats)
 
 
 def test_what_is_longer_than_the_terminal_goes_through_the_pager_of_the_user(tmp_path: Path) -> None:

@@ -275,14 +275,16 @@ def _port(end: End) -> str:
 def _link(wanted: Sequence[End]) -> None:
     """The veth pair, or a pair for each end with a bridge between them; the ends are still down."""
     if len(wanted) == 2:
-        pair = f"link add {A.interface} mtu {MTU} address {A.mac} type veth peer name {B.interface}"
+        pair = f"link add name {A.interface} mtu {MTU} address {A.mac} type veth peer name {B.interface}"
         _batch(f"{pair} mtu {MTU} address {B.mac}")
     else:
-        lines = [f"link add {BRIDGE} type bridge"]
+        lines = [f"link add name {BRIDGE} type bridge"]
         for end in wanted:
-            pair = f"link add {end.interface} mtu {MTU} address {end.mac} type veth peer name {_port(end)}"
-            lines += [f"{pair} mtu {MTU}", f"link set {_port(end)} master {BRIDGE} up"]
-        _batch(*lines, f"link set {BRIDGE} mtu {MTU} up")
+            pair = (
+                f"link add name {end.interface} mtu {MTU} address {end.mac} type veth peer name {_port(end)}"
+            )
+            lines += [f"{pair} mtu {MTU}", f"link set dev {_port(end)} master {BRIDGE} up"]
+        _batch(*lines, f"link set dev {BRIDGE} mtu {MTU} up")
     for end in wanted:
         for name, value in SETTINGS:
             Path("/proc/sys/net/ipv4/conf", end.interface, name).write_text(value)
@@ -301,7 +303,7 @@ def _addressing(family: str, wanted: Sequence[End]) -> list[str]:
     lines = []
     for end in wanted:
         full = f"{end.ipv4}/24" if family == "-4" else f"{end.ipv6}/64 nodad"
-        lines += [f"link set {end.interface} up", f"address add {full} dev {end.interface}"]
+        lines += [f"link set dev {end.interface} up", f"address add {full} dev {end.interface}"]
     for here in wanted:
         for there in wanted:
             if there is here:

@@ -6,6 +6,7 @@ A flow is paired by what is known of it (a journal, a handshake), by the CM's me
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -336,11 +337,24 @@ class Pairing(Sink):
 
     def _empty(self, lobby: Lobby) -> None:
         """Pair what can be paired now, and track the rest alone."""
-        for responder in [f for f in lobby.flows if f.responses and f.connection is None]:
-            if responder.connection is None:
-                requester = lobby.elect(responder)
-                if requester is not None:
-                    self._pair_by_psn(lobby, requester, responder)
+        waiting = deque(f for f in lobby.flows if f.responses and f.connection is None)
+        undecided: dict[Flow, list[Flow]] = {}
+        tied: set[Flow] = set()
+        while waiting:
+            responder = waiting.popleft()
+            if responder.connection is not None:
+                continue
+            requester = lobby.elect(responder)
+            if requester is None or (responder in tied and not _explains_most(requester, responder)):
+                tied.add(responder)
+                for rival in responder.votes:
+                    undecided.setdefault(rival, []).append(responder)
+                continue
+            self._pair_by_psn(lobby, requester, responder)
+            # Both are out of the question for others now: of several candidates that explain as many
+            # responses one may be left.
+            for taken in (requester, responder):
+                waiting.extend(undecided.pop(taken, ()))
         for requester, responder in list(response_times.pairs(lobby.waiting(), lobby.may_pair)):
             lobby.decided_by, lobby.surely = "response times", False
             self._pair_by_psn(lobby, requester, responder)
@@ -473,3 +487,8 @@ class Pairing(Sink):
             pair = self._known.expect(exchange, connection)
             if pair is not None:
                 self._begin_anew((pair.ips[0] or "", pair.ips[1] or ""), pair.qpns, over_cm=True)
+
+
+def _explains_most(requester: Flow, responder: Flow) -> bool:
+    """Whether no other flow explains more of the responses, were it paired by now or not."""
+    return responder.votes[requester] == max(responder.votes.values())

@@ -75,8 +75,10 @@ def test_an_analysis_of_the_capture_reproduces_the_record(
 
 
 #: Runs that an analysis once got wrong: a go-back after a response that came meanwhile or was sent again; a
-#: NAK that was delayed or overtaken; a requester without any response; an RNR wait that a response ended.
+#: NAK that was delayed or overtaken; a requester without any response; an RNR wait that a response ended; QPs
+#: whose first PSNs are neighbours.
 HARD: tuple[tuple[int, dict[str, float]], ...] = (
+    (3969162756, {}),
     (2448, {"drop": 0.1}),
     (2050, {"drop": 0.25}),
     (3124, {"drop": 0.1}),

@@ -194,7 +194,9 @@ def _interface(interface: Value, version: str, config: _Config) -> None:
     mtu = 1024 if "ib_mtu" not in keys else number(keys["ib_mtu"], "ib_mtu", 0, 14_000)
     if mtu not in wire.PATH_MTU_CODES:
         known = ", ".join(map(str, wire.PATH_MTU_CODES))
-        raise keys["ib_mtu"].wrong(f"ib_mtu {mtu}: a path MTU is {known} bytes; others cannot be made here")
+        raise keys["ib_mtu"].wrong(
+            f"ib_mtu {mtu}: a path MTU is {known} bytes; a REQ has no code for another (12.6.5)"
+        )
     for peer in sequence(keys.get("peers")):
         own = named(peer, ("name", "destination_ip_address", "qps"), "a peer")
         if "destination_ip_address" not in own:

@@ -19,6 +19,8 @@ from rocekit.live.commented import StreamSource
 ROCE: Final = "udp port 4791 or ether proto 0x8915"
 _CONNECT_S: Final = 15
 _GRACE_S: Final = 2.0
+#: Ends tcpdump with the connection: alone it would notice only at the next packet, which may never come.
+_WATCHED: Final = "exec 3<&0; {} & p=$!; {{ cat; kill $p; }} <&3 >/dev/null 2>&1 & wait $p"
 #: The most of what ssh says that is kept.
 _SAID_BYTES: Final = 4096
 
@@ -30,7 +32,7 @@ class RemoteInterface:
     Attributes:
         host: as ``ssh`` takes it, an alias of ~/.ssh/config too.
         roce: the capture filter that makes it RoCE; capture_filter: another one, which must match too.
-        sudo: run tcpdump as root, by ``sudo -n``.
+        sudo: run tcpdump, and the shell that ends it, as root, by ``sudo -n``.
         program: the SSH client.
     """
 
@@ -55,10 +57,12 @@ class RemoteInterface:
         wanted = self.roce
         if self.capture_filter is not None:
             wanted = f"({self.roce}) and ({self.capture_filter})" if self.roce else self.capture_filter
-        capture = ["sudo", "-n"] if self.sudo else []
-        capture += ["tcpdump", "-i", self.interface, "-n", "-U", "-s", str(self.snaplen)]
+        capture = ["tcpdump", "-i", self.interface, "-n", "-U", "-s", str(self.snaplen)]
         capture += ["--time-stamp-precision=nano", "-w", "-", "--", wanted]
-        return [self.program, *options, "--", self.host, shlex.join(capture)]
+        watched = ["sh", "-c", _WATCHED.format(shlex.join(capture))]
+        if self.sudo:
+            watched = ["sudo", "-n", *watched]
+        return [self.program, *options, "--", self.host, shlex.join(watched)]
 
 
 @contextmanager
@@ -73,7 +77,7 @@ def captured_over_ssh(remote: RemoteInterface) -> Iterator[Iterator[FrameBatch]]
         process = subprocess.Popen(
             remote.command(),
             bufsize=0,  # a read returns what is there
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # open while this process captures
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,  # a signal is for this process, which ends ssh then

@@ -177,13 +177,16 @@ def test_an_interface_of_another_machine_is_captured_over_ssh(
         if shutil.which(program, path="/usr/sbin:/usr/bin:/bin") is None:
             pytest.skip(f"no {program}")
     script = (
-        CAPTURE
+        "import atexit\n"
+        + CAPTURE
         + SSHD % OVER_SSH
         + """
 os.mkfifo("fifo")
 asked = [*base, "--sshkey", "key", "--remote-interface", "va", "--fifo", "fifo"]
 asked += ["--extcap-capture-filter", "host 10.9.0.1"]
 extcap = subprocess.Popen(asked, stderr=open("err", "w"))
+atexit.register(daemon.terminate)
+atexit.register(extcap.terminate)
 reader = subprocess.Popen(["tshark", "-n", "-i", "fifo", "-c", str(len(parts[0])), "-w", "got.pcapng"],
                           stderr=subprocess.DEVNULL)
 until(lambda: capturing() or extcap.poll() is not None)
@@ -194,6 +197,7 @@ except subprocess.TimeoutExpired:
     reader.kill()
 extcap.send_signal(signal.SIGTERM)
 status = extcap.wait(60)
+until(lambda: not capturing())  # nothing is left running there, though no packet comes any more
 wrong = subprocess.run([*base, "--sshkey", "host", "--remote-interface", "va", "--fifo", os.devnull],
                        capture_output=True, text=True)
 none = subprocess.run([*base, "--sshkey", "key", "--remote-interface", "nosuch", "--fifo", os.devnull],

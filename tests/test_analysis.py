@@ -93,7 +93,7 @@ FULL = """
     A created
     A modified dest_qpn=0x12 path_mtu=1024 sq_psn=5
     A wr 1 RDMA_WRITE 2000
-    A wr 2 SEND 64
+    A wr 2 SEND_WITH_IMM 64 imm=9
     a RC_RDMA_WRITE_FIRST 5 1024 of=2000
     a RC_RDMA_WRITE_LAST 6 976
     a RC_SEND_ONLY_WITH_IMMEDIATE 7 64 immediate=9

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from rocekit.machine.counters import CounterSnapshot
     from rocekit.record.capture import PacketCapture
+    from rocekit.record.rank import Rank
     from rocekit.record.recording import Recording
 
 JOURNAL_SUFFIX = ".journal.jsonl"
@@ -30,7 +31,11 @@ JOURNAL_SUFFIX = ".journal.jsonl"
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
-    "--output", "-o", type=JOURNAL, metavar="FILE", help="The journal.  [default: PROGRAM.journal.jsonl]"
+    "--output",
+    "-o",
+    type=JOURNAL,
+    metavar="FILE",
+    help="The journal; x.rank-3.journal.jsonl of rank 3.  [default: PROGRAM.journal.jsonl]",
 )
 @click.option("--interface", "-i", metavar="IFACE", help="Also capture packets, and explain them.")
 @click.option("--write", "-w", type=PCAPNG, metavar="FILE", help="Keep the packets in a pcapng file.")
@@ -86,6 +91,9 @@ def command(
     completions, queue pairs, memory regions and CM events to shared memory. Records that do not fit are
     counted; the program never waits for them. Output, exit status and signals are those of the program.
 
+    Behind srun, mpirun or torchrun (mpirun -n 4 rocekit record -- PROGRAM) each rank has a journal, and with
+    --write a capture, named by it.
+
     \b
     Example:
       rocekit record -- ib_write_bw -d rxe0 10.9.0.2
@@ -101,8 +109,13 @@ def command(
         if str(path) == "-":
             raise click.UsageError(f"{option}: standard output belongs to the program: name a file")
     from rocekit.files.outputs import check_apart, check_output
+    from rocekit.record.rank import find_rank
 
-    output = output or default_output(command_line[0], write)
+    rank = find_rank(os.environ)
+    if rank is not None:
+        write = write and rank.name(write)
+        output = output and rank.name(output)
+    output = output or default_output(command_line[0], write, rank)
     check_apart(write, output)
     program = shutil.which(command_line[0])
     for path in filter(None, (write, output)):
@@ -143,6 +156,7 @@ def command(
                     capture=capture,
                     kernel_cm=kernel_cm,
                     counters=_counters(interface, capture) if counters else None,
+                    rank=None if rank is None else rank.number,
                 ).run()
             for what in result.failed:
                 click.secho(f"record: {what}: the journal is incomplete", err=True, fg="red")
@@ -207,17 +221,18 @@ def _counters(interface: str | None, capture: PacketCapture | None) -> Callable[
     return take
 
 
-def default_output(program: str, write: Path | None) -> Path:
-    """Beside the capture, where analyze finds it; else a new file in the current folder."""
+def default_output(program: str, write: Path | None, rank: Rank | None) -> Path:
+    """Beside the capture, where analyze finds it; else a new file in the current folder, of this rank."""
     if write is not None:
         return write.with_suffix("").with_name(write.with_suffix("").name + JOURNAL_SUFFIX)
     stem = Path(program).name
-    path = Path(stem + JOURNAL_SUFFIX)
     number = 1
-    while path.exists():
+    while True:
+        path = Path(f"{stem}{'' if number == 1 else f'-{number}'}{JOURNAL_SUFFIX}")
+        path = path if rank is None else rank.name(path)
+        if not path.exists():
+            return path
         number += 1
-        path = Path(f"{stem}-{number}{JOURNAL_SUFFIX}")
-    return path
 
 
 def tell(result: Recording) -> None:

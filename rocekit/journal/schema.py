@@ -319,8 +319,9 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "status": INT,
                 "signal": STR,
                 "version": STR,
-            }
-            | {"redacted": BOOL},
+                "redacted": BOOL,
+                "rank": U32,
+            },
         ),
         "traffic_started": _schema(
             {"seed": UINT},

@@ -104,11 +104,11 @@ class ProgramRecorder:
         children: record also the programs that it starts.
         redact: replace keys and addresses.
         nicer: how much lower a priority to take than the program's, once it runs; see nice(2). Then waking up
-        does
-            not interrupt the program, either.
+            does not interrupt the program, either.
         capture: packets to capture while the program runs.
         kernel_cm: the kernel's connection managers, whose events go into the same journal.
         counters: gives snapshots of counters; called before the program starts and after it has ended.
+        rank: the program's rank in a parallel program.
     """
 
     def __init__(
@@ -126,6 +126,7 @@ class ProgramRecorder:
         capture: PacketCapture | None = None,
         kernel_cm: KernelCm | None = None,
         counters: Callable[[], list[CounterSnapshot]] | None = None,
+        rank: int | None = None,
     ) -> None:
         if not command:
             raise ValueError("no program to run")
@@ -138,6 +139,7 @@ class ProgramRecorder:
         self._capture, self._kernel_cm, self._counters = capture, kernel_cm, counters
         self._mask = mask
         self._nicer = nicer
+        self._rank = rank
         self._redaction = None
         if redact:
             from rocekit.journal.redaction import Redaction
@@ -188,7 +190,7 @@ class ProgramRecorder:
 
     def _record(self, pid: int, rings: Rings, writer: JournalWriter) -> None:
         """The program from its start to its end."""
-        self._log_recording(writer, pid, state="started", arguments=self._command)
+        self._log_recording(writer, pid, state="started", arguments=self._command, rank=self._rank)
         if is_static(self._program):
             what = f"{self._program}: linked statically: no library can be preloaded into it"
             self.result.not_recorded.append(what)

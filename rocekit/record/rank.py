@@ -1,0 +1,66 @@
+"""A process's rank, from what its launcher (srun, mpirun, torchrun) put into the environment.
+
+A launcher starts the same command line on every host, so the ranks of a job would all write the file that it
+names. Its rank is what tells them apart, and what people call a process of a parallel program by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rocekit.errors import RocekitError
+
+VARIABLES: Final = (
+    "OMPI_COMM_WORLD_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PMIX_RANK",
+    "SLURM_PROCID",
+)
+"""The first that is set counts. Slurm's is last: an mpirun in a batch script leaves to its ranks the number
+that Slurm gave to the script, or to the daemon of the host."""
+_TORCHRUN: Final = "TORCHELASTIC_RUN_ID"
+"""torchrun's own variable for the rank, RANK, is too common a name to count alone."""
+
+_JOURNAL: Final = ".journal.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A rank, and the variable that has it."""
+
+    number: int
+    variable: str
+
+    def name(self, path: Path) -> Path:
+        """A file of this rank: ``x.journal.jsonl`` becomes ``x.rank-3.journal.jsonl``."""
+        suffix = _JOURNAL if path.name.endswith(_JOURNAL) else path.suffix
+        return path.with_name(f"{path.name.removesuffix(suffix)}.rank-{self.number}{suffix}")
+
+
+def find_rank(variables: Mapping[str, str]) -> Rank | None:
+    """This process's rank; None where no launcher has given it one.
+
+    Raises:
+        RocekitError: a launcher's variable is no rank.
+    """
+    names = ("RANK", *VARIABLES) if _TORCHRUN in variables else VARIABLES
+    name = next((name for name in names if name in variables), None)
+    if name is None:
+        return None
+    if name == "SLURM_PROCID" and _in_batch_script(variables):
+        return None
+    text = variables[name]
+    if not text.isascii() or not text.isdigit():
+        raise RocekitError(
+            f"{name} is {text!r}, no rank: two ranks would write one journal; unset it, or correct it"
+        )
+    return Rank(int(text), name)
+
+
+def _in_batch_script(variables: Mapping[str, str]) -> bool:
+    """Whether this is the script of a job, which Slurm calls number 0, too, and and which is no rank."""
+    return "SLURM_JOB_ID" in variables and "SLURM_STEP_NUM_TASKS" not in variables

@@ -22,9 +22,9 @@ def command(output: str) -> None:
 
     A GID's index is what `rocekit inject -x` and perftest's `-x` take. Limits need pyverbs.
 
-    Of each interface are shown: MTUs, PFC, global pause, DSCP to priority, DCQCN, as `dcb`, `mlnx_qos`,
-    `ethtool` and the driver's files tell them. What does not fit together is said. Switches, and whether the
-    other end of the link has PFC on too, cannot be seen from here.
+    Of each interface are shown: MTUs, PFC, global pause, DSCP to priority, traffic classes, DCQCN, as `dcb`,
+    `tc`, `mlnx_qos`, `ethtool` and the driver's files tell them. What does not fit together is said.
+    Switches, and whether the other end of the link has PFC on too, cannot be seen from here.
 
     \b
     Example:

@@ -1,7 +1,7 @@
 """How an interface treats RoCE: priorities, PFC, pause, ECN and DCQCN, and the class of rdma_cm's packets.
 
-Asked are ``dcb`` (iproute2) and ``ethtool``, where they lack ``mlnx_qos``, and files of mlx5 and configfs.
-What none of them tells is unknown, which is not the same as off. Nothing is set.
+Asked are ``dcb`` and ``tc`` (iproute2) and ``ethtool``, where they lack ``mlnx_qos``, and files of mlx5 and
+configfs. What none of them tells is unknown, which is not the same as off. Nothing is set.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,8 @@ class InterfaceQos:
         dscp_priority: the priority of each DSCP that the table has; of others ``default_priority``.
         trust: ``dscp`` or ``pcp``, whichever decides first.
         priority_class: the traffic class of each priority.
+        skprio_class: the traffic class of each of the kernel's own priorities (skprio) of what it sends, by
+            tc's mqprio or taprio. rdma_cm takes the SL of its connections from it (cma.c, iboe_tos_to_sl).
         pause_rx, pause_tx: global pause frames (802.3x).
         ecn: of ``roce_rp`` and ``roce_np``, the priorities for which it is on.
         dcqcn: parameters of both, by role.
@@ -58,6 +61,7 @@ class InterfaceQos:
     default_priority: int | None = None
     trust: str | None = None
     priority_class: tuple[int, ...] | None = None
+    skprio_class: tuple[int, ...] | None = None
     pause_rx: bool | None = None
     pause_tx: bool | None = None
     ecn: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -83,6 +87,7 @@ class InterfaceQos:
             "default_priority": self.default_priority,
             "trust": self.trust,
             "priority_class": None if self.priority_class is None else list(self.priority_class),
+            "skprio_class": None if self.skprio_class is None else list(self.skprio_class),
             "pause_rx": self.pause_rx,
             "pause_tx": self.pause_tx,
             "ecn": {role: sorted(on) for role, on in self.ecn.items()},
@@ -110,6 +115,7 @@ def interface_qos(interface: str, *, asked: Ask = ask, net: Path = Path("/sys/cl
     found: dict[str, Any] = _of_dcb(interface, asked)
     if found.keys().isdisjoint(("pfc", "dscp_priority")) and (said := asked(["mlnx_qos", "-i", interface])):
         found |= mlnx_qos(said)
+    found["skprio_class"] = skprio_class(asked(["tc", "-j", "qdisc", "show", "dev", interface]))
     if (said := asked(["ethtool", "-a", interface])) is not None:
         found |= pause(said)
     ecn, dcqcn = _of_mlx5(net / interface / "ecn")
@@ -173,6 +179,21 @@ def mlnx_qos(said: str) -> dict[str, Any]:
     if set(classes) == set(range(PRIORITIES)):
         found["priority_class"] = tuple(classes[n] for n in range(PRIORITIES))
     return found
+
+
+def skprio_class(said: str | None) -> tuple[int, ...] | None:
+    """The traffic class of each skprio, from ``tc -j qdisc show dev IFACE``; None if no queue has a table."""
+    try:
+        queues = json.loads(said or "[]")
+    except ValueError:
+        return None
+    for queue in queues if isinstance(queues, list) else ():
+        if isinstance(queue, dict) and queue.get("kind") in ("mqprio", "taprio"):
+            options = queue.get("options")
+            table = options.get("map") if isinstance(options, dict) else None
+            if isinstance(table, list) and table and all(isinstance(n, int) for n in table):
+                return tuple(table)
+    return None
 
 
 def pause(said: str) -> dict[str, bool]:
@@ -275,10 +296,17 @@ def qos_lines(qos: InterfaceQos) -> list[str]:
     if qos.priority_class is not None:
         words = [f"{n} → {tc}" for n, tc in enumerate(qos.priority_class)]
         lines.append(f"priority to traffic class: {', '.join(words)}")
+    if qos.skprio_class is not None:
+        classes = Counter(qos.skprio_class)
+        usual = max(classes, key=lambda tc: classes[tc])
+        words = [f"{n} → {tc}" for n, tc in enumerate(qos.skprio_class) if tc != usual]
+        lines.append(f"skprio to traffic class (tc): {', '.join([*words, f'others → {usual}'])}")
     for role, on in qos.ecn.items():
         state = f"priority {number_ranges(on)}" if on else "off"
         lines.append(f"DCQCN, {_ROLES[role]}: {state}")
     for role, values in qos.dcqcn.items():
         named = ", ".join(f"{name} {value}" for name, value in values.items())
         lines.append(f"DCQCN parameters of {role}: {named}")
-    return lines or ["PFC, priorities and ECN: nothing that `dcb`, `mlnx_qos` or the driver's files tell"]
+    return lines or [
+        "PFC, priorities and ECN: nothing that `dcb`, `tc`, `mlnx_qos` or the driver's files tell"
+    ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from accessible import violations
 from click.testing import CliRunner
 from fleet_lake import FLEET, made
 from places import PCAPS
@@ -170,3 +171,8 @@ def test_what_is_wrong_is_said(lake: Path, tmp_path: Path, more: list[str], stat
     result = CliRunner().invoke(cli, ["fleet", "report", str(lake), "-o", str(tmp_path / "x.html"), *more])
     assert result.exit_code == status
     assert not (tmp_path / "x.html").exists()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_a_fleets_page(show: Open, lake: Path, tmp_path: Path, scheme: str) -> None:
+    assert violations(show(report(lake, tmp_path / "f.html"), color_scheme=scheme)) == []

@@ -22,6 +22,7 @@ from rocekit.machine.roce_qos import (
     pause,
     port_class,
     qos_lines,
+    skprio_class,
 )
 from rocekit.machine.roce_setup import inconsistent, path_mtu_hint
 from rocekit.record.build import compiler
@@ -49,6 +50,9 @@ tc: 2 ratelimit: unlimited, tsa: vendor
 \t priority:  6
 \t priority:  7
 """
+#: As iproute2 6.1 printed it on Linux 6.1, after ``tc qdisc replace dev d0 root mqprio num_tc 3 map 0 0 …``.
+TC = """[{"kind":"mqprio","handle":"8001:","root":true,"options":{"tc":3,"map":
+[0,0,1,2,0,0,2,0,0,0,0,0,0,0,0,0],"queues":[[0,1],[2,3],[4,7]]}},{"kind":"fq_codel","handle":"0:","parent":"8001:8","options":{"limit":10240}}]"""
 ETHTOOL = "Pause parameters for eth0:\nAutonegotiate:\toff\nRX:\t\ton\nTX:\t\toff\n\n"
 
 
@@ -113,6 +117,22 @@ def test_mlnx_qos_and_ethtool_are_read() -> None:
     assert pause(ETHTOOL) == {"pause_rx": True, "pause_tx": False}
     assert mlnx_qos("command not supported") == {}
     assert pause("netlink error: Operation not supported\n") == {}
+
+
+def test_the_class_of_each_kernel_priority_is_read_from_tc() -> None:
+    table = (0, 0, 1, 2, 0, 0, 2, *[0] * 9)
+    assert skprio_class(TC) == table
+    qos = interface_qos("lo", asked=lambda command: TC if command[0] == "tc" else None)
+    assert qos.skprio_class == table
+    assert qos.to_dict()["skprio_class"] == list(table)
+    assert qos_lines(qos) == ["skprio to traffic class (tc): 2 → 1, 3 → 2, 6 → 2, others → 0"]
+
+
+@pytest.mark.parametrize(
+    "said", [None, "", "[]", "no JSON", '{"kind": "mqprio"}', '[{"kind":"mqprio","options":1}]']
+)
+def test_where_tc_has_no_such_table_nothing_is_claimed(said: str | None) -> None:
+    assert skprio_class(said) is None
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ class Page {
     if (f.cost.repeated_packets) cost.push(element("li", {}, element("b", {}, number(f.cost.repeated_packets)), " packets sent again"));
     if (f.cost.repeated_bytes) cost.push(element("li", {}, element("b", {}, size(f.cost.repeated_bytes)), " sent again"));
     const links = [];
-    if (f.place) links.push(element("a", { href: `#finding=${k}` }, "Show in the graph"));
+    if (f.place) links.push(element("a", { href: `#finding=${k}`, "aria-label": `Show in the graph: ${f.rule}${f.connection === null ? "" : ", connection " + f.connection}` }, "Show in the graph"));
     if (f.transfer !== null) links.push(" ", element("a", { href: `#t=${f.transfer}` }, `Transfer ${f.transfer}`));
     const frames = f.frames.slice(0, 12).join(", ") + (f.frames.length > 12 ? ` … (${f.frames.length} frames)` : "");
     return element("li", { class: "finding " + f.severity, id: `finding-${k}` },
@@ -143,10 +143,10 @@ class Page {
       byId("connection-table").replaceChildren(element("p", { class: "notice" }, "No connections."));
       return;
     }
-    byId("connections-title").append(element("small", {}, "click one to draw it"));
+    byId("connections-title").append(element("small", {}, "choose one to draw it"));
     const trouble = (c) => c.retransmitted_packets + c.naks + c.rnr_naks + c.bad_icrc;
     this.connections = new WindowedTable(byId("connection-table"), {
-      label: "Connections", rows: every.map((_, i) => i), empty: "No match.", choose: (i) => this.openConnection(i, false),
+      label: "Connections", rows: every.map((_, i) => i), empty: "No match.", choose: (i) => this.openConnection(i, false), open: () => goTo("graph"),
       columns: [
         { label: "#", right: true, value: (i) => i, text: (i) => String(every[i].id) },
         { label: "Transport", value: (i) => every[i].transport, text: (i) => every[i].transport },
@@ -184,7 +184,7 @@ class Page {
   openConnection(id, scroll) {
     this.openLane(this.bestLane(id));
     this.connections?.reveal(id);
-    if (scroll) byId("graph").scrollIntoView({ block: "start" });
+    if (scroll) goTo("graph");
   }
 
   openLane(lane) {
@@ -228,7 +228,7 @@ class Page {
         element("div", { class: "bar" }, element("button", { type: "button", onclick: () => this.zoomTo(t) }, "Show in the graph"))),
       element("div", { class: "card ladder", tabindex: 0, role: "group", "aria-label": "Ladder diagram" }, element("h3", {}, "Ladder"),
         element("p", { class: "dim", style: "margin:0 0 4px;font-size:12px" }, "Times are those at the capture point." + (folded ? " Consecutive packets share one thick arrow." : "")), ladder)));
-    if (scroll) byId("transfer").scrollIntoView({ block: "start" });
+    if (scroll) goTo("transfer");
   }
 
   story(story) {
@@ -242,12 +242,12 @@ class Page {
     const m = this.model, c = m.columns, begin = this.timeline.charts[0]?.began?.(t) ?? c.t_first[t];
     const end = Math.max(m.end(t), m.column("t_polled", t)), width = Math.max(2_000, end - begin);
     this.timeline.setView(begin - width * .25, end + width * .25);
-    byId("graph").scrollIntoView({ block: "start" });
+    goTo("graph");
   }
 
   transferList() {
     const m = this.model, c = m.columns, holder = byId("transfer-table");
-    byId("transfers-title").append(element("small", { id: "transfer-count" }));
+    byId("transfers-title").append(element("small", { id: "transfer-count", "aria-live": "polite" }));
     if (!m.transferCount) {
       holder.replaceChildren(element("p", { class: "notice" }, "No transfers."));
       byId("transfer-body").replaceChildren(element("p", { class: "notice" }, "No transfers."));
@@ -274,7 +274,7 @@ class Page {
     const only = element("input", { type: "checkbox", onchange: () => apply() });
     const table = element("div");
     holder.replaceChildren(element("div", { class: "bar" }, element("label", {}, "Filter ", search), element("label", {}, only, " only with trouble")), table);
-    this.table = new WindowedTable(table, { label: "Transfers", rows: Array.from({ length: m.transferCount }, (_, t) => t), columns, empty: "No transfer matches the filter.", choose: (t) => this.openTransfer(t) });
+    this.table = new WindowedTable(table, { label: "Transfers", rows: Array.from({ length: m.transferCount }, (_, t) => t), columns, empty: "No transfer matches the filter.", choose: (t) => this.openTransfer(t), open: () => goTo("transfer") });
     const words = (t) => [m.operation(t), m.laneName(c.t_lane[t]), m.status(t), m.wr(t) === null ? "" : "wr " + m.wr(t), "#" + c.t_id[t], m.completion(t) ?? "", troubles(t)].join(" ").toLowerCase();
     const apply = () => {
       const wanted = search.value.trim().toLowerCase();
@@ -346,8 +346,7 @@ class Page {
       this.openLane(f.place.lane);
       this.connections?.reveal(f.place.lane >> 1);
       this.timeline.focusFinding(f);
-      byId("graph").scrollIntoView({ block: "start" });
-      byId("graph").focus({ preventScroll: true });
+      goTo("graph");
       return true;
     }
     if (wanted[1] === "t" && m.placeOfTransfer.has(at)) { this.openTransfer(m.placeOfTransfer.get(at), true); return true; }

@@ -40,6 +40,13 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
+// Show a section and put the focus there, so that keys and screen readers go on from it.
+function goTo(id) {
+  const section = document.getElementById(id);
+  section.scrollIntoView({ block: "start" });
+  section.focus({ preventScroll: true });
+}
+
 function shape(name, attributes = {}, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   fill(made, attributes, children);

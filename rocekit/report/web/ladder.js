@@ -63,7 +63,7 @@ function drawLadder(model, transfer) {
   const rails = [left, right].map((x) => shape("line", { x1: x, x2: x, y1: 40, y2: height - 6, stroke: "var(--line)", "stroke-width": 2 }));
   const names = [[left, requester, "requester"], [right, responder, "responder"]].flatMap(([x, end, role]) => [
     text(x, 16, endName(end), "middle", "", "600"), text(x, 31, role, "middle", "dim-text")]);
-  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group",
     "aria-label": `Ladder diagram of transfer ${c.t_id[transfer]}, ${plural(items.length, "step")}` }, ...rails, ...names, ...parts);
   return [svg, fold];
 }

@@ -1,10 +1,14 @@
-// A table of any length: only the rows in view are in the page. Its heads sort it, keys move through it.
+// A table of any length: only the rows in view are in the page. Its heads sort it; keys move through it, and a
+// screen reader hears the row that they choose.
 
 const ROW_HEIGHT = 28;
 
 class WindowedTable {
-  // columns: {label, value(i), text(i), right, style(i)}; rows: indices; choose(i) when one is chosen.
-  constructor(holder, { label, columns, rows, choose, empty }) {
+  // columns: {label, value(i), text(i), right, style(i)}; rows: indices; choose(i) when one is chosen;
+  // open(i), if there is one, when Enter is pressed on it.
+  constructor(holder, { label, columns, rows, choose, open, empty }) {
+    this.name = holder.id || label.toLowerCase().replaceAll(" ", "-");
+    this.open = open;
     this.columns = columns;
     this.all = this.shown = Array.from(rows);
     this.choose = choose;
@@ -17,10 +21,10 @@ class WindowedTable {
       return element("th", { scope: "col", class: column.right ? "right" : null }, button);
     });
     this.body = element("tbody");
-    this.table = element("table", { "aria-label": label, "aria-rowcount": this.all.length + 1 },
+    this.table = element("table", { role: "grid", tabindex: 0, "aria-label": label, "aria-description": "Arrow keys choose a row" + (open ? ", Enter goes to it" : ""),
+      "aria-rowcount": this.all.length + 1, onkeydown: (event) => this.key(event) },
       element("thead", {}, element("tr", {}, ...this.heads)), this.body);
-    this.scroll = element("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": label + ": arrow keys choose a row",
-      onscroll: () => this.draw(), onkeydown: (event) => this.key(event) }, this.table);
+    this.scroll = element("div", { class: "scroll", onscroll: () => this.draw() }, this.table);
     this.body.addEventListener("click", (event) => {
       const row = event.target.closest("tr[data-row]");
       if (row) this.select(Number(row.dataset.row), true);
@@ -39,8 +43,8 @@ class WindowedTable {
     this.sorted = [at, down];
     this.heads.forEach((head, k) => {
       if (k === at) head.setAttribute("aria-sort", down ? "descending" : "ascending"); else head.removeAttribute("aria-sort");
-      const arrow = k === at ? (down ? " ▾" : " ▴") : "";
-      head.firstChild.textContent = this.columns[k].label + arrow;
+      const arrow = k === at ? [element("span", { "aria-hidden": "true" }, down ? " ▾" : " ▴")] : [];
+      head.firstChild.replaceChildren(this.columns[k].label, ...arrow);
     });
     this.shown = this.shown.slice();
     this.order();
@@ -75,7 +79,8 @@ class WindowedTable {
   }
 
   key(event) {
-    if (event.target !== this.scroll) return;
+    if (event.target !== this.table) return;
+    if (event.key === "Enter" && this.open && this.shown.includes(this.chosen)) { event.preventDefault(); this.open(this.chosen); return; }
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 12, PageUp: -12, Home: -Infinity, End: Infinity }[event.key];
     if (step === undefined || !this.shown.length) return;
     event.preventDefault();
@@ -97,6 +102,9 @@ class WindowedTable {
     rows.push(this.spacer(count - until));
     if (!count) rows.push(element("tr", {}, element("td", { colspan: this.columns.length, class: "dim" }, this.empty)));
     this.body.replaceChildren(...rows);
+    const at = this.shown.indexOf(this.chosen);
+    if (at >= from && at < until) this.table.setAttribute("aria-activedescendant", this.rowName(this.chosen));
+    else this.table.removeAttribute("aria-activedescendant");
   }
 
   row(i, k) {
@@ -104,8 +112,10 @@ class WindowedTable {
       const style = [column.right ? "right" : "", column.style ? column.style(i) ?? "" : ""].join(" ").trim();
       return element("td", { class: style || null }, column.text(i));
     });
-    return element("tr", { "data-row": i, "aria-rowindex": k + 2, "aria-selected": i === this.chosen ? "true" : null }, ...cells);
+    return element("tr", { id: this.rowName(i), "data-row": i, "aria-rowindex": k + 2, "aria-selected": i === this.chosen ? "true" : null }, ...cells);
   }
+
+  rowName(i) { return `${this.name}-row-${i}`; }
 
   spacer(rows) {
     const cell = element("td", { colspan: this.columns.length });

@@ -15,6 +15,8 @@ RECORD_PACKAGES=(libc6-dev libibverbs-dev librdmacm-dev)
 PEER_PACKAGES=(ibverbs-utils rdmacm-utils perftest ucx-utils libfabric-bin tshark zstd fish zsh groff-base chromium graphviz)
 # Compiling the loops over packets.
 COMPILER_PACKAGES=(gcc libc6-dev python3-dev)
+# What making the virtual environment and compiling wait for; the other packages come while these work.
+FIRST_PACKAGES=(python3-venv "${COMPILER_PACKAGES[@]}" "${RECORD_PACKAGES[@]}")
 
 say() { printf '== %s\n' "$*"; }
 
@@ -91,7 +93,10 @@ install_packages() {
     fi
     log=$(mktemp "${TMPDIR:-/tmp}/rocekit-apt.XXXXXX")
     say "installing ${missing[*]}"
-    apt_get update >"$log" 2>&1 || tail -n 3 "$log" >&2
+    if [ -z "${APT_UPDATED:-}" ]; then
+        apt_get update >"$log" 2>&1 || tail -n 3 "$log" >&2
+        APT_UPDATED=yes
+    fi
     if ! apt_get install --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
         # One name that this release does not have shall not keep the others away.
         tail -n 3 "$log" >&2
@@ -107,6 +112,25 @@ install_packages() {
     fi
 }
 
+# Install the Debian packages $@ in the background, until end_installing waits for it and takes what it left out.
+install_packages_meanwhile() {
+    INSTALLING_LEFT=$(mktemp "${TMPDIR:-/tmp}/rocekit-left.XXXXXX")
+    {
+        LEFT_OUT=()
+        install_packages "$@"
+        [ ${#LEFT_OUT[@]} -eq 0 ] || printf '%s\n' "${LEFT_OUT[@]}" >"$INSTALLING_LEFT"
+    } &
+    INSTALLING=$!
+}
+
+end_installing() {
+    local left
+    wait "$INSTALLING"
+    mapfile -t left <"$INSTALLING_LEFT"
+    LEFT_OUT+=("${left[@]}")
+    rm -f "$INSTALLING_LEFT"
+}
+
 # Put promtool, which judges the metrics, into $VENV/bin, or say what is missing. Only the program is taken out
 # of its Debian package: installed, that would leave a Prometheus server running on port 9090.
 have_promtool() {
@@ -120,8 +144,9 @@ have_promtool() {
     fi
     folder=$(mktemp -d "${TMPDIR:-/tmp}/rocekit-promtool.XXXXXX")
     say "fetching promtool"
-    [ "$(id -u)" != 0 ] || apt_get update >"$folder/log" 2>&1
-    if (cd "$folder" && apt_get download prometheus >>log 2>&1) &&
+    (cd "$folder" && apt_get download prometheus >log 2>&1) ||
+        { [ "$(id -u)" = 0 ] && apt_get update >>"$folder/log" 2>&1; }
+    if (cd "$folder" && { ls prometheus_*.deb || apt_get download prometheus; } >>log 2>&1) &&
         dpkg-deb --fsys-tarfile "$folder"/prometheus_*.deb | tar -xO ./usr/bin/promtool >"$folder/promtool" &&
         [ -s "$folder/promtool" ]; then
         install -m 755 "$folder/promtool" "$VENV/bin/promtool"
@@ -148,6 +173,19 @@ find_python() {
     return 1
 }
 
+# Install the project with the extras $1. The compiler works beside pip, which mostly waits for the network.
+install_compiled() {
+    local pip=("$VENV/bin/python" -m pip install --disable-pip-version-check --no-input -q) building status
+    "${pip[@]}" "setuptools>=77" "Cython>=3.1" </dev/null || return 1
+    "$VENV/bin/python" setup.py -q build_ext --inplace </dev/null >"$VENV/compiled.log" 2>&1 &
+    building=$!
+    ROCEKIT_COMPILED_ELSEWHERE=1 "${pip[@]}" -e ".[$extras]" </dev/null
+    status=$?
+    # Without a compiler the same modules run as plain Python: that is no failure.
+    wait "$building" || leave_out "compiled loops: the compiler failed, see $VENV/compiled.log"
+    return "$status"
+}
+
 # Make the virtual environment and install the project in it with the extras $1, unless that was done.
 install_project() {
     local extras=$1 python stamp state types
@@ -167,7 +205,7 @@ install_project() {
     state=$(cat pyproject.toml setup.py "${types[@]}" "${types[@]/%pxd/py}" rocekit/packets/*.c 2>/dev/null | sha256sum)
     if [ "$(cat "$stamp" 2>/dev/null)" != "$state" ] || ! "$VENV/bin/rocekit" --version >/dev/null 2>&1; then
         say "installing rocekit[$extras] in $VENV (its loops are compiled, which takes some minutes)"
-        if "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input -q -e ".[$extras]" </dev/null; then
+        if install_compiled "$extras"; then
             echo "$state" >"$stamp"
         elif "$VENV/bin/rocekit" --version >/dev/null 2>&1; then
             leave_out "an up-to-date $VENV: pip could not install rocekit[$extras]; what was there is used"
@@ -183,7 +221,7 @@ install_project() {
 
 # Everything: the extras $1, and the Debian packages named after it.
 set_up() {
-    local extras=$1 packages=("${@:2}" "${LAB_PACKAGES[@]}" "${COMPILER_PACKAGES[@]}" "${RECORD_PACKAGES[@]}")
+    local extras=$1 status packages=("${@:2}" "${LAB_PACKAGES[@]}")
     if ! rxe_in_place; then
         if [ "$(uname -m)" = x86_64 ]; then
             packages+=("${VM_PACKAGES[@]}")
@@ -194,7 +232,14 @@ set_up() {
             leave_out "the lab: this kernel has no rxe that we may load, and its VM is for x86_64"
         fi
     fi
-    # shellcheck disable=SC2046,SC2068  # an empty name, left by the line above, is dropped here
-    install_packages ${packages[@]}
+    install_packages "${FIRST_PACKAGES[@]}"
+    # A job in the background does not hear Ctrl-C.
+    trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM
+    # shellcheck disable=SC2068  # an empty name, left by the line above, is dropped here
+    install_packages_meanwhile ${packages[@]}
     install_project "$extras"
+    status=$?
+    end_installing
+    trap - INT TERM
+    return "$status"
 }

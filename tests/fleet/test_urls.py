@@ -29,7 +29,7 @@ def run(*arguments: str) -> Result:
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
     """A folder in an S3 server with captures and a journal."""
-    server = pytest.importorskip("moto.server", reason="no moto (pip install 'moto[server]')")
+    server = pytest.importorskip("moto.server", reason="no moto (pip install 'moto[s3]' flask flask-cors)")
     pytest.importorskip("s3fs", reason="no s3fs (pip install 'rocekit[fleet]')")
     running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     running.start()

@@ -98,8 +98,10 @@ def command(
     (ECN), pauses links (PFC) and drops what does not fit; receivers send CNPs, and senders slow down (DCQCN).
     FILE is pcapng.
 
-    A journal beside FILE says what happened to every packet that was lost, marked, held or sent again, and of
-    a pattern the queues and rates over time. The same seed gives the same files.
+    A journal beside FILE says what happened to every packet that was lost, marked, held or sent again. It is
+    the truth to hold an analyzer to, and `analyze` does not look for it. With --pattern or --otg it has the
+    queues and rates over time as well, and the work requests, which `analyze` finds. The same seed
+    gives the same files.
 
     \b
     Example:
@@ -147,7 +149,7 @@ def command(
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    journal = journal_of(file, network | {"otg": otg})
+    journal = journal_of(file, network | {"otg": otg}, ".truth.jsonl")
     with ExitStack() as stack:
         stack.enter_context(writing(file))
         together = stack.enter_context(Together())

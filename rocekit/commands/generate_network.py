@@ -100,7 +100,7 @@ _OPTIONS: Final = (
                  help="Where the capture is taken: a host (host1 receives an incast), sent, delivered.  "
                  "[default: the receiver of an incast, else delivered]"),
     click.option("--journal", type=click.Path(dir_okay=False, path_type=Path),
-                 help="[default: beside FILE, .journal.jsonl]"),
+                 help="[default: beside FILE, .truth.jsonl; .journal.jsonl with --pattern or --otg]"),
     click.option("--results", type=click.Choice(("text", "csv", "json")), default="text", show_default=True,
                  help="How results are printed, in OTG's columns."),
 )  # fmt: skip
@@ -129,7 +129,7 @@ def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
             raise click.UsageError(f"{max(parameter.opts, key=len)} {why}")
 
 
-def journal_of(file: Path, given: Mapping[str, Any]) -> Path | None:
+def journal_of(file: Path, given: Mapping[str, Any], suffix: str) -> Path | None:
     """Where the journal goes: as --journal says, else beside FILE; None beside standard output.
 
     Raises:
@@ -140,7 +140,7 @@ def journal_of(file: Path, given: Mapping[str, Any]) -> Path | None:
     to_stdout = str(file) == "-"
     journal: Path | None = given["journal"]
     if journal is None and not to_stdout:
-        journal = file.with_suffix(".journal.jsonl")
+        journal = file.with_suffix(suffix)
     if journal is not None:
         check_output(journal, [] if given["otg"] is None else [given["otg"]])
     check_apart(None if to_stdout else file, journal)
@@ -164,7 +164,7 @@ def play(
     from rocekit.soft.traffic import results, run_traffic
 
     to_stdout = str(file) == "-"
-    journal = journal_of(file, given)
+    journal = journal_of(file, given, ".journal.jsonl")
     plan = _plan(given, hosts, gbps, seed)
     program = f"generate {given['pattern'] or 'OTG'}"
     run = run_traffic(

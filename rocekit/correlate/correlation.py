@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.correlate.clocks import Clock, bound_clocks
 from rocekit.correlate.cm_events import PlacedEvent, place_cm_events
@@ -14,12 +14,17 @@ from rocekit.correlate.places import datagrams_of, find_place
 from rocekit.correlate.receives import match_receives
 from rocekit.correlate.unmatched import why_nothing
 from rocekit.journal.work_requests import JournalQp, Programs, WorkRequest, read_programs
+from rocekit.wire.words import plural
 
 if TYPE_CHECKING:
     from rocekit.journal import Journal
     from rocekit.track.cm_exchanges import Exchange
     from rocekit.track.connections import Connection
     from rocekit.track.transfers import Transfer
+
+
+SHOWN_GAPS: Final = 8
+"""Queues of which it is said what the journal lacks, those with the most first."""
 
 
 @dataclass(slots=True)
@@ -58,6 +63,14 @@ class Correlation:
         return [wr for wr in self.work_requests if wr not in self.carried and not wr.local]
 
     @property
+    def lacking(self) -> list[str]:
+        """What the journal lacks, in words."""
+        gaps = self.programs.gaps
+        more = len(gaps) - SHOWN_GAPS
+        words = [str(gap) for gap in gaps[:SHOWN_GAPS]]
+        return [*words, f"… and records of {plural(more, 'more queue')}"] if more > 0 else words
+
+    @property
     def is_empty(self) -> bool:
         """Whether the journal has no event."""
         return self.journal is not None and not self.journal.events
@@ -87,6 +100,7 @@ class Correlation:
                 for wr in self.unmatched
             ],
             "cm_events": [event.to_dict(several=several) for event in self.cm_events],
+            "lost": [gap.to_dict() for gap in self.programs.gaps],
             "nothing_because": self.nothing_because,
             "empty_files": [] if self.journal is None else list(self.journal.empty),
             "nccl": None if self.collectives is None else self.collectives.to_dict(),

@@ -390,7 +390,16 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
         ),
         "records_lost": _schema(
             {"count": UINT},
-            {"sends": UINT, "receives": UINT, "completions": UINT, "others": UINT, "since_ns": TIME},
+            {
+                "qp": QP,
+                "device": STR,
+                "srq": U32,
+                "sends": UINT,
+                "receives": UINT,
+                "completions": UINT,
+                "others": UINT,
+                "since_ns": TIME,
+            },
         ),
         "not_recorded": _schema({"what": STR}, {"device": STR, "qp": QP}),
     }

@@ -10,6 +10,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from rocekit.journal.gaps import Gap, gaps_in, since_ns
+
 if TYPE_CHECKING:
     from rocekit.journal.records import Journal, JournalEvent
 
@@ -28,6 +30,7 @@ OPERATIONS: Final = {
 }
 LOCAL_OPCODES: Final = frozenset({"LOCAL_INV", "BIND_MW"})
 RECEIVE_OPCODES: Final = frozenset({"RECV", "RECV_RDMA_WITH_IMM"})
+_NEVER: Final = 1 << 63
 FLUSHED: Final = "WR_FLUSH_ERR"
 SUCCESS: Final = "SUCCESS"
 
@@ -179,7 +182,7 @@ class JournalQp:
 
     Attributes:
         addresses: those of its device, where the journal has them.
-        lossy_ns: since when records of its process are missing; None where none is. From then on a completion
+        lossy_ns: since when records of it are missing; None where none is. From then on a completion
             belongs to the work request with its wr_id, and only if no other work request has the same.
         span_ns: the times of its first and last event.
     """
@@ -270,12 +273,14 @@ class Programs:
     Attributes:
         qps: in order of first mention.
         cm_events: rdma_cm events.
+        gaps: what the journal lacks.
         regions: memory registrations.
         asynchronous: asynchronous events.
     """
 
     qps: list[JournalQp] = field(default_factory=list)
     cm_events: list[JournalEvent] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
     regions: list[JournalEvent] = field(default_factory=list)
     asynchronous: list[JournalEvent] = field(default_factory=list)
 
@@ -287,7 +292,7 @@ class Programs:
 
 def read_programs(journal: Journal) -> Programs:
     """Sort a journal's events by QP."""
-    programs = Programs()
+    programs = Programs(gaps=gaps_in(journal))
     current: dict[tuple[str, str, int], JournalQp] = {}
     lossy = _losses(journal)
     addresses: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -301,7 +306,7 @@ def read_programs(journal: Journal) -> Programs:
             programs.asynchronous.append(event)
         elif name == "device_opened":
             addresses[event.host, str(event["device"])] = tuple(event.get("gids", ()))
-        if event.qp is None:
+        if event.qp is None or name == "records_lost":
             continue
         key = (event.host, *event.qp)
         qp = current.get(key)
@@ -310,20 +315,21 @@ def read_programs(journal: Journal) -> Programs:
             qp.addresses = addresses.get((event.host, qp.device), ())
             programs.qps.append(qp)
         qp.span_ns = (event.time_ns if qp.span_ns is None else qp.span_ns[0], event.time_ns)
-        since = lossy.get((event.host, event.pid)) if lossy else None
-        if since is not None and event.time_ns >= since and qp.lossy_ns is None:
-            qp.lossy_ns = since
+        if lossy and qp.lossy_ns is None:
+            since = min(lossy.get(process, _NEVER) for process in (key, (event.host, event.pid)))
+            qp.lossy_ns = since if event.time_ns >= since else None
         _apply(qp, event)
     return programs
 
 
-def _losses(journal: Journal) -> dict[tuple[str, int], int]:
-    """Since when records are missing, by process (host, pid)."""
-    since: dict[tuple[str, int], int] = {}
+def _losses(journal: Journal) -> dict[tuple[str | int, ...], int]:
+    """Since when records are missing, by QP (host, device, QPN), or by process (host, pid)."""
+    since: dict[tuple[str | int, ...], int] = {}
     for event in journal.of("records_lost"):
-        key = (event.host, event.pid)
-        began = int(event.get("since_ns", event.time_ns))
-        since[key] = min(since.get(key, began), began)
+        if "srq" in event.fields:
+            continue  # a receive of a shared queue is no QP's
+        key = (event.host, event.pid) if event.qp is None else (event.host, *event.qp)
+        since[key] = min(since.get(key, _NEVER), since_ns(event))
     return since
 
 

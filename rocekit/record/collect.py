@@ -16,7 +16,7 @@ from rocekit.record.gids import GidTables
 from rocekit.record.journal_lines import JournalLines
 from rocekit.record.process import Process, alive, pid_namespace, running_with
 from rocekit.record.recording import Recording
-from rocekit.record.ring import RingFile, records
+from rocekit.record.ring import LossCounts, RingFile, records
 
 if TYPE_CHECKING:
     from rocekit.journal import JournalWriter
@@ -116,6 +116,7 @@ class Rings:
                     chunks.append((file, lines, ring, memoryview(slots)))
                 self._step_over(file, lines)
             self._log_lost(lines, file.lost(), self._last_ns)
+            self._take_losses(file, lines)
         # If not all was taken, what stayed may be older than what is taken later.
         complete_ns = self._taken_ns - HOLD_NS if self._backlog < MOST_BACKLOG else 0
         if complete_ns or chunks:
@@ -123,6 +124,18 @@ class Rings:
         if chunks:
             self._wrote_ns = self._taken_ns
         self._last_ns = began
+
+    def _take_losses(self, file: RingFile, lines: JournalLines) -> None:
+        """Put what queues have lost among the records."""
+        for loss in file.lost_of_queues():
+            self._add_lost(loss.counts())
+            raw = record_ring.lost_record(loss, self._last_ns, (time.monotonic_ns(), time.time_ns()))
+            self._backlog += len(raw)
+            self._wait([raw], lines, finished=True)
+
+    def _add_lost(self, lost: Mapping[str, int]) -> None:
+        for kind, count in lost.items():
+            self._result.lost[kind] = self._result.lost.get(kind, 0) + count
 
     def _step_over(self, file: RingFile, lines: JournalLines) -> None:
         """Let a ring go on that has been waiting too long for a call to return."""
@@ -217,8 +230,7 @@ class Rings:
     def _log_lost(self, lines: JournalLines, lost: Mapping[str, int], since_ns: int) -> None:
         if not lost:
             return
-        for kind, count in lost.items():
-            self._result.lost[kind] = self._result.lost.get(kind, 0) + count
+        self._add_lost(lost)
         self._log("records_lost", lines.process.pid, count=sum(lost.values()), since_ns=since_ns, **lost)
 
     def _log(self, event: str, pid: int, **fields: Any) -> None:
@@ -308,6 +320,8 @@ class Rings:
         """A record's lines; none if it is invalid: a program may overwrite it by mistake."""
         try:
             (record,) = records(raw, finished=finished)
+            if record.type == record_ring.QUEUE_LOST and any(raw[:8]):
+                raise ValueError("only the reader makes such a record")
             made = list(lines.of(record))
         except (struct.error, ValueError, LookupError):
             self._log_lost(lines, {"others": 1}, self._began_ns)
@@ -325,7 +339,7 @@ class Rings:
             self._result.receives += 1
         elif kind == record_ring.WC:
             self._result.completions += 1
-        else:
+        elif kind != record_ring.QUEUE_LOST:
             self._result.others += 1
 
     def tick(self) -> bool:
@@ -375,6 +389,7 @@ class Rings:
             if holes:
                 lost["others"] = lost.get("others", 0) + holes
             self._log_lost(lines, lost, self._last_ns)
+            self._take_losses(file, lines)
         self._put_in_order(_ALL)
         self._write_all(stopped)
         # Calls that never returned come after all others: whether their PSNs are certain depends on those.
@@ -397,15 +412,26 @@ class Rings:
         return False
 
     def _give_up(self) -> None:
-        """Count what was not written."""
-        lost: dict[int, tuple[JournalLines, dict[str, int], int]] = {}
+        """Count what was not written, by queue."""
+        out: list[str] = []
+        since: dict[int, tuple[JournalLines, int]] = {}
+        counts: dict[int, LossCounts] = {}
+        others: dict[int, int] = {}
         for _mono, _count, raw, lines, _finished in self._waiting:
             (record,) = records(raw)
-            kind = record_ring.KINDS[record.type - 1] if record.type <= record_ring.WC else "others"
-            _, counts, _ = lost.setdefault(id(lines), (lines, {}, record.real_ns))
-            counts[kind] = counts.get(kind, 0) + 1
-        for lines, counts, since_ns in lost.values():
-            self._log_lost(lines, counts, since_ns)
+            if record.type == record_ring.QUEUE_LOST:
+                out += self._lines_of(raw, lines, True)
+                continue
+            since.setdefault(id(lines), (lines, record.real_ns))
+            if not counts.setdefault(id(lines), LossCounts()).add(record):
+                others[id(lines)] = others.get(id(lines), 0) + 1
+        until = (time.monotonic_ns(), time.time_ns())
+        for key, (lines, began) in since.items():
+            self._log_lost(lines, {"others": others[key]} if key in others else {}, began)
+            for loss in counts[key].losses():
+                self._add_lost(loss.counts())
+                out += self._lines_of(record_ring.lost_record(loss, began, until), lines, True)
+        self._writer.write_lines(out)
         self._waiting.clear()
         self._result.failed.append("stopped by a signal before all records were written")
 

@@ -53,6 +53,7 @@ class JournalLines(ObjectLines):
             ring.MW: self._mw,
             ring.DM: self._dm,
             ring.NOT_COVERED: self._not_covered,
+            ring.QUEUE_LOST: self._lost,
         }
 
     def of(self, record: Record) -> Iterator[str]:

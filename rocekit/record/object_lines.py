@@ -23,6 +23,20 @@ _UNSEEN: Final = 0xFF
 class ObjectLines(LineMaker):
     """The lines of all records except work requests, completions and the connection manager."""
 
+    def _lost(self, r: Record) -> Iterator[str]:
+        """What a queue has lost."""
+        sends, receives, completions, srq, since_ns = ring.LOST_BODY.unpack_from(r.payload)
+        counts = {"sends": sends, "receives": receives, "completions": completions}
+        place = {"device": self._name(r.device), "srq": r.number} if srq else {"qp": self._place(r)}
+        yield self.event(
+            r,
+            "records_lost",
+            **place,
+            count=sum(counts.values()),
+            since_ns=since_ns,
+            **{kind: count for kind, count in counts.items() if count},
+        )
+
     def _device(self, r: Record) -> Iterator[str]:
         name = r.payload.split(b"\0", 1)[0].decode(errors="replace")
         self.process.devices[r.device] = name

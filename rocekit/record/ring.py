@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Final
 
 from rocekit.errors import JournalError
+from rocekit.record.losses import TABLE, Loss, LossTable
 
 MAGIC: Final = b"ROKEREC1"
-LAYOUT: Final = 4
+LAYOUT: Final = 5
 PAGE: Final = 4096
 SLOT: Final = 64
 FIRST: Final = 32
@@ -37,12 +38,15 @@ LEFT: Final = 0x80
 FILLED: Final = 1 << 63
 """Set in a slot's first word until the recorded call returns."""
 
-FILE = struct.Struct("<8sIIQIIQQQ64s")
-"""magic, layout, rings, slots, pid, forked from, started (real, monotonic), PID namespace, program."""
+FILE = struct.Struct("<8sIIQIIQQQQ64s")
+"""magic, layout, rings, slots, pid, forked from, started (real, monotonic), PID namespace, losses,
+program."""
 CONTROL: Final = 192
 """Bytes of a ring's control block, and the offsets in it of head, tail, and lost records of each kind."""
 HEAD, TAIL, LOST = 0, 64, 128
 KINDS: Final = ("sends", "receives", "completions", "others")
+LOSSES_CHANGED: Final = 56
+"""Where the file counts changes of its table of lost records."""
 
 HEADER = struct.Struct("<8xBBBBIQQ")
 """type, slots, device, thread, number, monotonic time, real time; at the start of a record's first slot."""
@@ -50,6 +54,8 @@ HEADER = struct.Struct("<8xBBBBIQQ")
 SEND, RECV, WC = 1, 2, 3
 DEVICE, QP_CREATED, QP_MODIFIED, QP_DESTROYED, MR, MR_GONE, AH, SRQ, ASYNC = range(10, 19)
 CM_EVENT, CM_CALL, MW, DM, NOT_COVERED = range(19, 24)
+QUEUE_LOST = 24
+"""Made by the reader: what a queue has lost, at the time when that was noticed."""
 
 SEND_BODY = struct.Struct("<QQIIIBBBB")
 """wr_id, remote_va, rkey, imm, length, opcode, flags, items, error. Of a BIND_MW: wr_id, the window's start,
@@ -86,6 +92,8 @@ MW_BODY = struct.Struct("<IBB2x")
 """rkey, gone, type."""
 DM_BODY = struct.Struct("<QQ")
 """dm, length."""
+LOST_BODY = struct.Struct("<QQQQQ")
+"""sends, receives, completions, whether of an SRQ; since when (real)."""
 
 SEND_EXTENDED, SEND_UD, SEND_ATOMIC = 1 << 5, 1 << 6, 1 << 7
 
@@ -138,12 +146,16 @@ class RingFile:
             raise JournalError(f"cannot be mapped: {error}", file=path) from None
         if len(self._map) < PAGE:
             raise JournalError("no ring file", file=path)
-        magic, layout, rings, slots, pid, forked_from, real, mono, namespace, program = FILE.unpack_from(
-            self._map
-        )
+        head = FILE.unpack_from(self._map)
+        magic, layout, rings, slots, pid, forked_from, real, mono, namespace, _losses, program = head
         start = PAGE + -(-rings * CONTROL // PAGE) * PAGE
         fits = 0 < rings <= 1025 and slots > 0 and slots & (slots - 1) == 0
-        if magic != MAGIC or layout != LAYOUT or not fits or len(self._map) < start + rings * slots * SLOT:
+        if (
+            magic != MAGIC
+            or layout != LAYOUT
+            or not fits
+            or len(self._map) < start + rings * slots * SLOT + TABLE
+        ):
             raise JournalError("no ring file of this version", file=path)
         self.pid, self.forked_from, self.pid_namespace = pid, forked_from, namespace
         self.started_ns, self.started_mono_ns = real, mono
@@ -157,6 +169,7 @@ class RingFile:
         self._rings = [start + i * slots * SLOT for i in range(rings)]
         self._rest = [b""] * rings
         self._lost = [0] * len(KINDS)
+        self._losses = LossTable(start + rings * slots * SLOT)
         # Taking and releasing a lock is Python's memory barrier: the words are read before the slots.
         self._barrier = threading.Lock()
 
@@ -281,7 +294,7 @@ class RingFile:
         return slots, not any(word & FILLED for word in words)
 
     def lost(self) -> dict[str, int]:
-        """Records lost since the last call because the rings were full, by kind."""
+        """Records of no queue lost since the last call because the rings were full, by kind."""
         now = [
             sum(self._words[control + LOST // 8 + k] for control in self._controls) for k in range(len(KINDS))
         ]
@@ -289,11 +302,42 @@ class RingFile:
         self._lost = now
         return new
 
+    def lost_of_queues(self) -> list[Loss]:
+        """What queues have lost since the last call."""
+        return self._losses.look(self._bytes, self._words[LOSSES_CHANGED // 8])
+
     def close(self) -> None:
         """Unmap it."""
         self._words.release()
         self._bytes.release()
         self._map.close()
+
+
+def lost_record(loss: Loss, since_ns: int, until: tuple[int, int]) -> bytes:
+    """A record of what a queue lost up to a time (by the monotonic and the real clock)."""
+    head = HEADER.pack(QUEUE_LOST, 2, loss.device, 0, loss.number, *until)
+    body = LOST_BODY.pack(loss.sends, loss.receives, loss.completions, loss.srq, since_ns)
+    first = SLOT - FIRST
+    return (head + body[:first] + bytes(CONTINUED) + body[first:]).ljust(2 * SLOT, b"\0")
+
+
+class LossCounts:
+    """What is lost of records that were taken and are not written, by queue."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[int, int, bool], list[int]] = {}
+
+    def add(self, record: Record) -> bool:
+        """Count a work request or completion; False if the record is neither."""
+        if record.type not in (SEND, RECV, WC):
+            return False
+        srq = RECV_BODY.unpack_from(record.payload)[1] if record.type == RECV else 0
+        key = (record.device, srq or record.number, bool(srq))
+        self._counts.setdefault(key, [0, 0, 0])[record.type - SEND] += 1
+        return True
+
+    def losses(self) -> list[Loss]:
+        return [Loss(*key, *counts) for key, counts in self._counts.items()]
 
 
 def _same(one: bytes, other: bytes) -> int:

@@ -75,7 +75,7 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
             "duration_ns": (analysis.capture.last_ns or 0) - origin,
             "stalled_ns": 0 if analysis.evidence is None else stalled_ns(analysis.evidence.stories),
             "places": [*_relations(analysis), *(line.strip() for line in known)],
-            "unknown": unknown,
+            "unknown": [*unknown, *([] if analysis.journal is None else analysis.journal.lacking)],
             "paths": _paths(analysis),
             "nothing": contents.refusal("judge"),
             "notice": _notice(contents),

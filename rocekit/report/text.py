@@ -380,7 +380,9 @@ def journal_lines(analysis: Results, style: Style) -> list[str]:
     if journal.nothing_because is not None:
         words = f"  Nothing of the journal is in this capture: {journal.nothing_because}"
         told = [] if journal.collectives is None else collective_lines(journal.collectives, style)
-        return [lines[0], style(words, "warning"), *told, *_unused_lines(analysis, style)]
+        lacking = [style(f"  {line}", "warning") for line in journal.lacking]
+        return [lines[0], style(words, "warning"), *lacking, *told, *_unused_lines(analysis, style)]
+    lines += [style(f"  {line}", "warning") for line in journal.lacking]
     lines += (
         [style(f"  {file} is empty", "warning") for file in journal.journal.empty] if journal.journal else []
     )

@@ -18,6 +18,7 @@ from rocekit.record.build import compiler
 from rocekit.record.collect import HOLD_NS, STUCK_NS, TAKE_NS, Rings
 from rocekit.record.gids import GidTables
 from rocekit.record.interposer_sources import SOURCES
+from rocekit.record.losses import ENTRIES, ENTRY, TABLE
 from rocekit.record.recording import Recording
 
 C = r"""
@@ -38,6 +39,8 @@ int main(void)
     printf("types %d %d\n", RECORD_DEVICE, RECORD_NOT_COVERED);
     printf("marks %d %d\n", RECORD_LEFT, OVERLAPPED == NO_PSN - 1);
     AT(record_file, pid_namespace);
+    AT(record_file, losses); SIZE(record_loss); AT(record_loss, completions);
+    printf("losses %d %llx\n", RECORD_LOSSES, LOSS_USED | LOSS_SRQ);
     printf("flags %d %d %d\n", SEND_EXTENDED, SEND_UD, SEND_ATOMIC);
     return 0;
 }
@@ -91,6 +94,10 @@ def test_layouts_agree_with_the_writing_side(tmp_path: Path) -> None:
         "types": f"{ring.DEVICE} {ring.NOT_COVERED}",
         "marks": f"{ring.LEFT} {int(ring.OVERLAPPED == ring.NO_PSN - 1)}",
         "record_file.pid_namespace": struct.calcsize("<8sIIQIIQQ"),
+        "record_file.losses": ring.LOSSES_CHANGED,
+        "record_loss": ENTRY.size,
+        "record_loss.completions": struct.calcsize("<QQQ"),
+        "losses": f"{ENTRIES} {1 << 63 | 1 << 40:x}",
         "flags": f"{ring.SEND_EXTENDED} {ring.SEND_UD} {ring.SEND_ATOMIC}",
     }
     assert theirs == {name: str(value) for name, value in ours.items()}
@@ -106,10 +113,10 @@ class Writer:
         self.path = path
         self.number = pid
         self.head = 0
-        size = 2 * ring.PAGE + SLOTS * ring.SLOT
+        size = 2 * ring.PAGE + SLOTS * ring.SLOT + TABLE
         self.memory = bytearray(size)
         ring.FILE.pack_into(
-            self.memory, 0, ring.MAGIC, ring.LAYOUT, 1, SLOTS, pid, 0, 1_000, 2_000, 0, b"program"
+            self.memory, 0, ring.MAGIC, ring.LAYOUT, 1, SLOTS, pid, 0, 1_000, 2_000, 0, 0, b"program"
         )
         path.write_bytes(self.memory)
 

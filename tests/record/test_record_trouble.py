@@ -6,6 +6,7 @@ The programs are those of ``stub/program.c``, as in ``test_record.py``.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import struct
 from collections import Counter
@@ -13,14 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import PCAPS
 from recorded import record, run, sends
 
+import rocekit
 from rocekit.journal import Journal, parse_event
+from rocekit.journal.gaps import gaps_in
 from rocekit.journal.redaction import Redaction
 from rocekit.journal.work_requests import read_programs
 from rocekit.record import ring
 from rocekit.record.journal_lines import JournalLines
 from rocekit.record.process import Process
+from rocekit.report.collector import Collector
+from rocekit.report.document import document
+from rocekit.report.lane_columns import build_lanes
+from rocekit.report.text import summary
 
 
 def test_a_killed_program_s_journal_holds_everything_until_then(program: Path, tmp_path: Path) -> None:
@@ -52,6 +60,61 @@ def test_what_finds_no_room_is_counted_to_the_record(program: Path, tmp_path: Pa
     assert "did not fit" in ran.stderr
     assert ran.journal.problems == []
     assert len(set(sends(ran))) == len(sends(ran))
+
+
+def test_what_finds_no_room_is_counted_of_each_queue(program: Path, tmp_path: Path) -> None:
+    ran = run(program, tmp_path, "floods", options=("--ring-size", "64"))
+    assert ran.returncode == 0
+    assert ran.journal.problems == []
+    gaps = gaps_in(ran.journal)
+    assert sum(gap.counts["sends"] for gap in gaps) > 0
+    created = [event.qp for event in ran.of("qp_created")]
+    for qp, posted in zip(created, (60_000, 20_000), strict=True):
+        lost = Counter[str]()
+        for gap in gaps:
+            if gap.qp == qp:
+                lost.update(gap.counts)
+        for event, kind in (("wr_posted", "sends"), ("wc_polled", "completions")):
+            assert sum(e.qp == qp for e in ran.of(event)) + lost[kind] == posted
+    shared = [gap for gap in gaps if gap.srq is not None]
+    assert len(ran.of("recv_posted")) + sum(gap.counts["receives"] for gap in shared) == 80_000
+
+
+def test_a_gap_of_one_qp_takes_nothing_from_another() -> None:
+    lost = {"qp": {"device": "d", "qpn": 17}, "count": 1, "sends": 1, "since_ns": 1}
+    send = {"opcode": "SEND", "length": 8, "wr_id": 1, "signaled": True}
+    done = {"status": "SUCCESS", "opcode": "SEND", "wr_id": 1}
+    lines: list[tuple[int, str, dict[str, Any]]] = []
+    for at, qpn in enumerate((17, 18)):
+        qp = {"qp": {"device": "d", "qpn": qpn}}
+        lines += [(2 + at, "wr_posted", qp | send), (4 + at, "wr_posted", qp | send)]
+        lines += [(6 + at, "wc_polled", qp | done)]
+    gapped, whole = read_programs(journal_of(*lines, (9, "records_lost", lost))).qps
+    assert gapped.lossy_ns == 1
+    assert [wr.wc is not None for wr in gapped.sends] == [False, False], "the completion may be of a third"
+    assert whole.lossy_ns is None
+    assert [wr.wc is not None for wr in whole.sends] == [True, False]
+
+
+def test_analyze_and_the_report_say_how_much_of_which_queue_the_journal_lacks(tmp_path: Path) -> None:
+    capture = tmp_path / "x.pcap"
+    shutil.copy(PCAPS / "blast-sr-loss.pcap", capture)
+    journal = (PCAPS / "blast-sr-loss.client.journal.jsonl").read_text()
+    line = next(json.loads(line) for line in journal.splitlines() if '"wr_posted"' in line)
+    lost = line["qp"]
+    event = {key: line[key] for key in ("time_ns", "host", "pid", "clock")}
+    event |= {"event": "records_lost", "qp": lost, "count": 1207, "sends": 1200, "completions": 7}
+    (tmp_path / "x.journal.jsonl").write_text(journal + json.dumps(event) + "\n" + json.dumps(event) + "\n")
+    words = (
+        f"the journal lacks 2,400 work requests and 14 completions of {lost['device']} QP {lost['qpn']:#x}"
+    )
+    collector = Collector()
+    analysis = rocekit.analyze(capture, watch=collector)
+    assert words in summary(analysis)
+    meta, _columns = document(analysis, build_lanes(collector, analysis))
+    assert any(line.startswith(words) for line in meta["capture"]["unknown"])
+    (gap,) = analysis.to_dict()["journal"]["lost"]
+    assert (gap["qp"], gap["sends"], gap["completions"]) == (lost, 2400, 14)
 
 
 def journal_of(*events: tuple[int, str, dict[str, Any]]) -> Journal:

@@ -183,13 +183,15 @@ int data_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr
             psns += psns_of(turn.state, w->opcode, length_of(w), turn.path_mtu);
     }
     psns = turn_take(&turn, psns);
-    span = record_reserve(slots, records, KIND_SEND);
+    span = record_reserve(slots);
     if (__builtin_expect(span.ring != NULL, 1)) {
         struct stamp now = record_now();
 
         for (w = wr; w; w = w->next)
             at += write_send(&span, at, device->number, qp, w, now, turn.state, turn.path_mtu, &psns);
         record_filled(&span);
+    } else {
+        record_lose(KIND_SEND, device->number, qp->qp_num, false, records);
     }
     result = device->ops.post_send(qp, wr, bad);
     if (__builtin_expect(result, 0)) {
@@ -216,13 +218,15 @@ int data_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
                              .opcode = IBV_WR_BIND_MW,
                              .send_flags = bind->send_flags,
                              .bind_mw = {.mw = mw, .rkey = mw->rkey, .bind_info = bind->bind_info}};
-    SPAN span = record_reserve(send_slots(qp, &wr), 1, KIND_SEND);
+    SPAN span = record_reserve(send_slots(qp, &wr));
     uint64_t unknown = NO_PSN;
     struct record_send *send;
     int result, saved;
 
-    if (!span.ring)
+    if (!span.ring) {
+        record_lose(KIND_SEND, device->number, qp->qp_num, false, 1);
         return device->ops.bind_mw(qp, mw, bind);
+    }
     write_send(&span, 0, device->number, qp, &wr, record_now(), NULL, 0, &unknown);
     record_filled(&span);
     result = device->ops.bind_mw(qp, mw, bind);
@@ -277,9 +281,11 @@ int data_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr
 
     for (w = wr; w; w = w->next, records++)
         slots += recv_slots(w);
-    span = record_reserve(slots, records, KIND_RECEIVE);
-    if (!span.ring)
+    span = record_reserve(slots);
+    if (!span.ring) {
+        record_lose(KIND_RECEIVE, device->number, qp->qp_num, false, records);
         return device->ops.post_recv(qp, wr, bad);
+    }
     now = record_now();
     for (w = wr; w; w = w->next)
         at += write_recv(&span, at, device->number, qp->qp_num, 0, w, now);
@@ -307,9 +313,11 @@ int data_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_r
 
     for (w = wr; w; w = w->next, records++)
         slots += recv_slots(w);
-    span = record_reserve(slots, records, KIND_RECEIVE);
-    if (!span.ring)
+    span = record_reserve(slots);
+    if (!span.ring) {
+        record_lose(KIND_RECEIVE, device->number, number, true, records);
         return device->ops.post_srq_recv(srq, wr, bad);
+    }
     now = record_now();
     for (w = wr; w; w = w->next)
         at += write_recv(&span, at, device->number, 0, number, w, now);
@@ -335,7 +343,9 @@ int data_poll_cq(struct ibv_cq *cq, int entries, struct ibv_wc *wc)
     if (polled <= 0)
         return polled;
     now = record_now();
-    span = record_reserve((uint32_t)polled, (uint32_t)polled, KIND_COMPLETION);
+    span = record_reserve((uint32_t)polled);
+    for (i = 0; !span.ring && i < polled; i++)
+        record_lose(KIND_COMPLETION, device->number, wc[i].qp_num, false, 1);
     if (!span.ring)
         return polled;
     for (i = 0; i < polled; i++) {

@@ -136,10 +136,12 @@ static int wr_complete(struct ibv_qp_ex *qp)
             psns += psns_of(turn.state, kept_at(e, i)->send.opcode, kept_at(e, i)->send.length, turn.path_mtu);
     }
     before = turn_take(&turn, psns);
-    if (e->beyond)
-        record_reserve(UINT32_MAX, e->beyond, KIND_SEND); /* only counts them as lost */
-    if (slots)
-        span = record_reserve(slots, e->count, KIND_SEND);
+    if (slots) {
+        span = record_reserve(slots);
+        if (e->beyond || !span.ring)
+            record_lose(KIND_SEND, e->device, qp->qp_base.qp_num, false,
+                        e->beyond + (span.ring ? 0 : e->count));
+    }
     if (span.ring) {
         struct stamp now = record_now();
 
@@ -448,15 +450,18 @@ void extended_qp_gone(struct ibv_qp *qp, void *extended)
 static void record_current(struct ibv_cq_ex *cq, const struct extended_cq *e)
 {
     struct stamp now = record_now();
-    struct span span = record_reserve(1, 1, KIND_COMPLETION);
+    struct span span = record_reserve(1);
+    uint32_t qpn = cq->read_qp_num(cq);
     struct record_slot *slot;
     struct record_wc *record;
 
-    if (!span.ring)
+    if (!span.ring) {
+        record_lose(KIND_COMPLETION, e->device, qpn, false, 1);
         return;
+    }
     slot = span_slot(&span, 0);
     record = (struct record_wc *)slot->payload;
-    slot_head(slot, &span, RECORD_WC, 1, e->device, cq->read_qp_num(cq), now);
+    slot_head(slot, &span, RECORD_WC, 1, e->device, qpn, now);
     *record = (struct record_wc){.wr_id = cq->wr_id, .status = (uint8_t)cq->status};
     if (cq->status == IBV_WC_SUCCESS) {
         record->opcode = (uint8_t)cq->read_opcode(cq);

@@ -6,7 +6,8 @@
  * control block for each ring, the rings. A ring is an array of 64-byte slots; a record takes one or more
  * consecutive ones. Each thread writes to a ring of its own while there are enough; further threads share rings,
  * which is correct, too: slots are reserved by compare-and-swap and committed one by one. The first ring is for what
- * is not on the data path: a burst of work requests does not take its room.
+ * is not on the data path: a burst of work requests does not take its room. Behind the rings is a table that counts
+ * what had no room, by QP.
  */
 #ifndef ROCEKIT_RECORD_H
 #define ROCEKIT_RECORD_H
@@ -19,8 +20,9 @@
 #include <time.h>
 
 #define RECORD_MAGIC 0x31434552454b4f52ULL /* "ROKEREC1", little endian */
-#define RECORD_LAYOUT 4
+#define RECORD_LAYOUT 5
 #define RECORD_PAGE 4096
+#define RECORD_LOSSES 4096 /* queues whose lost records are counted apart; a power of two */
 #define RECORD_SLOT 64
 #define RECORD_CONTINUED 48 /* payload bytes of a record's second and further slots */
 #define RECORD_ITEMS 64     /* the most SGEs (and one address or pair of operands) of a record; rxe has 32 */
@@ -60,6 +62,7 @@ struct record_file {
     uint32_t follows; /* the process that this one was forked from with devices open, or 0 */
     uint64_t started_real, started_mono;
     uint64_t pid_namespace; /* in which pid counts: the inode of /proc/self/ns/pid, or 0 */
+    _Atomic uint64_t losses; /* changes whenever the table of lost records has changed */
     char program[64];
 };
 
@@ -70,6 +73,15 @@ struct record_ring {
     _Alignas(64) _Atomic uint64_t lost_sends;
     _Atomic uint64_t lost_receives, lost_completions, lost_others;
 };
+
+/* What a queue has lost. The counts in struct record_ring are of what is in no queue, or found no place here. */
+struct record_loss {
+    _Atomic uint64_t key; /* LOSS_USED, LOSS_SRQ, the device's number << 32, the QPN or the SRQ's number; 0: free */
+    _Atomic uint64_t sends, receives, completions;
+};
+
+#define LOSS_USED (1ULL << 63)
+#define LOSS_SRQ (1ULL << 40)
 
 struct record_slot {
     _Atomic uint64_t commit; /* once written, the ring's round: 1 at first */
@@ -240,7 +252,8 @@ extern __thread struct record_clocks record_clocks __attribute__((tls_model("ini
 /* Not inlined: records seldom need it. */
 void record_look_at_clocks(void);
 bool record_join(void);
-void record_lose(struct record_ring *ring, uint32_t records, enum record_kind kind);
+/* Count records that had no room; srq: whether the number is a shared receive queue's. */
+void record_lose(enum record_kind kind, uint8_t device, uint32_t number, bool srq, uint32_t records);
 bool record_is_on(void);
 
 /* Tell the recorder, apart from the rings, that something is not recorded. */
@@ -264,9 +277,8 @@ static inline struct stamp record_now(void)
 void record_put_at(struct stamp when, enum record_type type, uint8_t device, uint32_t number, const void *payload,
                    size_t length);
 
-/* Reserve room in a ring. If there is none, `records` are counted as lost. Neither waits nor allocates. */
-static inline struct span record_reserve_in(const struct span *own, uint32_t slots, uint32_t records,
-                                            enum record_kind kind)
+/* Reserve room in a ring. If there is none, the caller counts what is lost. Neither waits nor allocates. */
+static inline struct span record_reserve_in(const struct span *own, uint32_t slots)
 {
     struct record_ring *ring = own->ring;
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
@@ -275,10 +287,8 @@ static inline struct span record_reserve_in(const struct span *own, uint32_t slo
     do {
         if (__builtin_expect(head + slots - ring->tail_seen > own->mask + 1, 0)) {
             ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
-            if (head + slots - ring->tail_seen > own->mask + 1) {
-                record_lose(ring, records, kind);
+            if (head + slots - ring->tail_seen > own->mask + 1)
                 return (struct span){0};
-            }
         }
     } while (!atomic_compare_exchange_weak_explicit(&ring->head, &head, head + slots, memory_order_relaxed,
                                                     memory_order_relaxed));
@@ -289,11 +299,11 @@ static inline struct span record_reserve_in(const struct span *own, uint32_t slo
 }
 
 /* In this thread's ring. */
-static inline struct span record_reserve(uint32_t slots, uint32_t records, enum record_kind kind)
+static inline struct span record_reserve(uint32_t slots)
 {
     if (__builtin_expect(!record_own.ring, 0) && !record_join())
         return (struct span){0};
-    return record_reserve_in(&record_own, slots, records, kind);
+    return record_reserve_in(&record_own, slots);
 }
 
 static inline struct record_slot *span_slot(const struct span *span, uint32_t i)

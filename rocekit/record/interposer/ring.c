@@ -168,7 +168,8 @@ static size_t size_of(uint64_t slots)
 {
     size_t controls = sizeof(struct record_ring) * (ring_count + 1);
 
-    return RECORD_PAGE * (1 + (controls + RECORD_PAGE - 1) / RECORD_PAGE) + (ring_count + 1) * slots * RECORD_SLOT;
+    return RECORD_PAGE * (1 + (controls + RECORD_PAGE - 1) / RECORD_PAGE) + (ring_count + 1) * slots * RECORD_SLOT +
+           RECORD_LOSSES * sizeof(struct record_loss);
 }
 
 /* A file with room for the rings. Without room now, a later write would end the program by SIGBUS; and a file larger
@@ -304,12 +305,45 @@ static struct record_slot *slots_at(uint32_t i)
     return (struct record_slot *)((char *)file + RECORD_PAGE + controls) + (size_t)i * ring_slots;
 }
 
-void record_lose(struct record_ring *ring, uint32_t records, enum record_kind kind)
-{
-    _Atomic uint64_t *count[] = {&ring->lost_sends, &ring->lost_receives, &ring->lost_completions,
-                                 &ring->lost_others};
+#define MOST_PROBES 64
 
-    atomic_fetch_add_explicit(count[kind], records, memory_order_relaxed);
+/* A queue's place in the table, or NULL if there is none left near where it belongs. */
+static struct record_loss *loss_of(uint64_t key)
+{
+    struct record_loss *table = (struct record_loss *)slots_at(ring_count + 1);
+    uint64_t at = key * 0x9e3779b97f4a7c15ULL >> 32, found;
+    unsigned i;
+
+    for (i = 0; i < MOST_PROBES; i++) {
+        struct record_loss *loss = &table[(at + i) & (RECORD_LOSSES - 1)];
+
+        found = atomic_load_explicit(&loss->key, memory_order_relaxed);
+        if (found == key)
+            return loss;
+        if (!found && (atomic_compare_exchange_strong(&loss->key, &found, key) || found == key))
+            return loss;
+    }
+    return NULL;
+}
+
+void record_lose(enum record_kind kind, uint8_t device, uint32_t number, bool srq, uint32_t records)
+{
+    struct record_ring *ring = record_own.ring;
+    struct record_loss *loss;
+    _Atomic uint64_t *count;
+
+    if (!ring)
+        return; /* nothing is recorded */
+    loss = kind == KIND_OTHER
+               ? NULL
+               : loss_of(LOSS_USED | (srq ? LOSS_SRQ : 0) | (uint64_t)device << 32 | number);
+    if (loss)
+        count = (_Atomic uint64_t *[]){&loss->sends, &loss->receives, &loss->completions}[kind];
+    else
+        count = (_Atomic uint64_t *[]){&ring->lost_sends, &ring->lost_receives, &ring->lost_completions,
+                                       &ring->lost_others}[kind];
+    atomic_fetch_add_explicit(count, records, memory_order_relaxed);
+    atomic_fetch_add_explicit(&file->losses, 1, memory_order_release);
 }
 
 static struct span ring_of(uint32_t which, uint8_t thread)
@@ -348,9 +382,11 @@ void record_put_at(struct stamp when, enum record_type type, uint8_t device, uin
     if (!record_own.ring && !record_join())
         return;
     own = ring_of(0, record_own.thread);
-    span = record_reserve_in(&own, slots, 1, KIND_OTHER);
-    if (!span.ring)
+    span = record_reserve_in(&own, slots);
+    if (!span.ring) {
+        record_lose(KIND_OTHER, device, number, false, 1);
         return;
+    }
     slot_head(span_slot(&span, 0), &span, type, slots, device, number, when);
     done = length < first ? length : first;
     memcpy(span_slot(&span, 0)->payload, payload, done);

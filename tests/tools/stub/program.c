@@ -420,6 +420,28 @@ static int flood(void)
     return 0;
 }
 
+/* The same on two QPs: the first posts three times as much. A shared queue gets receives, which nothing takes. */
+static int floods(void)
+{
+    struct ibv_srq_init_attr attr = {.attr = {.max_wr = 64, .max_sge = 1}};
+    struct ibv_recv_wr wr = {.wr_id = 1}, *bad;
+    struct ibv_qp *qps[2];
+    struct ibv_srq *srq;
+    int i;
+
+    set_up();
+    srq = ibv_create_srq(pd, &attr);
+    qps[0] = new_qp(IBV_QPT_RC, 1);
+    qps[1] = new_qp(IBV_QPT_RC, 1);
+    for (i = 0; i < 80000; i++) {
+        post_one(qps[i % 4 == 3], 1u << 20 | (unsigned)i, 8, 0);
+        ibv_post_srq_recv(srq, &wr, &bad); /* refused once the queue is full */
+        if (poll_all() != 1)
+            return 1;
+    }
+    return 0;
+}
+
 /* Posts and polls so many times a second, for 1.5 s, asleep in between; then says how much of a processor its
  * parent took meanwhile, in percent, by the scheduler's account. */
 static unsigned long long parents_time(void)
@@ -617,6 +639,7 @@ int main(int argc, char **argv)
     DOES(killed);
     DOES(crashes_while_posting);
     DOES(flood);
+    DOES(floods);
     DOES(forks);
     DOES(threads);
     DOES(asks_for_next);

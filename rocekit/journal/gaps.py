@@ -1,0 +1,88 @@
+"""What a journal lacks, as the recorder counted it: records for which it had no room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from rocekit.wire.words import plural
+
+if TYPE_CHECKING:
+    from rocekit.journal.records import Journal, JournalEvent
+
+_KINDS: Final = {
+    "sends": "work request",
+    "receives": "receive",
+    "completions": "completion",
+    "others": "other record",
+}
+
+
+@dataclass(slots=True)
+class Gap:
+    """Records of one queue, or of none, that a journal lacks.
+
+    Attributes:
+        qp: (device, QPN); ``srq``: (device, number) of a shared receive queue; neither: not known of which.
+        counts: how many, by kind: ``sends``, ``receives``, ``completions``, ``others``.
+        since_ns, until_ns: by the host's clock, when they are missing.
+    """
+
+    host: str
+    pid: int
+    qp: tuple[str, int] | None = None
+    srq: tuple[str, int] | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    since_ns: int = 0
+    until_ns: int = 0
+
+    @property
+    def of(self) -> str:
+        """Whose they are, in words."""
+        if self.qp is not None:
+            return f"{self.qp[0]} QP {self.qp[1]:#x} on {self.host}"
+        if self.srq is not None:
+            return f"{self.srq[0]} SRQ {self.srq[1]} on {self.host}"
+        return f"process {self.pid} on {self.host}, of which queues is not known"
+
+    def __str__(self) -> str:
+        lacking = [plural(count, _KINDS[kind]) for kind, count in self.counts.items() if count]
+        many = ", ".join(lacking[:-1]) + (" and " if lacking[:-1] else "") + lacking[-1]
+        return f"the journal lacks {many} of {self.of}: the recorder had no room"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "host": self.host,
+            "pid": self.pid,
+            "qp": None if self.qp is None else {"device": self.qp[0], "qpn": self.qp[1]},
+            "srq": None if self.srq is None else {"device": self.srq[0], "srq": self.srq[1]},
+            **{kind: self.counts.get(kind, 0) for kind in _KINDS},
+            "since_ns": self.since_ns,
+            "until_ns": self.until_ns,
+        }
+
+
+def since_ns(event: JournalEvent) -> int:
+    """Since when the records of a ``records_lost`` are missing."""
+    return int(event.get("since_ns", event.time_ns))
+
+
+def gaps_in(journal: Journal) -> list[Gap]:
+    """What a journal lacks, by queue, those with the most first."""
+    found: dict[tuple[Any, ...], Gap] = {}
+    for event in journal.of("records_lost"):
+        srq = (str(event.get("device", "?")), int(event["srq"])) if "srq" in event.fields else None
+        apart = event.qp or srq
+        key = (event.host, event.qp, srq) if apart else (event.host, event.pid)
+        gap = found.get(key)
+        if gap is None:
+            gap = found[key] = Gap(event.host, event.pid, event.qp, srq, {}, since_ns(event), event.time_ns)
+        gap.since_ns = min(gap.since_ns, since_ns(event))
+        gap.until_ns = max(gap.until_ns, event.time_ns)
+        for kind in _KINDS:
+            gap.counts[kind] = gap.counts.get(kind, 0) + int(event.get(kind, 0))
+        told = sum(int(event.get(kind, 0)) for kind in _KINDS)
+        gap.counts["others"] += max(0, int(event["count"]) - told)  # of another recorder: kinds are optional
+    whole = [gap for gap in found.values() if any(gap.counts.values())]
+    return sorted(whole, key=lambda gap: -sum(gap.counts.values()))

@@ -27,7 +27,7 @@ INJECTED = (
     "ping-sr --both -q 1000 -n 1 --no-rdma_cm",
     "blast-sr --both -q 1000 -n 1",
     "mesh --hosts 32 -n 1",
-    "ring --hosts 64 -n 1",
+    "ring --hosts 64",
 )
 #: Each over both kinds of devices, of which the lab has eight.
 BESIDE_RXE = (

@@ -202,7 +202,7 @@ def group(scenario: str, about: str, lengths: dict[int, int], hosts: int = 4, si
     """A scenario of n hosts on soft devices. ``lengths``: bytes of a message to the number of messages."""
     return Made(
         f"{scenario}-soft",
-        f"rocekit inject {scenario} --hosts {hosts} --backend soft --seed 1 -n 1 -s {size}",
+        f"rocekit inject {scenario} --hosts {hosts} --backend soft --seed 1 -n 1 -s {size} -m 1024",
         None,
         tuple(("WRITE", length, count) for length, count in lengths.items()),
         about,

@@ -66,11 +66,14 @@ def _plan(scenario: str, given: dict[str, Any], hosts: int) -> GroupPlan:
     from rocekit.scenarios import GROUPS
     from rocekit.scenarios.group_scenario import GroupPlan
     from rocekit.scenarios.plan import check_size
+    from rocekit.wire import PATH_MTU_CODES
 
     known = GROUPS[scenario]
     size, iterations = given["size"] or known.default_size, given["iters"] or known.default_iterations
     check_size(size)
-    return GroupPlan(scenario, hosts, size, iterations, int(given["mtu"] or DEFAULT_MTU))
+    # The wire in memory carries the largest; what the devices of verbs carry their networks decide.
+    usual = DEFAULT_MTU if given["backend"] == "verbs" else max(PATH_MTU_CODES)
+    return GroupPlan(scenario, hosts, size, iterations, int(given["mtu"] or usual))
 
 
 def _qp(given: dict[str, Any]) -> QpOptions:

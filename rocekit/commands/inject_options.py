@@ -48,7 +48,10 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("-s --size", {"type": COUNT_OF_BYTES, "help": "Bytes of a message.  [default: the scenario's]"}),
     ("-n --iters", {"type": COUNT, "help": "Messages on each QP.  [default: the scenario's]"}),
     ("-q --qp qps", {"type": COUNT, "default": 1, "help": "How many QPs."}),
-    ("-m --mtu", {"type": MTUS, "help": "Path MTU.  [default: rdma_cm's choice]"}),
+    (
+        "-m --mtu",
+        {"type": MTUS, "help": "Path MTU.  [default: rdma_cm's choice; mesh and ring: 4096 soft, else 1024]"},
+    ),
     ("-t --tx-depth", {"type": COUNT, "default": 128, "help": "Work requests outstanding on a QP."}),
     ("-r --rx-depth", {"type": COUNT, "default": 512, "help": "Receives posted on a QP."}),
     ("-l --post_list --post-list", {"type": COUNT, "default": 1, "help": "Work requests in one post."}),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from mmap import PAGESIZE
 from typing import TypeVar
 
 from rocekit.endpoint import Endpoint
@@ -57,7 +58,7 @@ class Wire:
     def out(self, data: bytes) -> None:
         """Send a message."""
         while len(self._unsent) > self.link.unsent:
-            self.link.region.discard(*self._unsent.popleft())
+            self._give_back(0, *self._unsent.popleft())
         start = sum(self._unsent[-1]) if self._unsent else 0
         self._unsent.append((start, len(data)))
         at, self._sent_at = _next(self._sent_at, len(data), self._room)
@@ -88,8 +89,13 @@ class Wire:
         self._came += 1
         at, self._came_at = _next(self._came_at, length, self._came_room)
         data = self.link.region.read(self._own + at, length)
-        self.link.region.discard(self._own + at, length)
+        self._give_back(self._own, self._own + at, length)
         return data
+
+    def _give_back(self, area: int, start: int, length: int) -> None:
+        """Nobody needs a message any more, nor what lies before it in the area, to the start of its page."""
+        first = max(area, start - PAGESIZE + 1)
+        self.link.region.discard(first, start + length - first)
 
 
 def _next(at: int, length: int, room: int) -> tuple[int, int]:

@@ -97,7 +97,7 @@ def run_group(
     options: QpOptions | None = None,
     timeout_s: float = 30.0,
     seed: int | None = None,
-    idle: Callable[[int], None] | None = None,
+    idle: Callable[[int], Sequence[int]] | None = None,
 ) -> GroupOutcome:
     """Connect the endpoints and run the plan over them; the data is checked.
 
@@ -167,9 +167,16 @@ def soft_group(
             endpoints.append(SoftEndpoint(at, writer, seed=drawn, wire=wire))
             stack.callback(endpoints[-1].close)
 
-        def idle(until_ns: int) -> None:
-            if wire.run(until_ns, stop=lambda: any(len(endpoint.cq) for endpoint in endpoints)):
+        ranks = {port: rank for rank, port in enumerate(wire.ports)}
+
+        def completed() -> bool:
+            # Only the device that the event reached can have a new completion: no look at all others.
+            return wire.acted is not None and len(endpoints[ranks[wire.acted]].cq) > 0
+
+        def idle(until_ns: int) -> Sequence[int]:
+            if wire.run(until_ns, stop=completed):
                 wire.now = max(wire.now, until_ns)
+            return (ranks[wire.acted],) if wire.acted is not None and completed() else ()
 
         outcome = run_group(plan, endpoints, options=options, timeout_s=timeout_s, seed=drawn, idle=idle)
         return replace(outcome, packets=wire.packets)

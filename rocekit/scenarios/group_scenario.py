@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from rocekit.errors import ScenarioError
 from rocekit.scenarios.group_member import Member, Steps
 
@@ -22,8 +24,7 @@ class GroupPlan:
 
     Attributes:
         size: bytes that each host sends each other one in an all-to-all, and bytes of each host's vector in
-        an
-            all-reduce.
+            an all-reduce.
         iterations: of each exchange.
         path_mtu: bytes.
     """
@@ -87,4 +88,6 @@ class GroupScenario(ABC):
 
 def add(into: array[int], other: array[int]) -> array[int]:
     """The sum, element by element, of 32-bit words that wrap around."""
-    return array("I", ((a + b) & 0xFFFFFFFF for a, b in zip(into, other, strict=True)))
+    if len(into) != len(other):
+        raise ValueError(f"{len(into)} and {len(other)} words cannot be added")
+    return array("I", np.add(np.frombuffer(into, np.uint32), np.frombuffer(other, np.uint32)).tobytes())

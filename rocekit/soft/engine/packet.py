@@ -130,8 +130,9 @@ def parse(data: bytes) -> Packet:
     packet = Packet()
     packet.op = op
     whole = int.from_bytes(data[transport:first], "big")
+    values = packet.__dict__
     for name, shift, mask in places:
-        setattr(packet, name, whole >> shift & mask)
+        values[name] = whole >> shift & mask
     last = end - packet.padcount
     # 9.2.4: the pad makes the payload a whole number of words.
     if last < first or packet.version or (end - first) % _WORD_BYTES:

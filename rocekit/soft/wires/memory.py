@@ -63,6 +63,7 @@ class MemoryWire:
     Attributes:
         now: the time.
         packets: how many packets were sent.
+        acted: the port of the device that the last event reached.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class MemoryWire:
         self.faults = FaultInjector(faults, seed, told=None if journal is None else self._tell_fault)
         self.ports: list[WirePort] = []
         self.packets = 0
+        self.acted: WirePort | None = None
         self._capture = capture
         self._tap = tap
         self._rate = rate_bps
@@ -137,6 +139,7 @@ class MemoryWire:
         return True
 
     def _handle(self, kind: int, port: WirePort, data: bytes) -> None:
+        self.acted = port
         if kind == _DELIVER:
             if self._capture is not None and self._tap in ("delivered", port.device.name):
                 self._write(data, port)

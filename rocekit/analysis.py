@@ -30,7 +30,7 @@ from rocekit.feeding import (
     survey_doubled,
 )
 from rocekit.files.capture_names import is_there, rotation, stem
-from rocekit.files.joined import is_joined, joined_files
+from rocekit.files.joined import is_joined, is_part, joined_files
 from rocekit.files.remote import RemotePath, is_remote
 from rocekit.files.remote import beside as files_beside
 from rocekit.findings import Evidence, Finding, Rule
@@ -248,14 +248,14 @@ class Analysis(Results):
 def find_journals(capture: str | Path) -> list[Path]:
     """The journals beside ``x.pcapng``: ``x.journal.jsonl`` and ``x.NAME.journal.jsonl``.
 
-    Beside the files of a rotation: those of each file, and of the name that all files have.
+    Beside files of a rotation: those of each, and of the name of all. Beside a part of a capture: none.
     """
     if is_joined(capture):
         files = joined_files(str(capture))
         folder, slash, first = files[0].rpartition("/")
         names = dict.fromkeys([f"{folder}{slash}{rotation(first).base}", *files])
         return list(dict.fromkeys(journal for name in names for journal in _journals_beside(name)))
-    return _journals_beside(capture)
+    return [] if is_part(capture) else _journals_beside(capture)
 
 
 def _journals_beside(capture: str | Path) -> list[Path]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from rocekit.files.frame_names import frame_reference
-from rocekit.files.joined import is_joined
+from rocekit.files.joined import is_joined, is_part
 from rocekit.files.reader import CaptureReader, open_capture
 from rocekit.files.remote import is_remote
 from rocekit.packets import Packets, empty_packets, in_file_order
@@ -166,7 +166,9 @@ def spool_for(path: str | Path) -> Spool | None:
 
 
 def _can_be_read_again(path: str | Path) -> bool:
-    return str(path) != "-" and (is_remote(path) or is_joined(path) or Path(path).is_file())
+    if is_remote(path) or is_joined(path) or is_part(path):
+        return True
+    return str(path) != "-" and Path(path).is_file()
 
 
 def restart(watch: Watch | None) -> None:

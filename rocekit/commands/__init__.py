@@ -23,10 +23,10 @@ class _File(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and "://" in value:
-            from rocekit.files.joined import is_joined
+            from rocekit.files.joined import is_joined, is_part
             from rocekit.files.remote import RemotePath, is_remote
 
-            if is_remote(value) or is_joined(value):
+            if is_remote(value) or is_joined(value) or is_part(value):
                 return RemotePath(value)
         return super().convert(value, param, ctx)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocekit.commands import load_numpy
-from rocekit.commands.numbers import COUNT
+from rocekit.commands.numbers import COUNT, COUNT_OF_BYTES
 
 if TYPE_CHECKING:
     from rocekit.fleet.judgement import FleetVerdict
@@ -58,6 +58,13 @@ SHOWN = 10
     metavar="N|all",
     help="Transfers without trouble to keep of each capture, the slowest.",
 )
+@click.option(
+    "--split",
+    type=COUNT_OF_BYTES,
+    default="8G",
+    show_default=True,
+    help="Split larger captures by pairs of hosts into parts of about so many bytes, at most 8.",
+)
 @click.option("--no-icrc", is_flag=True, help="Do not verify ICRCs.")
 @click.option("--watch", is_flag=True, help="Go on: add what is new or has grown, until Ctrl-C.")
 def command(
@@ -68,6 +75,7 @@ def command(
     memory: str,
     point: str | None,
     transfers: str,
+    split: int,
     no_icrc: bool,
     watch: bool,
 ) -> None:
@@ -98,7 +106,7 @@ def command(
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers is for this machine: a scheduler has its own.")
     need_polars()
-    settings = LakeSettings(_kept(transfers), not no_icrc)
+    settings = LakeSettings(_kept(transfers), not no_icrc, split)
     streams = [] if watch else find_streams(sources, point)
     watcher = Watcher(sources, point)
     lake = Lake(output)

@@ -108,6 +108,13 @@ class DamageLog(list[Damage]):
             raise CaptureError(f"{self[0].message}{more}", file=name, offset=self[0].offset)
 
 
+class CapturePart(NamedTuple):
+    """One of several parts of a capture (see ``joined``), counted from 1."""
+
+    number: int
+    of: int
+
+
 @dataclass(frozen=True, slots=True)
 class FrameBatch:
     """Some frames of one capture, in file order, as columns of one length.
@@ -121,6 +128,7 @@ class FrameBatch:
         time_ns: nanoseconds since the epoch (int64).
         number: 1-based frame number in its file, as Wireshark counts (int64).
         linktype: LINKTYPE number, one of ``SUPPORTED_LINKTYPES`` (uint16).
+        part: only the RoCE packets in this part of the capture are wanted; None: all.
     """
 
     file: int
@@ -131,6 +139,7 @@ class FrameBatch:
     time_ns: NDArray[np.int64]
     number: NDArray[np.int64]
     linktype: NDArray[np.uint16]
+    part: CapturePart | None = None
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -157,6 +166,7 @@ class FrameBatch:
             self.time_ns.copy(),
             self.number.copy(),
             self.linktype.copy(),
+            self.part,
         )
 
 

@@ -1,11 +1,17 @@
-"""Files into which one capture was written, one after the other, read as one: ``rotated:FIRST..LAST``.
+"""Names that stand for several files, or for a part of what is in one.
 
+``rotated:FIRST..LAST`` are files into which one capture was written, one after the other, read as one.
 ``LAST`` is in the folder of ``FIRST``. The files are those of the rotation from the one to the other, as
 their names order them (see ``capture_names.rotation``). Frames are numbered through.
+
+``part:K/N:FILE`` has the packets of every N-th pair of hosts. The pairs are counted as they first appear in
+FILE, so all packets between two hosts are in one part, with the frame numbers that they have in FILE. Frames
+that are no RoCE packets are in every part. The decoder, which reads addresses, decides what is in a part.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +19,12 @@ from typing import Any, Final
 
 from rocekit.errors import CaptureError
 from rocekit.files.capture_names import rotation
-from rocekit.files.frames import DamageLog, FrameBatch
+from rocekit.files.frames import CapturePart, DamageLog, FrameBatch
 from rocekit.files.remote import beside, is_remote
 
 PREFIX: Final = "rotated:"
 _TO: Final = ".."
+_PART: Final = re.compile(r"part:(\d{1,6})/(\d{1,6}):(.+)", re.DOTALL)
 
 
 def join_name(files: Sequence[str]) -> str:
@@ -134,3 +141,59 @@ class JoinedReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def part_name(part: CapturePart, file: str) -> str:
+    """The name of a part of a capture."""
+    return f"part:{part.number}/{part.of}:{file}"
+
+
+def is_part(name: object) -> bool:
+    """Whether a name stands for a part of a capture."""
+    text = str(name)
+    return text.startswith("part:") and _PART.fullmatch(text) is not None and not Path(text).exists()
+
+
+def split_part(name: str) -> tuple[CapturePart, str]:
+    """The part that a name stands for, and the name of the whole capture.
+
+    Raises:
+        CaptureError: there is no such part.
+    """
+    found = _PART.fullmatch(name)
+    if found is None:
+        raise CaptureError("this is no name of a part: write part:1/4:FILE", file=name)
+    part = CapturePart(int(found[1]), int(found[2]))
+    if not 1 <= part.number <= part.of:
+        raise CaptureError(f"there is no part {part.number} of {part.of}: they count from 1", file=name)
+    return part, found[3]
+
+
+def whole_name(name: str) -> str:
+    """The name of the capture of which a name is a part; any other name stays."""
+    return split_part(name)[1] if is_part(name) else name
+
+
+class PartReader:
+    """A reader whose batches say which part of the capture is wanted; has what ``CaptureReader`` has."""
+
+    def __init__(self, name: str, reader: Any, part: CapturePart) -> None:
+        self.name = name
+        self._reader, self._part = reader, part
+        self._batches = self._every()
+
+    def _every(self) -> Iterator[FrameBatch]:
+        for batch in self._reader:
+            yield replace(batch, part=self._part)
+
+    def __iter__(self) -> Iterator[FrameBatch]:
+        return self._batches
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def __enter__(self) -> PartReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()

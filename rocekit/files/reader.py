@@ -24,7 +24,7 @@ from rocekit.files.frames import (
     DamageLog,
     FrameBatch,
 )
-from rocekit.files.joined import JoinedReader, is_joined
+from rocekit.files.joined import JoinedReader, PartReader, is_joined, is_part, split_part
 from rocekit.files.pcap import MAGICS, PcapFrames
 from rocekit.files.source import RawSource
 from rocekit.files.window import CHUNK, Window, open_source
@@ -147,8 +147,8 @@ def open_capture(
     """Open a pcap or pcapng capture, also in gzip or zstd; the first bytes decide, not the name.
 
     Args:
-        source: a path, a URL (see ``remote``), ``rotated:FIRST..LAST`` (see ``joined``), ``-`` for standard
-            input, or an open binary file.
+        source: a path, a URL (see ``remote``), ``rotated:FIRST..LAST`` (see ``joined``),
+            ``part:K/N:FILE`` (see ``joined``), ``-`` for standard input, or an open binary file.
         file: the capture's place among those analysed together; it is in every batch.
         follow: the file may still grow: wait at its end, giving empty batches, until ``stop()``.
         batch_frames: the most frames in a batch.
@@ -161,6 +161,12 @@ def open_capture(
     """
     if batch_frames < 1 or chunk_bytes < 64:
         raise ValueError("batch_frames must be at least 1 and chunk_bytes at least 64")
+    if isinstance(source, str | Path) and is_part(source):
+        part, whole = split_part(str(source))
+        reader = open_capture(
+            whole, file=file, batch_frames=batch_frames, chunk_bytes=chunk_bytes, spool=spool
+        )
+        return cast("CaptureReader", PartReader(str(source), reader, part))
     if isinstance(source, str | Path) and is_joined(source):
 
         def opens(name: str) -> CaptureReader:

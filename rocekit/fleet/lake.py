@@ -16,7 +16,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -191,9 +191,13 @@ class Lake:
         write_parquet(table, part)
         part.replace(folder / f"{name}.parquet")
 
-    def forget_others(self, stream: Stream, capture: str) -> int:
-        """Remove the rows that a stream had before it grew or changed. Returns how many folders."""
-        old = [path for path in self._entries(stream) if not path.name.endswith(f"-{capture}")]
+    def forget_others(self, stream: Stream, captures: Collection[str]) -> int:
+        """Remove the rows that a stream had before it grew or changed. Returns how many folders.
+
+        Args:
+            captures: the ids of the stream, or of its parts, now.
+        """
+        old = [path for path in self._entries(stream) if path.name.rpartition("-")[2] not in captures]
         for path in old:
             gone = self.folder / _STAGING / uuid4().hex
             gone.parent.mkdir(exist_ok=True)

@@ -82,7 +82,8 @@ def document(lake: Lake, span: Span = WHOLE) -> Row:
         return [row | {"command": command_of(row, sources)} for row in rows]
 
     (total,) = ask(
-        "SELECT count(*) AS captures, count(error) AS unreadable, count(DISTINCT point) AS points, "
+        "SELECT count(*) FILTER (part IS NULL OR part LIKE '1/%') AS captures, "
+        "count(error) AS unreadable, count(DISTINCT point) AS points, "
         "coalesce(sum(roce_packets), 0)::BIGINT AS packets, min(first_ns) AS first_ns, "
         "max(last_ns) AS last_ns, coalesce(sum(dropped), 0)::BIGINT AS dropped, "
         "count(notice) AS notices FROM captures"

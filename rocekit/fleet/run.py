@@ -7,13 +7,14 @@ than a hundred do.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.errors import RocekitError, needs_extra
-from rocekit.fleet.work import Added, add_stream
+from rocekit.fleet.work import Added, StreamId, add_stream
 
 if TYPE_CHECKING:
     from rocekit.fleet.lake import Lake
@@ -142,18 +143,40 @@ def add_streams(
         RocekitError: the LAKE cannot be written.
     """
     progress = FleetProgress(len(streams))
+    waiting: deque[tuple[Stream, StreamId | None]] = deque((stream, None) for stream in streams)
+    split: dict[Stream, _Split] = {}
 
-    def submit(stream: Stream) -> Any:
-        return client.submit(add_stream, str(lake.folder.resolve()), stream, settings, pure=False)
+    def submit(item: tuple[Stream, StreamId | None]) -> Any:
+        return client.submit(add_stream, str(lake.folder.resolve()), item[0], settings, item[1], pure=False)
 
-    for stream, outcome in in_turn(client, streams, submit, progress):
+    for (stream, _), outcome in in_turn(client, waiting, submit, progress):
         if isinstance(outcome, BaseException):
             progress.failed.append((stream.name, reason(outcome)))
+        elif outcome.parts:
+            split[stream] = _Split(outcome.captures, len(outcome.parts))
+            waiting.extendleft(reversed(outcome.parts))
+            progress.total += len(outcome.parts) - 1
+            continue
         else:
             _note(outcome, lake, progress)
+            whole = split.get(stream._replace(part=None))
+            if whole is None:
+                progress.replaced += lake.forget_others(stream, outcome.captures)
+            else:
+                whole.left -= 1
+                if not whole.left:
+                    progress.replaced += lake.forget_others(stream, whole.captures)
         progress.done += 1
         tell(progress)
     return progress
+
+
+@dataclass(slots=True)
+class _Split:
+    """A capture in parts: the ids of all parts, and how many are still to be added."""
+
+    captures: frozenset[str]
+    left: int
 
 
 def _note(done: Added, lake: Lake, progress: FleetProgress) -> None:
@@ -165,26 +188,26 @@ def _note(done: Added, lake: Lake, progress: FleetProgress) -> None:
     progress.packets += done.packets
     progress.bytes += done.bytes if done.new else 0
     progress.unreadable += done.error is not None
-    if done.capture is not None:
-        progress.replaced += lake.forget_others(done.stream, done.capture)
 
 
 def in_turn(
-    client: Any, items: Sequence[Any], submit: Callable[[Any], Any], progress: FleetProgress
+    client: Any, waiting: deque[Any], submit: Callable[[Any], Any], progress: FleetProgress
 ) -> Iterator[tuple[Any, Any]]:
-    """Each item with its task's result or exception, as they end; a few are at the scheduler at a time."""
+    """Each item with its task's result or exception, as they end; a few are at the scheduler at a time.
+
+    Items are taken from ``waiting``, to which the caller may add while this goes on.
+    """
     from distributed import as_completed
 
-    waiting = iter(items)
     running: dict[Any, Any] = {}
     ended = as_completed()
 
     def fill() -> None:
         progress.workers = len(client.scheduler_info(n_workers=-1)["workers"])
         while len(running) < _AHEAD * max(progress.workers, 1):
-            item = next(waiting, None)
-            if item is None:
+            if not waiting:
                 return
+            item = waiting.popleft()
             future = submit(item)
             running[future.key] = item
             ended.add(future)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 #: The version of tables and folders. A LAKE of another one is not added to.
-SCHEMA: Final = "rocekit-fleet/1"
+SCHEMA: Final = "rocekit-fleet/2"
 
 _INT, _TEXT, _YES = "Int64", "String", "Boolean"
 _ID: Final = {"capture": (_TEXT, "the capture's id: the hash of its bytes and names")}
@@ -23,13 +23,14 @@ _ENDS: Final = {
 TABLES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "captures": {
         **_ID,
-        "source": (_TEXT, "what a command takes as its FILE: a path, a URL, or `rotated:FIRST..LAST`"),
+        "source": (_TEXT, "what a command takes as its FILE: a path, a URL, `rotated:…` or `part:…`"),
+        "part": (_TEXT, "which part of a very large capture, such as `2/4`; null: it is whole"),
         "files": (_INT, "how many files it is in"),
         "journals": (_TEXT, "journals beside it, as a JSON list"),
-        "bytes": (_INT, "size of its files"),
+        "bytes": (_INT, "size of its files; of parts, the first has all"),
         "error": (_TEXT, "why it could not be read; null if it could"),
         "damage": (_TEXT, "what of it could not be read; null if nothing"),
-        "frames": (_INT, "frames"),
+        "frames": (_INT, "frames; of parts, those without RoCE are in the first"),
         "roce_packets": (_INT, "RoCE v2 packets"),
         "first_ns": (_INT, "its first frame"),
         "last_ns": (_INT, "its last frame"),

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Rows = Mapping[str, Sequence[Any]]
 
+#: A capture of more bytes is split, by default.
+SPLIT_BYTES: Final = 8 << 30
+
 #: Rules by whose stories packets were lost.
 LOSSES: Final = frozenset({"loss", "tail-loss", "ack-loss", "implied-nak"})
 
@@ -35,10 +38,12 @@ class LakeSettings(NamedTuple):
     Attributes:
         transfers: how many transfers without trouble are kept of a capture, the slowest; None: all.
         check_icrc: whether ICRCs are verified.
+        split_bytes: a capture of more bytes is split into parts of about so many.
     """
 
     transfers: int | None = 100
     check_icrc: bool = True
+    split_bytes: int = SPLIT_BYTES
 
 
 class StreamResult(NamedTuple):
@@ -57,11 +62,13 @@ def stream_tables(stream: Stream, capture: str, size: int, settings: LakeSetting
         capture: the id of the stream; size: bytes of its files.
     """
     meter = Meter()
+    first = stream.part is None or stream.part.number == 1  # has what is of the whole capture
     own: dict[str, Any] = {
         "capture": capture,
         "source": stream.name,
+        "part": None if stream.part is None else f"{stream.part.number}/{stream.part.of}",
         "files": len(stream.files),
-        "bytes": size,
+        "bytes": size if first else 0,
     }
     try:
         journals = find_journals(stream.name)
@@ -77,7 +84,7 @@ def stream_tables(stream: Stream, capture: str, size: int, settings: LakeSetting
         row = {name: [own.get(name, str(error) if name == "error" else None)] for name in TABLES["captures"]}
         return StreamResult({"captures": _frame("captures", row)}, None, 0, str(error))
     rows: dict[str, Rows] = {
-        "captures": {name: [value] for name, value in (own | _summary(analysis)).items()},
+        "captures": {name: [value] for name, value in (own | _summary(analysis, first=first)).items()},
         "connections": _connections(analysis),
         "transfers": _transfers(analysis),
         "findings": findings_rows(analysis.findings, several=False),
@@ -113,8 +120,13 @@ def table_of(table: str, rows: Rows, capture: str) -> pl.DataFrame:
     return _frame(table, rows, capture)
 
 
-def _summary(analysis: Analysis) -> dict[str, Any]:
-    capture = analysis.capture
+def _summary(analysis: Analysis, *, first: bool) -> dict[str, Any]:
+    """The capture's row.
+
+    Args:
+        first: whether what is of the whole capture is counted here: frames that are in every part.
+    """
+    capture, counts = analysis.capture, analysis.capture.counts
     vantages = [v for vs in analysis.vantages().of_files().values() for v in vs]
     places = {v.host for v in vantages}
     host = next(iter(places)) if len(places) == 1 else None
@@ -123,11 +135,11 @@ def _summary(analysis: Analysis) -> dict[str, Any]:
     return {
         "error": None,
         "damage": damage or None,
-        "frames": capture.counts.frames,
-        "roce_packets": capture.counts.roce_packets,
+        "frames": counts.frames if first else counts.roce_packets,
+        "roce_packets": counts.roce_packets,
         "first_ns": capture.first_ns,
         "last_ns": capture.last_ns,
-        "dropped": capture.dropped,
+        "dropped": capture.dropped if first else None,
         "taken_at": host,
         "taken_surely": None if host is None else all(v.certain for v in vantages),
         "connections": len(analysis.connections),

@@ -11,12 +11,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.errors import RocekitError
 from rocekit.files.capture_names import Rotation, is_capture_name, rotation
-from rocekit.files.joined import join_name
+from rocekit.files.joined import join_name, part_name
 from rocekit.files.remote import is_remote, listed, split_url
+
+if TYPE_CHECKING:
+    from rocekit.files.frames import CapturePart
 
 _WILD: Final = "*?["
 
@@ -27,15 +30,18 @@ class Stream(NamedTuple):
     Attributes:
         point: the name of the capture point.
         files: paths or URLs.
+        part: the part of it that is meant, of a very large capture; None: all of it.
     """
 
     point: str
     files: tuple[str, ...]
+    part: CapturePart | None = None
 
     @property
     def name(self) -> str:
         """What every command takes as its FILE."""
-        return join_name(self.files)
+        name = join_name(self.files)
+        return name if self.part is None else part_name(self.part, name)
 
     @property
     def key(self) -> str:

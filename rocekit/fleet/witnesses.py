@@ -11,7 +11,7 @@ import gc
 import json
 import shlex
 import shutil
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -111,7 +111,7 @@ def add_conversations(
     def submit(one: Conversation) -> Any:
         return client.submit(add_conversation, str(lake.folder.resolve()), one, pure=False)
 
-    for one, outcome in in_turn(client, missing, submit, progress):
+    for one, outcome in in_turn(client, deque(missing), submit, progress):
         if isinstance(outcome, BaseException):
             progress.failed.append((" and ".join(one.hosts), reason(outcome)))
         elif outcome is not None:

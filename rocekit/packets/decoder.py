@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rocekit.files.frames import FrameBatch
+from rocekit.files.frames import CapturePart, FrameBatch
 from rocekit.packets import (
     FIELD_HOMES,
     ICRC_INVALID,
@@ -23,8 +23,8 @@ from rocekit.packets import (
     empty_packets,
 )
 from rocekit.packets.dissect import Dissector
-from rocekit.packets.dissect_columns import PACKET_COLUMNS
-from rocekit.packets.flow_numbers import Addresses, FlowNumbers
+from rocekit.packets.dissect_columns import AROUND, PACKET_COLUMNS
+from rocekit.packets.flow_numbers import Addresses, FlowNumbers, PairNumbers
 from rocekit.packets.foreign import ForeignPackets
 from rocekit.packets.icrc_columns import icrc_columns
 from rocekit.packets.locations import Locations
@@ -130,6 +130,7 @@ class Decoder:
         self._addresses = Addresses()
         self._dissector = Dissector()
         self._flows = FlowNumbers()
+        self._pairs: dict[int, PairNumbers] = {}
         self._walk = Walk()
         self._wrappings = Wrappings()
 
@@ -149,7 +150,6 @@ class Decoder:
         n, found = dissector.count, dissector.columns
         counts = self.counts
         counts.frames += len(batch)
-        counts.roce_packets += n
         counts.fragments += dissector.later_fragments
         self.others = _NO_ROWS
         if n < len(batch):
@@ -159,6 +159,11 @@ class Decoder:
             counts.pause_frames += paused
             counts.non_roce += len(batch) - n - paused - dissector.later_fragments
             count_others(batch, self.others, found["layer"], found["ethertype"], counts.others)
+        if batch.part is not None and n:
+            self._keep_part(batch.part, batch.file)
+            counts.frames -= n - dissector.count
+            n, found = dissector.count, dissector.columns
+        counts.roce_packets += n
         if not n:
             return empty_packets(self.addresses)
 
@@ -198,6 +203,15 @@ class Decoder:
             if whole.any():
                 counts.cut_by_mirror += int((whole[found["index"]] & packets.truncated).sum())
         return packets if self._foreign is None else self._judged(packets, self._foreign)
+
+    def _keep_part(self, part: CapturePart, file: int) -> None:
+        """Forget the packets of a batch that are in other parts of the capture. Each file has its own."""
+        found = self._dissector.columns
+        src = self._addresses.of(found["source_high"], found["source_low"])
+        dst = self._addresses.of(found["destination_high"], found["destination_low"])
+        ends = np.minimum(src, dst).astype(np.uint64), np.maximum(src, dst).astype(np.uint64)
+        pairs = self._pairs.setdefault(file, PairNumbers())
+        _keep_packets(self._dissector, pairs.of(*ends) % part.of == part.number - 1)
 
     def _clear_vendors(self, found: dict[str, Column], columns: dict[str, Column]) -> None:
         """A vendor's opcode is the vendor's to define: it breaks no format, unless its ICRC is wrong."""
@@ -258,3 +272,24 @@ class Decoder:
         found = find_pauses(batch, layer, ethertype)
         self.pauses += pauses_of(batch, found[: MAX_PAUSES - len(self.pauses)])
         return len(found)
+
+
+def _keep_packets(dissector: Dissector, kept: Column) -> None:
+    """Forget packets of the batch that a dissector took last, as if their frames had not been there.
+
+    Args:
+        kept: whether a packet stays.
+    """
+    columns = dissector.columns
+    wrapped = columns["wrapped_row"]
+    around = kept[wrapped]
+    places = np.cumsum(kept) - 1
+    for name in AROUND:
+        columns[name] = columns[name][around]
+    columns["wrapped_row"] = places[columns["wrapped_row"]]
+    for name in (*PACKET_COLUMNS, "words"):
+        columns[name] = columns[name][kept]
+    dissector.count, dissector.wrapped = int(kept.sum()), int(around.sum())
+    dissector.truncated_count = int(columns["truncated"].sum())
+    dissector.malformed_count = int((columns["malformed"] != 0).sum())
+    dissector.fragment_count = int(columns["fragment"].sum())

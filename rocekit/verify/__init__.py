@@ -22,7 +22,7 @@ from typing import Final
 from rocekit.errors import CaptureError
 from rocekit.explanation.contents import Contents
 from rocekit.files.frames import DamageLog
-from rocekit.files.joined import is_joined
+from rocekit.files.joined import is_joined, is_part
 from rocekit.files.reader import open_capture
 from rocekit.files.remote import local_copy
 from rocekit.packets import Row
@@ -169,6 +169,8 @@ def verify(file: str | Path) -> TsharkComparison:
         raise CaptureError(
             "verify compares one file with what tshark reads: name one of the rotation", file=file
         )
+    if is_part(file):
+        raise CaptureError("verify compares a whole file with what tshark reads: name the file", file=file)
     with open_capture(file) as capture:
         path, version = find_tshark()
         comparison = TsharkComparison(str(file), version)

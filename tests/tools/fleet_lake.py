@@ -27,8 +27,9 @@ def made(folder: Path, *sources: Path | str, settings: LakeSettings = KEPT) -> P
     for stream in find_streams(sources):
         done = add_stream(str(folder), stream, settings)
         assert done.full is None
-        if done.capture is not None:
-            Lake(folder).forget_others(stream, done.capture)
+        for part, own in done.parts:
+            assert add_stream(str(folder), part, settings, own).full is None
+        Lake(folder).forget_others(stream, done.captures)
     for one in find_conversations(Lake(folder)):
         assert add_conversation(str(folder), one) is None
     summarize(Lake(folder))

@@ -31,6 +31,7 @@ from rocekit.conform.expected import read_expected
 from rocekit.conform.outgoing import read_message, read_outgoing
 from rocekit.conform.values import plain_text, read_bytes, read_span, read_sum, read_time, read_wanted
 from rocekit.files.yaml import Value, parse_yaml, read_yaml
+from rocekit.wire.text_table import safe
 
 _DRILL: Final = ("claim", "clause", "source", "unsure", "needs", "device", "steps")
 _DEVICE: Final = tuple(f.name for f in dataclasses.fields(DeviceSetup))
@@ -39,6 +40,13 @@ _ACCESS: Final = (
     *("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "MW_BIND"),
     *("FLUSH_GLOBAL", "FLUSH_PERSISTENT"),
 )
+#: How many bits the device's numbers have.
+_BITS: Final[Mapping[str, int]] = MappingProxyType(
+    {"rq_psn": 24, "sq_psn": 24, "peer_qpn": 24, "timeout": 5, "retry_cnt": 3, "rnr_retry": 3}
+    | {"min_rnr_timer": 5, "max_rd_atomic": 8, "max_dest_rd_atomic": 8, "qkey": 32, "tclass": 8}
+)
+_MOST_REGION_BYTES: Final = 1 << 30
+_NO_BOUND: Final = (1 << 64) - 1
 _STATES: Final = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
 _BESIDE: Final = ("within", "at", "capture", "refused", "as", "note")
 _NUMBERS: Final = (
@@ -109,7 +117,7 @@ def _drill(document: Value | None, file: str, name: str, text: str) -> Drill:
 def _text(value: Value, key: str) -> str:
     if not isinstance(value.content, str | int | float) or not str(value.content).strip():
         raise value.wrong(f"{key} is a sentence")
-    return " ".join(str(value.content).split())
+    return safe(" ".join(str(value.content).split()))
 
 
 def _list(value: Value, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -122,10 +130,11 @@ def _list(value: Value, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _whole(value: Value, key: str, least: int = 0, most: int = 1 << 64) -> int:
+def _whole(value: Value, key: str, least: int = 0, most: int = _NO_BOUND) -> int:
     content = value.content
     if isinstance(content, bool) or not isinstance(content, int) or not least <= content <= most:
-        raise value.wrong(f"{key} is a whole number from {least} on, not {content!r}")
+        until = "on" if most == _NO_BOUND else f"to {most:,}"
+        raise value.wrong(f"{key} is a whole number from {least} {until}, not {content!r}")
     return content
 
 
@@ -142,8 +151,10 @@ def _setup(value: Value) -> DeviceSetup:
             given[key] = _flag(item, key)
         elif key == "memory":
             given[key] = _memory(item)
+        elif key == "path_mtu":
+            given[key] = _whole(item, key, 1, (1 << 16) - 1)  # the device judges it
         else:
-            given[key] = _whole(item, key)
+            given[key] = _whole(item, key, most=(1 << _BITS[key]) - 1)
     return DeviceSetup(**given)
 
 
@@ -161,7 +172,7 @@ def _memory(value: Value) -> dict[str, RegionSetup]:
             elif key == "domain":
                 given[key] = _text(item, key)
             else:
-                given[key] = _whole(item, key, 1)
+                given[key] = _whole(item, key, 1, _MOST_REGION_BYTES)
         regions[name] = RegionSetup(**given)
         if len(regions[name].content) > regions[name].length:
             raise region.wrong(f"{len(regions[name].content)} bytes do not fit {regions[name].length}")
@@ -192,14 +203,14 @@ def _step(value: Value, setup: DeviceSetup) -> DrillStep:
             raise item.wrong(f"no key {key!r}; beside {kind} there may be {', '.join(_BESIDE)}")
     common: dict[str, Any] = {
         "line": content[kind].line,
-        "text": f"{kind}: {plain_text(content[kind].plain())}",
+        "text": safe(f"{kind}: {plain_text(content[kind].plain())}"),
     }
     if "within" in content:
         common["within_ns"] = read_time(content["within"], "within")
     if "at" in content:
         common["at"] = read_span(content["at"], "at")
         common["within_ns"] = max(common.get("within_ns", PATIENCE_NS), 2 * common["at"].latest_ns)
-        common["text"] += f", at: {content['at'].content}"
+        common["text"] += safe(f", at: {content['at'].content}")
     if kind in _PROGRAM:
         return _program(kind, content, common)
     return _READERS[kind](content[kind], content, common, setup)
@@ -329,6 +340,8 @@ def _program(kind: str, content: Mapping[str, Value], common: dict[str, Any]) ->
             arguments[key] = _flag(item, key)
         else:
             arguments[key] = read_sum(item, key)
+    if kind == "fill" and "content" not in arguments:
+        raise value.wrong("fill is written as {at: 0, bytes: 64}")
     if kind in ("fill", "bind"):
         arguments["offset"] = arguments.pop("at", 0)
         arguments.setdefault("region", "main")

@@ -179,7 +179,8 @@ class Player:
             known = ", ".join(f"${name}" for name in self._names)
             raise Differs(step, f"a value of ${unknown}", f"nothing gave it one; there is {known}") from None
         except ValueError as error:
-            raise Differs(step, "a packet that can be built", str(error)) from None
+            wanted = "a packet that can be built" if isinstance(step, SendPackets) else "values that fit"
+            raise Differs(step, wanted, str(error)) from None
 
     # -- packets
 
@@ -294,6 +295,7 @@ class Player:
         if step.at is not None:
             yield from self._pass_to(self._mark + step.at.low_ns)
         arguments = resolved(step.arguments, self._names)
+        self._check_arguments(step.call, arguments)
         self._say(step.line, "program", step.text)
         try:
             reply = yield Call(step.call, arguments)
@@ -363,6 +365,7 @@ class Player:
 
     def _memory(self, step: DrillStep) -> _Part:
         assert isinstance(step, ExpectMemory)
+        self._check_region(step.region, step.offset, len(step.content))
         arguments = {"region": step.region, "offset": step.offset, "length": len(step.content)}
         reply = yield Call("read", arguments)
         found = bytes.fromhex(reply.result)
@@ -371,6 +374,27 @@ class Player:
             raise Differs(
                 step, f"{len(step.content)} bytes at {step.offset} of {step.region}", f"others: {words}"
             )
+
+    def _check_arguments(self, call: str, arguments: Mapping[str, Any]) -> None:
+        """Raises ValueError where an argument is no value that a program can have."""
+        for key, value in arguments.items():
+            if isinstance(value, int) and not 0 <= value < 1 << 64:
+                raise ValueError(f"{key} is no number of 64 bits: {value}")
+        if "region" not in arguments:
+            return
+        if call == "fill":
+            length = len(arguments["content"]) // 2
+            self._check_region(arguments["region"], arguments["offset"], length)
+        else:  # what lies outside of a region is the device's to judge
+            self._check_region(arguments["region"], 0, 0)
+
+    def _check_region(self, name: str, offset: int, length: int) -> None:
+        """Raises ValueError where there is no such memory."""
+        region = self.drill.setup.memory.get(name)
+        if region is None:
+            raise ValueError(f"no region {name!r}; there is {', '.join(self.drill.setup.memory)}")
+        if not (0 <= offset <= region.length and 0 <= length <= region.length - offset):
+            raise ValueError(f"{length} bytes at {offset} are not in {name}, which has {region.length}")
 
     def _state(self, step: DrillStep) -> _Part:
         assert isinstance(step, ExpectState)

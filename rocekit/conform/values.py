@@ -24,6 +24,9 @@ _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)\s*")
 _TERM = re.compile(r"\s*([+-]?)\s*(\$[a-z_][\w.]*|0x[0-9a-f]+|\d+)", re.IGNORECASE)
 _FROM = re.compile(r"(\d+) from (\d+)")
 _ZEROS = re.compile(r"(\d+) zeros")
+_MOST_BYTES: Final = 1 << 24
+#: Longer numbers have no meaning anywhere in a drill, and Python refuses to read the longest.
+_MOST_DIGITS: Final = 30
 
 Names = Mapping[str, int]
 """The values that expressions may name, without the dollar sign."""
@@ -66,7 +69,7 @@ def read_sum(value: Value, key: str) -> Sum:
         at = 0
         while at < len(content.rstrip()):
             found = _TERM.match(content, at)
-            if found is None or (terms and not found[1]):
+            if found is None or (terms and not found[1]) or len(found[2]) > _MOST_DIGITS:
                 break
             word = found[2]
             terms.append((-1 if found[1] == "-" else 1, word[1:] if word[0] == "$" else int(word, 0)))
@@ -80,7 +83,7 @@ def read_sum(value: Value, key: str) -> Sum:
 def read_time(value: Value, key: str) -> int:
     """Nanoseconds of a time with its unit, such as ``5 ms``."""
     found = _TIME.fullmatch(str(value.content))
-    if found is None:
+    if found is None or len(found[1]) > _MOST_DIGITS:
         raise value.wrong(
             f"{key} is a time with its unit (ns, us, ms, s), such as 5 ms, not {value.content!r}"
         )
@@ -124,7 +127,7 @@ def read_span(value: Value, key: str) -> TimeSpan:
 def read_bytes(value: Value, key: str) -> bytes:
     """Bytes: how many, of a pattern that counts up; ``64 from 1024`` of it; ``8 zeros``; text:… or hex:…."""
     content = value.content
-    if isinstance(content, int) and not isinstance(content, bool) and 0 <= content <= 1 << 24:
+    if isinstance(content, int) and not isinstance(content, bool) and 0 <= content <= _MOST_BYTES:
         return pattern(content)
     if isinstance(content, str):
         if content.startswith("text:"):
@@ -135,13 +138,20 @@ def read_bytes(value: Value, key: str) -> bytes:
             except ValueError:
                 raise value.wrong(f"{key}: no bytes in hexadecimal: {content!r}") from None
         if found := _FROM.fullmatch(content):
-            size, start = int(found[1]), int(found[2])
+            size, start = _count(found[1], value, key), _count(found[2], value, key)
             return pattern(start + size)[start:]
         if found := _ZEROS.fullmatch(content):
-            return bytes(int(found[1]))
+            return bytes(_count(found[1], value, key))
     raise value.wrong(
         f"{key} is how many bytes, '64 from 1024' of the pattern, '8 zeros', text:… or hex:…, not {content!r}"
     )
+
+
+def _count(digits: str, value: Value, key: str) -> int:
+    """A number of bytes."""
+    if len(digits) > _MOST_DIGITS or int(digits) > _MOST_BYTES:
+        raise value.wrong(f"{key}: more than {_MOST_BYTES:,} bytes")
+    return int(digits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,8 @@ def _cause_of_responses(d: Draft) -> None:
     if not len(again):
         return
     requests = np.flatnonzero((d.role == REQUEST) & (d.transfer >= 0))
+    if not len(requests):
+        return
     n = len(d.packets) + 1
     key = np.sort(d.transfer[requests].astype(np.int64) * n + requests)
     own = d.transfer[again].astype(np.int64) * n

@@ -330,7 +330,7 @@ class PcapngFrames:
         if outside:
             first = int(number[keep][0])
             words_ = (
-                f"{outside} times between frames {first} and {number[-1]} are outside the years 1678 to 2262"
+                f"{outside} times between frames {first} and {number[-1]} are outside the years 1824 to 2116"
             )
             self._damage.note(self._window.base + int(places[0]), words_)
         for index, packet in odd.items():

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rocekit.files.frames import SUPPORTED_LINKTYPES
 
 _NS = 1_000_000_000
-_SECONDS_END = (1 << 63) // _NS  # seconds from the epoch that fit 63 bits of nanoseconds
+_SECONDS_END = (1 << 62) // _NS  # so that the difference of any two times fits 63 bits of nanoseconds
 _FAR_S = 1 << 40  # seconds beyond any use
 
 
@@ -88,7 +88,7 @@ class InterfaceTables:
         """Nanoseconds since the epoch of each packet, and how many were too far from it."""
         if not len(stamp):
             return np.zeros(0, np.int64), 0
-        if self._plain is not None and int(stamp.max()) <= (2**63 - 1) // self._plain:
+        if self._plain is not None and int(stamp.max()) <= (2**62 - 1) // self._plain:
             return stamp.astype(np.int64) * self._plain, 0
         seconds = np.zeros(len(stamp), np.uint64)
         nanos = np.zeros(len(stamp), np.uint64)

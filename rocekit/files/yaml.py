@@ -85,20 +85,22 @@ def read_yaml(path: str | Path) -> Value | None:
 
 def parse_yaml(text: str, name: str) -> Value | None:
     """The document in a text; errors as for :func:`read_yaml`."""
-    loader = yaml.SafeLoader(text)
+    loader: yaml.SafeLoader | None = None
     try:
+        loader = yaml.SafeLoader(text)  # refuses characters that YAML does not allow
         node = loader.get_single_node()
         return None if node is None else _Values(loader, name).of(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = "" if mark is None else f" line {mark.line + 1}:"
         raise ScenarioError(f"{name}:{where} no YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:  # characters that YAML does not allow
+    except yaml.YAMLError as error:
         raise ScenarioError(f"{name}: no YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise ScenarioError(f"{name}: no YAML: it is nested too deeply, or contains itself") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
 
 
 class _Values:

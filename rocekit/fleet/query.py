@@ -25,7 +25,7 @@ def connect(lake: Lake) -> Any:
     """A DuckDB connection with the LAKE's tables as views.
 
     Raises:
-        RocekitError: DuckDB is not installed, or this is no LAKE.
+        RocekitError: DuckDB is not installed, this is no LAKE, or one of its files is damaged.
     """
     try:
         import duckdb
@@ -34,7 +34,11 @@ def connect(lake: Lake) -> Any:
     lake.manifest()
     connection = duckdb.connect(":memory:")
     for table in TABLES:
-        connection.execute(f"CREATE VIEW {table} AS {_view(lake, table)}")
+        try:
+            connection.execute(f"CREATE VIEW {table} AS {_view(lake, table)}")
+        except duckdb.Error as error:  # DuckDB reads what columns the files have
+            first = str(error).strip().partition("\n")[0]
+            raise RocekitError(f"{lake.folder}: the table {table} cannot be read: {first}") from None
     return connection
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final, cast
@@ -41,7 +43,7 @@ def read_journal(path: str | Path, *, may_be_empty: bool = False) -> Journal:
                 events.append(parse_event(_load(raw)))
             except ValueError as error:
                 problems.append(Problem(str(path), number, str(error)))
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         problems.append(Problem(str(path), number + 1, f"gzip data cut off or damaged ({error})"))
     except CaptureError as error:  # at a URL
         raise JournalError(str(error)) from None
@@ -64,11 +66,24 @@ def _load(raw: bytes) -> object:
         rest = f"behind {_SKIPPED_LINES * most:,} nothing more is read"
         raise ValueError(f"a line of more than {most:,} bytes ({rest}); {how_to_raise(JOURNAL_LINE_BYTES)}")
     try:
-        return json.loads(raw)
+        return json.loads(raw, parse_constant=_no_number, parse_float=_finite)
     except (ValueError, RecursionError):
         cut = not raw.endswith(b"\n")
         what = "the last line is cut off" if cut else "not JSON"
         raise ValueError(f"{what}: expected one JSON object a line") from None
+
+
+def _no_number(word: str) -> float:
+    """NaN and Infinity, which Python reads though JSON does not have them."""
+    raise ValueError(word)
+
+
+def _finite(digits: str) -> float:
+    """A number with a fraction or exponent; one too large for a double would be Infinity."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(digits)
+    return number
 
 
 def _lines(path: str | Path) -> Iterator[bytes]:

@@ -84,9 +84,9 @@ UINT = Kind("a whole number from 0, of 64 bits", _is_uint)
 U8, U16, U24, U32 = map(_bits, (8, 16, 24, 32))
 #: A local ACK timeout or RNR timer (9.7.5.2.8, 9.7.6.1.3).
 CODE = _whole(0, 31, "from 0 to 31")
-#: Nanoseconds since the epoch or a machine's start, as columns of 64 bits with a sign take them: to the year
-#: 2262.
-TIME = _whole(0, (1 << 63) - 1, "from 0, of nanoseconds, below 2^63")
+#: Nanoseconds since the epoch or a machine's start. Differences of two must fit columns of 64 bits with a
+#: sign: to the year 2116.
+TIME = _whole(0, (1 << 62) - 1, "from 0, of nanoseconds, below 2^62")
 BOOL = Kind("true or false", lambda value: isinstance(value, bool))
 STR = Kind("a string", _is_str)
 HEX = Kind("a string of hexadecimal bytes", _is_hex)

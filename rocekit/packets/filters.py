@@ -190,7 +190,7 @@ def _evaluate(node: ast.expr, packets: Packets) -> _Operand:
 def _name(name: str, packets: Packets) -> _Operand:
     if name in COLUMNS:
         values = packets[name]
-        if values.dtype != np.uint64 and values.dtype != np.bool_:
+        if values.dtype != np.uint64:
             values = values.astype(np.int64, copy=False)
         present = None
         if name in FIELD_HOMES:

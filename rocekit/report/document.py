@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit import wire
 from rocekit.explanation.event_steps import syndrome_words
 from rocekit.explanation.topology import topology
 from rocekit.explanation.transfer import explain, operation_name
@@ -21,6 +20,7 @@ from rocekit.findings.stories.stalls import stalled_ns
 from rocekit.report.happenings import happenings, journal_times, timeout_words
 from rocekit.report.measured_waits import measured_waits, wait_words
 from rocekit.report.text import capture_point_lines, no_findings
+from rocekit.wire.opcodes import opcode_words
 from rocekit.wire.words import moment
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def document(analysis: Results, lanes: Lanes) -> tuple[Meta, Columns]:
             "notice": _notice(contents),
             "no_findings": no_findings(contents),
         },
-        "opcodes": {str(v): wire.OPCODES[v].name for v in _different(shown.opcode)},
+        "opcodes": {str(v): opcode_words(v) for v in _different(shown.opcode)},
         "syndromes": {str(v): syndrome_words(v) for v in _different(shown.syndrome)},
         "rows_stand_for": len(lanes),
         "frame_bits": FRAME_BITS,

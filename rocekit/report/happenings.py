@@ -49,6 +49,7 @@ _KINDS: Final = {
     "response_repeat": REPEAT,
     "hole": HOLE,
     "response_hole": RESPONSE_HOLE,
+    "response_late": LATE,
     "late": LATE,
     "duplicate": DUPLICATE,
     "missed": MISSED,

@@ -13,6 +13,7 @@ from rocekit.files.frame_names import frame_name
 from rocekit.report.collector import CE, DUPLICATE, LOST, RESPONSE
 from rocekit.report.happenings import FAILED, HOLE, RESPONSE_HOLE, TIMEOUT, happenings, journal_times
 from rocekit.report.lanes import Lanes
+from rocekit.wire.opcodes import opcode_words
 from rocekit.wire.psn import MASK
 from rocekit.wire.words import plural, size
 
@@ -95,10 +96,10 @@ def _belongs(lanes: Lanes, row: int, transfer: Transfer) -> bool:
 
 
 def _packet(analysis: Results, lanes: Lanes, row: int) -> Rung:
-    opcode, flags = wire.OPCODES[int(lanes.opcode[row])], int(lanes.flags[row])
+    opcode, flags = int(lanes.opcode[row]), int(lanes.flags[row])
     psn, syndrome = int(lanes.psn[row]), int(lanes.syndrome[row])
-    ack = opcode.operation == "ACK"
-    words = syndrome_words(syndrome) if ack else opcode.name.partition("_")[2].removeprefix("RDMA_")
+    ack = wire.OPERATION[opcode] == "ACK"
+    words = syndrome_words(syndrome) if ack else _short_name(opcode)
     words += ", CE" * bool(flags & CE) + ", duplicated" * bool(flags & DUPLICATE)
     time_ns = int(lanes.time_ns[row])
     return Rung(
@@ -116,6 +117,12 @@ def _packet(analysis: Results, lanes: Lanes, row: int) -> Rung:
         round=int(lanes.round[row]),
         bytes=int(lanes.bytes[row]),
     )
+
+
+def _short_name(opcode: int) -> str:
+    """The name of an opcode without its transport: ``WRITE_FIRST``."""
+    name = opcode_words(opcode)
+    return name.partition("_")[2].removeprefix("RDMA_") if opcode in wire.OPCODES else name
 
 
 def _note(happening: Happening) -> Rung:

@@ -244,7 +244,7 @@ class Causes:
         The timeout of the CM exchange need not be the QP's, so a shorter wait may be its timer's too.
         """
         time_ns = r.time_ns[i]
-        pace_ns = max(OBEYED_NS, MANY * self.slowest_ns)
+        pace_ns = max(OBEYED_NS, MANY * min(self.slowest_ns, NEVER_NS // MANY))
         if not self.slowest_ns:  # what this requester needs to obey a NAK is not known
             timeout_ns = self._timeout_ns()
             pace_ns = max(pace_ns, timeout_ns - _early_ns(timeout_ns))

@@ -16,6 +16,8 @@ cdef int64_t _COVERED_NS
 cdef int64_t _ID_BITS
 cdef int64_t _MSN_BITS
 cdef int64_t _MSN_MASK
+cdef int64_t _ID_UNIT
+cdef int64_t _MSN_UNIT
 
 @cython.locals(slot=int64_t, word=int64_t)
 cpdef bint is_shared(int64_t[::1] words, int64_t step, int64_t ip_id, int64_t p)

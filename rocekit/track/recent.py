@@ -21,6 +21,9 @@ _SENT, _SENT_NS, _COVERED, _COVERED_NS, _COLUMNS = range(5)
 _ID_BITS: Final = 16
 _MSN_BITS: Final = 25
 _MSN_MASK: Final = (1 << _MSN_BITS) - 1
+# A PSN can be below 0, unwrapped; C defines no shift of such a number to the left.
+_ID_UNIT: Final = 1 << _ID_BITS
+_MSN_UNIT: Final = 1 << _MSN_BITS
 _NOTHING_SENT: Final = -1 << _ID_BITS
 _BLANK: Final = array("q", [_NOTHING_SENT, 0, -1 << _MSN_BITS, 0]) * RING
 #: The same of READ responses: the PSN above the IPv4 identification.
@@ -88,7 +91,7 @@ class Recent:
                 self.ids_followed += 1
         self._last_id = ip_id
         at = (p & _SLOT) * _COLUMNS
-        self._ring[at + _SENT] = p << _ID_BITS | ip_id
+        self._ring[at + _SENT] = p * _ID_UNIT + ip_id
         self._ring[at + _SENT_NS] = self.last_tx_ns = r.time_ns[i]
 
     def sent_psn(self, p: int) -> int:
@@ -170,7 +173,7 @@ class Recent:
         if self.covered_upto(slot) == upto:
             self._said_again(slot)
         at = ((upto - 1) & _SLOT) * _COLUMNS
-        self._ring[at + _COVERED] = upto << _MSN_BITS | msn + 1
+        self._ring[at + _COVERED] = upto * _MSN_UNIT + (msn + 1)
         self._ring[at + _COVERED_NS] = self.last_rx_ns = time_ns
 
     def _said_again(self, slot: int) -> None:
@@ -260,7 +263,7 @@ class RecentResponses:
 
     def came(self, p: int, ip_id: int) -> None:
         """A READ response with PSN ``p`` came."""
-        self._ring[p & _SLOT] = p << _ID_BITS | ip_id
+        self._ring[p & _SLOT] = p * _ID_UNIT + ip_id
         if self._newest >= 0:
             step = (ip_id - self._newest) & ID_MASK
             if 0 < step < NEAR_IDS:
@@ -286,6 +289,6 @@ class RecentResponses:
 
     def was(self, p: int, ip_id: int) -> bool:
         """Whether the last response in its slot had this PSN and identification, and it alone."""
-        if self._ring[p & _SLOT] != p << _ID_BITS | ip_id:
+        if self._ring[p & _SLOT] != p * _ID_UNIT + ip_id:
             return False
         return not is_shared(self._ring, 1, ip_id, p)

@@ -62,6 +62,15 @@ _WHOLE_WRITES: Final = frozenset(
 )
 
 
+#: Leaves room for an IPv4 header with all options in its total length.
+_MOST_UDP_BYTES: Final = 65_535 - 60
+#: How many bits each number around the transport packet has.
+_NETWORK_BITS: Final = MappingProxyType(
+    {"sport": 16, "dport": 16, "ttl": 8, "dscp": 6, "ecn": 2, "identification": 16, "fragment": 16}
+    | {"flow_label": 20, "icrc": 32}
+)
+
+
 def opcode_value(opcode: int | str) -> int:
     """The value of an opcode given as a number or as a name such as ``RC_SEND_ONLY``.
 
@@ -214,6 +223,10 @@ def build_packet(
         ValueError: an unknown opcode name or field, a value that does not fit, addresses of
             different IP versions.
     """
+    given = sport, dport, ttl, dscp, ecn, identification, fragment, flow_label, 0 if icrc is None else icrc
+    for (name, bits), number in zip(_NETWORK_BITS.items(), given, strict=True):
+        if number >> bits:
+            raise ValueError(f"{name} takes {bits} bits, got {number}")
     transport = build_transport(opcode, payload, **fields)
     tclass = dscp << ECN_BITS | ecn
     if roce_version == 1:
@@ -234,6 +247,8 @@ def build_packet(
         if version != other:
             raise ValueError(f"{src} and {dst} are not of one IP version")
         length = UDP_BYTES + len(transport) + ICRC_BYTES
+        if length > _MOST_UDP_BYTES:
+            raise ValueError(f"a UDP datagram has up to {_MOST_UDP_BYTES:,} bytes, not {length:,}")
         if version == 4:
             network = _ipv4(source, destination, tclass, ttl, length, identification, fragment, ip_options)
         else:
@@ -258,8 +273,13 @@ def ethernet(
     Args:
         vlan: VLAN ID, or several, outermost first (all but the last tagged 802.1ad), or None.
         priority: the priority code point of every tag.
+
+    Raises:
+        ValueError: a VLAN ID or priority that does not fit.
     """
     tags = () if vlan is None else (vlan,) if isinstance(vlan, int) else vlan
+    if priority >> 3 or any(tag >> 12 for tag in tags):
+        raise ValueError(f"a VLAN tag takes an ID of 12 bits and a priority of 3, got {vlan} and {priority}")
     head = bytes.fromhex(dst_mac.replace(":", "") + src_mac.replace(":", ""))
     for i, tag in enumerate(tags):
         head += struct.pack("!HH", DOT1Q if i == len(tags) - 1 else DOT1AD, priority << 13 | tag)

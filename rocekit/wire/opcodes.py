@@ -173,3 +173,9 @@ OWN_RESPONSE: Final = MappingProxyType(
 #: Requests that occupy one of the responder's resources until they have their response: initiator depth and
 #: responder resources limit how many are outstanding (9.4.4, 9.4.5, 12.7.29; FLUSH and ATOMIC WRITE: A19.4).
 READ_DEPTH: Final = frozenset(OWN_RESPONSE)
+
+
+def opcode_words(value: int) -> str:
+    """The name of an opcode; of one that the specification does not have, ``opcode 0xc1``."""
+    known = OPCODES.get(value)
+    return f"opcode {value:#04x}" if known is None else known.name

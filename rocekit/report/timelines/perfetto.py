@@ -17,13 +17,13 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocekit import wire
 from rocekit.errors import needs_extra
 from rocekit.explanation.packet_words import ordinal
 from rocekit.explanation.packets import PacketStories
 from rocekit.files.frame_names import FRAME_MASK
 from rocekit.report.happenings import RNR, TIMEOUT, happenings, journal_times
 from rocekit.report.timelines.padded_messages import PaddedMessages, placeholder, varint
+from rocekit.wire.opcodes import opcode_words
 from rocekit.wire.psn import MASK
 from rocekit.wire.words import duration, end, plural, size
 
@@ -126,8 +126,7 @@ class _Trace:
         """The names of packets, and a track of each QP of each host."""
         names = self._pb.TracePacket()
         for value in range(256):
-            known = wire.OPCODES.get(value)
-            name = known.name if known is not None else f"opcode {value:#x}"
+            name = opcode_words(value)
             for sent in range(_ROUNDS):
                 again = "" if sent < 2 else f" ({ordinal(sent)} time)" if sent < _ROUNDS - 1 else " (again)"
                 entry = names.interned_data.event_names.add()
@@ -239,9 +238,9 @@ class _Trace:
                 continue
             track = self._track(self._qps[lane], "outstanding bytes", rank=900, counter="bytes")
             columns = {
-                "time": time[changed],
+                "time": np.maximum(time[changed], 0),
                 "track": np.full(len(changed), track),
-                "value": value[changed],
+                "value": np.minimum(np.maximum(value[changed], 0), _MOST_OUTSTANDING),
             }
             self._out.write(messages.fill(columns))
 
@@ -263,8 +262,8 @@ class _Trace:
                     "track": tracks[2 * stories.connection[at] + stories.sender[at]],
                     "name": _name_id(p.opcode[at], sent),
                     "frame": p.frame[at] & FRAME_MASK,
-                    "psn": p.psn[at],
-                    "bytes": p.payload_length[at],
+                    "psn": np.maximum(p.psn[at], 0),
+                    "bytes": np.maximum(p.payload_length[at], 0),
                     "round": stories.round[at],
                 }
                 if flowing:
@@ -293,6 +292,7 @@ class _Trace:
 
 #: The numbers of a counter's message and of a packet's, with the bytes of their varints.
 _COUNTER: Final = {"time": 9, "track": 5, "value": 6}
+_MOST_OUTSTANDING: Final = (1 << 7 * _COUNTER["value"]) - 1
 _PACKET: Final = {"time": 9, "track": 5, "name": 3, "frame": 6, "psn": 4, "bytes": 5, "round": 4}
 
 

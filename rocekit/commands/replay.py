@@ -139,7 +139,7 @@ def command(
     if interface is not None:
         _send(replay, interface, allow_remote, own_macs=not macs, paced=speed is not None or rate is not None)
     elif out is not None:
-        write_frames(replay.frames(), out, extent.first_ns)
+        write_frames(replay.frames(), out, max(0, extent.first_ns))  # files have no times before 1970
     else:
         took = f" in {duration(extent.last_ns)}" if extent.last_ns else ""
         note = f", {size(extent.bytes)}{took},"

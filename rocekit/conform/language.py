@@ -127,6 +127,8 @@ def _list(value: Value, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
         if item.content not in known:
             raise item.wrong(f"{key}: no {item.content!r}; there is {', '.join(known)}")
         found.append(str(item.content))
+    if not found:
+        raise value.wrong(f"{key}: name at least one of {', '.join(known)}")
     return tuple(found)
 
 
@@ -342,6 +344,8 @@ def _program(kind: str, content: Mapping[str, Value], common: dict[str, Any]) ->
             arguments[key] = read_sum(item, key)
     if kind == "fill" and "content" not in arguments:
         raise value.wrong("fill is written as {at: 0, bytes: 64}")
+    if kind == "bind" and not {"length", "access"} <= arguments.keys():
+        raise value.wrong("bind is written as {at: 0, length: 64, access: [REMOTE_READ]}")
     if kind in ("fill", "bind"):
         arguments["offset"] = arguments.pop("at", 0)
         arguments.setdefault("region", "main")

@@ -296,7 +296,12 @@ def _arithmetic(op: ast.operator, first: _Operand, second: _Operand) -> _Operand
 
 
 def _same_kind(value: Any, other: Any) -> Any:
-    """``value`` unsigned if ``other`` is: NumPy would make floats of the two and lose low bits."""
+    """``value`` unsigned if ``other`` is: NumPy would make floats of the two and lose low bits.
+
+    A mask becomes numbers: NumPy compares numbers with any integer, a mask with those of 64 bits only.
+    """
+    if isinstance(value, np.ndarray) and value.dtype == np.bool_:
+        value = value.astype(np.int64)
     if isinstance(other, np.ndarray) and other.dtype == np.uint64 and isinstance(value, np.ndarray):
         return value.astype(np.uint64, copy=False)
     return value

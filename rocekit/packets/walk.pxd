@@ -85,7 +85,8 @@ cdef class Walk:
     @cython.locals(kind=int64_t, first=int64_t, grows=int64_t)
     cdef bint _is_ethernet(self, int64_t at) noexcept nogil
 
-    @cython.locals(word=int64_t)
-    cdef int64_t _word(self, int64_t at) noexcept nogil
+    # Without a sign: half of a number of 64 bits, which is shifted up.
+    @cython.locals(word=uint64_t)
+    cdef uint64_t _word(self, int64_t at) noexcept nogil
     cdef uint64_t _long(self, int64_t at) noexcept nogil
     cdef int64_t _byte(self, int64_t at) noexcept nogil

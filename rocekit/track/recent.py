@@ -24,8 +24,8 @@ _MSN_MASK: Final = (1 << _MSN_BITS) - 1
 # A PSN can be below 0, unwrapped; C defines no shift of such a number to the left.
 _ID_UNIT: Final = 1 << _ID_BITS
 _MSN_UNIT: Final = 1 << _MSN_BITS
-_NOTHING_SENT: Final = -1 << _ID_BITS
-_BLANK: Final = array("q", [_NOTHING_SENT, 0, -1 << _MSN_BITS, 0]) * RING
+_NOTHING_SENT: Final = -_ID_UNIT
+_BLANK: Final = array("q", [_NOTHING_SENT, 0, -_MSN_UNIT, 0]) * RING
 #: The same of READ responses: the PSN above the IPv4 identification.
 _NO_RESPONSES: Final = array("q", [_NOTHING_SENT]) * RING
 #: A time that never comes.

@@ -24,6 +24,7 @@ MODULES: Final = (
     "packets.flow_numbers",
     "packets.walk",
     "packets.dissect",
+    "packets.printing.line_loop",
     "flows.sums",
     "flows.silences",
     "track.events",

@@ -5,3 +5,4 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 nogil = nullcontext()
+compiled = False

@@ -7,7 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from rocekit.packets import Packets, Row
+    from rocekit.packets.printing.lines import Printed
 
 
 def list_fields(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -70,26 +71,66 @@ def field_names(fields: str | None) -> list[str]:
 
 
 class FieldLines:
-    """Chosen columns, separated by tabs under their names, or as JSON."""
+    """Fields of packets: chosen columns, separated by tabs under their names, or each packet as JSON.
+
+    Args:
+        names: the columns; none: all that a packet has, and its MAD.
+    """
 
     def __init__(self, names: list[str], as_json: bool) -> None:
+        from rocekit.packets.printing.kinds import Kinds
+        from rocekit.packets.printing.mad_words import MadWords
+        from rocekit.packets.printing.printed_columns import PrintedColumns
+
         self._names = names
         self._json = as_json
+        self._ascii = bool(names) or sys.stdout.isatty()
         self._head = not as_json
+        self._kinds = Kinds(self._kind)
+        self._columns = PrintedColumns(self._spelled)
+        self._mads = MadWords(lambda mad, port: self._spelled(mad.to_dict(port)))
 
-    def lines(self, packets: Packets, first_ns: int) -> Iterator[str]:
+    def _spelled(self, value: object) -> str:
+        return json.dumps(value, ensure_ascii=self._ascii) if self._json else _text(value)
+
+    def pieces(self, packets: Packets) -> Iterator[bytes | memoryview]:
+        """The lines as bytes, with their newlines."""
+        from rocekit.packets.printing.lines import pieces
+
         if self._head:
-            yield "\t".join(self._names)
+            yield ("\t".join(self._names) + "\n").encode()
             self._head = False
-        has = packets.has.tolist() if "has" in self._names else []
-        for i, row in enumerate(packets.rows()):
-            if has:
-                row["has"] = has[i]
-            values = {name: row.get(name) for name in self._names}
-            if self._json:
-                yield json.dumps(values)
-            else:
-                yield "\t".join(_text(value) for value in values.values())
+        yield from pieces(*self.made(packets))
+
+    def made(self, packets: Packets) -> tuple[list[str], Any, dict[str, Printed]]:
+        """The templates, the kind of each packet, and the columns, for ``printing.lines``."""
+        from rocekit.packets.printing.printed_columns import presence
+
+        kinds = self._kinds.of(packets, presence(packets))
+        names = dict.fromkeys(name for _, fields in self._kinds.every for name in fields)
+        columns = {name: self._columns.of(packets, name) for name in names}
+        if self._names:
+            return [template for (template, _), _ in self._kinds.every], kinds, columns
+        kinds = self._mads.insert(packets, kinds, columns)
+        return [template for pair, _ in self._kinds.every for template in pair], kinds, columns
+
+    def _kind(self, row: Row) -> tuple[tuple[str, str], list[str]]:
+        """The templates of packets that have the fields of this one, without and with a MAD; the columns."""
+        from rocekit.packets.printing.lines import literal
+        from rocekit.packets.printing.printed_columns import is_printed
+
+        cells: dict[str, str] = {}
+        for name in dict.fromkeys(self._names or row):
+            there = is_printed(name, row)
+            cells[name] = f"{{{name}}}" if there else literal(self._spelled(row.get(name)))
+        fields = [name for name in cells if is_printed(name, row)]
+        if not self._json:
+            return ("\t".join(cells.values()), ""), fields
+        pairs = [f"{literal(json.dumps(name))}: {cell}" for name, cell in cells.items()]
+        return (f"{{{{{', '.join(pairs)}}}}}", f"{{{{{', '.join([*pairs, _MAD])}}}}}"), fields
+
+
+_MAD: Final = '"mad": {mad}'
 
 
 def _text(value: object) -> str:
@@ -101,7 +142,7 @@ def _text(value: object) -> str:
 class VerboseLines:
     """Every field of every header of a packet, a line each, under the packet's own line."""
 
-    def lines(self, packets: Packets, first_ns: int) -> Iterator[str]:
+    def lines(self, packets: Packets) -> Iterator[str]:
         from rocekit.packets import FIELD_HOMES, HAS
         from rocekit.wire import HEADERS
 

@@ -57,7 +57,7 @@ def show_frames(frames: Iterator[Outgoing], total: int, there: Iterable[str], no
     import io
     from itertools import islice
 
-    from rocekit.commands.decode import PacketLines
+    from rocekit.commands.decode_lines import PacketLines
     from rocekit.files.pcapng_write import PcapngWriter
     from rocekit.files.reader import open_capture
     from rocekit.packets.decoder import Decoder

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from rocekit.standard_output import standard_output
 from rocekit.wire.text_table import wrapped
 
 if TYPE_CHECKING:
@@ -119,6 +120,17 @@ def screen() -> Iterator[Screen]:
             raise
     finally:
         out.close()
+
+
+def print_pieces(pieces: Iterable[bytes | memoryview]) -> None:
+    """Print lines that are UTF-8 already, with their newlines, as ``click.echo`` would."""
+    is_utf8 = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
+    for piece in pieces:
+        if is_utf8:
+            standard_output().write(piece)
+        else:
+            click.echo(bytes(piece).decode(), nl=False)
+    sys.stdout.flush()
 
 
 def show(text: str) -> None:

@@ -80,7 +80,7 @@ def test_a_line_a_packet(capture: Path) -> None:
 
 def test_plain_in_a_pipe(capture: Path) -> None:
     assert "\x1b" not in run(capture).stdout
-    assert "\x1b" in run(capture, color=True).stdout
+    assert "\x1b" in run(capture, env={"CLICOLOR_FORCE": "1"}, color=True).stdout
 
 
 def test_json_is_one_object_a_line_with_the_wire_s_names(capture: Path) -> None:

@@ -1,0 +1,1 @@
+"""Packets as lines of text, made from columns: see ``lines``."""

@@ -29,7 +29,7 @@ from rocekit.feeding import (
     survey,
     survey_doubled,
 )
-from rocekit.files.capture_names import is_there, rotation, stem
+from rocekit.files.capture_names import JOURNAL_SUFFIX, is_there, rotation, stem
 from rocekit.files.joined import is_joined, is_part, joined_files
 from rocekit.files.remote import RemotePath, is_remote
 from rocekit.files.remote import beside as files_beside
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from rocekit.verify.captured import CapturedPackets
 
 SCHEMA: Final = "rocekit/1"
-JOURNAL_SUFFIX: Final = ".journal.jsonl"
 
 
 @dataclass(slots=True)
@@ -246,7 +245,7 @@ class Analysis(Results):
 
 
 def find_journals(capture: str | Path) -> list[Path]:
-    """The journals beside ``x.pcapng``: ``x.journal.jsonl`` and ``x.NAME.journal.jsonl``.
+    """The journals beside ``x.pcapng``: ``x.journal.jsonl``, ``x.NAME.journal.jsonl``, and files of either.
 
     Beside files of a rotation: those of each, and of the name of all. Beside a part of a capture: none.
     """
@@ -278,7 +277,8 @@ def _journals_beside(capture: str | Path) -> list[Path]:
 
 
 def _is_journal_of(name: str, capture: str) -> bool:
-    return name.startswith(f"{capture}.") and name.endswith(JOURNAL_SUFFIX)
+    own = name.startswith(f"{capture}.") or rotation(name).base == capture
+    return own and name.endswith(JOURNAL_SUFFIX)
 
 
 def read_journals(captures: Sequence[str | Path], journals: Iterable[str | Path] | None) -> Journal | None:

@@ -20,13 +20,14 @@ from rocekit.errors import RocekitError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rocekit.journal.rotating import FileLimits
     from rocekit.machine.counters import CounterSnapshot
     from rocekit.record.capture import PacketCapture
     from rocekit.record.rank import Rank
     from rocekit.record.recording import Recording
 
 JOURNAL_SUFFIX = ".journal.jsonl"
-"""As in ``rocekit.analysis``; importing that module would delay the program."""
+"""As in ``rocekit.files.capture_names``; an import here would delay the program."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -46,6 +47,17 @@ JOURNAL_SUFFIX = ".journal.jsonl"
     show_default=True,
     metavar="SLOTS",
     help="Slots in each thread's ring for records not written yet; a work request takes two.",
+)
+@click.option(
+    "--rotate",
+    multiple=True,
+    metavar="SIZE|TIME",
+    help="Begin a new journal after so many bytes (100M) or so long (1h); both may be given.",
+)
+@click.option(
+    "--keep",
+    metavar="N|SIZE",
+    help="With --rotate, keep only the N newest files, or so many bytes of all files (1G).",
 )
 @click.option(
     "--follow-children/--no-follow-children",
@@ -77,6 +89,8 @@ def command(
     interface: str | None,
     write: Path | None,
     ring_size: int,
+    rotate: tuple[str, ...],
+    keep: str | None,
     follow_children: bool,
     redact: bool,
     nccl: bool,
@@ -94,11 +108,15 @@ def command(
     Behind srun, mpirun or torchrun (mpirun -n 4 rocekit record -- PROGRAM) each rank has a journal, and with
     --write a capture, named by it.
 
+    For hours: --rotate 100M --keep 1G writes x_00001_20261120160858.journal.jsonl and so on, and removes the
+    oldest. `rocekit analyze` finds them beside x.pcapng; --journal rotated:FIRST..LAST reads them as one.
+
     \b
     Example:
       rocekit record -- ib_write_bw -d rxe0 10.9.0.2
       rocekit record --interface eth0 --write x.pcapng -- rping -c -a 10.9.0.2 -C 5
       rocekit record -o x.journal.jsonl --redact -- python train.py
+      rocekit record --rotate 100M --rotate 1h --keep 1G -- python train.py
       rocekit record --nccl --interface eth0 --write x.pcapng -- python train.py
     """
     if nccl and redact:
@@ -108,6 +126,7 @@ def command(
     for option, path in (("--output", output), ("--write", write)):
         if str(path) == "-":
             raise click.UsageError(f"{option}: standard output belongs to the program: name a file")
+    limits = _limits(rotate, keep)
     from rocekit.files.outputs import check_apart, check_output
     from rocekit.record.rank import find_rank
 
@@ -157,6 +176,7 @@ def command(
                     kernel_cm=kernel_cm,
                     counters=_counters(interface, capture) if counters else None,
                     rank=None if rank is None else rank.number,
+                    limits=limits,
                 ).run()
             for what in result.failed:
                 click.secho(f"record: {what}: the journal is incomplete", err=True, fg="red")
@@ -176,6 +196,23 @@ def command(
         click.echo(f"rocekit: error: {error}", err=True)
         ctx.exit(error.status)
     end_as(result)
+
+
+def _limits(rotate: tuple[str, ...], keep: str | None) -> FileLimits | None:
+    """When the next journal begins; None for one file."""
+    from rocekit.commands.rotation import keep_of, rotate_after
+
+    if not rotate:
+        if keep is not None:
+            raise click.UsageError("--keep is for --rotate: name a size or a time after which a file is full")
+        return None
+    from rocekit.journal.rotating import FileLimits
+
+    after = [rotate_after(text) for text in rotate]
+    size = min((size for size, _ in after if size is not None), default=None)
+    period_ns = min((period for _, period in after if period is not None), default=None)
+    files, most = (None, None) if keep is None else keep_of(keep)
+    return FileLimits(size, period_ns, files, most)
 
 
 def _collectives_beside(output: Path, process: str) -> Path:
@@ -238,7 +275,7 @@ def default_output(program: str, write: Path | None, rank: Rank | None) -> Path:
 def tell(result: Recording) -> None:
     """Print what was recorded, and what was not, on standard error."""
     counts = f"{result.sends:,} sends, {result.receives:,} receives, {result.completions:,} completions"
-    click.secho(f"record: {counts}; journal {result.journal}", err=True, dim=True)
+    click.secho(f"record: {counts}; journal {result.name}", err=True, dim=True)
     for words in shortcomings(result):
         click.secho(f"record: {words}", err=True, fg="yellow")
 
@@ -269,14 +306,14 @@ def explain(capture: Path, result: Recording, kept: Path | None) -> None:
     from rocekit.explanation.transfer import story
     from rocekit.report.text import summary
 
-    analysis = analyze(capture, journals=[result.journal])
+    analysis = analyze(capture, journals=[result.name])
     click.echo(summary(analysis, style=coloured), err=True)
     if analysis.transfers:
         worst = max(analysis.transfers, key=lambda t: (len(t.events), t.duration_ns)).id
         click.echo(f"\n{story(analysis.explain(worst), style=coloured)}", err=True)
     if kept is not None:
         click.secho(
-            f"\nmore: rocekit explain {kept} --journal {result.journal} --transfer N", err=True, dim=True
+            f"\nmore: rocekit explain {kept} --journal {result.name} --transfer N", err=True, dim=True
         )
 
 

@@ -208,7 +208,7 @@ def _ring(write: Path | None, rotate: str | None, keep: int | None, counters: bo
     Raises:
         click.UsageError: options that do not fit each other, or what is neither a size nor a time.
     """
-    from rocekit.commands.numbers import parse
+    from rocekit.commands.rotation import rotate_after
     from rocekit.files.ring_files import RingLimits
 
     if rotate is None:
@@ -221,25 +221,8 @@ def _ring(write: Path | None, rotate: str | None, keep: int | None, counters: bo
         raise click.UsageError("--counters keeps its journal beside one file: leave out --rotate")
     if keep == 0:
         raise click.BadParameter("at least 1 file stays: the one being written", param_hint="--keep")
-    text = rotate.strip()
-    what = f"{text!r} is neither a size such as 100M nor a time such as 60s, 10min or 1h"
-    if text[-1:] == "m":
-        raise click.BadParameter(
-            f"{text}: {text}in for minutes, or {text[:-1]}M for MiB", param_hint="--rotate"
-        )
-    for kind in ("size", "seconds"):
-        if text[-1:].isdigit():
-            break  # a number alone may be either
-        try:
-            value = parse(text, kind)
-        except ValueError:
-            continue
-        if value <= 0:
-            break
-        if kind == "size":
-            return RingLimits(size_bytes=int(value), keep=keep)
-        return RingLimits(period_ns=max(1, round(value * 1e9)), keep=keep)
-    raise click.BadParameter(what, param_hint="--rotate")
+    size, period_ns = rotate_after(rotate)
+    return RingLimits(size_bytes=size, period_ns=period_ns, keep=keep)
 
 
 @contextmanager

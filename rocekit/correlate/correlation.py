@@ -67,7 +67,7 @@ class Correlation:
         """What the journal lacks, in words."""
         gaps = self.programs.gaps
         more = len(gaps) - SHOWN_GAPS
-        words = [str(gap) for gap in gaps[:SHOWN_GAPS]]
+        words = [*map(str, self.programs.files_missing), *(str(gap) for gap in gaps[:SHOWN_GAPS])]
         return [*words, f"… and records of {plural(more, 'more queue')}"] if more > 0 else words
 
     @property
@@ -100,6 +100,7 @@ class Correlation:
                 for wr in self.unmatched
             ],
             "cm_events": [event.to_dict(several=several) for event in self.cm_events],
+            "files_missing": [str(missing) for missing in self.programs.files_missing],
             "lost": [gap.to_dict() for gap in self.programs.gaps],
             "nothing_because": self.nothing_because,
             "empty_files": [] if self.journal is None else list(self.journal.empty),

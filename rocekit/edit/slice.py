@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit import wire
-from rocekit.analysis import JOURNAL_SUFFIX
 from rocekit.edit.redact import Redactor
 from rocekit.edit.redact_frames import redact_batch
 from rocekit.edit.redact_journal import redact_event
 from rocekit.edit.slice_journal import slice_journal
 from rocekit.errors import CaptureError, RocekitError, check_number
 from rocekit.explanation.packets import CM, IGNORED, PacketStories, packet_stories
-from rocekit.files.capture_names import stem
+from rocekit.files.capture_names import JOURNAL_SUFFIX, stem
 from rocekit.files.outputs import Together, check_output
 from rocekit.files.pcapng_write import whole_pcapng
 from rocekit.files.reader import open_capture

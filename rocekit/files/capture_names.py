@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 #: In the order in which ``stem`` removes them.
 CAPTURE_SUFFIXES: Final = (".gz", ".zst", ".pcapng", ".pcap", ".cap")
 
+JOURNAL_SUFFIX: Final = ".journal.jsonl"
+
 _SUFFIX: Final = r"(?P<suffix>\.(?:pcapng|pcap|cap))(?P<count>\d*)(?P<packed>\.(?:gz|zst))?"
 _CAPTURE: Final = re.compile(r"(?P<name>.+?)" + _SUFFIX, re.IGNORECASE)
 #: What dumpcap appends: a number and the local time.
@@ -50,8 +52,12 @@ def rotation(name: str) -> Rotation:
     """What a file's name says about its place in a rotation.
 
     dumpcap writes ``x_00001_20261120160858.pcapng``, tcpdump ``x.pcap``, ``x.pcap1``, ``x.pcap2`` (-C), and
-    names with a time (-G), such as ``x-20261120-160858.pcap``.
+    names with a time (-G), such as ``x-20261120-160858.pcap``. Journals are named as dumpcap names captures.
     """
+    if name.endswith(JOURNAL_SUFFIX):
+        if ring := _RING.fullmatch(name.removesuffix(JOURNAL_SUFFIX)):
+            return Rotation("", int(ring["number"]), ring["base"], JOURNAL_SUFFIX)
+        return Rotation("", 0, name, "")
     match = _CAPTURE.fullmatch(name)
     if match is None:
         return Rotation("", 0, name, "")

@@ -11,12 +11,13 @@ from rocekit.machine.counters import GROUPS, CounterPlace, CounterReader, Counte
 
 if TYPE_CHECKING:
     from rocekit.journal.records import Journal, JournalEvent
+    from rocekit.journal.rotating import RotatingJournal
     from rocekit.journal.writing import JournalWriter
 
 EVENT: Final = "counters"
 
 
-def write_snapshots(writer: JournalWriter, snapshots: Iterable[CounterSnapshot]) -> None:
+def write_snapshots(writer: JournalWriter | RotatingJournal, snapshots: Iterable[CounterSnapshot]) -> None:
     """Write an event for each snapshot.
 
     Raises:

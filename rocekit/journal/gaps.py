@@ -63,6 +63,41 @@ class Gap:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class MissingFiles:
+    """Files of a host's recording that are not here.
+
+    Attributes:
+        first: the number of the first file that is here; between: the numbers missing behind it.
+    """
+
+    host: str
+    first: int
+    between: tuple[int, ...]
+
+    def __str__(self) -> str:
+        words = []
+        if self.first > 1:
+            words.append(f"begins with file {self.first:,} of its recording: earlier ones are missing")
+        if self.between:
+            listed = ", ".join(f"{n:,}" for n in self.between[:5]) + (", …" if len(self.between) > 5 else "")
+            words.append(f"has not all files of its recording: {listed} missing")
+        return f"the journal of {self.host} {', and '.join(words)}"
+
+
+def files_missing(journal: Journal) -> list[MissingFiles]:
+    """Which files of recordings are not here."""
+    numbers: dict[tuple[str, str], set[int]] = {}
+    for event in journal.of("file_began"):
+        numbers.setdefault((event.host, str(event["set"])), set()).add(int(event["number"]))
+    found = []
+    for (host, _), here in numbers.items():
+        between = tuple(sorted(set(range(min(here), max(here))) - here))
+        if min(here) > 1 or between:
+            found.append(MissingFiles(host, min(here), between))
+    return found
+
+
 def since_ns(event: JournalEvent) -> int:
     """Since when the records of a ``records_lost`` are missing."""
     return int(event.get("since_ns", event.time_ns))

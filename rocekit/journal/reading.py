@@ -12,9 +12,10 @@ from typing import IO, Final, cast
 
 from rocekit.errors import CaptureError, JournalError
 from rocekit.files.remote import is_remote, open_remote
-from rocekit.journal.records import Journal, JournalEvent, Problem, parse_event
+from rocekit.journal.records import Journal, JournalEvent, Problem, merge, parse_event
 from rocekit.machine.limits import JOURNAL_LINE_BYTES, how_to_raise, limit
 
+_ROTATED: Final = "rotated:"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 #: A line that is so many times too long has no end, and what follows is not read.
 _SKIPPED_LINES: Final = 16
@@ -22,6 +23,8 @@ _SKIPPED_LINES: Final = 16
 
 def read_journal(path: str | Path, *, may_be_empty: bool = False) -> Journal:
     """The journal in a file, plain or gzip, sorted by time (equal times keep the file's order).
+
+    ``rotated:FIRST..LAST`` is the files of one recording as one journal.
 
     A line that is no event becomes one of ``problems``, and the others are used. So does a last line that is
     incomplete because the program was killed.
@@ -32,6 +35,18 @@ def read_journal(path: str | Path, *, may_be_empty: bool = False) -> Journal:
     Raises:
         JournalError: the file cannot be read, or has no usable line.
     """
+    if str(path).startswith(_ROTATED):
+        # Not above: it loads NumPy, which takes longer than many programs that are recorded.
+        from rocekit.files.joined import joined_files
+
+        try:
+            return merge([_read_file(file, may_be_empty=may_be_empty) for file in joined_files(str(path))])
+        except CaptureError as error:
+            raise JournalError(str(error)) from None
+    return _read_file(path, may_be_empty=may_be_empty)
+
+
+def _read_file(path: str | Path, *, may_be_empty: bool) -> Journal:
     events: list[JournalEvent] = []
     problems: list[Problem] = []
     number = 0

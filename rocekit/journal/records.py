@@ -9,6 +9,8 @@ from typing import Any
 from rocekit.journal.schema import CLOCK, check, is_qp
 from rocekit.wire.text_table import safe
 
+_OWN_FIELDS = ("mono_ns", "thread", "qp", "restated")
+
 
 @dataclass(frozen=True, slots=True)
 class JournalEvent:
@@ -22,6 +24,7 @@ class JournalEvent:
         fields: the event's other keys; a key whose value was null is left out.
         mono_ns: the same moment by the host's monotonic clock; None where the writer had none.
         thread: the number of the process's thread, from 0 in order of first use; None where unknown.
+        restated: whether an earlier file of the same recording has the event, too.
     """
 
     time_ns: int
@@ -32,6 +35,7 @@ class JournalEvent:
     fields: Mapping[str, Any] = field(default_factory=dict)
     mono_ns: int | None = None
     thread: int | None = None
+    restated: bool = False
 
     def __getitem__(self, key: str) -> Any:
         return self.fields[key]
@@ -51,6 +55,8 @@ class JournalEvent:
         for name in ("mono_ns", "thread"):
             if getattr(self, name) is not None:
                 line[name] = getattr(self, name)
+        if self.restated:
+            line["restated"] = True
         if self.qp is not None:
             line["qp"] = {"device": self.qp[0], "qpn": self.qp[1]}
         return line | dict(self.fields)
@@ -94,10 +100,46 @@ class Journal:
 def merge(journals: Iterable[Journal]) -> Journal:
     """Several journals as one. Equal times keep the order of the journals; clocks are not adjusted."""
     journals = list(journals)
-    events = [event for journal in journals for event in journal.events]
+    events = _events_of(journals)
     events.sort(key=lambda event: event.time_ns)
     problems = [problem for journal in journals for problem in journal.problems]
     return Journal(events, problems, [file for journal in journals for file in journal.empty])
+
+
+_Place = tuple[str, int]
+"""The set of files to which a journal belongs, and its number among them."""
+
+
+def _place_of(journal: Journal) -> _Place | None:
+    """A file's place in its recording; None of a journal that is one file, or of several together."""
+    began = journal.of("file_began")
+    return (str(began[0]["set"]), int(began[0]["number"])) if len(began) == 1 else None
+
+
+def _events_of(journals: list[Journal]) -> list[JournalEvent]:
+    """All events, without those that a file restates of one that is here, too."""
+    places = [_place_of(journal) for journal in journals]
+    events: list[JournalEvent] = []
+    first: dict[str, int] = {}
+    for place in places:
+        if place is not None:
+            first[place[0]] = min(first.get(place[0], place[1]), place[1])
+    known: set[str] = set()
+    for journal, place in zip(journals, places, strict=True):
+        if place is None or place[1] == first[place[0]]:
+            events += journal.events
+        elif (place[0], place[1] - 1) in places:
+            events += [event for event in journal.events if not event.restated]
+        else:  # the file before it is missing, but not all that were before
+            known = known or {_told(event) for other in journals for event in other if not event.restated}
+            events += [event for event in journal.events if not event.restated or _told(event) not in known]
+    return events
+
+
+def _told(event: JournalEvent) -> str:
+    """What is the same of an event and where it is restated."""
+    fields = sorted(event.fields.items(), key=str)
+    return repr((event.time_ns, event.event, event.host, event.pid, event.qp, fields))
 
 
 def parse_event(line: object) -> JournalEvent:
@@ -111,9 +153,9 @@ def parse_event(line: object) -> JournalEvent:
     name, values = check(line)
     values = {key: _safe(value) for key, value in values.items()}
     time_ns, host, pid = values.pop("time_ns"), values.pop("host"), values.pop("pid")
-    mono_ns, thread, qp = (values.pop(key, None) for key in ("mono_ns", "thread", "qp"))
+    mono_ns, thread, qp, restated = (values.pop(key, None) for key in _OWN_FIELDS)
     place = (qp["device"], qp["qpn"]) if is_qp(qp) else None
-    return JournalEvent(time_ns, name, host, pid, place, values, mono_ns, thread)
+    return JournalEvent(time_ns, name, host, pid, place, values, mono_ns, thread, bool(restated))
 
 
 def _safe(value: Any) -> Any:

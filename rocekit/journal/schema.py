@@ -401,14 +401,15 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "since_ns": TIME,
             },
         ),
+        "file_began": _schema({"set": STR, "number": UINT}, {}),
         "not_recorded": _schema({"what": STR}, {"device": STR, "qp": QP}),
     }
 )
 
 COMMON: Mapping[str, Kind] = MappingProxyType(
-    {"time_ns": TIME, "host": STR, "pid": U32, "clock": STR, "mono_ns": TIME, "thread": U32}
+    {"time_ns": TIME, "host": STR, "pid": U32, "clock": STR, "mono_ns": TIME, "thread": U32, "restated": BOOL}
 )
-MAY_LACK = frozenset({"clock", "mono_ns", "thread"})
+MAY_LACK = frozenset({"clock", "mono_ns", "thread", "restated"})
 
 
 def check(line: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.journal.gaps import Gap, gaps_in, since_ns
+from rocekit.journal.gaps import Gap, MissingFiles, files_missing, gaps_in, since_ns
 
 if TYPE_CHECKING:
     from rocekit.journal.records import Journal, JournalEvent
@@ -273,7 +273,7 @@ class Programs:
     Attributes:
         qps: in order of first mention.
         cm_events: rdma_cm events.
-        gaps: what the journal lacks.
+        gaps: what the journal lacks; files_missing: the same of whole files.
         regions: memory registrations.
         asynchronous: asynchronous events.
     """
@@ -281,6 +281,7 @@ class Programs:
     qps: list[JournalQp] = field(default_factory=list)
     cm_events: list[JournalEvent] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    files_missing: list[MissingFiles] = field(default_factory=list)
     regions: list[JournalEvent] = field(default_factory=list)
     asynchronous: list[JournalEvent] = field(default_factory=list)
 
@@ -292,9 +293,11 @@ class Programs:
 
 def read_programs(journal: Journal) -> Programs:
     """Sort a journal's events by QP."""
-    programs = Programs(gaps=gaps_in(journal))
+    programs = Programs(gaps=gaps_in(journal), files_missing=files_missing(journal))
     current: dict[tuple[str, str, int], JournalQp] = {}
     lossy = _losses(journal)
+    holed = {missing.host for missing in programs.files_missing if missing.between}
+    late = {missing.host for missing in programs.files_missing}
     addresses: dict[tuple[str, str], tuple[str, ...]] = {}
     for event in journal:
         name = event.event
@@ -313,6 +316,8 @@ def read_programs(journal: Journal) -> Programs:
         if qp is None or name == "qp_created":
             qp = current[key] = JournalQp(event.host, *event.qp)
             qp.addresses = addresses.get((event.host, qp.device), ())
+            if event.host in holed or (event.host in late and (event.restated or name != "qp_created")):
+                qp.lossy_ns = event.time_ns  # it may have posted what is in files that are not here
             programs.qps.append(qp)
         qp.span_ns = (event.time_ns if qp.span_ns is None else qp.span_ns[0], event.time_ns)
         if lossy and qp.lossy_ns is None:

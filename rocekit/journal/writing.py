@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,31 @@ from rocekit.errors import CaptureError, JournalError
 from rocekit.files.growing import GrowingFile
 from rocekit.files.outputs import Together
 from rocekit.journal.records import JournalEvent, parse_event
-from rocekit.journal.schema import CLOCK, SCHEMA
+from rocekit.journal.schema import CLOCK, COMMON, SCHEMA
+
+
+def event_line(host: str, pid: int, event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The line of an event, now unless ``fields`` has a ``time_ns``. A field that is None is left out.
+
+    Raises:
+        ValueError: :data:`~rocekit.journal.schema.SCHEMA` does not have this event, key or value.
+    """
+    given = {key: value for key, value in fields.items() if value is not None}
+    now = given.pop("time_ns", None)
+    line: dict[str, Any] = {
+        "time_ns": time.time_ns() if now is None else now,
+        "clock": CLOCK,
+        "host": host,
+        "pid": pid,
+        "event": event,
+        **given,
+    }
+    parse_event(line)
+    schema = SCHEMA[event]
+    for key in fields.keys() - COMMON.keys():
+        if schema.kind(key) is None:
+            raise ValueError(f"{event} has no {key}")
+    return line
 
 
 class JournalWriter:
@@ -139,24 +163,10 @@ class JournalWriter:
         Raises:
             ValueError: :data:`~rocekit.journal.schema.SCHEMA` does not have this event, key or value.
         """
-        line: dict[str, Any] = {
-            "time_ns": time.time_ns() if time_ns is None else time_ns,
-            "clock": CLOCK,
-            "host": self.host,
-            "pid": self.pid if pid is None else pid,
-            "event": event,
-        }
-        if mono_ns is not None:
-            line["mono_ns"] = mono_ns
+        fields |= {"time_ns": time_ns, "mono_ns": mono_ns}
         if qp is not None:
-            line["qp"] = {"device": qp[0], "qpn": qp[1]}
-        line.update((key, value) for key, value in fields.items() if value is not None)
-        parse_event(line)
-        schema = SCHEMA[event]
-        for key in fields.keys() | ({"qp"} if qp is not None else set()):
-            if schema.kind(key) is None:
-                raise ValueError(f"{event} has no {key}")
-        self._put(line)
+            fields["qp"] = {"device": qp[0], "qpn": qp[1]}
+        self._put(event_line(self.host, self.pid if pid is None else pid, event, fields))
 
     def write_lines(self, lines: Iterable[str]) -> None:
         """Write events that are JSON lines already, without line ends."""

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from rocekit.analysis import JOURNAL_SUFFIX
 from rocekit.counters.trial import CounterTrial
-from rocekit.files.capture_names import stem
+from rocekit.files.capture_names import JOURNAL_SUFFIX, stem
 from rocekit.journal import Journal, JournalWriter
 from rocekit.journal.counters import snapshots_in, write_snapshots
 from rocekit.machine.counters import CounterPlace, CounterReader, CounterSnapshot, RunningCapture

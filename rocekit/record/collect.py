@@ -21,6 +21,7 @@ from rocekit.record.ring import LossCounts, RingFile, records
 if TYPE_CHECKING:
     from rocekit.journal import JournalWriter
     from rocekit.journal.redaction import Redaction
+    from rocekit.journal.rotating import RotatingJournal
 
 HOLD_NS: Final = 200_000_000
 """How long records wait for earlier ones: a thread may sleep between taking the time and writing."""
@@ -73,7 +74,7 @@ class Rings:
     def __init__(
         self,
         folders: Sequence[Path],
-        writer: JournalWriter,
+        writer: JournalWriter | RotatingJournal,
         result: Recording,
         redaction: Redaction | None,
         gids: GidTables | None = None,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rocekit.errors import RocekitError
+from rocekit.files.capture_names import JOURNAL_SUFFIX
 
 VARIABLES: Final = (
     "OMPI_COMM_WORLD_RANK",
@@ -25,8 +26,6 @@ that Slurm gave to the script, or to the daemon of the host."""
 _TORCHRUN: Final = "TORCHELASTIC_RUN_ID"
 """torchrun's own variable for the rank, RANK, is too common a name to count alone."""
 
-_JOURNAL: Final = ".journal.jsonl"
-
 
 @dataclass(frozen=True, slots=True)
 class Rank:
@@ -37,7 +36,7 @@ class Rank:
 
     def name(self, path: Path) -> Path:
         """A file of this rank: ``x.journal.jsonl`` becomes ``x.rank-3.journal.jsonl``."""
-        suffix = _JOURNAL if path.name.endswith(_JOURNAL) else path.suffix
+        suffix = JOURNAL_SUFFIX if path.name.endswith(JOURNAL_SUFFIX) else path.suffix
         return path.with_name(f"{path.name.removesuffix(suffix)}.rank-{self.number}{suffix}")
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocekit.errors import JournalError, RocekitError
 from rocekit.journal import JournalWriter
 from rocekit.journal.counters import write_snapshots
+from rocekit.journal.rotating import FileLimits, RotatingJournal
 from rocekit.record.collect import Rings
 from rocekit.record.process import alive
 from rocekit.record.program import ProgramError, environment, find_program, has_own_privileges, is_static
@@ -109,6 +110,7 @@ class ProgramRecorder:
         kernel_cm: the kernel's connection managers, whose events go into the same journal.
         counters: gives snapshots of counters; called before the program starts and after it has ended.
         rank: the program's rank in a parallel program.
+        limits: write the journal into several files, and when the next one begins.
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class ProgramRecorder:
         kernel_cm: KernelCm | None = None,
         counters: Callable[[], list[CounterSnapshot]] | None = None,
         rank: int | None = None,
+        limits: FileLimits | None = None,
     ) -> None:
         if not command:
             raise ValueError("no program to run")
@@ -139,7 +142,7 @@ class ProgramRecorder:
         self._capture, self._kernel_cm, self._counters = capture, kernel_cm, counters
         self._mask = mask
         self._nicer = nicer
-        self._rank = rank
+        self._rank, self._limits = rank, limits
         self._redaction = None
         if redact:
             from rocekit.journal.redaction import Redaction
@@ -167,7 +170,7 @@ class ProgramRecorder:
         try:
             with holding_signals() as mask:
                 try:
-                    with JournalWriter(self.result.journal, host=socket.gethostname()) as writer:
+                    with self._open_journal() as writer:
                         rings = Rings(folders, writer, self.result, self._redaction)
                         self._start_companions()
                         self._log_counters(writer)
@@ -188,7 +191,15 @@ class ProgramRecorder:
                 shutil.rmtree(folder, ignore_errors=True)
         return self.result
 
-    def _record(self, pid: int, rings: Rings, writer: JournalWriter) -> None:
+    def _open_journal(self) -> JournalWriter | RotatingJournal:
+        host = socket.gethostname()
+        if self._limits is None:
+            return JournalWriter(self.result.journal, host=host)
+        journal = RotatingJournal(self.result.journal, self._limits, host=host)
+        self.result.files = journal.files
+        return journal
+
+    def _record(self, pid: int, rings: Rings, writer: JournalWriter | RotatingJournal) -> None:
         """The program from its start to its end."""
         self._log_recording(writer, pid, state="started", arguments=self._command, rank=self._rank)
         if is_static(self._program):
@@ -223,10 +234,10 @@ class ProgramRecorder:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
     @staticmethod
-    def _log_recording(writer: JournalWriter, pid: int, **fields: Any) -> None:
+    def _log_recording(writer: JournalWriter | RotatingJournal, pid: int, **fields: Any) -> None:
         writer.write("recording", pid=pid, mono_ns=time.monotonic_ns(), **fields)
 
-    def _log_counters(self, writer: JournalWriter) -> None:
+    def _log_counters(self, writer: JournalWriter | RotatingJournal) -> None:
         """Write snapshots of counters. If there are none, the program is recorded all the same."""
         if self._counters is None:
             return
@@ -273,7 +284,7 @@ class ProgramRecorder:
         except (RocekitError, OSError) as error:
             self.result.failed.append(str(error))
 
-    def _log_kernel_cm(self, writer: JournalWriter) -> None:
+    def _log_kernel_cm(self, writer: JournalWriter | RotatingJournal) -> None:
         if self._kernel_cm is None:
             return
         ahead = time.time_ns() - time.monotonic_ns()
@@ -286,7 +297,7 @@ class ProgramRecorder:
                 **event.fields,
             )
 
-    def _follow(self, pid: int, rings: Rings, writer: JournalWriter) -> None:
+    def _follow(self, pid: int, rings: Rings, writer: JournalWriter | RotatingJournal) -> None:
         """Until the program ends, pass on signals and empty the rings."""
         while True:
             signalled = self._wait(pid, rings.pause_s)

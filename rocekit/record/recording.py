@@ -17,6 +17,7 @@ class Recording:
         lost: records for which the rings had no room, by kind.
         not_recorded: the program's actions that the recorder cannot see.
         going_on: processes that still ran after the program's end.
+        files: those of the journal that stay, if it was written into several.
         failed: why journal or packets could no longer be written; what was written before is there.
     """
 
@@ -32,6 +33,14 @@ class Recording:
     not_recorded: list[str] = field(default_factory=list)
     going_on: list[int] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The journal's name, as commands take it."""
+        if len(self.files) > 1:
+            return f"rotated:{self.files[0]}..{self.files[-1].name}"
+        return str(self.files[0] if self.files else self.journal)
 
     @property
     def total_lost(self) -> int:

@@ -9,16 +9,17 @@ import json
 import shutil
 import signal
 import struct
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from places import PCAPS
-from recorded import record, run, sends
+from recorded import record, recorder, run, sends
 
 import rocekit
-from rocekit.journal import Journal, parse_event
+from rocekit.journal import Journal, parse_event, read_journal
 from rocekit.journal.gaps import gaps_in
 from rocekit.journal.redaction import Redaction
 from rocekit.journal.work_requests import read_programs
@@ -78,6 +79,30 @@ def test_what_finds_no_room_is_counted_of_each_queue(program: Path, tmp_path: Pa
             assert sum(e.qp == qp for e in ran.of(event)) + lost[kind] == posted
     shared = [gap for gap in gaps if gap.srq is not None]
     assert len(ran.of("recv_posted")) + sum(gap.counts["receives"] for gap in shared) == 80_000
+
+
+def test_what_is_recorded_into_several_files_is_all_there_once(program: Path, tmp_path: Path) -> None:
+    options = ("--rotate", "200k", "--ring-size", "1M")
+    done = subprocess.run(
+        [*recorder(tmp_path / "x.journal.jsonl", *options), str(program), "paced", "3000"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    files = sorted(tmp_path.glob("*.jsonl"))
+    assert f"journal rotated:{files[0]}..{files[-1].name}" in done.stderr
+    assert len(files) > 5
+    assert max(file.stat().st_size for file in files) <= 200 << 10
+    journal = read_journal(f"rotated:{files[0]}..{files[-1].name}")
+    assert journal.problems == []
+    ids = [event["wr_id"] for event in journal.of("wr_posted")]
+    assert len(ids) == len(set(ids)) == len(journal.of("wc_polled")) > 4000
+    (qp,) = [qp for qp in read_programs(journal).qps if qp.sends]
+    assert len(qp.sends) == len(ids)
+    assert all(wr.wc is not None for wr in qp.sends)
+    newest = read_programs(read_journal(files[-1]))
+    assert [found.transport for found in newest.qps] == ["RC"], "each file says what is set up"
 
 
 def test_a_gap_of_one_qp_takes_nothing_from_another() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from rocekit.commands.sandbox import OWN_PROCESS, sandbox_options, sandboxed
 from rocekit.ending import debug_option, ending, guarded
 from rocekit.standard_output import write_whole
 
@@ -129,6 +130,12 @@ class Commands(click.Group):
             command.params[-1].hidden = True  # type: ignore[attr-defined]  # an option; rocekit --help has it
         if not any(parameter.name == _LIMIT.name for parameter in command.params):
             command.params.append(_LIMIT)
+        if not any(parameter.name == "sandbox" for parameter in command.params):
+            shown = len(command.params)
+            sandbox_options(command)
+            for option in command.params[shown:]:
+                option.hidden = True  # type: ignore[attr-defined]  # as --debug
+            sandboxed(cmd_name, command)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -200,6 +207,7 @@ def _nearest(name: str) -> str | None:
 @click.version_option(package_name="rocekit", prog_name="rocekit")
 @click.option("--no-pager", is_flag=True, help="Print on the terminal, however long it is.")
 @debug_option
+@sandbox_options
 @click.option(
     "--limit",
     multiple=True,
@@ -230,7 +238,7 @@ def main() -> None:
         # If the encoding has no µ or ✓, a ? is better than no output.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    guarded(lambda: rocekit(prog_name="rocekit"))
+    guarded(lambda: rocekit(prog_name="rocekit", obj=OWN_PROCESS))
 
 
 if __name__ == "__main__":

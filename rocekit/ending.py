@@ -22,7 +22,7 @@ _DEBUG: Final = "rocekit.debug"
 """Whether --debug was given, in the context's ``meta``."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Without a file name these errors are of standard output: writers of files name them."""
-_ALWAYS: Final = frozenset({"cli.py", "ending.py"})
+_ALWAYS: Final = frozenset({"cli.py", "ending.py", "commands/sandbox.py"})
 """Modules that every error has come through."""
 _FLUSH_S: Final = 0.5
 """How long a reader of the output may take for the rest of it, after Ctrl-C."""

@@ -23,6 +23,7 @@ class _File(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and "://" in value:
+            load_numpy()
             from rocekit.files.joined import is_joined, is_part
             from rocekit.files.remote import RemotePath, is_remote
 

@@ -164,12 +164,14 @@ def _send(
     interface: str,
     allowed: tuple[str, ...],
 ) -> None:
+    from rocekit.commands.sandbox import give_up_root
     from rocekit.craft import craft, destinations
     from rocekit.craft.sender import Sender
 
     _address(packets, common, interface)
     with Sender(interface, destinations(packets, common), allowed) as sender:
         _mac_addresses(packets, common, sender.mac, interface)
+        give_up_root()
         paced = rate is not None or any("wait_us" in p for p in (common, *packets))
         send_frames(craft(packets, common, count=count, rate=rate), sender, paced=paced)
 

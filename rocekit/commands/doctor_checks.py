@@ -101,6 +101,22 @@ def _capture_rights(machine: Machine) -> MachineCheck:
     )
 
 
+def _sandbox(machine: Machine) -> MachineCheck:
+    title = "sandbox"
+    has = machine.landlock()
+    if has:
+        return MachineCheck(
+            "sandbox", title, True, f"Landlock {has}: as root, commands reach only their files"
+        )
+    return MachineCheck(
+        "sandbox",
+        title,
+        False,
+        "no Landlock: commands give up root, and are not confined to their files",
+        "boot Linux 5.13 or newer with landlock in lsm= of its command line",
+    )
+
+
 def _kernel_rdma(machine: Machine) -> MachineCheck:
     title = "RDMA in this kernel"
     if (machine.root / "sys/class/infiniband").exists():
@@ -336,6 +352,7 @@ PROGRAMS = {
 
 CHECKS: tuple[Callable[[Machine], MachineCheck | None], ...] = (
     _capture_rights,
+    _sandbox,
     _kernel_rdma,
     _rxe,
     _devices,

@@ -16,6 +16,7 @@ from pathlib import Path
 from rocekit import _compiled
 from rocekit.lab import checks
 from rocekit.lab.kernels import has_module as module_installed
+from rocekit.machine import landlock
 from rocekit.machine.roce_qos import ask
 from rocekit.record import build as record_build
 
@@ -69,6 +70,7 @@ class Machine:
     compiled: Callable[[], str] = lambda: _compiled.state(_compiled.PACKAGE)
     icrcs: Callable[[], str] = lambda: _compiled.icrcs_state(_compiled.PACKAGE)
     interposer: Callable[[], record_build.Found] = record_build.look
+    landlock: Callable[[], int] = landlock.version
     lab: Lab = field(default_factory=Lab)
 
     def program(self, name: str) -> str | None:

@@ -109,6 +109,7 @@ def command(
 
 def _capture(asked: Asked) -> None:
     """Capture until Wireshark closes the FIFO or ends this program."""
+    from rocekit.commands.sandbox import give_up_root
     from rocekit.files.interface import LiveCapture
     from rocekit.live.commented import write_commented
 
@@ -122,20 +123,18 @@ def _capture(asked: Asked) -> None:
             named = f"{remote.host} {remote.interface}"
             write_commented(batches, fifo, interface_name=named, stories=not asked.no_story)
         return
-    with (
-        LiveCapture(
-            name,
-            promiscuous=asked.promiscuous,
-            tunnels=asked.tunnels,
-            snaplen=asked.snaplen,
-            capture_filter=asked.capture_filter,
-        ) as source,
-        _quietly(source.stop),
-        asked.fifo.open("wb") as fifo,
-    ):
-        write_commented(
-            source, fifo, linktype=source.linktype, interface_name=name, stories=not asked.no_story
-        )
+    with LiveCapture(
+        name,
+        promiscuous=asked.promiscuous,
+        tunnels=asked.tunnels,
+        snaplen=asked.snaplen,
+        capture_filter=asked.capture_filter,
+    ) as source:
+        give_up_root()
+        with _quietly(source.stop), asked.fifo.open("wb") as fifo:
+            write_commented(
+                source, fifo, linktype=source.linktype, interface_name=name, stories=not asked.no_story
+            )
 
 
 @contextmanager

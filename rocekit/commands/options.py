@@ -148,6 +148,9 @@ def last_is_output(files: tuple[Path, ...], out: Path | None, kind: Output) -> t
 def _filter(ctx: click.Context, param: click.Parameter, value: str | None) -> Filter | None:
     if value is None or ctx.resilient_parsing:
         return None
+    from rocekit.commands import load_numpy
+
+    load_numpy()  # without threads: a command gives up rights for its own thread only
     from rocekit.packets.filters import Filter, FilterError
 
     try:

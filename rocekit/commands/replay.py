@@ -149,6 +149,7 @@ def command(
 
 
 def _send(replay: Replay, interface: str, allowed: tuple[str, ...], *, own_macs: bool, paced: bool) -> None:
+    from rocekit.commands.sandbox import give_up_root
     from rocekit.craft.pace import Outgoing
     from rocekit.craft.sender import Sender, mac_of
 
@@ -166,6 +167,7 @@ def _send(replay: Replay, interface: str, allowed: tuple[str, ...], *, own_macs:
                     yield Outgoing(there[one.dst] + one.frame[len(there[one.dst]) :], one.at_ns, one.dst)
 
             frames = addressed(frames)
+        give_up_root()
         send_frames(frames, sender, paced=paced)
 
 

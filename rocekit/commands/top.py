@@ -55,10 +55,12 @@ def command(interface: str, interval: float, promiscuous: bool, tunnels: bool, s
     if columns < MIN_COLUMNS or rows < MIN_ROWS:
         least = f"{MIN_COLUMNS} columns and {MIN_ROWS} rows"
         raise RocekitError(f"this terminal has {columns} columns and {rows} rows; top needs {least}")
+    from rocekit.commands.sandbox import give_up_root
     from rocekit.files.interface import LiveCapture
     from rocekit.live.watch import Watch
 
     with LiveCapture(interface, promiscuous=promiscuous, tunnels=tunnels, snaplen=snaplen) as capture:
+        give_up_root()
         problem = Top(interface, capture, Watch(), interval_s=interval).run()
     if problem is not None:
         raise problem

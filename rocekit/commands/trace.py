@@ -127,6 +127,7 @@ def command(
       rocekit trace eth0 --counters --duration 10
       rocekit trace eth0 --quiet --metrics :9464
     """
+    from rocekit.commands.sandbox import give_up_root
     from rocekit.commands.shared import without_garbage
     from rocekit.commands.trace_lines import JsonLines, TextLines
     from rocekit.files.outputs import check_output
@@ -158,6 +159,7 @@ def command(
             ring=ring,
             trigger=triggers,
             around_s=around,
+            on_open=give_up_root,
             # Such a trace may run for days: it does not keep plain transfers.
             plain=SHOWN_TRANSFERS if (server or triggers or ring) and output == "text" else None,
         )

@@ -77,7 +77,7 @@ def _hang_up(request: socket.socket) -> None:
 
 
 class MetricsServer:
-    """Answers scrapes over HTTP until it is closed; a context manager. `serve` gives it the metrics.
+    """Answers scrapes over HTTP from `serve`, which gives it metrics, to `close`; a context manager.
 
     Args:
         address: ``:9464``, ``127.0.0.1:9464``, ``[::1]:9464`` or a port; without a host, 127.0.0.1.
@@ -109,18 +109,25 @@ class MetricsServer:
         application: Callable[..., Any] = make_wsgi_app(self._registry)
         self._server.set_app(application)
         self.port: int = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def serve(self, metrics: Metrics) -> None:
-        """From now on answer with these metrics."""
+        """Answer with these metrics, by a thread with the caller's rights; who asked before is answered."""
         self._registry.register(metrics)
+        self.start()
+
+    def start(self) -> None:
+        """Answer, also without metrics."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+            self._thread.start()
 
     def close(self) -> None:
         """Stop the server."""
-        self._server.shutdown()
+        if self._thread is not None:
+            self._server.shutdown()
+            self._thread.join()
         self._server.server_close()
-        self._thread.join()
 
     def __enter__(self) -> MetricsServer:
         return self

@@ -7,7 +7,7 @@ for item in rocekit.trace("eth0"):
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -84,6 +84,7 @@ class Trace:
         counters: whether to take snapshots of the interface's and its RDMA device's counters at the start and
             the end. The analysis compares them with the packets. With ``write``, they are also written to a
             journal beside that file.
+        on_open: called when the interface is open, and no file yet: what follows needs no right to capture.
 
     Attributes:
         analysis: the analysis, once the iteration has ended.
@@ -113,6 +114,7 @@ class Trace:
         ring: RingLimits | None = None,
         trigger: Collection[str] = (),
         around_s: float = 5.0,
+        on_open: Callable[[], None] | None = None,
     ) -> None:
         self.analysis: Analysis | None = None
         self._interface = interface
@@ -134,9 +136,11 @@ class Trace:
             snaplen=snaplen,
         )
         self._writer: PcapngWriter | RingWriter | FlightRecorder | None = None
-        if write is not None:
-            kind = self._capture.linktype
-            try:
+        try:
+            if on_open is not None:
+                on_open()
+            if write is not None:
+                kind = self._capture.linktype
                 if trigger:
                     from rocekit.live.flight_recorder import FlightRecorder
 
@@ -147,9 +151,9 @@ class Trace:
                     self._writer = PcapngWriter(write, kind, interface_name=interface)
                 else:
                     self._writer = RingWriter(write, ring, kind, interface_name=interface)
-            except BaseException:
-                self._capture.close()
-                raise
+        except BaseException:
+            self._capture.close()
+            raise
         self._carried_before = frames_carried(interface)
         self.carried: int | None = None
         self._decoder = Decoder(foreign=LEFT_OUT)

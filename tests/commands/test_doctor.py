@@ -45,6 +45,7 @@ def bare(tmp_path: Path) -> Machine:
         ask=lambda command: None,
         compiled=lambda: "missing",
         icrcs=lambda: "missing",
+        landlock=lambda: 0,
         interposer=lambda: Found(None, "no C compiler", ("gcc", "libc6-dev")),
         lab=Lab(
             native=lambda: [Piece("root", False, "sudo -s"), Piece("ip", True, "")],

@@ -110,21 +110,20 @@ def test_no_name_is_parted_from_its_value_and_no_time_from_its_unit(columns_: in
 
 
 def test_what_is_longer_than_the_terminal_goes_through_the_pager_of_the_user(tmp_path: Path) -> None:
-    seen = tmp_path / "seen"
     page = tmp_path / "page"
-    page.write_text(f"#!/bin/sh\necho paged $LESS >{seen}\nexec cat\n")
+    page.write_text("#!/bin/sh\necho paged $LESS\nexec cat\n")
     page.chmod(0o755)
     shown = on_terminal("analyze", LOSS, PAGER=str(page))
-    assert seen.read_text() == "paged FRX\n"
+    assert "paged FRX" in shown
     assert "2 findings" in shown
-    seen.unlink()
     for arguments, size in (
         (("--no-pager", "analyze", LOSS), (24, 80)),
         (("analyze", LOSS, "--format", "json"), (24, 80)),
         (("analyze", LOSS), (200, 200)),
     ):
-        assert on_terminal(*arguments, size=size, PAGER=str(page))
-        assert not seen.exists(), arguments
+        shown = on_terminal(*arguments, size=size, PAGER=str(page))
+        assert shown
+        assert "paged" not in shown, arguments
 
 
 def test_a_pager_that_ends_early_is_no_error(tmp_path: Path) -> None:

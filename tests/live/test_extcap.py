@@ -272,7 +272,9 @@ def test_a_traces_capture_filter_passes_what_tcpdump_passes(root: None, tmp_path
         traced = trace("-f", expression, "--write", f"trace{number}.pcapng", "--quiet")
         until(lambda: open("/proc/self/net/packet").read().count(" 0003 ") == 2)
         send()
-        until(lambda: os.path.getsize(f"trace{number}.pcapng") > 300)  # now it listens to signals, too
+        written = f"trace{number}.pcapng"
+        # Then it listens to signals, too.
+        until(lambda: os.path.exists(written) and os.path.getsize(written) > 300)
         traced.send_signal(signal.SIGINT)
         traced.wait(30)
         dump.send_signal(signal.SIGINT)

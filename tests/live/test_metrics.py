@@ -304,6 +304,7 @@ def test_a_closed_server_gives_its_port_back() -> None:
 
 def test_clients_that_say_nothing_keep_only_so_many_places_and_a_scrape_comes_through_when_one_goes() -> None:
     with MetricsServer("127.0.0.1:0") as server, ExitStack() as stack:
+        server.start()
         silent = [
             stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
             for _ in range(CLIENTS + 3)
@@ -331,6 +332,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_hung_up_on(monkeypatch: pyte
         socket.create_connection(("127.0.0.1", server.port), timeout=60) as slow,
         suppress(ConnectionError),
     ):
+        server.start()
         slow.sendall(b"G")
         begun = time.monotonic()
         while time.monotonic() < begun + 60:

@@ -31,3 +31,12 @@ def command_line(process: Path) -> bytes:
         return (process / "cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def status_of(pid: int) -> list[dict[str, str]]:
+    """What the kernel says of each thread of a process, by the names in /proc/PID/status."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        lines = (task / "status").read_text().splitlines()
+        found.append({name: value.strip() for name, _, value in (line.partition(":") for line in lines)})
+    return found

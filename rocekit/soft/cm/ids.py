@@ -125,6 +125,11 @@ class CmId:
     backlog: int = BACKLOG
 
     @property
+    def remote_qp(self) -> tuple[int, int]:
+        """The peer's QP: the GUID of its channel adapter and its QPN, as it said them in its REQ or REP."""
+        return int(self.remote.get("local_ca_guid", 0)), int(self.remote.get("local_qpn", 0))
+
+    @property
     def qpn(self) -> int:
         """Of the QP that the program moves itself, or that the manager moves; 0: there is none yet."""
         return self.param.qp_num or (0 if self.qp is None else self.qp.qpn)

@@ -12,7 +12,6 @@ from rocekit.soft.cm.ids import (
     ADDR_BOUND,
     BACKLOG,
     DREQ_RCVD,
-    DREQ_SENT,
     ESTABLISHED,
     IDLE,
     LISTEN,
@@ -116,6 +115,7 @@ class ConnectionManager(CmProtocol):
         self._move_qp(cm_id, now)
         cm_id.state = REP_SENT
         self.ids.expect_data(cm_id)
+        self.ids.connect(cm_id)
         self._send(cm_id, rep(cm_id, self.device.guid), now, has_response=True)
 
     def delay(self, cm_id: CmId, service_timeout: int, now: int) -> None:
@@ -134,10 +134,7 @@ class ConnectionManager(CmProtocol):
             return
         if cm_id.state not in (ESTABLISHED, REP_SENT):
             self._check_state(cm_id, ESTABLISHED, "disconnect")
-        cm_id.state = DREQ_SENT
-        remote_qpn = cm_id.remote.get("local_qpn", 0)
-        message = self._short(cm_id, "DREQ", remote_qpn=remote_qpn, private_data=private_data)
-        self._send(cm_id, message, now, has_response=True)
+        self.send_dreq(cm_id, now, private_data)
 
     def join_multicast(self, cm_id: CmId, address: str) -> None:
         """MULTICAST_JOIN follows, or MULTICAST_ERROR if the address or the identifier does not fit."""

@@ -42,7 +42,10 @@ MAX_RETRIES: Final = 15
 TIMEWAIT_NS: Final = 2 * 67_108_864  # twice the usual local ACK timeout (12.9.8.4)
 _FIRST_PORT: Final = 0xC000  # RFC 6335's dynamic ports
 _UD_SEND: Final = OPCODE_NAMES["UD_SEND_ONLY"]
-_REJ_NO_SERVICE: Final = 8
+_REJ_NO_SERVICE, _REJ_TRANSPORT, _REJ_STALE, _REJ_MTU = 8, 9, 10, 26
+_SERVICE_TYPES: Final = {0: "RC", 1: "UC"}
+#: What an APR says (12.8.2): no connection has this ID; alternate paths are not supported.
+_APR_INVALID_ID, _APR_UNSUPPORTED = 1, 2
 _SIDR_NO_SERVICE, SIDR_REJECTED = 1, 2
 _MOST_ROUTES: Final = 1024
 _REJECTED: Final = {message: code for code, message in CM_ANSWERED.items()}
@@ -141,13 +144,20 @@ class CmProtocol:
             return
         mine = message.number("request_id" if message.message == "SIDR_REP" else "remote_comm_id")
         cm_id = self.ids.of_comm_id(mine)
-        if cm_id is None or cm_id.peer_ip != packet.source:
+        transaction_id = mad.fields["transaction_id"]
+        known = cm_id is not None and cm_id.peer_ip == packet.source
+        if message.message == "LAP":
+            stranger = self._stranger(message, transaction_id, packet)
+            status = _APR_UNSUPPORTED if known else _APR_INVALID_ID
+            self._send(stranger, self._short(stranger, "APR", ap_status=status), now)
+        elif cm_id is not None and known:
             if message.message == "DREQ":
-                # The peer waits for a DREP, though this side has no connection (12.9.7.2).
-                stranger = self._stranger(message, mad.fields["transaction_id"], packet)
-                self._send(stranger, self._short(stranger, "DREP"), now)
-            return
-        self._dispatch(cm_id, message, now)
+                cm_id.transaction_id = transaction_id  # of the peer's choice; the DREP has the same (12.6.3)
+            self._dispatch(cm_id, message, now)
+        elif message.message == "DREQ":
+            # The peer waits for a DREP, though this side has no connection (12.9.7.2).
+            stranger = self._stranger(message, transaction_id, packet)
+            self._send(stranger, self._short(stranger, "DREP"), now)
 
     def _dispatch(self, cm_id: CmId, message: CmMessage, now: int) -> None:
         handler = TRANSITIONS.get((cm_id.state, message.message))
@@ -162,9 +172,10 @@ class CmProtocol:
         if known is not None:
             self._dispatch(known, message, now)
             return
-        transport = "UD" if message.message == "SIDR_REQ" else "RC"
-        if message.number("transport_service_type") == 1:
-            transport = "UC"
+        transport, refused = "UD", None
+        if message.message == "REQ":
+            transport = _SERVICE_TYPES.get(message.number("transport_service_type") or 0, "RC")
+            refused = _unfit(message)
         port = service_port(message)
         listener = None if port is None else self.ids.listener(port, transport)
         if listener is not None and self.ids.waiting(listener) >= listener.backlog:
@@ -175,6 +186,12 @@ class CmProtocol:
         made.remote_comm_id, made.transaction_id = theirs, transaction_id
         made.remote = made.request = dict(message.fields)
         made.source_port = int((message.ip_cm or {}).get("source_port", 0))
+        stale = None if transport == "UD" else self.ids.connected_to(made.peer_ip, *made.remote_qp)
+        if refused is not None or stale is not None:
+            self._send(made, rej(made, _REJECTED["REQ"], refused or _REJ_STALE), now)
+            if stale is not None and refused is None:
+                self.send_dreq(stale, now)  # the old connection ends (12.9.8.3.1)
+            return
         if listener is None:
             if transport == "UD":
                 self._send(made, sidr_rep(made, _SIDR_NO_SERVICE), now)
@@ -195,6 +212,12 @@ class CmProtocol:
             "retry_count": cm_id.param.retry_count,
         }
         cm_id.deadline = None
+        stale = self.ids.connected_to(cm_id.peer_ip, *cm_id.remote_qp)
+        if stale is not None:
+            self._reject(cm_id, "REP", now, reason=_REJ_STALE)
+            self._report("CONNECT_ERROR", cm_id, -errno.EISCONN)
+            self.send_dreq(stale, now)  # the old connection ends (12.9.8.3.1)
+            return
         cm_id.state = REP_RCVD
         if cm_id.qp is None:  # the program moves its QP and then accepts the REP
             self._report("CONNECT_RESPONSE", cm_id, 0, message)
@@ -208,8 +231,16 @@ class CmProtocol:
         self._ready_to_use(cm_id, now)
         self._report("ESTABLISHED", cm_id, 0, message)
 
+    def send_dreq(self, cm_id: CmId, now: int, private_data: bytes = b"") -> None:
+        """Ask the peer to disconnect; DISCONNECTED follows with its DREP."""
+        cm_id.state = DREQ_SENT
+        remote_qpn = cm_id.remote.get("local_qpn", 0)
+        message = self._short(cm_id, "DREQ", remote_qpn=remote_qpn, private_data=private_data)
+        self._send(cm_id, message, now, has_response=True)
+
     def _ready_to_use(self, cm_id: CmId, now: int) -> None:
         cm_id.state = ESTABLISHED
+        self.ids.connect(cm_id)
         self._send(cm_id, self._short(cm_id, "RTU"), now)
 
     def take_rtu(self, cm_id: CmId, message: CmMessage, now: int) -> None:
@@ -385,3 +416,10 @@ class CmProtocol:
         data = b"" if message is None else message.private_data
         param = {} if message is None else dict(message.fields)
         self._events.append(CmEvent(kind, cm_id, status, data, param, cm_id.listener))
+
+
+def _unfit(req: CmMessage) -> int | None:
+    """The reason to reject a REQ for what it asks for (12.6.7.2), or None."""
+    if (req.number("transport_service_type") or 0) not in _SERVICE_TYPES:
+        return _REJ_TRANSPORT
+    return None if req.number("path_mtu_code") in PATH_MTU_BYTES else _REJ_MTU

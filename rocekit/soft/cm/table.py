@@ -6,17 +6,19 @@ import heapq
 from collections.abc import Iterator
 from typing import Final
 
-from rocekit.soft.cm.ids import LISTEN, REQ_RCVD, SIDR_REQ_RCVD, CmId
+from rocekit.soft.cm.ids import ESTABLISHED, LISTEN, REP_SENT, REQ_RCVD, SIDR_REQ_RCVD, CmId
 
 #: The states of a peer that asked and waits for the program.
 _ASKED: Final = frozenset({REQ_RCVD, SIDR_REQ_RCVD})
+#: The states in which the peer's QP counts as connected.
+_CONNECTED: Final = frozenset({REP_SENT, ESTABLISHED})
 
 
 class IdTable:
     """The identifiers of one device.
 
-    Each is found in one look, however many there are: by its communication ID, by its peer's, by its port or
-    by its QPN. The first deadline is at the top of a heap.
+    Each is found in one look, however many there are: by its communication ID, by its peer's, by its port, by
+    its QPN or by its peer's QP. The first deadline is at the top of a heap.
     """
 
     def __init__(self) -> None:
@@ -24,6 +26,7 @@ class IdTable:
         self._by_comm_id: dict[int, CmId] = {}
         self._by_peer: dict[tuple[str, int], CmId] = {}
         self._by_qpn: dict[int, CmId] = {}
+        self._by_remote_qp: dict[tuple[str, int, int], CmId] = {}
         self._listeners: dict[tuple[int, bool], CmId] = {}
         self._asked: dict[int, list[CmId]] = {}
         self._deadlines: list[tuple[int, int]] = []
@@ -53,6 +56,10 @@ class IdTable:
         """Have an identifier whose REP was sent found by its QPN: data may come before the RTU."""
         self._by_qpn[cm_id.qpn] = cm_id
 
+    def connect(self, cm_id: CmId) -> None:
+        """Have an identifier found by its peer's QP."""
+        self._by_remote_qp[cm_id.peer_ip, *cm_id.remote_qp] = cm_id
+
     def remove(self, cm_id: CmId) -> None:
         """Forget an identifier, if it is known."""
         if self._all.pop(cm_id.number, None) is None:
@@ -67,6 +74,9 @@ class IdTable:
             del self._listeners[port]
         if self._by_qpn.get(cm_id.qpn) is cm_id:
             del self._by_qpn[cm_id.qpn]
+        remote = cm_id.peer_ip, *cm_id.remote_qp
+        if self._by_remote_qp.get(remote) is cm_id:
+            del self._by_remote_qp[remote]
 
     def of_comm_id(self, local_comm_id: int | None) -> CmId | None:
         """The identifier with a communication ID of this side."""
@@ -84,6 +94,11 @@ class IdTable:
     def take_unconfirmed(self, qpn: int) -> CmId | None:
         """The identifier of a QP whose RTU is awaited; the next call does not find it."""
         return self._by_qpn.pop(qpn, None)
+
+    def connected_to(self, peer_ip: str, guid: int, qpn: int) -> CmId | None:
+        """The identifier that is connected to that QP of that channel adapter."""
+        found = self._by_remote_qp.get((peer_ip, guid, qpn))
+        return found if found is not None and found.state in _CONNECTED else None
 
     def waiting(self, listener: CmId) -> int:
         """At most how many peers that asked wait for a listener's program; exact from its backlog on."""

@@ -135,14 +135,14 @@ def request(wqe: SendWqe, psn: int, path_mtu: int, dest_qpn: int, ackreq: bool) 
             dest_qpn=dest_qpn,
             psn=psn & MASK,
             ackreq=ackreq,
-            solicited=wr.solicited,
             **fields,
         )
     where = position(index, wqe.psns)
     payload = wqe.data[index * path_mtu : (index + 1) * path_mtu]
     if where == MIDDLE or (where == FIRST and operation == "SEND"):
         return build_transport(wqe.opcodes[where], payload, dest_qpn=dest_qpn, psn=psn & MASK, ackreq=ackreq)
-    fields = {"solicited": wr.solicited} if where in (LAST, ONLY) else {}
+    # SE has a meaning only at the end of a message that completes a receive request (9.2.3).
+    fields = {"solicited": wr.solicited} if where in (LAST, ONLY) and wqe.takes_receive else {}
     if operation == "WRITE" and where in (FIRST, ONLY):
         fields.update(remote_va=wr.remote_va, rkey=wr.rkey, dma_length=wqe.length)
     if where in (LAST, ONLY):

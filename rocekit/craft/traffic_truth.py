@@ -149,8 +149,8 @@ class TrafficTruth:
             yield time_ns, "packet_marked", {"reason": "random", **packet}
 
     def _repeated(self, m: Messages, packets: Columns) -> Iterator[_Line]:
-        # A middle response of a READ that is missing shows in the next one (9.7.5.2.4).
-        reasons = np.where(m.naks > 0, "nak", np.where(m.timeouts > 0, "timeout", "implied")).tolist()
+        # A middle response of a READ that is missing shows in the next one: an implied NAK (9.7.5.2.4).
+        reasons = np.where(m.naks > 0, "nak", np.where(m.timeouts > 0, "timeout", "implied_nak")).tolist()
         some = packets.take(np.flatnonzero(packets.again))
         own = qpn(some.pair, some.from_b, self._traffic.pairs)
         columns = (some.time_ns, some.message, some.pair, some.from_b, some.psn, some.opcode, own)

@@ -81,7 +81,7 @@ def test_a_retransmission_can_be_lost_too() -> None:
 def test_a_read_asks_again_from_the_lost_response_on() -> None:
     result = run(one(Post(opcode="RDMA_READ", length=8 * MTU)), [Fault("drop", psn=4, of="response")])
     truth = result.transfers()[0]
-    assert sent(result) == [(0, 0, None), (3, 1, "implied")]
+    assert sent(result) == [(0, 0, None), (3, 1, "implied_nak")]
     rounds = {n: [r.round for r in truth.responses if r.psn == n] for n in range(8)}
     assert rounds == {n: [0] if n < 3 else [0, 1] for n in range(8)}
     assert check_run(result) == []

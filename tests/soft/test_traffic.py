@@ -94,7 +94,7 @@ def test_every_packet_sent_arrives_or_is_in_the_journal_as_lost(tmp_path: Path) 
 def test_what_is_sent_again_is_in_the_journal_with_its_reason(tmp_path: Path) -> None:
     run, capture, events = played(tmp_path, lossy())
     again = [e for e in read_journal(tmp_path / "x.journal.jsonl").events if e.event == "packet_repeated"]
-    assert {e.fields["reason"] for e in again} <= {"nak", "timeout", "implied"}
+    assert {e.fields["reason"] for e in again} <= {"nak", "timeout", "implied_nak"}
     assert len(again) == sum(f.counts.data_frames_retransmitted for f in run.flows)
     found = analyze(capture)
     assert sum(t.retransmitted_packets for t in found.transfers) == events["packet_repeated"]
@@ -282,9 +282,41 @@ def test_the_flow_results_have_the_columns_of_the_model(tmp_path: Path) -> None:
     assert rows[0]["src_qp"] == 100
     assert rows[0]["dest_qp"] == 200
     peers = peer_metrics(run)
-    assert peers[0]["qp_configured"] == peers[0]["qp_up"] == 2
+    assert [row["name"] for row in peers] == ["peer1", "peer2"]
+    assert [(row["qp_configured"], row["qp_up"], row["qp_down"]) for row in peers] == [(1, 1, 0)] * 2
     assert peers[0]["connect_request_tx"] == peers[0]["connect_reply_rx"] == peers[0]["ready_tx"] == 1
     assert peers[1]["disconnect_request_rx"] == peers[1]["disconnect_reply_tx"] == 1
+
+
+def test_the_peer_results_have_the_columns_of_the_model(tmp_path: Path) -> None:
+    """A QP without a flow is configured, and down; of a pattern each host has a row."""
+    path = tmp_path / "otg.yaml"
+    idle = "                - {qp_name: idle}\n                - qp_name: qp1\n"
+    path.write_text(OTG.read_text().replace("                - qp_name: qp1\n", idle))
+    run, _, _ = played(tmp_path, read_otg(path, duration_ns=20_000))
+    rows = peer_metrics(run)
+    names = ("connect_request", "connect_reply", "ready", "disconnect_request", "disconnect_reply", "reject")
+    messages = [f"{name}_{way}" for name in names for way in ("tx", "rx")]
+    assert list(rows[0]) == ["name", "qp_configured", "qp_up", "qp_down", *messages, "unknown_msg_rx"]
+    assert [(row["qp_configured"], row["qp_up"], row["qp_down"]) for row in rows] == [(2, 1, 1), (1, 1, 0)]
+    run, _, _ = played(tmp_path, plan_of("ring", hosts=3, duration_ns=20_000), "z")
+    rows = peer_metrics(run)
+    assert [(row["name"], row["qp_configured"], row["qp_up"]) for row in rows] == [
+        ("host1", 2, 2),
+        ("host2", 2, 2),
+        ("host3", 2, 2),
+    ]
+    assert [(row["connect_request_tx"], row["connect_request_rx"]) for row in rows] == [(1, 1)] * 3
+
+
+def test_qps_without_a_number_count_up_from_the_models_default(tmp_path: Path) -> None:
+    path = tmp_path / "otg.yaml"
+    path.write_text(
+        OTG.read_text().replace("source_qp_number: 100, ", "").replace("source_qp_number: 200, ", "")
+    )
+    run, _, _ = played(tmp_path, read_otg(path, duration_ns=20_000))
+    assert [f.qpns for f in run.flows] == [(2, 2), (2, 2)]
+    assert [row["qp_configured"] for row in peer_metrics(run)] == [1, 1]
 
 
 def test_an_otg_configuration_may_be_json(tmp_path: Path) -> None:
@@ -315,6 +347,8 @@ def test_the_models_dcqcn_defaults_are_used_where_its_block_stands() -> None:
         ("tx_endpoint: qp1", "tx_endpoint: qp9", "no QP is named 'qp9'; there is qp1, qp2"),
         ("destination_ip_address: 10.1.0.2", "destination_ip_address: 10.1.0.9", "goes to 10.1.0.9"),
         ("choice: send", "choice: sent", "rocev2_verb is one of write"),
+        ("source_qp_number: 200", "source_qp_number: 16777216", "source_qp_number is a whole number from 2"),
+        ("name: peer2", "name: peer1", "two peers are named peer1"),
         ("retransmission_retry_count: 5", "retransmission_retry_count: 9", "3 bits: 0 to 7, not 9"),
         ("ib_mtu: 1024", "ib_mtu: 1500", "a path MTU is 256, 512"),
         ("message_size_unit: kb", "message_size_unit: kB", "message_size_unit is one of bytes, kb"),

@@ -203,7 +203,9 @@ def one_fault(of: str, kind: str, rules: frozenset[str] = frozenset(), *, every:
         judged.allowed |= dict.fromkeys(rules, frozenset({hit}))
         if kind in ("reorder", "delay"):
             judged.allowed["duplicate"] = frozenset({hit})  # the original, behind its repeat
-        requested_again = [psn & MASK for psn, why in went_back(loud, transfer).items() if "implied" in why]
+        requested_again = [
+            psn & MASK for psn, why in went_back(loud, transfer).items() if "implied_nak" in why
+        ]
         judged.allowed["implied-nak"] = frozenset(requested_again) | (
             judged.allowed.get("implied-nak") or frozenset()
         )
@@ -236,7 +238,7 @@ def went_back(result: ProgramRun, transfer: TransferTruth) -> dict[int, set[str]
     sent = sorted((s for t in flow.transfers for s in t.requests), key=lambda s: s.time_ns)
     found: dict[int, set[str]] = defaultdict(set)
     for before, packet in pairwise([None, *sent]):
-        if packet is not None and packet.cause in ("nak", "timeout", "implied"):
+        if packet is not None and packet.cause in ("nak", "timeout", "implied_nak"):
             goes_on = before is not None and before.cause == packet.cause and before.psn < packet.psn
             if not goes_on:
                 found[packet.psn].add(packet.cause)

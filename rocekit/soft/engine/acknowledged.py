@@ -85,7 +85,7 @@ class AcknowledgedQueue(RetryingQueue):
         if not clear:
             # A response to a later request shows that one to this request was lost (9.7.5.2.4).
             counters.count("implied_naks")
-            self._send_again("implied", self.una, now)
+            self._send_again("implied_nak", self.una, now)
         elif not is_ack:
             self._take_response(packet, psn, now)
         elif syndrome_kind(packet.syndrome) != ACK:

@@ -28,7 +28,7 @@ class Sent(NamedTuple):
     Attributes:
         psn: unwrapped.
         round: 0 the first time that this PSN was sent in this direction, then 1, 2, …
-        cause: why it was sent again: ``nak``, ``timeout``, ``rnr`` or ``implied``; None the first time.
+        cause: why it was sent again: ``nak``, ``timeout``, ``rnr`` or ``implied_nak``; None the first time.
     """
 
     time_ns: int

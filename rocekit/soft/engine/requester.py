@@ -133,7 +133,7 @@ class Requester(AcknowledgedQueue):
         if psn >= self.high:
             return
         cause_before, reached = self.before
-        if psn >= reached and self.cause in ("nak", "implied"):
+        if psn >= reached and self.cause in ("nak", "implied_nak"):
             self.cause = cause_before  # the go-back before would have sent it again anyway
             return
         if self.cause == "timeout":

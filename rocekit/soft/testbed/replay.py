@@ -127,7 +127,7 @@ def _record_key(record: TransferRecord) -> tuple[Any, ...]:
 
 
 def _cause_differences(record: TransferRecord, transfer: Transfer) -> list[str]:
-    recorded = Counter(_CAUSES.get(s.cause or "", s.cause) for s in record.requests if s.round)
+    recorded = Counter(s.cause for s in record.requests if s.round)
     opened = record.timeouts
     words = f"{record.operation} of {record.requester.ip} QP {record.requester.qpn} at PSN {record.first_psn}"
     repeats = [e for e in transfer.events if e.kind == "repeat"]
@@ -147,10 +147,6 @@ def _cause_differences(record: TransferRecord, transfer: Transfer) -> list[str]:
     if not doubtful and opened != transfer.timeouts:
         return [f"{words}: timeouts is {opened}, not {transfer.timeouts}"]
     return []
-
-
-#: The causes whose names in the record differ from those in the analysis.
-_CAUSES = {"implied": "implied_nak"}
 
 
 def differences(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from rocekit.wire import BTH, DETH
@@ -22,7 +23,7 @@ _ATTRIBUTE_AT: Final = _UDP_BYTES + BTH.length + DETH.length + 16
 
 
 class CmCounts:
-    """The counts of one host."""
+    """The counts of one host, to and from one address."""
 
     def __init__(self) -> None:
         self.columns = dict.fromkeys(
@@ -38,3 +39,8 @@ class CmCounts:
             self.columns[f"{column}_{way}"] += 1
         elif way == "rx":
             self.columns[_UNKNOWN] += 1
+
+
+def sum_of(counts: Sequence[CmCounts]) -> dict[str, int]:
+    """The columns of several, added up."""
+    return {name: sum(one.columns[name] for one in counts) for name in CmCounts().columns}

@@ -55,7 +55,7 @@ class TrafficFlow:
         self.plan = plan
         self.source, self.destination = hosts
         self.counts = FlowCounts(reliable=plan.transport == "RC")
-        self.up = self.failed = False
+        self.up = self.failed = self.connected = False
         self.outstanding = self.posted = 0
         self._number = number
         self._ready = ready
@@ -150,7 +150,7 @@ class TrafficFlow:
         self.destination.accept(event.id, self._param())
 
     def _connected(self) -> None:
-        self.up = True
+        self.up = self.connected = True
         self._ready()
         if self._partner is not None and not self._partner.up:
             self._partner._connected()

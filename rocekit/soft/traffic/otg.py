@@ -9,6 +9,7 @@ that are left out have the defaults of the model.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from rocekit.errors import ScenarioError
 from rocekit.files.yaml import Value, read_yaml
 from rocekit.soft.traffic.otg_port import NO_PORT_OPTIONS, PortOptions, port_options, speeds
 from rocekit.soft.traffic.otg_values import ECN, choice, hexadecimal, named, number, sequence, text
-from rocekit.soft.traffic.plan import MOST_MESSAGE, FlowPlan, HostPlan, TrafficPlan
+from rocekit.soft.traffic.plan import MOST_MESSAGE, FlowPlan, HostPlan, PeerPlan, TrafficPlan
 from rocekit.soft.wires.switch import SwitchSettings
 from rocekit.wire.psn import MASK
 
@@ -35,15 +36,17 @@ _VERBS: Final = {
 #: Of one more message, the whole size may be in flight: about this much is posted ahead.
 _AHEAD_BYTES: Final = 4 << 20
 _MOST_AHEAD: Final = 16
+_FIRST_QPN: Final = 2  # the default of source_qp_number
 
 
 @dataclass(slots=True)
 class _Qp:
-    """A QP of the configuration and the interface it is on."""
+    """A QP of the configuration, the interface it is on, its peer's name, and the address it goes to."""
 
     name: str
     host: int
     peer: str
+    address: str
     path_mtu: int
     qpn: int | None = None
     tclass: int = 24 << 2 | ECN["ect_1"]
@@ -59,10 +62,12 @@ class _Config:
 
     Attributes:
         hosts: by the name of their IP interface, with its port and address.
+        peers: by name, with their host and the address they go to.
     """
 
     hosts: list[tuple[str, str, str]] = field(default_factory=list)
     qps: dict[str, _Qp] = field(default_factory=dict)
+    peers: dict[str, tuple[int, str]] = field(default_factory=dict)
     ports: dict[str, PortOptions] = field(default_factory=dict)
 
     def host_of(self, interface: str) -> int | None:
@@ -98,6 +103,7 @@ def read_otg(
     given = speeds(root.get("layer1"), port_names)
     config.ports = port_options(root.get("options"), port_names, lambda port: given.get(port, rate_bps))
     _devices(root.get("devices"), config, port_names)
+    _number(config)
     flows = _flows(root.get("stateful_flows"), config, document, port_names)
     hosts = tuple(_host(h, config.ports.get(h[1], NO_PORT_OPTIONS), given.get(h[1])) for h in config.hosts)
     try:
@@ -110,6 +116,10 @@ def read_otg(
             switch or SwitchSettings(),
             tap or "delivered",
             seed,
+            tuple(
+                PeerPlan(name, host, address, sum(q.peer == name for q in config.qps.values()))
+                for name, (host, address) in config.peers.items()
+            ),
         )
     except ValueError as error:
         raise ScenarioError(f"{path}: {error}") from None
@@ -202,8 +212,14 @@ def _interface(interface: Value, version: str, config: _Config) -> None:
         if "destination_ip_address" not in own:
             raise peer.wrong("a peer has a destination_ip_address")
         address = _address(own["destination_ip_address"], int(version[-1]))
+        peer_name = text(own["name"])
+        if peer_name in config.peers:
+            raise own["name"].wrong(f"two peers are named {peer_name}")
+        if (host, address) in config.peers.values():
+            raise peer.wrong(f"two peers of {name} go to {address}: one peer may have several QPs")
+        config.peers[peer_name] = host, address
         for qp in sequence(own.get("qps")):
-            _qp(qp, _Qp("", host, address, mtu), config)
+            _qp(qp, _Qp("", host, peer_name, address, mtu), config)
 
 
 def _qp(value: Value, qp: _Qp, config: _Config) -> None:
@@ -239,6 +255,15 @@ def _qp(value: Value, qp: _Qp, config: _Config) -> None:
         qp.remote_va = hexadecimal(own["virtual_address"], "virtual_address", 16) or None
     if "remote_key" in own:
         qp.rkey = hexadecimal(own["remote_key"], "remote_key", 8) or None
+
+
+def _number(config: _Config) -> None:
+    """Number the QPs without a number: from the model's default on, as a host's QPs have different ones."""
+    taken = {(qp.host, qp.qpn) for qp in config.qps.values()}
+    for qp in config.qps.values():
+        if qp.qpn is None:
+            qp.qpn = next(n for n in itertools.count(_FIRST_QPN) if (qp.host, n) not in taken)
+            taken.add((qp.host, qp.qpn))
 
 
 # ---------------------------------------------------------------------- flows
@@ -296,9 +321,9 @@ def _flow(flow: Value, config: _Config, share: float) -> tuple[FlowPlan, str]:
     if qp is None:
         names = ", ".join(config.qps) or "none"
         raise keys["tx_endpoint"].wrong(f"no QP is named {keys['tx_endpoint'].content!r}; there is {names}")
-    destination = next((i for i, h in enumerate(config.hosts) if h[2] == qp.peer), None)
+    destination = next((i for i, h in enumerate(config.hosts) if h[2] == qp.address), None)
     if destination is None or destination == qp.host:
-        raise flow.wrong(f"{qp.name} goes to {qp.peer}, which no other device of this configuration has")
+        raise flow.wrong(f"{qp.name} goes to {qp.address}, which no other device of this configuration has")
     peer = _rx_endpoint(keys.get("rx_endpoint"), qp, destination, config)
     unit = 1 << 20
     if "message_size_unit" in keys:
@@ -325,8 +350,11 @@ def _flow(flow: Value, config: _Config, share: float) -> tuple[FlowPlan, str]:
             psn=qp.psn,
             udp_sport=qp.udp_sport,
             tclass=qp.tclass,
-            remote_va=qp.remote_va,
-            rkey=qp.rkey,
+            # A QP's address and key are of its own memory, which its peer writes to.
+            remote_va=(peer or qp).remote_va,
+            rkey=(peer or qp).rkey,
+            source_peer=qp.peer,
+            destination_peer=None if peer is None else peer.peer,
             timeout=options.timeout,
             retry_cnt=options.retry_cnt,
         ),
@@ -341,9 +369,9 @@ def _rx_endpoint(value: Value | None, qp: _Qp, destination: int, config: _Config
     name, port = text(value), config.hosts[destination][1]
     peer = config.qps.get(name)
     if peer is None and name != port:
-        raise value.wrong(f"{name!r} is neither a QP nor {port}, the port of {qp.peer}")
-    if peer is not None and (peer.host != destination or peer.peer != config.hosts[qp.host][2]):
-        raise value.wrong(f"{peer.name} is not a QP from {qp.peer} to {config.hosts[qp.host][2]}")
+        raise value.wrong(f"{name!r} is neither a QP nor {port}, the port of {qp.address}")
+    if peer is not None and (peer.host != destination or peer.address != config.hosts[qp.host][2]):
+        raise value.wrong(f"{peer.name} is not a QP from {qp.address} to {config.hosts[qp.host][2]}")
     return peer
 
 

@@ -57,6 +57,7 @@ class FlowPlan:
             first that the source sends.
         tclass: DSCP and ECN bits of its packets.
         timeout: the code of the local ACK timeout.
+        source_peer, destination_peer: names of the :class:`PeerPlan` that its queue pairs belong to, if any.
     """
 
     name: str
@@ -83,6 +84,8 @@ class FlowPlan:
     rkey: int | None = None
     timeout: int = 12
     retry_cnt: int = 7
+    source_peer: str | None = None
+    destination_peer: str | None = None
 
     def __post_init__(self) -> None:
         verb = VERBS.get(self.verb)
@@ -102,6 +105,21 @@ class FlowPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerPlan:
+    """A host's queue pairs towards one address, which have a row of their own in the results.
+
+    Attributes:
+        host: index of the host; address: of the other side.
+        qps: how many there are, with and without flows.
+    """
+
+    name: str
+    host: int
+    address: str
+    qps: int
+
+
+@dataclass(frozen=True, slots=True)
 class TrafficPlan:
     """All of it.
 
@@ -110,6 +128,7 @@ class TrafficPlan:
         rate_bps: of the links; ``delay_ns``: of each.
         tap: where the capture is taken: a host's name, ``sent`` (each packet as its sender sends it) or
             ``delivered`` (as it arrives).
+        peers: what has rows of its own in the results; queue pairs of none are in their host's row.
     """
 
     hosts: tuple[HostPlan, ...]
@@ -120,6 +139,7 @@ class TrafficPlan:
     switch: SwitchSettings = field(default_factory=SwitchSettings)
     tap: str = "delivered"
     seed: int = 0
+    peers: tuple[PeerPlan, ...] = ()
 
     def __post_init__(self) -> None:
         taps = ("sent", "delivered", *(h.name for h in self.hosts))

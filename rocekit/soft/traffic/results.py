@@ -30,7 +30,7 @@ def flow_metrics(run: TrafficRun) -> list[dict[str, Any]]:
 
 
 def peer_metrics(run: TrafficRun) -> list[dict[str, Any]]:
-    """A row for each host: its queue pairs, and its messages of the connection manager."""
+    """A row for each peer, or for each host where the plan has no peers: queue pairs, messages of the CM."""
     return [
         {"name": name, "qp_configured": q, "qp_up": up, "qp_down": q - up} | cm
         for name, q, up, cm in run.peers

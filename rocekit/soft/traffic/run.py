@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from rocekit.soft.engine.packet import with_tclass
 from rocekit.soft.engine.record import TruthRecorder
 from rocekit.soft.engine.work import WC
 from rocekit.soft.testbed.host import Host
+from rocekit.soft.traffic.cm_counts import CmCounts, sum_of
 from rocekit.soft.traffic.counting import FlowCounts
 from rocekit.soft.traffic.flow import RECEIVE, TrafficFlow
 from rocekit.soft.traffic.host import TrafficHost
@@ -59,7 +61,8 @@ class TrafficRun:
         packets: sent by all hosts, those of the CM included.
         lost: by reason; most_queued: bytes, by the host that the queue goes to.
         pauses: pause frames of the switch to each host, those that release it too.
-        peers: of each host its name, its queue pairs, how many of them were connected, and its CM messages.
+        peers: of each peer of the plan, and of each host with queue pairs of none, its name, its queue pairs,
+            how many of them were connected, and its CM messages.
         started_ns, ended_ns: simulated time of the first post, and of the last data frame or answer.
     """
 
@@ -246,7 +249,7 @@ class _Run:
         done.pauses, done.most_queued = truth.pauses, truth.most_queued
         done.ended_ns = max((f.counts.last_ns or 0 for f in self.flows), default=0)
         truth.repeats(self.recorder, {h.device.addresses[0]: h.device.name for h in self.hosts})
-        ends = {h.name: [0, 0] for h in self.hosts}
+        qps: dict[tuple[str, str | None], dict[int, bool]] = {}
         for flow in self.flows:
             hosts = (flow.source, flow.destination)
             addresses = (hosts[0].device.addresses[0], hosts[1].device.addresses[0])
@@ -257,16 +260,40 @@ class _Run:
                     addresses,
                     (flow.qps[0].qpn, flow.qps[1].qpn),
                     flow.counts,
-                    flow.posted > 0,
+                    flow.connected,
                 )
             )
-            for host in hosts:
-                ends[host.name][0] += 1
-                ends[host.name][1] += flow.posted > 0
+            peers = flow.plan.source_peer, flow.plan.destination_peer
+            for host, peer, qp in zip(hosts, peers, flow.qps, strict=True):
+                of_peer = qps.setdefault((host.name, peer), {})
+                of_peer[qp.qpn] = of_peer.get(qp.qpn, False) or flow.connected
             truth.totals(flow.counts.last_ns or self.wire.now, flow.plan.name, flow.counts, addresses)
-        done.peers = [(name, q, up, truth.cm[name].columns) for name, (q, up) in ends.items()]
+        done.peers = list(_peers(self.plan, qps, truth.cm))
         return done
 
 
 def _dresses(host: HostPlan) -> bool:
     return any(t is not None for t in (host.cnp_tclass, host.ack_tclass, host.nak_tclass))
+
+
+def _peers(
+    plan: TrafficPlan,
+    qps: Mapping[tuple[str, str | None], Mapping[int, bool]],
+    cm: Mapping[tuple[str, str], CmCounts],
+) -> Iterator[tuple[str, int, int, dict[str, int]]]:
+    """The results of each peer of the plan, then of each host whose queue pairs belong to none.
+
+    Args:
+        qps: by host and peer, whether each queue pair was connected.
+    """
+    told: set[tuple[str, str]] = set()
+    for peer in plan.peers:
+        host = plan.hosts[peer.host].name
+        told.add((host, peer.address))
+        up = sum(qps.get((host, peer.name), {}).values())
+        yield peer.name, peer.qps, up, sum_of([cm[host, peer.address]] if (host, peer.address) in cm else [])
+    for other in plan.hosts:
+        own = qps.get((other.name, None), {})
+        if own or not plan.peers:
+            rest = [counts for key, counts in cm.items() if key[0] == other.name and key not in told]
+            yield other.name, len(own), sum(own.values()), sum_of(rest)

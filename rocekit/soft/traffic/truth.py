@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rocekit.journal import JournalWriter
+from rocekit.soft.engine.packet import address_text
 from rocekit.soft.engine.record import TruthRecorder
 from rocekit.soft.traffic.cm_counts import CmCounts
 from rocekit.soft.traffic.counting import ANSWERS, Fields, FlowCounts
@@ -32,7 +33,7 @@ class Truth:
         marked_packets, held_packets: how many in all.
         pauses: pause frames to each device, those that release it too.
         most_queued: the longest queue to each device, in bytes.
-        cm: messages of the connection manager, by device.
+        cm: messages of the connection manager, by device and the other side's address.
     """
 
     def __init__(self, journal: JournalWriter | None) -> None:
@@ -44,7 +45,7 @@ class Truth:
         self.marked_packets = self.held_packets = 0
         self.pauses: dict[str, int] = {}
         self.most_queued: dict[str, int] = {}
-        self.cm: defaultdict[str, CmCounts] = defaultdict(CmCounts)
+        self.cm: defaultdict[tuple[str, str], CmCounts] = defaultdict(CmCounts)
 
     def follow(self, counts: FlowCounts, ends: tuple[tuple[str, int], tuple[str, int]]) -> None:
         """Count a flow between two (address, QPN)."""
@@ -61,7 +62,7 @@ class Truth:
     def packet_sent(self, time_ns: int, port: str, data: bytes) -> None:
         seen = Fields(data)
         if seen.dest_qpn == GSI_QPN:
-            self.cm[port].seen(data, "tx")
+            self.cm[port, _addresses(data)[1]].seen(data, "tx")
         counts = self._counts(seen)
         if counts is not None:
             counts.sent(time_ns, seen.opcode, seen.psn, seen.payload, seen.syndrome)
@@ -69,7 +70,7 @@ class Truth:
     def packet_delivered(self, time_ns: int, port: str, data: bytes, sent_ns: int) -> None:
         seen = Fields(data)
         if seen.dest_qpn == GSI_QPN:
-            self.cm[port].seen(data, "rx")
+            self.cm[port, _addresses(data)[0]].seen(data, "rx")
         counts = self._counts(seen)
         if counts is not None:
             counts.delivered(
@@ -188,14 +189,14 @@ class Truth:
         if self._journal is None:
             return
         seen = Fields(data)
-        v4 = data[0] >> 4 == 4
+        source, destination = _addresses(data)
         op = OPCODES.get(seen.opcode)
         self._write(
             event,
             time_ns,
             device=port,
-            local_ip=str(ipaddress.ip_address(data[12:16] if v4 else data[8:24])),
-            remote_ip=str(ipaddress.ip_address(data[16:20] if v4 else data[24:40])),
+            local_ip=source,
+            remote_ip=destination,
             dest_qpn=seen.dest_qpn,
             psn=seen.psn if seen.dest_qpn != GSI_QPN else None,
             opcode=None if op is None else op.name,
@@ -205,3 +206,10 @@ class Truth:
     def _write(self, event: str, time_ns: int, **fields: Any) -> None:
         if self._journal is not None:
             self._journal.write(event, time_ns=time_ns, **fields)
+
+
+def _addresses(data: bytes) -> tuple[str, str]:
+    """Source and destination of a datagram."""
+    if data[0] >> 4 == 4:
+        return address_text(data[12:16]), address_text(data[16:20])
+    return address_text(data[8:24]), address_text(data[24:40])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rocekit.record.capture import PacketCapture
     from rocekit.record.rank import Rank
     from rocekit.record.recording import Recording
+    from rocekit.record.selection import RecordFilter
 
 JOURNAL_SUFFIX = ".journal.jsonl"
 """As in ``rocekit.files.capture_names``; an import here would delay the program."""
@@ -60,6 +61,34 @@ JOURNAL_SUFFIX = ".journal.jsonl"
     help="With --rotate, keep only the N newest files, or so many bytes of all files (1G).",
 )
 @click.option(
+    "--qp",
+    "qps",
+    type=Number("count", 1, (1 << 24) - 1),
+    multiple=True,
+    metavar="QPN",
+    help="Record only work requests of this QP; may be repeated.",
+)
+@click.option(
+    "--opcode",
+    "opcodes",
+    multiple=True,
+    metavar="NAME",
+    help="Record only this opcode, such as RDMA_READ, or RECV; may be repeated.",
+)
+@click.option(
+    "--every",
+    type=Number("count", 1),
+    metavar="N",
+    help="Record one work request in N of each queue, and those that fail.",
+)
+@click.option(
+    "--errors",
+    type=Number("count", 0, 1 << 20),
+    metavar="N",
+    help="Record work requests that fail, and the N before each on its queue.",
+)
+@click.option("--summary", is_flag=True, help="Record totals of each QP, and a line only for what fails.")
+@click.option(
     "--follow-children/--no-follow-children",
     default=True,
     show_default=True,
@@ -91,6 +120,11 @@ def command(
     ring_size: int,
     rotate: tuple[str, ...],
     keep: str | None,
+    qps: tuple[int, ...],
+    opcodes: tuple[str, ...],
+    every: int | None,
+    errors: int | None,
+    summary: bool,
     follow_children: bool,
     redact: bool,
     nccl: bool,
@@ -110,6 +144,7 @@ def command(
 
     For hours: --rotate 100M --keep 1G writes x_00001_20261120160858.journal.jsonl and so on, and removes the
     oldest. `rocekit analyze` finds them beside x.pcapng; --journal rotated:FIRST..LAST reads them as one.
+    --every, --errors, --qp, --opcode and --summary record less: what was left out is counted in the journal.
 
     \b
     Example:
@@ -127,6 +162,7 @@ def command(
         if str(path) == "-":
             raise click.UsageError(f"{option}: standard output belongs to the program: name a file")
     limits = _limits(rotate, keep)
+    choice = _choice(qps, opcodes, every, errors, summary)
     from rocekit.files.outputs import check_apart, check_output
     from rocekit.record.rank import find_rank
 
@@ -177,6 +213,7 @@ def command(
                     counters=_counters(interface, capture) if counters else None,
                     rank=None if rank is None else rank.number,
                     limits=limits,
+                    choice=choice,
                 ).run()
             for what in result.failed:
                 click.secho(f"record: {what}: the journal is incomplete", err=True, fg="red")
@@ -196,6 +233,24 @@ def command(
         click.echo(f"rocekit: error: {error}", err=True)
         ctx.exit(error.status)
     end_as(result)
+
+
+def _choice(
+    qps: tuple[int, ...], opcodes: tuple[str, ...], every: int | None, errors: int | None, summary: bool
+) -> RecordFilter:
+    """Which work requests to record."""
+    from rocekit.record.selection import RecordFilter
+    from rocekit.record.verbs_names import WR_OPCODES
+
+    known = {*WR_OPCODES.values(), "RECV"}
+    names = frozenset(name.upper() for name in opcodes)
+    for name in names - known:
+        raise click.BadParameter(
+            f"no opcode {name!r}; there are {', '.join(sorted(known))}", param_hint="--opcode"
+        )
+    if summary and every is not None:
+        raise click.UsageError("--summary records none but failures: leave out --every")
+    return RecordFilter(frozenset(qps), names, every, errors, summary)
 
 
 def _limits(rotate: tuple[str, ...], keep: str | None) -> FileLimits | None:
@@ -276,6 +331,8 @@ def tell(result: Recording) -> None:
     """Print what was recorded, and what was not, on standard error."""
     counts = f"{result.sends:,} sends, {result.receives:,} receives, {result.completions:,} completions"
     click.secho(f"record: {counts}; journal {result.name}", err=True, dim=True)
+    if result.left_out:
+        click.secho(f"record: {result.left_out:,} of these left out, as asked", err=True, dim=True)
     for words in shortcomings(result):
         click.secho(f"record: {words}", err=True, fg="yellow")
 

@@ -67,7 +67,9 @@ class Correlation:
         """What the journal lacks, in words."""
         gaps = self.programs.gaps
         more = len(gaps) - SHOWN_GAPS
-        words = [*map(str, self.programs.files_missing), *(str(gap) for gap in gaps[:SHOWN_GAPS])]
+        filters = {(host, how): None for (host, _), how in self.programs.filters.items()}
+        words = [f"the journal of {host} is filtered: {how}" for host, how in filters]
+        words += map(str, [*self.programs.files_missing, *gaps[:SHOWN_GAPS]])
         return [*words, f"… and records of {plural(more, 'more queue')}"] if more > 0 else words
 
     @property
@@ -101,7 +103,9 @@ class Correlation:
             ],
             "cm_events": [event.to_dict(several=several) for event in self.cm_events],
             "files_missing": [str(missing) for missing in self.programs.files_missing],
-            "lost": [gap.to_dict() for gap in self.programs.gaps],
+            "filters": sorted(set(self.programs.filters.values())),
+            "lost": [gap.to_dict() for gap in self.programs.gaps if not gap.filtered],
+            "filtered": [gap.to_dict() for gap in self.programs.gaps if gap.filtered],
             "nothing_because": self.nothing_because,
             "empty_files": [] if self.journal is None else list(self.journal.empty),
             "nccl": None if self.collectives is None else self.collectives.to_dict(),

@@ -35,6 +35,7 @@ MATCHED_BY: Final = {
 
 OVERLAPPED: Final = "posted while another thread posted on its QP: its PSN is not certain"
 OUT_OF_ORDER: Final = "the packets of its QP do not fit the order of its work requests"
+FILTERED: Final = "the journal is filtered: its PSN is not certain"
 AFTER_A_GAP: Final = "posted after records were lost: its PSN is not certain"
 
 Matches = dict["WorkRequest", "Transfer"]
@@ -53,11 +54,13 @@ def match_sends(
         redacted: whether the journal's keys and addresses are not those of the packets.
     """
     wrs = [wr for wr in qp.sends if not wr.refused and not wr.local]
-    if qp.lossy_ns is not None:
-        # Behind a gap in the journal only the PSNs that the recorder wrote are certain.
-        certain = [wr for wr in wrs if wr.recorded_psn is not None or wr.posted_ns < qp.lossy_ns]
+    incomplete = FILTERED if qp.filtered else None if qp.lossy_ns is None else AFTER_A_GAP
+    if incomplete is not None:
+        # Where the journal lacks work requests only the PSNs that the recorder wrote are certain.
+        whole_until = 0 if qp.filtered or qp.lossy_ns is None else qp.lossy_ns
+        certain = [wr for wr in wrs if wr.recorded_psn is not None or wr.posted_ns < whole_until]
         for wr in set(wrs).difference(certain):
-            wr.unmatched_because = AFTER_A_GAP
+            wr.unmatched_because = incomplete
         wrs = certain
     if not wrs or not transfers:
         return {}
@@ -67,12 +70,12 @@ def match_sends(
         matches = {}
         if any(wr.overlapped for wr in wrs):
             _say_why(wrs, OVERLAPPED)
-        elif qp.lossy_ns is None:
+        elif incomplete is None:
             matches = _by_order(wrs, transfers, judge)
             if not matches:
                 _say_why(wrs, OUT_OF_ORDER)
         else:
-            _say_why(wrs, AFTER_A_GAP)
+            _say_why(wrs, incomplete)
         for wr in matches:
             wr.matched_by = ORDER
     for wr, transfer in matches.items():

@@ -24,7 +24,7 @@ def match_receives(qp: JournalQp, arriving: list[Transfer]) -> None:
         key=lambda t: (t.first_psn, t.id),
     )
     completions = [wc for wc in qp.receive_completions if wc.status == "SUCCESS"]
-    if not consuming or not completions or qp.lossy_ns is not None:
+    if not consuming or not completions or qp.lossy_ns is not None or qp.filtered:
         return
     header = _GRH_BYTES if qp.transport == "UD" else 0
     for shift in sorted(range(-LARGEST_SHIFT, LARGEST_SHIFT + 1), key=abs):

@@ -1,4 +1,4 @@
-"""What a journal lacks, as the recorder counted it: records for which it had no room."""
+"""What a journal lacks, as the recorder counted it: what had no room, and what its filter left out."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Gap:
 
     Attributes:
         qp: (device, QPN); ``srq``: (device, number) of a shared receive queue; neither: not known of which.
+        filtered: whether they were left out because that was asked for; else there was no room for them.
         counts: how many, by kind: ``sends``, ``receives``, ``completions``, ``others``.
         since_ns, until_ns: by the host's clock, when they are missing.
     """
@@ -32,6 +33,7 @@ class Gap:
     pid: int
     qp: tuple[str, int] | None = None
     srq: tuple[str, int] | None = None
+    filtered: bool = False
     counts: dict[str, int] = field(default_factory=dict)
     since_ns: int = 0
     until_ns: int = 0
@@ -48,6 +50,8 @@ class Gap:
     def __str__(self) -> str:
         lacking = [plural(count, _KINDS[kind]) for kind, count in self.counts.items() if count]
         many = ", ".join(lacking[:-1]) + (" and " if lacking[:-1] else "") + lacking[-1]
+        if self.filtered:
+            return f"the filter of the journal left out {many} of {self.of}"
         return f"the journal lacks {many} of {self.of}: the recorder had no room"
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,13 +110,14 @@ def since_ns(event: JournalEvent) -> int:
 def gaps_in(journal: Journal) -> list[Gap]:
     """What a journal lacks, by queue, those with the most first."""
     found: dict[tuple[Any, ...], Gap] = {}
-    for event in journal.of("records_lost"):
+    for event in journal.of("records_lost", "records_filtered"):
+        filtered = event.event == "records_filtered"
         srq = (str(event.get("device", "?")), int(event["srq"])) if "srq" in event.fields else None
         apart = event.qp or srq
-        key = (event.host, event.qp, srq) if apart else (event.host, event.pid)
+        key = (filtered, event.host, *((event.qp, srq) if apart else (event.pid,)))
         gap = found.get(key)
         if gap is None:
-            gap = found[key] = Gap(event.host, event.pid, event.qp, srq, {}, since_ns(event), event.time_ns)
+            gap = found[key] = Gap(event.host, event.pid, event.qp, srq, filtered, {}, since_ns(event))
         gap.since_ns = min(gap.since_ns, since_ns(event))
         gap.until_ns = max(gap.until_ns, event.time_ns)
         for kind in _KINDS:
@@ -120,4 +125,10 @@ def gaps_in(journal: Journal) -> list[Gap]:
         told = sum(int(event.get(kind, 0)) for kind in _KINDS)
         gap.counts["others"] += max(0, int(event["count"]) - told)  # of another recorder: kinds are optional
     whole = [gap for gap in found.values() if any(gap.counts.values())]
-    return sorted(whole, key=lambda gap: -sum(gap.counts.values()))
+    return sorted(whole, key=lambda gap: (gap.filtered, -sum(gap.counts.values())))
+
+
+def filters_in(journal: Journal) -> dict[tuple[str, int], str]:
+    """What was asked to be left out, in the recorder's options, by process (host, pid)."""
+    began = journal.of("recording")
+    return {(event.host, event.pid): str(event["filter"]) for event in began if "filter" in event.fields}

@@ -207,6 +207,7 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "unfinished": BOOL,
                 "overlapped": BOOL,
                 "psn": U24,
+                "queue_index": UINT,
             },
         ),
         "recv_posted": _schema({"wr_id": UINT}, {"qp": QP, "sges": SGES, "length": UINT} | _RECEIVE),
@@ -219,6 +220,7 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "imm": U32,
                 "invalidate_rkey": U32,
                 "src_qpn": U24,
+                "queue_index": UINT,
             },
         ),
         "cm_event": _schema(
@@ -321,6 +323,7 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "version": STR,
                 "redacted": BOOL,
                 "rank": U32,
+                "filter": STR,
             },
         ),
         "traffic_started": _schema(
@@ -401,6 +404,19 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "since_ns": TIME,
             },
         ),
+        "records_filtered": _schema(
+            {"count": UINT},
+            {
+                "qp": QP,
+                "device": STR,
+                "srq": U32,
+                "sends": UINT,
+                "receives": UINT,
+                "completions": UINT,
+                "since_ns": TIME,
+            },
+        ),
+        "qp_totals": _schema({"qp": QP, "totals": COUNTS}, {"since_ns": TIME}),
         "file_began": _schema({"set": STR, "number": UINT}, {}),
         "not_recorded": _schema({"what": STR}, {"device": STR, "qp": QP}),
     }

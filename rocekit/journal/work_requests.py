@@ -10,7 +10,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from rocekit.journal.gaps import Gap, MissingFiles, files_missing, gaps_in, since_ns
+from rocekit.journal.gaps import Gap, MissingFiles, files_missing, filters_in, gaps_in, since_ns
 
 if TYPE_CHECKING:
     from rocekit.journal.records import Journal, JournalEvent
@@ -30,6 +30,7 @@ OPERATIONS: Final = {
 }
 LOCAL_OPCODES: Final = frozenset({"LOCAL_INV", "BIND_MW"})
 RECEIVE_OPCODES: Final = frozenset({"RECV", "RECV_RDMA_WITH_IMM"})
+_ABOUT_RECORDS: Final = frozenset({"records_lost", "records_filtered", "qp_totals"})
 _NEVER: Final = 1 << 63
 FLUSHED: Final = "WR_FLUSH_ERR"
 SUCCESS: Final = "SUCCESS"
@@ -147,6 +148,11 @@ class WorkRequest:
         return None if recorded is None else int(recorded)
 
     @property
+    def queue_index(self) -> int:
+        """Its place among the work requests that its queue took, of a filtered journal; else -1."""
+        return int(self.event.fields.get("queue_index", -1))
+
+    @property
     def overlapped(self) -> bool:
         """Whether another thread posted on its QP during its call, so that its PSN is not certain."""
         return bool(self.event.fields.get("overlapped"))
@@ -182,6 +188,7 @@ class JournalQp:
 
     Attributes:
         addresses: those of its device, where the journal has them.
+        filtered: whether only some of its work requests are in the journal, because that was asked for.
         lossy_ns: since when records of it are missing; None where none is. From then on a completion
             belongs to the work request with its wr_id, and only if no other work request has the same.
         span_ns: the times of its first and last event.
@@ -198,6 +205,7 @@ class JournalQp:
     stray_completions: list[WorkCompletion] = field(default_factory=list)
     events: list[JournalEvent] = field(default_factory=list)
     addresses: tuple[str, ...] = ()
+    filtered: bool = False
     lossy_ns: int | None = None
     span_ns: tuple[int, int] | None = None
     _open_sends: deque[WorkRequest] = field(default_factory=deque)
@@ -214,14 +222,30 @@ class JournalQp:
     def complete(self, event: JournalEvent) -> None:
         """Assign a polled completion to its work request."""
         wc = WorkCompletion(event)
+        index = event.fields.get("queue_index")
+        if index is not None:
+            self._complete_by_index(wc, int(index))
+            return
         if self.lossy_ns is not None:
             self._complete_by_unique_id(wc)
             return
         opcode = event.fields.get("opcode")
-        if opcode in RECEIVE_OPCODES or (opcode is None and not self._has_open_send(wc.wr_id)):
+        if self.filtered and opcode not in RECEIVE_OPCODES and wc.wr_id not in self._open_receives:
+            self.stray_completions.append(wc)  # of a work request that was left out, perhaps
+        elif opcode in RECEIVE_OPCODES or (opcode is None and not self._has_open_send(wc.wr_id)):
             self._complete_receive(wc)
         else:
             self._complete_send(wc)
+
+    def _complete_by_index(self, wc: WorkCompletion, index: int) -> None:
+        """The recorder knew which work request it ends, and that those before it are done, too."""
+        while self._open_sends and self._open_sends[0].queue_index <= index:
+            wr = self._open_sends.popleft()
+            self._open_ids[wr.wr_id] -= 1
+            if wr.queue_index == index:
+                wr.wc = wc
+            elif wr.queue_index >= 0:
+                wr.implied_by = wc
 
     def _complete_by_unique_id(self, wc: WorkCompletion) -> None:
         """Where records are missing, a wr_id identifies a request only if no other has the same."""
@@ -273,6 +297,7 @@ class Programs:
     Attributes:
         qps: in order of first mention.
         cm_events: rdma_cm events.
+        filters: what was left out as was asked for, by process, in the recorder's options.
         gaps: what the journal lacks; files_missing: the same of whole files.
         regions: memory registrations.
         asynchronous: asynchronous events.
@@ -280,6 +305,7 @@ class Programs:
 
     qps: list[JournalQp] = field(default_factory=list)
     cm_events: list[JournalEvent] = field(default_factory=list)
+    filters: dict[tuple[str, int], str] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
     files_missing: list[MissingFiles] = field(default_factory=list)
     regions: list[JournalEvent] = field(default_factory=list)
@@ -293,7 +319,9 @@ class Programs:
 
 def read_programs(journal: Journal) -> Programs:
     """Sort a journal's events by QP."""
-    programs = Programs(gaps=gaps_in(journal), files_missing=files_missing(journal))
+    programs = Programs(
+        filters=filters_in(journal), gaps=gaps_in(journal), files_missing=files_missing(journal)
+    )
     current: dict[tuple[str, str, int], JournalQp] = {}
     lossy = _losses(journal)
     holed = {missing.host for missing in programs.files_missing if missing.between}
@@ -309,7 +337,7 @@ def read_programs(journal: Journal) -> Programs:
             programs.asynchronous.append(event)
         elif name == "device_opened":
             addresses[event.host, str(event["device"])] = tuple(event.get("gids", ()))
-        if event.qp is None or name == "records_lost":
+        if event.qp is None or name in _ABOUT_RECORDS:
             continue
         key = (event.host, *event.qp)
         qp = current.get(key)
@@ -319,6 +347,7 @@ def read_programs(journal: Journal) -> Programs:
             if event.host in holed or (event.host in late and (event.restated or name != "qp_created")):
                 qp.lossy_ns = event.time_ns  # it may have posted what is in files that are not here
             programs.qps.append(qp)
+        qp.filtered = qp.filtered or (event.host, event.pid) in programs.filters
         qp.span_ns = (event.time_ns if qp.span_ns is None else qp.span_ns[0], event.time_ns)
         if lossy and qp.lossy_ns is None:
             since = min(lossy.get(process, _NEVER) for process in (key, (event.host, event.pid)))

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rocekit.errors import JournalError
 from rocekit.record import ring as record_ring
+from rocekit.record.chosen_lines import ChosenLines
 from rocekit.record.gids import GidTables
 from rocekit.record.journal_lines import JournalLines
 from rocekit.record.process import Process, alive, pid_namespace, running_with
 from rocekit.record.recording import Recording
 from rocekit.record.ring import LossCounts, RingFile, records
+from rocekit.record.selection import ALL, RecordFilter
 
 if TYPE_CHECKING:
     from rocekit.journal import JournalWriter
@@ -66,6 +68,7 @@ class Rings:
         folders: where processes make their files.
         writer: the journal.
         redaction: replaces keys and addresses.
+        choice: which work requests become lines.
 
     Attributes:
         pause_s: how long after a tick the next one is due, in seconds.
@@ -78,9 +81,10 @@ class Rings:
         result: Recording,
         redaction: Redaction | None,
         gids: GidTables | None = None,
+        choice: RecordFilter = ALL,
     ) -> None:
         self._folders = list(folders)
-        self._gids = gids or GidTables()
+        self._gids, self._choice = gids or GidTables(), choice
         self._stuck: dict[Path, int] = {}
         self._writer = writer
         self._result = result
@@ -130,6 +134,7 @@ class Rings:
         """Put what queues have lost among the records."""
         for loss in file.lost_of_queues():
             self._add_lost(loss.counts())
+            lines.lose(loss)
             raw = record_ring.lost_record(loss, self._last_ns, (time.monotonic_ns(), time.time_ns()))
             self._backlog += len(raw)
             self._wait([raw], lines, finished=True)
@@ -183,7 +188,7 @@ class Rings:
                 self._bad.add(path)
             return path in self._bad
         process = self._process(file.pid, file.forked_from)
-        lines = JournalLines(process, self._redaction, gids=self._gids.of)
+        lines = self._lines_for(process)
         self._files[path] = (file, lines)
         self._result.processes[file.pid] = file.program
         self._log(
@@ -195,8 +200,20 @@ class Rings:
             program=file.program,
             forked_from=file.forked_from or None,
             redacted=True if self._redaction else None,
+            filter=str(self._choice) or None,
         )
         return True
+
+    def _lines_for(self, process: Process) -> JournalLines:
+        if self._choice:
+            return ChosenLines(self._choice, process, self._redaction, gids=self._gids.of)
+        return JournalLines(process, self._redaction, gids=self._gids.of)
+
+    def left_out(self) -> list[str]:
+        """Lines that say what the filter has left out since the last time."""
+        found = [line for _, lines in self._files.values() for line in lines.left_out()]
+        self._result.left_out = sum(lines.left_out_records for _, lines in self._files.values())
+        return found
 
     def _log_failed(self, path: Path) -> None:
         """Report a process that could not make its rings."""
@@ -231,6 +248,7 @@ class Rings:
     def _log_lost(self, lines: JournalLines, lost: Mapping[str, int], since_ns: int) -> None:
         if not lost:
             return
+        lines.lose(None)
         self._add_lost(lost)
         self._log("records_lost", lines.process.pid, count=sum(lost.values()), since_ns=since_ns, **lost)
 
@@ -400,6 +418,7 @@ class Rings:
         if not self._write_all(stopped):
             self._give_up()
         self._log_going_on()
+        self._writer.write_lines(self.left_out())
         self._writer.flush()
         for file, _ in self._files.values():
             file.close()

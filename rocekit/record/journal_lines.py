@@ -25,6 +25,7 @@ from rocekit.wire.psn import MASK
 
 if TYPE_CHECKING:
     from rocekit.journal.redaction import Redaction
+    from rocekit.record.losses import Loss
 
 # enum ibv_send_flags and ibv_wc_flags.
 _FENCE, _SIGNALED, _SOLICITED, _INLINE = 1, 2, 4, 8
@@ -69,7 +70,17 @@ class JournalLines(ObjectLines):
 
     # ------------------------------------------------------------------ the data path
 
-    def _send(self, r: Record) -> Iterator[str]:
+    left_out_records = 0
+    """How many records ``left_out`` has told of."""
+
+    def lose(self, loss: Loss | None) -> None:
+        """Records of a queue were lost, or of nobody knows which."""
+
+    def left_out(self) -> Iterator[str]:
+        """Lines that say what was left out since the last time."""
+        return iter(())
+
+    def _send(self, r: Record, psn: str | None = None) -> Iterator[str]:
         wr_id, va, rkey, imm, length, opcode, flags, items, error = ring.SEND_BODY.unpack_from(r.payload)
         qp = self._qp(r)
         name = WR_OPCODES.get(opcode, f"OPCODE_{opcode}")
@@ -111,7 +122,7 @@ class JournalLines(ObjectLines):
             more += f',"errno":{error}'
         if not r.finished:
             more += ',"unfinished":true'
-        more += self._psn(r, qp, error)
+        more += self._psn(r, qp, error) if psn is None else psn
         signaled = "true" if flags & _SIGNALED or qp.signals_all else "false"
         if name.startswith("ATOMIC_") and not length:
             length = 8

@@ -22,6 +22,7 @@ from rocekit.record.collect import Rings
 from rocekit.record.process import alive
 from rocekit.record.program import ProgramError, environment, find_program, has_own_privileges, is_static
 from rocekit.record.recording import Recording
+from rocekit.record.selection import ALL, RecordFilter
 
 if TYPE_CHECKING:
     from rocekit.machine.counters import CounterSnapshot
@@ -110,6 +111,7 @@ class ProgramRecorder:
         kernel_cm: the kernel's connection managers, whose events go into the same journal.
         counters: gives snapshots of counters; called before the program starts and after it has ended.
         rank: the program's rank in a parallel program.
+        choice: which work requests to record.
         limits: write the journal into several files, and when the next one begins.
     """
 
@@ -130,6 +132,7 @@ class ProgramRecorder:
         counters: Callable[[], list[CounterSnapshot]] | None = None,
         rank: int | None = None,
         limits: FileLimits | None = None,
+        choice: RecordFilter = ALL,
     ) -> None:
         if not command:
             raise ValueError("no program to run")
@@ -142,7 +145,7 @@ class ProgramRecorder:
         self._capture, self._kernel_cm, self._counters = capture, kernel_cm, counters
         self._mask = mask
         self._nicer = nicer
-        self._rank, self._limits = rank, limits
+        self._rank, self._limits, self._choice = rank, limits, choice
         self._redaction = None
         if redact:
             from rocekit.journal.redaction import Redaction
@@ -171,7 +174,9 @@ class ProgramRecorder:
             with holding_signals() as mask:
                 try:
                     with self._open_journal() as writer:
-                        rings = Rings(folders, writer, self.result, self._redaction)
+                        rings = Rings(folders, writer, self.result, self._redaction, choice=self._choice)
+                        if isinstance(writer, RotatingJournal):
+                            writer.at_start = rings.left_out
                         self._start_companions()
                         self._log_counters(writer)
                         pid = self._spawn(folders, mask if self._mask is None else self._mask)
@@ -201,7 +206,8 @@ class ProgramRecorder:
 
     def _record(self, pid: int, rings: Rings, writer: JournalWriter | RotatingJournal) -> None:
         """The program from its start to its end."""
-        self._log_recording(writer, pid, state="started", arguments=self._command, rank=self._rank)
+        about = {"arguments": self._command, "rank": self._rank, "filter": str(self._choice) or None}
+        self._log_recording(writer, pid, state="started", **about)
         if is_static(self._program):
             what = f"{self._program}: linked statically: no library can be preloaded into it"
             self.result.not_recorded.append(what)

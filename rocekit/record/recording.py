@@ -15,6 +15,7 @@ class Recording:
         processes: those that opened a device, by pid: their program's name.
         sends, receives, completions, others: records written.
         lost: records for which the rings had no room, by kind.
+        left_out: records that the filter left out.
         not_recorded: the program's actions that the recorder cannot see.
         going_on: processes that still ran after the program's end.
         files: those of the journal that stay, if it was written into several.
@@ -30,6 +31,7 @@ class Recording:
     completions: int = 0
     others: int = 0
     lost: dict[str, int] = field(default_factory=dict)
+    left_out: int = 0
     not_recorded: list[str] = field(default_factory=list)
     going_on: list[int] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)

@@ -403,7 +403,7 @@ static int crashes_while_posting(void)
 }
 
 /* Posts and polls far more than the rings hold, as fast as it can. */
-static int flood(void)
+static int flood_of(int count)
 {
     struct ibv_qp_attr attr = {.path_mtu = IBV_MTU_1024, .sq_psn = 0xfffff0};
     struct ibv_qp *qp;
@@ -412,12 +412,17 @@ static int flood(void)
     set_up();
     qp = new_qp(IBV_QPT_RC, 1);
     ibv_modify_qp(qp, &attr, IBV_QP_PATH_MTU | IBV_QP_SQ_PSN);
-    for (i = 0; i < 200000; i++) {
+    for (i = 0; i < count; i++) {
         post_one(qp, 1u << 20 | (unsigned)i, 8, 0);
         if (poll_all() != 1)
             return 1;
     }
     return 0;
+}
+
+static int flood(void)
+{
+    return flood_of(200000);
 }
 
 /* The same on two QPs: the first posts three times as much. A shared queue gets receives, which nothing takes. */
@@ -647,6 +652,8 @@ int main(int argc, char **argv)
     DOES(opens_and_closes);
     if (!strcmp(what, "pairs"))
         return pairs(atoi(argv[2]));
+    if (!strcmp(what, "flood_of"))
+        return flood_of(atoi(argv[2]));
     if (!strcmp(what, "paced"))
         return paced(atof(argv[2]));
     if (!strcmp(what, "loads"))

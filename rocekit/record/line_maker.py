@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rocekit.journal.redaction import Redaction
 
 
-TIME_BITS: Final = 63
-"""Of a time in nanoseconds: the journal's are signed numbers of 64 bits."""
+TIME_BITS: Final = 62
+"""Of a time in nanoseconds, as the journal takes it: differences of two fit 63 bits."""
 QPN_BITS: Final = 24
 
 

@@ -30,7 +30,7 @@ def extensions() -> list[Any]:
                 Extension(
                     f"rocekit.{name}",
                     [f"rocekit/{name.replace('.', '/')}.py"],
-                    # The interpreter's own flags ask for debug information, which takes a third of the time.
+                    # The interpreter's own flags ask for debug information: a third of the time, most of a wheel's size.
                     extra_compile_args=["-g0"],
                     optional=True,
                 )

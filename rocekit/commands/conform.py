@@ -9,6 +9,7 @@ import click
 
 from rocekit.commands import FILE, format_option, print_json
 from rocekit.commands.conform_options import bench_of, bench_options
+from rocekit.commands.screen import say, show
 
 
 @click.command()
@@ -83,8 +84,7 @@ def command(
         if output == "json":
             print_json([{"drill": d.name, "claim": d.claim, "clause": d.clause} for d in drills])
         else:
-            for drill in drills:
-                click.echo(f"{drill.name}\n    {drill.claim} ({drill.clause})")
+            show("\n".join(f"{drill.name}\n    {drill.claim} ({drill.clause})" for drill in drills))
         return
     for out in filter(None, (junit, html)):
         check_output(out, known)
@@ -98,10 +98,10 @@ def command(
                 records.keep(result, device, failures)
             if output == "text" and (result.outcome != PASS or result.changed):
                 colour = "red" if result.changed else "yellow"
-                click.echo(f"{result.drill.name}: {click.style(result.playing.verdict.words(), fg=colour)}")
+                say(f"{result.drill.name}: {click.style(result.playing.verdict.words(), fg=colour)}")
                 if result.known:
                     passes = "; it passes now" if result.outcome == PASS else ""
-                    click.echo(f"    known: {result.known}{passes}")
+                    say(f"    known: {result.known}{passes}")
     if junit is not None:
         records.written(junit, records.junit(results, device))
     if html is not None:
@@ -120,7 +120,7 @@ def _explore(ctx: click.Context, seed: int, runs: int, save: Path | None, bench:
     from rocekit.conform.random_drills import Difference, explore
 
     def found(difference: Difference) -> None:
-        click.echo(f"{click.style(difference.signature, fg='red')}\n  {difference.verdict.words()}")
+        say(f"{click.style(difference.signature, fg='red')}\n  {difference.verdict.words()}")
         if save is None:
             click.echo(difference.drill.text)
         else:
@@ -128,10 +128,10 @@ def _explore(ctx: click.Context, seed: int, runs: int, save: Path | None, bench:
 
     with bench_of(**bench) as made:
         result = explore(made, seed, runs, found=found)
-        click.echo(
+        say(
             f"{made.device.name}: {result.drills} random drills, {result.packets} packets, "
             f"{len(result.differences)} kinds of differences"
         )
         for signature, count in result.repeated.items():
-            click.echo(f"  {count} more: {signature}")
+            say(f"  {count} more: {signature}")
     ctx.exit(1 if result.differences else 0)

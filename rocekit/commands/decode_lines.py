@@ -56,6 +56,7 @@ class PacketLines:
         self._widths = {"frame": 5, "seconds": 12, "route": 0, "opcode": 0, "dest_qpn": 6}
         self._head = True
         self._terminal = width()
+        self._route_below = False
         self._kinds = Kinds(self._kind)
         self._mads = MadWords(lambda mad, port: self._style(mad.summary(port), fg="cyan"))
         self._ways = PairNumbers()
@@ -72,6 +73,7 @@ class PacketLines:
         beginnings = texts(made.beginnings, made.kinds, made.columns)
         details = texts(made.details, made.kinds, made.columns)
         for line, detail in zip(beginnings, details, strict=True):
+            detail = detail.rstrip()
             if self._terminal is not None and seen_width(line) + 2 + seen_width(detail) > self._terminal:
                 yield line.rstrip()
                 line = " " * 5
@@ -95,8 +97,9 @@ class PacketLines:
     def _beginning(self, opcode: str, numbers: str) -> str:
         """The template of the common fields; ``numbers``: that of QPN and PSN."""
         w = self._widths
+        route = "" if self._route_below else f"{{route:<{w['route']}}}  "
         return (
-            f"{{frame:>{w['frame']}}}  {{seconds:>{w['seconds']}}}  {{route:<{w['route']}}}  "
+            f"{{frame:>{w['frame']}}}  {{seconds:>{w['seconds']}}}  {route}"
             f"{opcode:<{w['opcode']}}  {numbers}"
         )
 
@@ -117,7 +120,8 @@ class PacketLines:
         with_bth, without = f"{{dest_qpn:>#{w}x}}{{psn:>10}}", " " * (w + 10)
         beginnings = [self._beginning(kind.opcode, with_bth if kind.has_bth else without) for kind in every]
         twice = [beginning for beginning in beginnings for _ in range(2)]
-        return _Made(twice, [detail for kind in every for detail in kind.details], kinds, columns)
+        route = "{route}  " if self._route_below else ""
+        return _Made(twice, [route + detail for kind in every for detail in kind.details], kinds, columns)
 
     def _route(self, packets: Packets) -> Printed:
         numbers = self._ways.of(packets.src.astype(np.uint64), packets.dst.astype(np.uint64))
@@ -144,6 +148,9 @@ class PacketLines:
         }
         for name, found in cells.items():
             self._widths[name] = max(self._widths[name], *map(len, found))
+        common = sum(self._widths.values()) + 2 * (len(self._widths) - 1) + 10  # the PSN
+        if self._terminal is not None and not self._route_below and common > self._terminal:
+            self._route_below = self._head = True
 
     def _kind(self, row: Row) -> _LineKind:
         opcode = row["opcode"]

@@ -77,7 +77,8 @@ ABILITIES: tuple[tuple[str, str, tuple[tuple[str, ...], ...]], ...] = (
     ),
     ("record", "journal any verbs program: record", (("interposer",),)),
     ("lab", "two rxe devices that talk: lab", (("lab_in_place",), ("lab_vm",))),
-    ("verify", "compare with tshark: verify", (("tshark", "pyshark"),)),
+    ("verify", "compare with tshark: verify", (("tshark",),)),
+    ("pyshark", "packets as pyshark's, tshark's tree of a frame: verify --frame", (("tshark", "pyshark"),)),
 )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocekit.commands import F
+from rocekit.commands.screen import say
 
 if TYPE_CHECKING:
     from rocekit.craft.pace import Outgoing, Rate
@@ -76,9 +77,9 @@ def show_frames(frames: Iterator[Outgoing], total: int, there: Iterable[str], no
             lines += printer.lines(decoder.decode(batch), 0)
     if total > len(shown):
         lines.append(f"… and {total - len(shown):,} more")
-    click.echo("\n".join(lines))
+    say("\n".join(lines))
     count = f"{plural(total, 'packet')}{note} to {', '.join(there)}"
-    click.echo(f"{count}, not sent: --send IFACE sends, -w FILE writes.", err=True)
+    say(f"{count}, not sent: --send IFACE sends, -w FILE writes.", error=True)
 
 
 def write_frames(frames: Iterable[Outgoing], out: Path, start_ns: int) -> None:

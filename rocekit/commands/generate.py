@@ -13,6 +13,7 @@ import click
 from rocekit.commands.generate_network import check_options, journal_of, network_options, play
 from rocekit.commands.numbers import BYTES, COUNT, COUNT_OF_BYTES, INDEX, SHARE, SNAPLEN, Number
 from rocekit.commands.options import FRAMES, output_option
+from rocekit.commands.screen import say
 
 _SPEED = Number("number", above=0)
 _OPERATIONS = ("write", "send", "read", "fetch_add")
@@ -162,8 +163,8 @@ def command(
             told = JournalWriter(lines)
         done = generate(together.open(file), traffic, snaplen=snaplen, journal=told)
     beside = f"; journal {journal}" if journal else ""
-    click.echo(
+    say(
         f"{file}: {done.packets:,} packets, {done.bytes:,} bytes: {done.messages:,} messages, "
         f"{done.lost:,} losses, {done.marked:,} marked, {done.cnps:,} CNPs{beside}",
-        err=to_stdout,
+        error=to_stdout,
     )

@@ -9,6 +9,7 @@ from click.core import ParameterSource
 
 from rocekit.commands import format_option, print_json
 from rocekit.commands.inject_options import OPTIONS, ScenarioName, list_scenarios, option
+from rocekit.commands.screen import show
 
 if TYPE_CHECKING:
     from rocekit.scenarios.client_server import MakeEndpoint, Settings
@@ -27,7 +28,7 @@ class InjectCommand(click.Command):
         if named and set(args) & set(ctx.help_option_names):
             from rocekit.commands.inject_text import steps
 
-            click.echo(steps(named[0]))
+            show(steps(named[0]))
             ctx.exit()
         return super().parse_args(ctx, args)
 
@@ -99,7 +100,7 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
             if output == "json":
                 print_json({"schema": "rocekit/1", "beside": inject_beside.rows(*measured)})
             else:
-                click.echo(inject_beside.text(*measured))
+                show(inject_beside.text(*measured))
             return
         if given["compare"]:
             server = _server_settings(scenario, given)
@@ -107,7 +108,7 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
             if output == "json":
                 print_json({"schema": "rocekit/1", "runs": [outcome.to_dict() for outcome in outcomes]})
             else:
-                click.echo(compared(outcomes))
+                show(compared(outcomes))
             return
         if given["both"]:
             server = _server_settings(scenario, given)
@@ -119,7 +120,7 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
     if output == "json":
         print_json({"schema": "rocekit/1", **outcome.to_dict()})
     else:
-        click.echo(text(outcome))
+        show(text(outcome))
 
 
 def _group(scenario: str, host: str | None, output: str, given: dict[str, Any]) -> None:
@@ -132,7 +133,7 @@ def _group(scenario: str, host: str | None, output: str, given: dict[str, Any]) 
     if output == "json":
         print_json({"schema": "rocekit/1", **outcome.to_dict()})
     else:
-        click.echo(inject_group.text(outcome))
+        show(inject_group.text(outcome))
 
 
 def _play(program: str, host: str | None, given: dict[str, Any], output: str) -> None:

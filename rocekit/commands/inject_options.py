@@ -9,6 +9,7 @@ import click
 from rocekit.commands import FILE
 from rocekit.commands.numbers import BYTES, COUNT, COUNT_OF_BYTES, INDEX, SECONDS, Number
 from rocekit.commands.options import JOURNAL, PCAPNG
+from rocekit.commands.screen import say
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -179,7 +180,7 @@ def list_scenarios(ctx: click.Context, parameter: click.Parameter, value: bool) 
     every: dict[str, type[Scenario] | type[GroupScenario]] = {**SCENARIOS, **GROUPS}
     width = max(map(len, every))
     for name, scenario in every.items():
-        click.echo(f"{click.style(f'{name:<{width}}', bold=True)}  {scenario.summary}")
+        say(f"{click.style(f'{name:<{width}}', bold=True)}  {scenario.summary}")
     ctx.exit()
 
 

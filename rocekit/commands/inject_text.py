@@ -106,7 +106,17 @@ def compared(outcomes: Iterable[Outcome]) -> str:
 
 
 def table(rows: list[dict[str, str]]) -> list[str]:
-    """Lines of names and values, right-aligned."""
+    """Lines of names and values, right-aligned; columns for which a terminal has no room stand below."""
+    from rocekit.commands.screen import width
+
     widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
+    room, used = width(), 0
+    parts: list[dict[str, int]] = [{}]
+    for name, own in widths.items():
+        if room is not None and parts[-1] and used + own > room:
+            parts.append({})
+            used = 0
+        parts[-1][name] = own
+        used += own + 2
     lines = [{name: name for name in widths}, *rows]
-    return ["  ".join(f"{line[name]:>{width}}" for name, width in widths.items()) for line in lines]
+    return ["  ".join(f"{line[n]:>{own}}" for n, own in part.items()) for part in parts for line in lines]

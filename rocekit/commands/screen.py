@@ -139,6 +139,12 @@ def show(text: str) -> None:
         out.print([text])
 
 
+def say(text: str, *, error: bool = False) -> None:
+    """Print lines at once, without a pager, wrapped where the stream is a terminal."""
+    stream = sys.stderr if error else sys.stdout
+    click.echo("\n".join(wrapped([text], _size()[0] if stream.isatty() else None)), err=error)
+
+
 def colours(stream: IO[str]) -> bool:
     """Whether colours go there: NO_COLOR and CLICOLOR_FORCE decide, else whether it is a terminal."""
     ctx = click.get_current_context(silent=True)

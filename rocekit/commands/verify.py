@@ -10,6 +10,7 @@ import click
 from rocekit.commands import format_option, print_json
 from rocekit.commands.numbers import COUNT
 from rocekit.commands.options import capture
+from rocekit.commands.screen import show
 
 if TYPE_CHECKING:
     from rocekit.verify import TsharkComparison
@@ -54,7 +55,7 @@ def command(ctx: click.Context, file: Path, frame: int | None, output: str) -> N
         if output == "json":
             print_json(result.to_dict())
         else:
-            click.echo(frame_text(result))
+            show(frame_text(result))
         if not result.comparison.agrees:
             ctx.exit(1)
         return
@@ -64,7 +65,7 @@ def command(ctx: click.Context, file: Path, frame: int | None, output: str) -> N
     if output == "json":
         print_json(comparison.to_dict())
     else:
-        click.echo(text(comparison))
+        show(text(comparison))
     comparison.damage.end(comparison.file)
     if not comparison.agrees or comparison.contents.is_blank:
         ctx.exit(1)

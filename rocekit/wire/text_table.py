@@ -1,7 +1,8 @@
 """Tables and prose as lines of text: aligned columns, colours, and what fits the width of a terminal.
 
-Own code, although Rich (in the extra ``top``) has tables: into a pipe the same lines must go in full width,
-columns are dropped by importance and cells not cut, and a command may not wait for Rich to load.
+Own code, although Rich has tables: into a pipe the same lines must go in full width, columns are dropped by
+importance and cells not cut, and a command may not wait for Rich to load. Rich draws where cells change in
+place: `rocekit top`, whose library, textual, brings it (the extra ``top``).
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ import sys
 import termios
 from pathlib import Path
 
+import click
 import pytest
-from places import ROOT
+from places import PCAPS, ROOT
 
 from rocekit.wire.text_table import columns, seen_width, wrapped
 
@@ -81,6 +82,46 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_lost() -> None:
         words = set(re.sub(r"\x1b\[[0-9;]*m", "", shown).split())
         if command[0] != "analyze":  # whose tables leave columns out
             assert words == set(piped.split()), command
+
+
+ON_80_COLUMNS = [
+    ["decode", PCAPS / "ping-sr-ipv6-clean.pcap", "-c", "6"],
+    ["decode", PCAPS / "ib_send_bw-ud-clean.pcap", "-c", "6"],
+    ["replay", PCAPS / "rping-clean.pcap"],
+    ["conform", "cnp", "--list"],
+    ["inject", "--list"],
+    ["inject", "ping-write", "--help"],
+    ["craft", "--op", "RC_RDMA_WRITE_ONLY", "--psn", "1"],
+    ["craft", "--list"],
+    ["rules"],
+    ["topology", PCAPS / "ib_write_bw-4qp-loss.pcap"],
+    ["help"],
+]
+
+
+@pytest.mark.parametrize("arguments", ON_80_COLUMNS, ids=lambda arguments: str(arguments[0]))
+def test_other_commands_fit_80_columns_too(arguments: list[object]) -> None:
+    lines = on_terminal(*arguments).replace("\r", "").split("\n")
+    assert len(lines) > 2
+    assert [line for line in map(click.unstyle, lines) if len(line) > 80] == []
+
+
+def test_perftests_columns_that_have_no_room_stand_below() -> None:
+    wanted = ["inject", "ping-write", "--both", "--backend", "soft", "-n", "3"]
+    lines = [line.split() for line in click.unstyle(on_terminal(*wanted)).replace("\r", "").splitlines()]
+    (one,) = [line for line in in_pipe(*wanted).splitlines() if line.startswith("#bytes")]
+    heads = [line for line in lines if line and ("#bytes" in line or "99%[usec]" in line)]
+    assert [name for head in heads for name in head] == one.split()
+    assert len(heads) == 2
+
+
+def test_the_place_of_a_packets_addresses_depends_on_the_room() -> None:
+    long = "opcode == RC_RDMA_READ_RESPONSE_MIDDLE"
+    wanted = ["decode", PCAPS / "ping-read-clean.pcap", "--filter", long, "-c", "1"]
+    (route,) = re.findall(r"\S+ → \S+", in_pipe(*wanted).splitlines()[1])
+    shown = click.unstyle(on_terminal(*wanted)).replace("\r", "").splitlines()
+    assert "from → to" not in shown[0]
+    assert route in shown[2]
 
 
 def test_a_table_gives_up_its_columns_by_importance() -> None:

@@ -43,6 +43,16 @@ def test_wheels_are_built_for_every_python_that_is_said_to_work() -> None:
     assert wheels["linux"]["archs"] == ["x86_64", "aarch64"]
 
 
+def test_cibuildwheel_takes_the_configuration() -> None:
+    program = shutil.which("cibuildwheel")
+    if program is None:
+        pytest.skip("no cibuildwheel (pip install cibuildwheel)")
+    made = run(program, "--platform", "linux", "--print-build-identifiers").split()
+    assert sorted(made) == sorted(
+        f"cp3{minor}-manylinux_{machine}" for minor in (11, 12, 13, 14) for machine in ("x86_64", "aarch64")
+    )
+
+
 def test_each_line_of_the_containerfile_is_an_instruction() -> None:
     text = re.sub(r"\\\n", " ", (ROOT / "Containerfile").read_text())
     words = [line.split()[0] for line in text.splitlines() if line.strip() and not line.startswith("#")]

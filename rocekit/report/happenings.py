@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rocekit.track.events import Event
     from rocekit.track.transfers import Transfer
 
-NAK, RNR, TIMEOUT, REPEAT, HOLE, RESPONSE_HOLE, MISSED, LATE, DUPLICATE, CM, FAILED, JUMP, UNSENT = (
+KINDS: Final = (
     "nak",
     "rnr",
     "timeout",
@@ -40,6 +40,7 @@ NAK, RNR, TIMEOUT, REPEAT, HOLE, RESPONSE_HOLE, MISSED, LATE, DUPLICATE, CM, FAI
     "jump",
     "unsent",
 )
+NAK, RNR, TIMEOUT, REPEAT, HOLE, RESPONSE_HOLE, MISSED, LATE, DUPLICATE, CM, FAILED, JUMP, UNSENT = KINDS
 #: Those that stand for PSNs that are not in the capture.
 HOLES: Final = (HOLE, RESPONSE_HOLE, MISSED)
 _KINDS: Final = {

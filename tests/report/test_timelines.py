@@ -7,6 +7,8 @@ the package's message definitions and held to the rules by which the processor t
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,12 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from places import PCAPS
+from places import PCAPS, ROOT
 
 import rocekit
 from rocekit.cli import rocekit as cli
+from rocekit.explanation.packets import CAUSES, ROLES
+from rocekit.report.happenings import KINDS
 from rocekit.report.timelines.padded_messages import PaddedMessages, placeholder, varint
 
 pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
@@ -191,6 +195,42 @@ def test_qlog_tells_a_transfer_from_its_post_to_its_completion(tmp_path: Path) -
     assert counts["roce:packet"] == 236
     assert counts["cm:message"] == 5
     assert counts["roce:finding"] == 2
+
+
+@pytest.mark.parametrize(
+    "capture",
+    ["failures-each.pcap", "ping-read-response-loss.pcap", "blast-sr-rnr.pcap", "ib_send_bw-ud-clean.pcap"],
+)
+def test_the_documentation_has_every_event_with_its_fields_and_words(capture: str, tmp_path: Path) -> None:
+    table = (ROOT / "docs" / "formats.md").read_text().partition("\n## qlog\n")[2].partition("\n## ")[0]
+    described: dict[str, str] = {}
+    for line in table.splitlines():
+        if line.startswith("| `"):
+            names, _, data = line.strip("|").split(" | ")
+            described |= dict.fromkeys(re.findall(r"`([a-z]+:\w+)`", names), data)
+    assert {f"roce:{kind}" for kind in KINDS} - {"roce:cm", "roce:failed"} <= set(described)
+    assert all(f"`{word}`" in described["roce:packet"] for word in (*ROLES, *filter(None, CAUSES)))
+    for event in qlog_of(PCAPS / capture, tmp_path)[1]:
+        words = described[event["name"]]
+        if "of the JSON" not in words:  # else the JSON's own test holds them
+            assert all(f"`{name}`" in words for name in event["data"].keys() - {"time_ns"}), event
+
+
+def test_perfettos_trace_processor_loads_a_trace_without_an_error(tmp_path: Path) -> None:
+    path = shutil.which("trace_processor_shell")
+    if path is None:
+        pytest.skip("no trace_processor_shell (Perfetto's)")
+    api = pytest.importorskip("perfetto.trace_processor")
+    events = [e.track_event.type for e in trace_of(LOSS, tmp_path).packet if e.HasField("track_event")]
+    config = api.TraceProcessorConfig(bin_path=path)
+    with api.TraceProcessor(trace=str(tmp_path / "x.perfetto-trace"), config=config) as processor:
+
+        def first(query: str) -> Any:
+            return next(iter(processor.query(query))).n
+
+        assert first("select count(*) as n from slice") == events.count(BEGIN) + events.count(INSTANT)
+        assert first("select count(*) as n from counter") == events.count(COUNTER)
+        assert not first("select sum(value) as n from stats where severity = 'error'")
 
 
 @pytest.mark.parametrize("kind", ["perfetto", "qlog"])

@@ -99,8 +99,7 @@ class PacketLines:
         w = self._widths
         route = "" if self._route_below else f"{{route:<{w['route']}}}  "
         return (
-            f"{{frame:>{w['frame']}}}  {{seconds:>{w['seconds']}}}  {route}"
-            f"{opcode:<{w['opcode']}}  {numbers}"
+            f"{{frame:>{w['frame']}}}  {{seconds:>{w['seconds']}}}  {route}{opcode:<{w['opcode']}}  {numbers}"
         )
 
     def _made(self, packets: Packets, first_ns: int) -> _Made:

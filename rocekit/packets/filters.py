@@ -211,8 +211,11 @@ def _unknown(name: str) -> FilterError:
         return FilterError(f"{name}: write {OTHERWISE[name]}")
     words = [*COLUMNS, *HAS, *OPCODE_NAMES, *OPCODE_CLASSES, *FROM_TSHARK]
     near = difflib.get_close_matches(name, words, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return FilterError(f"there is no field {name!r}; {hint}{fields_help()}")
+    if near:
+        return FilterError(
+            f"there is no field {name!r}; did you mean {near[0]}? `rocekit decode --fields help` lists them"
+        )
+    return FilterError(f"there is no field {name!r}; {fields_help()}")
 
 
 def _is_tsharks(name: str) -> bool:
@@ -264,7 +267,9 @@ def _alone(node: ast.expr, packets: Packets) -> Mask:
 def _truth(operand: _Operand, n: int) -> Mask:
     value = operand.value
     if isinstance(value, str | tuple):
-        raise FilterError(f"{value!r} stands alone; compare a field with it")
+        is_opcode = isinstance(value, str) and (value in OPCODE_NAMES or value in OPCODE_CLASSES)
+        instead = f"write opcode == {value}" if is_opcode else "compare a field with it"
+        raise FilterError(f"{value!r} stands alone; {instead}")
     mask = np.broadcast_to(np.asarray(value) != 0, (n,))
     return mask if operand.present is None else mask & operand.present
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +20,9 @@ def list_fields(ctx: click.Context, param: click.Parameter, value: str | None) -
     """``--fields help``: a table of the fields, in place of anything else."""
     if value != "help" or ctx.resilient_parsing:
         return value
+    import shutil
+    import textwrap
+
     from rocekit.packets.field_words import field_table
     from rocekit.wire.text_table import columns
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -138,6 +137,8 @@ def _make_beside(place: Path, *, growing: bool) -> tuple[int, Path]:
     """A new file in the same folder, locked, with the mode and (if possible) the owner of ``place``."""
     prefix = f"{place.stem[:60]}.partial-" if growing else _HIDDEN
     while True:
+        import tempfile
+
         number, name = tempfile.mkstemp(prefix=prefix, suffix=place.suffix[-20:], dir=place.parent)
         part = Path(name)
         try:

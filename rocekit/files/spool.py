@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from typing import BinaryIO, Final
 
 #: A stream that goes on is not kept: it is read once.
@@ -18,6 +17,8 @@ class Spool:
     """
 
     def __init__(self) -> None:
+        import tempfile
+
         self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 closed in close()
         self._bytes = 0
         self.whole = True

@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -149,7 +150,7 @@ def packets_table(stories: PacketStories) -> pl.DataFrame:
     pl = need_polars()
     p = stories.packets
     n = len(p)
-    texts = np.array([*p.addresses, ""], object)
+    texts = [*p.addresses, ""]
     cause = stories.cause_row
     columns: dict[str, Any] = {
         "file": p.file,
@@ -158,13 +159,13 @@ def packets_table(stories: PacketStories) -> pl.DataFrame:
         "src": _names(pl, texts, p.src),
         "dst": _names(pl, texts, p.dst),
         "connection": _nullable(pl, stories.connection, stories.connection >= 0, pl.UInt32),
-        "sender": _names(pl, np.array(["a", "b", None], object), stories.sender),
+        "sender": _names(pl, ["a", "b", None], stories.sender),
         "transfer": _nullable(pl, stories.transfer, stories.transfer >= 0, pl.UInt32),
-        "role": _names(pl, np.array(ROLES, object), stories.role),
+        "role": _names(pl, ROLES, stories.role),
         "unwrapped_psn": _nullable(pl, stories.psn, stories.psn >= 0, pl.Int64),
         "round": _nullable(pl, stories.round, stories.round > 0, pl.UInt32),
         "duplicate": stories.duplicate,
-        "cause": _names(pl, np.array([None, *CAUSES[1:]], object), stories.cause),
+        "cause": _names(pl, [None, *CAUSES[1:]], stories.cause),
         "cause_file": _nullable(pl, p.file[cause] if n else cause, cause >= 0, pl.Int32),
         "cause_frame": _nullable(pl, p.frame[cause] if n else cause, cause >= 0, pl.Int64),
     }
@@ -177,17 +178,20 @@ def packets_table(stories: PacketStories) -> pl.DataFrame:
 def _field(pl: Any, stories: PacketStories, name: str) -> Any:
     """A column of ``Packets``, null where the packet does not have the field."""
     p = stories.packets
+    if name in FIELD_HOMES and name != "opcode":
+        bits = sum(HAS[header.name] for header, _ in FIELD_HOMES[name])
+        width = next(w for w in (8, 16, 32, 64) if w >= _BITS[name])
+        kind = pl.Boolean if _BITS[name] == 1 else getattr(pl, f"UInt{width}")
+        there = p.has & bits != 0
+        return _nullable(pl, p[name] if there.any() else p.has, there, kind)
     values = p[name]
     if name == "opcode":
-        known = np.array(
-            [wire.OPCODES[v].name if v in wire.OPCODES else None for v in range(256)] + [None], object
-        )
-        return _names(pl, known, values)
+        known = [wire.OPCODES[v].name if v in wire.OPCODES else None for v in range(256)]
+        return _names(pl, [*known, None], values)
     if name == "icrc_state":
-        return _names(pl, np.array(ICRC_STATES, object), values)
+        return _names(pl, ICRC_STATES, values)
     if name == "malformed":
-        words = np.array([MALFORMED.get(code) for code in range(max(MALFORMED) + 1)], object)
-        return _names(pl, words, values)
+        return _names(pl, [MALFORMED.get(code) for code in range(max(MALFORMED) + 1)], values)
     if name == "icrc":
         return _nullable(pl, values, p.icrc_state != ICRC_UNCHECKED, pl.UInt32)
     if name in ("vlan", "priority"):
@@ -195,29 +199,36 @@ def _field(pl: Any, stories: PacketStories, name: str) -> Any:
     if name == "vni":
         return _nullable(pl, values, values >= 0, pl.UInt32)
     if name == "encapsulation":
-        layers = np.array([", ".join(wrapping.layers) or None for wrapping in p.wrappings], object)
-        return _names(pl, layers, values)
+        return _names(pl, [", ".join(wrapping.layers) or None for wrapping in p.wrappings], values)
     if name == "udp_sport":
         return _nullable(pl, values, p.roce_version == 2, pl.UInt16)
     if name == "ip_id":
         return _nullable(pl, values, p.ip_version == 4, pl.UInt16)
     if name == "flow_label":
         return _nullable(pl, values, p.ip_version == 6, pl.UInt32)
-    if name in FIELD_HOMES:
-        bits = sum(HAS[header.name] for header, _ in FIELD_HOMES[name])
-        width = next(w for w in (8, 16, 32, 64) if w >= _BITS[name])
-        kind = pl.Boolean if _BITS[name] == 1 else getattr(pl, f"UInt{width}")
-        return _nullable(pl, values, p.has & bits != 0, kind)
     return values
 
 
-def _names(pl: Any, names: np.ndarray, codes: np.ndarray) -> Any:
+def _names(pl: Any, names: Sequence[str | None], codes: np.ndarray) -> Any:
     """A column of texts by their numbers; −1 is the last of ``names``."""
-    return pl.Series(names[codes].tolist() if len(codes) else [], dtype=pl.String).cast(pl.Categorical)
+    if not len(codes):
+        return pl.Series(dtype=pl.Categorical)
+    # Only the names that occur are categories, in the order in which they do.
+    first = np.full(len(names), len(codes), np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    order = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(codes))]
+    place = np.empty(len(names), np.uint32)
+    place[order] = np.arange(len(order), dtype=np.uint32)
+    words = pl.Series([names[code] for code in order.tolist()], dtype=pl.String).cast(pl.Categorical)
+    return words.gather(pl.Series(place[codes]))
 
 
 def _nullable(pl: Any, values: np.ndarray, there: np.ndarray, dtype: Any) -> Any:
     """A column with nulls where ``there`` is false."""
+    if not there.any():
+        return pl.Series([None], dtype=dtype).new_from_index(0, len(there))
+    if there.all():
+        return pl.Series(values=values).cast(dtype)
     series = pl.Series(values=np.where(there, values, 0))
     return series.cast(dtype).set(pl.Series(~there), None)
 
@@ -290,14 +301,13 @@ def _table(columns: _Columns, records: Sequence[Any]) -> pl.DataFrame:
 
     return pl.DataFrame(
         {
-            name: pl.Series([value(record) for record in records], dtype=dtype(kind))
+            name: pl.Series(list(map(value, records)), dtype=dtype(kind))
             for name, (kind, value) in columns.items()
         }
     )
 
 
-def _attribute(name: str) -> Callable[[Any], Any]:
-    return lambda record: getattr(record, name)
+_attribute = attrgetter
 
 
 def _end(side: str, key: str) -> Callable[[Any], Any]:

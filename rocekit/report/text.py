@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rocekit.correlate.matching import CONTENTS, PSN
 from rocekit.explanation.collective import collective_lines
 from rocekit.explanation.contents import NOTHING
 from rocekit.files.frames import linktype_name
@@ -363,6 +362,8 @@ def transfer_row(t: Transfer) -> tuple[str, str, str, str, str, str, str, str, s
 
 def journal_lines(analysis: Results, style: Style) -> list[str]:
     """What the journal holds, how much of it was matched, and what was not."""
+    from rocekit.correlate.matching import CONTENTS, PSN
+
     journal = analysis.journal
     assert journal is not None
     requests = journal.work_requests

@@ -9,12 +9,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
 from rocekit import cli
+from rocekit.craft.generate import Traffic, generate
 from rocekit.errors import CaptureError, RocekitError, VerbsError
 
 HEAVY = {"scapy", "numpy", "pyshark", "pyverbs", "isal", "zstandard", "rocekit.lab", "rocekit.verbs"}
@@ -186,3 +188,19 @@ def test_colour_is_for_terminals_only() -> None:
 def test_json_output_is_one_document() -> None:
     document = json.loads(CliRunner().invoke(cli.rocekit, ["doctor", "--format", "json"]).output)
     assert document["schema"] == "rocekit/1"
+
+
+def test_an_analysis_without_a_journal_loads_nothing_of_journals(tmp_path: Path) -> None:
+    capture = tmp_path / "x.pcap"
+    generate(capture, Traffic(packets=20))
+    needless = "{'rocekit.journal', 'rocekit.correlate', 'tempfile', 'shutil', 'socket', 'polars', 'scapy'}"
+    for command in ("analyze", "decode"):
+        code = (
+            f"import sys, atexit; sys.argv = ['rocekit', {command!r}, {str(capture)!r}]\n"
+            f"atexit.register(lambda: print({needless} & set(sys.modules), file=sys.stderr))\n"
+            "from rocekit.cli import main; main()"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        )
+        assert done.stderr == "set()\n", command

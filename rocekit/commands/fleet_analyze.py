@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +113,7 @@ def command(
     watcher = Watcher(sources, point)
     lake = Lake(output)
     lake.make(settings)
-    with lake.alone(), cluster(scheduler, workers, memory) as client:
+    with _disk(output), lake.alone(), cluster(scheduler, workers, memory) as client:
         click.echo(f"Dask's dashboard: {client.dashboard_link}", err=True)
         while True:
             if not watch or (streams := watcher.due()):
@@ -125,6 +127,20 @@ def command(
         name, why = progress.failed[0]
         more = f", and {len(progress.failed) - 1:,} more captures failed" if len(progress.failed) > 1 else ""
         raise RocekitError(f"{name}: {why}{more}")
+
+
+@contextmanager
+def _disk(output: Path) -> Iterator[None]:
+    """Say in a line what the LAKE's file system does not do."""
+    from rocekit.errors import RocekitError
+
+    try:
+        yield
+    except OSError as error:
+        words = error.strerror or str(error)
+        raise RocekitError(
+            f"{output}: cannot be written: {words}; complete captures stay, run it again"
+        ) from None
 
 
 def _tell(output: Path, progress: FleetProgress, verdict: FleetVerdict) -> None:

@@ -123,9 +123,11 @@ class Lake:
                     raise
                 raise RocekitError(f"{self.folder}: another `rocekit fleet analyze` adds to it now") from None
             shutil.rmtree(self.folder / _STAGING, ignore_errors=True)
-            yield
-            shutil.rmtree(self.folder / _STAGING, ignore_errors=True)
-        (self.folder / _LOCK).unlink(missing_ok=True)
+            try:
+                yield
+            finally:
+                shutil.rmtree(self.folder / _STAGING, ignore_errors=True)
+                (self.folder / _LOCK).unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ folders of captures
 

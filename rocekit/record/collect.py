@@ -42,6 +42,8 @@ _HURRY: Final = 64 << 20
 """Above this, lines are made even if that takes processor time from the program."""
 _SHARE_S: Final = 0.002
 """Time for making lines in one tick."""
+_HURRIED_S: Final = 0.02
+"""The same where there is more to be done than can wait."""
 _ONE_IN: Final = 100
 """Making lines takes one part in so many of the time while the program writes."""
 
@@ -372,14 +374,18 @@ class Rings:
         fullest = max([file.most_waiting() / file.slots for file, _ in self._files.values()], default=0.0)
         grown, self._fullest = fullest - self._fullest, fullest
         # Soon enough that a ring that fills up at this rate is not half full by then.
-        self.pause_s = min(max(self.pause_s * 0.25 / max(grown, 0.01), LEAST_PAUSE_S), MOST_PAUSE_S)
+        self.pause_s = min(
+            max(max(self.pause_s, LEAST_PAUSE_S) * 0.25 / max(grown, 0.01), LEAST_PAUSE_S), MOST_PAUSE_S
+        )
         taking = fullest > 0.25 or now - self._taken_ns >= TAKE_NS
         if taking:
             self.collect()
             self._fullest = 0.0
         quiet = not fullest and now - self._wrote_ns >= QUIET_NS
         if self._backlog > _HURRY:
-            self.write()
+            # Soon back to the rings: they must not become full meanwhile.
+            self.write(for_s=_HURRIED_S)
+            self.pause_s = 0.0
         elif self._backlog and (quiet or now >= self._write_next_ns):
             began = time.monotonic_ns()
             self.write(for_s=_SHARE_S)

@@ -168,7 +168,9 @@ class Selection:
         counts = self._of(place)
         taken = self.choice.takes(0 if place[2] else place[1], opcode)
         if self.choice.summary and taken:
-            counts.totals.update({opcode: 1, "bytes": 0 if receive else length, "refused": int(failed)})
+            counts.totals[opcode] += 1
+            counts.totals["bytes"] += 0 if receive else length
+            counts.totals["refused"] += failed
         if failed:
             if taken:
                 yield from self._around_failure(queue, counts, None)
@@ -224,7 +226,8 @@ class Selection:
         if self.choice.summary and own.taken:
             counts.totals["failed" if failed else COMPLETION] += 1
             took = max(0, polled_ns - own.posted_ns)
-            counts.totals.update({"timed": 1, "total_ns": took})
+            counts.totals["timed"] += 1
+            counts.totals["total_ns"] += took
             counts.totals["most_ns"] = max(counts.totals["most_ns"], took)
         of_queue = self._of(shared or place) if of_receive else counts
         queue.done.extend(ended[:-1])

@@ -237,3 +237,21 @@ def test_a_process_that_stays_behind_is_named_though_it_opened_nothing(tmp_path:
     assert ran.returncode == 0
     assert re.search(rf"continue without being recorded: {pid}\b", ran.stderr)
     assert [e.pid for e in ran.of("not_recorded")] == [pid]
+
+
+def test_queues_that_efa_hands_to_the_program_are_named(program: Path, tmp_path: Path) -> None:
+    (tmp_path / "efa.map").write_text("EFA_1.4 { global: efadv_query_qp_wqs; local: *; };\n")
+    library = compiled(
+        tmp_path / "libefa.so.1",
+        "efa.c",
+        *("-fPIC", "-shared", "-Wl,-soname,libefa.so.1", f"-Wl,--version-script={tmp_path / 'efa.map'}"),
+    )
+    verbs = program.parent / LIBRARY
+    paths = f"-Wl,-rpath,{tmp_path}:{verbs.parent}"
+    direct = compiled(tmp_path / "efa_direct", "efa_direct.c", str(library), str(verbs), paths)
+    assert subprocess.run([str(direct)], check=False).returncode == 0
+    ran = record(tmp_path / "x", [str(direct)])
+    assert ran.returncode == 0
+    assert "efadv_query_qp_wqs" in ran.one("not_recorded")["what"]
+    # What the program posts by itself takes PSNs, too: those behind it are not certain.
+    assert [event.get("psn") for event in ran.of("wr_posted")] == [100, None]

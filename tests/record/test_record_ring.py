@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -294,6 +295,32 @@ def test_a_look_at_rings_that_fill_up_slowly_takes_nothing(
         assert not rings.tick()
         rings.finish()
     assert len(read_journal(journal).of("wc_polled")) == SLOTS // 4 + 2
+
+
+def test_with_more_than_can_wait_it_returns_soon_to_the_rings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(tmp_path / "x.ring")
+    journal = tmp_path / "x.journal.jsonl"
+    now = 10**9
+    monkeypatch.setattr("rocekit.record.collect._HURRY", 10 * ring.SLOT)
+    monkeypatch.setattr("time.monotonic_ns", lambda: now)
+    late = itertools.count()
+    # Each look at the clock takes longer than it may make lines at a time.
+    monkeypatch.setattr("time.monotonic", lambda: next(late) * 1.0)
+    with JournalWriter(journal) as out:
+        rings = Rings([tmp_path], out, result := Recording(journal), None)
+        for _ in range(4):
+            for _ in range(SLOTS - 1):
+                writer.put(1)
+            now += TAKE_NS
+            assert rings.tick()
+            assert rings.pause_s == 0.0, "there is more to do"
+        assert result.completions < SLOTS, "it has not made all lines before it looked again"
+        monkeypatch.undo()
+        rings.finish()
+    assert len(read_journal(journal).of("wc_polled")) == 4 * (SLOTS - 1)
+    assert result.total_lost == 0
 
 
 def test_losses_are_told_once(tmp_path: Path) -> None:

@@ -137,6 +137,20 @@ struct ibv_qp *rocekit_efadv_create_qp_ex(struct ibv_context *context, struct ib
     return qp;
 }
 
+/* The program posts by itself from now on, and that takes PSNs, too. */
+WRAPPER(EFA, "EFA_1.4", efadv_query_qp_wqs)
+int rocekit_efadv_query_qp_wqs(struct ibv_qp *qp, struct efadv_wq_attr *sends, struct efadv_wq_attr *receives,
+                               uint32_t length)
+{
+    REAL(efadv_query_qp_wqs);
+    struct qp_state *state = record_is_on() ? qp_state_of(qp) : NULL;
+
+    if (state)
+        state->uncounted = true;
+    not_covered(UINT8_MAX, "queues that the program drives itself (efadv_query_qp_wqs)");
+    return real(qp, sends, receives, length);
+}
+
 #define OBJECT_IS_QP 1 /* MLX5DV_OBJ_QP: then the first thing in the object is the QP */
 
 WRAPPER(MLX5, "MLX5_1.2", mlx5dv_init_obj)

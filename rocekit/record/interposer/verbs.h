@@ -24,6 +24,8 @@ struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *, const void 
 /* And of its efa extensions. */
 struct efadv_qp_init_attr;
 struct efadv_cq_init_attr;
+struct efadv_wq_attr;
+int efadv_query_qp_wqs(struct ibv_qp *, struct efadv_wq_attr *, struct efadv_wq_attr *, uint32_t);
 struct ibv_qp *efadv_create_driver_qp(struct ibv_pd *, struct ibv_qp_init_attr *, uint32_t);
 struct ibv_qp *efadv_create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *, struct efadv_qp_init_attr *,
                                   uint32_t);

@@ -447,7 +447,7 @@ static int floods(void)
     return 0;
 }
 
-/* Posts and polls so many times a second, for 1.5 s, asleep in between; then says how much of a processor its
+/* Posts and polls so many times a second, for so many s, asleep in between; then says how much of a processor its
  * parent took meanwhile, in percent, by the scheduler's account. */
 static unsigned long long parents_time(void)
 {
@@ -464,7 +464,7 @@ static unsigned long long parents_time(void)
     return ns;
 }
 
-static int paced(double rate)
+static int paced(double rate, double seconds)
 {
     struct timespec from, now;
     unsigned long long began;
@@ -476,7 +476,7 @@ static int paced(double rate)
     qp = new_qp(IBV_QPT_RC, 1);
     began = parents_time();
     clock_gettime(CLOCK_MONOTONIC, &from);
-    while (passed < 1.5) {
+    while (passed < seconds) {
         for (; i < passed * rate; i++) {
             post_one(qp, 1u << 20 | i, 8, 0);
             if (poll_all() != 1)
@@ -655,7 +655,7 @@ int main(int argc, char **argv)
     if (!strcmp(what, "flood_of"))
         return flood_of(atoi(argv[2]));
     if (!strcmp(what, "paced"))
-        return paced(atof(argv[2]));
+        return paced(atof(argv[2]), argc > 3 ? atof(argv[3]) : 1.5);
     if (!strcmp(what, "loads"))
         return loads(argv[2], 0);
     if (!strcmp(what, "loads_by_version"))

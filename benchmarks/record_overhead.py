@@ -1,10 +1,15 @@
-"""What recording costs: `python benchmarks/record_overhead.py [stub|share|counted|lab]`.
+"""What recording costs: `python benchmarks/record_overhead.py [stub|share|lines|hours|counted|lab]`.
 
 stub: how many nanoseconds longer a posted work request and its polled completion take, on a device that does
 nothing (tests/tools/stub), so that nothing else hides the cost. Rounds with and without recording alternate.
 
 share: how much processor time the recorder's own process uses while a program on that device posts and polls
 at a given rate, as the scheduler counts it.
+
+lines: how much processor time a record takes until it is a line, or is left out by a filter.
+
+hours [SECONDS]: a program on that device posts and polls 100,000 times a second; how much of it is in the
+journal, and whether what is not there is counted exactly.
 
 counted: perftest's own latency and message rate, and rdma-core's ping-pong, on rxe in a VM whose clock counts
 instructions (one a nanosecond, whatever else this machine does). Runs with and without `rocekit record`
@@ -27,6 +32,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +136,71 @@ def share() -> None:
             ]
             middle = statistics.median(taken)
             print(f"{rate:6} pairs a second: {middle:.2f} % ({min(taken):.2f} to {max(taken):.2f})")
+
+
+HOURS_RATE = 100_000
+HOURS: tuple[tuple[str, ...], ...] = ((), ("--every", "1000"), ("--summary",))
+
+
+def lines() -> None:
+    from rocekit.record import ring
+    from rocekit.record.chosen_lines import ChosenLines
+    from rocekit.record.journal_lines import JournalLines
+    from rocekit.record.process import Process
+    from rocekit.record.selection import RecordFilter
+
+    def send(n: int) -> bytes:
+        head = ring.HEADER.pack(ring.SEND, 2, 1, 0, 17, 1000 + n, 10**18 + n)
+        more = n.to_bytes(8, "little") + ring.SGE.pack(4096, 8, 5)
+        return (head + ring.SEND_BODY.pack(n, 0, 0, 0, 8, 2, 2, 1, 0) + bytes(8) + more).ljust(128, b"\0")
+
+    def completion(n: int) -> bytes:
+        head = ring.HEADER.pack(ring.WC, 1, 1, 0, 17, 1000 + n, 10**18 + n)
+        return (head + ring.WC_BODY.pack(n, 8, 0, 0, 0, 0, 0, 0)).ljust(64, b"\0")
+
+    raws = [raw for n in range(20_000) for raw in (send(n), completion(n))]
+    makers: dict[str, Callable[[], JournalLines]] = {
+        "all": lambda: JournalLines(Process("a", 1)),
+        "--every 1000": lambda: ChosenLines(RecordFilter(every=1000), Process("a", 1)),
+        "--summary": lambda: ChosenLines(RecordFilter(summary=True), Process("a", 1)),
+    }
+    for name, maker in makers.items():
+        taken = []
+        for _ in range(STUB_ROUNDS):
+            made, began = maker(), time.process_time()
+            for raw in raws:
+                for record in ring.records(raw):
+                    list(made.of(record))
+            taken.append((time.process_time() - began) / len(raws) * 1e6)
+        print(f"{name}: {statistics.median(taken):.2f} µs a record ({min(taken):.2f} to {max(taken):.2f})")
+
+
+def hours() -> None:
+    from recorded import build_stub, recorder
+
+    seconds = sys.argv[2] if len(sys.argv) > 2 else "60"
+    for options in HOURS:
+        with tempfile.TemporaryDirectory() as folder:
+            program = build_stub(Path(folder))
+            out = Path(folder, "x.journal.jsonl")
+            command = recorder(out, "--ring-size", "256k", "--rotate", "100M", "--keep", "1G", *options)
+            done = subprocess.run(
+                [*command, str(program), "paced", str(HOURS_RATE), seconds],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            size = sum(path.stat().st_size for path in Path(folder).glob("*.jsonl"))
+        said = done.stderr.replace(",", "")
+        posted = int(re.findall(r"(\d+) posted", said)[0])
+        sends, completions = (int(re.findall(rf"(\d+) {kind}", said)[0]) for kind in ("sends", "completions"))
+        lost = re.search(r"did not fit \((\d+) sends (\d+) completions\)", said)
+        lost_sends, lost_completions = (int(lost[1]), int(lost[2])) if lost else (0, 0)
+        exact = sends + lost_sends == completions + lost_completions == posted
+        print(
+            f"{' '.join(options) or 'all'}: {posted:,} posted, {sends:,} recorded, "
+            f"{lost_sends:,} counted as lost ({'exact' if exact else 'NOT EXACT'}), {size >> 20} MiB on disk"
+        )
 
 
 def inside(programs: tuple[Program, ...]) -> None:
@@ -249,6 +320,8 @@ if __name__ == "__main__":
     {
         "stub": stub,
         "share": share,
+        "lines": lines,
+        "hours": hours,
         "lab": lambda: lab("lab"),
         "counted": lambda: lab("counted"),
         "inside-lab": lambda: inside(POLLING),

@@ -147,7 +147,10 @@ class Selection:
         self._lossy.discard(place)
 
     def _of(self, place: Place) -> QueueCounts:
-        return self.counts.setdefault(place, QueueCounts())
+        found = self.counts.get(place)
+        if found is None:
+            found = self.counts[place] = QueueCounts()
+        return found
 
     def post(
         self,
@@ -164,7 +167,9 @@ class Selection:
         """A work request or a receive (opcode RECV): the lines to write now."""
         receive = opcode == "RECV"
         queues, kind = (self._receives, RECEIVE) if receive else (self._sends, SEND)
-        queue = queues.setdefault(place, _Queue(kind))
+        queue = queues.get(place)
+        if queue is None:
+            queue = queues[place] = _Queue(kind)
         counts = self._of(place)
         taken = self.choice.takes(0 if place[2] else place[1], opcode)
         if self.choice.summary and taken:
@@ -237,11 +242,15 @@ class Selection:
             yield _with_index(line(), -1 if of_receive else own.index)
         else:
             counts.left_out[COMPLETION] += 1
-            completion = _Completion(-1 if of_receive else own.index, line, counts)
-            for entry in ended:
-                entry.ended = completion
+            if self.choice.errors:
+                completion = _Completion(-1 if of_receive else own.index, line, counts)
+                for entry in ended:
+                    entry.ended = completion
+        if not self.choice.errors:
+            queue.done.clear()
+            return
         queue.done.append(own)
-        while len(queue.done) > (self.choice.errors or 0):
+        while len(queue.done) > self.choice.errors:
             queue.done.popleft()
 
     def _around_failure(self, queue: _Queue, counts: QueueCounts, own: _Entry | None) -> Iterator[str]:

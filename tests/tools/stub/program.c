@@ -486,6 +486,7 @@ static int paced(double rate, double seconds)
         clock_gettime(CLOCK_MONOTONIC, &now);
         passed = now.tv_sec - from.tv_sec + (now.tv_nsec - from.tv_nsec) / 1e9;
     }
+    fprintf(stderr, "%u posted\n", i);
     printf("%.3f\n", began ? (parents_time() - began) / passed / 1e7 : -1.0);
     return 0;
 }

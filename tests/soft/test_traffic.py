@@ -319,6 +319,59 @@ def test_qps_without_a_number_count_up_from_the_models_default(tmp_path: Path) -
     assert [row["qp_configured"] for row in peer_metrics(run)] == [1, 1]
 
 
+SECOND = "{name: f3, tx_endpoint: qp1, rx_endpoint: qp2, message_size: 3000, message_size_unit: bytes}"
+
+
+def with_a_second_flow(tmp_path: Path, flow: str = SECOND) -> Path:
+    """The configuration, with another flow of qp1 behind its first."""
+    path = tmp_path / "otg.yaml"
+    lines = OTG.read_text().splitlines()
+    place = next(i for i, line in enumerate(lines) if "name: f1," in line)
+    path.write_text("\n".join([*lines[: place + 1], lines[place].split("{")[0] + flow, *lines[place + 1 :]]))
+    return path
+
+
+@pytest.mark.parametrize("lossy", [False, True])
+def test_several_flows_of_a_qp_share_its_send_queue_and_have_rows_of_their_own(
+    tmp_path: Path, lossy: bool
+) -> None:
+    """Its two flows take a half of its rate each; what the wire carried is in exactly one of the rows."""
+    plan = read_otg(with_a_second_flow(tmp_path), duration_ns=200_000)
+    if lossy:
+        switch = replace(plan.switch, lossless=frozenset(), buffer_bytes=20_000, ecn=False)
+        slow = replace(plan.hosts[1], rate_bps=5_000_000_000)
+        plan = replace(plan, switch=switch, hosts=(plan.hosts[0], slow), tap="sent")
+    run, capture, _ = played(tmp_path, plan)
+    assert bool(run.lost) == lossy
+    rows = {row["flow_name"]: row for row in flow_metrics(run)}
+    assert list(rows) == ["f1", "f3", "f2"]
+    assert [rows[n]["src_qp"] for n in rows] == [100, 100, 200]
+    assert [row["qp_configured"] for row in peer_metrics(run)] == [1, 1]
+    found = analyze(capture)
+    packets = found.packets
+    requests = (packets.dest_qpn == 200) & (packets.opcode < 0x0C)
+    assert rows["f1"]["data_frames_tx"] + rows["f3"]["data_frames_tx"] == int(requests.sum())
+    of = {n: [t for t in found.transfers if t.bytes == size] for n, size in (("f1", 16384), ("f3", 3000))}
+    for name, transfers in of.items():
+        assert rows[name]["message_tx"] == rows[name]["message_complete_rx"] == len(transfers) > 5
+        assert rows[name]["tx_bytes"] >= sum(t.bytes for t in transfers)
+        again = sum(t.retransmitted_packets for t in transfers)
+        assert rows[name]["data_frames_retransmitted"] == again
+    assert (sum(rows[name]["data_frames_retransmitted"] for name in of) > 0) == lossy
+
+
+@pytest.mark.parametrize(
+    ("flow", "said"),
+    [
+        ("{name: f1, tx_endpoint: qp1, rx_endpoint: qp2}", "two flows are named f1"),
+        ("{name: f3, tx_endpoint: qp1, rx_endpoint: p2}", "qp1 is connected for f1: an RC QP has one QP"),
+    ],
+)
+def test_flows_that_cannot_share_a_qp_are_refused(tmp_path: Path, flow: str, said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        read_otg(with_a_second_flow(tmp_path, flow))
+
+
 def test_an_otg_configuration_may_be_json(tmp_path: Path) -> None:
     from rocekit.files.yaml import read_yaml
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rocekit.soft.cm.ids import CmEvent, CmId, ConnParam
@@ -17,8 +17,9 @@ from rocekit.soft.traffic.counting import FlowCounts
 from rocekit.soft.traffic.host import TrafficHost
 from rocekit.soft.traffic.plan import FlowPlan
 from rocekit.soft.traffic.sender import FlowPacer
+from rocekit.soft.traffic.shared_psns import SharedPsns
 from rocekit.soft.traffic.truth import Truth
-from rocekit.wire import ATOMIC_BYTES
+from rocekit.wire import ATOMIC_BYTES, psns_of
 from rocekit.wire.psn import MASK
 
 #: The CM's service of the first flow; the next ones have the next numbers.
@@ -38,6 +39,8 @@ class TrafficFlow:
         number: among the flows.
         ready: called when it is connected.
         partner: the flow of the other direction, whose queue pairs it shares.
+        leader: the first flow on the same queue pairs in the same direction: it connects them.
+        sharing: of the first flow, the plans of the others.
     """
 
     def __init__(
@@ -51,6 +54,9 @@ class TrafficFlow:
         seed: int,
         ready: Callable[[], None],
         partner: TrafficFlow | None = None,
+        *,
+        leader: TrafficFlow | None = None,
+        sharing: Sequence[FlowPlan] = (),
     ) -> None:
         self.plan = plan
         self.source, self.destination = hosts
@@ -66,9 +72,22 @@ class TrafficFlow:
         self._id: CmId | None = None
         self._partner = partner
         self._done = False
-        fixed = self._verb.fixed_length
-        self._sizes = plan.sizes if fixed is None else (fixed,)
-        size = max(*self._sizes, ATOMIC_BYTES) + GRH_AREA_BYTES
+        self._sizes = _sizes(plan)
+        self._leader = leader or self
+        self._followers: list[TrafficFlow] = []
+        self._owners: dict[int, TrafficFlow] = {}  # by the ID of a work request under way
+        self._requests = 0
+        self._psns = SharedPsns() if sharing else None
+        self.qps: tuple[Qp, Qp]
+        self._regions: tuple[MR, MR]
+        if leader is not None:
+            leader._followers.append(self)
+            self.qps, self._regions = leader.qps, leader._regions
+            return
+        all_plans = (plan, *sharing)
+        size = max(ATOMIC_BYTES, *(s for p in all_plans for s in _sizes(p))) + GRH_AREA_BYTES
+        most = sum(max(p.depth, p.receives) for p in all_plans) + _ROOM
+        rate = min(1.0, sum(p.rate for p in all_plans))
         regions: list[MR] = []
         qps: list[Qp] = []
         numbers = (plan.source_qpn, plan.destination_qpn)
@@ -80,9 +99,7 @@ class TrafficFlow:
             if partner is not None:
                 qp = partner.qps[1 - side]
             else:
-                qp = device.create_numbered_qp(
-                    numbers[side], host.pd, plan.transport, cq, max(plan.depth, plan.receives) + _ROOM
-                )
+                qp = device.create_numbered_qp(numbers[side], host.pd, plan.transport, cq, most)
                 host.created(qp)
             qps.append(qp)
             if side and partner is not None:
@@ -91,24 +108,25 @@ class TrafficFlow:
             version = 6 if ":" in device.addresses[0] else 4
             qp.pacer = FlowPacer(
                 host.plan.dcqcn,
-                max(1, round(rates[side] * plan.rate)),
+                max(1, round(rates[side] * rate)),
                 _IP_UDP_BYTES[version],
                 truth.rate_teller(device.name, qp.qpn),
             )
         if partner is not None:
             partner._partner = self
-        self.qps: tuple[Qp, Qp] = (qps[0], qps[1])
+        self.qps = (qps[0], qps[1])
         self._regions = (regions[0], regions[1])
         regions[0].view[:] = self._draw.bytes(size)
         ends = [(h.device.addresses[0], q.qpn) for h, q in zip(hosts, qps, strict=True)]
-        truth.follow(self.counts, (ends[0], ends[1]))
+        truth.follow(self._psns or self.counts, (ends[0], ends[1]))
 
     # -- connecting
 
     def connect(self) -> None:
         """Connect the two queue pairs: through the CM, or, of UD, by setting them up."""
-        if self._partner is not None and self._partner._number < self._number:
-            self._post_receives()  # connected by the partner
+        before = self._partner is not None and self._partner._number < self._number
+        if before or self._leader is not self:
+            self._post_receives()  # connected by the partner, or by the first flow
             return
         for host, qp in zip((self.source, self.destination), self.qps, strict=True):
             if qp.transport == "UD":
@@ -136,7 +154,10 @@ class TrafficFlow:
         self.source.connect(cm_id, self.destination.device.addresses[0], service, self._param())
 
     def _first_psn(self) -> int:
-        return self._draw.bits(24) if self.plan.psn is None else self.plan.psn & MASK
+        psn = self._draw.bits(24) if self.plan.psn is None else self.plan.psn & MASK
+        if self._psns is not None:
+            self._psns.begin(psn)
+        return psn
 
     def _param(self) -> ConnParam:
         reads = min(self.plan.depth, _MOST_READS)
@@ -150,18 +171,21 @@ class TrafficFlow:
         self.destination.accept(event.id, self._param())
 
     def _connected(self) -> None:
-        self.up = self.connected = True
-        self._ready()
+        for flow in (self, *self._followers):
+            flow.up = flow.connected = True
+            flow._ready()
         if self._partner is not None and not self._partner.up:
             self._partner._connected()
 
     def _ended(self, event: CmEvent) -> None:
         if not self.up:
-            self.failed = True
-            self._ready()
+            for flow in (self, *self._followers):
+                flow.failed = True
+                flow._ready()
             if self._partner is not None and not self._partner.failed:
                 self._partner._ended(event)
-        self.up = False
+        for flow in (self, *self._followers):
+            flow.up = False
 
     # -- messages
 
@@ -194,10 +218,16 @@ class TrafficFlow:
         datagram = plan.transport == "UD"
         self.posted += 1
         self.outstanding += 1
+        leader = self._leader
+        leader._requests += 1
+        leader._owners[leader._requests] = self
+        if leader._psns is not None:
+            one = verb.has_response and verb.operation != "READ"
+            leader._psns.posted(self.counts, 1 if one else psns_of(size, leader.plan.path_mtu))
         self.source.post_send(
             self.qps[0],
             SendWR(
-                self.posted,
+                leader._requests,
                 plan.verb,
                 sges,
                 remote_va=remote.addr,
@@ -223,11 +253,18 @@ class TrafficFlow:
             self.destination.post_recv(self.qps[1], [wr])
 
     def completed(self, wc: WC) -> None:
-        """A completion of a work request, or of a receive at the destination, was polled."""
+        """A completion of a work request, or of a receive at the destination, was polled.
+
+        Of several flows on a queue pair, the first gets it.
+        """
         if wc.wr_id == RECEIVE:
             if wc.status == "SUCCESS":
                 self.destination.wire.at(self.destination.wire.now + self.plan.repost_ns, self._post_receive)
             return
+        self._owners.pop(wc.wr_id)._sent(wc)
+
+    def _sent(self, wc: WC) -> None:
+        """One of its own work requests is over."""
         self.outstanding -= 1
         if wc.status != "SUCCESS":
             self.failed = True
@@ -235,12 +272,18 @@ class TrafficFlow:
         self._fill()
 
     def _finish(self) -> None:
-        """All is done: disconnect."""
+        """All is done: disconnect, if the other flows of the queue pairs are done, too."""
         self._done = True
-        partner = self._partner
-        if partner is not None and not partner._done:
+        leaders = [flow for flow in (self._leader, self._leader._partner) if flow is not None]
+        if not all(flow._done for leader in leaders for flow in (leader, *leader._followers)):
             return
-        for flow in (self, partner):
-            if flow is not None and flow._id is not None and flow.up:
+        for flow in leaders:
+            if flow._id is not None and flow.up:
                 flow.source.disconnect(flow._id)
                 flow.up = False
+
+
+def _sizes(plan: FlowPlan) -> tuple[int, ...]:
+    """The sizes that a flow's messages have."""
+    fixed = VERBS[plan.verb].fixed_length
+    return plan.sizes if fixed is None else (fixed,)

@@ -273,7 +273,7 @@ def _flows(
     stateful: Value | None, config: _Config, document: Value, ports: list[str]
 ) -> tuple[FlowPlan, ...]:
     found: list[FlowPlan] = []
-    used: dict[str, str] = {}
+    used: dict[str, FlowPlan] = {}
     if stateful is not None:
         keys = stateful.mapping(("choice", "rocev2"), "stateful_flows")
         for group in sequence(keys.get("rocev2")):
@@ -285,7 +285,7 @@ def _flows(
 
 
 def _tx_port(
-    tx: Value, config: _Config, ports: list[str], found: list[FlowPlan], used: dict[str, str]
+    tx: Value, config: _Config, ports: list[str], found: list[FlowPlan], used: dict[str, FlowPlan]
 ) -> None:
     keys = tx.mapping(("port_name", "transmit_type"), "a TX port")
     port = None if "port_name" not in keys else text(keys["port_name"])
@@ -305,10 +305,11 @@ def _tx_port(
         plan, qp = _flow(flow, config, percent / 100 / len(flows))
         if port is not None and config.hosts[plan.source][1] != port:
             raise flow.wrong(f"{qp} is not on port {port}, but on {config.hosts[plan.source][1]}")
-        for name in {qp, *([plan.name] if plan.name in used else [])}:
-            if name in used:
-                raise flow.wrong(f"{name} has the flow {used[name]} already; a QP has one flow here")
-        used[qp] = plan.name
+        if any(other.name == plan.name for other in found):
+            raise flow.wrong(f"two flows are named {plan.name}")
+        first = used.setdefault(qp, plan)
+        if (first.destination, first.destination_qpn) != (plan.destination, plan.destination_qpn):
+            raise flow.wrong(f"{qp} is connected for {first.name}: an RC QP has one QP at the other side")
         found.append(plan)
 
 

@@ -181,6 +181,7 @@ class _Run:
             self.flows: list[TrafficFlow] = []
             for number, f in enumerate(plan.flows):
                 ends = (f.source, f.destination)
+                leader = next((g for g in self.flows if _same_qps(g.plan, f)), None)
                 flow = TrafficFlow(
                     number,
                     f,
@@ -190,11 +191,14 @@ class _Run:
                     truth,
                     plan.seed,
                     self._ready,
-                    self._other_way(f),
+                    None if leader is not None else self._other_way(f),
+                    leader=leader,
+                    sharing=[g for g in plan.flows[number + 1 :] if leader is None and _same_qps(f, g)],
                 )
                 self.flows.append(flow)
-                self._source_of[flow.source.device.name, flow.qps[0].qpn] = flow
-                self._destination_of[flow.destination.device.name, flow.qps[1].qpn] = flow
+                if leader is None:
+                    self._source_of[flow.source.device.name, flow.qps[0].qpn] = flow
+                    self._destination_of[flow.destination.device.name, flow.qps[1].qpn] = flow
         except (ValueError, VerbsError) as error:
             raise ScenarioError(f"this traffic cannot be made: {error}") from None
 
@@ -270,6 +274,16 @@ class _Run:
             truth.totals(flow.counts.last_ns or self.wire.now, flow.plan.name, flow.counts, addresses)
         done.peers = list(_peers(self.plan, qps, truth.cm))
         return done
+
+
+def _same_qps(a: FlowPlan, b: FlowPlan) -> bool:
+    """Whether two flows have the same numbered source and the same destination."""
+    return a.source_qpn is not None and (a.source, a.source_qpn, a.destination, a.destination_qpn) == (
+        b.source,
+        b.source_qpn,
+        b.destination,
+        b.destination_qpn,
+    )
 
 
 def _dresses(host: HostPlan) -> bool:

@@ -14,6 +14,7 @@ from rocekit.soft.traffic.cm_counts import CmCounts
 from rocekit.soft.traffic.counting import ANSWERS, Fields, FlowCounts
 from rocekit.soft.traffic.plan import TrafficPlan
 from rocekit.soft.traffic.sender import FlowPacer
+from rocekit.soft.traffic.shared_psns import SharedPsns
 from rocekit.wire import GSI_QPN, OPCODES
 from rocekit.wire.psn import MASK
 
@@ -39,23 +40,24 @@ class Truth:
     def __init__(self, journal: JournalWriter | None) -> None:
         self._journal = journal
         # By both addresses and the QPN that a packet goes to: requests, and answers (with CNPs).
-        self._requests: dict[bytes, FlowCounts] = {}
-        self._answers: dict[bytes, FlowCounts] = {}
+        self._requests: dict[bytes, FlowCounts | SharedPsns] = {}
+        self._answers: dict[bytes, FlowCounts | SharedPsns] = {}
         self.lost: dict[str, int] = {}
         self.marked_packets = self.held_packets = 0
         self.pauses: dict[str, int] = {}
         self.most_queued: dict[str, int] = {}
         self.cm: defaultdict[tuple[str, str], CmCounts] = defaultdict(CmCounts)
 
-    def follow(self, counts: FlowCounts, ends: tuple[tuple[str, int], tuple[str, int]]) -> None:
-        """Count a flow between two (address, QPN)."""
+    def follow(self, counts: FlowCounts | SharedPsns, ends: tuple[tuple[str, int], tuple[str, int]]) -> None:
+        """Count a flow, or several on one queue pair, between two (address, QPN)."""
         (a, qpn_a), (b, qpn_b) = ends
         packed = ipaddress.ip_address(a).packed, ipaddress.ip_address(b).packed
         self._requests[packed[0] + packed[1] + qpn_b.to_bytes(3, "big")] = counts
         self._answers[packed[1] + packed[0] + qpn_a.to_bytes(3, "big")] = counts
 
     def _counts(self, seen: Fields) -> FlowCounts | None:
-        return (self._answers if seen.opcode in ANSWERS else self._requests).get(seen.key)
+        found = (self._answers if seen.opcode in ANSWERS else self._requests).get(seen.key)
+        return found.flow_of(seen) if isinstance(found, SharedPsns) else found
 
     # -- of the wire
 

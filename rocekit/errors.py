@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Final
+
+
+#: Where the Debian package has rocekit and the packages that it needs.
+_DEBIAN: Final = Path("/usr/lib/rocekit")
 
 
 class RocekitError(Exception):
@@ -15,8 +20,24 @@ class RocekitError(Exception):
 
 
 def needs_extra(what: str, package: str | None, extra: str) -> RocekitError:
-    """The error for a package that an extra of rocekit installs; the command installs it in this Python."""
-    return RocekitError(f"{what} {package}: {sys.executable} -m pip install 'rocekit[{extra}]'")
+    """The error for a package that an extra of rocekit installs; the command installs it for this rocekit."""
+    return RocekitError(f"{what} {package}: {installing(extra)}")
+
+
+def installing(extra: str, folder: Path = Path(__file__).resolve().parents[1]) -> str:
+    """The command that adds what an extra needs; ``folder`` is where the package lies."""
+    pip = f"{sys.executable} -m pip install"
+    if folder != _DEBIAN:
+        return f"{pip} 'rocekit[{extra}]'"
+    # The Debian package: pip does not know rocekit there, and leaves the system's own packages alone.
+    from importlib.metadata import requires
+
+    wanted = [
+        line.partition(";")[0].strip()
+        for line in requires("rocekit") or ()
+        if line.replace("'", '"').endswith(f'extra == "{extra}"')
+    ]
+    return f"sudo {pip} --target {folder} {' '.join(map(repr, wanted))}"
 
 
 def check_number(number: int, count: int, what: str) -> None:

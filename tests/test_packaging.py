@@ -6,12 +6,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from amount import needs_more
 from places import ROOT
+
+from rocekit.errors import installing
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -51,6 +54,15 @@ def test_cibuildwheel_takes_the_configuration() -> None:
     assert sorted(made) == sorted(
         f"cp3{minor}-manylinux_{machine}" for minor in (11, 12, 13, 14) for machine in ("x86_64", "aarch64")
     )
+
+
+def test_a_missing_extra_is_installed_where_rocekit_is() -> None:
+    """Tried by hand, too: pip installs into a wheel's environment, and into the Debian package's folder."""
+    pip = f"{sys.executable} -m pip install"
+    assert installing("plot") == f"{pip} 'rocekit[plot]'"
+    debian = Path("/usr/lib/rocekit")
+    assert str(debian) in (ROOT / "debian" / "control").read_text()
+    assert installing("metrics", debian) == f"sudo {pip} --target {debian} 'prometheus-client>=0.20'"
 
 
 def test_each_line_of_the_containerfile_is_an_instruction() -> None:

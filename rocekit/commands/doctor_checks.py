@@ -229,7 +229,7 @@ def _python_package(machine: Machine, name: str, package: str, extra: str) -> Ma
     version = machine.package_version(package)
     if version is None:
         return MachineCheck(
-            name, package, False, "not installed", f"{machine.interpreter} -m pip install '.[{extra}]'"
+            name, package, False, "not installed", f"{machine.interpreter} -m pip install 'rocekit[{extra}]'"
         )
     return MachineCheck(name, package, True, version)
 
@@ -300,7 +300,7 @@ def _extras(machine: Machine) -> MachineCheck:
     if not missing:
         return MachineCheck("extras", "extras", True, ", ".join(package for package, _ in EXTRAS.values()))
     packages = ", ".join(f"{package} ({use})" for package, use in missing.values())
-    fix = f"{machine.interpreter} -m pip install '.[{','.join(missing)}]'"
+    fix = f"{machine.interpreter} -m pip install 'rocekit[{','.join(missing)}]'"
     return MachineCheck("extras", "extras", False, f"missing: {packages}", fix)
 
 

@@ -253,11 +253,11 @@ def test_what_is_compiled_is_told_with_what_makes_it_anew(bare: Machine, name: s
 
 def test_missing_extras_are_added_by_one_command(bare: Machine) -> None:
     none = check(examine(bare), "extras")
-    assert none.fix == f"{bare.interpreter} -m pip install '.[{','.join(EXTRAS)}]'"
+    assert none.fix == f"{bare.interpreter} -m pip install 'rocekit[{','.join(EXTRAS)}]'"
     some = replace(bare, package_version=lambda name: None if name == "textual" else "1.0")
     extras = check(examine(some), "extras")
     assert extras.detail == "missing: textual (top)"
-    assert extras.fix == f"{bare.interpreter} -m pip install '.[top]'"
+    assert extras.fix == f"{bare.interpreter} -m pip install 'rocekit[top]'"
     assert check(examine(replace(bare, package_version=lambda name: "1.0")), "extras").ok
 
 

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-
 #: Where the Debian package has rocekit and the packages that it needs.
 _DEBIAN: Final = Path("/usr/lib/rocekit")
+_HERE: Final = Path(__file__).resolve().parents[1]
 
 
 class RocekitError(Exception):
@@ -24,7 +24,7 @@ def needs_extra(what: str, package: str | None, extra: str) -> RocekitError:
     return RocekitError(f"{what} {package}: {installing(extra)}")
 
 
-def installing(extra: str, folder: Path = Path(__file__).resolve().parents[1]) -> str:
+def installing(extra: str, folder: Path = _HERE) -> str:
     """The command that adds what an extra needs; ``folder`` is where the package lies."""
     pip = f"{sys.executable} -m pip install"
     if folder != _DEBIAN:

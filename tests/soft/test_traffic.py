@@ -451,6 +451,11 @@ def test_what_inject_sends_again_is_in_its_journal_with_the_reason(tmp_path: Pat
     # Its address is the first that no other soft device of this machine has.
     (device,) = {e.qp[0] for e in again if e.qp}
     assert f"client: {device} " in result.output
+    totals = {
+        e.fields["flow"]: e.fields["totals"] for e in read_journal(journal).events if "totals" in e.fields
+    }
+    assert len(totals) == 2
+    assert totals[device]["sent_pkts"] + totals[device]["rcvd_pkts"] == len(found.packets.psn)
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,7 @@ class SoftEndpoint(Endpoint):
                 send_cq = device.create_cq(options.completions, clock=clock)
             local = link if isinstance(link, LocalLink) else None
             self.adapter = SoftAdapter(device, shell, pd, self.cq, send_cq, active_mtu, local)
+            self.resources.callback(self._tell_totals)
             if self.ways.cm == "thread":
                 self._event_thread = EventThread(self._heard)
                 self.resources.callback(self._event_thread.stop)
@@ -136,6 +137,11 @@ class SoftEndpoint(Endpoint):
 
     def _tell_fault(self, fault: Fault, device: SoftDevice, datagram: Datagram) -> None:
         self.log("fault_injected", device=device.name, **fault_fields(fault, datagram))
+
+    def _tell_totals(self) -> None:
+        """What the device counted, 0 left out: packets sent and received, and dropped by reason."""
+        totals = {name: count for name, count in self.adapter.device.counters.as_dict().items() if count}
+        self.log("flow_totals", flow=self.device, totals=totals, local_ip=self.ip)
 
     def turn(self) -> None:
         """Run the device, wait briefly if it has nothing to do, and handle its events."""

@@ -80,6 +80,9 @@ def command(
     if journal is not None:
         check_output(journal, [] if capture is None else [capture])
     if files:
+        from rocekit.commands.sandbox import give_up_root
+
+        give_up_root(files)
         show([], _pairs(_read(files)), every, output)
         return
     reader = CounterReader()

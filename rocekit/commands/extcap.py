@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocekit.commands import load_numpy
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -109,6 +111,7 @@ def command(
 
 def _capture(asked: Asked) -> None:
     """Capture until Wireshark closes the FIFO or ends this program."""
+    load_numpy()
     from rocekit.commands.sandbox import give_up_root
     from rocekit.files.interface import LiveCapture
     from rocekit.live.commented import write_commented

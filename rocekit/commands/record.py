@@ -8,7 +8,7 @@ import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING
 
 import click
@@ -177,6 +177,7 @@ def command(
         if program is not None and path.exists() and path.samefile(program):
             raise RocekitError(f"{path}: this is the program: name another file")
         check_output(path, command_line[1:])  # a script, a file to read
+    from rocekit.commands.sandbox import give_up_root
     from rocekit.record import ProgramError, ProgramRecorder, find_program, holding_signals
     from rocekit.record.build import interposer
 
@@ -192,8 +193,11 @@ def command(
                 if interface is not None:
                     from rocekit.record.capture import PacketCapture
 
-                    folder = undo.enter_context(TemporaryDirectory(prefix="rocekit-record-"))
-                    capture = PacketCapture(interface, write or Path(folder) / "packets.pcapng")
+                    packets = write
+                    if packets is None:
+                        folder = undo.enter_context(TemporaryDirectory(prefix="rocekit-record-"))
+                        packets = Path(folder) / "packets.pcapng"
+                    capture = PacketCapture(interface, packets)
                 kernel_cm = None
                 if attach_cm:
                     from rocekit.record.kernel_cm import KernelCm
@@ -225,6 +229,9 @@ def command(
                     what = "--redact changes only the journal, not the packets"
                     click.secho(f"record: {what}: rocekit slice --redact changes both", err=True, fg="yellow")
                 if capture is not None:
+                    # What root made for a while is taken away at the end.
+                    made = [] if write is not None else [str(capture.path.parent), gettempdir()]
+                    give_up_root([capture.path, result.journal], made)
                     try:
                         explain(capture.path, result, write)
                     except RocekitError as error:

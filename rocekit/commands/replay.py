@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from rocekit.commands import load_numpy
 from rocekit.commands.frames import rate_option, remote_option, send_frames, show_frames, write_frames
 from rocekit.commands.options import (
     FRAMES,
@@ -116,6 +117,7 @@ def command(
       rocekit replay x.pcapng --psn +1000 --speed 2x -w y.pcapng
       rocekit replay x.pcapng --filter 'src == 10.9.0.1' --ip 10.9.0.2=127.0.0.1 --rate 100Mbit --send lo
     """
+    load_numpy()
     from rocekit.edit.replay import Replay
     from rocekit.errors import CaptureError
     from rocekit.files.outputs import check_output

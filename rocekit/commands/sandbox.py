@@ -77,14 +77,14 @@ KEEPS: Final[dict[str, str]] = {
     "completion": "prints a script, and reads nothing",
     "conform": "its packets are sent and its devices opened for each drill anew",
     "conform-agent": "opens a device for each drill that it is asked for",
-    "counters": "asks the driver again at the end (ethtool, tc)",
+    "counters": "asks drivers (ethtool, tc); one that only reads journals gives up root",
     "devices": "asks drivers, and reads no file of others",
     "doctor": "says what its caller may do",
     "drill": "as conform",
     "fleet": "its workers are other processes, which Dask starts, also on other machines",
     "inject": "devices, namespaces and captures are opened while it runs",
     "lab": "runs a program in a machine, or as root in namespaces",
-    "record": "the program that it runs keeps its caller's rights, as under strace",
+    "record": "its program keeps its caller's rights; root is given up before packets are explained",
 }
 """The commands that keep the rights of their caller, and why."""
 
@@ -133,44 +133,59 @@ def sandboxed(name: str, command: click.Command) -> None:
     command.callback = callback
 
 
-def give_up_root() -> None:
-    """Give up what the command that runs does not need any more; does nothing for others than root.
+def give_up_root(reads: Iterable[str | Path] | None = None, writes: Iterable[str | Path] = ()) -> None:
+    """Give up what the command that runs does not need any more.
 
-    In a process that is not the command's own it does nothing: a program that calls rocekit keeps its rights.
+    Users without root give up capabilities only. A program that calls rocekit keeps its rights: nothing is
+    done in a process that is not the command's own.
+
+    Args:
+        reads, writes: what is still read and written, if not what ``FILES`` says.
     """
     ctx = click.get_current_context()
     wanted = ctx.meta.get(_SANDBOX)
-    files = FILES.get(ctx.info_name or "")
+    files = Files() if reads is not None else FILES.get(ctx.info_name or "")
     if ctx.find_root().obj is not OWN_PROCESS or files is None or sys.platform != "linux":
         return
     root = os.geteuid() == 0
     name = ctx.meta.get(_USER)
     if name is not None and not root:
         raise click.UsageError("--user is for root: others stay who they are", ctx)
-    if wanted is False or not (root or wanted or files.live):
+    if wanted is False or not (root or wanted or _has_capabilities()):
         return
     from rocekit.errors import RocekitError
     from rocekit.machine.landlock import confine
     from rocekit.machine.rights import calling_user, give_up
 
     user = _named(name, ctx) if name is not None else calling_user() if root else None
-    reads, writes = _read(ctx, files), _written(ctx, files)
+    read = _read(ctx, files) if reads is None else list(map(str, reads))
+    written = _written(ctx, files) if reads is None else list(map(str, writes))
     try:
-        give_up([*reads, *_program()], writes, user=user, insist=name is not None)
+        give_up([*read, *map(_folder, read), *_program()], written, user=user, insist=name is not None)
     except OSError as error:
-        raise RocekitError(
-            f"--user {name}: this process may not become that user: {error.strerror}"
-        ) from None
+        words = f"this process may not become that user: {error.strerror}"
+        raise RocekitError(f"--user {name}: {words}") from None
     if wanted is None and not root:
         return
-    remote = any("://" in path for path in reads)
-    own = [*reads, *map(_folder, reads), *_program(), *_programs()]
+    remote = any("://" in path for path in read)
+    own = [*read, *_program(), *_programs()]
+    if files.live:
+        own += map(_folder, read)  # journals of programs that still run: they may be replaced
     if remote or ctx.params.get("rules"):  # credentials; Python that may read what its user likes
         own = ["/"]
-    made: list[str | Path] = [*_made_in(writes), *_homes(files)]
-    if files.temporary or remote or ctx.params.get("triggers") or _spools(reads):
+    made: list[str | Path] = [*_made_in(written), *_homes(files)]
+    if files.temporary or remote or ctx.params.get("triggers") or _spools(read):
         made.append(_temporary())
-    confine(own, made, network=remote)
+    confine(own, made, lists=map(_folder, read), network=remote)
+
+
+def _has_capabilities() -> bool:
+    """Whether this process has, or may have, any capability."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:  # noqa: PTH123
+            return any(line.startswith("CapPrm:") and int(line[7:], 16) for line in status)
+    except OSError:
+        return False
 
 
 def _homes(files: Files) -> list[Path]:

@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from rocekit.commands import load_numpy
 from rocekit.commands.numbers import SNAPLEN, Number
 from rocekit.commands.options import interface_argument
 
@@ -47,6 +48,7 @@ def command(interface: str, interval: float, promiscuous: bool, tunnels: bool, s
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise RocekitError("top needs a terminal; `rocekit trace` prints lines")
+    load_numpy()
     try:
         from rocekit.live.top import MIN_COLUMNS, MIN_ROWS, Top
     except ModuleNotFoundError as error:

@@ -68,12 +68,19 @@ def version() -> int:
     )
 
 
-def confine(reads: Iterable[str | Path], writes: Iterable[str | Path], *, network: bool = False) -> bool:
+def confine(
+    reads: Iterable[str | Path],
+    writes: Iterable[str | Path],
+    *,
+    lists: Iterable[str | Path] = (),
+    network: bool = False,
+) -> bool:
     """Let this thread, and those that it starts, read and write nothing else from now on.
 
     Args:
         reads: files, and folders with all that is in them; programs in them may be run.
         writes: the same, to write, make and remove; those that are not there are left out.
+        lists: folders whose files' names may be read, and no more of them.
         network: whether TCP connections may be made and waited for.
 
     Returns:
@@ -96,6 +103,8 @@ def confine(reads: Iterable[str | Path], writes: Iterable[str | Path], *, networ
     try:
         for path in dict.fromkeys([*map(str, reads), *SYSTEM]):
             _allow(ruleset, path, _READ & handled)
+        for path in dict.fromkeys(map(str, lists)):
+            _allow(ruleset, path, _READ_DIR)
         for path in dict.fromkeys(map(str, writes)):
             _allow(ruleset, path, _WRITE & handled)
         for path in DEVICES:

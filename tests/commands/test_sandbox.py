@@ -109,20 +109,22 @@ def as_user() -> None:
     os.setresuid(UID, UID, UID)
 
 
-def while_reading(place: Place, text: str, *, sudo: bool = True) -> tuple[list[dict[str, str]], int]:
+def while_reading(
+    place: Place, text: str, *, sudo: bool = True, start: Sequence[str] = (), suffix: str = ".pcap"
+) -> tuple[list[dict[str, str]], int]:
     """What the kernel says of each thread of a command that waits for its capture, and how it ended."""
-    pipe = place.folder / "pipe.pcap"
+    pipe = place.folder / f"pipe{suffix}"
     os.mkfifo(pipe)
     os.chown(pipe, UID, GID)
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, *[word.format(pipe, out=place.folder) for word in text.split()]],
+        [*start, sys.executable, "-c", MAIN, *[w.format(pipe, out=place.folder) for w in text.split()]],
         env=environment(sudo=sudo),
         stdout=subprocess.DEVNULL,
     )
     # The command opens the pipe to read before this returns: it has begun.
     with pipe.open("wb") as writer:
         threads = status_of(process.pid)
-        writer.write(CAPTURE.read_bytes())
+        writer.write(CAPTURE.read_bytes() if suffix == ".pcap" else b"")
     return threads, process.wait(60)
 
 
@@ -171,6 +173,52 @@ def test_a_named_user_takes_the_place_of_the_caller_of_sudo(place: Place) -> Non
     threads, status = while_reading(place, "--user 65534 stats {}")
     assert status == 0
     assert {thread["Uid"] for thread in threads} == {"\t".join(["65534"] * 4)}
+
+
+def test_a_user_whose_interpreter_has_a_capability_gives_it_up(place: Place) -> None:
+    if shutil.which("setpriv") is None:
+        pytest.skip("no setpriv")
+    words = "setpriv --reuid {0} --regid {0} --clear-groups --inh-caps +net_raw --ambient-caps +net_raw"
+    start = words.format(UID).split()
+    kept, _ = while_reading(place, "stats {} --no-sandbox", sudo=False, start=start)
+    assert {int(thread["CapEff"], 16) for thread in kept} == {1 << 13}
+    (place.folder / "pipe.pcap").unlink()
+    threads, status = while_reading(place, "stats {}", sudo=False, start=start)
+    assert status == 0
+    assert {thread[f"Cap{kind}"] for thread in threads for kind in ("Inh", "Prm", "Eff", "Amb")} == {"0" * 16}
+    assert {thread["NoNewPrivs"] for thread in threads} == {"1"}
+
+
+def test_counters_of_journals_are_compared_without_root(place: Place) -> None:
+    (place.folder / "x.jsonl").write_text("")
+    threads, status = while_reading(place, "counters {} {out}/x.jsonl", suffix=".jsonl")
+    assert status == 1  # there are no snapshots
+    assert {thread["Uid"].split()[1] for thread in threads} == {str(UID)}
+    assert {thread["CapEff"] for thread in threads} == {"0" * 16}
+
+
+def test_record_gives_up_root_before_it_explains_packets(place: Place) -> None:
+    main = MAIN.replace(
+        "from rocekit.cli",
+        "import rocekit.commands.record as r; "
+        "r.explain = lambda *_: print(open('/proc/self/status').read(), flush=True); from rocekit.cli",
+    )
+    script = 'ip link set lo up && exec "$@"'
+    for kept in ([], ["--write", str(place.folder / "x.pcapng")]):
+        line = ["record", "-i", "lo", *kept, "-o", str(place.folder / "x.journal.jsonl"), "--", "true"]
+        done = subprocess.run(
+            ["unshare", "--net", "sh", "-c", script, "sh", sys.executable, "-c", main, *line],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=environment(sudo=True),
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        status = dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
+        assert int(status["CapPrm"], 16) == 0, kept
+        # What root made for a while is root's to take away.
+        assert status["Uid"].split()[1] == (str(UID) if kept else "0")
 
 
 def test_no_sandbox_keeps_what_the_caller_has(place: Place) -> None:

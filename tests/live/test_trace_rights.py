@@ -12,6 +12,9 @@ import pytest
 from places import ROOT
 from test_trace import live, shots
 
+from rocekit.files.pcapng_write import PcapngWriter
+from rocekit.wire.build import build_frame
+
 UID = GID = 54321
 
 TRACE = f"""
@@ -59,3 +62,61 @@ def test_a_trace_that_sudo_runs_is_its_callers_and_still_rotates_and_answers(fol
         assert thread["NoNewPrivs"] == "1"
     assert told["owners"] == [[UID, GID]] * 2
     assert "rocekit_kernel_dropped_frames" in told["scraped"] or "dropped" in told["scraped"]
+
+
+OTHERS = f"""
+import os, pty, threading
+sys.path.insert(0, {str(ROOT / "tests/tools")!r})
+from processes import status_of
+
+environment = {{**os.environ, "SUDO_UID": "{UID}", "SUDO_GID": "{GID}", "TERM": "xterm"}}
+screen, terminal = pty.openpty()
+import fcntl, struct, termios
+fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+threading.Thread(target=lambda: [None for _ in iter(lambda: os.read(screen, 4096), b"")], daemon=True).start()
+os.mkfifo("fifo", 0o666)
+os.chmod("fifo", 0o666)
+to = ["--src", "127.0.0.1", "--dst", "127.0.0.1", "--set", "dst_mac=02:00:00:00:00:01"]
+commands = {{
+    "top": ["top", "va"],
+    "extcap": ["extcap", "--capture", "--extcap-interface", "rocekit-va", "--fifo", "fifo"],
+    "craft": ["craft", "--op", "RC_SEND_ONLY", *to, "--count", "1000", "--rate", "10", "-i", "vb"],
+    "replay": ["replay", "loop.pcapng", "--speed", "0.001", "--send", "lo"],
+}}
+told = {{}}
+running = {{}}
+for name, words in commands.items():
+    how = dict(stdin=terminal, stdout=terminal) if name == "top" else dict(stdout=subprocess.DEVNULL)
+    running[name] = subprocess.Popen(
+        [sys.executable, "-m", "rocekit.cli", *words], env=environment, stderr=open(name + ".err", "w"), **how
+    )
+
+def given_up(process):
+    return process.poll() is not None or any(s["NoNewPrivs"] == "1" for s in status_of(process.pid))
+
+for name, process in running.items():
+    until(lambda: given_up(process))
+    time.sleep(0.1)
+    told[name] = status_of(process.pid) if process.poll() is None else open(name + ".err").read()
+for process in running.values():
+    process.kill()
+    process.wait()
+print(json.dumps(told))
+"""
+
+
+def test_no_thread_of_another_live_command_keeps_a_right(folder: Path) -> None:
+    frame = build_frame("RC_SEND_ONLY", src="127.0.0.1", dst="127.0.0.1", dest_qpn=7, psn=1)
+    with PcapngWriter(folder / "loop.pcapng") as writer:
+        for second in (1, 2):
+            writer.write(frame, second * 10**9)
+    told = live(folder, OTHERS)
+    assert told.keys() == {"top", "extcap", "craft", "replay"}
+    for command, threads in told.items():
+        assert isinstance(threads, list), (command, threads)
+        for thread in threads:
+            assert thread["Uid"].split() == [str(UID)] * 4, command
+            assert {thread[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}, (
+                command
+            )
+            assert thread["NoNewPrivs"] == "1", command

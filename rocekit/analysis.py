@@ -9,6 +9,7 @@ slow = a.transfers.where(operation="READ", status="acked")
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -267,13 +268,12 @@ def _journals_beside(capture: str | Path) -> list[Path]:
     name = stem(path)
     if str(capture) == "-" or not is_there(path.parent) or not name:
         return []
-    own_journal = path.parent / f"{name}{JOURNAL_SUFFIX}"
     try:
-        beside = sorted(path.parent.iterdir())
+        beside = os.listdir(path.parent)  # noqa: PTH208 there may be thousands of files
     except OSError:  # the folder may be entered but not listed
         beside = []
-    others = [p for p in beside if _is_journal_of(p.name, name)]
-    return [p for p in dict.fromkeys([own_journal, *others]) if is_there(p)]
+    names = [f"{name}{JOURNAL_SUFFIX}", *sorted(n for n in beside if _is_journal_of(n, name))]
+    return [p for p in (path.parent / n for n in dict.fromkeys(names)) if is_there(p)]
 
 
 def _is_journal_of(name: str, capture: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import polars as pl
@@ -21,6 +22,9 @@ from rocekit.fleet.watching import Watcher
 
 GUIDE = (ROOT / "docs" / "guide" / "fleet.md").read_text()
 QUESTIONS = re.findall(r"^(\d+)\. ([^\n]*\?)\n\n    ```sql\n(.*?)    ```", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+DEPLOYMENTS = ("ssh", "kubernetes", "slurm")
 
 
 def test_there_are_ten_questions() -> None:
@@ -61,6 +65,57 @@ def test_the_compose_file_starts_a_scheduler_and_workers_of_dask() -> None:
     assert services["scheduler"]["command"].startswith("dask scheduler ")
     assert services["worker"]["command"].startswith("dask worker tcp://scheduler:8786 ")
     assert all(port.startswith("127.0.0.1:") for port in services["scheduler"]["ports"])
+
+
+PAGES = {name: (ROOT / "docs" / "guide" / f"fleet-{name}.md").read_text() for name in DEPLOYMENTS}
+
+
+def blocks(name: str, language: str) -> list[str]:
+    """The blocks of a deployment's page in a language."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGES[name], re.DOTALL)
+
+
+def test_pages_of_deployments_use_options_that_dask_has() -> None:
+    from distributed.cli import dask_scheduler, dask_ssh, dask_worker
+
+    programs = {"scheduler": dask_scheduler, "worker": dask_worker, "ssh": dask_ssh}
+    seen = set()
+    for text in (*PAGES.values(), GUIDE, (ROOT / "contrib" / "fleet-compose.yaml").read_text()):
+        for program, words in re.findall(r"\bdask,? (scheduler|worker|ssh)\b([^`\n]*)", text):
+            has = {opt for p in programs[program].main.params for opt in (*p.opts, *p.secondary_opts)}
+            assert set(re.findall(r"--[a-z][a-z-]+", words)) <= has, words
+            seen.add(program)
+    assert seen == set(programs)
+
+
+def test_pages_of_deployments_run_commands_that_rocekit_has() -> None:
+    for name in PAGES:
+        (line,) = [own for own in blocks(name, "bash") if "rocekit fleet analyze" in own]
+        (command,) = re.findall(r"rocekit (fleet analyze .*)", line)
+        result = CliRunner().invoke(cli, [*command.split(), "--help"])
+        assert result.exit_code == 0
+        assert {"--scheduler", "-o"} <= set(command.split())
+
+
+def test_the_job_of_slurm_is_a_program_of_the_shell() -> None:
+    (job,) = blocks("slurm", "bash")
+    done = subprocess.run(["bash", "-n"], input=job, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    for python in blocks("slurm", "python"):
+        compile(python, "fleet-slurm.md", "exec")
+
+
+def test_the_manifest_of_kubernetes_has_what_dask_s_operator_reads() -> None:
+    (manifest,) = map(yaml.safe_load, blocks("kubernetes", "yaml"))
+    assert (manifest["apiVersion"], manifest["kind"]) == ("kubernetes.dask.org/v1", "DaskCluster")
+    spec = manifest["spec"]
+    (worker,) = spec["worker"]["spec"]["containers"]
+    mounted = {mount["name"] for mount in worker["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in spec["worker"]["spec"]["volumes"]}
+    (scheduler,) = spec["scheduler"]["spec"]["containers"]
+    ports = {port["name"] for port in scheduler["ports"]}
+    assert {port["targetPort"] for port in spec["scheduler"]["service"]["ports"]} == ports
+    assert spec["scheduler"]["service"]["selector"]["dask.org/cluster-name"] == manifest["metadata"]["name"]
 
 
 def test_what_is_new_or_has_grown_is_due_once_it_rests(tmp_path: Path) -> None:

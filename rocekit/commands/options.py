@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from rocekit.commands import FILE, F, interfaces
+from rocekit.commands.numbers import Number
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -68,6 +69,18 @@ def interface_argument(command: F) -> F:
         help="IFACE, as in tshark.",
     )(command)
     return click.argument("interface", metavar="IFACE", shell_complete=interfaces)(command)
+
+
+def max_connections_option(command: F) -> F:
+    """``--max-connections N``, passed as ``max_connections``."""
+    return click.option(
+        "--max-connections",
+        type=Number("count", 10),
+        default=100_000,
+        show_default=True,
+        metavar="N",
+        help="Of more connections let the idle ones go.",
+    )(command)
 
 
 def capture_filter_option(command: F) -> F:

@@ -9,7 +9,7 @@ import click
 
 from rocekit.commands import load_numpy
 from rocekit.commands.numbers import SNAPLEN, Number
-from rocekit.commands.options import interface_argument
+from rocekit.commands.options import interface_argument, max_connections_option
 
 
 @click.command()
@@ -30,7 +30,15 @@ from rocekit.commands.options import interface_argument
     type=SNAPLEN,
     help="Bytes to read of each frame.  [default: the headers]",
 )
-def command(interface: str, interval: float, promiscuous: bool, tunnels: bool, snaplen: int | None) -> None:
+@max_connections_option
+def command(
+    interface: str,
+    interval: float,
+    promiscuous: bool,
+    tunnels: bool,
+    snaplen: int | None,
+    max_connections: int,
+) -> None:
     """Watch the connections of an interface: rate, outstanding packets, round trip, sent again, findings.
 
     Keys: arrows choose a row and the column to sort by, r reverses, / filters, Enter opens a connection, Esc
@@ -63,6 +71,6 @@ def command(interface: str, interval: float, promiscuous: bool, tunnels: bool, s
 
     with LiveCapture(interface, promiscuous=promiscuous, tunnels=tunnels, snaplen=snaplen) as capture:
         give_up_root()
-        problem = Top(interface, capture, Watch(), interval_s=interval).run()
+        problem = Top(interface, capture, Watch(max_connections), interval_s=interval).run()
     if problem is not None:
         raise problem

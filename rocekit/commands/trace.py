@@ -13,7 +13,13 @@ import click
 
 from rocekit.commands import format_option, journal_option
 from rocekit.commands.numbers import COUNT, INDEX, SECONDS, SNAPLEN
-from rocekit.commands.options import PCAPNG, capture_filter_option, interface_argument, output_option
+from rocekit.commands.options import (
+    PCAPNG,
+    capture_filter_option,
+    interface_argument,
+    max_connections_option,
+    output_option,
+)
 
 if TYPE_CHECKING:
     from rocekit.files.ring_files import RingLimits
@@ -79,6 +85,7 @@ if TYPE_CHECKING:
     "packets. With --write they are kept in a journal beside the packets.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print only the summary, no line for each transfer.")
+@max_connections_option
 @journal_option
 @format_option
 def command(
@@ -98,6 +105,7 @@ def command(
     own_series: int,
     counters: bool,
     quiet: bool,
+    max_connections: int,
     journal: tuple[Path, ...],
     output: str,
 ) -> None:
@@ -113,6 +121,9 @@ def command(
 
     --trigger makes it a flight recorder: it is always on, and writes only when the finding happens, a file
     for each time: x_00001_20261120160858.pcapng has the frames around it. `rocekit rules` lists findings.
+
+    It may run for weeks: transfers without trouble are not kept (with --journal they are), and of more than
+    --max-connections connections those used last stay, half as many; the others are counted.
 
     \b
     Example:
@@ -160,8 +171,9 @@ def command(
             trigger=triggers,
             around_s=around,
             on_open=give_up_root,
-            # Such a trace may run for days: it does not keep plain transfers.
-            plain=SHOWN_TRANSFERS if (server or triggers or ring) and output == "text" else None,
+            # A trace may run for weeks: it does not keep plain transfers, but for a journal's work requests.
+            plain=SHOWN_TRANSFERS,
+            max_connections=max_connections,
         )
         counted = None if server is None else _serve(server, trace, own_series)
         printer = JsonLines() if output == "json" else TextLines()

@@ -17,6 +17,7 @@ from rocekit.report.counters import counter_lines
 from rocekit.report.text import connection_lines, in_order, journal_lines, transfer_row
 from rocekit.track.cm_exchanges import CmRecord
 from rocekit.track.connections import Connection
+from rocekit.track.eviction import Evicted
 from rocekit.track.orphan_naks import OrphanNak
 from rocekit.track.transfers import ACKED, SENT, Transfer
 from rocekit.wire.words import end, plural, qpn
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
 _WIDTHS = (5, 10, 22, 24, 10, 6, 8, 11, 0, 0)
 _RIGHT = (0, 4, 5, 6, 7)
 _CELLS = "  ".join(f"{{:{'>' if k in _RIGHT else '<'}{width or ''}}}" for k, width in enumerate(_WIDTHS))
+
+
+#: Transfers, and CM messages, of which a hash is kept to find those that changed.
+_MOST_HASHES = 500_000
+
+
+def _let_go(count: int) -> str:
+    return f"{plural(count, 'idle connection')} let go (--max-connections)"
 
 
 class TextLines:
@@ -85,6 +94,9 @@ class TextLines:
             return f"{self._at(item.time_ns)}  {coloured(words, 'error' if item.message == 'REJ' else kind)}"
         if isinstance(item, Trouble):
             return self._trouble(item.transfer, event_step(item.transfer, item.event))
+        if isinstance(item, Evicted):
+            words = f"{_let_go(len(item.gone))}; {len(item.kept):,} stay, numbered from 0"
+            return f"{'':11}  {coloured(words, 'dim')}"
         assert isinstance(item, OrphanNak)
         words = (
             f"{item.src} → {item.dst} {qpn(item.dest_qpn)}  {syndrome_words(item.syndrome)} for PSN "
@@ -97,6 +109,10 @@ class TextLines:
         kernel = f"  kernel: {trace.received:,} frames received, {trace.dropped:,} dropped"
         if analysis.capture.contents.is_blank and trace.carried is not None:
             kernel += f"; the interface carried {plural(trace.carried, 'frame')} of any kind meanwhile"
+        if trace.evicted:
+            kernel += f"; {_let_go(trace.evicted)}, what follows is of those that stayed"
+        if trace.forgot:
+            kernel += "; findings are of the latest troubles only"
         details = []
         if analysis.connections:
             details += [coloured("Connections", "title"), *connection_lines(analysis.connections)]
@@ -125,10 +141,14 @@ class JsonLines:
         for item in items:
             if isinstance(item, Transfer):
                 lines.append(self._line("transfer", item.to_dict()))
-                self._transfers[item.id] = hash(lines[-1])
+                _remember(self._transfers, item.id, hash(lines[-1]))
             elif isinstance(item, CmRecord):
                 lines.append(self._line("cm", item.to_dict()))
-                self._messages[item.frame] = hash(lines[-1])
+                _remember(self._messages, item.frame, hash(lines[-1]))
+            elif isinstance(item, Evicted):
+                lines += [self._line("connection", c.to_dict() | {"evicted": True}) for c in item.gone]
+                moved = [[old, new] for old, new in item.kept.items() if old != new]
+                lines.append(self._line("evicted", {"connections": len(item.gone), "renumbered": moved}))
         if lines:
             click.echo("\n".join(lines))
 
@@ -144,6 +164,7 @@ class JsonLines:
             if self._messages.get(message.frame) != hash(line):
                 changed.append(line)
         capture = analysis.capture_dict() | {"received": trace.received, "carried": trace.carried}
+        capture |= {"evicted_connections": trace.evicted}
         lines = [
             *changed,
             *(self._line("connection", connection.to_dict()) for connection in analysis.connections),
@@ -152,3 +173,10 @@ class JsonLines:
             self._line("capture", capture),
         ]
         click.echo("\n".join(lines))
+
+
+def _remember(hashes: dict[int, int], number: int, value: int) -> None:
+    """Keep a hash; of too many the oldest goes, and what has none counts as changed."""
+    hashes[number] = value
+    if len(hashes) > _MOST_HASHES:
+        del hashes[next(iter(hashes))]

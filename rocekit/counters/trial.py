@@ -34,6 +34,10 @@ class CounterTrial:
         """Add a batch of a capture's packets."""
         self._watch.feed(packets, file)
 
+    def give_up(self) -> None:
+        """Keep no more packets, so that nothing is predicted: they are no longer numbered alike."""
+        self._watch.give_up()
+
     def results(
         self, connections: Sequence[Connection], vantages: Vantages, facts: CaptureFacts
     ) -> list[CounterComparison]:

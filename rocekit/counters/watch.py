@@ -99,6 +99,11 @@ class CounterWatch:
         """Whether there were too many packets."""
         return self._kept > self._most
 
+    def give_up(self) -> None:
+        """As after too many packets."""
+        self._kept = self._most + 1
+        self._parts.clear()
+
     def feed(self, packets: Packets, file: int = 0) -> None:
         """Add a batch of a capture's packets."""
         if not len(packets) or not self.addresses or self.overflowed:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import math
 import mmap
 import os
 import select
@@ -79,6 +80,7 @@ _TICK_MS = 100
 _HURRY_MS = 10
 _BATCH_FRAMES = 32768  # then their blocks go back to the kernel
 _LAST_S = 3 * _RETIRE_MS / 1000  # after the end, how long a block that is not full takes to be handed over
+_BACKLOG_S = 1.0  # after the end, how long frames in the ring are read; the rest counts as dropped
 _LATE_S = 2.0  # the same where the kernel's timers are late: an emulated machine, one with too much to do
 
 _LEAST_SNAPLEN = 64
@@ -143,7 +145,7 @@ class LiveCapture:
         self.skipped: Mapping[int, int] = MappingProxyType({})
         self._received = self._dropped = 0
         self.hurry = False
-        self._stopped = False
+        self._stopped, self._stopped_at = False, math.inf
         self._counted = False  # the last frame was read: what comes later is not counted
         self._owed = 0  # frames that had arrived when the end came
         index = _interface_index(interface)
@@ -231,10 +233,18 @@ class LiveCapture:
         next_at = 0.0
         failure: CaptureError | None = None
         last_look: float | None = None
+        last = False  # whether a batch was read after the end
         while True:
             # Near the end, the clock is read before the ring, not after.
-            over = last_look is not None and self._is_over(last_look)
+            if self._stopped and last_look is None:
+                last_look = self._end()
+            # Frames that came since are not waited for: under a flood there would be no end.
+            if last_look is not None and self._is_over(last_look):
+                break
             ready = self._ready()
+            if ready and last and time.monotonic() - self._stopped_at > _BACKLOG_S:
+                break  # who ended it waits
+            last = ready > 0 and last_look is not None
             if ready:
                 early = next_at - time.monotonic()
                 if early > 0 and ready < self._blocks // 8 and not self._stopped and last_look is None:
@@ -244,12 +254,8 @@ class LiveCapture:
                 yield self._batch(ready)
                 self._release(ready)
                 next_at = began + (_HURRY_MS if self.hurry else _RETIRE_MS) / 1000
-            elif over:
-                break
             elif last_look is not None:
                 time.sleep(_RETIRE_MS / 4000)
-            elif self._stopped:
-                last_look = self._end()
             else:
                 events = dict(poll.poll(_HURRY_MS if self.hurry else _TICK_MS))
                 if events.get(self._socket.fileno(), 0) & ~select.POLLIN:
@@ -359,7 +365,7 @@ class LiveCapture:
 
     def stop(self) -> None:
         """End the iteration after what has arrived by now; from any thread or a signal handler."""
-        self._stopped = True
+        self._stopped, self._stopped_at = True, time.monotonic()
         try:
             os.eventfd_write(self._wake, 1)
         except (OSError, ValueError):

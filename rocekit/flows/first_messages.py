@@ -82,6 +82,12 @@ class FirstMessages:
             if not self._marks or self._marks[-1][1] != self._known:
                 self._marks.append((self._packets, self._known))
 
+    def begin_anew(self) -> None:
+        """From now on the numbers of flows are others; what was found stays."""
+        self._looked_at = np.zeros(0, np.uint8)
+        self._known = self._new_from = self._packets = 0
+        self._marks.clear()
+
     def note_offers(self, *ends: Offer) -> None:
         """Two programs named their QPs over TCP."""
         for end in ends:

@@ -116,6 +116,14 @@ class Observer:
             view = self._views[number] = self.table.view(number)
         return view
 
+    def begin_anew(self) -> None:
+        """Forget all flows; from now on the numbers of flows and addresses are others."""
+        self.table, self.silences = FlowTable(), Silences()
+        self._numbers = self._heard = None
+        self._views.clear()
+        self.other_ways.clear()
+        self.messages.begin_anew()
+
     def feed(self, packets: Packets) -> None:
         """Add a batch of packets; batches come in order of time."""
         if not len(packets):

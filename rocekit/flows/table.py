@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rocekit.files.frame_names import FRAME_BITS
 from rocekit.flows.scopes import FlowKey, FlowScopes
 from rocekit.flows.sums import UNKNOWN, FlowSums
-from rocekit.flows.view import CNP, RATE_NS, REQUEST, RESPONSE, FlowView
+from rocekit.flows.view import CNP, MOST_SPANS, RATE_NS, REQUEST, RESPONSE, FlowView
 from rocekit.packets.flow_numbers import ADDRESS_BITS
 from rocekit.wire import packet_kinds
 from rocekit.wire.network import DSCP_BITS, ECN_CE
@@ -102,7 +102,8 @@ class FlowTable:
         for number, at, n in zip(flow[starts].tolist(), span[starts].tolist(), sums.tolist(), strict=True):
             if n:
                 rate = self._rates.setdefault(number, {})
-                rate[at] = rate.get(at, 0) + n
+                if len(rate) < MOST_SPANS or at in rate:  # the first ones, as of marks
+                    rate[at] = rate.get(at, 0) + n
 
     # ------------------------------------------------------------------ results
 

@@ -7,6 +7,8 @@ from typing import Final
 
 #: Payload bytes of a flow are summed over spans of this length: its rate over time.
 RATE_NS: Final = 1_000_000
+#: Spans of a flow's rate that are kept: the first ones with payload.
+MOST_SPANS: Final = 100_000
 
 REQUEST, RESPONSE, CNP = "request", "response", "cnp"
 
@@ -54,9 +56,12 @@ class FlowView:
     rate: dict[int, int] = field(default_factory=dict)
 
     def rate_between(self, start_ns: int, end_ns: int) -> float | None:
-        """Payload bits per second between two times, over whole spans; None if there is no whole span."""
+        """Payload bits per second between two times, over whole spans.
+
+        None if there is no whole span, or the rate was not kept for so long.
+        """
         first, last = -(-start_ns // RATE_NS), end_ns // RATE_NS
-        if last <= first:
+        if last <= first or (len(self.rate) >= MOST_SPANS and last > max(self.rate) + 1):
             return None
         total = sum(n for span, n in self.rate.items() if first <= span < last)
         return total * 8e9 / ((last - first) * RATE_NS)

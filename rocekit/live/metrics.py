@@ -4,8 +4,9 @@ What the tracker counts is read from it at each scrape; the rest (messages, thei
 go-backs) is added up from the trace's items. Names and units follow the advice of Prometheus: base units,
 ``_total`` for counters.
 
-Every connection takes a dozen series, so only the first ones have their own. All later ones together are the
-connection ``other``: sums over connections stay right, and no counter decreases.
+Every connection takes a dozen series, so only the first ones have their own. All others together are the
+connection ``other``, with those that the trace let go: sums over connections stay right, and no counter
+decreases.
 
 Only scraping needs the library prometheus-client, the extra ``rocekit[metrics]``; ``metrics_server`` answers.
 """
@@ -16,19 +17,20 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rocekit.live.tracing import Trace, Trouble
 from rocekit.track.cm_exchanges import CmRecord
+from rocekit.track.connections import Connection
+from rocekit.track.eviction import Evicted
 from rocekit.track.transfers import ACKED, Transfer
 from rocekit.wire.words import end
-
-if TYPE_CHECKING:
-    from rocekit.track.connections import Connection
 
 #: The default number of connections with their own series.
 OWN_SERIES: Final = 200
 OTHER: Final = "other"
+_OTHERS: Final = -1
+"""The number of all connections without series of their own."""
 #: Upper bounds of the buckets of times, in seconds: from the delay of a switch to the longest timeouts.
 BUCKETS_S: Final = (
     *(2e-6, 5e-6, 10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6),
@@ -90,6 +92,10 @@ class Metrics:
         self._trace = trace
         self._own = own_series
         self._messages: dict[int, _Messages] = defaultdict(_Messages)
+        # The connections with series of their own, numbered as they came; a trace may number them anew.
+        self._named: dict[Connection, int] = {}
+        self._seen = 0
+        self._gone: Counter[str] = Counter()
         self._transfers: Counter[tuple[str, str]] = Counter()
         self._bytes: Counter[str] = Counter()
         self._gobacks: Counter[str] = Counter(nak=0, rnr=0, timeout=0, implied_nak=0)
@@ -109,10 +115,26 @@ class Metrics:
                 self._gobacks[event.cause or "unknown"] += 1
         elif isinstance(item, CmRecord):
             self._cm[item.message] += 1
+        elif isinstance(item, Connection):
+            if len(self._named) < self._own:
+                self._named[item] = self._seen
+            self._seen += 1
+        elif isinstance(item, Evicted):
+            self._let_go(item.gone)
+
+    def _let_go(self, gone: Sequence[Connection]) -> None:
+        """Add what was counted of connections to ``other``."""
+        for connection in gone:
+            self._gone.update({attribute: getattr(connection, attribute) for attribute, _, _ in _KEPT})
+            number = self._named.pop(connection, None)
+            if number is not None and number in self._messages:
+                messages, others = self._messages.pop(number), self._messages[_OTHERS]
+                others.bytes += messages.bytes
+                others.transfers.update(messages.transfers)
 
     def _ended(self, transfer: Transfer) -> None:
         operation, status = transfer.operation, transfer.status
-        own = self._messages[min(transfer.connection.id, self._own)]
+        own = self._messages[self._named.get(transfer.connection, _OTHERS)]
         own.bytes += transfer.bytes
         own.transfers[status] += 1
         self._transfers[operation, status] += 1
@@ -175,28 +197,35 @@ class Metrics:
             sum_value=self._round_trips.sum_ns / 1e9,
         )
         yield GaugeMetricFamily(
-            "rocekit_connections", "Connections seen so far", value=len(trace.connections)
+            "rocekit_connections", "Connections seen so far", value=len(trace.connections) + trace.evicted
+        )
+        yield CounterMetricFamily(
+            "rocekit_evicted_connections", "Idle connections that the trace let go", value=trace.evicted
         )
 
     def _of_connections(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        connections = list(self._trace.connections)
-        own, others = connections[: self._own], connections[self._own :]
-        groups = [(_labels(c), c.id, [c]) for c in own]
-        if others:
-            groups.append(((OTHER, OTHER, OTHER, OTHER), self._own, others))
+        named, gone = self._named.copy(), self._gone.copy()
+        others = [c for c in list(self._trace.connections) if c not in named]
+        groups = [(_labels(c, number), number, [c]) for c, number in named.items()]
+        if others or gone:
+            groups.append(((OTHER, OTHER, OTHER, OTHER), _OTHERS, others))
 
         def family(
-            kind: Any, name: str, help_text: str, value: Callable[[Sequence[Connection]], float]
+            kind: Any,
+            name: str,
+            help_text: str,
+            value: Callable[[Sequence[Connection]], float],
+            before: int = 0,
         ) -> Any:
             made = kind(f"rocekit_connection_{name}", help_text, labels=_LABELS)
-            for labels, _, members in groups:
-                made.add_metric(labels, value(members))
+            for labels, number, members in groups:
+                made.add_metric(labels, value(members) + (before if number == _OTHERS else 0))
             return made
 
         for attribute, name, help_text in _KEPT:
-            yield family(CounterMetricFamily, name, help_text, _sum_of(attribute))
+            yield family(CounterMetricFamily, name, help_text, _sum_of(attribute), gone[attribute])
         yield family(
             GaugeMetricFamily, "outstanding_packets", "PSNs that are not acknowledged yet", _outstanding
         )
@@ -218,8 +247,8 @@ class Metrics:
         yield ended
 
 
-def _labels(connection: Connection) -> tuple[str, str, str, str]:
-    return str(connection.id), connection.transport, end(connection.end(0)), end(connection.end(1))
+def _labels(connection: Connection, number: int) -> tuple[str, str, str, str]:
+    return str(number), connection.transport, end(connection.end(0)), end(connection.end(1))
 
 
 def _sum_of(attribute: str) -> Callable[[Sequence[Connection]], float]:
@@ -232,7 +261,7 @@ def _outstanding(members: Sequence[Connection]) -> int:
 
 
 def _last_s(members: Sequence[Connection]) -> float:
-    return max((connection.last_ns or 0) for connection in members) / 1e9
+    return max(((connection.last_ns or 0) for connection in members), default=0) / 1e9
 
 
 def _counter(name: str, help_text: str, label: str, values: Counter[str]) -> Any:

@@ -22,6 +22,7 @@ from rocekit.flows.observer import Observer
 from rocekit.live.counted import CountedTrace
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.hold_back import LiveOrder
+from rocekit.track.eviction import MOST_CONNECTIONS, Evicted, crowd, end_idle, evict
 from rocekit.track.orphan_naks import OrphanNak, OrphanNaks
 from rocekit.track.tracker import Tracker
 
@@ -38,10 +39,12 @@ if TYPE_CHECKING:
 
 WHOLE_FRAMES = 65535
 """A snaplen that keeps whole frames."""
-Item: TypeAlias = "Connection | CmRecord | Transfer | Trouble | OrphanNak"
+Item: TypeAlias = "Connection | CmRecord | Transfer | Trouble | OrphanNak | Evicted"
 """An item of a trace."""
+SUMMED_UP = 5_000
+"""Of more connections those used last are summed up at the end: whoever ends a trace does not wait."""
 FORGET_AFTER = 200_000
-"""Transfers that a trace with ``plain`` keeps at most, plus one batch."""
+"""Open and troubled transfers that a trace with ``plain`` keeps at most, plus those of one batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,10 @@ class Trace:
             the headers and CM messages; the ICRCs of longer packets are then not checked.
         journals: journals of the programs, read when the trace ends (their QP pairs also when it starts).
         plain: how many transfers without trouble to keep for the end, as in ``analyze``. Troubled ones are
-            then forgotten after ``FORGET_AFTER`` transfers: a trace may run for days.
+            then forgotten when they are ``FORGET_AFTER``: a trace may run for weeks.
+        max_connections: of more connections those used last are kept, half as many, and the others let go.
+            Then the analysis is of the connections kept, and of the packets since. It is of ``SUMMED_UP``
+            connections at most.
         counters: whether to take snapshots of the interface's and its RDMA device's counters at the start and
             the end. The analysis compares them with the packets. With ``write``, they are also written to a
             journal beside that file.
@@ -88,7 +94,8 @@ class Trace:
 
     Attributes:
         analysis: the analysis, once the iteration has ended.
-        forgets: whether ``plain`` was given.
+        forgets: whether ``plain`` was given; forgot: whether troubled transfers were forgotten.
+        evicted: connections that were let go.
         carried: frames of any kind that the interface counted meanwhile; None before the end, or if unknown.
 
     Raises:
@@ -115,6 +122,7 @@ class Trace:
         trigger: Collection[str] = (),
         around_s: float = 5.0,
         on_open: Callable[[], None] | None = None,
+        max_connections: int = MOST_CONNECTIONS,
     ) -> None:
         self.analysis: Analysis | None = None
         self._interface = interface
@@ -125,7 +133,9 @@ class Trace:
         self._orphan_naks = OrphanNaks()
         self._ended = 0
         self.forgets = plain is not None
-        self._forgotten = 0
+        self.forgot = False
+        self.evicted = 0
+        self._most_connections = max_connections
         if snaplen is None and write is not None:
             snaplen = WHOLE_FRAMES
         self._capture = LiveCapture(
@@ -248,11 +258,16 @@ class Trace:
                 self._capture.hurry = self._order.holds
                 if self._items:
                     yield self._take_items()
-                if self.forgets and self._ended - self._forgotten >= FORGET_AFTER:
+                if self.forgets and self._kept_transfers() >= FORGET_AFTER:
                     self._tracker.forget()
-                    self._forgotten = self._ended
+                    self.forgot = True
+                if crowd(self._tracker, self._decoder.numbered) > self._most_connections:
+                    # Half as many: then there is room for a while.
+                    yield from self._let_go(self._most_connections // 2)
                 if self._is_over(started):
                     self.stop()
+            if crowd(self._tracker, 0) > SUMMED_UP:
+                yield from self._let_go(SUMMED_UP)
         except CaptureError as error:
             problem = error
         finally:
@@ -271,6 +286,24 @@ class Trace:
             self._counted.trial.feed(packets)
             self._tracker.feed(packets, self._order.mads)
             self._items.extend(self._orphan_naks.new_in(packets))
+
+    def _kept_transfers(self) -> int:
+        kept = self._tracker._kept
+        return 0 if kept is None else len(kept._kept)
+
+    def _let_go(self, most: int) -> Iterator[list[Item]]:
+        """Keep so many connections, those used last."""
+        self._feed(self._order.rest())  # has the numbers that addresses had so far
+        gone = end_idle(self._tracker, most)
+        if self._items:  # with the numbers that connections had so far
+            yield self._take_items()
+        evicted = evict(self._tracker, gone)
+        self._decoder.keep_addresses(evicted.addresses)
+        self._observer.begin_anew()
+        self._counted.trial.give_up()
+        self._summary.sampler.close()
+        self.evicted += len(gone)
+        yield [evicted]
 
     def _take_items(self) -> list[Item]:
         """The items that have not been reported yet."""

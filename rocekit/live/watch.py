@@ -19,6 +19,7 @@ from rocekit.findings.rules import find
 from rocekit.findings.stories.build import build_stories
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.hold_back import LiveOrder
+from rocekit.track.eviction import MOST_CONNECTIONS, crowd, end_idle, evict
 from rocekit.track.tracker import Tracker
 from rocekit.track.transfers import ACKED
 from rocekit.wire.words import end
@@ -75,7 +76,8 @@ class Snapshot:
     """All connections at one moment.
 
     ``time_ns`` is the time of the last packet; rates are over the time since the snapshot before.
-    ``nothing``: while there are no RoCE packets, what there is, and what to do.
+    ``nothing``: while there are no RoCE packets, what there is, and what to do. ``evicted``: connections that
+    were let go so far.
     """
 
     time_ns: int
@@ -84,6 +86,7 @@ class Snapshot:
     packets_per_s: float
     bits_per_s: float
     nothing: tuple[str, ...] = ()
+    evicted: int = 0
 
 
 @dataclass(slots=True)
@@ -112,9 +115,15 @@ class _Past:
 
 
 class Watch:
-    """Takes the batches of one capture in order; see the module."""
+    """Takes the batches of one capture in order; see the module.
 
-    def __init__(self) -> None:
+    Args:
+        max_connections: of more connections those used last are kept, half as many.
+    """
+
+    def __init__(self, max_connections: int = MOST_CONNECTIONS) -> None:
+        self._most_connections = max_connections
+        self._evicted = 0
         self._decoder = Decoder(foreign=LEFT_OUT)
         self._order = LiveOrder()
         self._past: dict[int, _Past] = {}
@@ -138,6 +147,23 @@ class Watch:
         self._last_ns = max(self._last_ns, int(packets.time_ns.max()))
         self._meter(packets)
         self._track(self._order.take(packets))
+        if crowd(self._tracker, self._decoder.numbered) > self._most_connections:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Keep half as many connections as there may be, with what is known of them."""
+        self._track(self._order.rest())
+        evicted = evict(self._tracker, end_idle(self._tracker, self._most_connections // 2))
+        self._decoder.keep_addresses(evicted.addresses)
+        self._evicted += len(evicted.gone)
+        kept = evicted.kept
+        self._past = {kept[old]: past for old, past in self._past.items() if old in kept}
+        self._unjudged = {kept[old]: c for old, c in self._unjudged.items() if old in kept}
+        self._opened = None if self._opened is None else kept.get(self._opened)
+        self._payload = np.zeros(0, np.int64)
+        self._flows.clear()
+        for past in self._past.values():
+            past.ends, past.flows, past.payload = (), (), 0
 
     def _track(self, parts: list[Packets]) -> None:
         for packets in parts:
@@ -224,7 +250,13 @@ class Watch:
         self._packets_before = self._packets
         bits_per_s = grown * 8 * rate
         return Snapshot(
-            self._last_ns, tuple(lines), self._packets, packets_per_s, bits_per_s, self._nothing()
+            self._last_ns,
+            tuple(lines),
+            self._packets,
+            packets_per_s,
+            bits_per_s,
+            self._nothing(),
+            self._evicted,
         )
 
     def _nothing(self) -> tuple[str, ...]:

@@ -221,6 +221,21 @@ class Decoder:
             columns["malformed"] = np.where(vendors, 0, found["malformed"]).astype(found["malformed"].dtype)
             self.counts.malformed_packets -= int(vendors.sum())
 
+    def keep_addresses(self, numbers: list[int]) -> None:
+        """Forget all addresses and flows but these addresses, which are numbered anew in this order."""
+        known = self._addresses._pairs.known
+        high, low = (np.array([known[n][half] for n in numbers], np.uint64) for half in (0, 1))
+        self._addresses, self._flows = Addresses(), FlowNumbers()
+        if numbers:
+            self._addresses.of(high, low)
+        if self._foreign is not None:
+            self._foreign = ForeignPackets()
+
+    @property
+    def numbered(self) -> int:
+        """How many addresses or flows there are, whatever are more."""
+        return max(len(self._addresses.texts), self._flows.count)
+
     def rest(self) -> Packets | None:
         """At the capture's end, packets that were held back as foreign but are corrupted RoCE packets."""
         packets = None if self._foreign is None else self._foreign.settle()

@@ -91,6 +91,11 @@ class Sampler:
     def files(self) -> list[int]:
         return sorted(self._samples)
 
+    def close(self) -> None:
+        """Take no more packets: from now on the numbers of addresses are others."""
+        for sample in self._samples.values():
+            sample.count = SAMPLE
+
     def feed(self, batch: FrameBatch, packets: Packets) -> None:
         """Take a batch of frames and the packets in it."""
         sample = self._samples.setdefault(batch.file, _Sample())

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from capture_bytes import Frame, pcap
 from places import PCAPS
+from talk import START_NS, Talk
 
 import rocekit
 from rocekit.capture import open_capture
 from rocekit.craft.generate import Traffic, generate
 from rocekit.flows.observer import Observer
-from rocekit.live.watch import JUDGED_AT_ONCE, KEPT, Snapshot, Watch
+from rocekit.live.watch import JUDGED_AT_ONCE, KEPT, Line, Snapshot, Watch
+from rocekit.wire.build import build_frame
 
 CAPTURES = sorted(PCAPS.glob("*.pcap*"))
 
@@ -113,3 +116,44 @@ def test_of_many_in_trouble_all_are_judged_in_turn(tmp_path: Path) -> None:
     troubled = {f.connection.id for f in rocekit.analyze(path).findings if f.rule == "loss" and f.connection}
     assert len(troubled) > 2 * JUDGED_AT_ONCE
     assert len(judged) > 2 * JUDGED_AT_ONCE
+
+
+def test_of_more_connections_those_in_use_stay_with_their_counts(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap(sorted([*steady().frames, *flood(3_000)], key=lambda f: f.time_ns), unit="ns"))
+    watch = Watch(max_connections=200)
+    lines: dict[str, Line] = {}
+    most = 0
+    with open_capture(path, batch_frames=60) as capture:
+        for batch in capture:
+            watch.feed(batch)
+            snapshot = watch.snapshot(1.0)
+            most = max(most, len(snapshot.lines))
+            assert min((line.bits_per_s for line in snapshot.lines), default=0) >= 0
+            lines |= {line.a: line for line in snapshot.lines}
+    assert snapshot.evicted > 2_000
+    assert most <= 260
+    assert lines["10.9.0.1 QP 0x11"].transfers == 60
+    assert len(watch._past) <= 260
+
+
+def steady() -> Talk:
+    """One connection in use all the time."""
+    talk = Talk()
+    for n in range(60):
+        talk.send(10 * n, 2)
+        talk.packet("RC_ACKNOWLEDGE", 10 * n + 1, by="b", syndrome=0x1F, msn=n + 1)
+        talk.wait(50_000)
+    return talk
+
+
+def flood(count: int) -> list[Frame]:
+    """Packets from ever other addresses to ever other QPNs."""
+    how = {"dst": "10.8.0.1", "payload": bytes(8)}
+    return [
+        Frame(
+            build_frame("RC_SEND_ONLY", src=f"10.7.{n >> 8}.{n & 255}", dest_qpn=0x1000 + n, psn=n, **how),  # type: ignore[arg-type]
+            START_NS + n * 1_000,
+        )
+        for n in range(count)
+    ]

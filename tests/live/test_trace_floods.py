@@ -1,0 +1,124 @@
+"""A trace under a flood of connections: bounded, said, and ended when its user asks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from talk import Talk
+from test_metrics import SCRAPE, Scraped
+from test_trace import live
+
+from rocekit.wire.build import build_frame
+
+
+def flood(count: int) -> list[bytes]:
+    return [
+        build_frame(
+            "RC_SEND_ONLY", src=f"10.7.{n >> 8}.{n & 255}", dst="10.8.0.1", dest_qpn=0x1000 + n, psn=n
+        )
+        for n in range(count)
+    ]
+
+
+def mixed() -> list[bytes]:
+    """One connection in use all the time, and 600 others."""
+    talk = Talk()
+    for n in range(60):
+        talk.send(10 * n, 2)
+        talk.packet("RC_ACKNOWLEDGE", 10 * n + 1, by="b", syndrome=0x1F, msn=n + 1)
+    others = flood(600)
+    used = [frame.data for frame in talk.frames]
+    return [data for n in range(60) for data in (*used[3 * n : 3 * n + 3], *others[10 * n : 10 * n + 10])]
+
+
+def test_connections_that_are_let_go_are_reported_and_the_one_in_use_stays(
+    root: None, tmp_path: Path
+) -> None:
+    told = live(
+        tmp_path,
+        """
+        traced = trace("--format", "json", "--max-connections", "40")
+        send(0, pause_s=0.002)
+        until(lambda: "evicted" in printed())
+        traced.send_signal(signal.SIGINT)
+        tell(traced)
+        """,
+        mixed(),
+    )
+    assert told["status"] == 0, told["err"]
+    lines = [json.loads(line) for line in told["out"].splitlines()]
+    connections = [line for line in lines if line["type"] == "connection"]
+    [mine] = [c for c in connections if c["a"]["ip"] == "10.9.0.1"]
+    assert "evicted" not in mine
+    assert (mine["transfers"], mine["packets"]) == (60, 180)
+    gone = [c for c in connections if c.get("evicted")]
+    evictions = [line for line in lines if line["type"] == "evicted"]
+    assert len(gone) == sum(e["connections"] for e in evictions) == lines[-1]["evicted_connections"]
+    assert len(connections) == 601
+    # The numbers of connections change with each eviction, as its line says.
+    number = None
+    for line in lines:
+        if line["type"] == "transfer" and line["requester"]["ip"] == "10.9.0.1":
+            number = line["connection"] if number is None else number
+            assert (line["connection"], line["status"]) == (number, "acked")
+        elif line["type"] == "evicted" and number is not None:
+            number = dict(line["renumbered"]).get(number, number)
+    assert mine["id"] == number
+
+
+def test_the_text_says_how_many_were_let_go(root: None, tmp_path: Path) -> None:
+    told = live(
+        tmp_path,
+        """
+        traced = trace("--quiet", "--max-connections", "40")
+        send(0, pause_s=0.002)
+        time.sleep(0.3)
+        traced.send_signal(signal.SIGINT)
+        tell(traced)
+        """,
+        mixed(),
+    )
+    assert told["status"] == 0, told["err"]
+    assert "idle connections let go (--max-connections), what follows is of those that stayed" in told["out"]
+    assert "10.9.0.1 QP 0x11  ⇄  10.9.0.2 QP 0x12" in told["out"]
+
+
+def test_metrics_of_connections_that_were_let_go_are_in_other(root: None, tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    evicted = "float(re.search(r'evicted_connections_total ([0-9.]+)', answer())[1])"
+    later = SCRAPE.replace('until(lambda: "connection=" in answer())', f"until(lambda: {evicted} > 400)")
+    assert evicted in later
+    options = '"--metrics-connections", "5", "--max-connections", "40"'
+    told = live(tmp_path, f"{later}\nscrape({options})", mixed())
+    assert told["status"] == 0, told["err"]
+    seen = Scraped(told["scraped"])
+    assert seen("rocekit_connections") > 500
+    assert seen("rocekit_evicted_connections_total") > 400
+    assert len({s.labels["connection"] for s in seen.samples if "connection" in s.labels}) <= 6
+    # What waits for its pair when the metrics are asked for belongs to no connection yet.
+    assert 700 <= seen("rocekit_connection_packets_total") <= 780
+
+
+def test_frames_that_come_after_the_end_are_not_waited_for(root: None, tmp_path: Path) -> None:
+    """A kernel that always has another block ready, as under a flood."""
+    told = live(
+        tmp_path,
+        """
+        from rocekit.files.frames import empty_batch
+        from rocekit.files.interface import LiveCapture
+        capture = LiveCapture("va")
+        def batch(blocks):
+            capture.frames += 1
+            return empty_batch(0)
+        capture._ready, capture._batch, capture._release = lambda: 1, batch, lambda blocks: None
+        for count, _ in enumerate(capture):
+            if count == 3:
+                capture.stop()
+            if count > 3_000_000:
+                raise SystemExit("it does not end")
+        print(json.dumps({"status": 0}))
+        """,
+    )
+    assert told["status"] == 0

@@ -1,0 +1,135 @@
+"""A tracker that lets connections go: those that stay are told of as if it had kept all."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence, Sized
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capture_bytes import Frame, pcap
+from places import PCAPS
+from talk import START_NS, Talk
+
+from rocekit.capture import open_capture
+from rocekit.decode import Decoder
+from rocekit.track.connections import Connection
+from rocekit.track.eviction import crowd, end_idle, evict
+from rocekit.track.tracker import Tracker
+from rocekit.track.transfers import Transfer
+from rocekit.wire.build import build_frame
+
+CAPTURES = sorted(PCAPS.glob("*.pcap"))
+
+
+def flood(count: int, since: int = 0, opcode: str = "RC_SEND_ONLY", gap_ns: int = 1_000) -> list[Frame]:
+    """Packets of ever other addresses to ever other QPNs."""
+    more: dict[str, Any] = {"src_qpn": 7} if opcode.startswith("UD") else {}
+    return [
+        Frame(
+            build_frame(
+                opcode,
+                src=f"10.7.{n >> 8 & 255}.{n & 255}",
+                dst="10.8.0.1",
+                dest_qpn=0x1000 + n,
+                psn=n,
+                **more,
+            ),
+            START_NS + n * gap_ns,
+        )
+        for n in range(since, since + count)
+    ]
+
+
+def tracked(
+    frames: Sequence[Frame] | Path, batch: int, most: int | None, keep: int = 10_000
+) -> tuple[Tracker, list[Transfer], list[Connection]]:
+    """A tracker that lets connections go after each batch in which there are more than ``most``."""
+    ended: list[Transfer] = []
+    gone: list[Connection] = []
+    decoder, tracker = Decoder(), Tracker(on_end=ended.append, plain=keep)
+    source = frames if isinstance(frames, Path) else io.BytesIO(pcap(frames, unit="ns"))
+    with open_capture(source, batch_frames=batch) as capture:
+        for part in capture:
+            tracker.feed(decoder.decode(part))
+            if most is not None and crowd(tracker, decoder.numbered) > most:
+                left = end_idle(tracker, most)
+                decoder.keep_addresses(evict(tracker, left).addresses)
+                gone += left
+    tracker.finish()
+    return tracker, ended, gone
+
+
+def facts(transfers: Iterable[Transfer]) -> list[tuple[Any, ...]]:
+    """What a transfer is, but for the numbers of connections."""
+    return sorted(
+        (
+            t.first_frame, t.last_frame, t.operation, t.bytes, t.packets, t.status, t.acked_ns or 0,
+            t.retransmitted_packets, t.naks, t.rnr_naks, t.timeouts, str(t.connection.ips),
+            str(t.connection.qpns),
+        )
+        for t in transfers
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("path", CAPTURES[::4], ids=lambda path: path.name)
+def test_transfers_are_the_same_if_all_is_renumbered_after_each_batch_and_nothing_let_go(path: Path) -> None:
+    """As often as possible, with room for all: what goes on goes on."""
+    _, whole, _ = tracked(path, 20, None)
+    ended: list[Transfer] = []
+    decoder, tracker = Decoder(), Tracker(on_end=ended.append, plain=10_000)
+    with open_capture(path, batch_frames=20) as capture:
+        for part in capture:
+            tracker.feed(decoder.decode(part))
+            if all(
+                flow.connection is not None for flow in tracker._flows.values()
+            ):  # none waits for its pair
+                decoder.keep_addresses(evict(tracker, ()).addresses)
+    tracker.finish()
+    assert facts(ended) == facts(whole)
+
+
+def test_a_connection_in_use_is_kept_whole_through_a_flood() -> None:
+    talk = Talk()
+    for n in range(40):
+        talk.send(10 * n, 2)
+        talk.packet("RC_ACKNOWLEDGE", 10 * n + 1, by="b", syndrome=0x1F, msn=n + 1)
+        talk.wait(100_000)
+    alone = tracked(talk.frames, 50, None)[1]
+    frames = sorted([*talk.frames, *flood(4_000)], key=lambda frame: frame.time_ns)
+    tracker, ended, gone = tracked(frames, 50, 200)
+    mine = [t for t in ended if t.connection.ips == ["10.9.0.1", "10.9.0.2"]]
+    assert [(t.first_psn, t.status, t.bytes) for t in mine] == [
+        (t.first_psn, t.status, t.bytes) for t in alone
+    ]
+    assert len({id(t.connection) for t in mine}) == 1
+    assert len(gone) > 3_000
+    assert len(tracker.connections) <= 250
+    assert [c.id for c in tracker.connections] == list(range(len(tracker.connections)))
+
+
+@pytest.mark.parametrize("opcode", ["RC_SEND_ONLY", "UD_SEND_ONLY", "RC_ACKNOWLEDGE", "UC_SEND_ONLY"])
+def test_a_flood_leaves_nothing_behind(opcode: str) -> None:
+    tracker, _, gone = tracked(flood(3_000, opcode=opcode), 100, 200)
+    assert len(gone) >= 2_000
+    tables: list[Sized] = [tracker.connections, tracker._sides, tracker._flows, tracker._by_number]
+    tables += [tracker._lobbies, tracker._scopes, tracker._turnarounds, tracker._datagrams._ends]
+    assert max(map(len, tables)) <= 1_500
+
+
+def test_every_transfer_of_a_flood_is_reported_once() -> None:
+    ended = tracked(flood(2_000), 100, 200)[1]
+    assert len(ended) == len({t.id for t in ended}) == 2_000
+
+
+def test_the_longest_idle_go_first() -> None:
+    frames = []
+    for n in range(30):
+        talk = Talk(a=f"10.1.0.{n}", b=f"10.2.0.{n}")
+        talk.now = START_NS + n * 1_000_000
+        talk.send(5, 4)
+        talk.packet("RC_ACKNOWLEDGE", 8, by="b", syndrome=0x1F, msn=1)
+        frames += talk.frames
+    _, _, gone = tracked(frames, 50, 10)
+    assert [c.ips[0] for c in gone][:10] == [f"10.1.0.{n}" for n in range(10)]

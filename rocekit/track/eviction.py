@@ -7,7 +7,9 @@ the tables is dropped. So a flood of addresses or QPNs leaves nothing behind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocekit.track.bulk import Chains
@@ -61,9 +63,23 @@ def end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
     Open transfers end as they do at a capture's end, and are reported. Connections of few packets are ended
     before those that are in use, however new they are: a flood has nothing else.
     """
-    for lobby in list(tracker._lobbies.values()):
-        tracker._empty(lobby)
+    with _collected_later():
+        return _end_idle(tracker, most)
+
+
+def _end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
     every = tracker.connections
+    since_ns = _last_used_ns(tracker, most)
+    for lobby in list(tracker._lobbies.values()):
+        known = len(every)
+        tracker._empty(lobby)
+        for connection in every[known:]:
+            # What a flood leaves takes much memory, all of it at once: it goes one by one.
+            if connection.packets < _ESTABLISHED and (connection.last_ns or 0) < since_ns:
+                tracker._end(connection)
+                at = 2 * connection.id
+                tracker._sides[at : at + 2] = [None, None]
+                connection.progress = [None, None]
     in_use_ns = max((connection.last_ns or 0 for connection in every), default=0) - _IN_USE_NS
 
     def rank(connection: Connection) -> tuple[bool, int]:
@@ -76,6 +92,28 @@ def end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
         tracker._end(connection)
     tracker.forget()
     return gone
+
+
+def _last_used_ns(tracker: Tracker, most: int) -> int:
+    """When the ``most``-th of all connections and waiting flows was used last, counted from the latest."""
+    times = [connection.last_ns or 0 for connection in tracker.connections]
+    for lobby in tracker._lobbies.values():
+        for flow in lobby.waiting():
+            _, _, rows, i = flow.held[-1]
+            times.append(rows.time_ns[i])
+    return sorted(times)[-most] if len(times) > most else 0
+
+
+@contextmanager
+def _collected_later() -> Iterator[None]:
+    """Without searches for garbage, which take longer than all else where so much is made and dropped."""
+    wanted = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if wanted:
+            gc.enable()
 
 
 def evict(tracker: Tracker, gone: tuple[Connection, ...]) -> Evicted:

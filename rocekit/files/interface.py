@@ -242,7 +242,8 @@ class LiveCapture:
             if last_look is not None and self._is_over(last_look):
                 break
             ready = self._ready()
-            if ready and last and time.monotonic() - self._stopped_at > _BACKLOG_S:
+            flooded = last or ready > self._blocks // 8
+            if ready and flooded and time.monotonic() - self._stopped_at > _BACKLOG_S:
                 break  # who ended it waits
             last = ready > 0 and last_look is not None
             if ready:

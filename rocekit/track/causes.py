@@ -45,6 +45,8 @@ HELD_UP_NS: Final = 50_000
 #: A requester that takes so long, and so many times as long as for other NAKs, does not obey this one.
 OBEYED_NS: Final = 10_000_000
 MANY: Final = 16
+#: Longer times, of clocks that leap, count as this long, so that multiples of them fit 63 bits.
+_LONGEST_NS: Final = NEVER_NS // MANY
 #: NAKs and RNR NAKs remembered that were not obeyed: they may still be on their way.
 REFUSALS: Final = 8
 #: Short waits of one side that are remembered (see ``short_timers``).
@@ -189,7 +191,7 @@ class Causes:
         likelier = LIKELIER if self.reaction_ns else 2 * LIKELIER
         if ignored and not cause:
             cause, off_ns = "timeout", min(timer_off_ns, 0)
-        if timer_off_ns < NEVER_NS and (not cause or timer_off_ns * likelier < off_ns):
+        if timer_off_ns < NEVER_NS and (not cause or min(timer_off_ns, _LONGEST_NS) * likelier < off_ns):
             cause, off_ns = "timeout", timer_off_ns
         quiet_ns = time_ns - self.recent.last_sent_ns(p)
         if not cause and code_known and self.run_cause and quiet_ns < self._timeout_ns() >> 1:
@@ -244,7 +246,7 @@ class Causes:
         The timeout of the CM exchange need not be the QP's, so a shorter wait may be its timer's too.
         """
         time_ns = r.time_ns[i]
-        pace_ns = max(OBEYED_NS, MANY * min(self.slowest_ns, NEVER_NS // MANY))
+        pace_ns = max(OBEYED_NS, MANY * min(self.slowest_ns, _LONGEST_NS))
         if not self.slowest_ns:  # what this requester needs to obey a NAK is not known
             timeout_ns = self._timeout_ns()
             pace_ns = max(pace_ns, timeout_ns - _early_ns(timeout_ns))
@@ -286,9 +288,13 @@ class Causes:
         # A late timer may be none, but a NAK that was delayed. A NAK that was obeyed late may have been lost,
         # and a response that the capture misses may have been the cause.
         is_timer = self.run_cause == "timeout"
-        late = off_ns > (BUSY_NS if is_timer else 8 * (BUSY_NS + self.reaction_ns))
+        late = off_ns > (BUSY_NS if is_timer else 8 * (BUSY_NS + min(self.reaction_ns, _LONGEST_NS)))
         late = late and (not is_timer or next_ns < NEVER_NS)
-        return (other, waited_ns) if late or next_ns <= off_ns * CLEARLY + BUSY_NS else (None, 0)
+        return (
+            (other, waited_ns)
+            if late or next_ns <= min(off_ns, _LONGEST_NS) * CLEARLY + BUSY_NS
+            else (None, 0)
+        )
 
     def _held_up(
         self, p: int, time_ns: int, nearest: list[tuple[int, int, Event]], obeyed: Event | None

@@ -63,6 +63,9 @@ class Comparison:
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 PIPE = "tcpdump -r {} -w - 2> /dev/null"
 SMALL, FULL = "snaplen-128", "full"
+DECODE = (ROCEKIT, "decode", "{}")
+OUR_SIX = ("--fields", "frame,time_ns,src,dst,psn,dest_qpn")
+EXPORT = (ROCEKIT, "export", "{}", "--to", "parquet", "-o", "{}-tables")
 
 ROWS: dict[str, Comparison] = {
     "fields": Comparison("snaplen 128 / tshark, six fields", ANALYZE, SMALL, FIELDS, SMALL, 25, 60),
@@ -72,6 +75,20 @@ ROWS: dict[str, Comparison] = {
     "pairs": Comparison("10,000 QP pairs / 64 pairs", ANALYZE, "10k-pairs", ANALYZE, SMALL, 1 / 1.3, 1),
     "loss": Comparison("1 % loss / none", ANALYZE, "loss-1%", ANALYZE, SMALL, 0, 0),
     "reads": Comparison("READs and SENDs / WRITEs", ANALYZE, "reads-sends", ANALYZE, SMALL, 0, 0),
+    "decode-fields": Comparison(
+        "decode --fields of six / tshark, the same six", (*DECODE, *OUR_SIX), SMALL, FIELDS, SMALL, 25, 50
+    ),
+    "decode-text": Comparison("decode / tshark, six fields", DECODE, SMALL, FIELDS, SMALL, 10, 20),
+    "decode-json": Comparison(
+        "decode --format json / tshark, six fields",
+        (*DECODE, "--format", "json"),
+        SMALL,
+        FIELDS,
+        SMALL,
+        10,
+        20,
+    ),
+    "export": Comparison("export --to parquet / analyze", EXPORT, SMALL, ANALYZE, SMALL, 1 / 1.5, 1 / 1.2),
     "json": Comparison("JSON / text", (*ANALYZE, "--format", "json"), SMALL, ANALYZE, SMALL, 0, 0),
     "pipe": Comparison(
         "tcpdump into rocekit analyze / tcpdump into cat, full",

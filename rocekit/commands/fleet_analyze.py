@@ -117,6 +117,7 @@ def command(
         click.echo(f"Dask's dashboard: {client.dashboard_link}", err=True)
         while True:
             if not watch or (streams := watcher.due()):
+                lake.unjudge()
                 progress = add_streams(client, lake, streams, settings, _Line())
                 progress.failed += add_conversations(client, lake, _Line()).failed
                 _tell(output, progress, summarize(lake))

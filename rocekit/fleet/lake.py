@@ -27,7 +27,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from rocekit.errors import RocekitError, needs_extra
-from rocekit.fleet.schema import SCHEMA
+from rocekit.fleet.schema import OF_ALL, SCHEMA
 
 if TYPE_CHECKING:
     import polars as pl
@@ -192,6 +192,15 @@ class Lake:
         part = staging / uuid4().hex
         write_parquet(table, part)
         part.replace(folder / f"{name}.parquet")
+
+    def unjudge(self) -> None:
+        """Remove the tables of the whole LAKE: they are not of the captures that are added now."""
+        shutil.rmtree(self.folder / SUMMARY, ignore_errors=True)
+
+    @property
+    def judged(self) -> bool:
+        """Whether the last run came to its end, so that the tables of the whole LAKE are there."""
+        return all((self.folder / SUMMARY / f"{table}.parquet").exists() for table in OF_ALL)
 
     def forget_others(self, stream: Stream, captures: Collection[str]) -> int:
         """Remove the rows that a stream had before it grew or changed. Returns how many folders.

@@ -128,6 +128,7 @@ def document(lake: Lake, span: Span = WHOLE) -> Row:
         "total": total | {"began": _utc(total["first_ns"]), "ended": _utc(total["last_ns"])},
         "span": [_utc(span.since_ns), _utc(span.until_ns)],
         "lost": lost,
+        "judged": lake.judged,
         "judged_whole": span == WHOLE,
         "troubled_ways": len(troubled),
         "all_ways": len(ways),

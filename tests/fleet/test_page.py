@@ -150,6 +150,16 @@ def test_a_lake_without_troubles_has_a_page(show: Open, tmp_path: Path) -> None:
     assert "No trouble" in page.locator("#timeline-body").inner_text()
 
 
+def test_a_lake_whose_run_was_stopped_is_not_judged(show: Open, lake: Path, tmp_path: Path) -> None:
+    stopped = Path(shutil.copytree(lake, tmp_path / "stopped"))
+    assert document(Lake(stopped))["judged"]
+    Lake(stopped).unjudge()
+    assert not document(Lake(stopped))["judged"]
+    page = show(report(stopped, tmp_path / "f.html"))
+    assert "a run was stopped before its end" in page.locator("#host-list").inner_text()
+    assert "No host" not in page.locator("#host-list").inner_text()
+
+
 def test_a_point_and_a_path_cannot_become_markup(show: Open, tmp_path: Path) -> None:
     folder = tmp_path / "<img src=x onerror=alert(1)>"
     folder.mkdir()

@@ -125,6 +125,7 @@ def test_a_run_whose_client_was_killed_goes_on_where_it_was(
         process.kill()
     complete = {path.parent for path in own.glob("day=*/point=*/*/captures.parquet")}
     assert all(list(folder.iterdir()) for folder in complete)
+    assert not Lake(own).judged
     done = run(*analyze_command(captures, own, dask))
     assert "were there" in done.output
     assert contents(own) == contents(lake)

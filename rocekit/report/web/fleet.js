@@ -25,7 +25,7 @@ class FleetPage {
     byId("when").textContent = t.began ? `${t.began} to ${t.ended}, by the captures' own clocks${shown}` : "no capture could be read";
     const tile = (name, value, note = "", kind = "") => element("div", { class: kind || null }, element("dt", {}, name), element("dd", {}, value, note ? element("small", {}, " " + note) : null));
     byId("tiles").replaceChildren(
-      tile("Hosts that stand out", number(m.hosts.length), "", m.hosts.length ? "bad" : ""),
+      tile("Hosts that stand out", m.judged ? number(m.hosts.length) : "?", "", m.hosts.length ? "bad" : ""),
       tile("Packets lost", number(m.lost), "at least", m.lost ? "warn" : ""),
       tile("Ways with troubles", number(m.troubled_ways), `of ${number(m.all_ways)}`, m.troubled_ways ? "warn" : ""),
       tile("RoCE packets", number(t.packets), "in all captures"),
@@ -67,7 +67,7 @@ class FleetPage {
       element("p", { class: "title" }, row.words));
     const cards = m.hosts.map((row) => card("error", row, row.host)).concat(m.links.map((row) => card("warning", row, way(row))));
     const first = cards.slice(0, 12), rest = cards.slice(12);
-    if (!cards.length) first.push(element("li", { class: "notice" }, m.lost ? "No host stands out: losses are spread, or too few to judge." : "No losses in these captures."));
+    if (!cards.length) first.push(element("li", { class: "notice" }, !m.judged ? "Not judged: a run was stopped before its end. The same `rocekit fleet analyze` completes it." : m.lost ? "No host stands out: losses are spread, or too few to judge." : "No losses in these captures."));
     byId("host-list").replaceChildren(...first);
     if (rest.length) {
       const more = element("li", {}, element("button", { type: "button", onclick: () => more.replaceWith(...rest) }, `Show ${number(rest.length)} more`));

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rocekit.flows.view import REQUEST
+from rocekit.wire.sorting import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,7 @@ class Survey:
         hosts = self._table.column("src") << 32 | self._table.column("dst")
         found = np.zeros(len(self._connections), np.bool_)
         key = np.where(self._of(high, -1) >= 0, self._of(hosts, -1), -1).ravel()
-        _, group = np.unique(key, return_inverse=True)
+        group = np.searchsorted(distinct(key), key)
         for lowest, highest in ((low, high), (tag, tag)):
             least, most = np.full(group.max() + 1, 1 << 62), np.full(group.max() + 1, -1)
             np.minimum.at(least, group, self._of(lowest, 0).ravel())

@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """Requests put together in PSN order: only in that order do first, middle and last packets make messages.
 
 ``expected == high`` is the plain course. Between the two lie holes: PSNs not seen yet. The packets behind

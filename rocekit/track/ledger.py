@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """The ledger of one side's requests: which transfer holds a PSN, and what happened to it there.
 
 All PSNs are unwrapped. What happens to a PSN (sent again, NAK, late) is an ``Event`` on the transfer that

@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """Which connection each flow belongs to, and its packets handed there.
 
 A flow is paired by what is known of it (a journal, a handshake), by the CM's messages, or by its PSNs (see

@@ -19,7 +19,7 @@ cdef int64_t _MSN_MASK
 cdef int64_t _ID_UNIT
 cdef int64_t _MSN_UNIT
 
-@cython.locals(slot=int64_t, word=int64_t)
+@cython.locals(at=int64_t, end=int64_t, word=int64_t)
 cpdef bint is_shared(int64_t[::1] words, int64_t step, int64_t ip_id, int64_t p)
 
 
@@ -74,7 +74,7 @@ cdef class Recent:
 
     cpdef bint comes_after(self, int64_t ip_id, int64_t before)
 
-    @cython.locals(newest=int64_t, slot=int64_t)
+    @cython.locals(newest=int64_t, slot=int64_t, word=int64_t)
     cpdef int64_t newest_id(self)
 
     @cython.locals(slot=int64_t, ip_id=int64_t, lead=int64_t)

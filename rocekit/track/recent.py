@@ -1,3 +1,4 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
 """What one side sent lately, and how it was answered: the last packet and the last response of each PSN.
 
 The PSN's low bits choose a slot, so that what lies ``RING`` PSNs back is overwritten.
@@ -41,13 +42,13 @@ FOLLOWED: Final = 3
 
 def is_shared(words: Any, step: int, ip_id: int, p: int) -> bool:
     """Whether a PSN other than ``p`` stands with this IPv4 identification in every ``step``-th word."""
-    shared = False
-    for slot in range(_SLOT + 1):
-        word = words[slot * step]
+    at, end = 0, (_SLOT + 1) * step
+    while at < end:
+        word = words[at]
         if word & ID_MASK == ip_id and word >= 0 and word >> _ID_BITS != p:
-            shared = True
-            break
-    return shared
+            return True
+        at += step
+    return False
 
 
 class Recent:
@@ -135,8 +136,9 @@ class Recent:
         if not self.ids_broke:  # none went down so far
             return newest
         for slot in range(_SLOT + 1):
-            if self.sent_psn(slot) >= 0 and 0 < (self.sent_id(slot) - newest) & ID_MASK < NEAR_IDS:
-                newest = self.sent_id(slot)
+            word = self._ring[slot * _COLUMNS + _SENT]
+            if word >= 0 and 0 < (word - newest) & ID_MASK < NEAR_IDS:
+                newest = word & ID_MASK
         return newest
 
     def was_overtaken(self, r: Rows, i: int) -> bool:

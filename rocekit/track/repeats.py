@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """Requests that come again: a go-back with a cause, a copy that the network made, or packets out of order."""
 
 from __future__ import annotations

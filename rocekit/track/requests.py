@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """The tracking state machine: one side's requests and the responses to them (IBA Vol. 1, 9.7.5 and 9.7.6).
 
 It is put together from parts, each of which is given those that it needs:

@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """Responses and what they complete: ACKs, NAKs, READ responses, atomics' (IBA Vol. 1, 9.7.5)."""
 
 from __future__ import annotations

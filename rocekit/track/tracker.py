@@ -1,3 +1,4 @@
+# cython: boundscheck=False
 """From packets to connections and transfers: one pass, in the capture's order.
 
 ``Tracker.feed`` takes batches of packets as they come; ``finish`` says that no more will. It hands every

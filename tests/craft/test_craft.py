@@ -266,7 +266,7 @@ def test_a_responder_takes_what_was_crafted_and_drops_what_has_a_bad_icrc() -> N
         ({"op": "RC_SEND_ONLY", "payload": "hex:1"}, "no bytes in hexadecimal"),
         ({"op": "RC_SEND_ONLY", "payload": 65535}, ""),
         ({"op": "RC_SEND_ONLY", "icrc": "wrong"}, "icrc is a whole number"),
-        ({"op": "RC_SEND_ONLY", "icrc": 1 << 32}, "int too big"),
+        ({"op": "RC_SEND_ONLY", "icrc": 1 << 32}, "takes 32 bits"),
         ({"op": "RC_SEND_ONLY", "step": {"rkey": 1}}, "rkey cannot be stepped"),
         ({"op": "RC_SEND_ONLY", "step": 1}, "step is written as"),
         ({"op": "RC_SEND_ONLY", "wait_us": -1}, "wait_us is a number from 0 on"),

@@ -290,11 +290,8 @@ class Causes:
         is_timer = self.run_cause == "timeout"
         late = off_ns > (BUSY_NS if is_timer else 8 * (BUSY_NS + min(self.reaction_ns, _LONGEST_NS)))
         late = late and (not is_timer or next_ns < NEVER_NS)
-        return (
-            (other, waited_ns)
-            if late or next_ns <= min(off_ns, _LONGEST_NS) * CLEARLY + BUSY_NS
-            else (None, 0)
-        )
+        fits_as_well = off_ns > _LONGEST_NS or next_ns <= off_ns * CLEARLY + BUSY_NS
+        return (other, waited_ns) if late or fits_as_well else (None, 0)
 
     def _held_up(
         self, p: int, time_ns: int, nearest: list[tuple[int, int, Event]], obeyed: Event | None

@@ -149,6 +149,7 @@ def test_many_alike_findings_are_one_card(show: Open, folder: Path) -> None:
     assert "loss on 20 connections between 10.9.0.1 and 10.9.0.2" in cards.nth(0).inner_text()
     page.get_by_text("19 more like this").click()
     others = cards.nth(0).locator("ul.alike li")
+    others.nth(18).wait_for()  # the list is made when the browser says that it was opened
     assert others.count() == 19
     assert cards.count() == 2
     others.nth(3).get_by_role("link").click()

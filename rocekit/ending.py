@@ -24,6 +24,8 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Without a file name these errors are of standard output: writers of files name them."""
 _ALWAYS: Final = frozenset({"cli.py", "ending.py", "commands/sandbox.py"})
 """Modules that every error has come through."""
+_LOST_S: Final = 0.5
+"""How long after a signal its exception is looked for."""
 _FLUSH_S: Final = 0.5
 """How long a reader of the output may take for the rest of it, after Ctrl-C."""
 
@@ -170,7 +172,23 @@ _signalled: list[int] = []
 
 def _terminate(number: int, _frame: FrameType | None) -> None:
     _signalled.append(number)
-    raise Terminated(number)
+    error = Terminated(number)
+    _raise_again_if_lost(error)
+    raise error
+
+
+def _raise_again_if_lost(error: Terminated) -> None:
+    """Raise it once more where it was dropped without a word, as code in C may: nobody handles it then."""
+
+    def look(_number: int, _frame: FrameType | None) -> None:
+        handled = sys.exception()
+        while handled is not None and handled is not error:
+            handled = handled.__context__
+        if handled is None:
+            raise error
+
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, _LOST_S, _LOST_S)
 
 
 def _flush_soon() -> None:

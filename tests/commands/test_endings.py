@@ -83,6 +83,37 @@ def test_a_writing_command_that_is_ended_leaves_what_was_there(
     assert {path.read_bytes() for path in before} == {OLD}
 
 
+DROPPED = """
+import time
+from rocekit.ending import guarded
+
+def program():
+    try:
+        print("begun", flush=True)
+        time.sleep(60)
+    except BaseException:
+        pass
+    try:
+        time.sleep(60)
+    finally:
+        time.sleep(1.2)  # what is taken down is not disturbed
+        print("taken down", flush=True)
+
+guarded(program)
+"""
+
+
+def test_a_signal_whose_exception_was_dropped_ends_the_command_all_the_same() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", DROPPED], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGTERM)
+    told, said = process.communicate(timeout=50)
+    assert (process.returncode, told, said) == (1, b"taken down\n", b"rocekit: error: ended by SIGTERM\n")
+
+
 def test_ctrl_c_does_not_wait_for_a_reader_that_does_not_read() -> None:
     reader, writer = os.pipe()
     words = ["craft", "--op", "RC_SEND_ONLY", "--count", "100000000", "-w", "-"]

@@ -244,7 +244,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "recv": ("wr_id", "length", "at", "count", "region"),
     "modify": ("state", "timeout", "sq_psn", "rq_psn", "path_mtu", "dest_qpn"),
     "fill": ("at", "bytes", "region"),
-    # Without "bind": a soft device does not yet take one while an earlier request is open.
+    "bind": ("region", "at", "length", "access"),
     "deregister": ("region",),
 }
 LIKELY: dict[str, tuple[str, ...]] = {

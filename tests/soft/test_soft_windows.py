@@ -133,6 +133,22 @@ def test_what_must_not_be_bound_ends_the_queue_pair(rights: tuple[str, ...], ask
     assert pair.qps[1].state == "ERR"
 
 
+def test_a_binding_that_is_not_allowed_waits_for_the_requests_before_it_to_end() -> None:
+    pair = Lent("LOCAL_WRITE", "REMOTE_WRITE")  # without MW_BIND
+    mw, region = pair.window(), pair.mrs[0]
+    write: dict[str, Any] = {
+        "sges": (pair.sge(1, length=3000),),
+        "remote_va": region.addr,
+        "rkey": region.rkey,
+    }
+    pair.ask(
+        SendWR(1, "RDMA_WRITE", **write),
+        SendWR(2, "BIND_MW", rkey=next_key(mw.rkey), binding=pair.binding(mw)),
+        SendWR(3, "RDMA_WRITE", **write),
+    )
+    assert pair.statuses(1) == ["SUCCESS", "MW_BIND_ERR", "WR_FLUSH_ERR"]
+
+
 def test_a_bound_window_of_type_2_is_not_bound_again() -> None:
     pair = Lent()
     mw = pair.window()

@@ -38,7 +38,7 @@ class Requester(AcknowledgedQueue):
             if self.cursor >= len(self.queue):
                 return None
             wqe = self.queue[self.cursor]
-            if not self._start(wqe, now):
+            if wqe.verb.local or not self._start(wqe, now):  # a local one waits for those before it
                 return None
         qp = self.qp
         psn = self.psn

@@ -144,9 +144,12 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and args[0].endswith(_CAPTURES):
-            # `rocekit x.pcap` and no such file: the command is not what is wrong.
-            raise click.UsageError(f"there is no file {args[0]} to analyze", ctx)
+        if args and args[0] not in COMMANDS:
+            if os.path.isfile(args[0]):  # noqa: PTH113  # pathlib takes 10 ms to import
+                args = ["analyze", *args]
+            elif args[0].endswith(_CAPTURES):
+                # `rocekit x.pcap` and no such file: the command is not what is wrong.
+                raise click.UsageError(f"there is no file {args[0]} to analyze", ctx)
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -171,7 +174,7 @@ class Commands(click.Group):
 
 
 def _meant(args: list[str]) -> list[str]:
-    """The command line with the command that was meant: a file is analyzed, ``help X`` is ``X --help``.
+    """The command line with the command that was meant: ``help X`` is ``X --help``.
 
     ``-r FILE`` is for tshark's users: it prints packets if there is a filter or ``-V``, and else is analyzed.
     """
@@ -186,8 +189,6 @@ def _meant(args: list[str]) -> list[str]:
         return ["decode" if {"-Y", "-V", "-f", "--filter", "--fields"} & set(rest) else "analyze", *args]
     if first == "-i":
         return ["trace", *args]
-    if not first.startswith("-") and os.path.isfile(first):  # noqa: PTH113  # pathlib takes 10 ms to import
-        return ["analyze", *args]
     return args
 
 

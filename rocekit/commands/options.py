@@ -79,7 +79,7 @@ def max_connections_option(command: F) -> F:
         default=100_000,
         show_default=True,
         metavar="N",
-        help="Of more connections let the idle ones go.",
+        help="Of more connections keep half: those in use first.",
     )(command)
 
 

@@ -37,7 +37,7 @@ _MOST_HASHES = 500_000
 
 
 def _let_go(count: int) -> str:
-    return f"{plural(count, 'idle connection')} let go (--max-connections)"
+    return f"{plural(count, 'connection')} let go (--max-connections)"
 
 
 class TextLines:

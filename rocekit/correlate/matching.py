@@ -137,12 +137,11 @@ def _by_psn(
                 certain[wr] = transfer
         at += 1 if wr.operation in _ONE_PSN or qp.transport == "UD" else wire.psns_of(wr.length, mtu)
     by_contents.update(_by_contents(together, _between(transfers, since, at), judge))
-    for wr in wrs:
-        wr.unmatched_because = against.get(wr)
     if not (certain or by_contents) or len(against) > len(certain) // 16:
         return None
     for wr, first in plan:
         wr.first_psn = first
+        wr.unmatched_because = against.get(wr)
     for wr in wrs:
         if wr.overlapped:
             wr.unmatched_because = OVERLAPPED

@@ -113,6 +113,17 @@ def _schema(required: dict[str, Kind], optional: dict[str, Kind]) -> EventSchema
 
 _RECEIVE = {"device": STR, "srq": U32, "errno": INT, "unfinished": BOOL}
 
+#: Whose records are missing, and how many of each kind.
+_MISSING = {
+    "qp": QP,
+    "device": STR,
+    "srq": U32,
+    "sends": UINT,
+    "receives": UINT,
+    "completions": UINT,
+    "since_ns": TIME,
+}
+
 #: A packet that the generator or the wire tells of.
 _PACKET = {
     "device": STR,
@@ -391,31 +402,8 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
             {"proxy_op": UINT, "step": U32, "qpn": U24, "wr_id": UINT, "send": BOOL},
             {"opcode": STR, "length": UINT},
         ),
-        "records_lost": _schema(
-            {"count": UINT},
-            {
-                "qp": QP,
-                "device": STR,
-                "srq": U32,
-                "sends": UINT,
-                "receives": UINT,
-                "completions": UINT,
-                "others": UINT,
-                "since_ns": TIME,
-            },
-        ),
-        "records_filtered": _schema(
-            {"count": UINT},
-            {
-                "qp": QP,
-                "device": STR,
-                "srq": U32,
-                "sends": UINT,
-                "receives": UINT,
-                "completions": UINT,
-                "since_ns": TIME,
-            },
-        ),
+        "records_lost": _schema({"count": UINT}, _MISSING | {"others": UINT}),
+        "records_filtered": _schema({"count": UINT}, _MISSING),
         "qp_totals": _schema({"qp": QP, "totals": COUNTS}, {"since_ns": TIME}),
         "file_began": _schema({"set": STR, "number": UINT}, {}),
         "not_recorded": _schema({"what": STR}, {"device": STR, "qp": QP}),

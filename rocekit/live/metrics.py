@@ -200,7 +200,7 @@ class Metrics:
             "rocekit_connections", "Connections seen so far", value=len(trace.connections) + trace.evicted
         )
         yield CounterMetricFamily(
-            "rocekit_evicted_connections", "Idle connections that the trace let go", value=trace.evicted
+            "rocekit_evicted_connections", "Connections that the trace let go", value=trace.evicted
         )
 
     def _of_connections(self) -> Iterator[Any]:

@@ -176,7 +176,7 @@ class Top(App[CaptureError | None]):
         if dropped:
             text.append(f"  {dropped:,} frames dropped by the kernel", style="bold red")
         if self._latest is not None and self._latest.evicted:
-            text.append(f"  {self._latest.evicted:,} idle connections let go", style="dim")
+            text.append(f"  {self._latest.evicted:,} connections let go", style="dim")
         if table.wanted:
             text.append(f"  filter: {table.wanted}", style="cyan")
         if self.frozen:

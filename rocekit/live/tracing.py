@@ -42,7 +42,7 @@ WHOLE_FRAMES = 65535
 Item: TypeAlias = "Connection | CmRecord | Transfer | Trouble | OrphanNak | Evicted"
 """An item of a trace."""
 SUMMED_UP = 5_000
-"""Of more connections those used last are summed up at the end: whoever ends a trace does not wait."""
+"""Under a flood, of more connections those used last are summed up: whoever ends the trace does not wait."""
 FORGET_AFTER = 200_000
 """Open and troubled transfers that a trace with ``plain`` keeps at most, plus those of one batch."""
 
@@ -85,8 +85,7 @@ class Trace:
         plain: how many transfers without trouble to keep for the end, as in ``analyze``. Troubled ones are
             then forgotten when they are ``FORGET_AFTER``: a trace may run for weeks.
         max_connections: of more connections those used last are kept, half as many, and the others let go.
-            Then the analysis is of the connections kept, and of the packets since. It is of ``SUMMED_UP``
-            connections at most.
+            Then the analysis is of the packets since, and of ``SUMMED_UP`` connections at most.
         counters: whether to take snapshots of the interface's and its RDMA device's counters at the start and
             the end. The analysis compares them with the packets. With ``write``, they are also written to a
             journal beside that file.
@@ -266,7 +265,7 @@ class Trace:
                     yield from self._let_go(self._most_connections // 2)
                 if self._is_over(started):
                     self.stop()
-            if crowd(self._tracker, 0) > SUMMED_UP:
+            if self.evicted and crowd(self._tracker, 0) > SUMMED_UP:
                 yield from self._let_go(SUMMED_UP)
         except CaptureError as error:
             problem = error

@@ -33,6 +33,8 @@ def test_r_names_the_capture_of_every_command_that_reads_one(tmp_path: Path) -> 
 def test_a_file_alone_is_analyzed() -> None:
     assert run(CLEAN).stdout == run("analyze", CLEAN).stdout
     assert run("-r", CLEAN).stdout == run("analyze", CLEAN).stdout
+    for option in ("--debug", "--no-pager", "--no-sandbox"):
+        assert run(option, CLEAN).stdout == run("analyze", CLEAN).stdout
 
 
 def test_tsharks_command_line_prints_the_packets_of_a_filter() -> None:

@@ -81,8 +81,27 @@ def test_the_text_says_how_many_were_let_go(root: None, tmp_path: Path) -> None:
         mixed(),
     )
     assert told["status"] == 0, told["err"]
-    assert "idle connections let go (--max-connections), what follows is of those that stayed" in told["out"]
+    assert "connections let go (--max-connections), what follows is of those that stayed" in told["out"]
     assert "10.9.0.1 QP 0x11  ⇄  10.9.0.2 QP 0x12" in told["out"]
+
+
+def test_many_connections_within_the_limit_are_all_summed_up(root: None, tmp_path: Path) -> None:
+    told = live(
+        tmp_path,
+        """
+        import threading
+        import rocekit.live.tracing as tracing
+        tracing.SUMMED_UP = 40
+        trace = tracing.Trace("va", duration_s=1.5)
+        threading.Thread(target=send).start()
+        seen = [type(item).__name__ for item in trace]
+        print(json.dumps({
+            "let_go": [trace.evicted, seen.count("Evicted")], "connections": len(trace.analysis.connections),
+        }))
+        """,
+        flood(300),
+    )
+    assert told == {"let_go": [0, 0], "connections": 300}
 
 
 def test_metrics_of_connections_that_were_let_go_are_in_other(root: None, tmp_path: Path) -> None:

@@ -59,9 +59,10 @@ class PsnRanges:
     def has_two_in_a_row(self, first: int, end: int) -> bool:
         """Whether a PSN from ``first`` to before ``end`` is in the set, and the one behind it too."""
         for at in range(bisect_left(self._lasts, first), len(self._firsts)):
-            if self._firsts[at] >= end:
+            begin = max(self._firsts[at], first)
+            if begin >= end:
                 return False
-            if max(self._firsts[at], first) < self._lasts[at]:
+            if begin < self._lasts[at]:
                 return True
         return False
 

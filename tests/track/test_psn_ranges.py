@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amount import examples
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rocekit.track.psn_ranges import PsnRanges
@@ -19,6 +19,7 @@ STEPS = st.lists(
 
 
 @settings(max_examples=examples(100), deadline=None)
+@example(steps=[("add", 0, 2)], first=1, end=1)
 @given(steps=STEPS, first=st.integers(0, 80), end=st.integers(0, 80))
 def test_stretches_of_psns_are_a_set(steps: list[tuple[str, int, int]], first: int, end: int) -> None:
     ranges, plain = PsnRanges(), set[int]()

@@ -129,7 +129,8 @@ def _explore(ctx: click.Context, seed: int, runs: int, save: Path | None, bench:
     with bench_of(**bench) as made:
         result = explore(made, seed, runs, found=found)
         say(
-            f"{made.device.name}: {result.drills} random drills, {result.packets} packets, "
+            f"{made.device.name}: {result.drills} random drills, {result.packets} packets: "
+            f"{result.agreed} as the model, {result.inconclusive} not judged in time, "
             f"{len(result.differences)} kinds of differences"
         )
         for signature, count in result.repeated.items():

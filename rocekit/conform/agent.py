@@ -158,6 +158,24 @@ class RemoteDevice(ConformDevice):
     def deregister(self, region: str) -> None:
         self._call("deregister", region=region)
 
+    def listen(self, port: int) -> None:
+        self._call("listen", port=port)
+
+    def accept(self, **param: Any) -> None:
+        self._call("accept", **param)
+
+    def reject(self) -> None:
+        self._call("reject")
+
+    def connect(self, port: int) -> None:
+        self._call("connect", port=port)
+
+    def disconnect(self) -> None:
+        self._call("disconnect")
+
+    def cm_events(self) -> list[dict[str, Any]]:
+        return list(self._call("cm_events"))
+
     def close(self) -> None:
         self._call("close")
 

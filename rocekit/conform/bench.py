@@ -8,7 +8,8 @@ from typing import Any
 
 from rocekit.conform.device import ConformDevice, RefusedError
 from rocekit.conform.drill import Drill
-from rocekit.conform.player import BenchReply, Call, Command, Player
+from rocekit.conform.orders import BenchReply, Call, Command
+from rocekit.conform.player import Player
 from rocekit.conform.verdict import FAIL, INCONCLUSIVE, DrillEvent, Verdict
 
 

@@ -30,6 +30,9 @@ FEATURES: Final = {
     "listed_counters": "the counters that rxe has, under their names",
 }
 
+#: Events of a connection manager that a drill is not told: steps to a REQ, and the end of TIMEWAIT.
+UNTOLD: Final = frozenset({"ADDR_RESOLVED", "ROUTE_RESOLVED", "CONNECT_RESPONSE", "TIMEWAIT_EXIT"})
+
 #: The methods of a device that an agent does for its peer.
 CALLS: Final = frozenset(
     {
@@ -111,24 +114,27 @@ class ConformDevice(ABC):
         """Let peers connect to a port of the connection manager."""
         raise RefusedError("no connection manager here")
 
-    def accept(self, **param: Any) -> dict[str, int]:
-        """Accept the next request to connect; qpn of the QP."""
+    def accept(self, **param: Any) -> None:
+        """Accept the next request to connect, with ``responder_resources`` and ``initiator_depth``."""
         raise RefusedError("no connection manager here")
 
     def reject(self) -> None:
         """Reject the next request to connect."""
         raise RefusedError("no connection manager here")
 
-    def connect(self, port: int) -> dict[str, int]:
-        """Ask the peer to connect; qpn of the QP."""
+    def connect(self, port: int) -> None:
+        """Ask the peer to connect to its port."""
         raise RefusedError("no connection manager here")
 
     def disconnect(self) -> None:
         """End the connection."""
         raise RefusedError("no connection manager here")
 
-    def cm_events(self) -> list[str]:
-        """The connection events since the last call."""
+    def cm_events(self) -> list[dict[str, Any]]:
+        """The connection events since the last call: ``type`` and ``status`` of each.
+
+        Those of :data:`UNTOLD` are left out.
+        """
         return []
 
     @abstractmethod

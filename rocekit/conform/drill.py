@@ -88,6 +88,10 @@ class ExpectPacket(DrillStep):
     or_nothing: bool = False
     capture: Mapping[str, str] = field(default_factory=dict)
 
+    def names_cm(self, message: str) -> bool:
+        """Whether a CM message of that name is one of these."""
+        return any(packet.cm == message for packet in self.either)
+
 
 @dataclass(frozen=True, slots=True)
 class ExpectAcked(DrillStep):
@@ -116,6 +120,13 @@ class ExpectCompletions(DrillStep):
     """The program polls these completions, in this order; an empty mapping: none, for ``within_ns``."""
 
     completions: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectEvents(DrillStep):
+    """The program gets these events of the connection manager, in order; empty: none, for ``within_ns``."""
+
+    events: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

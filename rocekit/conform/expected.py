@@ -19,7 +19,7 @@ from rocekit.conform.values import (
 from rocekit.craft.keys import fields_of
 from rocekit.craft.values import ValueReader, Wrong
 from rocekit.files.yaml import Value
-from rocekit.wire import BTH, OPCODES
+from rocekit.wire import BTH, GSI_QPN, OPCODES
 from rocekit.wire import cm as wire_cm
 from rocekit.wire import psn as serial
 
@@ -56,6 +56,8 @@ class ExpectedPacket:
             return seen.faults[0]
         if self.cm != seen.cm or (not self.cm and seen.fields["opcode"] not in self.opcodes):
             return f"it is {seen.name}"
+        if self.cm and (fault := self._mad_differs(seen, names)):
+            return fault
         qpn = seen.fields["dest_qpn"]
         if not self.cm and "dest_qpn" not in self.fields and qpn != names["peer_qpn"]:
             return f"its dest_qpn is {qpn:#x}, the peer's is {names['peer_qpn']:#x}"
@@ -74,6 +76,17 @@ class ExpectedPacket:
             return f"it has {len(seen.payload)} bytes of payload, not {self.length.text}"
         if self.payload is not None and seen.payload != self.payload:
             return payload_difference(seen.payload, self.payload)
+        return None
+
+    def _mad_differs(self, seen: SeenPacket, names: Names) -> str | None:
+        """What every CM message must have (13.2.3, 12.6)."""
+        wanted = {"dest_qpn": GSI_QPN, "src_qpn": GSI_QPN, "qkey": wire_cm.GSI_QKEY}
+        if "remote_comm_id" in seen.cm_fields:
+            wanted["remote_comm_id"] = names["peer_comm_id"]
+        has = {**seen.fields, **seen.cm_fields}
+        for key, value in wanted.items():
+            if key not in self.fields and has.get(key) != value:
+                return f"its {key} is {has.get(key, 0):#x}, not {value:#x}"
         return None
 
 

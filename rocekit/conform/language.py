@@ -18,6 +18,7 @@ from rocekit.conform.drill import (
     ExpectAcked,
     ExpectCompletions,
     ExpectCounters,
+    ExpectEvents,
     ExpectMemory,
     ExpectNothing,
     ExpectPacket,
@@ -29,7 +30,7 @@ from rocekit.conform.drill import (
 )
 from rocekit.conform.expected import read_expected
 from rocekit.conform.outgoing import read_message, read_outgoing
-from rocekit.conform.values import plain_text, read_bytes, read_span, read_sum, read_time, read_wanted
+from rocekit.conform.values import Sum, plain_text, read_bytes, read_span, read_sum, read_time, read_wanted
 from rocekit.files.yaml import Value, parse_yaml, read_yaml
 from rocekit.wire.text_table import safe
 
@@ -73,6 +74,10 @@ _PROGRAM: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "connect": ("port",),
         "disconnect": (),
     }
+)
+#: The events of a connection manager that a drill may name.
+_EVENTS: Final = (
+    *("CONNECT_REQUEST", "ESTABLISHED", "CONNECT_ERROR", "UNREACHABLE", "REJECTED", "DISCONNECTED"),
 )
 _COMPLETION: Final = ("wr_id", "status", "opcode", "byte_len", "imm", "src_qpn")
 
@@ -275,6 +280,26 @@ def _completion(value: Value, content: _Content, common: dict[str, Any], _setup:
     return ExpectCompletions(**common, completions=tuple(found))
 
 
+def _event(value: Value, content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> DrillStep:
+    if value.content == "none":
+        if "within" not in content:
+            raise value.wrong("event: none has within: how long none may come")
+        return ExpectEvents(**common)
+    items = value.content if isinstance(value.content, list) else [value]
+    found = []
+    for item in items:
+        given = (
+            item.mapping(("type", "status"), "an event") if isinstance(item.content, dict) else {"type": item}
+        )
+        if "type" not in given:
+            raise item.wrong("an event is written as ESTABLISHED or {type: REJECTED, status: 28}")
+        wanted: dict[str, Any] = {"type": _list(given["type"], "event", _EVENTS)[0]}
+        if "status" in given:
+            wanted["status"] = read_wanted(given["status"], "status")
+        found.append(wanted)
+    return ExpectEvents(**common, events=tuple(found))
+
+
 def _memory_is(value: Value, _content: _Content, common: dict[str, Any], _setup: DeviceSetup) -> DrillStep:
     given = value.mapping(("region", "at", "is"), "memory")
     if "is" not in given:
@@ -317,6 +342,7 @@ _READERS: Final[Mapping[str, _Reader]] = MappingProxyType(
         "nothing": _nothing,
         "ignore": _ignore,
         "completion": _completion,
+        "event": _event,
         "memory": _memory_is,
         "state": _state,
         "counters": _counters,
@@ -351,6 +377,8 @@ def _program(kind: str, content: Mapping[str, Value], common: dict[str, Any]) ->
         arguments.setdefault("region", "main")
     if kind == "deregister":
         arguments.setdefault("region", "main")
+    if kind in ("listen", "connect"):
+        arguments.setdefault("port", Sum(((1, "port"),)))
     if kind == "post" and "op" not in arguments:
         raise value.wrong("post has op: SEND, RDMA_WRITE, RDMA_READ, …")
     refused = _flag(content["refused"], "refused") if "refused" in content else False

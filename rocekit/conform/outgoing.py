@@ -91,18 +91,26 @@ class OutgoingPacket:
     def _mad(self, given: Mapping[str, Any], names: Names, src: str, dst: str) -> bytes:
         layout = wire_cm.CM_MESSAGES[self.cm].by_name
         fields: dict[str, Any] = {k: v for k, v in CM_DEFAULTS.items() if k in layout}
+        known = {
+            "local_comm_id": names["peer_comm_id"],
+            "remote_comm_id": names["comm_id"],
+            "local_qpn": names["peer_qpn"],
+            "remote_qpn": names["qpn"],
+            "starting_psn": names["sq"],  # 12.7.22: the first that the other side sends
+            # A connection is known by QPN and adapter (12.9.8.3.1): another drill's is none of this one.
+            "local_ca_guid": names["peer_comm_id"],
+        }
+        fields |= {key: value for key, value in known.items() if key in layout}
         if self.cm == "REQ":
             fields |= {
                 "path_mtu_code": 3,
-                "local_qpn": names["peer_qpn"],
-                "starting_psn": names["rq"],
-                "service_id": 0x0106_0000 | names.get("port", 0),
+                "service_id": 0x0106_0000 | names["port"],
                 "primary_local_port_gid": gid(src),
                 "primary_remote_port_gid": gid(dst),
                 "private_data": build_ip_cm(src, dst, 40_000),
             }
         fields |= {k: v for k, v in given.items() if self._of_mad(k)}
-        return build_mad(self.cm, fields.pop("transaction_id", 1), **fields)
+        return build_mad(self.cm, fields.pop("transaction_id", names["transaction_id"]), **fields)
 
 
 def _defaults(op: Opcode | None, names: Names) -> dict[str, int]:

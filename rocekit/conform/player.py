@@ -13,7 +13,6 @@ and sends a :class:`BenchReply` each time, or throws :class:`~rocekit.conform.de
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocekit.conform.device import FEATURES, RefusedError, setup_document
@@ -24,6 +23,7 @@ from rocekit.conform.drill import (
     ExpectAcked,
     ExpectCompletions,
     ExpectCounters,
+    ExpectEvents,
     ExpectMemory,
     ExpectNothing,
     ExpectPacket,
@@ -34,6 +34,7 @@ from rocekit.conform.drill import (
     resolved,
 )
 from rocekit.conform.expected import payload_difference
+from rocekit.conform.orders import AwaitPacket, BenchReply, Call, Command, LetPass, Transmit
 from rocekit.conform.seen import SeenPacket, packet_words, read_packet
 from rocekit.conform.values import UnknownName, Wanted
 from rocekit.conform.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, DrillEvent, Verdict
@@ -43,46 +44,10 @@ from rocekit.wire import psn as serial
 _POLL_NS: Final = 1_000_000
 _LONGEST_POLL_NS: Final = 20_000_000
 _MISSING: Final = "nothing came"
-
-
-@dataclass(frozen=True, slots=True)
-class Transmit:
-    """Send IP packets, one directly after the other."""
-
-    data: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitPacket:
-    """Wait for a packet."""
-
-    until_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class LetPass:
-    """Let time pass."""
-
-    until_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of the device's program."""
-
-    name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-
-
-Command = Transmit | AwaitPacket | LetPass | Call
-
-
-@dataclass(frozen=True, slots=True)
-class BenchReply:
-    """What came of a command: a packet and the time when it came, or a call's result."""
-
-    now_ns: int
-    result: Any = None
+#: The port that a listener of a drill has.
+_CM_PORT: Final = 7_174
+#: What the packet side's communication IDs begin with; the end differs from QP to QP.
+_COMM_ID: Final = 0xC0DE_0000
 
 
 class Differs(Exception):
@@ -115,6 +80,8 @@ class Player:
         self._names: dict[str, int] = {}
         self._now = self._mark = self._began = 0
         self._completions: list[dict[str, Any]] = []
+        self._events: list[dict[str, Any]] = []
+        self._comm_ids: set[int] = set()
         self._ended: set[int] = set()
         self._counters: dict[str, int] = {}
 
@@ -168,7 +135,13 @@ class Player:
             "qkey": setup.qkey,
             "msn": 0,
             "i": 0,
+            "port": _CM_PORT,
+            # A peer's old connections are remembered by these for a while: another drill has others.
+            "peer_comm_id": _COMM_ID | reply.result["qpn"] & 0xFFFF,
+            "comm_id": 0,
+            "transaction_id": 1,
         }
+        self._comm_ids.add(self._names["peer_comm_id"])
         if any(isinstance(step, ExpectCounters) for step in self.drill.steps):
             self._counters = (yield Call("counters")).result
 
@@ -193,6 +166,8 @@ class Player:
         self._now = self._mark = reply.now_ns
         for data in packets:
             sent = read_packet(data, self._now)
+            if sent is not None and "local_comm_id" in sent.cm_fields:
+                self._comm_ids.add(sent.cm_fields["local_comm_id"])
             words = f"{len(data)} bytes that are no packet" if sent is None else self._words(sent)
             self._say(step.line, "sent", words)
 
@@ -205,13 +180,28 @@ class Player:
                 return None
             time_ns, data = reply.result
             seen = read_packet(data, time_ns)
-            if seen is None or seen.source != self._device_ip:
+            if seen is None or seen.source != self._device_ip or self._of_another_drill(seen):
                 continue
             if not seen.response and seen.op is not None and seen.op.ends:
                 self._ended.add(seen.fields["psn"])
                 self._names["msn"] = len(self._ended)
             self._say(step.line, "came", self._words(seen), seen.time_ns)
+            if seen.cm:
+                self._learn(seen)
+            if seen.cm == "MRA" and not (isinstance(step, ExpectPacket) and step.names_cm("MRA")):
+                continue  # 12.6.6: whoever needs time may ask for it, whenever it likes
             return seen
+
+    def _of_another_drill(self, seen: SeenPacket) -> bool:
+        """Whether it is a CM message of a connection that an earlier drill left."""
+        return seen.cm_fields.get("remote_comm_id", 0) not in {0, *self._comm_ids}
+
+    def _learn(self, seen: SeenPacket) -> None:
+        """What a CM message says of the device's side of the connection."""
+        fields = seen.cm_fields
+        if seen.cm in ("REQ", "REP"):
+            self._names |= {"comm_id": fields["local_comm_id"], "rq": fields["starting_psn"]}
+        self._names["transaction_id"] = fields["transaction_id"]
 
     def _expect(self, step: DrillStep) -> _Part:
         assert isinstance(step, ExpectPacket)
@@ -325,7 +315,7 @@ class Player:
             self._now = reply.now_ns
             for completion in reply.result:
                 self._completions.append(completion)
-                self._say(0, "completion", _completion_words(completion))
+                self._say(0, "completion", words_of(completion))
             if self._completions or self._now >= until_ns:
                 break
             yield from self._pass_to(min(until_ns, self._now + wait))
@@ -337,31 +327,53 @@ class Player:
         if not step.completions:
             found = yield from self._polled(self._mark + step.within_ns)
             if found is not None:
-                raise Differs(
-                    step, f"no completion for {step.within_ns / 1e6:g} ms", _completion_words(found)
-                )
+                raise Differs(step, f"no completion for {step.within_ns / 1e6:g} ms", words_of(found))
             self._mark = self._now
             return
         before = self._mark
         for wanted in step.completions:
-            expected = f"a completion with {_wanted_words(wanted)}"
+            expected = f"a completion with {wanted_words(wanted)}"
             found = yield from self._polled(before + step.within_ns)
             if found is None:
                 raise Differs(
                     step, expected, f"none in {step.within_ns / 1e6:g} ms", slack_ns=step.within_ns // 2
                 )
-            for key, value in wanted.items():
-                if isinstance(value, Wanted):
-                    fits = found.get(key) is not None and value.test(found[key], self._names)
-                else:
-                    fits = found.get(key) == value
-                if not fits:
-                    raise Differs(step, expected, _completion_words(found))
+            if not self._fits(found, wanted):
+                raise Differs(step, expected, words_of(found))
         waited = self._now - before
         if step.at is not None and not step.at.earliest_ns <= waited <= step.at.latest_ns:
             raise Differs(
                 step, f"{expected}, at {step.text.rpartition('at: ')[2]}", f"it, after {waited / 1e6:.3f} ms"
             )
+
+    def _told(self, until_ns: int) -> Generator[Command, BenchReply, dict[str, Any] | None]:
+        """The next event of the connection manager."""
+        wait = _POLL_NS
+        while not self._events:
+            reply = yield Call("cm_events")
+            self._now = reply.now_ns
+            self._events += reply.result
+            for event in reply.result:
+                self._say(0, "event", words_of(event))
+            if self._events or self._now >= until_ns:
+                break
+            yield from self._pass_to(min(until_ns, self._now + wait))
+            wait = min(2 * wait, _LONGEST_POLL_NS)
+        return self._events.pop(0) if self._events else None
+
+    def _happened(self, step: DrillStep) -> _Part:
+        assert isinstance(step, ExpectEvents)
+        before = self._mark
+        for wanted in step.events or (None,):
+            expected = "no event" if wanted is None else f"the event {wanted_words(wanted)}"
+            found = yield from self._told(before + step.within_ns)
+            if (found is None) != (wanted is None):
+                came = f"none in {step.within_ns / 1e6:g} ms" if found is None else words_of(found)
+                raise Differs(step, expected, came, slack_ns=step.within_ns // 2 if found is None else 0)
+            if found is None or wanted is None:
+                self._mark = self._now
+            elif not self._fits(found, wanted):
+                raise Differs(step, expected, words_of(found))
 
     def _memory(self, step: DrillStep) -> _Part:
         assert isinstance(step, ExpectMemory)
@@ -424,6 +436,15 @@ class Player:
             for inner in step.steps:
                 yield from self._do(inner)
 
+    def _fits(self, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+        """Whether a completion or an event is as wanted."""
+        return all(
+            found.get(key) is not None and value.test(found[key], self._names)
+            if isinstance(value, Wanted)
+            else found.get(key) == value
+            for key, value in wanted.items()
+        )
+
     # -- words
 
     def _say(self, line: int, what: str, text: str, time_ns: int | None = None) -> None:
@@ -436,21 +457,17 @@ class Player:
         start = self._names["rq" if from_peer != seen.response else "sq"]
         return packet_words(seen, start & serial.MASK, expected=expected)
 
-    @staticmethod
-    def _missing(step: DrillStep, expected: str, what: str) -> Differs:
-        """Nothing came in the time that the step gives."""
-        came = f"{what} in {step.within_ns / 1e6:g} ms"
-        return Differs(step, expected, came, slack_ns=step.within_ns // 2)
-
     def _expected_words(self, step: ExpectPacket) -> str:
         return step.text.removeprefix("expect: ")
 
 
-def _completion_words(completion: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in completion.items() if value is not None)
+def words_of(told: Mapping[str, Any]) -> str:
+    """A completion or an event."""
+    return ", ".join(f"{key} {value}" for key, value in told.items() if value is not None)
 
 
-def _wanted_words(wanted: Mapping[str, Any]) -> str:
+def wanted_words(wanted: Mapping[str, Any]) -> str:
+    """What a completion or an event must be."""
     return ", ".join(
         f"{key} {value.text if isinstance(value, Wanted) else value}" for key, value in wanted.items()
     )
@@ -467,5 +484,6 @@ _DOERS: Final = {
     ExpectMemory: Player._memory,
     ExpectState: Player._state,
     ExpectCounters: Player._risen,
+    ExpectEvents: Player._happened,
     RepeatSteps: Player._repeat,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rocekit.conform.bench import Bench
 from rocekit.conform.drill import Drill
@@ -17,8 +17,11 @@ from rocekit.conform.random_moves import (
     RequestMove,
     drill_of,
 )
-from rocekit.conform.verdict import FAIL, Verdict
+from rocekit.conform.verdict import FAIL, INCONCLUSIVE, PASS, Verdict
 from rocekit.errors import needs_extra
+
+#: How many drills shrinking one difference plays at most: on a device each takes its time.
+_MOST_SHRINKING: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,17 @@ class RandomRun:
     """What came of random drills.
 
     Attributes:
-        drills, packets: how many were played, and the packets of them.
+        drills, packets: how many were played, and the packets of them; without those that shrinking played.
+        shrinking: how many drills shrinking played.
+        agreed, inconclusive: how many ended as with the model, and how many could not be judged in time.
         repeated: how many drills differed as one before them did, by signature.
     """
 
     drills: int = 0
     packets: int = 0
+    shrinking: int = 0
+    agreed: int = 0
+    inconclusive: int = 0
     differences: list[Difference] = field(default_factory=list)
     repeated: dict[str, int] = field(default_factory=dict)
 
@@ -83,16 +91,15 @@ def _strategies() -> Any:
 
 def signature(drill: Drill, verdict: Verdict) -> str:
     """What differs, without the numbers: alike differences have the same."""
+
+    def words(text: str) -> str:
+        found = re.findall(r"[A-Z]{2,}_\w+|NAK \w+|RNR|(?<=syndrome )ACK|(?<=status )\w+|nothing|none", text)
+        return " ".join(dict.fromkeys(re.sub(r"_(FIRST|MIDDLE|LAST|ONLY)\b", "", word) for word in found))
+
+    # A reason behind the packet says again what was expected.
+    came = verdict.came.partition(": ")[0]
     kind = verdict.step.partition(":")[0]
-    texts = (verdict.expected, verdict.came)
-    words = [names[0] for text in texts if (names := re.findall(r"[A-Z]+_\w+", text))]
-    said = r"NAK \w+|RNR|syndrome ACK|status \w+|byte_len|nothing came|none in"
-    syndromes = re.findall(said, verdict.came)
-    before = ""
-    for line in drill.text.splitlines()[: verdict.line - 1]:
-        if sent := re.search(r"- (?:send|post): \{op: (\w+)", line):
-            before = sent[1]
-    return f"{kind} after {before}: {' / '.join(words)} {' '.join(syndromes[:1])}".strip()
+    return f"{kind} {words(verdict.expected)}: {words(came) or 'other'}"
 
 
 def explore(
@@ -109,23 +116,51 @@ def explore(
 
     result = RandomRun()
     seen: set[str] = set()
+    shrunk: dict[str, Difference] = {}
+    tries = 0
 
-    def judge(drawn: list[Move]) -> None:
+    def play(drawn: list[Move]) -> Difference | None:
+        """What differs, if anything does."""
         drill, broken = drill_of(drawn)
-        result.drills += 1
         if broken:
             words = re.sub(r"\d+", "n", broken[0])
-            difference = Difference(f"model: {words}", drill, Verdict(FAIL, came=broken[0]), broken[0])
-        else:
-            playing = bench.play(drill)
+            return Difference(f"model: {words}", drill, Verdict(FAIL, came=broken[0]), broken[0])
+        playing = bench.play(drill)
+        outcome = playing.verdict.outcome
+        if not shrunk:
             result.packets += len(playing.frames)
-            if playing.verdict.outcome != FAIL:
-                return
-            difference = Difference(signature(drill, playing.verdict), drill, playing.verdict)
-        if difference.signature in seen:
-            result.repeated[difference.signature] = result.repeated.get(difference.signature, 0) + 1
-            return
-        raise _DiffersError(difference)
+            result.agreed += outcome == PASS
+            result.inconclusive += outcome == INCONCLUSIVE
+        return (
+            Difference(signature(drill, playing.verdict), drill, playing.verdict) if outcome == FAIL else None
+        )
+
+    def difference_of(drawn: list[Move]) -> Difference | None:
+        """What is new in how a sequence ends; counted as part of the search or of shrinking."""
+        nonlocal tries
+        if (key := repr(drawn)) in shrunk:
+            return shrunk[key]
+        searching = not shrunk
+        if searching:
+            result.drills += 1
+        elif tries >= _MOST_SHRINKING:
+            return None
+        else:
+            tries += 1
+            result.shrinking += 1
+        found = play(drawn)
+        if found is None or found.signature not in seen:
+            if found is not None:
+                shrunk[key] = found
+            return found
+        if searching:
+            result.repeated[found.signature] = result.repeated.get(found.signature, 0) + 1
+        return None
+
+    def judge(drawn: list[Move]) -> None:
+        difference = difference_of(drawn)
+        if difference is not None:
+            raise _DiffersError(difference)  # in one place, by which hypothesis knows a failure again
 
     attempt = 0
     while result.drills < runs:
@@ -139,6 +174,8 @@ def explore(
             print_blob=False,
         )
         begun = result.drills
+        shrunk.clear()
+        tries = 0
         try:
             drawing: Any = given(moves)
             test: Any = configured(seeded(seed + attempt)(drawing(judge)))

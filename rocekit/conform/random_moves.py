@@ -10,8 +10,8 @@ from rocekit.conform.bench import Playing
 from rocekit.conform.device import setup_document
 from rocekit.conform.drill import DeviceSetup, Drill
 from rocekit.conform.language import parse_drill
+from rocekit.conform.orders import AwaitPacket, Call, Transmit
 from rocekit.conform.outgoing import read_outgoing
-from rocekit.conform.player import AwaitPacket, Call, Transmit
 from rocekit.conform.seen import SeenPacket, read_packet
 from rocekit.conform.soft_bench import SoftBench
 from rocekit.conform.values import SYNDROMES
@@ -23,6 +23,8 @@ from rocekit.wire import psn as serial
 MTU: Final = 256
 _SETTLE_NS: Final = 15_000_000
 _QUIET: Final = "15 ms"
+#: How long a device may take for what the model does at once.
+_PATIENCE: Final = "400 ms"
 _SYNDROME_TEXTS: Final = {value: name for name, value in SYNDROMES.items()}
 #: Kinds of requests: opcode, whether it takes a payload, whether it ends a message.
 REQUESTS: Final = (
@@ -164,7 +166,7 @@ class ModelRun:
                 self.broken.append("a packet that is none")
                 continue
             found.append(seen)
-            self.lines.append(f"expect: {self._as_expected(seen)}")
+            self.lines.append(f"expect: {self._as_expected(seen)}\n    within: {_PATIENCE}")
         self.lines.append(f"nothing: {_QUIET}")
         return found
 
@@ -229,6 +231,7 @@ class ModelRun:
             if completion["status"] == "SUCCESS" and str(completion["opcode"]).startswith("RECV"):
                 known["byte_len"] = completion["byte_len"]
             self.lines.append("completion: {" + ", ".join(f"{k}: {v}" for k, v in known.items()) + "}")
+            self.lines[-1] += f"\n    within: {_PATIENCE}"
         self.lines.append(f"state: {self._call('state')}")
         for offset in (0, 32_768, 49_152):
             content = self._call("read", region="main", offset=offset, length=512)

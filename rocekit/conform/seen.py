@@ -36,6 +36,9 @@ _USUAL: Final = {
     "opcode": None,
     "ackreq": 0,
 }
+#: Fields of a CM message that its line always shows, and those that are no bit pattern.
+_SHOWN_OF_CM: Final = ("local_comm_id", "remote_comm_id", "reason", "ap_status")
+_CODES: Final = frozenset({"reason", "ap_status", "message_rejected", "path_mtu_code"})
 
 
 @dataclass(slots=True)
@@ -154,8 +157,10 @@ def packet_words(seen: SeenPacket, start_psn: int, *, expected: frozenset[str] =
         expected: fields to show whatever their value.
     """
     psn = seen.fields["psn"]
-    parts = [f"{seen.name} psn {serial.diff(psn, start_psn)} ({psn})"]
+    parts = [seen.name if seen.cm else f"{seen.name} psn {serial.diff(psn, start_psn)} ({psn})"]
     for name, value in seen.fields.items():
+        if seen.cm and name not in expected:
+            continue
         usual = _USUAL.get(name, -1)
         if name in ("psn", "ecn", "dscp", "ttl", "sport") and name not in expected:
             continue
@@ -164,9 +169,9 @@ def packet_words(seen: SeenPacket, start_psn: int, *, expected: frozenset[str] =
         if name in expected or name not in _USUAL or (usual is not None and value != usual):
             parts.append(f"{name} {field_words(name, value)}")
     for name, value in seen.cm_fields.items():
-        if name in expected:
-            parts.append(f"{name} {value:#x}")
-    if seen.op is None or seen.op.payload:
+        if name in expected or name in _SHOWN_OF_CM:
+            parts.append(f"{name} {value}" if name in _CODES else f"{name} {value:#x}")
+    if not seen.cm and (seen.op is None or seen.op.payload):
         parts.append(f"{len(seen.payload)} bytes")
     parts += [f"but {fault}" for fault in seen.faults]
     return ", ".join(parts)

@@ -7,7 +7,7 @@ from typing import Final
 
 from rocekit.conform.bench import Bench, Frame, Playing
 from rocekit.conform.device import ConformDevice
-from rocekit.conform.player import AwaitPacket, BenchReply, Call, Command, LetPass, Transmit
+from rocekit.conform.orders import AwaitPacket, BenchReply, Call, Command, LetPass, Transmit
 from rocekit.conform.soft_device import SoftConformDevice
 
 DEVICE_IP: Final = "10.9.0.1"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rocekit.conform.device import FEATURES, ConformDevice, RefusedError
+from rocekit.conform.soft_cm import SoftCm
 from rocekit.errors import VerbsError
 from rocekit.soft.device import SoftDevice
 from rocekit.soft.engine import qp_state
@@ -40,7 +41,7 @@ class SoftConformDevice(ConformDevice):
     def __init__(self, ip: str, now: Callable[[], int]) -> None:
         self.name = "soft"
         self.ip = ip
-        self.features = frozenset(FEATURES) - {"cm"}
+        self.features = frozenset(FEATURES)
         self._now = now
         self.device = SoftDevice("soft0", [ip])
         self._qp: Qp | None = None
@@ -49,6 +50,7 @@ class SoftConformDevice(ConformDevice):
         self._pds: dict[str, PD] = {}
         self._srq: ReceiveQueue | None = None
         self._peer_ip = ""
+        self._cm: SoftCm | None = None
 
     def open(self, setup: dict[str, Any], peer_ip: str) -> dict[str, int]:
         device = self.device = SoftDevice("soft0", [self.ip])
@@ -72,6 +74,7 @@ class SoftConformDevice(ConformDevice):
             pd, transport, self._cq, max_send_wr=_DEPTH, max_recv_wr=_DEPTH, srq=self._srq
         )
         names["qpn"] = self._qp.qpn
+        self._cm = SoftCm(device, self._qp, setup, peer_ip)
         path = [qp_state.INIT, qp_state.RTR, qp_state.RTS]
         for state in path[: path.index(setup["state"]) + 1] if setup["state"] in path else ():
             has = _OF.get(transport)
@@ -183,6 +186,28 @@ class SoftConformDevice(ConformDevice):
 
     def deregister(self, region: str) -> None:
         self._ask(lambda: self.device.dereg_mr(self._regions[region]))
+
+    def _program(self) -> SoftCm:
+        assert self._cm is not None, "open() comes first"
+        return self._cm
+
+    def listen(self, port: int) -> None:
+        self._ask(lambda: self._program().listen(port))
+
+    def accept(self, **param: Any) -> None:
+        self._ask(lambda: self._program().accept(param, self._now()))
+
+    def reject(self) -> None:
+        self._ask(lambda: self._program().reject(self._now()))
+
+    def connect(self, port: int) -> None:
+        self._ask(lambda: self._program().connect(port, self._now()))
+
+    def disconnect(self) -> None:
+        self._ask(lambda: self._program().disconnect(self._now()))
+
+    def cm_events(self) -> list[dict[str, Any]]:
+        return self._program().events()
 
     def close(self) -> None:
         self._qp = None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocekit.conform.device import FEATURES, ConformDevice, RefusedError
+from rocekit.conform.verbs_cm import VerbsCm, answers_too
 from rocekit.endpoint import RecvWr, SendWr, Sge, Target
 from rocekit.errors import VerbsError
 from rocekit.machine import devices as sysfs
@@ -67,7 +68,7 @@ class VerbsConformDevice(ConformDevice):
         self._checked: set[str] = set()
         self._counters = Path("/sys/class/infiniband", local.device.name, f"ports/{port}/hw_counters")
         # pyverbs ends with a segmentation fault where a provider refuses without naming the request.
-        lacks = {"cm", "early_posts"}
+        lacks = {"early_posts"}
         if local.device.driver == "rxe":
             lacks |= {name for name, since in _RXE_LACKS.items() if since is None or _linux() < since}
         else:
@@ -75,6 +76,7 @@ class VerbsConformDevice(ConformDevice):
         self.features = frozenset(FEATURES) - lacks
         self._stack = ExitStack()
         self._regions: dict[str, VerbsMemory] = {}
+        self._cm: VerbsCm | None = None
 
     def open(self, setup: dict[str, Any], peer_ip: str) -> dict[str, int]:
         self.close()
@@ -277,10 +279,43 @@ class VerbsConformDevice(ConformDevice):
             raise RefusedError(f"the device cannot bind a memory window: errno {code}", errno=code)
         return rkey
 
+    def _program(self) -> VerbsCm:
+        """The connection manager's part of the program."""
+        if self._cm is None:
+            other = answers_too(sysfs.devices(), self._main.name, self._peer_ip)
+            if other is not None:
+                raise RefusedError(
+                    f"{other} has {self._peer_ip} too, and its connection manager would answer beside the "
+                    f"packet side: take it away (rdma link delete {other}), or give --peer-ip another address"
+                )
+            self._cm = VerbsCm(self.ip, self._peer_ip, int(self._qp.qp_num), self._setup, self.modify)
+        return self._cm
+
+    def listen(self, port: int) -> None:
+        self._ask(lambda: self._program().listen(port))
+
+    def accept(self, **param: Any) -> None:
+        self._ask(lambda: self._program().accept(param))
+
+    def reject(self) -> None:
+        self._ask(lambda: self._program().reject())
+
+    def connect(self, port: int) -> None:
+        self._ask(lambda: self._program().connect(port))
+
+    def disconnect(self) -> None:
+        self._ask(lambda: self._program().disconnect())
+
+    def cm_events(self) -> list[dict[str, Any]]:
+        return list(self._ask(lambda: self._program().events()))
+
     def deregister(self, region: str) -> None:
         self._ask(lambda: self._main.ask("deregister a region", self._regions[region].mr.close))
 
     def close(self) -> None:
+        if self._cm is not None:
+            self._cm.close()
+            self._cm = None
         self._stack.close()
         self._stack = ExitStack()
         self._regions = {}

@@ -11,7 +11,7 @@ from typing import Final
 
 from rocekit.conform.bench import Bench, Frame, Playing
 from rocekit.conform.device import ConformDevice
-from rocekit.conform.player import AwaitPacket, BenchReply, Call, Command, LetPass, Transmit
+from rocekit.conform.orders import AwaitPacket, BenchReply, Call, Command, LetPass, Transmit
 from rocekit.craft.sender import Sender, interface_address, mac_of
 from rocekit.errors import ScenarioError
 from rocekit.wire.build import ethernet

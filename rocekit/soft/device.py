@@ -198,8 +198,12 @@ class SoftDevice:
     def report(self, kind: str, source: QueuePair | CQ | ReceiveQueue) -> None:
         """Report an event to the program."""
         self._events.append(DeviceEvent(kind, source))
-        if kind == "COMM_EST" and isinstance(source, Qp):
-            self.cm.established(source.qpn)
+
+    def first_packet(self, qp: QueuePair) -> None:
+        """A QP's first packet came: the peer has the REP, whether or not its RTU is here (12.9.7.1)."""
+        if qp.state == qp_state.RTR:
+            self.report("COMM_EST", qp)
+        self.cm.established(qp.qpn)
 
     def route(self, source: str, destination: str, qpn: int, dest_qpn: int, tclass: int) -> Route:
         """The headers of a QP's packets to a destination; each flow has its UDP source port (A17.4.3)."""

@@ -90,29 +90,42 @@ class RdmaCmId:
     def listen(self, backlog: int) -> None:
         self._call("rdma_listen", self.handle, backlog)
 
-    def connect(self, qpn: int, private_data: bytes, *, reads: int, retry: int, rnr_retry: int) -> None:
+    def connect(
+        self,
+        qpn: int,
+        private_data: bytes,
+        *,
+        reads: int,
+        retry: int,
+        rnr_retry: int,
+        depth: int | None = None,
+    ) -> None:
+        """Send the REQ; ``reads`` is what this side takes, ``depth`` what it starts, as many if not given."""
         if len(private_data) > CONNECT_DATA_BYTES:
             raise ValueError(f"{len(private_data)} bytes of private data; a REQ takes {CONNECT_DATA_BYTES}")
-        with_data, keep = self._parameters(qpn, private_data, reads, retry, rnr_retry)
+        with_data, keep = self._parameters(qpn, private_data, reads, retry, rnr_retry, depth)
         self._call("rdma_connect", self.handle, ctypes.byref(with_data))
         del keep
 
-    def accept(self, qpn: int, private_data: bytes, *, reads: int, rnr_retry: int) -> None:
+    def accept(
+        self, qpn: int, private_data: bytes, *, reads: int, rnr_retry: int, depth: int | None = None
+    ) -> None:
+        """Send the REP; ``reads`` and ``depth`` as for :meth:`connect`."""
         if len(private_data) > ACCEPT_DATA_BYTES:
             raise ValueError(f"{len(private_data)} bytes of private data; a REP takes {ACCEPT_DATA_BYTES}")
-        with_data, keep = self._parameters(qpn, private_data, reads, 0, rnr_retry)
+        with_data, keep = self._parameters(qpn, private_data, reads, 0, rnr_retry, depth)
         self._call("rdma_accept", self.handle, ctypes.byref(with_data))
         del keep
 
     def _parameters(
-        self, qpn: int, private_data: bytes, reads: int, retry: int, rnr_retry: int
+        self, qpn: int, private_data: bytes, reads: int, retry: int, rnr_retry: int, depth: int | None
     ) -> tuple[ConnParameters, object]:
         buffer = ctypes.create_string_buffer(private_data, len(private_data)) if private_data else None
         parameters = ConnParameters(
             private_data=None if buffer is None else ctypes.addressof(buffer),
             private_data_len=len(private_data),
             responder_resources=reads,
-            initiator_depth=reads,
+            initiator_depth=reads if depth is None else depth,
             retry_count=retry,
             rnr_retry_count=rnr_retry,
             qp_num=qpn,

@@ -15,13 +15,15 @@ from rocekit.conform import records
 from rocekit.conform.bench import Playing
 from rocekit.conform.known import KnownFailures, read_known
 from rocekit.conform.language import parse_drill
+from rocekit.conform.orders import BenchReply, Call, Command
 from rocekit.conform.seen import read_packet
 from rocekit.conform.soft_bench import SoftBench
 from rocekit.conform.suite import DrillResult, run
 from rocekit.conform.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, Verdict
 from rocekit.errors import ScenarioError
 from rocekit.journal import read_journal
-from rocekit.wire.build import build_packet
+from rocekit.wire.build import build_mad, build_packet
+from rocekit.wire.cm import GSI_QKEY
 
 HEAD = "claim: It is so.\nclause: IBA 9.7\n"
 
@@ -63,6 +65,8 @@ DIFFERENCES = {
     "  - send: {op: RC_SEND_ONLY, pkey: 0x10000}": "pkey takes values under 0x10000",
     "  - post: {op: SEND, length: 8}\n    refused: true": "it was done",
     "  - modify: {state: INIT}": "refused: ",
+    "  - event: ESTABLISHED\n    within: 50 ms": "none in 50 ms",
+    "  - accept:": "refused: no peer has asked to connect",
     SEND + "  - expect: {op: RC_SEND_ONLY, length: 9}": "it has 8 bytes of payload, not 9",
     SEND + "  - expect: {op: RC_SEND_ONLY, payload: 'hex:0000000000000001'}": "byte 7 of its payload is 0x00",
 }
@@ -188,3 +192,63 @@ def test_conform_writes_what_it_is_asked_for(tmp_path: Path) -> None:
     assert ET.fromstring(junit.read_text())[0].get("failures") == "0"
     assert "responder/psn" in page.read_text()
     assert '"device": "soft"' in done.output
+
+
+CM_HEAD = HEAD + "needs: [cm]\ndevice: {state: RESET}\n"
+ASKED = "  - listen:\n  - send: {op: CM_REQ}\n  - event: CONNECT_REQUEST\n"
+CM_DIFFERENCES = {
+    ASKED + "  - event: ESTABLISHED\n    within: 20 ms": "none in 20 ms",
+    "  - listen:\n  - send: {op: CM_REQ}\n  - event: ESTABLISHED": "type CONNECT_REQUEST, status 0",
+    "  - listen:\n  - send: {op: CM_REQ}\n  - event: none\n    within: 5 ms": "type CONNECT_REQUEST",
+    ASKED + "  - reject:\n  - expect: {op: CM_REJ, reason: 8}": "its reason is 28, not 8",
+    ASKED + "  - reject:\n  - expect: {op: CM_REP}": "it is CM_REJ",
+    ASKED + "  - reject:\n  - expect: {op: CM_REJ, remote_comm_id: 5}": "its remote_comm_id is",
+    ASKED + "  - disconnect:": "refused: there is no connection to end",
+}
+
+
+@pytest.mark.parametrize("steps", CM_DIFFERENCES, ids=range(len(CM_DIFFERENCES)))
+def test_a_difference_of_the_connection_manager_is_named(steps: str) -> None:
+    found = verdict(steps + "\n", CM_HEAD)
+    assert found.outcome == FAIL
+    assert CM_DIFFERENCES[steps] in found.came
+
+
+def test_a_message_for_another_connection_is_no_answer() -> None:
+    """What an earlier drill's connection still sends has other communication IDs."""
+    packet = build_packet(
+        "UD_SEND_ONLY",
+        src="10.9.0.1",
+        dst="10.9.0.2",
+        dest_qpn=1,
+        qkey=GSI_QKEY,
+        src_qpn=1,
+        payload=build_mad("DREQ", 5, local_comm_id=1, remote_comm_id=0xABC),
+    )
+    bench = SoftBench()
+    begin = bench.begin
+
+    def with_it() -> None:
+        begin()
+        bench._inbox.append((bench.now, packet))
+
+    bench.begin = with_it  # type: ignore[method-assign]
+    steps = ASKED + "  - reject:\n  - expect: {op: CM_REJ, reason: 28}\n"
+    assert play(steps, CM_HEAD, bench).verdict.outcome == PASS
+
+
+def test_an_mra_is_passed_over_unless_it_is_expected() -> None:
+    head = CM_HEAD + "steps:\n"
+
+    class Slow(SoftBench):
+        def do(self, command: Command, playing: Playing) -> BenchReply:
+            if isinstance(command, Call) and command.name == "accept":
+                manager = self._soft.device.cm
+                (waiting,) = [one for one in manager.ids if one.state == "REQ_RCVD"]
+                manager.delay(waiting, 20, self.now)
+            return super().do(command, playing)
+
+    rep = "  - accept:\n  - expect: {op: CM_REP}\n"
+    mra = "  - accept:\n  - expect: {op: CM_MRA, message_mraed: 0}\n  - expect: {op: CM_REP}\n"
+    for steps in (rep, mra):
+        assert Slow().play(parse_drill(head + ASKED + steps)).verdict.outcome == PASS

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from rocekit.cli import rocekit
 from rocekit.conform.bench import Playing
 from rocekit.conform.language import read_drill
-from rocekit.conform.player import AwaitPacket, BenchReply, Command
+from rocekit.conform.orders import AwaitPacket, BenchReply, Command
 from rocekit.conform.random_drills import explore
 from rocekit.conform.random_moves import Move, PostMove, ReceiveMove, RequestMove, drill_of
 from rocekit.conform.soft_bench import SoftBench

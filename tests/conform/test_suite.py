@@ -65,5 +65,5 @@ def test_names_areas_and_patterns_choose_drills() -> None:
     assert [d.name for d in suite(["responder/psn/gap"])] == ["responder/psn/gap"]
     assert {d.name.split("/")[0] for d in suite(["uc", "ud"])} == {"uc", "ud"}
     assert len(suite(["responder/duplicates/atomic*"])) > 2
-    with pytest.raises(ScenarioError, match=r"no drill is called respnder; the areas are cnp, .*uc, ud"):
+    with pytest.raises(ScenarioError, match=r"no drill is called respnder; the areas are cm, cnp, .*uc, ud"):
         suite(["respnder"])

@@ -233,7 +233,8 @@ def test_12_8_2_an_apr_that_nobody_asked_for_is_dropped() -> None:
 def test_12_6_3_a_drep_has_the_transaction_id_of_its_dreq() -> None:
     table = Table()
     own = table.connected()
-    table.put(DREQ, struct.pack("!III", 0x100, own, 0), transaction=0xD00D)
+    qpn = table.told[-1].id.qpn
+    table.put(DREQ, struct.pack("!III", 0x100, own, qpn << 8), transaction=0xD00D)
     table.device.cm.disconnect(table.told[-1].id, table.now)
     (drep,) = table.said()
     assert (drep.attribute, drep.transaction, drep.ids) == (DREP, 0xD00D, (own, 0x100))

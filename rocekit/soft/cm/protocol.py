@@ -18,6 +18,7 @@ from rocekit.soft.cm.ids import (
     REP_SENT,
     REQ_RCVD,
     SIDR_REQ_RCVD,
+    SIDR_REQ_SENT,
     TIMEWAIT,
     TRANSITIONS,
     CmEvent,
@@ -42,7 +43,7 @@ MAX_RETRIES: Final = 15
 TIMEWAIT_NS: Final = 2 * 67_108_864  # twice the usual local ACK timeout (12.9.8.4)
 _FIRST_PORT: Final = 0xC000  # RFC 6335's dynamic ports
 _UD_SEND: Final = OPCODE_NAMES["UD_SEND_ONLY"]
-_REJ_NO_SERVICE, _REJ_TRANSPORT, _REJ_STALE, _REJ_MTU = 8, 9, 10, 26
+_REJ_TIMEOUT, _REJ_NO_SERVICE, _REJ_TRANSPORT, _REJ_STALE, _REJ_MTU = 4, 8, 9, 10, 26
 _SERVICE_TYPES: Final = {0: "RC", 1: "UC"}
 #: What an APR says (12.8.2): no connection has this ID; alternate paths are not supported.
 _APR_INVALID_ID, _APR_UNSUPPORTED = 1, 2
@@ -152,6 +153,9 @@ class CmProtocol:
             self._send(stranger, self._short(stranger, "APR", ap_status=status), now)
         elif cm_id is not None and known:
             if message.message == "DREQ":
+                if message.number("remote_qpn") != cm_id.qpn:  # 12.6.10: of another connection
+                    self.device.counters.count("drop_mad")
+                    return
                 cm_id.transaction_id = transaction_id  # of the peer's choice; the DREP has the same (12.6.3)
             self._dispatch(cm_id, message, now)
         elif message.message == "DREQ":
@@ -331,6 +335,8 @@ class CmProtocol:
                 self._wait(cm_id, now)
                 self._report("DISCONNECTED", cm_id, -errno.ETIMEDOUT)
             else:
+                if cm_id.state != SIDR_REQ_SENT:  # 12.7.26: end with a REJ that says so
+                    self._send(cm_id, rej(cm_id, _REJECTED["other"], _REJ_TIMEOUT), now)
                 self._close(cm_id)
                 self._report("UNREACHABLE", cm_id, -errno.ETIMEDOUT)
 
@@ -401,11 +407,20 @@ class CmProtocol:
         cm_id.last_mad = mad
         cm_id.deadline = None
         if has_response:
-            cm_id.retries = self.max_retries
-            cm_id.interval_ns = time_code_ns(self.response_timeout)
+            timeout, cm_id.retries = self._patience(cm_id)
+            cm_id.interval_ns = time_code_ns(timeout)
             self.ids.set_timer(cm_id, now + cm_id.interval_ns)
         self._outgoing.append((cm_id.local_ip, cm_id.peer_ip, mad))
         self.device.wake(self)
+
+    def _patience(self, cm_id: CmId) -> tuple[int, int]:
+        """The code of the response timeout, and how often a message is sent again.
+
+        Who was asked takes both from the REQ (12.7.5, 12.7.26); who asks chose them.
+        """
+        if cm_id.active or "max_cm_retries" not in cm_id.request:
+            return self.response_timeout, self.max_retries
+        return cm_id.request["local_cm_response_timeout"], cm_id.request["max_cm_retries"]
 
     def _wait(self, cm_id: CmId, now: int) -> None:
         cm_id.state = TIMEWAIT

@@ -32,6 +32,9 @@ class QpDevice(Protocol):
     def report(self, kind: str, source: QueuePair | CQ | ReceiveQueue) -> None:
         """Report an event to the program."""
 
+    def first_packet(self, qp: QueuePair) -> None:
+        """A QP's first packet came."""
+
 
 class QueuePair(Protocol):
     """What the halves of a queue pair need of it; its attributes are explained in :class:`.qp.Qp`."""

@@ -319,8 +319,7 @@ class Qp:
             return
         if not self.saw_packet:
             self.saw_packet = True
-            if self.state == qp_state.RTR:
-                self.device.report("COMM_EST", self)
+            self.device.first_packet(self)
         if packet.ecn == ECN_CE:
             self._congested(packet, now)
         if packet.op.operation == "CNP":

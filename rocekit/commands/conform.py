@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,8 @@ def command(
 
 def _explore(ctx: click.Context, seed: int, runs: int, save: Path | None, bench: dict[str, Any]) -> None:
     """``--random``."""
+    from tempfile import TemporaryDirectory
+
     from rocekit.conform import records
     from rocekit.conform.random_drills import Difference, explore
 
@@ -126,7 +129,9 @@ def _explore(ctx: click.Context, seed: int, runs: int, save: Path | None, bench:
         else:
             records.saved(difference.drill.text, save)
 
-    with bench_of(**bench) as made:
+    with bench_of(**bench) as made, TemporaryDirectory(prefix="rocekit-drills-") as kept:
+        # Else hypothesis leaves a folder of its own where the command is called.
+        os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", kept)
         result = explore(made, seed, runs, found=found)
         say(
             f"{made.device.name}: {result.drills} random drills, {result.packets} packets: "

@@ -69,7 +69,7 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
     from rocekit.commands.inject_soft import check_files
     from rocekit.commands.inject_text import compared, text
     from rocekit.scenarios import GROUPS, SCENARIOS
-    from rocekit.scenarios.both_sides import beside_tcp, both, compare, terminated_cleanly
+    from rocekit.scenarios.both_sides import beside_tcp, both, compare
     from rocekit.scenarios.client_server import call, serve
 
     check_files(given)
@@ -91,32 +91,31 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
     _check_meeting(scenario, given)
     settings = _settings(scenario, given)
     over = _backend(given)
-    with terminated_cleanly():
-        if given["beside"]:
-            from rocekit.commands import inject_beside
+    if given["beside"]:
+        from rocekit.commands import inject_beside
 
-            server = _server_settings(scenario, given)
-            measured = beside_tcp(_plan(scenario, given), server, settings, **over)
-            if output == "json":
-                print_json({"schema": "rocekit/1", "beside": inject_beside.rows(*measured)})
-            else:
-                show(inject_beside.text(*measured))
-            return
-        if given["compare"]:
-            server = _server_settings(scenario, given)
-            outcomes = compare(_plan(scenario, given), server, settings, **over)
-            if output == "json":
-                print_json({"schema": "rocekit/1", "runs": [outcome.to_dict() for outcome in outcomes]})
-            else:
-                show(compared(outcomes))
-            return
-        if given["both"]:
-            server = _server_settings(scenario, given)
-            outcome = both(_plan(scenario, given), server, settings, **over)
-        elif host is not None:
-            outcome = call(host, _plan(scenario, given), settings, **over)
+        server = _server_settings(scenario, given)
+        measured = beside_tcp(_plan(scenario, given), server, settings, **over)
+        if output == "json":
+            print_json({"schema": "rocekit/1", "beside": inject_beside.rows(*measured)})
         else:
-            outcome = serve(scenario, settings, ready=lambda ip: _ready(ip, settings.port), **over)
+            show(inject_beside.text(*measured))
+        return
+    if given["compare"]:
+        server = _server_settings(scenario, given)
+        outcomes = compare(_plan(scenario, given), server, settings, **over)
+        if output == "json":
+            print_json({"schema": "rocekit/1", "runs": [outcome.to_dict() for outcome in outcomes]})
+        else:
+            show(compared(outcomes))
+        return
+    if given["both"]:
+        server = _server_settings(scenario, given)
+        outcome = both(_plan(scenario, given), server, settings, **over)
+    elif host is not None:
+        outcome = call(host, _plan(scenario, given), settings, **over)
+    else:
+        outcome = serve(scenario, settings, ready=lambda ip: _ready(ip, settings.port), **over)
     if output == "json":
         print_json({"schema": "rocekit/1", **outcome.to_dict()})
     else:
@@ -126,10 +125,8 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
 def _group(scenario: str, host: str | None, output: str, given: dict[str, Any]) -> None:
     """Run a scenario of n hosts, all on this machine."""
     from rocekit.commands import inject_group
-    from rocekit.scenarios.both_sides import terminated_cleanly
 
-    with terminated_cleanly():
-        outcome = inject_group.run(scenario, host, given)
+    outcome = inject_group.run(scenario, host, given)
     if output == "json":
         print_json({"schema": "rocekit/1", **outcome.to_dict()})
     else:

@@ -220,7 +220,7 @@ def command(
                     choice=choice,
                 ).run()
             for what in result.failed:
-                click.secho(f"record: {what}: the journal is incomplete", err=True, fg="red")
+                click.secho(f"record: {what}: what was recorded is incomplete", err=True, fg="red")
             if not quiet:
                 tell(result)
                 if nccl:
@@ -228,7 +228,7 @@ def command(
                 if redact and write is not None:
                     what = "--redact changes only the journal, not the packets"
                     click.secho(f"record: {what}: rocekit slice --redact changes both", err=True, fg="yellow")
-                if capture is not None:
+                if capture is not None and not result.unwritten:
                     # What root made for a while is taken away at the end.
                     made = [] if write is not None else [str(capture.path.parent), gettempdir()]
                     give_up_root([capture.path, result.journal], made)
@@ -337,7 +337,8 @@ def default_output(program: str, write: Path | None, rank: Rank | None) -> Path:
 def tell(result: Recording) -> None:
     """Print what was recorded, and what was not, on standard error."""
     counts = f"{result.sends:,} sends, {result.receives:,} receives, {result.completions:,} completions"
-    click.secho(f"record: {counts}; journal {result.name}", err=True, dim=True)
+    journal = "" if result.unwritten else f"; journal {result.name}"
+    click.secho(f"record: {counts}{journal}", err=True, dim=True)
     if result.left_out:
         click.secho(f"record: {result.left_out:,} of these left out, as asked", err=True, dim=True)
     for words in shortcomings(result):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import html
+import io
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, BinaryIO, Final
 
 from rocekit.conform.bench import Playing
 from rocekit.conform.suite import DrillResult
 from rocekit.conform.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, DrillEvent
 from rocekit.errors import ScenarioError
-from rocekit.files.outputs import complete, writing
+from rocekit.files.outputs import Together, complete, writing
 from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.journal import JournalWriter
 from rocekit.journal.schema import SCHEMA
@@ -157,6 +158,8 @@ def explanation(result: DrillResult, device: str) -> str:
 def keep(result: DrillResult, device: str, folder: Path) -> Path:
     """Write a failure's capture, journal and explanation into a folder below ``folder``; that folder.
 
+    All three are of this run, or of an earlier one if the disk is full.
+
     Raises:
         ScenarioError, CaptureError, JournalError: it cannot be written.
     """
@@ -165,17 +168,20 @@ def keep(result: DrillResult, device: str, folder: Path) -> Path:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ScenarioError(f"{place} cannot be made: {error.strerror or error}") from None
-    written(place / "explanation.txt", explanation(result, device))
-    capture(result.playing, place / "drill.pcapng")
-    journal(result.playing, device, place / "drill.journal.jsonl")
+    with Together() as files:
+        text = place / "explanation.txt"
+        with writing(text):
+            files.open(text).write(explanation(result, device).encode())
+        capture(result.playing, files.open(place / "drill.pcapng"))
+        lines = io.TextIOWrapper(files.open(place / "drill.journal.jsonl"), encoding="utf-8")
+        journal(result.playing, device, lines)
+        lines.detach()  # the file is closed with the others
     return place
 
 
-def capture(playing: Playing, path: Path) -> None:
+def capture(playing: Playing, out: Path | BinaryIO) -> None:
     """Write every packet of a drill to a pcapng file."""
-    with PcapngWriter(
-        path, comments=[f"rocekit drill {playing.drill.name}: {playing.drill.claim}"]
-    ) as writer:
+    with PcapngWriter(out, comments=[f"rocekit drill {playing.drill.name}: {playing.drill.claim}"]) as writer:
         for frame in sorted(playing.frames, key=lambda frame: frame.time_ns):
             kind = ETHERTYPE_IPV6 if frame.data[:1] and frame.data[0] >> 4 == 6 else ETHERTYPE_IPV4
             macs = (SRC_MAC, DST_MAC) if frame.sent else (DST_MAC, SRC_MAC)
@@ -183,11 +189,11 @@ def capture(playing: Playing, path: Path) -> None:
             writer.write(header + frame.data, frame.time_ns)
 
 
-def journal(playing: Playing, device: str, path: Path) -> None:
+def journal(playing: Playing, device: str, out: Path | IO[str]) -> None:
     """Write what the device's program did as a journal."""
     name = device.split(",")[0]
     qp: tuple[str, int] | None = None
-    with JournalWriter(path, host=name) as writer:
+    with JournalWriter(out, host=name) as writer:
         for time_ns, call, arguments, result in playing.calls:
             if call == "open":
                 qp = (name, result["qpn"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from rocekit.errors import CaptureError, RocekitError
@@ -14,7 +15,7 @@ class GrowingFile:
 
     A new file is written under its own name, for those who read it while it grows. A file that exists is
     replaced at the end; until then what is written is in ``x.partial-….pcapng`` beside it, and stays there if
-    the disk is full or the process is killed.
+    the disk is full or the process is killed. A file to which nothing could be written is removed.
 
     Attributes:
         file: open for writing bytes.
@@ -35,7 +36,9 @@ class GrowingFile:
     def failed(self, error: OSError) -> Exception:
         """The error to raise after a write has failed: the old file then stays."""
         named: Exception = not_written(error, self._name)
-        kept = self._new.kept_in
+        with suppress(OSError, ValueError):
+            self.file.flush()
+        kept = None if self._new.is_empty else self._new.kept_in
         if kept is not None and isinstance(named, RocekitError):
             where = Path(self._name).with_name(kept.name)
             named = CaptureError(f"{named.args[0]}; what was written is in {where}")
@@ -44,11 +47,15 @@ class GrowingFile:
 
     def close(self) -> None:
         """Close the file, which takes its place if all could be written."""
-        if self._error is not None:
-            self._new.abandon()
-            raise self._error
-        try:
-            self._new.close()
-            self._new.take_place()
-        except OSError as error:
-            raise self.failed(error) from None
+        if self._error is None:
+            try:
+                self._new.close()
+                self._new.take_place()
+                return
+            except OSError as error:
+                self.failed(error)
+        self._new.abandon()
+        if self._new.is_empty:
+            self._new.remove()
+        assert self._error is not None
+        raise self._error from None

@@ -77,6 +77,7 @@ class NewFile:
     def __init__(self, out: str | Path, *, growing: bool = False) -> None:
         self.place = place_of(out)
         self._part: Path | None = None
+        self._made: Path | None = None
         self._done = False
         exists = self.place.exists()
         special = exists and not self.place.is_file()
@@ -85,9 +86,11 @@ class NewFile:
         elif growing and not exists:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             number = os.open(self.place, flags, 0o666)
+            self._made = self.place
         else:
             remove_left_over(self.place.parent)
             number, self._part = _make_beside(self.place, growing=growing)
+            self._made = self._part
         # The name of the result, not of the part, is in errors.
         self.file: BinaryIO = open(out, "wb", _BUFFER, opener=lambda _name, _flags: number)  # noqa: SIM115
 
@@ -119,6 +122,21 @@ class NewFile:
     def kept_in(self) -> Path | None:
         """The file that has what was written, if it is not in its place."""
         return None if self._done else self._part
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a file was made, and has nothing."""
+        try:
+            return self._made is not None and self._made.stat().st_size == 0
+        except OSError:
+            return False
+
+    def remove(self) -> None:
+        """Remove the file that was made; what was there before stays."""
+        self.abandon()
+        if self._made is not None and not (self._done and self._made == self._part):
+            self._made.unlink(missing_ok=True)
+        self._done = True
 
     def abandon(self) -> None:
         """Close the file as it is; it does not take its place, but stays."""

@@ -6,6 +6,8 @@ than a hundred do.
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -114,20 +116,72 @@ def cluster(scheduler: str | None, workers: int | None, memory: str) -> Iterator
             with client:
                 yield client
             return
-        import logging
-        import os
-
-        own = LocalCluster(
-            n_workers=workers or os.cpu_count() or 1,
-            threads_per_worker=1,
-            processes=True,
-            memory_limit=memory,
-            dashboard_address="127.0.0.1:0",
-            host="127.0.0.1",
-            silence_logs=logging.CRITICAL,
-        )
-        with own, Client(own) as client:
+        with _own_cluster(LocalCluster, workers, memory) as own, _ends_with_us(Client(own)) as client:
             yield client
+
+
+@contextmanager
+def _own_cluster(make: Any, workers: int | None, memory: str) -> Iterator[Any]:
+    """Workers on this machine. Ctrl-C of a terminal is for this process: they end with it."""
+    import logging
+
+    from distributed.utils import LoopRunner
+
+    runner = LoopRunner()
+    _start_tracker()
+    # Threads, and processes that they start, have the mask of the thread that starts them.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        runner.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    own = make(
+        n_workers=workers or os.cpu_count() or 1,
+        threads_per_worker=1,
+        processes=True,
+        memory_limit=memory,
+        dashboard_address="127.0.0.1:0",
+        host="127.0.0.1",
+        silence_logs=logging.CRITICAL,
+        loop=runner.loop,
+    )
+    with _ends_with_us(own):
+        yield own
+    runner.stop()
+
+
+@contextmanager
+def _ends_with_us(one: Any) -> Iterator[Any]:
+    """Close a cluster or client, unless a signal ends this process.
+
+    To close them takes seconds. Workers end by themselves where the process that started them is gone, and
+    what they were writing is taken away by the next run.
+    """
+    try:
+        yield one
+    except BaseException as error:
+        if isinstance(error, Exception):
+            one.close()
+        raise
+    one.close()
+
+
+def _start_tracker() -> None:
+    """Start the process that looks after semaphores, which would unblock signals where it is started.
+
+    It warns of those that a process left that was ended by a signal, and removes them.
+    """
+    from multiprocessing import resource_tracker
+
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 def add_streams(

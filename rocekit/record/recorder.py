@@ -185,7 +185,7 @@ class ProgramRecorder:
                 except JournalError as error:
                     if pid is None:
                         raise
-                    self.result.failed.append(str(error))
+                    self._not_written(error)
                     while not self._has_ended(pid):
                         self._wait(pid, None)
                     self._stop_capture()
@@ -288,7 +288,11 @@ class ProgramRecorder:
         try:
             self._capture.stop()
         except (RocekitError, OSError) as error:
-            self.result.failed.append(str(error))
+            self._not_written(error)
+
+    def _not_written(self, error: Exception) -> None:
+        self.result.failed.append(str(error))
+        self.result.unwritten = True
 
     def _log_kernel_cm(self, writer: JournalWriter | RotatingJournal) -> None:
         if self._kernel_cm is None:

@@ -20,6 +20,7 @@ class Recording:
         going_on: processes that still ran after the program's end.
         files: those of the journal that stay, if it was written into several.
         failed: why journal or packets could no longer be written; what was written before is there.
+        unwritten: whether a file could not be written: its name then has what it had before, or nothing.
     """
 
     journal: Path
@@ -35,6 +36,7 @@ class Recording:
     not_recorded: list[str] = field(default_factory=list)
     going_on: list[int] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    unwritten: bool = False
     files: list[Path] = field(default_factory=list)
 
     @property

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 from places import PCAPS
+from processes import status_of
+
+from rocekit import analyze
 
 MAIN = 'import sys; sys.argv[0] = "rocekit"; from rocekit.cli import main; main()'
 OLD = b"of yesterday"
@@ -38,9 +41,14 @@ def opened(pid: int) -> list[str]:
     return found
 
 
+#: Where nothing is open for long: the process handles signals.
+HANDLED = "handles SIGTERM"
 #: Arguments, and the file that a process has open when it has begun.
 WRITING: dict[str, tuple[tuple[str, ...], str]] = {
     "annotate": (("annotate", "BIG", "out.pcapng"), "big.pcap"),
+    "check": (("check", "BIG", "-o", "out.xml"), "big.pcap"),
+    "conform": (("conform", "--random", "1", "--runs", "1000000", "--junit", "out.xml"), HANDLED),
+    "counters": (("counters", "lo", "--for", "100", "-o", "out.journal.jsonl"), HANDLED),
     "craft": (("craft", "--op", "RC_SEND_ONLY", "--count", "100000000", "-w", "out.pcap"), "/.rocekit-"),
     "export": (("export", "BIG", "--to", "csv", "-o", "out"), "big.pcap"),
     "generate": (("generate", "out.pcap", "--packets", "100000000"), "/.rocekit-"),
@@ -51,6 +59,12 @@ WRITING: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+def has_begun(pid: int, sign: str) -> bool:
+    if sign == HANDLED:
+        return bool(int(status_of(pid)[0]["SigCgt"], 16) >> (signal.SIGTERM - 1) & 1)
+    return any(sign in file for file in opened(pid))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("name", WRITING)
 def test_a_writing_command_that_is_ended_leaves_what_was_there(
@@ -58,7 +72,9 @@ def test_a_writing_command_that_is_ended_leaves_what_was_there(
 ) -> None:
     arguments, sign = WRITING[name]
     (tmp_path / "out").mkdir()
-    for old in ("out.pcapng", "out.pcap", "out.png", "out.html", "out/packets.csv", "out/transfers.csv"):
+    for old in ("out.pcapng", "out.pcap", "out.png", "out.html", "out.xml", "out.journal.jsonl"):
+        (tmp_path / old).write_bytes(OLD)
+    for old in ("out/packets.csv", "out/transfers.csv"):
         (tmp_path / old).write_bytes(OLD)
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     words = [str(big) if word == "BIG" else word for word in arguments]
@@ -69,7 +85,7 @@ def test_a_writing_command_that_is_ended_leaves_what_was_there(
         stderr=subprocess.PIPE,
     )
     deadline = time.monotonic() + 60
-    while not any(sign in file for file in opened(process.pid)) and time.monotonic() < deadline:
+    while not has_begun(process.pid, sign) and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(number)
     told, said = process.communicate(timeout=120)
@@ -81,6 +97,31 @@ def test_a_writing_command_that_is_ended_leaves_what_was_there(
         assert (process.returncode, said) == (1, b"rocekit: error: ended by SIGTERM\n")
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
     assert {path.read_bytes() for path in before} == {OLD}
+
+
+def test_traffic_that_is_ended_leaves_what_was_seen_of_it(tmp_path: Path) -> None:
+    for old in ("x.pcapng", "x.journal.jsonl"):
+        (tmp_path / old).write_bytes(OLD)
+    words = ["inject", "ping-write", "--both", "--backend", "soft", "-n", "100000000", "-s", "65536"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *words, "--capture", "x.pcapng", "--journal", "x.journal.jsonl"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        sizes = [path.stat().st_size for path in tmp_path.glob("x.partial-*.pcapng")]
+        if sizes and min(sizes) > 1 << 16:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    told, said = process.communicate(timeout=60)
+    assert (process.returncode, told, said) == (1, b"", b"rocekit: error: ended by SIGTERM\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.journal.jsonl", "x.pcapng"]
+    analysis = analyze(tmp_path / "x.pcapng", journals=[tmp_path / "x.journal.jsonl"])
+    assert analysis.journal is not None
+    assert any(transfer.wr is not None for transfer in analysis.transfers)
 
 
 DROPPED = """

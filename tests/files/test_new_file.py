@@ -170,3 +170,19 @@ def test_a_journal_to_which_nothing_could_be_added_is_as_long_as_before(tmp_path
     with JournalWriter(path, append=True) as journal:
         journal.write("mr_registered", device="rxe0", addr=1, length=1, lkey=1, rkey=1)
     assert len(read_journal(path).events) == 2
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new", "old"])
+def test_a_growing_file_to_which_nothing_could_be_written_is_not_left(there: bool, tmp_path: Path) -> None:
+    full = tmp_path / "x.pcapng"
+    if there:
+        full.write_bytes(b"old")
+    program = (
+        "import resource, sys; from rocekit.files.pcapng_write import PcapngWriter\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "PcapngWriter(sys.argv[1]).close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(full)], capture_output=True, check=False)
+    assert done.stderr.endswith(b"x.pcapng: cannot be written: File too large\n")
+    assert names(tmp_path) == (["x.pcapng"] if there else [])
+    assert not there or full.read_bytes() == b"old"

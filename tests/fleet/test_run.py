@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 from fleet_cluster import WORKERS, dask_cluster
 from fleet_lake import contents, made
 from places import ROOT
+from processes import status_of
 
 from rocekit.cli import rocekit as cli
 from rocekit.commands import fleet_analyze
@@ -62,6 +63,9 @@ def test_two_workers_of_which_one_is_killed_make_the_lake_of_one_process(
     with own.alone(), cluster(None, 2, "auto") as client:
         pids = list(client.run(os.getpid).values())
         assert len(set(pids)) == 2
+        # Ctrl-C of a terminal reaches them, too: they end with the process that handles it.
+        for pid in pids:
+            assert all(int(one["SigBlk"], 16) >> (signal.SIGINT - 1) & 1 for one in status_of(pid))
 
         def kill(progress: FleetProgress) -> None:
             if not killed:
@@ -75,6 +79,24 @@ def test_two_workers_of_which_one_is_killed_make_the_lake_of_one_process(
     assert progress.failed == together.failed == []
     assert (progress.done, progress.unreadable) == (len(streams), 1)
     assert contents(own.folder) == contents(lake)
+
+
+@pytest.mark.skipif(not MORE, reason="scripts/test --more starts a cluster of its own for it")
+def test_ctrl_c_in_a_terminal_ends_a_run_and_its_workers_without_a_word(
+    captures: Path, tmp_path: Path
+) -> None:
+    words = "import sys; sys.argv[0] = 'rocekit'; from rocekit.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", words, "fleet", "analyze", captures, "-o", tmp_path / "lake", "--watch"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    assert b"dashboard" in process.stderr.readline()
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    assert process.communicate(timeout=60) == (b"", b"")  # and nobody has the other ends any more
+    assert process.returncode == 130
 
 
 class Few(NamedTuple):

@@ -325,7 +325,7 @@ def test_a_mistake_is_one_line_and_status_1(facts: dict[str, Any], mistake: str,
     [
         ("server killed", "client", 1, "disconnected"),
         ("server terminated", "client", 1, "disconnected"),
-        ("server terminated", "server", 143, ""),
+        ("server terminated", "server", 1, "ended by SIGTERM"),
         ("client interrupted", "client", 130, ""),
         ("client interrupted", "server", 1, "disconnected"),
         ("wire cut", "client", 1, "RETRY_EXC_ERR"),

@@ -178,7 +178,10 @@ def _gave_up(evidence: Evidence, story: Story) -> bool:
 
 def _sends_on(evidence: Evidence, story: Story, interval_ns: int) -> bool:
     """Whether new requests follow when the next repeat was due: a QP that gave up sends nothing more."""
-    latest = evidence.transfers_of[story.connection.id, story.side][-1]
+    transfers = evidence.transfers_of[story.connection.id, story.side]
+    if not transfers:  # `top` keeps those with troubles only
+        return False
+    latest = transfers[-1]
     run = story.repeats[-1]
     is_new = 0 < latest.last_psn - run.last_psn < _OTHER_LIFE
     return is_new and latest.request_end_ns > run.events[-1].last_ns + interval_ns

@@ -43,9 +43,15 @@ def command(lake: Path, sql: str | None, output: str) -> None:
         print_json([dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows])
     elif output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows([answer.columns, *answer.rows])
+        writer.writerows([_cell(value) for value in row] for row in (answer.columns, *answer.rows))
     else:
         click.echo("\n".join(as_text(answer)))
+
+
+def _cell(value: object) -> object:
+    from rocekit.wire.text_table import safe_cell
+
+    return safe_cell(value) if isinstance(value, str) else value
 
 
 def _plain(value: object) -> object:

@@ -26,6 +26,7 @@ from rocekit.files.outputs import STANDARD_OUTPUT, not_written
 from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, ICRC_UNCHECKED
 from rocekit.packets.malformed import MALFORMED
 from rocekit.wire.psn import MASK
+from rocekit.wire.text_table import safe_cell
 
 if TYPE_CHECKING:
     import polars as pl
@@ -136,10 +137,20 @@ def _write(pl: Any, table: pl.DataFrame, out: BinaryIO, kind: str) -> None:
         table.write_ndjson(out)
     else:
         lists = [name for name, dtype in table.schema.items() if dtype.is_nested()]
-        table.with_columns(
+        table = table.with_columns(
             pl.col(name).map_elements(lambda v: json.dumps(v.to_list()), return_dtype=pl.String)
             for name in lists
-        ).write_csv(out)
+        )
+        # Enumerations have words of ours. Others, such as a journal's, may be formulas.
+        table.with_columns(_safe_cells(column) for column in table if column.dtype == pl.String).write_csv(
+            out
+        )
+
+
+def _safe_cells(column: pl.Series) -> pl.Series:
+    texts = column.unique().drop_nulls().to_list()
+    changed = {text: cell for text in texts if (cell := safe_cell(text)) != text}
+    return column.replace(changed) if changed else column
 
 
 # ---------------------------------------------------------------------- packets

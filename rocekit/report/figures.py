@@ -184,6 +184,8 @@ def save(figure: Figure, file: BinaryIO, suffix: str, *, dpi: int = 150) -> None
         OSError: the file cannot be written.
     """
     kind = suffix.removeprefix(".").lower()
+    for text in [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]:
+        text.set_parse_math(False)  # names of files may have "$", which would be a formula
     nothing: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rocekit", "font.family": ["DejaVu Sans"]}):
         figure.savefig(file, format=kind, dpi=dpi, metadata=nothing)

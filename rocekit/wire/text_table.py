@@ -105,6 +105,8 @@ def columns(
 
 
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*m")
+_FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What begins a formula; the last four are full-width forms of the others."""
 _RESET: Final = "\x1b[0m"
 #: A cell with less room than this is not worth a column of its own.
 _LEAST_ROOM: Final = 24
@@ -163,3 +165,12 @@ def safe(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def safe_cell(text: str) -> str:
+    """The text for a cell of CSV: :func:`safe`, and with an apostrophe before what would be a formula.
+
+    Spreadsheets compute cells that begin with one of these characters, also where they are quoted, and show
+    an apostrophe at the beginning as nothing. Numbers are no text: they stay as they are.
+    """
+    return f"'{safe(text)}" if text.startswith(_FORMULA) else safe(text)

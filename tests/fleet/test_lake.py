@@ -207,6 +207,8 @@ def test_query_prints_text_json_and_csv_and_one_line_for_what_is_wrong(lake: Pat
     assert run("query", str(lake), sql).output == f" n  p\n{FLEET.hosts + 1}  broken\n"
     assert json.loads(run("query", str(lake), sql, "--format", "json").output) == [{"n": 13, "p": "broken"}]
     assert run("query", str(lake), sql, "--format", "csv").output == "n,p\n13,broken\n"
+    formulas = "SELECT '=1+1' AS a, -1 AS b, '-x' AS c, 2.5 AS d"
+    assert run("query", str(lake), formulas, "--format", "csv").output == "a,b,c,d\n'=1+1,-1,'-x,2.5\n"
     wrong = run("query", str(lake), "SELECT nothing FROM captures")
     assert (wrong.exit_code, wrong.output.count("\n")) == (1, 1)
     assert "lost_packets" in run("query", str(lake)).output

@@ -26,7 +26,7 @@ pl = pytest.importorskip("polars", reason="no polars (pip install 'rocekit[expor
 duckdb = pytest.importorskip("duckdb", reason="no duckdb")
 pd = pytest.importorskip("pandas", reason="no pandas")
 
-from rocekit.report.export import FORMATS, TABLES, tables  # noqa: E402
+from rocekit.report.export import FORMATS, TABLES, tables, write_table  # noqa: E402
 
 LOSS = """
 a RC_SEND_ONLY 5 64
@@ -193,6 +193,26 @@ def test_one_table_goes_to_standard_output(tmp_path: Path) -> None:
     assert [line["naks"] for line in lines] == [0, 1, 0]
     assert pl.read_parquet(io.BytesIO(piped("parquet")))["id"].to_list() == [0, 1, 2]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.pcapng"]
+
+
+def test_text_of_others_is_no_formula_in_csv_and_numbers_stay_numbers(
+    pcaps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = (pcaps / "ping-write-clean.pcap").read_bytes()
+    Path("=1+1.pcap").write_bytes(whole[:-10])
+    result = run("=1+1.pcap", "--to", "csv", "--table", "findings", "-o", "-")
+    titles = [row["title"] for row in csv.DictReader(io.StringIO(result.stdout))]
+    assert any(title.startswith("'=1+1.pcap is damaged") for title in titles)
+    texts = ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\uff1d1", "\t=1", "a=1", "10.0.0.1", None]
+    table = pl.DataFrame({"text": texts, "delta_ns": [-1, 2, *[None] * 7], "ratio": [-0.5, *[None] * 8]})
+    out = io.BytesIO()
+    write_table(table, out, "csv", "x.csv")
+    rows = list(csv.DictReader(io.StringIO(out.getvalue().decode())))
+    assert [row["text"] for row in rows] == [
+        *("'=cmd|' /C calc'!A0", "'+1", "'-1", "'@SUM(A1)", "'\uff1d1", "\\t=1", "a=1", "10.0.0.1", ""),
+    ]
+    assert (rows[0]["delta_ns"], rows[0]["ratio"]) == ("-1", "-0.5")
 
 
 def test_without_a_folder_named_they_stand_beside_in_one_named_like_the_capture(

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
@@ -186,3 +187,20 @@ def test_without_matplotlib_it_says_how_to_get_it(pcaps: Path, tmp_path: Path) -
     assert done.returncode == 1
     how = f"{sys.executable} -m pip install 'rocekit[plot]'"
     assert done.stderr == f"rocekit: error: plot needs matplotlib: {how}\n"
+
+
+@pytest.mark.parametrize("graph", [(), ("--graph", "ladder", "--transfer", "0")], ids=["graphs", "ladder"])
+def test_a_name_with_dollars_and_markup_is_text_in_a_picture(
+    pcaps: Path, tmp_path: Path, graph: tuple[str, ...]
+) -> None:
+    name = "a$\\frac{b$<script>alert(1)<\u2215script>\x1b[2J&amp;.pcap"
+    (tmp_path / name).write_bytes((pcaps / "ping-write-loss-behind.pcap").read_bytes())
+    for suffix in ("svg", "png"):
+        code, said = run("plot", tmp_path / name, "-o", tmp_path / f"x.{suffix}", *graph)
+        assert code == 0, said
+    drawn = ElementTree.parse(tmp_path / "x.svg")
+    kinds = {element.tag.rpartition("}")[2] for element in drawn.iter()}
+    assert not kinds & {"script", "foreignObject", "a", "image"}
+    if not graph:
+        shown = name.replace("\x1b", "\\x1b")
+        assert any((element.text or "").startswith(shown) for element in drawn.iter())

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rocekit.soft.traffic.run import FlowDone, TrafficRun
+from rocekit.wire.text_table import safe_cell
 
 _NS: int = 1_000_000_000
 
@@ -117,7 +118,10 @@ def as_csv(run: TrafficRun) -> str:
     keys = list(dict.fromkeys(key for row in rows for key in row))
     writer = csv.DictWriter(text, keys, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(
+        {key: safe_cell(value) if isinstance(value, str) else value for key, value in row.items()}
+        for row in rows
+    )
     return text.getvalue().rstrip("\n")
 
 

@@ -32,11 +32,14 @@ def counting(writer: JournalWriter | None, device: str) -> Iterator[None]:
     """Write snapshots of an RDMA device before and after; what cannot be read or written is left out."""
     # Asking tc and ethtool takes longer than reading files.
     reader = CounterReader(programs=False)
+    places: list[CounterPlace] = []
+    if writer is not None:
+        with suppress(RocekitError, OSError, ValueError):
+            places = [place for place in reader.rdma_places() if place.device == device]
 
     def take() -> None:
         if writer is not None:
             with suppress(RocekitError, OSError, ValueError):
-                places = [place for place in reader.rdma_places() if place.device == device]
                 write_snapshots(writer, [reader.snapshot(place) for place in places])
 
     take()

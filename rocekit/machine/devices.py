@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rocekit.errors import VerbsError
+from rocekit.machine.gid_tables import filled_entries
 
 SYSFS = Path("/sys/class/infiniband")
 
@@ -132,15 +133,10 @@ def _software_driver(path: Path) -> str | None:
 
 def _port(path: Path) -> DevicePort:
     gids = []
-    for entry in sorted((path / "gids").iterdir(), key=lambda gid: int(gid.name)):
-        value = _read(entry)
-        if not value or int(value.replace(":", ""), 16) == 0:
-            continue
-        netdev = _read(path / "gid_attrs" / "ndevs" / entry.name) or None
-        kind = _read(path / "gid_attrs" / "types" / entry.name)
-        gids.append(
-            Gid(int(entry.name), str(ipaddress.IPv6Address(value)), _GID_TYPES.get(kind, kind), netdev)
-        )
+    for index, value in filled_entries(path / "gids"):
+        netdev = _read(path / "gid_attrs" / "ndevs" / str(index)) or None
+        kind = _read(path / "gid_attrs" / "types" / str(index))
+        gids.append(Gid(index, str(ipaddress.IPv6Address(value)), _GID_TYPES.get(kind, kind), netdev))
     return DevicePort(
         number=int(path.name),
         state=_read(path / "state").partition(": ")[2],

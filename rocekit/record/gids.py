@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from rocekit.machine.gid_tables import filled_entries
 
 _DEVICES: Final = Path("/sys/class/infiniband")
 
@@ -52,12 +55,9 @@ def device_gids(folder: Path) -> list[str] | None:
 
     found = []
     try:
-        for path in sorted((folder / "ports/1/gids").iterdir(), key=lambda path: int(path.name)):
-            try:
-                address = ipaddress.IPv6Address(path.read_text().strip())
-            except (OSError, ValueError):
-                continue
-            if int(address):
+        for _, value in filled_entries(folder / "ports/1/gids"):
+            with suppress(ValueError):
+                address = ipaddress.IPv6Address(value)
                 found.append(str(address.ipv4_mapped or address))
     except (OSError, ValueError):
         return None

@@ -275,7 +275,12 @@ def _completion(value: Value, content: _Content, common: dict[str, Any], _setup:
     for item in items:
         wanted: dict[str, Any] = {"status": "SUCCESS"}
         for key, one in item.mapping(_COMPLETION, "a completion").items():
-            wanted[key] = _text(one, key) if key in ("status", "opcode") else read_wanted(one, key)
+            if key not in ("status", "opcode"):
+                wanted[key] = read_wanted(one, key)
+            elif isinstance(one.content, list):
+                wanted[key] = frozenset(_text(name, key) for name in one.content)
+            else:
+                wanted[key] = _text(one, key)
         found.append(wanted)
     return ExpectCompletions(**common, completions=tuple(found))
 

@@ -438,12 +438,13 @@ class Player:
 
     def _fits(self, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
         """Whether a completion or an event is as wanted."""
-        return all(
-            found.get(key) is not None and value.test(found[key], self._names)
-            if isinstance(value, Wanted)
-            else found.get(key) == value
-            for key, value in wanted.items()
-        )
+
+        def one(value: Any, seen: Any) -> bool:
+            if isinstance(value, Wanted):
+                return seen is not None and value.test(seen, self._names)
+            return bool(seen in value if isinstance(value, frozenset) else seen == value)
+
+        return all(one(value, found.get(key)) for key, value in wanted.items())
 
     # -- words
 
@@ -468,9 +469,13 @@ def words_of(told: Mapping[str, Any]) -> str:
 
 def wanted_words(wanted: Mapping[str, Any]) -> str:
     """What a completion or an event must be."""
-    return ", ".join(
-        f"{key} {value.text if isinstance(value, Wanted) else value}" for key, value in wanted.items()
-    )
+
+    def one(value: Any) -> str:
+        if isinstance(value, Wanted):
+            return value.text
+        return " or ".join(sorted(value)) if isinstance(value, frozenset) else str(value)
+
+    return ", ".join(f"{key} {one(value)}" for key, value in wanted.items())
 
 
 _DOERS: Final = {

@@ -22,6 +22,8 @@ from rocekit.errors import needs_extra
 
 #: How many drills shrinking one difference plays at most: on a device each takes its time.
 _MOST_SHRINKING: Final = 80
+#: What of a difference is its kind: opcodes, syndromes, statuses.
+_TOLD: Final = r"[A-Z]{2,}_\w+|NAK \w+|RNR|(?<=syndrome )ACK|(?<=syndrome: )ACK|(?<=status )\w+|nothing|none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def _strategies() -> Any:
         PostMove,
         st.sampled_from(("SEND", "RDMA_WRITE", "RDMA_READ")),
         st.sampled_from((64, 1, 256, 257, 700)),
-        st.sampled_from(("ack", "ack", "ack", "sequence", "rnr", "NAK remote_access_error")),
+        st.sampled_from(("ack", "ack", "ack", "sequence", "rnr", "rnr_last", "NAK remote_access_error")),
     )
     receive = st.builds(ReceiveMove, st.sampled_from((1024, 64, 8)))
     return st.lists(st.one_of(request, request, receive, post), min_size=1, max_size=12)
@@ -93,13 +95,15 @@ def signature(drill: Drill, verdict: Verdict) -> str:
     """What differs, without the numbers: alike differences have the same."""
 
     def words(text: str) -> str:
-        found = re.findall(r"[A-Z]{2,}_\w+|NAK \w+|RNR|(?<=syndrome )ACK|(?<=status )\w+|nothing|none", text)
+        found = re.findall(_TOLD, text)
         return " ".join(dict.fromkeys(re.sub(r"_(FIRST|MIDDLE|LAST|ONLY)\b", "", word) for word in found))
 
-    # A reason behind the packet says again what was expected.
-    came = verdict.came.partition(": ")[0]
+    # A reason behind the packet says which field differs, and again what was expected.
+    came, _, reason = verdict.came.partition(": ")
+    field = re.match(r"its (\w+) is", reason)
     kind = verdict.step.partition(":")[0]
-    return f"{kind} {words(verdict.expected)}: {words(came) or 'other'}"
+    told = f"{kind} {words(verdict.expected)}: {words(came) or 'other'}"
+    return f"{told} ({field[1]})" if field and field[1] != "syndrome" else told
 
 
 def explore(

@@ -66,7 +66,8 @@ class PostMove:
     """The program posts a SEND, WRITE or READ, and the packet side answers its last packet.
 
     Attributes:
-        answer: ``ack``, ``sequence`` (a NAK, and then the ACK), ``rnr`` (and then the ACK), or a fatal NAK.
+        answer: ``ack``, ``sequence`` (a NAK of its last packet, and then the ACK), ``rnr`` and ``rnr_last``
+            (an RNR NAK of its first or last packet, and then the ACK), or a fatal NAK.
     """
 
     op: str
@@ -114,7 +115,8 @@ class ModelRun:
             self._post(move)
 
     def _request(self, move: RequestMove) -> None:
-        psn = self._expected + move.ahead
+        # What comes from before the start has a drill of its own: responder/duplicates/before_first.
+        psn = max(0, self._expected + move.ahead)
         parts = [f"op: RC_{move.name}", f"psn: {psn}" if psn >= 0 else f"psn: 0 - {-psn}"]
         takes = 1
         if move.name == "RDMA_READ_REQUEST":
@@ -140,7 +142,7 @@ class ModelRun:
             self._sent_high = max(self._sent_high, psn + takes)
             self._messages += ends
         good = [seen for seen in came if not self._refuses(seen)]
-        if move.ahead == 0 and good and not move.bad_icrc:
+        if psn == self._expected and good and not move.bad_icrc:
             self._expected += takes
         for seen in came:
             self._judge(seen)
@@ -210,9 +212,10 @@ class ModelRun:
             return
         first, count = self._device_psn, psns_of(move.size, MTU)
         last = first + count - 1
-        if move.op != "RDMA_READ" and move.answer in ("sequence", "rnr"):
+        if move.op != "RDMA_READ" and move.answer in ("sequence", "rnr", "rnr_last"):
             word = "NAK psn_sequence_error" if move.answer == "sequence" else "RNR 1"
-            self._sends(f"{{op: RC_ACKNOWLEDGE, psn: {last}, syndrome: {word}}}")
+            refused = first if move.answer == "rnr" else last
+            self._sends(f"{{op: RC_ACKNOWLEDGE, psn: {refused}, syndrome: {word}}}")
         if move.answer.startswith("NAK"):
             self._sends(f"{{op: RC_ACKNOWLEDGE, psn: {last}, syndrome: {move.answer}}}")
         elif move.op == "RDMA_READ":

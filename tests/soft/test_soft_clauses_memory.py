@@ -355,7 +355,7 @@ for size in (512, 2048):
     def _other_response(size: int, b: Bench) -> None:
         b.post("RDMA_READ", 4 * MTU)
         b.answer(p.READ_FIRST, 0, aeth(p.ACK_UNLIMITED, 1), (FULL * 2)[:size])
-        assert b.statuses() == [(1, "BAD_RESP_ERR")]
+        assert b.statuses() == [(1, "LOC_LEN_ERR")]
         assert b.qp.state == "ERR"
 
     clause.add(

@@ -126,12 +126,18 @@ def _(b: Bench) -> None:
     assert b.statuses() == [(1, "SUCCESS")]
 
 
-def _bad_read(responses: list[tuple[int, int, bytes, bytes]], b: Bench, *, length: int = 2 * MTU + 4) -> None:
+def _bad_read(
+    responses: list[tuple[int, int, bytes, bytes]],
+    b: Bench,
+    *,
+    length: int = 2 * MTU + 4,
+    status: str = "BAD_RESP_ERR",
+) -> None:
     """These responses do not complete the READ, and the last of them ends it."""
     b.post("RDMA_READ", length)
     for operation, offset, headers, payload in responses:
         b.answer(operation, offset, headers, payload)
-    assert b.statuses() == [(1, "BAD_RESP_ERR")]
+    assert b.statuses() == [(1, status)]
     assert b.qp.state == "ERR"
 
 
@@ -149,19 +155,30 @@ for name, responses in {
     "FIRST with a NAK in its AETH": [(p.READ_FIRST, 0, aeth(p.NAK_ACCESS), FULL)],
     "FIRST with an RNR NAK in its AETH": [(p.READ_FIRST, 0, aeth(p.RNR | 1), FULL)],
     "LAST with a NAK in its AETH": [_F, _M, (p.READ_LAST, 2, aeth(p.NAK_INVALID), b"data")],
+    "an atomic's result": [(p.ATOMIC_ACK, 0, OK + bytes(8), b"")],
+}.items():
+    clause.add("9.9.2", f"READ of three packets: {name} is a bad response", partial(_bad_read, responses))
+for name, responses in {
     "FIRST that is short": [(p.READ_FIRST, 0, OK, FULL[:-4])],
     "MIDDLE that is short": [_F, (p.READ_MIDDLE, 1, b"", FULL[:4])],
     "LAST that is short": [_F, _M, (p.READ_LAST, 2, OK, b"")],
     "LAST that is long": [_F, _M, (p.READ_LAST, 2, OK, b"too long")],
-    "an atomic's result": [(p.ATOMIC_ACK, 0, OK + bytes(8), b"")],
 }.items():
-    clause.add("9.9.2", f"READ of three packets: {name} is a bad response", partial(_bad_read, responses))
+    clause.add(
+        "9.9.2",
+        f"READ of three packets: {name} is a length error",
+        partial(_bad_read, responses, status="LOC_LEN_ERR"),
+    )
+clause.add(
+    "9.9.2",
+    "READ of one packet: ONLY whose pad leaves less is a length error",
+    partial(_bad_read, [(p.READ_ONLY, 0, OK, b"da")], length=4, status="LOC_LEN_ERR"),
+)
 for name, response in {
     "ONLY with a NAK in its AETH": (p.READ_ONLY, 0, aeth(p.NAK_PSN), b"data"),
     "FIRST": (p.READ_FIRST, 0, OK, b"data"),
     "LAST": (p.READ_LAST, 0, OK, b"data"),
     "MIDDLE": (p.READ_MIDDLE, 0, b"", b"data"),
-    "ONLY whose pad leaves less": (p.READ_ONLY, 0, OK, b"da"),
 }.items():
     clause.add(
         "9.9.2", f"READ of one packet: {name} is a bad response", partial(_bad_read, [response], length=4)

@@ -145,8 +145,11 @@ class AcknowledgedQueue(RetryingQueue):
         if wqe.verb.operation == "READ":
             offset = (psn - wqe.first_psn) * self.qp.path_mtu
             expected = min(self.qp.path_mtu, wqe.length - offset)
-            if operation != "READ_RESPONSE" or len(packet.payload) != expected:
+            if operation != "READ_RESPONSE":
                 self._give_up("BAD_RESP_ERR", now)
+                return
+            if len(packet.payload) != expected:  # 9.9.2: too much or too little is a length error
+                self._give_up("LOC_LEN_ERR", now)
                 return
             if expected and wqe.scatter is not None:
                 if offset + expected > wqe.scatter.length:

@@ -9,7 +9,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,6 +38,12 @@ JOURNAL_SUFFIX = ".journal.jsonl"
     type=JOURNAL,
     metavar="FILE",
     help="The journal; x.rank-3.journal.jsonl of rank 3.  [default: PROGRAM.journal.jsonl]",
+)
+@click.option(
+    "--attach",
+    type=Number("count", 1, (1 << 31) - 1),
+    metavar="PID",
+    help="Record a program that runs already, until Ctrl-C or its end, instead of starting one.",
 )
 @click.option("--interface", "-i", metavar="IFACE", help="Also capture packets, and explain them.")
 @click.option("--write", "-w", type=PCAPNG, metavar="FILE", help="Keep the packets in a pcapng file.")
@@ -110,11 +116,12 @@ JOURNAL_SUFFIX = ".journal.jsonl"
     help="Write the counters of the RDMA devices, before and after the program.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print only failures on standard error.")
-@click.argument("command_line", metavar="-- PROGRAM…", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command_line", metavar="-- PROGRAM…", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(
     ctx: click.Context,
     output: Path | None,
+    attach: int | None,
     interface: str | None,
     write: Path | None,
     ring_size: int,
@@ -146,6 +153,9 @@ def command(
     oldest. `rocekit analyze` finds them beside x.pcapng; --journal rotated:FIRST..LAST reads them as one.
     --every, --errors, --qp, --opcode and --summary record less: what was left out is counted in the journal.
 
+    --attach PID records a program that runs, without a restart: its next post or poll lets the recorder
+    in, and Ctrl-C takes it out again. What it did before is unknown, and the journal says so.
+
     \b
     Example:
       rocekit record -- ib_write_bw -d rxe0 10.9.0.2
@@ -153,7 +163,16 @@ def command(
       rocekit record -o x.journal.jsonl --redact -- python train.py
       rocekit record --rotate 100M --rotate 1h --keep 1G -- python train.py
       rocekit record --nccl --interface eth0 --write x.pcapng -- python train.py
+      rocekit record --attach 4711 -o x.journal.jsonl
     """
+    if attach is not None and command_line:
+        raise click.UsageError("--attach records a program that runs: name no other")
+    if attach is not None and nccl:
+        raise click.UsageError(
+            "--nccl is for a program that is started: NCCL loads its profiler plug-in at its start"
+        )
+    if attach is None and not command_line:
+        raise click.UsageError("name a program, behind --, or one that runs by --attach PID")
     if nccl and redact:
         raise click.UsageError("--redact does not change what NCCL tells: leave out --nccl")
     if write is not None and interface is None:
@@ -170,19 +189,26 @@ def command(
     if rank is not None:
         write = write and rank.name(write)
         output = output and rank.name(output)
-    output = output or default_output(command_line[0], write, rank)
+    target = None
+    if attach is not None:
+        from rocekit.record.attach.target import RunningProgram
+
+        target = RunningProgram(attach)
+    name = command_line[0] if target is None else target.exe
+    output = output or default_output(name, write, rank)
     check_apart(write, output)
-    program = shutil.which(command_line[0])
+    program = shutil.which(name)
     for path in filter(None, (write, output)):
         if program is not None and path.exists() and path.samefile(program):
             raise RocekitError(f"{path}: this is the program: name another file")
         check_output(path, command_line[1:])  # a script, a file to read
     from rocekit.commands.sandbox import give_up_root
-    from rocekit.record import ProgramError, ProgramRecorder, find_program, holding_signals
+    from rocekit.record import JournalRecorder, ProgramError, ProgramRecorder, find_program, holding_signals
     from rocekit.record.build import interposer
 
     try:
-        find_program(command_line[0])
+        if target is None:
+            find_program(name)
         library = interposer()
         if nccl:
             _load_profiler(output)
@@ -203,22 +229,26 @@ def command(
                     from rocekit.record.kernel_cm import KernelCm
 
                     kernel_cm = KernelCm()
-                result = ProgramRecorder(
-                    command_line,
-                    output,
-                    library,
-                    mask=mask,
-                    slots=1 << (ring_size - 1).bit_length(),
-                    children=follow_children,
-                    redact=redact,
-                    nicer=5,
-                    capture=capture,
-                    kernel_cm=kernel_cm,
-                    counters=_counters(interface, capture) if counters else None,
-                    rank=None if rank is None else rank.number,
-                    limits=limits,
-                    choice=choice,
-                ).run()
+                options: dict[str, Any] = {
+                    "slots": 1 << (ring_size - 1).bit_length(),
+                    "redact": redact,
+                    "nicer": 5,
+                    "capture": capture,
+                    "kernel_cm": kernel_cm,
+                    "counters": _counters(interface, capture) if counters else None,
+                    "rank": None if rank is None else rank.number,
+                    "limits": limits,
+                    "choice": choice,
+                }
+                recorder: JournalRecorder
+                if target is None:
+                    options |= {"mask": mask, "children": follow_children}
+                    recorder = ProgramRecorder(command_line, output, library, **options)
+                else:
+                    from rocekit.record.attach.attached_recorder import AttachedRecorder
+
+                    recorder = AttachedRecorder(target, output, library, told=_say, **options)
+                result = recorder.run()
             for what in result.failed:
                 click.secho(f"record: {what}: what was recorded is incomplete", err=True, fg="red")
             if not quiet:
@@ -239,7 +269,14 @@ def command(
     except ProgramError as error:
         click.echo(f"rocekit: error: {error}", err=True)
         ctx.exit(error.status)
-    end_as(result)
+    if target is None:
+        end_as(result)
+    elif result.failed:
+        ctx.exit(1)
+
+
+def _say(words: str) -> None:
+    click.secho(f"record: {words}", err=True, dim=True)
 
 
 def _choice(

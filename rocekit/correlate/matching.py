@@ -36,6 +36,7 @@ MATCHED_BY: Final = {
 OVERLAPPED: Final = "posted while another thread posted on its QP: its PSN is not certain"
 OUT_OF_ORDER: Final = "the packets of its QP do not fit the order of its work requests"
 FILTERED: Final = "the journal is filtered: its PSN is not certain"
+ATTACHED_LATER: Final = "its QP was made before the recorder was attached: its PSN is not known"
 AFTER_A_GAP: Final = "posted after records were lost: its PSN is not certain"
 
 Matches = dict["WorkRequest", "Transfer"]
@@ -54,7 +55,8 @@ def match_sends(
         redacted: whether the journal's keys and addresses are not those of the packets.
     """
     wrs = [wr for wr in qp.sends if not wr.refused and not wr.local]
-    incomplete = FILTERED if qp.filtered else None if qp.lossy_ns is None else AFTER_A_GAP
+    incomplete = None if qp.lossy_ns is None else ATTACHED_LATER if qp.found else AFTER_A_GAP
+    incomplete = FILTERED if qp.filtered else incomplete
     if incomplete is not None:
         # Where the journal lacks work requests only the PSNs that the recorder wrote are certain.
         whole_until = 0 if qp.filtered or qp.lossy_ns is None else qp.lossy_ns

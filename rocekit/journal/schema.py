@@ -148,6 +148,42 @@ _CM = {
     "srq": U32,
 }
 
+#: What a QP was made with.
+_QP_MADE = {
+    "max_send_wr": U32,
+    "max_recv_wr": U32,
+    "max_send_sge": U32,
+    "max_recv_sge": U32,
+    "max_inline": U32,
+    "sq_sig_all": BOOL,
+    "srq": U32,
+}
+
+#: What it is set to.
+_QP_ATTRIBUTES = {
+    "state": STR,
+    "dest_qpn": U24,
+    "sq_psn": U24,
+    "rq_psn": U24,
+    "path_mtu": U16,
+    "timeout": CODE,
+    "retry_cnt": U8,
+    "rnr_retry": U8,
+    "min_rnr_timer": CODE,
+    "dest_gid": STR,
+    "dest_ip": STR,
+    "local_ip": STR,
+    "qkey": U32,
+    "access": NAMES,
+    "max_rd_atomic": U32,
+    "max_dest_rd_atomic": U32,
+    "port": U32,
+    "gid_index": U32,
+    "flow_label": U32,
+    "traffic_class": U8,
+    "hop_limit": U8,
+}
+
 SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
     {
         "mr_registered": _schema(
@@ -155,48 +191,10 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
             {"access": NAMES, "host_addr": UINT},
         ),
         "mr_deregistered": _schema({"device": STR, "lkey": U32, "rkey": U32}, {}),
-        "qp_created": _schema(
-            {"qp": QP, "transport": STR},
-            {
-                "max_send_wr": U32,
-                "max_recv_wr": U32,
-                "max_send_sge": U32,
-                "max_recv_sge": U32,
-                "max_inline": U32,
-                "sq_sig_all": BOOL,
-                "local_ip": STR,
-                "srq": U32,
-                "extended": BOOL,
-            },
-        ),
+        "qp_created": _schema({"qp": QP, "transport": STR}, _QP_MADE | {"local_ip": STR, "extended": BOOL}),
         "qp_destroyed": _schema({"qp": QP}, {}),
-        "qp_modified": _schema(
-            {"qp": QP},
-            {
-                "state": STR,
-                "dest_qpn": U24,
-                "sq_psn": U24,
-                "rq_psn": U24,
-                "path_mtu": U16,
-                "timeout": CODE,
-                "retry_cnt": U8,
-                "rnr_retry": U8,
-                "min_rnr_timer": CODE,
-                "dest_gid": STR,
-                "dest_ip": STR,
-                "local_ip": STR,
-                "qkey": U32,
-                "access": NAMES,
-                "max_rd_atomic": U32,
-                "max_dest_rd_atomic": U32,
-                "port": U32,
-                "gid_index": U32,
-                "flow_label": U32,
-                "traffic_class": U8,
-                "hop_limit": U8,
-                "errno": INT,
-            },
-        ),
+        "qp_modified": _schema({"qp": QP}, _QP_ATTRIBUTES | {"errno": INT}),
+        "qp_found": _schema({"qp": QP, "transport": STR}, _QP_MADE | _QP_ATTRIBUTES),
         "wr_posted": _schema(
             {"qp": QP, "wr_id": UINT, "opcode": STR, "length": UINT},
             {
@@ -302,7 +300,7 @@ SCHEMA: Mapping[str, EventSchema] = MappingProxyType(
                 "left_out": NAMES,
             },
         ),
-        "device_opened": _schema({"device": STR}, {"gids": NAMES}),
+        "device_opened": _schema({"device": STR}, {"gids": NAMES, "found": BOOL}),
         "ah_created": _schema(
             {"device": STR}, {"dest_ip": STR, "local_ip": STR, "flow_label": U32, "traffic_class": U8}
         ),

@@ -11,7 +11,8 @@ _NO_STATE: Final = "RESET"
 _MOST_PROCESSES: Final = 4096
 _KEPT: Final = frozenset(
     {
-        *("recording", "device_opened", "qp_created", "qp_modified", "qp_destroyed", "not_recorded"),
+        *("recording", "device_opened", "qp_created", "qp_found", "qp_modified", "qp_destroyed"),
+        "not_recorded",
         *("mr_registered", "mr_deregistered", "srq_created", "mw_allocated", "mw_bound", "mw_deallocated"),
     }
 )

@@ -34,6 +34,8 @@ _ABOUT_RECORDS: Final = frozenset({"records_lost", "records_filtered", "qp_total
 _NEVER: Final = 1 << 63
 FLUSHED: Final = "WR_FLUSH_ERR"
 SUCCESS: Final = "SUCCESS"
+ATTACHED: Final = "attached"
+"""The state of a ``recording`` that began in a program that ran already."""
 
 
 @dataclass(slots=True, eq=False)
@@ -188,6 +190,7 @@ class JournalQp:
 
     Attributes:
         addresses: those of its device, where the journal has them.
+        found: whether it was made before the recorder was attached; then its earlier records are missing.
         filtered: whether only some of its work requests are in the journal, because that was asked for.
         lossy_ns: since when records of it are missing; None where none is. From then on a completion
             belongs to the work request with its wr_id, and only if no other work request has the same.
@@ -205,6 +208,7 @@ class JournalQp:
     stray_completions: list[WorkCompletion] = field(default_factory=list)
     events: list[JournalEvent] = field(default_factory=list)
     addresses: tuple[str, ...] = ()
+    found: bool = False
     filtered: bool = False
     lossy_ns: int | None = None
     span_ns: tuple[int, int] | None = None
@@ -326,6 +330,7 @@ def read_programs(journal: Journal) -> Programs:
     lossy = _losses(journal)
     holed = {missing.host for missing in programs.files_missing if missing.between}
     late = {missing.host for missing in programs.files_missing}
+    attached = {(e.host, e.pid) for e in journal.of("recording") if e["state"] == ATTACHED}
     addresses: dict[tuple[str, str], tuple[str, ...]] = {}
     for event in journal:
         name = event.event
@@ -346,6 +351,8 @@ def read_programs(journal: Journal) -> Programs:
             qp.addresses = addresses.get((event.host, qp.device), ())
             if event.host in holed or (event.host in late and (event.restated or name != "qp_created")):
                 qp.lossy_ns = event.time_ns  # it may have posted what is in files that are not here
+            if (event.host, event.pid) in attached and name != "qp_created":
+                qp.found, qp.lossy_ns = True, event.time_ns
             programs.qps.append(qp)
         qp.filtered = qp.filtered or (event.host, event.pid) in programs.filters
         qp.span_ns = (event.time_ns if qp.span_ns is None else qp.span_ns[0], event.time_ns)
@@ -369,7 +376,7 @@ def _losses(journal: Journal) -> dict[tuple[str | int, ...], int]:
 
 def _apply(qp: JournalQp, event: JournalEvent) -> None:
     name = event.event
-    if name == "qp_created":
+    if name in ("qp_created", "qp_found"):
         qp.transport = event.get("transport")
         qp.attributes.update(event.fields)
     elif name == "qp_modified":

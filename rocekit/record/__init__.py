@@ -7,13 +7,15 @@ Here the program is started, its rings are emptied while it runs, records become
 
 from __future__ import annotations
 
+from rocekit.record.journal_recorder import DEFAULT_RINGS, DEFAULT_SLOTS, JournalRecorder, holding_signals
 from rocekit.record.program import ProgramError, find_program, is_static
-from rocekit.record.recorder import DEFAULT_RINGS, DEFAULT_SLOTS, ProgramRecorder, holding_signals
+from rocekit.record.recorder import ProgramRecorder
 from rocekit.record.recording import Recording
 
 __all__ = [
     "DEFAULT_RINGS",
     "DEFAULT_SLOTS",
+    "JournalRecorder",
     "ProgramError",
     "ProgramRecorder",
     "Recording",

@@ -319,7 +319,7 @@ class Rings:
             if stop is not None and done and time.monotonic() > stop:
                 whole = False
                 break
-            if raw[8] == record_ring.DEVICE and not self._knows_gids(raw):
+            if raw[8] in (record_ring.DEVICE, record_ring.DEVICE_FOUND) and not self._knows_gids(raw):
                 whole = False
                 break
             out.extend(self._lines_of(raw, lines, finished))
@@ -394,11 +394,12 @@ class Rings:
             return False
         return True
 
-    def finish(self, stopped: Callable[[], bool] = lambda: False) -> None:
+    def finish(self, stopped: Callable[[], bool] = lambda: False, *, detached: bool = False) -> None:
         """Write the rest after the program's end. Processes that still run are named and not waited for.
 
         Args:
             stopped: whether to write no more; what is not written by then is counted as lost.
+            detached: the processes go on, as they should.
         """
         self._finishing = True
         self.collect()
@@ -423,7 +424,8 @@ class Rings:
         self._put_in_order(_ALL)
         if not self._write_all(stopped):
             self._give_up()
-        self._log_going_on()
+        if not detached:
+            self._log_going_on()
         self._writer.write_lines(self.left_out())
         self._writer.flush()
         for file, _ in self._files.values():

@@ -41,7 +41,9 @@ class JournalLines(ObjectLines):
         super().__init__(process, redaction, gids=gids)
         self._handlers = {
             ring.DEVICE: self._device,
+            ring.DEVICE_FOUND: self._device,
             ring.QP_CREATED: self._qp_created,
+            ring.QP_FOUND: self._qp_found,
             ring.QP_MODIFIED: self._qp_modified,
             ring.QP_DESTROYED: self._qp_destroyed,
             ring.MR: self._mr,

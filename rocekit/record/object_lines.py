@@ -43,7 +43,9 @@ class ObjectLines(LineMaker):
         # The number was another device's before, perhaps.
         for key in [key for key in self.process.qps if key[0] == r.device]:
             del self.process.qps[key]
-        yield self.event(r, "device_opened", device=name, gids=self._gids(name) if self._gids else None)
+        found = True if r.type == ring.DEVICE_FOUND else None
+        gids = self._gids(name) if self._gids else None
+        yield self.event(r, "device_opened", device=name, gids=gids, found=found)
 
     def _qp_created(self, r: Record) -> Iterator[str]:
         kind, send_wr, recv_wr, send_sge, recv_sge, inline, srq, signals_all, extended, _error, covered = (
@@ -73,10 +75,48 @@ class ObjectLines(LineMaker):
 
     def _qp_modified(self, r: Record) -> Iterator[str]:
         values = ring.MODIFY_BODY.unpack_from(r.payload)
+        error = values[-1]
+        seen = self._attributes(r, values)
+        if "sq_psn" in seen and not error:
+            self._qp(r).sq_psn = seen["sq_psn"]
+        if error:
+            # It failed: the attributes asked for are not the QP's.
+            seen = {"state": seen.get("state"), "errno": error}
+        yield self.event(r, "qp_modified", qp=self._place(r), **seen)
+
+    def _qp_found(self, r: Record) -> Iterator[str]:
+        """A QP that was made before the recorder was attached, in the first call on it."""
+        values = ring.MODIFY_BODY.unpack_from(r.payload)
+        kind, send_wr, recv_wr, send_sge, recv_sge, inline, srq, signals_all, _extended, unknown, _covered = (
+            ring.QP_BODY.unpack_from(r.payload, ring.MODIFY_BODY.size)
+        )
+        qp = self.process.qps[r.device, r.number] = self._new_qp(r)
+        qp.transport, qp.signals_all = QP_TYPES.get(kind, f"TYPE_{kind}"), bool(signals_all)
+        seen: dict[str, Any] = {}
+        if not unknown:
+            seen = {
+                "max_send_wr": send_wr,
+                "max_recv_wr": recv_wr,
+                "max_send_sge": send_sge,
+                "max_recv_sge": recv_sge,
+                "max_inline": inline,
+                "sq_sig_all": bool(signals_all),
+            }
+        yield self.event(
+            r,
+            "qp_found",
+            qp=self._place(r),
+            transport=qp.transport,
+            srq=srq or None,
+            **seen,
+            **self._attributes(r, values),
+        )
+
+    def _attributes(self, r: Record, values: tuple[Any, ...]) -> dict[str, Any]:
+        """A QP's attributes that a record has."""
         mask, state, dest_qpn, sq_psn, rq_psn, mtu, qkey, access = values[:8]
         timeout, retry, rnr_retry, min_rnr, rd_atomic, dest_rd_atomic, port, index = values[8:16]
-        sgid, dgid, flow_label, tclass, hop_limit, _sl, error = values[16:]
-        seen: dict[str, Any] = {}
+        sgid, dgid, flow_label, tclass, hop_limit, _sl, _error = values[16:]
         known = {
             "state": (_STATE, QP_STATES[min(state, len(QP_STATES) - 1)]),
             "dest_qpn": (_DEST_QPN, dest_qpn),
@@ -93,7 +133,7 @@ class ObjectLines(LineMaker):
             "access": (_ACCESS, access_names(access)),
             "port": (_PORT, port),
         }
-        seen = {name: value for name, (bit, value) in known.items() if mask & bit}
+        seen: dict[str, Any] = {name: value for name, (bit, value) in known.items() if mask & bit}
         if mask & _AV:
             seen["port"] = port
             local, remote = ip_of_gid(sgid), ip_of_gid(dgid)
@@ -103,12 +143,7 @@ class ObjectLines(LineMaker):
                 seen |= {"traffic_class": tclass, "hop_limit": hop_limit}
             if local is not None:
                 seen["local_ip"] = self._qp(r).local_ip = local
-        if mask & _SQ_PSN and not error:
-            self._qp(r).sq_psn = sq_psn
-        if error:
-            # It failed: the attributes asked for are not the QP's.
-            seen = {"state": seen.get("state"), "errno": error}
-        yield self.event(r, "qp_modified", qp=self._place(r), **seen)
+        return seen
 
     def _qp_destroyed(self, r: Record) -> Iterator[str]:
         self.process.qps.pop((r.device, r.number), None)

@@ -23,7 +23,7 @@ from rocekit.errors import JournalError
 from rocekit.record.losses import TABLE, Loss, LossTable
 
 MAGIC: Final = b"ROKEREC1"
-LAYOUT: Final = 5
+LAYOUT: Final = 6
 PAGE: Final = 4096
 SLOT: Final = 64
 FIRST: Final = 32
@@ -56,6 +56,8 @@ DEVICE, QP_CREATED, QP_MODIFIED, QP_DESTROYED, MR, MR_GONE, AH, SRQ, ASYNC = ran
 CM_EVENT, CM_CALL, MW, DM, NOT_COVERED = range(19, 24)
 QUEUE_LOST = 24
 """Made by the reader: what a queue has lost, at the time when that was noticed."""
+QP_FOUND, DEVICE_FOUND = 25, 26
+"""What was made and opened before the recorder was attached."""
 
 SEND_BODY = struct.Struct("<QQIIIBBBB")
 """wr_id, remote_va, rkey, imm, length, opcode, flags, items, error. Of a BIND_MW: wr_id, the window's start,

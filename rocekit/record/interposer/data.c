@@ -173,7 +173,7 @@ int data_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr
     struct ibv_send_wr *w;
     uint32_t slots = 0, records = 0, at = 0;
     uint64_t psns = 0, refused = 0;
-    TURN turn = turn_of(qp_state_of(qp));
+    TURN turn = turn_of(qp_state_in(qp));
     SPAN span = {0};
     int result;
 
@@ -279,6 +279,8 @@ int data_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr
     struct stamp now;
     int result;
 
+    if (record_session)
+        qp_state_in(qp);
     for (w = wr; w; w = w->next, records++)
         slots += recv_slots(w);
     span = record_reserve(slots);

@@ -2,6 +2,7 @@
  * Devices: an open one has the functions that were replaced in it, and a number, by which records name it. Of a closed
  * one the number is used again, as late as possible.
  */
+#include "attach.h"
 #include "table.h"
 #include "verbs.h"
 
@@ -45,7 +46,7 @@ uint8_t number_of(struct ibv_context *context)
         struct verbs_context *extended = verbs_get_ctx_op(context, field);                                   \
         if (extended) {                                                                                      \
             device->field = extended->field;                                                                 \
-            extended->field = ours;                                                                          \
+            SWAP(extended->field, ours);                                                                          \
         }                                                                                                    \
     } while (0)
 
@@ -64,7 +65,6 @@ static struct device *free_device(void)
 static struct device *new_device(struct ibv_context *context, const void *opened_by)
 {
     struct device *device = free_device();
-    struct record_device record = {{0}};
 
     if (!device)
         return NULL;
@@ -74,9 +74,39 @@ static struct device *new_device(struct ibv_context *context, const void *opened
         atomic_store(&used[device->number], false);
         return NULL;
     }
-    memcpy(record.name, context->device->name, strnlen(context->device->name, sizeof record.name - 1));
-    record_put(RECORD_DEVICE, device->number, device->number, &record, sizeof record);
     return device;
+}
+
+static void say_device(enum record_type type, const struct ibv_context *context, uint8_t number)
+{
+    struct record_device record = {{0}};
+
+    memcpy(record.name, context->device->name, strnlen(context->device->name, sizeof record.name - 1));
+    record_put(type, number, number, &record, sizeof record);
+}
+
+/* In one store each: other threads may be calling the function. */
+#define SWAP(place, function) __atomic_store_n(&(place), function, __ATOMIC_RELEASE)
+
+static void hook(struct ibv_context *context, struct device *device)
+{
+    atomic_fetch_add(&generation, 1);
+    /* Empty in old libraries if the device has no windows. */
+    if (context->ops.alloc_mw)
+        SWAP(context->ops.alloc_mw, objects_alloc_mw);
+    if (context->ops.bind_mw)
+        SWAP(context->ops.bind_mw, data_bind_mw);
+    if (context->ops.dealloc_mw)
+        SWAP(context->ops.dealloc_mw, objects_dealloc_mw);
+    HOOK(create_qp_ex, objects_create_qp_ex);
+    HOOK(create_cq_ex, objects_create_cq_ex);
+    HOOK(create_srq_ex, objects_create_srq_ex);
+    HOOK(alloc_dm, objects_alloc_dm);
+    HOOK(reg_dm_mr, objects_reg_dm_mr);
+    SWAP(context->ops.post_send, data_post_send);
+    SWAP(context->ops.post_recv, data_post_recv);
+    SWAP(context->ops.post_srq_recv, data_post_srq_recv);
+    SWAP(context->ops.poll_cq, data_poll_cq);
 }
 
 static void device_hook(struct ibv_context *context, const void *opened_by)
@@ -91,24 +121,66 @@ static void device_hook(struct ibv_context *context, const void *opened_by)
         errno = saved;
         return;
     }
-    atomic_fetch_add(&generation, 1);
-    context->ops.post_send = data_post_send;
-    context->ops.post_recv = data_post_recv;
-    context->ops.post_srq_recv = data_post_srq_recv;
-    context->ops.poll_cq = data_poll_cq;
-    /* Empty in old libraries if the device has no windows. */
-    if (context->ops.alloc_mw)
-        context->ops.alloc_mw = objects_alloc_mw;
-    if (context->ops.bind_mw)
-        context->ops.bind_mw = data_bind_mw;
-    if (context->ops.dealloc_mw)
-        context->ops.dealloc_mw = objects_dealloc_mw;
-    HOOK(create_qp_ex, objects_create_qp_ex);
-    HOOK(create_cq_ex, objects_create_cq_ex);
-    HOOK(create_srq_ex, objects_create_srq_ex);
-    HOOK(alloc_dm, objects_alloc_dm);
-    HOOK(reg_dm_mr, objects_reg_dm_mr);
+    say_device(RECORD_DEVICE, context, device->number);
+    hook(context, device);
     errno = saved;
+}
+
+/* A device that was open before. The functions that let us in stand in its context; these are the device's own. */
+bool device_attach(struct ibv_context *context, const struct ibv_context_ops *own, const void *library)
+{
+    struct device *device = table_get(&devices, context);
+
+    if (device)
+        *device = (struct device){.number = device->number, .opened_by = library, .ops = context->ops};
+    else if (!(device = new_device(context, library)))
+        return false;
+    device->ops.post_send = own->post_send;
+    device->ops.post_recv = own->post_recv;
+    device->ops.post_srq_recv = own->post_srq_recv;
+    device->ops.poll_cq = own->poll_cq;
+    say_device(RECORD_DEVICE_FOUND, context, device->number);
+    hook(context, device);
+    return true;
+}
+
+/* Of a place that is ours, or a way in, back to the device's own. */
+#define BACK(place, ours, own)                                                                               \
+    do {                                                                                                     \
+        if ((void *)(place) == (void *)(ours) || attach_is_way_in((void *)(place)))                          \
+            SWAP(place, own);                                                                                \
+    } while (0)
+#define UNHOOK(field, ours)                                                                                  \
+    do {                                                                                                     \
+        struct verbs_context *extended = verbs_get_ctx_op(context, field);                                   \
+        if (extended && device->field)                                                                       \
+            BACK(extended->field, ours, device->field);                                                      \
+    } while (0)
+
+/* What is known of a device stays: threads may be in our functions. */
+void devices_detach(void)
+{
+    struct table_row *row;
+
+    for (row = devices.rows; row < devices.rows + (1u << devices.bits); row++) {
+        struct ibv_context *context = (struct ibv_context *)atomic_load(&row->key);
+        struct device *device = atomic_load(&row->value);
+
+        if ((void *)context == NULL || (void *)context == TABLE_GONE || !attach_is_there(context, sizeof *context))
+            continue;
+        BACK(context->ops.post_send, data_post_send, device->ops.post_send);
+        BACK(context->ops.post_recv, data_post_recv, device->ops.post_recv);
+        BACK(context->ops.post_srq_recv, data_post_srq_recv, device->ops.post_srq_recv);
+        BACK(context->ops.poll_cq, data_poll_cq, device->ops.poll_cq);
+        BACK(context->ops.alloc_mw, objects_alloc_mw, device->ops.alloc_mw);
+        BACK(context->ops.bind_mw, data_bind_mw, device->ops.bind_mw);
+        BACK(context->ops.dealloc_mw, objects_dealloc_mw, device->ops.dealloc_mw);
+        UNHOOK(create_qp_ex, objects_create_qp_ex);
+        UNHOOK(create_cq_ex, objects_create_cq_ex);
+        UNHOOK(create_srq_ex, objects_create_srq_ex);
+        UNHOOK(alloc_dm, objects_alloc_dm);
+        UNHOOK(reg_dm_mr, objects_reg_dm_mr);
+    }
 }
 
 WRAPPER(VERBS, "IBVERBS_1.1", ibv_open_device)

@@ -4,6 +4,7 @@
  * beside the QP until then. The provider's lock on the queue, held from wr_start to wr_complete, protects the kept
  * work requests, too.
  */
+#include "attach.h"
 #include "table.h"
 #include "verbs.h"
 
@@ -121,7 +122,7 @@ static int wr_complete(struct ibv_qp_ex *qp)
     struct extended_qp *e = extended_of(qp);
     uint64_t psns = 0, before;
     uint32_t slots = 0, at = 0, i, k;
-    TURN turn = turn_of(qp_state_of(&qp->qp_base));
+    TURN turn = turn_of(qp_state_in(&qp->qp_base));
     SPAN span = {0};
     int result;
 
@@ -389,21 +390,17 @@ static flush_function **flush_of(struct ibv_qp_ex *qp)
                                sizeof qp->wr_atomic_write);
 }
 
-bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_wr, uint32_t max_send_sge)
+#define SWAP(place, function) __atomic_store_n(&(place), function, __ATOMIC_RELEASE)
+
+/* own_start: a wr_start that is the device's own, if another stands in the QP. */
+static bool hook_qp(struct ibv_qp_ex *ex, struct device *device, uint64_t operations, uint32_t max_send_wr,
+                    uint32_t max_send_sge, void (*own_start)(struct ibv_qp_ex *))
 {
-    __typeof__(&ibv_qp_to_qp_ex) convert;
     uint32_t items = (max_send_sge < RECORD_ITEMS - 1 ? max_send_sge : RECORD_ITEMS - 1) + 1;
     uint32_t room = max_send_wr ? max_send_wr : 1;
     uint32_t size = (uint32_t)(sizeof(struct kept) + items * sizeof(struct record_item));
-    struct device *device = device_of(qp->context);
-    struct extended_qp *e;
-    struct ibv_qp_ex *ex;
+    struct extended_qp *e = calloc(1, sizeof *e + (size_t)room * size);
 
-    if (!device)
-        return false;
-    BESIDE(convert, device->opened_by, "IBVERBS_1.6", ibv_qp_to_qp_ex);
-    ex = convert ? convert(qp) : NULL;
-    e = ex ? calloc(1, sizeof *e + (size_t)room * size) : NULL;
     if (!e)
         return false;
     e->room = room;
@@ -412,6 +409,8 @@ bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_
     e->device = device->number;
 #define SAVE(name) e->real.name = ex->name;
     EACH(SAVE)
+    if (own_start)
+        e->real.wr_start = own_start;
     if (operations & WITH_ATOMIC_WRITE)
         e->real.wr_atomic_write = ex->wr_atomic_write;
     if (operations & WITH_FLUSH)
@@ -422,13 +421,29 @@ bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_
     }
 #define PLACE(name)                                                                                          \
     if (ex->name)                                                                                            \
-        ex->name = name;
+        SWAP(ex->name, name);
     EACH(PLACE)
     if (operations & WITH_ATOMIC_WRITE && ex->wr_atomic_write)
         ex->wr_atomic_write = wr_atomic_write;
     if (e->flush)
         *flush_of(ex) = wr_flush;
     return true;
+}
+
+static struct ibv_qp_ex *extended_face(struct ibv_qp *qp, const struct device *device)
+{
+    __typeof__(&ibv_qp_to_qp_ex) convert;
+
+    BESIDE(convert, device->opened_by, "IBVERBS_1.6", ibv_qp_to_qp_ex);
+    return convert ? convert(qp) : NULL;
+}
+
+bool extended_hook_qp(struct ibv_qp *qp, uint64_t operations, uint32_t max_send_wr, uint32_t max_send_sge)
+{
+    struct device *device = device_of(qp->context);
+    struct ibv_qp_ex *ex = device ? extended_face(qp, device) : NULL;
+
+    return ex && hook_qp(ex, device, operations, max_send_wr, max_send_sge, NULL);
 }
 
 /* What is known of a QP and of a CQ is found by their addresses until they are destroyed for certain: the calls on
@@ -514,8 +529,8 @@ bool extended_hook_cq(struct ibv_cq_ex *cq, uint64_t wc_flags)
         free(e);
         return false;
     }
-    cq->start_poll = start_poll;
-    cq->next_poll = next_poll;
+    SWAP(cq->next_poll, next_poll);
+    SWAP(cq->start_poll, start_poll);
     return true;
 }
 
@@ -529,4 +544,74 @@ void extended_cq_gone(struct ibv_cq *cq, void *extended)
     if (extended)
         table_drop(&cqs, cq, extended);
     free(extended);
+}
+
+/* ------------------------------------------------------------------ attaching */
+
+#define MOST_SGE 32 /* of a QP that was made before: a work request with more is recorded with so many */
+
+void extended_attach_qp(struct ibv_qp_ex *ex, void (*own_start)(struct ibv_qp_ex *), uint32_t room)
+{
+    struct device *device = device_of(ex->qp_base.context);
+
+    /* wr_atomic_write and wr_flush are not replaced: whether it has them is not known. */
+    if (!device || !extended_face(&ex->qp_base, device) || !hook_qp(ex, device, 0, room, MOST_SGE, own_start))
+        not_covered(number_of(ex->qp_base.context), "work requests of a QP posted by the ibv_wr_* calls");
+}
+
+void extended_attach_cq(struct ibv_cq_ex *cq, int (*own_start)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *))
+{
+    uint64_t flags = (cq->read_byte_len ? IBV_WC_EX_WITH_BYTE_LEN : 0) |
+                     (cq->read_src_qp ? IBV_WC_EX_WITH_SRC_QP : 0) | (cq->read_imm_data ? IBV_WC_EX_WITH_IMM : 0);
+    struct extended_cq *e;
+
+    SWAP(cq->start_poll, own_start);
+    if (!cq->read_qp_num || !cq->read_opcode || !cq->read_wc_flags || !cq->read_vendor_err ||
+        !extended_hook_cq(cq, flags)) {
+        not_covered(number_of(cq->context), "an extended completion queue without QP numbers");
+        return;
+    }
+    e = table_get(&cqs, cq);
+    e->start_poll = own_start;
+}
+
+/* What is no longer there, or has other functions by now, is let alone: not each destruction was seen. */
+void extended_detach(void)
+{
+    struct table_row *row;
+
+#define TAKE_BACK(name)                                                                                      \
+    if (ex->name == name)                                                                                    \
+        SWAP(ex->name, e->real.name);
+    for (row = qps.rows; row < qps.rows + (1u << qps.bits); row++) {
+        struct ibv_qp_ex *ex = (struct ibv_qp_ex *)atomic_load(&row->key);
+        struct extended_qp *e = atomic_load(&row->value);
+
+        if ((void *)ex == NULL || (void *)ex == TABLE_GONE || !attach_is_there(ex, sizeof *ex + sizeof e->flush))
+            continue;
+        if (attach_is_way_in((void *)ex->wr_start))
+            SWAP(ex->wr_start, e->real.wr_start);
+        EACH(TAKE_BACK)
+        if (e->real.wr_atomic_write && ex->wr_atomic_write == wr_atomic_write)
+            SWAP(ex->wr_atomic_write, e->real.wr_atomic_write);
+        if (e->flush && *flush_of(ex) == wr_flush)
+            SWAP(*flush_of(ex), e->flush);
+    }
+    for (row = cqs.rows; row < cqs.rows + (1u << cqs.bits); row++) {
+        struct ibv_cq_ex *cq = (struct ibv_cq_ex *)atomic_load(&row->key);
+        struct extended_cq *e = atomic_load(&row->value);
+
+        if ((void *)cq == NULL || (void *)cq == TABLE_GONE || !attach_is_there(cq, sizeof *cq))
+            continue;
+        if (cq->start_poll == start_poll || attach_is_way_in((void *)cq->start_poll))
+            SWAP(cq->start_poll, e->start_poll);
+        if (cq->next_poll == next_poll)
+            SWAP(cq->next_poll, e->next_poll);
+    }
+}
+
+void extended_wrappers(uint64_t *both)
+{
+    both[0] = (uintptr_t)start_poll;
+    both[1] = (uintptr_t)wr_start;
 }

@@ -31,6 +31,53 @@ __attribute__((constructor)) static void start(void)
 
 /* ------------------------------------------------------------------ queue pairs */
 
+/* The attributes that were asked for or found. */
+static void describe(struct record_modify *record, const struct ibv_qp_attr *attr, uint32_t mask, const void *beside,
+                     struct ibv_context *context)
+{
+    record->mask = mask;
+    if (mask & IBV_QP_STATE)
+        record->state = attr->qp_state;
+    if (mask & IBV_QP_DEST_QPN)
+        record->dest_qpn = attr->dest_qp_num;
+    if (mask & IBV_QP_SQ_PSN)
+        record->sq_psn = attr->sq_psn;
+    if (mask & IBV_QP_RQ_PSN)
+        record->rq_psn = attr->rq_psn;
+    if (mask & IBV_QP_PATH_MTU)
+        record->path_mtu = attr->path_mtu;
+    if (mask & IBV_QP_QKEY)
+        record->qkey = attr->qkey;
+    if (mask & IBV_QP_ACCESS_FLAGS)
+        record->access = attr->qp_access_flags;
+    if (mask & IBV_QP_TIMEOUT)
+        record->timeout = attr->timeout;
+    if (mask & IBV_QP_RETRY_CNT)
+        record->retry_cnt = attr->retry_cnt;
+    if (mask & IBV_QP_RNR_RETRY)
+        record->rnr_retry = attr->rnr_retry;
+    if (mask & IBV_QP_MIN_RNR_TIMER)
+        record->min_rnr_timer = attr->min_rnr_timer;
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+        record->max_rd_atomic = attr->max_rd_atomic;
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+        record->max_dest_rd_atomic = attr->max_dest_rd_atomic;
+    if (mask & IBV_QP_PORT)
+        record->port = attr->port_num;
+    if (mask & IBV_QP_AV) {
+        record->port = attr->ah_attr.port_num;
+        record->sgid_index = attr->ah_attr.grh.sgid_index;
+        record->sl = attr->ah_attr.sl;
+        if (attr->ah_attr.is_global) {
+            memcpy(record->dgid, attr->ah_attr.grh.dgid.raw, 16);
+            gid_at(beside, context, record->port, record->sgid_index, record->sgid);
+            record->flow_label = attr->ah_attr.grh.flow_label;
+            record->traffic_class = attr->ah_attr.grh.traffic_class;
+            record->hop_limit = attr->ah_attr.grh.hop_limit;
+        }
+    }
+}
+
 struct qp_state *qp_state_of(const struct ibv_qp *qp)
 {
     return table_get(&qp_states, qp);
@@ -44,8 +91,66 @@ static void new_state(const struct ibv_qp *qp)
         return;
     state->datagrams = qp->qp_type == IBV_QPT_UD;
     state->forks = fork_count;
+    state->session = record_session;
     if (!table_put(&qp_states, qp, state))
         free(state);
+}
+
+#define QUERIED                                                                                              \
+    (IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT | \
+     IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |                  \
+     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_DEST_QPN | IBV_QP_CAP)
+
+/* The attributes that these kinds of QPs have none of are left out. */
+static uint32_t known_of(enum ibv_qp_type type)
+{
+    uint32_t of_rc = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
+                     IBV_QP_MIN_RNR_TIMER | IBV_QP_MAX_DEST_RD_ATOMIC;
+    uint32_t of_connected = IBV_QP_ACCESS_FLAGS | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN;
+
+    if (type == IBV_QPT_UD)
+        return QUERIED & ~(of_rc | of_connected);
+    return QUERIED & ~IBV_QP_QKEY & ~(type == IBV_QPT_RC ? 0 : of_rc);
+}
+
+/*
+ * A QP that was made before the recorder was attached, in the first call on it that is seen: the program uses it, so
+ * it is there.
+ */
+struct qp_state *find_qp(struct ibv_qp *qp)
+{
+    struct device *device = device_of(qp->context);
+    struct record_found found = {.qp = {.type = qp->qp_type, .srq = qp->srq ? srq_number(qp->srq) : 0, .covered = 1}};
+    enum ibv_qp_state before = qp->state;
+    struct ibv_qp_init_attr init = {0};
+    struct ibv_qp_attr attr = {0};
+    __typeof__(&ibv_query_qp) query;
+    struct qp_state *state;
+    int saved = errno;
+
+    new_state(qp);
+    state = qp_state_of(qp);
+    if (state)
+        state->found = true;
+    BESIDE(query, device->opened_by, "IBVERBS_1.1", ibv_query_qp);
+    found.qp.error = !query || query(qp, &attr, QUERIED, &init);
+    __atomic_store_n(&qp->state, before, __ATOMIC_RELAXED); /* the query sets it, and the program may read it */
+    if (!found.qp.error) {
+        uint32_t known = known_of(qp->qp_type);
+
+        if (attr.qp_state < IBV_QPS_RTR) /* it has no peer yet */
+            known &= IBV_QP_STATE | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS | IBV_QP_QKEY;
+        describe(&found.attributes, &attr, known, device->opened_by, qp->context);
+        found.qp.max_send_wr = init.cap.max_send_wr;
+        found.qp.max_recv_wr = init.cap.max_recv_wr;
+        found.qp.max_send_sge = init.cap.max_send_sge;
+        found.qp.max_recv_sge = init.cap.max_recv_sge;
+        found.qp.max_inline = init.cap.max_inline_data;
+        found.qp.sq_sig_all = init.sq_sig_all != 0;
+    }
+    record_put(RECORD_QP_FOUND, device->number, qp->qp_num, &found, sizeof found);
+    errno = saved;
+    return state;
 }
 
 static void update_state(const struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask)
@@ -56,6 +161,8 @@ static void update_state(const struct ibv_qp *qp, const struct ibv_qp_attr *attr
         atomic_store(&state->path_mtu, 128u << attr->path_mtu);
     if (state && mask & IBV_QP_SQ_PSN)
         atomic_store(&state->psns, 0);
+    if (state && mask & IBV_QP_SQ_PSN)
+        state->found = false; /* from a new start, all is seen */
 }
 
 static void qp_created(struct ibv_qp *qp, const struct ibv_qp_cap *cap, int sq_sig_all, uint64_t operations)
@@ -186,49 +293,10 @@ WRAPPER(VERBS, "IBVERBS_1.1", ibv_modify_qp)
 int rocekit_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     REAL(ibv_modify_qp);
-    struct record_modify record = {.mask = (uint32_t)mask};
+    struct record_modify record = {0};
     int result, saved;
 
-    if (mask & IBV_QP_STATE)
-        record.state = attr->qp_state;
-    if (mask & IBV_QP_DEST_QPN)
-        record.dest_qpn = attr->dest_qp_num;
-    if (mask & IBV_QP_SQ_PSN)
-        record.sq_psn = attr->sq_psn;
-    if (mask & IBV_QP_RQ_PSN)
-        record.rq_psn = attr->rq_psn;
-    if (mask & IBV_QP_PATH_MTU)
-        record.path_mtu = attr->path_mtu;
-    if (mask & IBV_QP_QKEY)
-        record.qkey = attr->qkey;
-    if (mask & IBV_QP_ACCESS_FLAGS)
-        record.access = attr->qp_access_flags;
-    if (mask & IBV_QP_TIMEOUT)
-        record.timeout = attr->timeout;
-    if (mask & IBV_QP_RETRY_CNT)
-        record.retry_cnt = attr->retry_cnt;
-    if (mask & IBV_QP_RNR_RETRY)
-        record.rnr_retry = attr->rnr_retry;
-    if (mask & IBV_QP_MIN_RNR_TIMER)
-        record.min_rnr_timer = attr->min_rnr_timer;
-    if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
-        record.max_rd_atomic = attr->max_rd_atomic;
-    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
-        record.max_dest_rd_atomic = attr->max_dest_rd_atomic;
-    if (mask & IBV_QP_PORT)
-        record.port = attr->port_num;
-    if (mask & IBV_QP_AV) {
-        record.port = attr->ah_attr.port_num;
-        record.sgid_index = attr->ah_attr.grh.sgid_index;
-        record.sl = attr->ah_attr.sl;
-        if (attr->ah_attr.is_global) {
-            memcpy(record.dgid, attr->ah_attr.grh.dgid.raw, 16);
-            gid_at((void *)real, qp->context, record.port, record.sgid_index, record.sgid);
-            record.flow_label = attr->ah_attr.grh.flow_label;
-            record.traffic_class = attr->ah_attr.grh.traffic_class;
-            record.hop_limit = attr->ah_attr.grh.hop_limit;
-        }
-    }
+    describe(&record, attr, (uint32_t)mask, (void *)real, qp->context);
     result = real(qp, attr, mask);
     saved = errno;
     if (!result)

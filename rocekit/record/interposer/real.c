@@ -118,7 +118,8 @@ static void *from_glibc(const char *name)
 /* The next function of this name: that of another preloaded library, which may stand before glibc's. */
 static void *next_one(const char *name)
 {
-    void *found = ((dlsym_type)from_glibc("dlsym"))(RTLD_NEXT, name);
+    /* What is next after a library that was loaded later is not defined. */
+    void *found = record_session ? NULL : ((dlsym_type)from_glibc("dlsym"))(RTLD_NEXT, name);
 
     return found ? found : from_glibc(name);
 }
@@ -143,7 +144,7 @@ THE(dlclose)
 
 /* ------------------------------------------------------------------ the replaced functions */
 
-static bool is_named(const char *path, const char *library)
+bool is_library(const char *path, const char *library)
 {
     const char *base = path ? strrchr(path, '/') : NULL;
 
@@ -200,7 +201,7 @@ static int look_for_copy(struct dl_phdr_info *object, size_t size, void *data)
     struct copies *copies = data;
 
     (void)size;
-    if (!object->dlpi_name || !is_named(object->dlpi_name, copies->library) ||
+    if (!object->dlpi_name || !is_library(object->dlpi_name, copies->library) ||
         strlen(object->dlpi_name) >= sizeof copies->path)
         return 0;
     if (copies->found && copies->wanted != object->dlpi_addr)
@@ -246,7 +247,7 @@ static void *of_the_chosen(const struct wrapped *w)
 
 static void *look_up(const struct wrapped *w, const void *caller, bool *for_all)
 {
-    void *found = bound_in(RTLD_NEXT, w->version, w->name), *handle;
+    void *found = record_session ? NULL : bound_in(RTLD_NEXT, w->version, w->name), *handle;
 
     *for_all = true;
     if (found)
@@ -318,7 +319,8 @@ void *real_function(const struct wrapped *w, const void *caller)
         fprintf(stderr, "rocekit record: %s was called, and no library in this process has it\n", w->name);
         abort();
     }
-    if (for_all || object)
+    /* A program that was not started by the recorder may unload objects unseen. */
+    if ((for_all || object) && !record_session)
         remember(w, for_all ? 0 : object, changes, found);
     return found;
 }
@@ -332,11 +334,11 @@ void *function_beside(const struct wrapped *which, const void *address)
         return found;
     handle = handle_of(address);
     found = handle ? bound_in(handle, which->version, which->name) : NULL;
-    if (!found)
+    if (!found && !record_session)
         found = bound_in(RTLD_NEXT, which->version, which->name);
-    if (found)
+    if (found && !record_session)
         remember(which, (uintptr_t)address, changes, found);
-    else
+    else if (!found)
         dlerror();
     return found;
 }
@@ -358,7 +360,7 @@ static void *stand_in(void *found, const char *name)
 
         if (strcmp(w->name, name))
             continue;
-        if (found == w->wrapper || !dladdr(found, &where) || !is_named(where.dli_fname, w->library))
+        if (found == w->wrapper || !dladdr(found, &where) || !is_library(where.dli_fname, w->library))
             return found;
         copy = (uintptr_t)where.dli_fbase;
         c = chosen_of(w->library);

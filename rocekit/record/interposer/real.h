@@ -2,6 +2,8 @@
 #ifndef ROCEKIT_REAL_H
 #define ROCEKIT_REAL_H
 
+#include <stdbool.h>
+
 #define VERBS "libibverbs.so"
 #define RDMACM "librdmacm.so"
 #define MLX5 "libmlx5.so"
@@ -32,6 +34,13 @@ struct wrapped {
 
 /* The function that a wrapper replaces, for the object that contains this address: the wrapper's caller. */
 void *real_function(const struct wrapped *wrapped, const void *caller);
+
+/* Whether a library's file has such a name, perhaps with something behind it. */
+bool is_library(const char *path, const char *library);
+
+/* Put the wrappers in the place of the functions, wherever loaded objects refer to them, and back. */
+void references_replace(void);
+void references_restore(void);
 
 /* Another function of the library that this address is in, or NULL. */
 void *function_beside(const struct wrapped *which, const void *address);

@@ -20,7 +20,7 @@
 #include <time.h>
 
 #define RECORD_MAGIC 0x31434552454b4f52ULL /* "ROKEREC1", little endian */
-#define RECORD_LAYOUT 5
+#define RECORD_LAYOUT 6
 #define RECORD_PAGE 4096
 #define RECORD_LOSSES 4096 /* queues whose lost records are counted apart; a power of two */
 #define RECORD_SLOT 64
@@ -51,6 +51,9 @@ enum record_type {
     RECORD_MW = 21,
     RECORD_DM = 22,
     RECORD_NOT_COVERED = 23,
+    /* 24 is made by the reader */
+    RECORD_QP_FOUND = 25,
+    RECORD_DEVICE_FOUND = 26,
 };
 
 struct record_file {
@@ -169,6 +172,13 @@ struct record_modify {
     uint8_t traffic_class, hop_limit, sl, error;
 };
 
+/* A QP that was made before the recorder was attached. Its PSNs are left out: the provider's are those of packets,
+ * which are behind those of posts. */
+struct record_found {
+    struct record_modify attributes;
+    struct record_qp qp;
+};
+
 struct record_mr {
     uint64_t addr, length, host_addr; /* addr: as used by SGEs and remote programs */
     uint32_t lkey, rkey, access, unused;
@@ -255,6 +265,12 @@ bool record_join(void);
 /* Count records that had no room; srq: whether the number is a shared receive queue's. */
 void record_lose(enum record_kind kind, uint8_t device, uint32_t number, bool srq, uint32_t records);
 bool record_is_on(void);
+
+/* Begin and end recording in a program that was not started by the recorder. */
+bool record_switch_on(const char *folder, const char *spill, uint64_t slots, uint32_t rings);
+void record_switch_off(void);
+/* How often this library was attached; 0 if it was preloaded. */
+extern uint32_t record_session;
 
 /* Tell the recorder, apart from the rings, that something is not recorded. */
 void record_tell(const char *what, const char *which);

@@ -33,6 +33,10 @@ static uint64_t ring_slots = 1 << 15;
 static unsigned ring_bits; /* the bits of a slot's number that are its index in the ring */
 static uint32_t forked_from;
 static bool alone; /* children are not recorded */
+/* Where the rings of an earlier recording were mapped, if the recorder is attached again. Threads may still have
+ * addresses in there. */
+static void *rings_before;
+uint32_t record_session;
 /* In memory; and another, on a disk, for when that has no room. */
 static char folders[2][PATH_MAX - 64];
 static _Atomic unsigned threads, told;
@@ -84,12 +88,22 @@ static void after_fork(void)
     if (before == ON) {
         forked_from = file->pid;
         munmap(file, file_size);
+        rings_before = NULL;
     }
     file = NULL;
     record_own = (struct span){0};
     atomic_store(&threads, 0);
     atomic_store(&told, 0);
     atomic_store(&state, alone ? OFF : WANTED);
+}
+
+static void follow_forks(void)
+{
+    static bool done;
+
+    if (!done)
+        pthread_atfork(NULL, NULL, after_fork);
+    done = true;
 }
 
 static bool set_folder(char *folder, const char *where)
@@ -114,7 +128,7 @@ __attribute__((constructor)) static void start(void)
     alone = parent != 0;
     ring_slots = slots;
     ring_count = (uint32_t)rings;
-    pthread_atfork(NULL, NULL, after_fork);
+    follow_forks();
     atomic_store(&state, WANTED);
 }
 
@@ -221,7 +235,7 @@ static int any_file(void)
             if (!reason || errno == ENOSPC || errno == EFBIG)
                 reason = errno;
         }
-        if (slots / 2 < LEAST_SLOTS || (reason != ENOSPC && reason != EFBIG && reason != ENOMEM))
+        if (rings_before || slots / 2 < LEAST_SLOTS || (reason != ENOSPC && reason != EFBIG && reason != ENOMEM))
             break;
         slots /= 2;
     }
@@ -245,7 +259,8 @@ static bool map_file(void)
     file_size = size_of(ring_slots);
     ring_bits = (unsigned)__builtin_ctzl(ring_slots);
     map = fd < 0 ? MAP_FAILED
-                 : mmap(NULL, file_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+                 : mmap(rings_before, file_size, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_POPULATE | (rings_before ? MAP_FIXED : 0), fd, 0);
     if (map == MAP_FAILED) {
         snprintf(text, sizeof text, "%d", errno);
         leave_text("failed", text);
@@ -398,4 +413,46 @@ void record_put_at(struct stamp when, enum record_type type, uint8_t device, uin
         done += part;
     }
     record_commit(&span);
+}
+
+/* ------------------------------------------------------------------ attaching */
+
+static void fixed_size(uint64_t slots, uint32_t rings)
+{
+    /* The rings take the place of those before, which threads may still write to: they must be as large. */
+    if (rings_before)
+        return;
+    ring_slots = slots;
+    ring_count = rings;
+}
+
+bool record_switch_on(const char *folder, const char *spill, uint64_t slots, uint32_t rings)
+{
+    int now = OFF;
+
+    if (!set_folder(folders[0], folder) || !atomic_compare_exchange_strong(&state, &now, OPENING))
+        return false;
+    *folders[1] = 0;
+    set_folder(folders[1], *spill ? spill : NULL);
+    fixed_size(slots, rings);
+    alone = true;
+    forked_from = 0;
+    follow_forks();
+    atomic_store(&told, 0);
+    record_session++;
+    now = map_file() ? ON : OFF;
+    atomic_store_explicit(&state, now, memory_order_release);
+    return now == ON;
+}
+
+/* Memory of nobody else takes the place of the rings: a thread that is in a record may finish writing it. */
+void record_switch_off(void)
+{
+    int now = ON;
+
+    if (!atomic_compare_exchange_strong(&state, &now, OFF))
+        return;
+    rings_before = file;
+    if (mmap(file, file_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        madvise(file, file_size, MADV_DONTNEED);
 }

@@ -46,6 +46,8 @@ struct device {
 
 struct device *device_of(struct ibv_context *context);
 uint8_t number_of(struct ibv_context *context);
+bool device_attach(struct ibv_context *context, const struct ibv_context_ops *own, const void *library);
+void devices_detach(void);
 
 /* A GID of a device; `beside` is a function of its library. */
 void gid_at(const void *beside, struct ibv_context *context, uint8_t port, uint8_t index, uint8_t *gid);
@@ -64,6 +66,11 @@ void extended_qp_gone(struct ibv_qp *qp, void *extended);
 bool extended_hook_cq(struct ibv_cq_ex *cq, uint64_t wc_flags);
 void *extended_of_cq(struct ibv_cq *cq);
 void extended_cq_gone(struct ibv_cq *cq, void *extended);
+/* Of what was made before: wr_start and start_poll are its own, where a way in stands now. */
+void extended_attach_qp(struct ibv_qp_ex *ex, void (*wr_start)(struct ibv_qp_ex *), uint32_t room);
+void extended_attach_cq(struct ibv_cq_ex *cq, int (*start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *));
+void extended_detach(void);
+void extended_wrappers(uint64_t *start_poll_and_wr_start);
 
 /* objects.c: replace a context's set-up calls that the headers inline */
 struct ibv_qp *objects_create_qp_ex(struct ibv_context *, struct ibv_qp_init_attr_ex *);
@@ -88,10 +95,23 @@ struct qp_state {
     _Atomic uint32_t path_mtu; /* bytes, 0 while it is unknown */
     bool datagrams;
     bool uncounted; /* not all that was posted was seen */
+    bool found;     /* made before the recorder was attached: nor was what was posted then */
+    uint32_t session;
     uint32_t forks; /* of this process's ancestors until it was made: its parent's QPs have another count */
 };
 
 struct qp_state *qp_state_of(const struct ibv_qp *qp);
+struct qp_state *find_qp(struct ibv_qp *qp);
+
+/* In a call on the QP: one that was made before the recorder was attached is described in its first. */
+static inline struct qp_state *qp_state_in(struct ibv_qp *qp)
+{
+    struct qp_state *state = qp_state_of(qp);
+
+    if (__builtin_expect(record_session && (!state || state->session != record_session), 0))
+        state = find_qp(qp);
+    return state;
+}
 extern uint32_t fork_count;
 
 /* One call that posts sends. */
@@ -109,7 +129,8 @@ static inline struct turn turn_of(struct qp_state *state)
     if (!state)
         return turn;
     turn.path_mtu = atomic_load_explicit(&state->path_mtu, memory_order_relaxed);
-    turn.counts = (turn.path_mtu || state->datagrams) && state->forks == fork_count && !state->uncounted;
+    turn.counts = (turn.path_mtu || state->datagrams) && state->forks == fork_count && !state->uncounted &&
+                  !state->found;
     turn.entered = atomic_fetch_add_explicit(&state->gate, (1ull << 32) + 1, memory_order_acq_rel);
     turn.alone = !(uint32_t)turn.entered;
     return turn;

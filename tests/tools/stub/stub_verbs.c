@@ -461,6 +461,24 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     return 0;
 }
 
+/* As of a QP that is connected. A query sets the QP's state, as libibverbs does. */
+int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+    (void)mask;
+    *attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+                                 .path_mtu = IBV_MTU_1024,
+                                 .dest_qp_num = 0x42,
+                                 .sq_psn = 0x777,
+                                 .timeout = 14,
+                                 .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = 1}}};
+    memcpy(attr->ah_attr.grh.dgid.raw, (uint8_t[16]){[10] = 0xff, 0xff, 10, 9, 0, 2}, 16);
+    *init = (struct ibv_qp_init_attr){.qp_type = qp->qp_type,
+                                      .sq_sig_all = ((struct qp *)qp)->signals_all,
+                                      .cap = {.max_send_wr = 64, .max_recv_wr = 32, .max_send_sge = 8}};
+    qp->state = attr->qp_state;
+    return 0;
+}
+
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
     if (refuses())

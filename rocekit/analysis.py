@@ -36,7 +36,7 @@ from rocekit.files.remote import RemotePath, is_remote
 from rocekit.files.remote import beside as files_beside
 from rocekit.findings import Evidence, Finding, Rule
 from rocekit.findings.own_rules import find_all
-from rocekit.findings.stories.build import build_stories
+from rocekit.findings.story_builder import build_stories
 from rocekit.flows.observer import Observer
 from rocekit.flows.silent_ways import silent_ways
 from rocekit.packets.decoder import LEFT_OUT, Decoder

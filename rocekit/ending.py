@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import signal
@@ -10,11 +11,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
 EXIT_ERROR = 1
+EXIT_UNFLUSHED = 120
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
@@ -141,7 +143,7 @@ def _drop_output() -> None:
 
 
 def guarded(program: Callable[[], Any]) -> None:
-    """Run the program with SIGTERM and SIGHUP as exceptions, and end at once after a signal."""
+    """Run the program with SIGTERM and SIGHUP as exceptions, and end the process without taking it apart."""
     may_handle = threading.current_thread() is threading.main_thread()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if may_handle and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
@@ -153,7 +155,9 @@ def guarded(program: Callable[[], Any]) -> None:
         program()
     except SystemExit as end:
         if end.code != EXIT_INTERRUPTED and not _signalled:
-            raise
+            if _watched() or not isinstance(end.code, int):
+                raise
+            _leave(end.code)
         status = end.code if isinstance(end.code, int) else EXIT_ERROR
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
@@ -164,6 +168,26 @@ def guarded(program: Callable[[], Any]) -> None:
         # All is taken down. What is left are threads in the middle of something, which nobody waits for.
         _flush_soon()
         os._exit(status)
+
+
+def _watched() -> bool:
+    """Whether a profiler or a debugger waits for the interpreter's own end."""
+    return sys.gettrace() is not None or sys.getprofile() is not None or bool(sys.flags.inspect)
+
+
+def _leave(status: int) -> NoReturn:
+    """End as the interpreter does, but let modules and objects be: the process's memory goes as a whole.
+
+    To take them apart is a tenth of the time of a short command, and more where an analysis is large.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as the interpreter calls it
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            status = status or EXIT_UNFLUSHED
+    os._exit(status)
 
 
 _signalled: list[int] = []

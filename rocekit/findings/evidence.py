@@ -85,7 +85,14 @@ class Evidence:
     @cached_property
     def stories(self) -> list[Story]:
         """The stories: each cause that made a requester repeat, once."""
+        if not (self.is_eventful or self.journal is not None or self.sightings is not None):
+            return []
         return self.build_stories(self)
+
+    @cached_property
+    def is_eventful(self) -> bool:
+        """Whether the tracker saw anything out of the ordinary: a hole, a NAK, a repeat."""
+        return any(t.events for t in self.transfers) or any(c.stray_events for c in self.connections)
 
     @cached_property
     def last_ns(self) -> int:

@@ -16,7 +16,7 @@ from rocekit.explanation.contents import NOTHING, Contents
 from rocekit.explanation.event_steps import event_step
 from rocekit.findings import SEVERITIES, Evidence, Finding
 from rocekit.findings.rules import find
-from rocekit.findings.stories.build import build_stories
+from rocekit.findings.story_builder import build_stories
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.hold_back import LiveOrder
 from rocekit.track.eviction import MOST_CONNECTIONS, crowd, end_idle, evict

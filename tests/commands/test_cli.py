@@ -19,6 +19,8 @@ from rocekit import cli
 from rocekit.craft.generate import Traffic, generate
 from rocekit.errors import CaptureError, RocekitError, VerbsError
 
+PCAPS = Path(__file__).parents[2] / "pcaps"
+
 HEAVY = {"scapy", "numpy", "pyshark", "pyverbs", "isal", "zstandard", "rocekit.lab", "rocekit.verbs"}
 
 
@@ -75,15 +77,29 @@ def test_the_package_runs_as_a_module() -> None:
 def test_help_loads_nothing_heavy() -> None:
     """Start-up counts: Scapy alone costs over a second, and --help loads every command's module."""
     done = python(
-        "import sys; sys.argv = ['rocekit', '--help']\n"
+        "import atexit, sys; sys.argv = ['rocekit', '--help']\n"
         "from rocekit.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "print('LOADED', *sys.modules, file=sys.stderr)"
+        "atexit.register(lambda: print('LOADED', *sys.modules, file=sys.stderr))\n"
+        "main()"
     )
     loaded = set(done.stderr.split("LOADED")[1].split())
     assert "rocekit.commands.doctor" in loaded
     assert not loaded & HEAVY
+
+
+def test_an_analysis_loads_no_rules_of_what_is_not_in_the_capture() -> None:
+    capture = PCAPS / "ib_write_bw-clean.pcap"
+    done = python(
+        f"import atexit, sys; sys.argv = ['rocekit', 'analyze', {str(capture)!r}]\n"
+        "from rocekit.cli import main\n"
+        "atexit.register(lambda: print('LOADED', *sys.modules, file=sys.stderr))\n"
+        "main()"
+    )
+    loaded = set(done.stderr.split("LOADED")[1].split())
+    rules = {name.rpartition(".")[2] for name in loaded if name.startswith("rocekit.findings.rules.")}
+    assert "dscp_mismatch" in rules
+    assert not rules & {"loss", "rnr", "icmp", "vendor_opcode"}
+    assert "rocekit.findings.stories.build" not in loaded
 
 
 @pytest.mark.parametrize("name", sorted(cli.COMMANDS))

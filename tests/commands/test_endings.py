@@ -124,6 +124,38 @@ def test_traffic_that_is_ended_leaves_what_was_seen_of_it(tmp_path: Path) -> Non
     assert any(transfer.wr is not None for transfer in analysis.transfers)
 
 
+LEFT = """
+import atexit, sys, threading, time
+from rocekit.ending import guarded
+
+class Held:
+    def __del__(self):
+        print("taken apart", flush=True)
+
+held = Held()
+atexit.register(print, "what ends it was called")
+threading.Thread(target=lambda: (time.sleep(0.2), print("the thread has ended"))).start()
+guarded(lambda: sys.exit(7))
+"""
+
+
+def test_a_command_ends_with_its_threads_and_its_output_but_takes_no_objects_apart() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (7, "")
+    assert done.stdout == "the thread has ended\nwhat ends it was called\n"
+
+
+def test_a_command_under_a_profiler_ends_as_the_interpreter_does() -> None:
+    under = "import os, sys; os._exit = print; sys.setprofile(lambda *_: None)\n" + LEFT
+    done = subprocess.run(
+        [sys.executable, "-c", under], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 7
+    assert done.stdout == "the thread has ended\nwhat ends it was called\n"  # and no status printed
+
+
 DROPPED = """
 import time
 from rocekit.ending import guarded

@@ -259,3 +259,5 @@ SILENT = Rule(
     "whether the requests arrive.",
     _look_silent,
 )
+
+RULES: Final = (SILENT, EXCEEDED)

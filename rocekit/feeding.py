@@ -269,7 +269,7 @@ def feed_doubled(path: str | Path, stages: Stages, doubled: Doubled) -> None:
         for row, mad in find_mads(packets):
             mads[frame_reference(int(packets.file[row]), int(packets.frame[row]))] = mad
         batches.append(Packets.concat([packets]))
-    whole = Packets.concat(batches) if batches else empty_packets(stages.decoder.addresses)
+    whole = Packets.used_up(batches) if batches else empty_packets(stages.decoder.addresses)
     rest = stages.decoder.rest()
     if rest is not None:
         whole = in_file_order([whole, rest])
@@ -310,7 +310,7 @@ def feed_merged(captures: Sequence[str | Path], stages: Stages) -> None:
                 mads[frame_reference(number, int(packets.frame[row]))] = mad
             survey.feed(packets)
             batches.append(Packets.concat([packets]))
-        parts.append(Packets.concat(batches) if batches else empty_packets(stages.decoder.addresses))
+        parts.append(Packets.used_up(batches) if batches else empty_packets(stages.decoder.addresses))
         order = survey.order()
         if order.packets:
             summary.orders[number] = order
@@ -322,8 +322,8 @@ def feed_merged(captures: Sequence[str | Path], stages: Stages) -> None:
     _feed_parts(parts, mads, stages)
 
 
-def _feed_parts(parts: Sequence[Packets], mads: Mapping[int, Mad], stages: Stages) -> None:
-    """Track the packets of several captures, each once."""
+def _feed_parts(parts: list[Packets], mads: Mapping[int, Mad], stages: Stages) -> None:
+    """Track the packets of several captures, each once; uses them up."""
     from rocekit.packets.merging.merge import merge
     from rocekit.points.sightings import Sightings
 

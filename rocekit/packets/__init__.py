@@ -256,6 +256,35 @@ class Packets:
             wrappings=max((part.wrappings for part in parts), key=len),  # an empty part may have none
         )
 
+    @classmethod
+    def used_up(cls, parts: list[Packets], rows: NDArray[np.int64] | None = None) -> Packets:
+        """As :meth:`concat`, or some rows of that; the parts have no packets afterwards, and the list no parts.
+
+        Column by column, so that no second copy of all packets is held meanwhile.
+
+        Raises:
+            ValueError: as ``concat``.
+        """
+        found = cls.concat([part.where(slice(0)) for part in parts])
+        if not parts:
+            return found
+        for part in parts:
+            part._lazy = {}
+
+        def joined(columns: list[Column]) -> Column:
+            whole = columns[0] if len(columns) == 1 else np.concatenate(columns)
+            return whole if rows is None else whole[rows]
+
+        for name in KEPT:
+            found._columns[name] = joined([part._columns.pop(name) for part in parts])
+        for name in ("_words", "_payload_at"):
+            columns = [getattr(part, name) for part in parts]
+            for part in parts:
+                setattr(part, name, getattr(part, name)[:0].copy())
+            setattr(found, name, joined(columns))
+        parts.clear()
+        return found
+
     def at(self, time_ns: NDArray[np.int64]) -> Packets:
         """The same packets at other times."""
         return self._with({"time_ns": time_ns}, self._buffer)

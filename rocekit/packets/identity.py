@@ -94,6 +94,13 @@ class Alike:
             return np.empty(0, np.bool_)
         return np.minimum.reduceat(self.count, self.first_run) == self.most
 
+    @cached_property
+    def group_of_row(self) -> Ints:
+        """The group of each packet of the concatenated captures."""
+        groups = np.empty(len(self.rows), np.int64)
+        groups[self.rows] = np.repeat(self.group_of_run, self.count)
+        return groups
+
     def expand(self, runs: Ints) -> tuple[Ints, Ints]:
         """Each packet of some runs, as a place in ``rows``, and its place in its run."""
         lengths = self.count[runs]

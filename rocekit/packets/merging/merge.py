@@ -55,9 +55,9 @@ class Merged:
     flow: NDArray[np.int64]
     encapsulation: NDArray[np.int32]
 
-    def packets(self, parts: Sequence[Packets]) -> Packets:
-        """The packets, each once, in order, at the aligned times; ``parts`` are those that were merged."""
-        whole = parts[0].concat(parts).where(self.order)
+    def packets(self, parts: list[Packets]) -> Packets:
+        """The packets, each once, in order, at the aligned times; uses up ``parts``, those that were merged."""
+        whole = parts[0].used_up(parts, self.order)
         return whole.at(self.time_ns).of_flows(self.flow, self.encapsulation)
 
 
@@ -102,9 +102,10 @@ def merge(parts: Sequence[Packets], *, one_clock: bool = False) -> Merged:
     hops[row, file] = np.concatenate([p.hop_limit for p in parts])
     copies = len(by_time) - len(order)
     flow, encapsulation = one_scope(parts, order, row)
-    _, same, equal = np.unique(identity[order], return_inverse=True, return_counts=True)
+    group = alike.group_of_row[order]
+    repeated = np.bincount(group)[group] > 1
     corrupted = np.concatenate([p.icrc_state for p in parts])[order] == ICRC_INVALID
-    passed_ns = passed(seen, UNSEEN, flow, (equal[same] > 1) | corrupted)
+    passed_ns = passed(seen, UNSEEN, flow, repeated | corrupted)
     rows = np.argsort(passed_ns, kind="stable")
     return Merged(
         order[rows],

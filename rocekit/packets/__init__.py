@@ -258,7 +258,7 @@ class Packets:
 
     @classmethod
     def used_up(cls, parts: list[Packets], rows: NDArray[np.int64] | None = None) -> Packets:
-        """As :meth:`concat`, or some rows of that; the parts have no packets afterwards, and the list no parts.
+        """As :meth:`concat`, or some rows of that; afterwards the parts have no packets, the list no parts.
 
         Column by column, so that no second copy of all packets is held meanwhile.
 

@@ -27,11 +27,10 @@ _ENOUGH: Final = 16
 
 def identities(packets: Packets, *, by_icrc: bool = True) -> NDArray[np.uint64]:
     """A 64-bit identity of each packet, the same in every capture; a corrupted copy has another one."""
-    columns = [packets[name] for name in _IDENTITY]
-    if by_icrc:
-        columns += [packets.icrc, packets.icrc_state == ICRC_INVALID]
+    packets = packets.where(slice(None))  # derived columns are kept for this only
     value = np.zeros(len(packets), np.uint64)
-    for column in columns:
+    for name in (*_IDENTITY, *(("icrc", "icrc_state") if by_icrc else ())):
+        column = packets[name] == ICRC_INVALID if name == "icrc_state" else packets[name]
         value = (value ^ column.astype(np.int64).view(np.uint64)) * np.uint64(MIXER)
         value ^= value >> np.uint64(29)
     return value

@@ -230,6 +230,17 @@ def test_addresses_keep_their_numbers_from_batch_to_batch() -> None:
     assert again.src[2] == first.src[0]
 
 
+def test_parts_that_are_used_up_give_the_rows_that_they_had_together() -> None:
+    decoder = Decoder()
+    frames = [ethernet(Net(src=f"10.0.0.{n}").wrap(transport(SEND))) for n in range(9)]
+    parts = [decoder.decode(batch_of(frames[:4])), decoder.decode(batch_of(frames[4:]))]
+    rows = np.array([8, 0, 5])
+    expected = list(Packets.concat(parts).where(rows).rows())
+    kept = list(parts)
+    assert list(Packets.used_up(parts, rows).rows()) == expected
+    assert (parts, [len(part) for part in kept]) == ([], [0, 0])
+
+
 def test_ipv6_addresses_that_are_sought_at_one_place_stay_apart() -> None:
     halves = [(high, high ^ 4) for high in range(3000)]  # alike where their halves are mixed; the table grows
     texts = [str(IPv6Address(high << 64 | low)) for high, low in halves]

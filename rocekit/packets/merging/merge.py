@@ -56,7 +56,7 @@ class Merged:
     encapsulation: NDArray[np.int32]
 
     def packets(self, parts: list[Packets]) -> Packets:
-        """The packets, each once, in order, at the aligned times; uses up ``parts``, those that were merged."""
+        """The packets, each once, in order, at the aligned times; uses up ``parts``, which were merged."""
         whole = parts[0].used_up(parts, self.order)
         return whole.at(self.time_ns).of_flows(self.flow, self.encapsulation)
 
@@ -75,14 +75,17 @@ def merge(parts: Sequence[Packets], *, one_clock: bool = False) -> Merged:
     alignments = align(parts, alike)
     if one_clock:
         alignments = [Alignment(n, 0, 0, a.common) for n, a in enumerate(alignments)]
+    del own_times  # what is not needed any more is let go: each of these arrays has a value a packet
     groups = np.array([a.group for a in alignments])
     if groups.any():  # equal packets of captures that do not show the same traffic are not the same
         identity ^= groups.astype(np.uint64)[file] * np.uint64(MIXER)
-        alike = Alike.of(identity, file, own_times)
+        alike = Alike.of(identity, file, np.concatenate([p.time_ns for p in parts]))
     times = np.concatenate([a.aligned(p.time_ns) for p, a in zip(parts, alignments, strict=True)])
     src = np.concatenate([p.src for p in parts])
     uncertain = np.concatenate([p.ip_id for p in parts]) == 0
     numbers, total = number(alike, times, src, uncertain)
+    group_of_row = alike.group_of_row
+    del src, uncertain, alike
     by_time = np.argsort(times, kind="stable")
     sorted_numbers = numbers[by_time]
     first = np.full(total, -1, np.int64)
@@ -92,18 +95,22 @@ def merge(parts: Sequence[Packets], *, one_clock: bool = False) -> Merged:
     is_first = np.zeros(len(by_time), np.bool_)
     is_first[first[first >= 0]] = True
     order = by_time[is_first]
-    rank = np.cumsum(is_first) - 1
-    row = rank[first[numbers]]
+    first = (np.cumsum(is_first) - 1)[first]
+    copies = len(by_time) - len(order)
+    del by_time, sorted_numbers, is_first
+    row = first[numbers]
+    del first, numbers
     seen = np.full((len(order), len(parts)), UNSEEN, np.int64)
     seen[row, file] = times
+    del times
     frames = np.zeros((len(order), len(parts)), np.int64)
     frames[row, file] = np.concatenate([p.frame for p in parts])
     hops = np.zeros((len(order), len(parts)), np.uint8)
     hops[row, file] = np.concatenate([p.hop_limit for p in parts])
-    copies = len(by_time) - len(order)
     flow, encapsulation = one_scope(parts, order, row)
-    group = alike.group_of_row[order]
+    group = group_of_row[order]
     repeated = np.bincount(group)[group] > 1
+    del row, file, group_of_row, group
     corrupted = np.concatenate([p.icrc_state for p in parts])[order] == ICRC_INVALID
     passed_ns = passed(seen, UNSEEN, flow, repeated | corrupted)
     rows = np.argsort(passed_ns, kind="stable")

@@ -53,6 +53,12 @@ class Running:
         self.process.stdin.flush()
         return [int(word) for word in self._line().split()]
 
+    def go_on(self) -> None:
+        """Wait until each thread has posted what it had not when this was called."""
+        _, *before = self.tell("look")
+        while any(now < then + 3 for now, then in zip(self.tell("look")[1:], before, strict=True)):
+            pass
+
     def end(self) -> list[list[int]]:
         """Have it end; of each thread what it posted, completed, and saw go wrong."""
         out, _ = self.process.communicate(timeout=60)
@@ -106,8 +112,10 @@ def test_from_then_on_nothing_is_missing_and_the_program_is_as_before(
     running: Running, tmp_path: Path
 ) -> None:
     recorder = Recorder(running.pid, tmp_path / "x.journal.jsonl")
+    running.go_on()
     replaced, *before = running.tell("new")
     assert replaced == 3  # the functions of the context, of the extended QP and of the extended CQ
+    running.go_on()
     running.tell("pause")
     replaced, *counts = running.tell("look")
     running.tell("go")
@@ -115,7 +123,7 @@ def test_from_then_on_nothing_is_missing_and_the_program_is_as_before(
     assert running.tell("look")[0] == 0
     assert journal.problems == []
     assert not journal.of("records_lost")
-    for first, least, count in zip((1_000_000, 2_000_000), before, counts, strict=True):
+    for first, least, count in zip((1_000_000, 2_000_000), before[:2], counts[:2], strict=True):
         ids = posted(journal, first)
         assert ids == list(range(ids[0], ids[0] + len(ids)))
         assert ids[0] < first + least
@@ -132,8 +140,7 @@ def test_from_then_on_nothing_is_missing_and_the_program_is_as_before(
 def test_what_was_there_before_is_described_or_said_to_be_unknown(running: Running, tmp_path: Path) -> None:
     recorder = Recorder(running.pid, tmp_path / "x.journal.jsonl")
     running.tell("new")
-    while not running.tell("look")[0]:
-        pass
+    running.go_on()
     journal = recorder.end()
     states = [event["state"] for event in journal.of("recording")]
     assert states == ["attached", "began", "detached"]
@@ -159,6 +166,7 @@ def test_it_can_be_attached_to_again(running: Running, tmp_path: Path) -> None:
     last = 0
     for again in range(2):
         recorder = Recorder(running.pid, tmp_path / f"{again}.journal.jsonl", "--ring-size", "4096")
+        running.go_on()
         ids = posted(recorder.end(), 1_000_000)
         assert running.tell("look")[0] == 0
         assert ids == list(range(ids[0], ids[0] + len(ids)))
@@ -180,6 +188,7 @@ def test_a_program_that_does_nothing_is_let_go_of_in_its_next_call(running: Runn
 
 def test_the_program_s_end_ends_the_recording(running: Running, tmp_path: Path) -> None:
     recorder = Recorder(running.pid, tmp_path / "x.journal.jsonl")
+    running.go_on()
     results = running.end()
     journal = recorder.ended()
     assert [event["state"] for event in journal.of("recording")] == ["attached", "began", "ended"]
@@ -261,6 +270,7 @@ def test_the_code_is_that_of_its_source(tmp_path: Path) -> None:
 
 def test_a_line_of_a_found_qp_is_json_of_the_schema(running: Running, tmp_path: Path) -> None:
     recorder = Recorder(running.pid, tmp_path / "x.journal.jsonl", "--redact")
+    running.go_on()
     assert recorder.end().problems == []
     lines = [json.loads(line) for line in (tmp_path / "x.journal.jsonl").read_text().splitlines()]
     assert {line["event"] for line in lines} >= {"qp_found", "device_opened", "wr_posted", "wc_polled"}

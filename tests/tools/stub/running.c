@@ -17,8 +17,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEEPEST 32
-
 static struct ibv_context *context;
 static struct ibv_context_ops before;
 static struct ibv_pd *pd;
@@ -212,8 +210,10 @@ int main(int argc, char **argv)
             pausing = 1;
         if (!strcmp(line, "go"))
             pausing = 0;
-        printf("%d %llu %llu\n", replaced(), (unsigned long long)workers[0].posted,
-               (unsigned long long)workers[1].posted);
+        printf("%d", replaced());
+        for (i = 0; i < sizeof workers / sizeof *workers && workers[i].qp; i++)
+            printf(" %llu", (unsigned long long)workers[i].posted);
+        puts("");
         fflush(stdout);
     }
     stopping = 1;

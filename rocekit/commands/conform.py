@@ -60,7 +60,8 @@ def command(
     that is known to fail.
 
     --random draws sequences of moves by hypothesis, plays each with a soft device as the model and then with
-    the device, and shrinks what differs to a shortest drill; status 1 if something differs.
+    the device, and shrinks what differs to a shortest drill; status 1 if something differs. Ctrl-C ends the
+    search and says what came of it.
 
     \b
     Example:
@@ -134,7 +135,8 @@ def _explore(ctx: click.Context, seed: int, runs: int, save: Path | None, bench:
         os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", kept)
         result = explore(made, seed, runs, found=found)
         say(
-            f"{made.device.name}: {result.drills} random drills, {result.packets} packets: "
+            f"{made.device.name}: {'stopped after ' * result.stopped}{result.drills} random drills, "
+            f"{result.packets} packets: "
             f"{result.agreed} as the model, {result.inconclusive} not judged in time, "
             f"{len(result.differences)} kinds of differences"
         )

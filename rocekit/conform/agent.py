@@ -173,8 +173,11 @@ class RemoteDevice(ConformDevice):
     def disconnect(self) -> None:
         self._call("disconnect")
 
-    def cm_events(self) -> list[dict[str, Any]]:
-        return list(self._call("cm_events"))
+    def arm(self, *, solicited: bool = False) -> None:
+        self._call("arm", solicited=solicited)
+
+    def events(self) -> list[dict[str, Any]]:
+        return list(self._call("events"))
 
     def close(self) -> None:
         self._call("close")

@@ -37,7 +37,7 @@ UNTOLD: Final = frozenset({"ADDR_RESOLVED", "ROUTE_RESOLVED", "CONNECT_RESPONSE"
 CALLS: Final = frozenset(
     {
         *("open", "post", "recv", "modify", "poll", "read", "fill", "state", "counters", "bind"),
-        *("deregister", "listen", "accept", "reject", "disconnect", "connect", "cm_events", "close"),
+        *("deregister", "listen", "accept", "reject", "disconnect", "connect", "events", "arm", "close"),
     }
 )
 
@@ -130,12 +130,16 @@ class ConformDevice(ABC):
         """End the connection."""
         raise RefusedError("no connection manager here")
 
-    def cm_events(self) -> list[dict[str, Any]]:
-        """The connection events since the last call: ``type`` and ``status`` of each.
+    @abstractmethod
+    def arm(self, *, solicited: bool = False) -> None:
+        """Request one event at the next completion; ``solicited``: at the next solicited one."""
 
-        Those of :data:`UNTOLD` are left out.
+    @abstractmethod
+    def events(self) -> list[dict[str, Any]]:
+        """The events since the last call: ``type`` and ``status`` of each.
+
+        They are those of the connection manager, without :data:`UNTOLD`, and COMPLETION, which was armed for.
         """
-        return []
 
     @abstractmethod
     def close(self) -> None:

@@ -124,7 +124,7 @@ class ExpectCompletions(DrillStep):
 
 @dataclass(frozen=True, slots=True)
 class ExpectEvents(DrillStep):
-    """The program gets these events of the connection manager, in order; empty: none, for ``within_ns``."""
+    """The program gets these events, in order; empty: none, for ``within_ns``."""
 
     events: tuple[Mapping[str, Any], ...] = ()
 

@@ -73,10 +73,12 @@ _PROGRAM: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "reject": (),
         "connect": ("port",),
         "disconnect": (),
+        "arm": ("solicited",),
     }
 )
-#: The events of a connection manager that a drill may name.
+#: The events that a drill may name: of a connection manager, and of a completion queue.
 _EVENTS: Final = (
+    "COMPLETION",
     *("CONNECT_REQUEST", "ESTABLISHED", "CONNECT_ERROR", "UNREACHABLE", "REJECTED", "DISCONNECTED"),
 )
 _COMPLETION: Final = ("wr_id", "status", "opcode", "byte_len", "imm", "src_qpn")

@@ -347,10 +347,10 @@ class Player:
             )
 
     def _told(self, until_ns: int) -> Generator[Command, BenchReply, dict[str, Any] | None]:
-        """The next event of the connection manager."""
+        """The next event."""
         wait = _POLL_NS
         while not self._events:
-            reply = yield Call("cm_events")
+            reply = yield Call("events")
             self._now = reply.now_ns
             self._events += reply.result
             for event in reply.result:

@@ -48,6 +48,7 @@ class RandomRun:
         drills, packets: how many were played, and the packets of them; without those that shrinking played.
         shrinking: how many drills shrinking played.
         agreed, inconclusive: how many ended as with the model, and how many could not be judged in time.
+        stopped: whether the user ended the search.
         repeated: how many drills differed as one before them did, by signature.
     """
 
@@ -56,6 +57,7 @@ class RandomRun:
     shrinking: int = 0
     agreed: int = 0
     inconclusive: int = 0
+    stopped: bool = False
     differences: list[Difference] = field(default_factory=list)
     repeated: dict[str, int] = field(default_factory=dict)
 
@@ -109,7 +111,7 @@ def signature(drill: Drill, verdict: Verdict) -> str:
 def explore(
     bench: Bench, seed: int, runs: int, *, found: Callable[[Difference], None] = lambda difference: None
 ) -> RandomRun:
-    """Play ``runs`` random drills; shrink each difference of a kind that was not seen before.
+    """Play random drills, ``runs`` or until an interrupt; shrink each difference of a kind not seen before.
 
     Raises:
         RocekitError: hypothesis is missing, or the bench failed.
@@ -188,6 +190,9 @@ def explore(
             seen.add(differs.difference.signature)
             result.differences.append(differs.difference)
             found(differs.difference)
+        except KeyboardInterrupt:
+            result.stopped = True
+            break
         except BaseException as error:
             if type(error).__name__ not in ("Flaky", "FlakyFailure"):
                 raise

@@ -70,7 +70,7 @@ class SoftBench(Bench):
     def _serve(self, playing: Playing) -> None:
         """Take what the device sends now."""
         device = self._soft.device
-        device.events()
+        self._soft.heard(device.events())
         while datagrams := device.datagrams_to_send(self.now):
             for datagram in datagrams:
                 self._inbox.append((self.now, datagram.data))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from rocekit.conform.device import FEATURES, ConformDevice, RefusedError
 from rocekit.conform.soft_cm import SoftCm
 from rocekit.errors import VerbsError
-from rocekit.soft.device import SoftDevice
+from rocekit.soft.device import DeviceEvent, SoftDevice
 from rocekit.soft.engine import qp_state
 from rocekit.soft.engine.memory import MR, PD, Sge
 from rocekit.soft.engine.qp import Qp
@@ -51,6 +51,7 @@ class SoftConformDevice(ConformDevice):
         self._srq: ReceiveQueue | None = None
         self._peer_ip = ""
         self._cm: SoftCm | None = None
+        self._notified = False
 
     def open(self, setup: dict[str, Any], peer_ip: str) -> dict[str, int]:
         device = self.device = SoftDevice("soft0", [self.ip])
@@ -74,6 +75,7 @@ class SoftConformDevice(ConformDevice):
             pd, transport, self._cq, max_send_wr=_DEPTH, max_recv_wr=_DEPTH, srq=self._srq
         )
         names["qpn"] = self._qp.qpn
+        self._notified = False
         self._cm = SoftCm(device, self._qp, setup, peer_ip)
         path = [qp_state.INIT, qp_state.RTR, qp_state.RTS]
         for state in path[: path.index(setup["state"]) + 1] if setup["state"] in path else ():
@@ -206,8 +208,17 @@ class SoftConformDevice(ConformDevice):
     def disconnect(self) -> None:
         self._ask(lambda: self._program().disconnect(self._now()))
 
-    def cm_events(self) -> list[dict[str, Any]]:
-        return self._program().events()
+    def arm(self, *, solicited: bool = False) -> None:
+        assert self._cq is not None, "open() comes first"
+        self.device.request_notify(self._cq, solicited)
+
+    def heard(self, events: Iterable[DeviceEvent]) -> None:
+        """What the device reported, which the bench takes from it."""
+        self._notified |= any(event.type == "COMPLETION" for event in events)
+
+    def events(self) -> list[dict[str, Any]]:
+        notified, self._notified = self._notified, False
+        return [{"type": "COMPLETION", "status": 0}] * notified + self._program().events()
 
     def close(self) -> None:
         self._qp = None

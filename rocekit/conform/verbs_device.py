@@ -107,7 +107,7 @@ class VerbsConformDevice(ConformDevice):
         self._completions = Completions(
             main,
             min(_ENTRIES, main.max_cqe),
-            way="poll",
+            way="nonblocking",
             extended=False,
             timestamps=False,
             datagrams=setup["transport"] == "UD",
@@ -306,8 +306,13 @@ class VerbsConformDevice(ConformDevice):
     def disconnect(self) -> None:
         self._ask(lambda: self._program().disconnect())
 
-    def cm_events(self) -> list[dict[str, Any]]:
-        return list(self._ask(lambda: self._program().events()))
+    def arm(self, *, solicited: bool = False) -> None:
+        self._completions.arm(solicited=solicited)
+
+    def events(self) -> list[dict[str, Any]]:
+        found = [{"type": "COMPLETION", "status": 0}] if self._completions.sleep(0, None) else []
+        cm = self._cm
+        return found if cm is None else found + list(self._ask(cm.events))
 
     def deregister(self, region: str) -> None:
         self._ask(lambda: self._main.ask("deregister a region", self._regions[region].mr.close))

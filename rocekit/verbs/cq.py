@@ -139,9 +139,9 @@ class Completions:
             src_qpn=wc.src_qp if self._datagrams and wc.opcode >= self._receives else None,
         )
 
-    def arm(self) -> None:
-        """``ibv_req_notify_cq``."""
-        self.cq.req_notify()
+    def arm(self, *, solicited: bool = False) -> None:
+        """``ibv_req_notify_cq``; ``solicited``: for solicited completions only."""
+        self.cq.req_notify(solicited)
 
     def sleep(self, seconds: float, also: int | None) -> bool:
         """Sleep until the channel reports a completion, or ``also`` can be read; whether a completion came.

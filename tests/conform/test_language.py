@@ -59,7 +59,7 @@ WRONG = {
     HEAD + "steps:\n  - completion: {wr: 5}": "no key 'wr'; a completion has wr_id",
     HEAD + "steps:\n  - expect: {op: CNP}\n    at: 5 ms .. 1 ms": "1 ms is before 5 ms",
     HEAD + "steps:\n  - event: none": "event: none has within",
-    HEAD + "steps:\n  - event: CONNECTED": "event: no 'CONNECTED'; there is CONNECT_REQUEST",
+    HEAD + "steps:\n  - event: CONNECTED": "event: no 'CONNECTED'; there is COMPLETION",
     HEAD + "steps:\n  - event: {status: 28}": "an event is written as ESTABLISHED",
     HEAD + "steps:\n  - listen: {prt: 5}": "no key 'prt'",
     HEAD + "steps:\n  - state: READY": "state: no 'READY'; there is RESET",

@@ -252,3 +252,20 @@ def test_an_mra_is_passed_over_unless_it_is_expected() -> None:
     mra = "  - accept:\n  - expect: {op: CM_MRA, message_mraed: 0}\n  - expect: {op: CM_REP}\n"
     for steps in (rep, mra):
         assert Slow().play(parse_drill(head + ASKED + steps)).verdict.outcome == PASS
+
+
+def test_an_event_of_the_completion_queue_comes_once_and_only_when_it_was_asked_for() -> None:
+    own = SEND + "  - send: {op: RC_ACKNOWLEDGE, psn: 0}\n  - completion: {wr_id: 5}\n"
+    assert verdict(own + "  - event: none\n    within: 5 ms\n").outcome == PASS
+    assert verdict("  - arm:\n" + own + "  - event: COMPLETION\n").outcome == PASS
+    found = verdict("  - arm: {solicited: true}\n" + own + "  - event: COMPLETION\n    within: 5 ms\n")
+    assert (found.outcome, found.came) == (FAIL, "none in 5 ms")
+    twice = "  - arm:\n" + own + "  - event: [COMPLETION, COMPLETION]\n    within: 5 ms\n"
+    assert verdict(twice).came == "none in 5 ms"
+
+
+def test_a_status_may_be_one_of_several() -> None:
+    steps = SEND + "  - modify: {state: ERR}\n  - completion: {wr_id: 5, status: [%s]}\n"
+    assert verdict(steps % "SUCCESS, WR_FLUSH_ERR").outcome == PASS
+    found = verdict(steps % "SUCCESS, LOC_LEN_ERR")
+    assert found.expected == "a completion with status LOC_LEN_ERR or SUCCESS, wr_id 5"

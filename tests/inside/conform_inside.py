@@ -15,6 +15,12 @@ DRILLS = (
     *("responder/sequence/middle_without_first", "responder/access/write_bad_key", "responder/rnr/again"),
     *("requester/requests/send_several", "requester/nak/sequence", "requester/completion/read_not_by_ack"),
     *("requester/rnr/waits_at_least", "uc/gap_between_messages", "ud/wrong_qkey"),
+    *("responder/solicited/only_solicited", "responder/credits/shared_queue"),
+)
+#: Drills of the connection manager; rxe1, which has the packet side's address, must be gone for them.
+CM_DRILLS = (
+    *("cm/passive/rep", "cm/passive/stale", "cm/passive/dreq_again", "cm/passive/rej_no_service"),
+    *("cm/passive/req_again_before_rep", "cm/active/req", "cm/active/rep_again"),
 )
 PEER = ("--interface", "vb", "--peer-ip", "10.9.0.2")
 
@@ -47,6 +53,14 @@ def main() -> None:
         check=False,
     )
     (out / "refused.json").write_text(json.dumps([refused.returncode, refused.stderr]))
+    for name, drills in (("cm_beside.json", CM_DRILLS[:1]), ("cm.json", CM_DRILLS)):
+        with (out / name).open("wb") as file:
+            subprocess.run(
+                [*rocekit, "conform", *drills, "--device", "rxe0", *PEER, "--format", "json"],
+                stdout=file,
+                check=False,
+            )
+        subprocess.run(["rdma", "link", "delete", "rxe1"], check=False)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class AcknowledgedQueue(RetryingQueue):
             self._take_credits(packet)
         if self.una > before:
             self._progressed(now)
-        if not clear:
+        if not clear and not self._refuses_oldest(packet, psn):
             # A response to a later request shows that one to this request was lost (9.7.5.2.4).
             counters.count("implied_naks")
             self._send_again("implied_nak", self.una, now)
@@ -91,6 +91,11 @@ class AcknowledgedQueue(RetryingQueue):
         elif syndrome_kind(packet.syndrome) != ACK:
             self._take_nak(packet, psn, now)
         self._drained()
+
+    def _refuses_oldest(self, packet: Packet, psn: int) -> bool:
+        """Whether it is a fatal NAK within the oldest request, a READ of which responses are missing."""
+        fatal = syndrome_kind(packet.syndrome) == NAK and syndrome_value(packet.syndrome) in _FATAL
+        return packet.op.operation == "ACK" and fatal and psn <= self.queue[0].last_psn
 
     def _advance(self, limit: int, now: int) -> bool:
         """Everything below ``limit`` has arrived; False when a request below still has no response."""

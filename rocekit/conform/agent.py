@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-from rocekit.conform.device import CALLS, ConformDevice, RefusedError
+from rocekit.conform.device import CALLS, ConformDevice, RefusedError, UnfitError
 from rocekit.errors import RocekitError, VerbsError
 
 PORT: Final = 18_520
@@ -69,7 +69,8 @@ def _converse(device: ConformDevice, connection: socket.socket) -> None:
                 result = getattr(device, asked["call"])(**arguments)
                 _put(stream, {"result": result})
             except RefusedError as refused:
-                _put(stream, {"refused": str(refused), "errno": refused.errno})
+                unfit = isinstance(refused, UnfitError)
+                _put(stream, {"refused": str(refused), "errno": refused.errno, "unfit": unfit})
             except (RocekitError, TypeError, KeyError, ValueError) as error:
                 _put(stream, {"error": f"{type(error).__name__}: {error}"})
 
@@ -120,7 +121,8 @@ class RemoteDevice(ConformDevice):
             raise VerbsError(f"{self._where} went away: {error.strerror or error}") from None
         document = self._line()
         if "refused" in document:
-            raise RefusedError(str(document["refused"]), errno=document.get("errno"))
+            kind = UnfitError if document.get("unfit") else RefusedError
+            raise kind(str(document["refused"]), errno=document.get("errno"))
         if "error" in document:
             raise VerbsError(f"{self._where}: {document['error']}")
         return document.get("result")

@@ -46,6 +46,10 @@ class RefusedError(VerbsError):
     """The device, or the library before it, refused a call of a drill."""
 
 
+class UnfitError(RefusedError):
+    """What is around the device, and not the device, keeps a drill from being played."""
+
+
 class ConformDevice(ABC):
     """A device and the program that drives it.
 

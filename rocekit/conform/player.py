@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, Final
 
-from rocekit.conform.device import FEATURES, RefusedError, setup_document
+from rocekit.conform.device import FEATURES, RefusedError, UnfitError, setup_document
 from rocekit.conform.drill import (
     CallProgram,
     Drill,
@@ -111,6 +111,8 @@ class Player:
                 came=differs.came,
                 slack_ns=differs.slack_ns,
             )
+        except UnfitError as unfit:
+            return Verdict(INCONCLUSIVE, reason=str(unfit))
         except RefusedError as refused:
             if step is None:
                 return Verdict(NOT_APPLICABLE, reason=f"the device's program cannot be set up: {refused}")

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from rocekit.conform.device import FEATURES, ConformDevice, RefusedError
+from rocekit.conform.device import FEATURES, ConformDevice, RefusedError, UnfitError
 from rocekit.conform.verbs_cm import VerbsCm, answers_too
 from rocekit.endpoint import RecvWr, SendWr, Sge, Target
 from rocekit.errors import VerbsError
@@ -190,6 +190,8 @@ class VerbsConformDevice(ConformDevice):
     def _ask(call: Callable[[], Any]) -> Any:
         try:
             return call()
+        except RefusedError:
+            raise
         except VerbsError as error:
             raise RefusedError(str(error), errno=error.errno) from None
 
@@ -284,7 +286,7 @@ class VerbsConformDevice(ConformDevice):
         if self._cm is None:
             other = answers_too(sysfs.devices(), self._main.name, self._peer_ip)
             if other is not None:
-                raise RefusedError(
+                raise UnfitError(
                     f"{other} has {self._peer_ip} too, and its connection manager would answer beside the "
                     f"packet side: take it away (rdma link delete {other}), or give --peer-ip another address"
                 )

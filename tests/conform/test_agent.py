@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from rocekit.conform.agent import RemoteDevice, serve
-from rocekit.conform.device import RefusedError, setup_document
+from rocekit.conform.device import RefusedError, UnfitError, setup_document
 from rocekit.conform.drill import DeviceSetup
 from rocekit.conform.soft_device import SoftConformDevice
 from rocekit.errors import VerbsError
@@ -72,3 +72,23 @@ def test_without_an_agent_the_error_says_what_to_start() -> None:
         port = free.getsockname()[1]
         with pytest.raises(VerbsError, match=r"does not answer .*rocekit conform-agent"):
             RemoteDevice("127.0.0.1", port)
+
+
+def test_events_and_what_keeps_a_drill_from_being_played_come_through(
+    agent: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unfit(self: SoftConformDevice, port: int) -> None:
+        raise UnfitError("another device answers, too")
+
+    monkeypatch.setattr(SoftConformDevice, "connect", unfit)
+    device = RemoteDevice(*agent)
+    device.open(setup_document(DeviceSetup()), "10.9.0.2")
+    device.arm(solicited=True)
+    device.listen(7000)
+    assert device.events() == []
+    with pytest.raises(RefusedError, match="no peer has asked"):
+        device.accept(responder_resources=1)
+    with pytest.raises(UnfitError, match="another device answers, too"):
+        device.connect(7001)
+    device.close()
+    device.shut()

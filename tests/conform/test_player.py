@@ -13,11 +13,13 @@ from rocekit.capture import open_capture
 from rocekit.cli import rocekit
 from rocekit.conform import records
 from rocekit.conform.bench import Playing
+from rocekit.conform.device import UnfitError
 from rocekit.conform.known import KnownFailures, read_known
 from rocekit.conform.language import parse_drill
 from rocekit.conform.orders import BenchReply, Call, Command
 from rocekit.conform.seen import read_packet
 from rocekit.conform.soft_bench import SoftBench
+from rocekit.conform.soft_device import SoftConformDevice
 from rocekit.conform.suite import DrillResult, run
 from rocekit.conform.verdict import FAIL, INCONCLUSIVE, NOT_APPLICABLE, PASS, Verdict
 from rocekit.errors import ScenarioError
@@ -269,3 +271,12 @@ def test_a_status_may_be_one_of_several() -> None:
     assert verdict(steps % "SUCCESS, WR_FLUSH_ERR").outcome == PASS
     found = verdict(steps % "SUCCESS, LOC_LEN_ERR")
     assert found.expected == "a completion with status LOC_LEN_ERR or SUCCESS, wr_id 5"
+
+
+def test_what_is_around_the_device_makes_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unfit(self: SoftConformDevice, port: int) -> None:
+        raise UnfitError("another device answers, too")
+
+    monkeypatch.setattr(SoftConformDevice, "listen", unfit)
+    found = verdict(ASKED, CM_HEAD)
+    assert found == Verdict(INCONCLUSIVE, reason="another device answers, too")

@@ -60,7 +60,8 @@ def main() -> None:
                 stdout=file,
                 check=False,
             )
-        subprocess.run(["rdma", "link", "delete", "rxe1"], check=False)
+        if name != "cm.json":
+            subprocess.run(["rdma", "link", "delete", "rxe1"], check=False)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -139,7 +139,6 @@ def command(
       rocekit trace eth0 --quiet --metrics :9464
     """
     from rocekit.commands.sandbox import give_up_root
-    from rocekit.commands.shared import without_garbage
     from rocekit.commands.trace_lines import JsonLines, TextLines
     from rocekit.files.outputs import check_output
     from rocekit.live.counted import counters_journal
@@ -177,10 +176,8 @@ def command(
         )
         counted = None if server is None else _serve(server, trace, own_series)
         printer = JsonLines() if output == "json" else TextLines()
-        # A trace that forgets transfers needs the garbage collector.
-        keeping = nullcontext() if trace.forgets else without_garbage()
         try:
-            with keeping, _ending_on_signal(trace):
+            with _ending_on_signal(trace):
                 for items in trace.batches():
                     if counted is not None:
                         for item in items:

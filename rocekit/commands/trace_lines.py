@@ -113,6 +113,10 @@ class TextLines:
             kernel += f"; {_let_go(trace.evicted)}, what follows is of those that stayed"
         if trace.forgot:
             kernel += "; findings are of the latest troubles only"
+        if trace.matched_until_ns is not None:
+            kept = f"the first {plural(len(analysis.transfers), 'transfer')}"
+            when = self._at(trace.matched_until_ns).strip()
+            kernel += f"; findings and journal are of {kept}, until {when}: later ones were only reported"
         details = []
         if analysis.connections:
             details += [coloured("Connections", "title"), *connection_lines(analysis.connections)]
@@ -165,6 +169,8 @@ class JsonLines:
                 changed.append(line)
         capture = analysis.capture_dict() | {"received": trace.received, "carried": trace.carried}
         capture |= {"evicted_connections": trace.evicted}
+        if trace.matched_until_ns is not None:
+            capture["matched_until_ns"] = trace.matched_until_ns
         lines = [
             *changed,
             *(self._line("connection", connection.to_dict()) for connection in analysis.connections),

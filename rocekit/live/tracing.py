@@ -20,9 +20,11 @@ from rocekit.files.pcapng_write import PcapngWriter
 from rocekit.files.ring_files import RingLimits, RingWriter
 from rocekit.flows.observer import Observer
 from rocekit.live.counted import CountedTrace
+from rocekit.live.first_transfers import FirstTransfers
+from rocekit.live.letting_go import let_go
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.hold_back import LiveOrder
-from rocekit.track.eviction import MOST_CONNECTIONS, Evicted, crowd, end_idle, evict
+from rocekit.track.eviction import MOST_CONNECTIONS, Evicted, crowd, end_idle
 from rocekit.track.orphan_naks import OrphanNak, OrphanNaks
 from rocekit.track.tracker import Tracker
 
@@ -83,7 +85,8 @@ class Trace:
             the headers and CM messages; the ICRCs of longer packets are then not checked.
         journals: journals of the programs, read when the trace ends (their QP pairs also when it starts).
         plain: how many transfers without trouble to keep for the end, as in ``analyze``. Troubled ones are
-            then forgotten when they are ``FORGET_AFTER``: a trace may run for weeks.
+            then forgotten when they are ``FORGET_AFTER``: a trace may run for weeks. With journals the first
+            ``FORGET_AFTER`` transfers are kept (see ``FirstTransfers``).
         max_connections: of more connections those used last are kept, half as many, and the others let go.
             Then the analysis is of the packets since, and of ``SUMMED_UP`` connections at most.
         counters: whether to take snapshots of the interface's and its RDMA device's counters at the start and
@@ -94,6 +97,7 @@ class Trace:
     Attributes:
         analysis: the analysis, once the iteration has ended.
         forgets: whether ``plain`` was given; forgot: whether troubled transfers were forgotten.
+        matched_until_ns: with journals, when the first transfer began that is not kept; None if all are.
         evicted: connections that were let go.
         carried: frames of any kind that the interface counted meanwhile; None before the end, or if unknown.
 
@@ -134,6 +138,7 @@ class Trace:
         self.forgets = plain is not None
         self.forgot = False
         self.evicted = 0
+        self._first = FirstTransfers(FORGET_AFTER)
         self._most_connections = max_connections
         if snaplen is None and write is not None:
             snaplen = WHOLE_FRAMES
@@ -206,6 +211,10 @@ class Trace:
         )
 
     @property
+    def matched_until_ns(self) -> int | None:
+        return self._first.until_ns
+
+    @property
     def dropped(self) -> int:
         """Frames that the kernel dropped because the trace was too slow."""
         return self._capture.dropped
@@ -260,6 +269,8 @@ class Trace:
                 if self.forgets and self._kept_transfers() >= FORGET_AFTER:
                     self._tracker.forget()
                     self.forgot = True
+                if self._journals:
+                    self._first.trim(self._tracker)
                 if crowd(self._tracker, self._decoder.numbered) > self._most_connections:
                     # Half as many: then there is room for a while.
                     yield from self._let_go(self._most_connections // 2)
@@ -296,8 +307,7 @@ class Trace:
         gone = end_idle(self._tracker, most)
         if self._items:  # with the numbers that connections had so far
             yield self._take_items()
-        evicted = evict(self._tracker, gone)
-        self._decoder.keep_addresses(evicted.addresses)
+        evicted = let_go(self._tracker, self._decoder, gone)
         self._observer.begin_anew()
         self._counted.trial.give_up()
         self._summary.sampler.close()
@@ -342,6 +352,7 @@ class Trace:
         try:
             journal = self._read_journals()
             self._counted.finish(journal)
+            journal = self._first.finish(self._tracker, journal)
         except JournalError as error:
             unread = error
         sampler = self._summary.sampler

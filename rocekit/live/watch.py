@@ -17,9 +17,10 @@ from rocekit.explanation.event_steps import event_step
 from rocekit.findings import SEVERITIES, Evidence, Finding
 from rocekit.findings.rules import find
 from rocekit.findings.story_builder import build_stories
+from rocekit.live.letting_go import let_go
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.hold_back import LiveOrder
-from rocekit.track.eviction import MOST_CONNECTIONS, crowd, end_idle, evict
+from rocekit.track.eviction import MOST_CONNECTIONS, crowd, end_idle
 from rocekit.track.tracker import Tracker
 from rocekit.track.transfers import ACKED
 from rocekit.wire.words import end
@@ -153,8 +154,8 @@ class Watch:
     def _let_go(self) -> None:
         """Keep half as many connections as there may be, with what is known of them."""
         self._track(self._order.rest())
-        evicted = evict(self._tracker, end_idle(self._tracker, self._most_connections // 2))
-        self._decoder.keep_addresses(evicted.addresses)
+        gone = end_idle(self._tracker, self._most_connections // 2)
+        evicted = let_go(self._tracker, self._decoder, gone)
         self._evicted += len(evicted.gone)
         kept = evicted.kept
         self._past = {kept[old]: past for old, past in self._past.items() if old in kept}

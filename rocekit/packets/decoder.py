@@ -6,6 +6,7 @@ headers behind it are kept as words too, from which :class:`rocekit.packets.Pack
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -94,6 +95,8 @@ GIVEN: Final = "given"
 COUNTED: Final = "counted"
 LEFT_OUT: Final = "left out"
 
+#: What is around packets is kept as text: it takes the room of so many addresses.
+_OF_A_WRAPPING: Final = 4
 _PLAIN: Column = np.zeros(1, np.int32)
 #: By opcode; the 257th row (also index −1) is that of a packet without one.
 _VENDOR = np.array([*VENDOR, False])
@@ -221,20 +224,25 @@ class Decoder:
             columns["malformed"] = np.where(vendors, 0, found["malformed"]).astype(found["malformed"].dtype)
             self.counts.malformed_packets -= int(vendors.sum())
 
-    def keep_addresses(self, numbers: list[int]) -> None:
-        """Forget all addresses and flows but these addresses, which are numbered anew in this order."""
+    def keep_addresses(self, numbers: list[int], scopes: Collection[int] = ()) -> None:
+        """Forget all addresses and flows but these addresses, which are numbered anew in this order.
+
+        Args:
+            scopes: those that keep their numbers (see ``Wrappings``).
+        """
         known = self._addresses._pairs.known
         high, low = (np.array([known[n][half] for n in numbers], np.uint64) for half in (0, 1))
         self._addresses, self._flows = Addresses(), FlowNumbers()
         if numbers:
             self._addresses.of(high, low)
+        self._wrappings.keep(scopes)
         if self._foreign is not None:
             self._foreign = ForeignPackets()
 
     @property
     def numbered(self) -> int:
-        """How many addresses or flows there are, whatever are more."""
-        return max(len(self._addresses.texts), self._flows.count)
+        """How many addresses or flows there are, whatever are more. A wrapping takes as much as four."""
+        return max(len(self._addresses.texts), self._flows.count, _OF_A_WRAPPING * len(self._wrappings.every))
 
     def rest(self) -> Packets | None:
         """At the capture's end, packets that were held back as foreign but are corrupted RoCE packets."""

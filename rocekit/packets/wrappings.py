@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -39,9 +39,20 @@ class Wrappings:
 
     def __init__(self) -> None:
         self.every: list[Wrapping] = [PLAIN]
-        self._pairs = PairNumbers()
         self._scopes: dict[int, int] = {0: 0}
+        self._scopes_known = 1
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pairs = PairNumbers()
         self._pairs.of(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+        self._scope_of = np.zeros(1, np.int64)
+
+    def keep(self, scopes: Collection[int]) -> None:
+        """Forget all wrappings, and all scopes but these, which keep their numbers; between two batches."""
+        self.every = [PLAIN]  # packets of before have the list of before
+        self._scopes = {key: number for key, number in self._scopes.items() if not number or number in scopes}
+        self._begin()
 
     def of(self, chain: Any, scope: Any, trail_of: Callable[[int], tuple[bytes, Trail]]) -> tuple[Ints, Ints]:
         """Each packet's wrapping and scope, by number.
@@ -64,10 +75,13 @@ class Wrappings:
             for number, row in zip(numbers.tolist(), first.tolist(), strict=True):
                 if number >= len(self.every):
                     key = self._pairs.known[number][1]
-                    own = self._scopes.setdefault(int(key), len(self._scopes))
+                    own = self._scopes.setdefault(int(key), self._scopes_known)
+                    self._scopes_known += own == self._scopes_known
                     self.every.append(_wrapping(own, *trail_of(row)))
-        scopes = np.array([wrapping.scope for wrapping in self.every], np.int64)
-        return found, scopes[found]
+        if len(self._scope_of) < len(self.every):
+            new = [wrapping.scope for wrapping in self.every[len(self._scope_of) :]]
+            self._scope_of = np.append(self._scope_of, np.array(new, np.int64))
+        return found, self._scope_of[found]
 
 
 def _wrapping(scope: int, frame: bytes, trail: Trail) -> Wrapping:

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 from capture_bytes import Frame, pcap
+from encapsulated import ethernet, ipv4, udp, vxlan
 from places import PCAPS
 from talk import START_NS, Talk
 
 from rocekit.capture import open_capture
 from rocekit.decode import Decoder
+from rocekit.live.letting_go import let_go
 from rocekit.track.connections import Connection
-from rocekit.track.eviction import crowd, end_idle, evict
+from rocekit.track.eviction import crowd, end_idle
 from rocekit.track.tracker import Tracker
 from rocekit.track.transfers import Transfer
 from rocekit.wire.build import build_frame
@@ -55,7 +57,7 @@ def tracked(
             tracker.feed(decoder.decode(part))
             if most is not None and crowd(tracker, decoder.numbered) > most:
                 left = end_idle(tracker, most)
-                decoder.keep_addresses(evict(tracker, left).addresses)
+                let_go(tracker, decoder, left)
                 gone += left
     tracker.finish()
     return tracker, ended, gone
@@ -85,7 +87,7 @@ def test_transfers_are_the_same_if_all_is_renumbered_after_each_batch_and_nothin
             if all(
                 flow.connection is not None for flow in tracker._flows.values()
             ):  # none waits for its pair
-                decoder.keep_addresses(evict(tracker, ()).addresses)
+                let_go(tracker, decoder, ())
     tracker.finish()
     assert facts(ended) == facts(whole)
 
@@ -107,6 +109,35 @@ def test_a_connection_in_use_is_kept_whole_through_a_flood() -> None:
     assert len(gone) > 3_000
     assert len(tracker.connections) <= 250
     assert [c.id for c in tracker.connections] == list(range(len(tracker.connections)))
+
+
+def test_tunnels_of_a_flood_are_forgotten_and_the_one_in_use_goes_on() -> None:
+    talk = Talk()
+    for n in range(60):
+        talk.send(10 * n, 2)
+        talk.packet("RC_ACKNOWLEDGE", 10 * n + 1, by="b", syndrome=0x1F, msn=n + 1)
+        talk.wait(100_000)
+
+    def tunnelled(frame: Frame, vni: int, time_ns: int) -> Frame:
+        return Frame(ethernet(ipv4(17, udp(4789, vxlan(vni, frame.data)))), time_ns)
+
+    mine = [tunnelled(frame, 7, frame.time_ns) for frame in talk.frames]
+    alone = tracked(mine, 30, None)[1]
+    others = [tunnelled(frame, 100 + n, frame.time_ns) for n, frame in enumerate(flood(4_000))]
+    frames = sorted([*mine, *others], key=lambda frame: frame.time_ns)
+    ended: list[Transfer] = []
+    decoder, tracker = Decoder(), Tracker(on_end=ended.append, plain=10_000)
+    most = 0
+    with open_capture(io.BytesIO(pcap(frames, unit="ns")), batch_frames=30) as capture:
+        for part in capture:
+            tracker.feed(decoder.decode(part))
+            most = max(most, len(decoder._wrappings.every), len(decoder._wrappings._scopes))
+            if crowd(tracker, decoder.numbered) > 200:
+                let_go(tracker, decoder, end_idle(tracker, 100))
+    assert most < 400  # a hundred stay, and two hundred make it a crowd
+    tenant = [t for t in ended if t.connection.packets > 8]
+    assert len({id(t.connection) for t in tenant}) == 1
+    assert [(t.first_psn, t.status) for t in tenant] == [(t.first_psn, t.status) for t in alone]
 
 
 @pytest.mark.parametrize("opcode", ["RC_SEND_ONLY", "UD_SEND_ONLY", "RC_ACKNOWLEDGE", "UC_SEND_ONLY"])

@@ -9,6 +9,7 @@ which its *sender* starts.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,8 @@ PERFTEST: Final = re.compile(
 _SHORTEST: Final = 54 + 52
 LONGEST_OFFER: Final = 400
 _TCP: Final = 6
+#: TCP connections whose offers are remembered; the one that offered first makes room.
+MOST_CONVERSATIONS: Final = 1 << 16
 #: rocekit's scenarios send perftest's text with the path MTU and private data behind it.
 _OF_ROCEKIT: Final = re.compile(rb"[0-9a-f]{4}(?:" + b"rck".hex().encode() + rb")")
 
@@ -76,10 +79,10 @@ def _gid(text: bytes) -> str:
 
 @dataclass(slots=True)
 class _Exchange:
-    """The offers of a TCP connection, those of each end in order, each once."""
+    """The offers of a TCP connection: those that wait for one of the other end, and all of them."""
 
-    offers: dict[bytes, list[Offer]] = field(default_factory=dict)
-    paired: int = 0
+    waiting: dict[bytes, deque[Offer]] = field(default_factory=dict)
+    known: set[tuple[bytes, Offer]] = field(default_factory=set)
 
 
 class Handshakes:
@@ -104,17 +107,21 @@ class Handshakes:
                 yield from self._take(offer, *ends)
 
     def _take(self, offer: Offer, sender: bytes, receiver: bytes) -> Iterator[tuple[Offer, Offer]]:
-        exchange = self._exchanges.setdefault(frozenset((sender, receiver)), _Exchange())
-        own = exchange.offers.setdefault(sender, [])
-        if offer in own:  # perftest sends the same before and after the run
+        ends = frozenset((sender, receiver))
+        exchange = self._exchanges.get(ends)
+        if exchange is None:
+            if len(self._exchanges) >= MOST_CONVERSATIONS:
+                del self._exchanges[next(iter(self._exchanges))]
+            exchange = self._exchanges[ends] = _Exchange()
+        if (sender, offer) in exchange.known:  # perftest sends the same before and after the run
             return
-        own.append(offer)
-        if len(exchange.offers) < 2:
+        exchange.known.add((sender, offer))
+        exchange.waiting.setdefault(sender, deque()).append(offer)
+        if len(exchange.waiting) < 2:
             return
-        first, second = exchange.offers.values()
-        while exchange.paired < min(len(first), len(second)):
-            yield first[exchange.paired], second[exchange.paired]
-            exchange.paired += 1
+        first, second = exchange.waiting.values()
+        while first and second:
+            yield first.popleft(), second.popleft()
 
 
 def _tcp_ends(frame: bytes) -> tuple[bytes, bytes] | None:

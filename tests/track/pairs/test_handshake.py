@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import rocekit
-from rocekit.track.pairs.handshake import Offer, parse_offer
+from rocekit.track.pairs.handshake import Handshakes, Offer, parse_offer
 
 
 def test_the_examples_of_libibverbs_name_lid_qpn_psn_and_gid() -> None:
@@ -91,3 +91,27 @@ def test_the_first_to_speak_is_the_one_that_asked_to_connect(others: Path) -> No
     connection = rocekit.analyze(others / "rdma_write_bw.pcap").connections[0]
     assert connection.end(0) == {"ip": "10.1.16.62", "qpn": 0x1D}
     assert connection.end(1) == {"ip": "10.1.16.61", "qpn": 0x1B}
+
+
+def test_offers_without_end_cost_the_same_each_and_the_oldest_conversation_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = 0
+
+    def equal(mine: Offer, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return isinstance(other, Offer) and (mine.ip, mine.qpn) == (other.ip, other.qpn)
+
+    monkeypatch.setattr(Offer, "__eq__", equal)
+    found = Handshakes()
+    count = 2_000
+    for n in range(count):
+        assert not list(found._take(Offer("10.0.0.1", n, n), b"a", b"b"))
+    assert compared < count  # only where hashes agree
+    pairs = [pair for n in range(3) for pair in found._take(Offer("10.0.0.2", n, n), b"b", b"a")]
+    assert [(a.qpn, b.qpn) for a, b in pairs] == [(0, 0), (1, 1), (2, 2)]
+    monkeypatch.setattr("rocekit.track.pairs.handshake.MOST_CONVERSATIONS", 10)
+    for n in range(100):
+        list(found._take(Offer("10.0.0.3", n, n), b"c%d" % n, b"d"))
+    assert len(found._exchanges) == 10

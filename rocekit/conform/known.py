@@ -13,6 +13,9 @@ from rocekit.files.yaml import read_yaml
 
 KNOWN: Final = Path(__file__).parent / "known"
 
+#: What the evidence of a failure says where the device's makers should know of it.
+CANDIDATE: Final = "Candidate for upstream"
+
 
 @dataclass(frozen=True, slots=True)
 class KnownFailures:
@@ -30,6 +33,12 @@ class KnownFailures:
             if pattern.search(device) and drill in failures:
                 return failures[drill]
         return ""
+
+    def candidates(self) -> frozenset[str]:
+        """The drills whose failure is for the device's makers to look at."""
+        return frozenset(
+            name for _, failures in self.lists for name, evidence in failures.items() if CANDIDATE in evidence
+        )
 
     def drills(self) -> frozenset[str]:
         """All drills that are named."""

@@ -96,7 +96,7 @@ class OutgoingPacket:
             "remote_comm_id": names["comm_id"],
             "local_qpn": names["peer_qpn"],
             "remote_qpn": names["qpn"],
-            "starting_psn": names["sq"],  # 12.7.22: the first that the other side sends
+            "starting_psn": names["sq"],  # 12.6.5: the first that the other side sends
             # A connection is known by QPN and adapter (12.9.8.3.1): another drill's is none of this one.
             "local_ca_guid": names["peer_comm_id"],
         }

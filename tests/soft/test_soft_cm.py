@@ -75,7 +75,7 @@ def test_a_silent_server_is_asked_sixteen_times_and_then_told_so_and_unreachable
     start = world.wire.now
     world.connect()
     assert (world.client.told[-1].type, world.client.told[-1].status) == ("UNREACHABLE", -110)
-    assert world.wire.packets == 16 + 1  # the REJ "timeout" (12.7.26)
+    assert world.wire.packets == 16 + 1  # the REJ "timeout" (12.6.5)
     assert world.wire.now - start >= 16 * 4_294_967_296
 
 

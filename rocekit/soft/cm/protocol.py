@@ -335,7 +335,7 @@ class CmProtocol:
                 self._wait(cm_id, now)
                 self._report("DISCONNECTED", cm_id, -errno.ETIMEDOUT)
             else:
-                if cm_id.state != SIDR_REQ_SENT:  # 12.7.26: end with a REJ that says so
+                if cm_id.state != SIDR_REQ_SENT:  # 12.6.5: end with a REJ that says so
                     self._send(cm_id, rej(cm_id, _REJECTED["other"], _REJ_TIMEOUT), now)
                 self._close(cm_id)
                 self._report("UNREACHABLE", cm_id, -errno.ETIMEDOUT)
@@ -416,7 +416,7 @@ class CmProtocol:
     def _patience(self, cm_id: CmId) -> tuple[int, int]:
         """The code of the response timeout, and how often a message is sent again.
 
-        Who was asked takes both from the REQ (12.7.5, 12.7.26); who asks chose them.
+        Who was asked takes both from the REQ (12.6.5); who asks chose them.
         """
         if cm_id.active or "max_cm_retries" not in cm_id.request:
             return self.response_timeout, self.max_retries

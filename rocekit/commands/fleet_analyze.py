@@ -96,6 +96,7 @@ def command(
       rocekit fleet analyze captures/ -o lake --watch
     """
     load_numpy()
+    from rocekit.commands.sandbox import become_caller
     from rocekit.errors import RocekitError
     from rocekit.fleet.judgement import summarize
     from rocekit.fleet.lake import Lake, need_polars
@@ -111,6 +112,9 @@ def command(
     settings = LakeSettings(_kept(transfers), not no_icrc, split)
     streams = [] if watch else find_streams(sources, point)
     watcher = Watcher(sources, point)
+    found = [file for stream in streams for file in stream.files if "://" not in file]
+    local = [source for source in sources if "://" not in source and Path(source).exists()]
+    become_caller([*local, *found], [output], or_stay=True)
     lake = Lake(output)
     lake.make(settings)
     with _disk(output), lake.alone(), cluster(scheduler, workers, memory) as client:

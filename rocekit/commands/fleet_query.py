@@ -29,10 +29,12 @@ def command(lake: Path, sql: str | None, output: str) -> None:
     import csv
 
     from rocekit.commands import print_json
+    from rocekit.commands.sandbox import become_caller
     from rocekit.fleet.lake import Lake
     from rocekit.fleet.query import Answer, as_text, ask, connect
     from rocekit.fleet.schema import TABLES
 
+    become_caller([lake])
     if sql is None:
         rows = [(t, n, meaning) for t, columns in TABLES.items() for n, (_, meaning) in columns.items()]
         Lake(lake).manifest()

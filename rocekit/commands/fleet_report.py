@@ -46,6 +46,7 @@ def command(
       rocekit fleet report monday -o change.html --compare tuesday
     """
     load_numpy()
+    from rocekit.commands.sandbox import become_caller
     from rocekit.files.outputs import check_output, complete, is_stdout, writing
     from rocekit.fleet.lake import Lake
     from rocekit.fleet.page import Span, fleet_page, lake_name
@@ -61,6 +62,7 @@ def command(
         other = (Lake(lake), Span(at, span.until_ns), "before", "after")
         shown = Span(span.since_ns, at)
     check_output(output, [])
+    become_caller([lake] if compare is None else [lake, compare], [] if is_stdout(output) else [output])
     text = fleet_page(Lake(lake), span, other, shown)
     with writing(output), complete(output) as file:
         file.write(text.encode())

@@ -73,6 +73,11 @@ def command(scenario: str, host: str | None, output: str, **given: Any) -> None:
     from rocekit.scenarios.client_server import call, serve
 
     check_files(given)
+    if given["backend"] == "soft" and given["device"] is None:
+        from rocekit.commands.sandbox import become_caller
+
+        faults = [] if given["faults"] is None else [given["faults"]]
+        become_caller(faults, filter(None, (given["capture"], given["journal"])))
     if scenario in GROUPS:
         _group(scenario, host, output, given)
         return

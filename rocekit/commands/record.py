@@ -259,7 +259,9 @@ def command(
                     what = "--redact changes only the journal, not the packets"
                     click.secho(f"record: {what}: rocekit slice --redact changes both", err=True, fg="yellow")
                 if capture is not None and not result.unwritten:
-                    # What root made for a while is taken away at the end.
+                    # What was made for a while is taken away at the end, also by another user.
+                    if write is None:
+                        _give_to_caller(capture.path.parent, capture.path)
                     made = [] if write is not None else [str(capture.path.parent), gettempdir()]
                     give_up_root([capture.path, result.journal], made)
                     try:
@@ -277,6 +279,20 @@ def command(
 
 def _say(words: str) -> None:
     click.secho(f"record: {words}", err=True, dim=True)
+
+
+def _give_to_caller(*paths: Path) -> None:
+    """Let the user who called sudo have files that root made."""
+    from contextlib import suppress
+
+    from rocekit.machine.rights import calling_user
+
+    user = calling_user()
+    if user is None or os.geteuid() != 0:
+        return
+    for path in paths:
+        with suppress(OSError):
+            os.chown(path, user.uid, user.gid, follow_symlinks=False)
 
 
 def _choice(

@@ -81,8 +81,8 @@ KEEPS: Final[dict[str, str]] = {
     "devices": "asks drivers, and reads no file of others",
     "doctor": "says what its caller may do",
     "drill": "as conform",
-    "fleet": "its workers are other processes, which Dask starts, also on other machines",
-    "inject": "devices, namespaces and captures are opened while it runs",
+    "fleet": "becomes the caller of sudo before its workers start, which open what they find",
+    "inject": "opens devices and asks namespaces while it runs; with soft devices and no -d it gives up root",
     "lab": "runs a program in a machine, or as root in namespaces",
     "record": "its program keeps its caller's rights; root is given up before packets are explained",
 }
@@ -177,6 +177,35 @@ def give_up_root(reads: Iterable[str | Path] | None = None, writes: Iterable[str
     if files.temporary or remote or ctx.params.get("triggers") or _spools(read):
         made.append(_temporary())
     confine(own, made, lists=map(_folder, read), network=remote)
+
+
+def become_caller(
+    reads: Iterable[str | Path] = (), writes: Iterable[str | Path] = (), *, or_stay: bool = False
+) -> None:
+    """Give up root as :func:`give_up_root` does, but not files and connections: programs are still started.
+
+    Args:
+        or_stay: keep all rights where there is no user to become, or one who may not do what is needed:
+            processes that are started have no rights to files of others but root's.
+    """
+    ctx = click.get_current_context()
+    name = ctx.meta.get(_USER)
+    ours = ctx.find_root().obj is OWN_PROCESS and sys.platform == "linux"
+    if not ours or os.geteuid() != 0 or ctx.meta.get(_SANDBOX) is False:
+        return
+    from rocekit.errors import RocekitError
+    from rocekit.machine.rights import calling_user, give_up, may
+
+    user = _named(name, ctx) if name is not None else calling_user()
+    read = [*map(str, reads), *_program()]
+    written = list(map(str, writes))
+    if or_stay and (user is None or (name is None and not may(user, read, written))):
+        return
+    try:
+        give_up(read, written, user=user, insist=name is not None)
+    except OSError as error:
+        words = f"this process may not become that user: {error.strerror}"
+        raise RocekitError(f"--user {name}: {words}") from None
 
 
 def _has_capabilities() -> bool:

@@ -139,6 +139,18 @@ def give_up(
     return GivenUp(None, tuple(name for number, name in keep.items() if mask >> number & 1))
 
 
+def may(user: User, reads: Iterable[str | Path], writes: Iterable[str | Path]) -> bool:
+    """Whether root can become this user, and the user may read and write all that root may of these."""
+    need = _Need(
+        [path for path in map(str, reads) if _may_read(path)],
+        [path for path in map(str, writes) if _may_write(path)],
+    )
+    try:
+        return bool(user.uid) and _is_enough(need, user)
+    except OSError:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class _Need:
     reads: Sequence[str]

@@ -217,8 +217,72 @@ def test_record_gives_up_root_before_it_explains_packets(place: Place) -> None:
         assert done.returncode == 0, done.stderr
         status = dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
         assert int(status["CapPrm"], 16) == 0, kept
-        # What root made for a while is root's to take away.
-        assert status["Uid"].split()[1] == (str(UID) if kept else "0")
+        assert status["Uid"].split()[1] == str(UID)
+
+
+#: A command, and the function of which it says who it is when it comes there.
+STARTING = {
+    "fleet analyze": ("fleet analyze {} -o {out}/lake", "rocekit.fleet.run.cluster"),
+    "inject": (
+        "inject ping-write --both --backend soft -n 2 --journal {out}/x.jsonl",
+        "rocekit.scenarios.both_sides.both",
+    ),
+    "inject mesh": ("inject mesh --hosts 2 --backend soft", "rocekit.commands.inject_group.run"),
+}
+
+
+@pytest.mark.parametrize("name", STARTING)
+def test_sudo_is_given_up_before_workers_and_devices_are_started(place: Place, name: str) -> None:
+    if name.startswith("fleet"):
+        pytest.importorskip("distributed")
+    text, function = STARTING[name]
+    module, _, attribute = function.rpartition(".")
+    main = MAIN.replace(
+        "from rocekit.cli",
+        f"import {module} as m; m.{attribute} = lambda *_, **__: print(open('/proc/self/status').read(), "
+        "flush=True) or sys.exit(0); from rocekit.cli",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", main, *place.command_line(text)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment(sudo=True),
+        check=False,
+    )
+    status = dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
+    assert status["Uid"].split() == [str(UID)] * 4, done.stderr
+    assert {int(status[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}
+    assert int(status["NoNewPrivs"]) == 1
+
+
+def test_traffic_of_soft_devices_is_made_by_the_caller_of_sudo(place: Place) -> None:
+    line = "inject ping-write --both --backend soft -n 2 --capture {out}/x.pcapng --journal {out}/x.jsonl"
+    done = ran(place.command_line(line))
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in ("x.pcapng", "x.jsonl"):
+        assert (place.folder / name).stat().st_uid == UID
+
+
+def test_a_fleet_of_captures_that_the_caller_may_not_read_is_analyzed_by_root(place: Place) -> None:
+    os.chown(place.capture, 65534, 65534)
+    place.capture.chmod(0o600)
+    main = MAIN.replace(
+        "from rocekit.cli",
+        "import rocekit.fleet.run as m; m.cluster = lambda *_: print(open('/proc/self/status').read(), "
+        "flush=True) or sys.exit(0); from rocekit.cli",
+    )
+    pytest.importorskip("distributed")
+    done = subprocess.run(
+        [sys.executable, "-c", main, *place.command_line("fleet analyze {} -o {out}/lake")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment(sudo=True),
+        check=False,
+    )
+    status = dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
+    assert status["Uid"].split() == ["0"] * 4, done.stderr
 
 
 def test_no_sandbox_keeps_what_the_caller_has(place: Place) -> None:

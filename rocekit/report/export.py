@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import numpy as np
 
 from rocekit import wire
-from rocekit.correlate import timing
+from rocekit.correlate.time_split import recovery_ns
 from rocekit.errors import RocekitError, needs_extra
 from rocekit.explanation.packets import CAUSES, ROLES, PacketStories, packet_stories
 from rocekit.files.frame_names import FRAME_BITS, FRAME_MASK
 from rocekit.files.outputs import STANDARD_OUTPUT, not_written
 from rocekit.packets import COLUMNS, FIELD_HOMES, HAS, ICRC_STATES, ICRC_UNCHECKED
 from rocekit.packets.malformed import MALFORMED
+from rocekit.track.transfers import NOTHING
 from rocekit.wire.psn import MASK
 from rocekit.wire.text_table import safe_cell
 
@@ -272,13 +273,23 @@ def transfers_table(analysis: Results) -> pl.DataFrame:
 
 
 def _transfers(transfers: Sequence[Transfer], analysis: Results | None) -> pl.DataFrame:
-    journal = None if analysis is None else analysis.journal
-    clocks = {} if journal is None else journal.clocks
-    times = [timing(transfer, clocks) for transfer in transfers]
-    table = _table(_TRANSFER, transfers)
+    """The table of transfers, with the times of ``correlate.timing`` as columns."""
     pl = need_polars()
+    journal = None if analysis is None else analysis.journal
+    ahead = {} if journal is None else {host: clock.offset_ns for host, clock in journal.clocks.items()}
+    table = _table(_TRANSFER, transfers)
+    off = [0 if not ahead or t.wr is None else ahead.get(t.wr.qp.host, 0) for t in transfers]
+    own_clock = pl.Series(off, dtype=pl.Int64)
+    first, last = pl.col("first_ns"), pl.col("last_ns")
+    posted, polled = pl.col("wr_posted_ns") - own_clock, pl.col("wc_polled_ns") - own_clock
+    end = pl.coalesce("acked_ns", "last_ns")
     return table.with_columns(
-        pl.Series(name, [getattr(time, name) for time in times], dtype=pl.Int64) for name in _TIMES
+        software_ns=first - posted,
+        sending_ns=pl.max_horizontal(last - first, 0),
+        wire_ns=end - first,
+        recovery_ns=pl.Series([recovery_ns(t) if t.events else 0 for t in transfers], dtype=pl.Int64),
+        completion_ns=polled - end,
+        total_ns=polled - posted,
     )
 
 
@@ -299,7 +310,6 @@ def _findings(findings: Sequence[Finding], several: bool) -> pl.DataFrame:
 
 
 _Columns = dict[str, tuple[str, Callable[[Any], Any]]]
-_TIMES: Final = ("software_ns", "sending_ns", "wire_ns", "recovery_ns", "completion_ns", "total_ns")
 
 
 def _table(columns: _Columns, records: Sequence[Any]) -> pl.DataFrame:
@@ -319,10 +329,6 @@ def _table(columns: _Columns, records: Sequence[Any]) -> pl.DataFrame:
 
 
 _attribute = attrgetter
-
-
-def _end(side: str, key: str) -> Callable[[Any], Any]:
-    return lambda record: getattr(record, side)[key]
 
 
 def _wr(name: str) -> Callable[[Transfer], Any]:
@@ -345,12 +351,11 @@ def _number(frame: int) -> int:
     return frame & FRAME_MASK
 
 
-def _frame(name: str, *, file: bool = False) -> Callable[[Transfer], int | None]:
-    def value(t: Transfer) -> int | None:
-        frame = getattr(t, name)
-        return None if frame is None else frame >> FRAME_BITS if file else _number(frame)
-
-    return value
+def _missing(t: Transfer) -> int:
+    # Nearly all transfers have none, and to ask how many costs more than all else.
+    if t.missing is NOTHING and t.responses_missing is NOTHING:
+        return 0
+    return len(t.missing) + len(t.responses_missing)
 
 
 _CONNECTION: Final[_Columns] = {
@@ -376,12 +381,12 @@ _CONNECTION: Final[_Columns] = {
 }
 _TRANSFER: Final[_Columns] = {
     "id": ("UInt32", _attribute("id")),
-    "connection": ("UInt32", lambda t: t.connection.id),
-    "transport": ("String", lambda t: t.connection.transport),
-    "requester_ip": ("String", _end("requester", "ip")),
-    "requester_qpn": ("UInt32", _end("requester", "qpn")),
-    "responder_ip": ("String", _end("responder", "ip")),
-    "responder_qpn": ("UInt32", _end("responder", "qpn")),
+    "connection": ("UInt32", _attribute("connection.id")),
+    "transport": ("String", _attribute("connection.transport")),
+    "requester_ip": ("String", lambda t: t.connection.ips[t.side]),
+    "requester_qpn": ("UInt32", lambda t: t.connection.qpns[t.side]),
+    "responder_ip": ("String", lambda t: t.connection.ips[1 - t.side]),
+    "responder_qpn": ("UInt32", lambda t: t.connection.qpns[1 - t.side]),
     "operation": ("String", _attribute("operation")),
     "status": ("String", _attribute("status")),
     "bytes": ("UInt64", _attribute("bytes")),
@@ -399,18 +404,18 @@ _TRANSFER: Final[_Columns] = {
         name: ("UInt32", _attribute(name))
         for name in ("retransmitted_packets", "naks", "rnr_naks", "timeouts", "duplicates")
     },
-    "missing_packets": ("UInt32", lambda t: len(t.missing) + len(t.responses_missing)),
+    "missing_packets": ("UInt32", _missing),
     "wr_id": ("UInt64", _wr("wr_id")),
     "wr_opcode": ("String", _wr("opcode")),
     "wr_posted_ns": ("Int64", _wr("posted_ns")),
     "wr_matched_by": ("String", _wr("matched_by")),
     "wc_status": ("String", _wc("status")),
     "wc_polled_ns": ("Int64", _wc("polled_ns")),
-    "first_file": ("UInt32", _frame("first_frame", file=True)),
-    "first_frame": ("Int64", _frame("first_frame")),
-    "last_file": ("UInt32", _frame("last_frame", file=True)),
-    "last_frame": ("Int64", _frame("last_frame")),
-    "acked_frame": ("Int64", _frame("acked_frame")),
+    "first_file": ("UInt32", lambda t: t.first_frame >> FRAME_BITS),
+    "first_frame": ("Int64", lambda t: t.first_frame & FRAME_MASK),
+    "last_file": ("UInt32", lambda t: t.last_frame >> FRAME_BITS),
+    "last_frame": ("Int64", lambda t: t.last_frame & FRAME_MASK),
+    "acked_frame": ("Int64", lambda t: None if t.acked_frame is None else t.acked_frame & FRAME_MASK),
 }
 
 

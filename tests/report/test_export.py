@@ -119,6 +119,15 @@ def test_vlan_0_is_a_tag_and_no_vlan_is_null(vlan: int | None, column: int | Non
     assert packets["priority"].to_list() == [None if vlan is None else 0] * 2
 
 
+@pytest.mark.parametrize("name", ["blast-sr-loss.pcap", "failures-each.pcap", "ib_send_bw-rnr.pcap"])
+def test_the_times_of_transfers_are_those_that_explain_splits_up(name: str) -> None:
+    analysis = rocekit.analyze(PCAPS / name)
+    clocks = {} if analysis.journal is None else analysis.journal.clocks
+    names = ("software_ns", "sending_ns", "wire_ns", "recovery_ns", "completion_ns", "total_ns")
+    expected = [tuple(getattr(timing(t, clocks), name) for name in names) for t in analysis.transfers]
+    assert tables(analysis, ["transfers"])["transfers"].select(names).rows() == expected
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_each_format_holds_the_same(pcaps: Path, kind: str, tmp_path: Path) -> None:
     source = pcaps / "ping-write-loss.pcapng"

@@ -18,6 +18,7 @@ import os
 import platform
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -200,6 +201,29 @@ def memory(folder: Path, repeats: int) -> list[str]:
     ]
 
 
+def two_captures(folder: Path, repeats: int) -> list[str]:
+    """Two captures of the same packets beside one of them, and their memory."""
+    first = capture(folder, SMALL)
+    second = first.with_suffix(".later.pcap")
+    if not second.exists():
+        second.write_bytes(_later(first.read_bytes(), 5))
+    both = (ROCEKIT, "analyze", "{}", str(second))
+    row = Comparison("two captures of the same / one", both, SMALL, ANALYZE, SMALL, 1 / 3, 1 / 2.2)
+    return [compare(row, folder, repeats)]
+
+
+def _later(pcap: bytes, units: int) -> bytes:
+    """A capture in which every packet comes so many units of its clock later."""
+    found = bytearray(pcap)
+    at, second = 24, 10**9 if pcap[:4] == bytes.fromhex("4d3cb2a1") else 10**6
+    while at < len(found):
+        seconds, fraction, length = struct.unpack_from("<3I", found, at)
+        more, fraction = divmod(fraction + units, second)
+        struct.pack_into("<2I", found, at, seconds + more, fraction)
+        at += 16 + length
+    return bytes(found)
+
+
 def report(folder: Path, repeats: int) -> list[str]:
     """The report of a million packets beside its analysis, and the size of its page."""
     lines = []
@@ -255,6 +279,7 @@ def live(_folder: Path, _repeats: int) -> list[str]:
 OTHERS: dict[str, Callable[[Path, int], list[str]]] = {
     "start": start,
     "memory": memory,
+    "two-captures": two_captures,
     "report": report,
     "icrc-rate": icrc_rate,
     "live": live,

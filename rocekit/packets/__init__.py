@@ -266,18 +266,24 @@ class Packets:
             ValueError: as ``concat``.
         """
         found = cls.concat([part.where(slice(0)) for part in parts])
-        if not parts:
-            return found
+        taken = [] if rows is None else _by_part(rows, [len(part) for part in parts])
         for part in parts:
             part._lazy = {}
 
         def joined(columns: list[Column]) -> Column:
-            whole = columns[0] if len(columns) == 1 else np.concatenate(columns)
-            return whole if rows is None else whole[rows]
+            if rows is None:
+                return columns[0] if len(columns) == 1 else np.concatenate(columns)
+            if len(taken) == 1:
+                return columns[taken[0][0]][taken[0][2]]
+            kind = np.result_type(*(columns[number] for number, _, _ in taken)) if taken else columns[0].dtype
+            values = np.empty((len(rows), *columns[0].shape[1:]), kind)
+            for number, places, own in taken:
+                values[places] = columns[number][own]
+            return values
 
-        for name in KEPT:
+        for name in KEPT if parts else ():
             found._columns[name] = joined([part._columns.pop(name) for part in parts])
-        for name in ("_words", "_payload_at"):
+        for name in ("_words", "_payload_at") if parts else ():
             columns = [getattr(part, name) for part in parts]
             for part in parts:
                 setattr(part, name, getattr(part, name)[:0].copy())
@@ -406,6 +412,19 @@ def _shift(words: NDArray[np.uint32], place: int, field: Field) -> Column:
         return words[:, at].astype(np.int64)
     # No field of these headers crosses a word without being 64 bits wide.
     return (words[:, at] >> (32 - bit - field.bits) & ((1 << field.bits) - 1)).astype(np.int64)
+
+
+def _by_part(
+    rows: NDArray[np.int64], lengths: Sequence[int]
+) -> list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+    """Rows of parts put together: each part that has any, the places of its in ``rows``, its own rows."""
+    found, begin = [], 0
+    for number, length in enumerate(lengths):
+        places = np.flatnonzero((rows >= begin) & (rows < begin + length))
+        if len(places):
+            found.append((number, places, rows[places] - begin))
+        begin += length
+    return found
 
 
 def in_file_order(parts: Sequence[Packets]) -> Packets:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rocekit.packets import ICRC_INVALID, ICRC_UNCHECKED
 from rocekit.packets.flow_numbers import MIXER
+from rocekit.wire.sorting import order_of_hashes
 
 if TYPE_CHECKING:
     from rocekit.packets import Packets
@@ -70,7 +71,7 @@ class Alike:
             order = np.lexsort((time_ns, file))
             rows = order[np.argsort(identity[order], kind="stable")]
         else:
-            rows = np.argsort(identity, kind="stable")
+            rows = order_of_hashes(identity)
         value, of = identity[rows], file[rows]
         starts = np.ones(len(rows), np.bool_)
         starts[1:] = value[1:] != value[:-1]
@@ -100,6 +101,11 @@ class Alike:
         groups[self.rows] = np.repeat(self.group_of_run, self.count)
         return groups
 
+    @cached_property
+    def _of_all(self) -> dict[tuple[int, int], tuple[Ints, Ints]]:
+        """What two captures have in common where each has it once, so that there is no choice."""
+        return {}
+
     def expand(self, runs: Ints) -> tuple[Ints, Ints]:
         """Each packet of some runs, as a place in ``rows``, and its place in its run."""
         lengths = self.count[runs]
@@ -113,6 +119,8 @@ class Alike:
         Of identities that each has once, if there are enough of them (``least``; 0: in no case); else the
         k-th of all that both have equally often.
         """
+        if (first, second) in self._of_all:
+            return self._of_all[first, second]
         file = self.file[self.run_first]
         runs = []
         for wanted in (first, second):
@@ -125,4 +133,7 @@ class Alike:
         equal = self.count[a] == self.count[b]
         once = equal & (self.count[a] == 1)
         chosen = once if least and np.count_nonzero(once) >= least else equal
-        return self.rows[self.expand(a[chosen])[0]], self.rows[self.expand(b[chosen])[0]]
+        found = self.rows[self.expand(a[chosen])[0]], self.rows[self.expand(b[chosen])[0]]
+        if (once == equal).all():
+            self._of_all[first, second] = found
+        return found

@@ -140,6 +140,8 @@ struct qp_state *find_qp(struct ibv_qp *qp)
 
         if (attr.qp_state < IBV_QPS_RTR) /* it has no peer yet */
             known &= IBV_QP_STATE | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS | IBV_QP_QKEY;
+        if (attr.qp_state < IBV_QPS_RTS) /* what it would need to send is not set */
+            known &= ~(uint32_t)(IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
         describe(&found.attributes, &attr, known, device->opened_by, qp->context);
         found.qp.max_send_wr = init.cap.max_send_wr;
         found.qp.max_recv_wr = init.cap.max_recv_wr;

@@ -20,6 +20,7 @@ from rocekit.record.journal_recorder import (
 )
 from rocekit.record.program import ProgramError, environment, find_program, has_own_privileges, is_static
 from rocekit.record.recording import Recording
+from rocekit.record.unseen import UnseenProcesses
 
 if TYPE_CHECKING:
     from rocekit.journal import JournalWriter
@@ -102,7 +103,7 @@ class ProgramRecorder(JournalRecorder):
             what = f"{self._program}: linked statically: no library can be preloaded into it"
             self.result.not_recorded.append(what)
             writer.write("not_recorded", pid=pid, what=what)
-        self._follow(pid, rings, writer)
+        self._follow(pid, rings, writer, UnseenProcesses(pid, self._library) if self._children else None)
         # Signals up to now were meant for the program.
         while signal.sigtimedwait(HELD, 0) is not None:
             pass
@@ -137,7 +138,13 @@ class ProgramRecorder(JournalRecorder):
         except OSError as error:
             raise ProgramError(f"{self._program}: {error.strerror or error}", 126) from None
 
-    def _follow(self, pid: int, rings: Rings, writer: JournalWriter | RotatingJournal) -> None:
+    def _follow(
+        self,
+        pid: int,
+        rings: Rings,
+        writer: JournalWriter | RotatingJournal,
+        unseen: UnseenProcesses | None,
+    ) -> None:
         """Until the program ends, pass on signals and empty the rings."""
         while True:
             signalled = self._wait(pid, rings.pause_s)
@@ -146,6 +153,9 @@ class ProgramRecorder(JournalRecorder):
             if self._has_ended(pid):
                 return
             self._log_kernel_cm(writer)
+            for number, what in unseen.look() if unseen is not None else ():
+                self.result.not_recorded.append(what)
+                writer.write("not_recorded", pid=number, what=what)
 
     def _wait(self, pid: int, for_s: float | None) -> bool:
         """Wait for a signal, and pass it on unless it is SIGCHLD; whether there was any."""

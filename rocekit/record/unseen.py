@@ -1,0 +1,102 @@
+"""The processes that a recorded program starts and that are not recorded, because nothing was preloaded.
+
+A set-uid program is loaded without LD_PRELOAD, one in a container does not have the library, one with
+another environment is not told of it. Which processes there are is looked up now and then, so one that
+lives shorter than that is not seen.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+_FIRST_S: Final = 0.1
+_MOST_S: Final = 2.0
+"""How long between two looks: twice as long each time, because programs start others at their start."""
+_AT_SECURE: Final = 23
+"""The entry of the auxiliary vector that says whether the linker ignores LD_PRELOAD (getauxval(3))."""
+_VERBS: Final = "libibverbs"
+
+
+class UnseenProcesses:
+    """Looks for the descendants of a process that use verbs without the recorder.
+
+    Args:
+        pid: the recorded program.
+        library: the interposer.
+    """
+
+    def __init__(self, pid: int, library: Path) -> None:
+        self._pid, self._library = pid, library.name
+        self._told: set[int] = set()
+        self._recorded: dict[int, str] = {}
+        self._next = time.monotonic() + _FIRST_S
+        self._pause_s = _FIRST_S
+
+    def look(self) -> list[tuple[int, str]]:
+        """Those that were not there before: their numbers, and what is not recorded and why."""
+        if time.monotonic() < self._next:
+            return []
+        self._pause_s = min(2 * self._pause_s, _MOST_S)
+        found = []
+        for pid in self._descendants(self._pid):
+            if pid not in self._told and (what := self._unseen(pid)) is not None:
+                self._told.add(pid)
+                found.append((pid, what))
+        self._next = time.monotonic() + self._pause_s
+        return found
+
+    def _descendants(self, pid: int) -> Iterator[int]:
+        """A process and all that it and its children started, unless their parent has ended."""
+        waiting = [pid]
+        while waiting:
+            pid = waiting.pop()
+            yield pid
+            try:
+                for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+                    waiting += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+            except OSError:
+                continue
+
+    def _unseen(self, pid: int) -> str | None:
+        """Why a process is not recorded; None if it is, or does not use verbs."""
+        folder = Path(f"/proc/{pid}")
+        try:
+            name = (folder / "comm").read_text().strip()
+        except OSError:
+            return None
+        try:
+            program = os.readlink(folder / "exe")  # noqa: PTH115
+            if self._recorded.get(pid) == program:
+                return None
+            maps = (folder / "maps").read_text(errors="replace")
+        except PermissionError:
+            return (
+                f"process {pid} ({name}): it has other rights than the recorder (set-uid or capabilities): "
+                "nothing was preloaded into it"
+            )
+        except OSError:
+            return None
+        if self._library in maps:
+            self._recorded[pid] = program
+        if self._library in maps or _VERBS not in maps:
+            return None
+        return f"process {pid} ({name}), which uses verbs: {self._why(folder)}"
+
+    @staticmethod
+    def _why(folder: Path) -> str:
+        try:
+            if (folder / "ns/mnt").stat().st_ino != Path("/proc/self/ns/mnt").stat().st_ino:
+                return "it is in another mount namespace, and the recorder's library was not loaded there"
+            vector = struct.iter_unpack("@LL", (folder / "auxv").read_bytes())
+            if any(kind == _AT_SECURE and value for kind, value in vector):
+                return (
+                    "it has privileges of its own (set-uid or capabilities), so nothing was preloaded into it"
+                )
+        except (OSError, struct.error):
+            pass
+        return "the recorder's library was not loaded into it (LD_PRELOAD was taken out of its environment)"

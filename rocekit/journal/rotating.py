@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from rocekit.errors import JournalError
 from rocekit.files.capture_names import JOURNAL_SUFFIX
-from rocekit.journal.standing import Standing
+from rocekit.journal.standing import Standing, is_passed_over
 from rocekit.journal.writing import JournalWriter, event_line
 
 _SHARE: Final = 4
@@ -146,13 +146,16 @@ class RotatingJournal:
         """Write events that are JSON lines already, without line ends."""
         with self._lock:
             out: list[str] = []
+            most = self._limits.file_bytes
             for line in lines:
                 size = len(line) + 1
-                if self._is_full(size):
+                # Whether time is over is looked at once: lines come in batches, many a second.
+                if (not out or (most is not None and self._size + size > most)) and self._is_full(size):
                     self._writer.write_lines(out)
                     out = []
                     self._rotate()
-                self._standing.take(line)
+                if not is_passed_over(line):
+                    self._standing.take(line)
                 out.append(line)
                 self._size += size
                 self._own += 1

@@ -19,6 +19,11 @@ _KEPT: Final = frozenset(
 _MARK: Final = '"event":"'
 
 
+def is_passed_over(line: str) -> bool:
+    """Whether a line is of the many that set nothing up, by a quick look."""
+    return '"event":"w' in line
+
+
 class Standing:
     """Follows a journal's lines. What is destroyed is forgotten, so this is as large as what is open."""
 

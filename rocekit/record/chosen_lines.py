@@ -27,6 +27,9 @@ class ChosenLines(JournalLines):
         self._shared: dict[tuple[int, int], int] = {}
         self._since_ns = time.time_ns()
 
+    def direct(self, raw: bytes) -> str | None:
+        return None
+
     def of(self, record: Record) -> Iterator[str]:
         if record.type == ring.SEND:
             yield from self._chosen_send(record)
@@ -40,9 +43,10 @@ class ChosenLines(JournalLines):
         elif record.type == ring.WC:
             yield from self._chosen_wc(record)
         else:
-            if record.type == ring.QP_CREATED:
+            if record.type in (ring.QP_CREATED, ring.QP_FOUND):
                 self.selection.forget((record.device, record.number, False))
-                self._shared[record.device, record.number] = ring.QP_BODY.unpack_from(record.payload)[6]
+                at = ring.MODIFY_BODY.size if record.type == ring.QP_FOUND else 0
+                self._shared[record.device, record.number] = ring.QP_BODY.unpack_from(record.payload, at)[6]
             yield from super().of(record)
 
     def _chosen_send(self, r: Record) -> Iterator[str]:

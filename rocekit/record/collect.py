@@ -52,6 +52,8 @@ _GIDS_S: Final = 30.0
 """How long a program's end waits for the addresses of its devices."""
 _SLICE_S: Final = 0.2
 """How long finishing goes on without looking for a signal."""
+_LOOKS: Final = 16
+"""After how many lines it is looked whether time is over."""
 _ALL: Final = 1 << 63
 _PART: Final = 256 * record_ring.SLOT
 """Bytes that are unpacked at a time."""
@@ -316,15 +318,20 @@ class Rings:
         for mono, _count, raw, lines, finished in self._waiting:
             if mono > self._complete_ns:
                 break
-            if stop is not None and done and time.monotonic() > stop:
+            if stop is not None and done % _LOOKS == _LOOKS - 1 and time.monotonic() > stop:
                 whole = False
                 break
+            done += 1
+            if finished and (line := lines.direct(raw)) is not None:
+                out.append(line)
+                self._tally(raw[8])
+                continue
             if raw[8] in (record_ring.DEVICE, record_ring.DEVICE_FOUND) and not self._knows_gids(raw):
                 whole = False
+                done -= 1
                 break
             out.extend(self._lines_of(raw, lines, finished))
-            self._backlog -= len(raw)
-            done += 1
+        self._backlog -= sum([len(waiting[2]) for waiting in self._waiting[:done]])
         del self._waiting[:done]
         return whole
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocekit import wire
 from rocekit.record import ring
+from rocekit.record.direct_lines import DirectLines
 from rocekit.record.line_maker import access_names
 from rocekit.record.object_lines import ObjectLines
 from rocekit.record.process import Process, RecordedQp
@@ -34,7 +35,7 @@ _IMMEDIATE = frozenset({"SEND_WITH_IMM", "RDMA_WRITE_WITH_IMM"})
 _INVALIDATING = frozenset({"SEND_WITH_INV", "LOCAL_INV"})
 
 
-class JournalLines(ObjectLines):
+class JournalLines(ObjectLines, DirectLines):
     """The journal lines of one process's records; see ``LineMaker`` for the arguments."""
 
     def __init__(self, process: Process, redaction: Redaction | None = None, *, gids: Any = None) -> None:

@@ -30,6 +30,7 @@ JOBS = [
         server=f"exec ib_send_bw -d rxe1 {_COMMON}",
         client=f"exec ib_send_bw -d rxe0 {_COMMON} {_SLOWLY} 10.9.0.2",
         limit_s=240,
+        settle_s=15.0,
         truth={"program": "ib_send_bw", "count": COUNT, "bytes": BYTES},
     )
 ]

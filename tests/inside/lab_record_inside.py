@@ -142,6 +142,7 @@ JOBS = [
         client=f"timeout -s KILL 5 ib_write_bw -d rxe0 -F -x 1 {TIMEOUT} -n 100000 -s 1024 10.9.0.2",
         truth={"program": "ib_write_bw", "transport": "RC", "operation": "WRITE", "bytes": 1024},
         linger_s=2.0,
+        settle_s=15.0,  # its client connects once, and is not tried again
     ),
 ]
 

@@ -1,0 +1,74 @@
+"""The claim about lines that are made straight from a record's bytes: they are those of the long way."""
+
+from __future__ import annotations
+
+import random
+
+from rocekit.record import ring
+from rocekit.record.journal_lines import JournalLines
+from rocekit.record.line_maker import TIME_BITS
+from rocekit.record.process import Process
+from rocekit.record.ring import records
+
+
+def lines_of(maker: JournalLines, raw: bytes) -> list[str]:
+    (record,) = records(raw)
+    return list(maker.of(record))
+
+
+def maker() -> JournalLines:
+    """A process with a QP of each kind, 1 to 6; of the even ones the first PSN is known."""
+    process = Process('a "host"', 7, devices={0: "rxe0"})
+    made = JournalLines(process)
+    for number in range(1, 7):
+        body = ring.QP_BODY.pack((2, 4, 3)[number % 3], 1, 1, 1, 1, 0, 0, number > 3, 0, 0, 1)
+        raw = ring.HEADER.pack(ring.QP_CREATED, 2, 0, 0, number, 1, 1) + body[:32] + bytes(16) + body[32:]
+        lines_of(made, raw.ljust(128, b"\0"))
+        process.qps[0, number].sq_psn = 0xFFFFF0 if number % 2 == 0 else None
+    return made
+
+
+def header(dice: random.Random, kind: int, slots: int) -> bytes:
+    times = [dice.choice((5, 10**18 + dice.randrange(10**9), (1 << TIME_BITS) - 1)) for _ in range(2)]
+    return ring.HEADER.pack(kind, slots, 0, dice.choice((0, 0, 3)), dice.randint(1, 7), *times)
+
+
+def completion(dice: random.Random) -> bytes:
+    status, opcode = dice.choice((0, 0, 0, 5)), dice.choice((0, 1, 2, 3, 4, 7, 128, 128, 129, 200))
+    flags, source = dice.choice((0, 0, 2, 8, 1)), dice.choice((0, 9))
+    body = ring.WC_BODY.pack(dice.randrange(1 << 64), 64, 0xABC, 0x88, source, flags, status, opcode)
+    return (header(dice, ring.WC, 1) + body).ljust(64, b"\0")
+
+
+def send(dice: random.Random) -> bytes:
+    opcode, items = dice.randrange(10), dice.choice((1, 1, 1, 2, 0))
+    length, flags = dice.choice((8, 8, 9)), dice.choice((0, 2, 2, 8, 10, 34, 1, 4))
+    numbers = (dice.randrange(1 << 64), 0x7000, 0xABD, 0x123, length)
+    body = ring.SEND_BODY.pack(*numbers, opcode, flags, items, dice.choice((0, 0, 0, 12)))
+    before = dice.choice((0, 3, 0x20, ring.NO_PSN, ring.OVERLAPPED))
+    more = before.to_bytes(8, "little") + ring.SGE.pack(0x1000, 8, 5) + ring.SGE.pack(0x2000, 1, 5)
+    return (header(dice, ring.SEND, 2) + body + bytes(8) + more).ljust(128, b"\0")
+
+
+def test_what_is_made_directly_is_what_is_made_the_long_way() -> None:
+    dice = random.Random(22)
+    short, long = maker(), maker()
+    direct = 0
+    for _ in range(4000):
+        raw = dice.choice((completion, send))(dice)
+        line = short.direct(raw)
+        direct += line is not None
+        assert ([line] if line is not None else lines_of(short, raw)) == lines_of(long, raw)
+    assert direct > 400
+    assert {key: (qp.last_post_ns, qp.sq_psn) for key, qp in short.process.qps.items()} == {
+        key: (qp.last_post_ns, qp.sq_psn) for key, qp in long.process.qps.items()
+    }
+
+
+def test_a_redacted_record_goes_the_long_way() -> None:
+    from rocekit.journal.redaction import Redaction
+
+    made = maker()
+    made._redact = Redaction()
+    dice = random.Random(1)
+    assert all(made.direct(dice.choice((completion, send))(dice)) is None for _ in range(200))

@@ -59,26 +59,28 @@ def _case(story: Story) -> dict[str, Any]:
         "repeated_packets": story.repeated_packets,
         "added_ns": story.added_ns,
     }
-    if story.transfer is not None:
-        found["transfer"] = story.transfer.id
+    transfer = story.transfer
+    if transfer is not None:
+        found["transfer"] = transfer.id
     if story.received is not None:
         found["received_before_repeat"] = story.received
     if story.hole is not None:
         found["hole_frame"] = story.hole.frame
+    repeats = story.repeats
     if story.naks:
         nak = story.naks[0]
         found["nak_frame"] = nak.frame
         found["naks"] = len(story.naks)
         if story.hole is not None:
             found["nak_generation_ns"] = nak.time_ns - story.hole.time_ns
-        if story.repeats:
-            found["nak_reaction_ns"] = story.repeats[0].time_ns - nak.time_ns
-    if story.repeats:
-        run = story.repeats[0]
+        if repeats:
+            found["nak_reaction_ns"] = repeats[0].time_ns - nak.time_ns
+    if repeats:
+        run = repeats[0]
         found["repeat_frame"] = run.frame
         found["repeat_cause"] = _cause(story, run)
         if not story.naks and not story.rnrs:
-            found["waited_ns"] = story.repeats[0].waited_ns
+            found["waited_ns"] = run.waited_ns
     return found
 
 

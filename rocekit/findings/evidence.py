@@ -307,6 +307,18 @@ class Evidence:
 
     def starts_wrong(self, connection: Connection, side: int) -> bool:
         """Whether ``side`` started with another PSN than its peer expects, and no request was accepted."""
+        key = connection.id, side
+        found = self._wrong_starts.get(key)
+        if found is None:
+            found = self._wrong_starts[key] = self._starts_wrong(connection, side)
+        return found
+
+    @cached_property
+    def _wrong_starts(self) -> dict[tuple[int, int], bool]:
+        """What ``starts_wrong`` found: it is asked for each story."""
+        return {}
+
+    def _starts_wrong(self, connection: Connection, side: int) -> bool:
         expected, first = self.expected_psn(connection, side), self.first_psn(connection, side)
         if expected is None or first is None or first == expected & MASK:
             return False

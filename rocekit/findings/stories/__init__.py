@@ -66,7 +66,11 @@ class GoBack:
 
     @property
     def last_psn(self) -> int:
-        return max(e.last_psn for e in self.events)
+        last = self.events[0].last_psn
+        for event in self.events:  # mostly one: a generator takes longer
+            if event.last_psn > last:
+                last = event.last_psn
+        return last
 
     @property
     def packets(self) -> int:
@@ -173,13 +177,17 @@ class Story:
     @property
     def frames(self) -> list[int]:
         """Its frames in order: hole, NAKs, late packets, first packet of each repeat and its response."""
-        marks = [(e.time_ns, e.frame) for e in self._events()]
-        marks += [(g.time_ns, g.opener.answer_frame) for g in self.go_backs if g.opener.answer_frame]
-        return [*self.bad_frames, *dict.fromkeys(frame for _, frame in sorted(marks))]
-
-    def _events(self) -> list[Event]:
-        own = [*self.naks, *self.rnrs, *self.late, *(g.opener for g in self.go_backs)]
-        return [e for e in (self.hole, self.unseen) if e is not None] + own
+        marks = [(e.time_ns, e.frame) for e in (self.hole, self.unseen) if e is not None]
+        for events in (self.naks, self.rnrs, self.late):
+            for event in events:
+                marks.append((event.time_ns, event.frame))
+        for run in self.go_backs:
+            opener = run.events[0]
+            marks.append((opener.time_ns, opener.frame))
+            if opener.answer_frame:
+                marks.append((opener.time_ns, opener.answer_frame))
+        marks.sort()
+        return [*self.bad_frames, *dict.fromkeys([frame for _, frame in marks])]
 
     @property
     def repeats(self) -> list[GoBack]:
@@ -204,7 +212,10 @@ class Story:
     @property
     def transmissions(self) -> int:
         """How often the PSN was sent, the first time included."""
-        return 1 + sum(g.first_psn <= self.psn <= g.last_psn for g in self.repeats)
+        sent = 1
+        for run in self.repeats:
+            sent += run.events[0].psn <= self.psn <= run.last_psn
+        return sent
 
     @property
     def stall(self) -> tuple[int, int]:

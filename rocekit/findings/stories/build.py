@@ -265,12 +265,11 @@ class _StoryBuilder:
         """The story whose NAK a run obeys, made the last story again; only late packets came in between."""
         if run.cause != "nak":
             return None
-        for story in self.stories[: -_RECENT - 1 : -1]:
+        for at in self._recent():
+            story = self.stories[at]
             # Packets of the go-back itself may be out of order, so that another PSN comes first.
             if story.naks and story.psn <= run.last_psn and not story.repeats:
-                self.stories.remove(story)
-                self.stories.append(story)
-                return story
+                return self._made_last(at)
             if story.naks or story.rnrs or story.go_backs:
                 return None
         return None
@@ -279,13 +278,24 @@ class _StoryBuilder:
         """The story whose RNR wait a run ends, made the last story again; another one came in between."""
         if run.cause != "rnr":
             return None
-        for story in self.stories[: -_RECENT - 1 : -1]:
+        for at in self._recent():
+            story = self.stories[at]
             waits = story.rnrs and story.psn == run.first_psn and not self._is_acked(story, run.time_ns)
             if waits and not any(g.time_ns > story.rnrs[-1].time_ns for g in story.go_backs):
-                self.stories.remove(story)
-                self.stories.append(story)
-                return story
+                return self._made_last(at)
         return None
+
+    def _recent(self) -> range:
+        """The places of the latest stories, the last one first."""
+        last = len(self.stories) - 1
+        return range(last, max(-1, last - _RECENT), -1)
+
+    def _made_last(self, at: int) -> Story:
+        story = self.stories[at]
+        if at < len(self.stories) - 1:
+            del self.stories[at]
+            self.stories.append(story)
+        return story
 
     def _is_acked(self, story: Story, time_ns: int) -> bool:
         """Whether the story's PSN was acknowledged by then."""

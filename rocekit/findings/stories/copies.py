@@ -67,8 +67,8 @@ def _copy(story: Story, where: str, of_pass: Pass, until_ns: int) -> LostCopy:
     if story.gappy and where == BEFORE:
         where = UNKNOWN
     # A READ's one request takes the PSNs of all its responses.
-    if where == BEFORE and not any(t.is_read for t in story.transfers):
-        packets = max(1, sum(b - max(a, psn) + 1 for a, b in of_pass.gaps if b >= psn))
+    if where == BEFORE and not any(t.operation == "READ" for t in story.transfers):
+        packets = max(1, sum([b - max(a, psn) + 1 for a, b in of_pass.gaps if b >= psn]))
     if 0 < of_pass.ended_ns < until_ns:
         until_ns = of_pass.ended_ns + 1
     return LostCopy(psn, where, of_pass.began_ns, until_ns, packets)
@@ -88,8 +88,10 @@ def _side_of(story: Story, run: GoBack) -> str:
 def _first_repeat(story: Story) -> GoBack | None:
     """The first repeat of the story's PSN, else its first repeat."""
     repeats = story.repeats
-    of_psn = [run for run in repeats if run.first_psn <= story.psn <= run.last_psn]
-    return next(iter(of_psn or repeats), None)
+    for run in repeats:
+        if run.first_psn <= story.psn <= run.last_psn:
+            return run
+    return repeats[0] if repeats else None
 
 
 def is_captured(story: Story) -> bool:

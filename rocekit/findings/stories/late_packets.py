@@ -80,11 +80,12 @@ def find_reordering(stories: list[Story]) -> None:
         if story.rule == REORDERING and (_is_late(story) or was_overtaken(story)):
             late[_way(story)] += 1
     _doubt_responses(stories, late)
-    for story in stories:
-        lost[_way(story)] += _is_proven(story)
-    for story in stories:
+    proven = [_is_proven(story) for story in stories]
+    for story, is_proven in zip(stories, proven, strict=True):
+        lost[_way(story)] += is_proven
+    for story, is_proven in zip(stories, proven, strict=True):
         way = _way(story)
-        unproven = story.rule in _LOSSES and (story.hole is None or not _is_proven(story))
+        unproven = story.rule in _LOSSES and not is_proven
         unproven = unproven or (story.rule == ACK_LOSS and not story.certain)
         if not unproven or story.places is not None:
             continue

@@ -39,13 +39,13 @@ cdef class Assembly:
     cpdef int64_t ahead_before(self, int64_t p)
     cpdef list _asked_before(self, int64_t p)
 
-    @cython.locals(opcode=int64_t, operation=str, transfer=Transfer, open_read=Transfer, span=int64_t)
+    @cython.locals(opcode=int64_t, operation=str, transfer=Transfer, open_read=Transfer, span=int64_t, mtu=int64_t)
     cpdef assemble(self, Rows r, Py_ssize_t i, int64_t p)
 
     @cython.locals(transfer=Transfer, mtu=int64_t, length=int64_t)
     cpdef int64_t room(self, int64_t opcode)
 
-    @cython.locals(mtu=object)
+    @cython.locals(mtu=int64_t, length=int64_t)
     cpdef bint _past_end(self, Transfer transfer, int64_t p)
 
     cpdef _finish(self, Transfer transfer)

@@ -173,7 +173,8 @@ class Assembly:
                 transfer.invalidate_rkey = r.invalidate_rkey[i]
         else:
             self.ledger.building = transfer
-            if r.payload_length[i] != self.connection.path_mtu:
+            mtu = -1 if self.connection.path_mtu is None else self.connection.path_mtu
+            if r.payload_length[i] != mtu:
                 self.connection.observe_mtu(r.payload_length[i], r.frame[i])
         self.progress.expected = p + span
         if self.progress.high < self.progress.expected:
@@ -203,10 +204,10 @@ class Assembly:
 
     def _past_end(self, transfer: Transfer, p: int) -> bool:
         """Whether a WRITE's announced length ends before PSN ``p``: its last packet is in a hole."""
-        mtu = self.connection.path_mtu
-        if transfer.length is None or not mtu:
+        if transfer.length is None or self.connection.path_mtu is None or p <= transfer.first_psn:
             return False
-        return p > transfer.first_psn and (p - transfer.first_psn) * mtu >= transfer.length
+        mtu, length = self.connection.path_mtu, transfer.length
+        return mtu > 0 and (p - transfer.first_psn) * mtu >= length
 
     def _finish(self, transfer: Transfer) -> None:
         """All requests of the message are there."""

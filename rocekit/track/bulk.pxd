@@ -1,4 +1,4 @@
-# The types of runs.py where it is compiled; see setup.py.
+# The types of bulk.py where it is compiled; see setup.py.
 cimport cython
 from libc.stdint cimport int64_t
 
@@ -13,20 +13,56 @@ cdef int64_t _ROOM
 cdef int64_t _COUNT
 cdef int64_t _FIRST
 cdef int64_t _LAST
+cdef int64_t _LOBBY
 cdef int64_t _WIDTH
+cdef int64_t _MOST
+cdef int64_t _CHAINED
+cdef int64_t _DUE_NS
+cdef int64_t _LOBBY_WIDTH
+cdef int64_t _BETWEEN_BITS
 cdef int64_t _NOTHING
 cdef tuple _MIDDLE
+
+
+@cython.final
+cdef class Batch:
+    cdef public Rows rows
+    cdef public int64_t[::1] after
+    cdef public int64_t base
+
+
+@cython.final
+cdef class Chain:
+    cdef public Batch batch
+    cdef public int64_t first
+    cdef public int64_t last
+    cdef public int64_t count
+
+    cpdef int64_t order(self, int64_t i)
+
+    @cython.locals(batch=Batch, i=int64_t, count=int64_t)
+    cpdef Chain cut(self, int64_t order)
+
+
+@cython.locals(chain=Chain)
+cdef Chain chained(Batch batch, int64_t first, int64_t last, int64_t count)
 
 
 @cython.final
 cdef class Chains:
     cdef public int64_t[::1] _state
     cdef public int64_t _flows
+    cdef public int64_t[::1] _lobbies
+    cdef public int64_t lobbies
+    cdef public int64_t row
+    cdef public Batch _batch
+    cdef public int64_t _before
+    cdef public int64_t _between
     cdef public int64_t[::1] after
     cdef public list open
     cdef public Rows rows
 
-    @cython.locals(r=Rows, at=int64_t, flow=int64_t, i=Py_ssize_t)
+    @cython.locals(r=Rows, at=int64_t, flow=int64_t, i=Py_ssize_t, lobby=int64_t)
     cpdef Py_ssize_t takes(self, Py_ssize_t start, Py_ssize_t end)
 
     cpdef int64_t last(self, int64_t flow)
@@ -38,3 +74,12 @@ cdef class Chains:
 
     @cython.locals(at=int64_t)
     cpdef expect(self, int64_t flow, int64_t psn, int64_t payload, int64_t room)
+
+    cpdef int64_t order_of(self, Rows r, Py_ssize_t i)
+    cpdef int64_t lobby(self)
+    cpdef limit(self, int64_t lobby, int64_t most, int64_t due_ns)
+    cpdef int64_t chained(self, int64_t lobby)
+    cpdef await_more(self, int64_t flow, int64_t psn, int64_t payload, int64_t room, int64_t lobby)
+
+    @cython.locals(at=int64_t, last=int64_t, count=int64_t, lobby=int64_t)
+    cpdef Chain take(self, int64_t flow)

@@ -4,12 +4,14 @@
 Most packets of large messages are in the middle, full, and follow the one before. After each packet that it
 handles by itself, the tracker notes here which packet would go on like that. As long as just that one comes,
 it is only chained to the one before. The state machine gets the chain at the next other packet of the
-connection, so that the result is the same.
+connection, so that the result is the same. Packets of a flow whose other half is not known are chained too,
+as far as its lobby has room for them, and wait there.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -21,9 +23,13 @@ from rocekit.wire.psn import MASK
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
 
-# For each flow: the packet that would go on, how many such may come, and the chain.
-_PSN, _OPCODE, _PAYLOAD, _ROOM, _COUNT, _FIRST, _LAST, _WIDTH = range(8)
+# For each flow: the packet that would go on, how many such may come, the chain, and the lobby it waits in.
+_PSN, _OPCODE, _PAYLOAD, _ROOM, _COUNT, _FIRST, _LAST, _LOBBY, _WIDTH = range(9)
+# For each lobby: how many packets may be chained before it is full, how many are, and until when.
+_MOST, _CHAINED, _DUE_NS, _LOBBY_WIDTH = range(4)
 _NOTHING: Final = -1
+#: The order of packets is their number above this many bits, which count what comes between two of them.
+_BETWEEN_BITS: Final = 24
 
 
 def _middle(value: int) -> int:
@@ -44,6 +50,79 @@ def _column(size: int, value: int) -> Any:
     return np.full(size, value, np.int64) if COMPILED else [value] * size
 
 
+class Batch:
+    """A batch of packets whose chains may be kept.
+
+    Attributes:
+        rows: the packets; after: by row: the next one of its chain.
+        base: the order of row 0.
+    """
+
+    def __init__(self, rows: Rows, after: Any, base: int) -> None:
+        self.rows = rows
+        self.after = after
+        self.base = base
+
+
+class Chain:
+    """Packets of one flow in the middle of a message, which follow one another.
+
+    Attributes:
+        batch: where they are; first, last: rows of the first and the last; count: how many they are.
+    """
+
+    def __init__(self) -> None:
+        self.batch: Batch
+        self.first = self.last = self.count = 0
+
+    def order(self, i: int) -> int:
+        """The order of row ``i``."""
+        return self.batch.base + (i << _BETWEEN_BITS)
+
+    def cut(self, order: int) -> Chain | None:
+        """Keep what comes before ``order``, as the first does, and give the rest; None: there is none."""
+        batch = self.batch
+        if batch.base + (self.last << _BETWEEN_BITS) < order:
+            return None
+        i, count = self.first, 1
+        while batch.base + (batch.after[i] << _BETWEEN_BITS) < order:
+            i, count = batch.after[i], count + 1
+        rest = chained(batch, batch.after[i], self.last, self.count - count)
+        self.last, self.count = i, count
+        return rest
+
+    def places(self) -> list[int]:
+        """Its rows."""
+        found, i = [self.first], self.first
+        for _ in range(self.count - 1):
+            i = self.batch.after[i]
+            found.append(i)
+        return found
+
+
+def chained(batch: Batch, first: int, last: int, count: int) -> Chain:
+    """A chain, without the time that a constructor's arguments take."""
+    chain: Chain = Chain.__new__(Chain)
+    chain.batch, chain.first, chain.last, chain.count = batch, first, last, count
+    return chain
+
+
+Of = TypeVar("Of")
+
+
+def singles(
+    waiting: Iterable[tuple[int, Of, Rows, int, Chain | None]],
+) -> Iterator[tuple[int, Of, Rows, int, Chain | None]]:
+    """Waiting packets (see ``lobby``), each by itself."""
+    for entry in waiting:
+        chain = entry[4]
+        if chain is None:
+            yield entry
+        else:
+            for place in chain.places():
+                yield chain.order(place), entry[1], entry[2], place, None
+
+
 class Chains:
     """The chains of all flows within a batch of packets.
 
@@ -51,26 +130,42 @@ class Chains:
         after: by row: the next one of its chain.
         rows: the batch.
         open: numbers of flows that have a chain in this batch.
+        row: the batch's packet at hand, where one of no batch comes before it.
+        lobbies: how many have numbers.
     """
 
     def __init__(self) -> None:
         self._state = _column(0, 0)
         self._flows = 0
+        self._lobbies = _column(0, 0)
+        self.lobbies = 0
         self.after = _column(0, 0)
+        self._batch: Batch | None = None
+        self.row = 0
+        self._before = 0
+        self._between = 0
         self.open: list[int] = []
         self.rows: Rows | None = None
 
     def begin(self, r: Rows, flows: int) -> None:
         """A batch, in which flows have numbers below ``flows``."""
+        if self.rows is not None:
+            self._before += len(self.rows)
+        self._between = 0
         self.rows = r
         self.open = []
-        if len(self.after) < len(r):
+        if self._batch is not None or len(self.after) < len(r):
             self.after = _column(len(r), 0)
+            self._batch = None
         if flows > self._flows:
             grown = _column(2 * flows * _WIDTH, _NOTHING)
             grown[: self._flows * _WIDTH] = self._state
             grown[self._flows * _WIDTH :] = _column((2 * flows - self._flows) * _WIDTH, _NOTHING)
             self._state, self._flows = grown, 2 * flows
+
+    def size(self) -> int:
+        """How many packets the batch has."""
+        return 0 if self.rows is None else len(self.rows)
 
     def takes(self, start: int, end: int) -> int:
         """Chain the rows from ``start`` on that go on as noted; gives the first that does not, or ``end``.
@@ -89,6 +184,13 @@ class Chains:
                 break
             if r.ecn[i] == ECN_CE:
                 break
+            if self._state[at + _LOBBY] >= 0:
+                lobby = self._state[at + _LOBBY] * _LOBBY_WIDTH
+                if self._lobbies[lobby + _CHAINED] >= self._lobbies[lobby + _MOST]:
+                    break
+                if r.time_ns[i] > self._lobbies[lobby + _DUE_NS]:
+                    break
+                self._lobbies[lobby + _CHAINED] += 1
             self._state[at + _PSN] = (r.psn[i] + 1) & MASK
             self._state[at + _ROOM] -= 1
             if self._state[at + _LAST] < 0:
@@ -129,3 +231,49 @@ class Chains:
         at = flow * _WIDTH
         self._state[at + _PSN] = psn & MASK if room > 0 else _NOTHING
         self._state[at + _PAYLOAD], self._state[at + _ROOM] = payload, room
+        self._state[at + _LOBBY] = _NOTHING
+
+    # ------------------------------------------------------------------ flows that wait
+
+    def order_of(self, r: Rows, i: int) -> int:
+        """The order in which a packet came, of this batch or of none (see ``suspect_icrcs``)."""
+        if r is self.rows:
+            return (self._before + i) << _BETWEEN_BITS
+        self._between += 1
+        return ((self._before + self.row - 1) << _BETWEEN_BITS) + self._between
+
+    def lobby(self) -> int:
+        """A number for a lobby."""
+        if (self.lobbies + 1) * _LOBBY_WIDTH > len(self._lobbies):
+            grown = _column(2 * (self.lobbies + 1) * _LOBBY_WIDTH, 0)
+            grown[: self.lobbies * _LOBBY_WIDTH] = self._lobbies[: self.lobbies * _LOBBY_WIDTH]
+            self._lobbies = grown
+        self.lobbies += 1
+        return self.lobbies - 1
+
+    def limit(self, lobby: int, most: int, due_ns: int) -> None:
+        """A lobby has room for ``most`` chained packets, and until ``due_ns``."""
+        self._lobbies[lobby * _LOBBY_WIDTH + _MOST] = most
+        self._lobbies[lobby * _LOBBY_WIDTH + _DUE_NS] = due_ns
+
+    def chained(self, lobby: int) -> int:
+        """How many packets of a lobby's flows are chained."""
+        return self._lobbies[lobby * _LOBBY_WIDTH + _CHAINED]
+
+    def await_more(self, flow: int, psn: int, payload: int, room: int, lobby: int) -> None:
+        """Note what may go on of a flow that waits."""
+        self.expect(flow, psn, payload, room)
+        self._state[flow * _WIDTH + _LOBBY] = lobby
+
+    def take(self, flow: int) -> Chain | None:
+        """The chain of a flow that waits, which ends here; None: there is none."""
+        at = flow * _WIDTH
+        last, count, lobby = self._state[at + _LAST], self._state[at + _COUNT], self._state[at + _LOBBY]
+        if last < 0 or lobby < 0 or self.rows is None:
+            return None
+        self._state[at + _LAST] = _NOTHING
+        self._lobbies[lobby * _LOBBY_WIDTH + _CHAINED] -= count
+        self._lobbies[lobby * _LOBBY_WIDTH + _MOST] -= count
+        if self._batch is None:
+            self._batch = Batch(self.rows, self.after, self._before << _BETWEEN_BITS)
+        return chained(self._batch, self._state[at + _FIRST], last, count)

@@ -99,8 +99,8 @@ def _last_used_ns(tracker: Tracker, most: int) -> int:
     times = [connection.last_ns or 0 for connection in tracker.connections]
     for lobby in tracker._lobbies.values():
         for flow in lobby.waiting():
-            _, _, rows, i = flow.held[-1]
-            times.append(rows.time_ns[i])
+            _, _, rows, i, chain = flow.held[-1]
+            times.append(rows.time_ns[i if chain is None else chain.last])
     return sorted(times)[-most] if len(times) > most else 0
 
 
@@ -130,6 +130,7 @@ def evict(tracker: Tracker, gone: tuple[Connection, ...]) -> Evicted:
         connection.id = numbers[connection.id]
     tracker.connections[:] = kept
     addresses = _Renumbered()
+    tracker._chains, tracker._tail = Chains(), ((), ())
     _keep_flows(tracker, staying, addresses)
     tracker._datagrams = _datagrams(tracker, staying, addresses)
     tracker.cm = _exchanges(tracker.cm, staying)
@@ -142,7 +143,6 @@ def evict(tracker: Tracker, gone: tuple[Connection, ...]) -> Evicted:
             del known[end]
     ips = {ip for connection in kept for ip in connection.ips}
     tracker._turnarounds = {k: ns for k, ns in tracker._turnarounds.items() if ips.issuperset(k)}
-    tracker._chains, tracker._tail = Chains(), ((), ())
     del tracker.malformed[MOST_DAMAGED:], tracker.bad_icrc[MOST_DAMAGED:]
     return Evicted(gone, numbers, addresses.order)
 

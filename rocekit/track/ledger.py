@@ -89,7 +89,7 @@ class Ledger:
         self.open_read: Transfer | None = None
         self.pending: list[tuple[int, int, Event]] = []
         self._numbers = 0
-        self._waiting: set[int] = set()  # the events' id()
+        self._waiting: set[int] | None = None  # the events' id(); most sides never have any
 
     def find(self, p: int) -> Transfer | None:
         """The transfer that holds PSN ``p``."""
@@ -159,11 +159,13 @@ class Ledger:
 
     def _wait(self, number: int, event: Event) -> None:
         heappush(self.pending, (event.psn, number, event))
+        if self._waiting is None:
+            self._waiting = set()
         self._waiting.add(id(event))
 
     def waits(self, event: Event) -> bool:
         """Whether no transfer holds the event's PSN yet."""
-        return id(event) in self._waiting
+        return self._waiting is not None and id(event) in self._waiting
 
     def give(self, transfer: Transfer, event: Event) -> Event:
         """Put an event on a transfer; gives the event that now says so, which may be an earlier one."""
@@ -222,7 +224,8 @@ class Ledger:
             due.append(heappop(self.pending))
         due.sort(key=_NUMBER)  # in the order in which they happened
         for _, number, event in due:
-            self._waiting.discard(id(event))
+            if self._waiting is not None:
+                self._waiting.discard(id(event))
             transfer = self.find(event.psn)
             if transfer is not None:
                 self.give(transfer, event)
@@ -239,7 +242,7 @@ class Ledger:
 
     def _forget_pending(self) -> None:
         self.pending.clear()
-        self._waiting.clear()
+        self._waiting = None
 
     def stray(self, event: Event) -> None:
         """An event of no transfer stays with the connection."""

@@ -2,6 +2,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from rocekit.track.bulk cimport Chain, Chains
 from rocekit.track.connections cimport Connection
 from rocekit.packets.rows cimport Rows
 from rocekit.track.progress cimport Progress
@@ -17,6 +18,8 @@ cdef int64_t ACK
 cdef tuple OPERATION
 cdef tuple SYNDROME_KIND
 cdef int64_t _NEAR_BITS
+cdef int64_t _NEAR_MASK
+cdef tuple ENDS
 cdef int64_t LOBBY_PACKETS
 cdef int64_t FLOW_PACKETS
 cdef int64_t MOST_PACKETS
@@ -41,6 +44,8 @@ cdef class Flow:
     cdef public int64_t first_request_ns
     cdef public list held
     cdef public int64_t held_ns
+    cdef public int64_t waits
+    cdef public int64_t chained
     cdef public Lobby lobby
     cdef public int64_t first_bucket
     cdef public int64_t last_bucket
@@ -52,7 +57,7 @@ cdef class Flow:
     @cython.locals(p=int64_t)
     cpdef requested(self, int64_t psn, int64_t span, int64_t time_ns)
 
-    @cython.locals(connection=Connection, progress=Progress, r=Rows, i=Py_ssize_t)
+    @cython.locals(connection=Connection, progress=Progress, r=Rows, i=Py_ssize_t, chain=Chain)
     cpdef _widen(self)
 
     @cython.locals(p=int64_t)
@@ -69,7 +74,9 @@ cpdef Flow seen(int64_t src, int64_t dst, int64_t qpn, str transport, int64_t sp
 cdef class Lobby:
     cdef public dict flows
     cdef public Py_ssize_t count
-    cdef public int64_t _taken
+    cdef public Chains _chains
+    cdef public int64_t _number
+    cdef public int64_t _last
     cdef public dict _waiting
     cdef public Flow _oldest
     cdef public dict _buckets
@@ -101,12 +108,35 @@ cdef class Lobby:
     cpdef bint is_last(self, int64_t order)
     cpdef hold(self, Flow flow, Rows r, Py_ssize_t i)
 
+    @cython.locals(chain=Chain)
+    cpdef keep(self, Flow flow)
+
+    @cython.locals(count=int64_t)
+    cpdef keep_up(self, Flow flow)
+
+    @cython.locals(room=int64_t)
+    cpdef go_on(self, Flow flow, Rows r, Py_ssize_t i)
+
     @cython.locals(mine=list)
     cpdef list take(self, Flow flow, Flow other=*)
 
+    @cython.locals(mine=list)
+    cpdef list _take(self, Flow flow)
+
+    cpdef int64_t _most(self)
+
     @cython.locals(oldest=Flow)
+    cpdef int64_t _since_ns(self)
+
+    cpdef _limit(self)
+
+    @cython.locals(waiting=int64_t)
     cpdef bint overdue(self, int64_t time_ns)
 
 
-@cython.locals(flow=Flow, responder=Flow)
-cdef bint _faces(Flow flow, Flow responder)
+@cython.locals(merged=list)
+cdef list _merged(list mine, list others)
+
+
+@cython.locals(found=list, at=Py_ssize_t, last=int64_t, first=int64_t, chain=Chain, rest=Chain)
+cdef list _cut(list mine, list others)

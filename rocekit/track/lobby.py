@@ -10,12 +10,14 @@ ones, at last by the times of responses (see ``response_times``). What stays und
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rocekit.packets.wrapping import PLAIN, Wrapping
+from rocekit.track.bulk import Chain, Chains, singles
 from rocekit.track.pairs import source_ports
-from rocekit.wire import ACK, OPERATION, SYNDROME_KIND
+from rocekit.wire import ACK, ENDS, OPERATION, SYNDROME_KIND
 from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ LOBBY_NS: Final = 5_000_000_000
 #: Two flows whose PSNs are this near can be confused.
 NEAR: Final = 4096
 _NEAR_BITS: Final = 12
+_NEAR_MASK: Final = (1 << _NEAR_BITS) - 1
 #: In a lobby with more flows than this many are near each other by chance: being near then means less.
 CROWD: Final = 256
 #: Responses to count where several flows fit.
@@ -41,8 +44,12 @@ BEFORE: Final = 1024
 #: More flows than this with the same PSNs are told apart only by their UDP source ports.
 ALIKE: Final = 256
 
-#: A packet that waits: in which order it came, its flow, its batch and its row there.
-Waiting = tuple[int, "Flow", "Rows", int]
+#: Waiting packets are copied out of a batch where they are less than one in so many of it.
+_FEW: Final = 4
+
+#: A packet that waits: in which order it came, its flow, its batch and row; of a chain the order of the last
+#: one and the row of the first one.
+Waiting = tuple[int, "Flow", "Rows", int, "Chain | None"]
 
 
 @dataclass(eq=False)
@@ -56,7 +63,8 @@ class Flow:
         responses: how many ACKs, NAKs and other responses it carried while it waited.
         votes: the flows that those may respond to, and how many of them.
         lobby: where it waits.
-        held: its waiting packets; held_ns: the first's time.
+        held: its waiting packets; held_ns: the first's time; waits: how many they are.
+        chained: packets of its open chain that ``high`` has been widened by.
         number: the packets' ``flow``, -1 before the first; partner: the flow the other way, once paired.
         around: what is around its packets; scope: of that.
         first_bucket, last_bucket: where its lobby finds it by PSN; -1 while it does not.
@@ -76,6 +84,8 @@ class Flow:
     first_request_ns: int = 0
     held: list[Waiting] = field(default_factory=list)
     held_ns: int = 0
+    waits: int = 0
+    chained: int = 0
     lobby: Lobby | None = None
     first_bucket: int = -1
     last_bucket: int = -1
@@ -106,8 +116,8 @@ class Flow:
         if progress.started:
             self.low, self.high = progress.begin, max(progress.high, progress.expected)
             return
-        for r, i in progress.held:
-            self.requested(r.psn[i], 1, r.time_ns[i])
+        for r, i, chain in progress.held:
+            self.requested(r.psn[i], 1 if chain is None else chain.count, r.time_ns[i])
 
     def could_have_requested(self, psn: int, nak: bool) -> bool:
         """Whether a response with this PSN may respond to this flow."""
@@ -140,16 +150,22 @@ def seen(src: int, dst: int, qpn: int, transport: str, sport: int) -> Flow:
 class Lobby:
     """The unpaired flows between two hosts and their waiting packets.
 
+    Args:
+        chains: packets that wait and go on with a message are chained there, until another one of their flow
+            comes. The lobby limits that, so that it is overdue at the same packet as without.
+
     Attributes:
         flows: in the order in which they were seen.
-        count: packets that wait.
+        count: packets that wait, those chained aside.
         decided_by, surely: how the last partner was found (``Connection.paired_by``, ``paired_surely``).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, chains: Chains) -> None:
         self.flows: dict[Flow, None] = {}
         self.count = 0
-        self._taken = 0
+        self._chains = chains
+        self._number = chains.lobby()
+        self._last = 0
         # Flows with waiting packets, in the order of the first of them.
         self._waiting: dict[Flow, None] = {}
         self._oldest: Flow | None = None
@@ -187,6 +203,7 @@ class Lobby:
         self.flows.pop(flow, None)
         self._tracked.get(flow.src, {}).pop(flow, None)
         self._forget(flow)
+        self._limit()  # fewer flows, less room
 
     def requested(self, flow: Flow, psn: int, span: int, time_ns: int) -> None:
         """A flow requested ``span`` PSNs from ``psn`` on."""
@@ -208,42 +225,106 @@ class Lobby:
         flow.first_bucket = flow.last_bucket = -1
 
     def hold(self, flow: Flow, r: Rows, i: int) -> None:
+        """Keep the packet at row ``i``, after what was chained before it."""
         if not flow.held:
             self._waiting[flow] = None
             flow.held_ns = r.time_ns[i]
-        flow.held.append((self._taken, flow, r, i))
-        self._taken += 1
+        self._last = self._chains.order_of(r, i)
+        flow.held.append((self._last, flow, r, i, None))
+        flow.waits += 1
         self.count += 1
+        self._limit()
+
+    def keep(self, flow: Flow) -> None:
+        """Keep the packets of a waiting flow that were chained."""
+        if flow.number < 0:
+            return
+        self.keep_up(flow)
+        flow.chained = 0
+        chain = self._chains.take(flow.number)
+        if chain is not None:
+            flow.held.append((chain.order(chain.last), flow, chain.batch.rows, chain.first, chain))
+            flow.waits += chain.count
+            self.count += chain.count
+            self._last = max(self._last, chain.order(chain.last))
+
+    def keep_up(self, flow: Flow) -> None:
+        """Widen a waiting flow's PSNs by what is chained so far."""
+        if flow.connection is None and flow.number >= 0 and self._chains.last(flow.number) >= 0:
+            count = self._chains.count(flow.number)
+            flow.high += count - flow.chained
+            flow.chained = count
+
+    def go_on(self, flow: Flow, r: Rows, i: int) -> None:
+        """Note which packet goes on after the request at row ``i`` of a waiting flow (see ``bulk``).
+
+        Chained packets leave the flow where it is found by PSN, so a chain ends where that changes.
+        """
+        room = 0
+        if not ENDS[r.opcode[i]] and (r.psn[i] + 1) & MASK == flow.high & MASK:
+            room = _NEAR_MASK - (flow.high + NEAR & _NEAR_MASK)
+        self._chains.await_more(flow.number, r.psn[i] + 1, r.payload_length[i], room, self._number)
 
     def is_last(self, order: int) -> bool:
         """Whether the packet with this number is the last that was kept."""
-        return order == self._taken - 1
+        return order == self._last
 
-    def overdue(self, time_ns: int) -> bool:
-        if not self.count:
-            return False
-        if self.count >= min(MOST_PACKETS, LOBBY_PACKETS + FLOW_PACKETS * len(self.flows)):
-            return True
+    def _most(self) -> int:
+        return min(MOST_PACKETS, LOBBY_PACKETS + FLOW_PACKETS * len(self.flows))
+
+    def _since_ns(self) -> int:
+        """When the first of the packets came that wait; there is one."""
         oldest = self._oldest
         if oldest is None or not oldest.held:
             oldest = self._oldest = next(iter(self._waiting))
-        return time_ns - oldest.held_ns > LOBBY_NS
+        return oldest.held_ns
+
+    def _limit(self) -> None:
+        """Note how many packets may be chained, and until when, before the lobby is overdue."""
+        if self._waiting:
+            self._chains.limit(self._number, self._most() - 1 - self.count, self._since_ns() + LOBBY_NS)
+
+    def overdue(self, time_ns: int) -> bool:
+        waiting = self.count + self._chains.chained(self._number)
+        if not waiting:
+            return False
+        return waiting >= self._most() or time_ns - self._since_ns() > LOBBY_NS
 
     def take(self, flow: Flow, other: Flow | None = None) -> list[Waiting]:
         """Remove the waiting packets of one flow or two, in the capture's order."""
-        mine, flow.held = flow.held, []
-        self._waiting.pop(flow, None)
+        mine = self._take(flow)
         if other is not None:
-            mine += other.held
-            mine.sort()  # by their order: no two have the same
-            other.held = []
-            self._waiting.pop(other, None)
-        self.count -= len(mine)
+            mine = _merged(mine, self._take(other))
+        self._limit()
+        return mine
+
+    def _take(self, flow: Flow) -> list[Waiting]:
+        if flow.held:
+            if flow.number >= 0:
+                self.keep(flow)
+                self._chains.expect(flow.number, 0, 0, 0)
+            del self._waiting[flow]
+        mine, flow.held = flow.held, []
+        self.count -= flow.waits
+        flow.waits = 0
         return mine
 
     def waiting(self) -> list[Flow]:
         """The flows that have waiting packets."""
         return list(self._waiting)
+
+    def leave_batches(self) -> None:
+        """Copy the waiting packets out of their batches, so that these can be freed."""
+        batches: dict[Rows, list[tuple[int, int, Flow]]] = {}
+        for flow in self._waiting:
+            flow.held = list(singles(flow.held))
+            for n, (_, _, r, i, _) in enumerate(flow.held):
+                if r.place is None:
+                    batches.setdefault(r, []).append((i, n, flow))
+        for r, held in batches.items():
+            few = r.only([i for i, _, _ in held])
+            for k, (_, n, flow) in enumerate(held):
+                flow.held[n] = (flow.held[n][0], flow, few, k, None)
 
     def requesters(self, responder: Flow, psn: int) -> list[Flow]:
         """The unpaired flows of the other direction that may have requested ``psn``, or one near it."""
@@ -275,6 +356,7 @@ class Lobby:
         near = NEAR * CROWD // max(CROWD, len(self.flows))
         fitting, nearby = [], 0
         for flow in self.requesters(responder, psn):
+            self.keep_up(flow)
             if flow.could_have_requested(psn, nak):
                 fitting.append(flow)
             elif flow.is_near(psn, near):
@@ -331,3 +413,40 @@ class Lobby:
 def _faces(flow: Flow, responder: Flow) -> bool:
     """Whether the two go opposite ways between the same hosts."""
     return flow.src == responder.dst and flow.dst == responder.src and flow.transport == responder.transport
+
+
+def keep_few(lobbies: Collection[Lobby], packets: int) -> None:
+    """Where few packets still wait, keep them and not the batches of so many packets that they came in."""
+    waiting = sum(lobby.count for lobby in lobbies)
+    if waiting and waiting * _FEW <= packets:
+        for lobby in lobbies:
+            lobby.leave_batches()
+
+
+def _merged(mine: list[Waiting], others: list[Waiting]) -> list[Waiting]:
+    """The packets of two flows in the capture's order.
+
+    Two chains may lie beside each other, since what goes on with one side's message changes nothing for the
+    other's. Where any other packet of the other flow came, a chain is cut.
+    """
+    merged = _cut(mine, others) + _cut(others, mine)
+    merged.sort()  # by their order: no two have the same
+    return merged
+
+
+def _cut(mine: list[Waiting], others: list[Waiting]) -> list[Waiting]:
+    """The packets of a flow, its chains cut where one of the other flow came that is in none."""
+    found: list[Waiting] = []
+    at = 0
+    for last, flow, r, i, chain in mine:
+        if chain is None:
+            found.append((last, flow, r, i, None))
+            continue
+        while chain is not None:
+            first = chain.order(chain.first)
+            while at < len(others) and (others[at][0] < first or others[at][4] is not None):
+                at += 1
+            rest = chain.cut(others[at][0]) if at < len(others) else None
+            found.append((chain.order(chain.last), flow, r, chain.first, chain))
+            chain = rest
+    return found

@@ -1,7 +1,8 @@
-# The types of partners.py where it is compiled; see setup.py.
+# The types of pairing.py where it is compiled; see setup.py.
 cimport cython
 from libc.stdint cimport int64_t
 
+from rocekit.track.bulk cimport Chain, Chains
 from rocekit.track.connections cimport Connection, connected
 from rocekit.track.ledger cimport Sink
 from rocekit.track.lobby cimport Flow, Lobby, seen
@@ -36,6 +37,7 @@ cdef class Pairing(Sink):
     cdef public dict _scopes
     cdef public list _by_number
     cdef public dict _lobbies
+    cdef public Chains _chains
     cdef public list _addresses
     cdef public list _sides
     cdef public int64_t _touched
@@ -68,7 +70,7 @@ cdef class Pairing(Sink):
     @cython.locals(connection=Connection)
     cpdef Connection _connect(self, Flow asking, Flow other, object paired_by)
 
-    @cython.locals(order=int64_t, r=Rows, i=Py_ssize_t)
+    @cython.locals(order=int64_t, r=Rows, i=Py_ssize_t, chain=Chain)
     cpdef bint _is_first_response(self, Lobby lobby, Flow requester, Flow responder)
 
     cpdef _add(self, Connection connection)
@@ -79,5 +81,8 @@ cdef class Pairing(Sink):
     @cython.locals(r=Rows, i=Py_ssize_t, touched=int64_t)
     cpdef _fetch(self, list waited)
 
-    @cython.locals(flow=Flow, r=Rows, i=Py_ssize_t)
+    @cython.locals(flow=Flow, r=Rows, i=Py_ssize_t, chain=Chain, n=Py_ssize_t)
     cpdef _replay(self, list waited)
+
+    @cython.locals(requests=Requests)
+    cpdef bint _replay_chain(self, Flow flow, Connection connection, Chain chain)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocekit import wire
 from rocekit.packets.rows import COMPILED, Rows
+from rocekit.track.bulk import Chain, Chains, singles
 from rocekit.track.cm_exchanges import Exchange, qpns
 from rocekit.track.connections import Connection, connected
 from rocekit.track.ledger import Sink
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 _QPN_BITS: Final = 24
 _ADDRESS_BITS: Final = 20
 _WAY_BITS: Final = 64
-_FEW: Final = 4  # of a batch: one packet in so many
 _LEAST_MTU: Final = min(wire.PATH_MTU_CODES)
 
 
@@ -68,6 +68,7 @@ class Pairing(Sink):
         self._scopes: dict[int, set[int]] = {}
         self._by_number: list[Flow | None] = []
         self._lobbies: dict[tuple[int, int], Lobby] = {}
+        self._chains = Chains()
         self._addresses: list[str] = []
         self._sides: list[Requests | None] = []  # of connection n: a at 2n, b at 2n + 1
         self._touched = 0
@@ -180,7 +181,10 @@ class Pairing(Sink):
         lobby = flow.lobby
         if lobby is None:
             key = (min(flow.src, flow.dst), max(flow.src, flow.dst))
-            lobby = flow.lobby = self._lobbies.setdefault(key, Lobby())
+            lobby = self._lobbies.get(key)
+            if lobby is None:
+                lobby = self._lobbies[key] = Lobby(self._chains)
+            flow.lobby = lobby
         return lobby
 
     def _wait(self, flow: Flow, r: Rows, i: int, kind: int) -> None:
@@ -202,23 +206,9 @@ class Pairing(Sink):
         if lobby.overdue(r.time_ns[i]):
             self._empty(lobby)
 
-    def _keep_few(self, packets: int) -> None:
-        """Where few packets still wait, keep them and not the batches that they came in."""
-        waiting = sum(lobby.count for lobby in self._lobbies.values())
-        if not waiting or waiting * _FEW > packets:
-            return
-        for lobby in self._lobbies.values():
-            batches: dict[Rows, list[tuple[int, int, Flow]]] = {}
-            for flow in lobby.waiting():
-                for n, (_, _, r, i) in enumerate(flow.held):
-                    if r.place is None:
-                        batches.setdefault(r, []).append((i, n, flow))
-            for r, held in batches.items():
-                few = r.only([i for i, _, _ in held])
-                for k, (_, n, flow) in enumerate(held):
-                    flow.held[n] = (flow.held[n][0], flow, few, k)
-
     def _pair_by_psn(self, lobby: Lobby, requester: Flow, responder: Flow) -> None:
+        lobby.keep(requester)
+        lobby.keep(responder)
         connection = requester.connection
         if connection is None:
             first = requester
@@ -251,12 +241,13 @@ class Pairing(Sink):
             requester.responses
             or responder.responses != 1
             or not responder.held
-            or len(requester.held) >= PROBATION
+            or requester.waits >= PROBATION
         ):
             return False
-        order, _, r, i = responder.held[-1]
+        order, _, r, i, chain = responder.held[-1]
         if (
-            not lobby.is_last(order)
+            chain is not None
+            or not lobby.is_last(order)
             or KINDS[r.opcode[i]] != RESPONSE
             or requester.high - requester.low >= HALF
         ):
@@ -296,7 +287,7 @@ class Pairing(Sink):
     def _fetch(self, waited: list[Waiting]) -> None:
         """Read what waiting packets have: many cache lines are fetched together, not one after the other."""
         touched = 0
-        for _, _, r, i in waited:
+        for _, _, r, i, _ in waited:
             touched ^= r.psn[i] ^ r.opcode[i] ^ r.payload_length[i] ^ r.time_ns[i] ^ r.frame[i]
             touched ^= r.ip_id[i] ^ r.ecn[i] ^ r.dma_length[i] ^ r.rkey[i] ^ r.syndrome[i] ^ r.msn[i]
         self._touched = touched
@@ -304,12 +295,26 @@ class Pairing(Sink):
     def _replay(self, waited: list[Waiting]) -> None:
         if COMPILED:
             self._fetch(waited)
-        for _, flow, r, i in waited:
+        for n, (_, flow, r, i, chain) in enumerate(waited):
             assert flow.connection is not None
-            self._dispatch(flow, flow.connection, r, i, KINDS[r.opcode[i]])
+            if chain is None:
+                self._dispatch(flow, flow.connection, r, i, KINDS[r.opcode[i]])
+            elif not self._replay_chain(flow, flow.connection, chain):
+                self._replay(sorted(singles(waited[n:])))
+                return
+
+    def _replay_chain(self, flow: Flow, connection: Connection, chain: Chain) -> bool:
+        """Track packets that were chained while they waited; False if they are to be tracked one by one."""
+        requests = self._sides[2 * connection.id + flow.side] or self._requests(connection, flow.side)
+        if not requests.chained(chain):
+            return False
+        connection.packets += chain.count
+        connection.last_ns = chain.batch.rows.time_ns[chain.last]
+        return True
 
     def _let_go(self, lobby: Lobby, flow: Flow) -> None:
         """Track a flow alone; its other half may still be found."""
+        lobby.keep(flow)
         if flow.transport == "CNP":  # nothing but CNPs, to a QP of which nothing else is known
             self.stray_cnps += len(lobby.take(flow))
             lobby.remove(flow)

@@ -19,5 +19,6 @@ cdef class Progress:
     cdef public bint by_cut
     cdef public bint gapped
     cdef public list held
+    cdef public int64_t holds
 
     cpdef start(self, int64_t psn)

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
+    from rocekit.track.bulk import Chain
+
+    Held = tuple[Rows, int, Chain | None]
 
 
 class Progress:
@@ -27,7 +30,8 @@ class Progress:
         by_cut: whether the response at hand is such a one.
         gapped: whether the pass under way skipped PSNs that nothing acknowledged so far (see ``passes``);
         it stands here because each response asks for it, and has these numbers at hand.
-        held: requests kept until the starting PSN is known: the batch and the row.
+        held: requests kept until the starting PSN is known: the batch and the row, or the first of a chain;
+        holds: how many they are.
     """
 
     def __init__(self, reliable: bool) -> None:
@@ -46,7 +50,8 @@ class Progress:
         self.cut_again = False
         self.by_cut = False
         self.gapped = False
-        self.held: list[tuple[Rows, int]] = []
+        self.held: list[Held] = []
+        self.holds = 0
 
     def start(self, psn: int) -> None:
         """Everything begins at ``psn``."""

@@ -18,6 +18,9 @@ cdef int64_t _MSN_BITS
 cdef int64_t _MSN_MASK
 cdef int64_t _ID_UNIT
 cdef int64_t _MSN_UNIT
+cdef int64_t _NOTHING_SENT
+cdef int64_t _NOTHING_COVERED
+cdef int64_t _FEW
 
 @cython.locals(at=int64_t, end=int64_t, word=int64_t)
 cpdef bint is_shared(int64_t[::1] words, int64_t step, int64_t ip_id, int64_t p)
@@ -53,18 +56,28 @@ cdef class Recent:
     cdef public int64_t _last_id
     cdef public dict _first_said
     cdef public int64_t[::1] _ring
+    cdef public int64_t _mask
     cdef public RecentResponses _responses
+
+    @cython.locals(few=int64_t[::1], slot=int64_t, at=int64_t, to=int64_t)
+    cpdef _grow(self)
+
+    @cython.locals(at=int64_t)
+    cpdef int64_t _sent_at(self, int64_t p)
+
+    @cython.locals(at=int64_t)
+    cpdef int64_t _covered_at(self, int64_t p)
 
     @cython.locals(at=int64_t, ip_id=int64_t, step=int64_t)
     cpdef sent(self, Rows r, Py_ssize_t i, int64_t p)
 
-    @cython.locals(word=int64_t)
+    @cython.locals(at=int64_t)
     cpdef int64_t sent_psn(self, int64_t p)
 
-    @cython.locals(word=int64_t)
+    @cython.locals(at=int64_t)
     cpdef int64_t sent_id(self, int64_t p)
 
-    @cython.locals(time_ns=int64_t)
+    @cython.locals(at=int64_t)
     cpdef int64_t sent_ns(self, int64_t p)
 
     cpdef int64_t last_sent_ns(self, int64_t p)
@@ -74,10 +87,10 @@ cdef class Recent:
 
     cpdef bint comes_after(self, int64_t ip_id, int64_t before)
 
-    @cython.locals(newest=int64_t, slot=int64_t, word=int64_t)
+    @cython.locals(newest=int64_t, slot=int64_t, ip_id=int64_t)
     cpdef int64_t newest_id(self)
 
-    @cython.locals(slot=int64_t, ip_id=int64_t, lead=int64_t)
+    @cython.locals(at=int64_t, end=int64_t, ip_id=int64_t, lead=int64_t)
     cpdef bint was_overtaken(self, Rows r, Py_ssize_t i)
 
     cpdef bint is_late(self, Rows r, Py_ssize_t i, int64_t p, bint seen)
@@ -93,16 +106,19 @@ cdef class Recent:
     @cython.locals(q=int64_t, took_ns=int64_t)
     cpdef drew(self, int64_t p, int64_t time_ns)
 
-    @cython.locals(word=int64_t)
+    @cython.locals(at=int64_t)
     cpdef int64_t covered_upto(self, int64_t p)
 
-    @cython.locals(word=int64_t)
+    @cython.locals(at=int64_t)
     cpdef int64_t covered_msn(self, int64_t p)
 
-    @cython.locals(time_ns=int64_t)
+    @cython.locals(at=int64_t)
     cpdef int64_t covered_ns(self, int64_t p)
 
-    @cython.locals(slot=Py_ssize_t, latest_ns=int64_t, covered_ns=int64_t)
+    @cython.locals(
+        slot=int64_t, latest_ns=int64_t, covered_ns=int64_t, at=int64_t, end=int64_t, upto=int64_t, said=int64_t,
+        first_ns=int64_t
+    )
     cpdef int64_t latest_response_ns(self, int64_t p, int64_t until_ns)
 
     cpdef responded(self, int64_t p, int64_t ip_id)

@@ -1,7 +1,8 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
 """What one side sent lately, and how it was answered: the last packet and the last response of each PSN.
 
-The PSN's low bits choose a slot, so that what lies ``RING`` PSNs back is overwritten.
+The PSN's low bits choose a slot, so that what lies ``RING`` PSNs back is overwritten. Connections of a flood
+send a few packets only, so there are few slots at first. That makes no difference to what is remembered.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ _MSN_MASK: Final = (1 << _MSN_BITS) - 1
 _ID_UNIT: Final = 1 << _ID_BITS
 _MSN_UNIT: Final = 1 << _MSN_BITS
 _NOTHING_SENT: Final = -_ID_UNIT
-_BLANK: Final = array("q", [_NOTHING_SENT, 0, -_MSN_UNIT, 0]) * RING
+_NOTHING_COVERED: Final = -_MSN_UNIT
+_BLANK: Final = array("q", [_NOTHING_SENT, 0, _NOTHING_COVERED, 0]) * RING
+#: The slots at first, a power of two.
+_FEW: Final = 8
+_FEW_BLANK: Final = _BLANK[: _FEW * _COLUMNS]
 #: The same of READ responses: the PSN above the IPv4 identification.
 _NO_RESPONSES: Final = array("q", [_NOTHING_SENT]) * RING
 #: A time that never comes.
@@ -42,7 +47,7 @@ FOLLOWED: Final = 3
 
 def is_shared(words: Any, step: int, ip_id: int, p: int) -> bool:
     """Whether a PSN other than ``p`` stands with this IPv4 identification in every ``step``-th word."""
-    at, end = 0, (_SLOT + 1) * step
+    at, end = 0, len(words)
     while at < end:
         word = words[at]
         if word & ID_MASK == ip_id and word >= 0 and word >> _ID_BITS != p:
@@ -76,8 +81,32 @@ class Recent:
         self._last_id = -1
         # By slot: the PSN, and when that was first said.
         self._first_said: dict[int, tuple[int, int]] | None = None
-        self._ring: Any = _BLANK[:]
+        self._ring: Any = _FEW_BLANK[:]
+        self._mask = _FEW - 1
         self._responses: RecentResponses | None = None
+
+    def _grow(self) -> None:
+        """Two PSNs near each other have the same slot: from now on each has its own."""
+        few, self._ring, self._mask = self._ring, _BLANK[:], _SLOT
+        for slot in range(_FEW):
+            at = slot * _COLUMNS
+            if few[at + _SENT] != _NOTHING_SENT:
+                to = (few[at + _SENT] >> _ID_BITS & _SLOT) * _COLUMNS
+                self._ring[to + _SENT], self._ring[to + _SENT_NS] = few[at + _SENT], few[at + _SENT_NS]
+            if few[at + _COVERED] != _NOTHING_COVERED:
+                to = ((few[at + _COVERED] >> _MSN_BITS) - 1 & _SLOT) * _COLUMNS
+                self._ring[to + _COVERED] = few[at + _COVERED]
+                self._ring[to + _COVERED_NS] = few[at + _COVERED_NS]
+
+    def _sent_at(self, p: int) -> int:
+        """Where the ring has the packet last sent in the slot of ``p``; −1: there is none."""
+        at = (p & self._mask) * _COLUMNS
+        return at if self._mask == _SLOT or not (self._ring[at + _SENT] >> _ID_BITS ^ p) & _SLOT else -1
+
+    def _covered_at(self, p: int) -> int:
+        """Where the ring has the response in the slot of ``p``; −1: there is none."""
+        at = ((p - 1) & self._mask) * _COLUMNS
+        return at if self._mask == _SLOT or not (self._ring[at + _COVERED] >> _MSN_BITS ^ p) & _SLOT else -1
 
     # ------------------------------------------------------------------ requests
 
@@ -91,24 +120,27 @@ class Recent:
             elif step > 0:  # a copy says nothing
                 self.ids_followed += 1
         self._last_id = ip_id
-        at = (p & _SLOT) * _COLUMNS
+        at = (p & self._mask) * _COLUMNS
+        if self._mask != _SLOT and self._ring[at + _SENT] != _NOTHING_SENT and self._sent_at(p) < 0:
+            self._grow()
+            at = (p & self._mask) * _COLUMNS
         self._ring[at + _SENT] = p * _ID_UNIT + ip_id
         self._ring[at + _SENT_NS] = self.last_tx_ns = r.time_ns[i]
 
     def sent_psn(self, p: int) -> int:
         """The PSN last sent in the slot of ``p``; −1: none."""
-        word: int = self._ring[(p & _SLOT) * _COLUMNS + _SENT]
-        return word >> _ID_BITS
+        at = self._sent_at(p)
+        return self._ring[at + _SENT] >> _ID_BITS if at >= 0 else -1
 
     def sent_id(self, p: int) -> int:
         """The IPv4 identification of the packet last sent in the slot of ``p``."""
-        word: int = self._ring[(p & _SLOT) * _COLUMNS + _SENT]
-        return word & ID_MASK
+        at = self._sent_at(p)
+        return self._ring[at + _SENT] & ID_MASK if at >= 0 else 0
 
     def sent_ns(self, p: int) -> int:
         """When the packet in the slot of ``p`` was sent."""
-        time_ns: int = self._ring[(p & _SLOT) * _COLUMNS + _SENT_NS]
-        return time_ns
+        at = self._sent_at(p)
+        return self._ring[at + _SENT_NS] if at >= 0 else 0
 
     def last_sent_ns(self, p: int) -> int:
         """When PSN ``p`` was last sent, as far back as is remembered."""
@@ -136,9 +168,9 @@ class Recent:
         if not self.ids_broke:  # none went down so far
             return newest
         for slot in range(_SLOT + 1):
-            word = self._ring[slot * _COLUMNS + _SENT]
-            if word >= 0 and 0 < (word - newest) & ID_MASK < NEAR_IDS:
-                newest = word & ID_MASK
+            ip_id = self.sent_id(slot)
+            if self.sent_psn(slot) >= 0 and 0 < (ip_id - newest) & ID_MASK < NEAR_IDS:
+                newest = ip_id
         return newest
 
     def was_overtaken(self, r: Rows, i: int) -> bool:
@@ -149,10 +181,12 @@ class Recent:
         """
         ip_id = r.ip_id[i]
         if ip_id and self.counts_ids():
-            for slot in range(_SLOT + 1):
-                lead = (self.sent_id(slot) - ip_id) & ID_MASK
-                if 0 < lead < NEAR_IDS and self.sent_psn(slot) >= 0:
+            at, end = _SENT, len(self._ring)
+            while at < end:
+                lead = (self._ring[at] - ip_id) & ID_MASK
+                if 0 < lead < NEAR_IDS and self._ring[at] >= 0:
                     return True
+                at += _COLUMNS
         return False
 
     def is_late(self, r: Rows, i: int, p: int, seen: bool) -> bool:
@@ -174,7 +208,10 @@ class Recent:
         slot = upto & _SLOT
         if self.covered_upto(slot) == upto:
             self._said_again(slot)
-        at = ((upto - 1) & _SLOT) * _COLUMNS
+        at = ((upto - 1) & self._mask) * _COLUMNS
+        if self._covered_at(upto) < 0 and self._ring[at + _COVERED] != _NOTHING_COVERED:
+            self._grow()
+            at = ((upto - 1) & self._mask) * _COLUMNS
         self._ring[at + _COVERED] = upto * _MSN_UNIT + (msn + 1)
         self._ring[at + _COVERED_NS] = self.last_rx_ns = time_ns
 
@@ -204,29 +241,31 @@ class Recent:
 
     def covered_upto(self, p: int) -> int:
         """One past the PSNs that a response in the slot of ``p`` covered; −1: none."""
-        word: int = self._ring[((p - 1) & _SLOT) * _COLUMNS + _COVERED]
-        return word >> _MSN_BITS
+        at = self._covered_at(p)
+        return self._ring[at + _COVERED] >> _MSN_BITS if at >= 0 else -1
 
     def covered_msn(self, p: int) -> int:
         """How many requests the responder had completed, as that response counts; −1: not known."""
-        word: int = self._ring[((p - 1) & _SLOT) * _COLUMNS + _COVERED]
-        return (word & _MSN_MASK) - 1
+        at = self._covered_at(p)
+        return (self._ring[at + _COVERED] & _MSN_MASK) - 1 if at >= 0 else -1
 
     def covered_ns(self, p: int) -> int:
         """When that response came."""
-        time_ns: int = self._ring[((p - 1) & _SLOT) * _COLUMNS + _COVERED_NS]
-        return time_ns
+        at = self._covered_at(p)
+        return self._ring[at + _COVERED_NS] if at >= 0 else 0
 
     def latest_response_ns(self, p: int, until_ns: int) -> int:
         """When the last response before ``until_ns`` came that covers more than PSN ``p``."""
-        latest_ns = 0
-        for slot in range(_SLOT + 1):
-            if self.covered_upto(slot) <= p:
+        latest_ns, at, end = 0, 0, len(self._ring)
+        while at < end:
+            upto, covered_ns = self._ring[at + _COVERED] >> _MSN_BITS, self._ring[at + _COVERED_NS]
+            at += _COLUMNS
+            if upto <= p:
                 continue
-            covered_ns = self.covered_ns(slot)
+            slot = upto & _SLOT
             if covered_ns >= until_ns and self._first_said is not None and slot in self._first_said:
-                upto, first_ns = self._first_said[slot]
-                covered_ns = first_ns if upto == self.covered_upto(slot) else covered_ns
+                said, first_ns = self._first_said[slot]
+                covered_ns = first_ns if said == upto else covered_ns
             if latest_ns < covered_ns < until_ns:
                 latest_ns = covered_ns
         return latest_ns

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from rocekit.packets.rows cimport Rows
 from rocekit.track.assembly cimport Assembly
+from rocekit.track.bulk cimport Chain
 from rocekit.track.causes cimport Causes
 from rocekit.track.connections cimport Connection
 from rocekit.track.events cimport Event
@@ -37,11 +38,14 @@ cdef class Requests:
     cpdef start(self, int64_t psn)
     cpdef _hold(self, Rows r, Py_ssize_t i)
 
-    @cython.locals(r=Rows, i=Py_ssize_t, lowest=int64_t, p=int64_t)
+    @cython.locals(r=Rows, i=Py_ssize_t, lowest=int64_t, p=int64_t, chain=Chain)
     cpdef int64_t _lowest(self, list held, int64_t near)
 
-    @cython.locals(near=int64_t, lowest=int64_t, first=int64_t, r=Rows, i=Py_ssize_t, held=list)
+    @cython.locals(near=int64_t, lowest=int64_t, first=int64_t, r=Rows, i=Py_ssize_t, held=list, chain=Chain)
     cpdef _release(self, object psn)
+
+    @cython.locals(progress=Progress, r=Rows, i=Py_ssize_t)
+    cpdef bint chained(self, Chain chain)
 
     @cython.locals(expected=int64_t, p=int64_t, progress=Progress, repeats=Repeats)
     cpdef request(self, Rows r, Py_ssize_t i)

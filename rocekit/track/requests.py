@@ -33,8 +33,10 @@ from rocekit.wire.psn import HALF, MASK
 
 if TYPE_CHECKING:
     from rocekit.packets.rows import Rows
+    from rocekit.track.bulk import Chain
     from rocekit.track.connections import Connection
     from rocekit.track.ledger import Sink
+    from rocekit.track.progress import Held
 
 #: A PSN this far from what is known belongs to another life of the QP, or to a hole of the capture as large.
 RESYNC: Final = 1 << 17
@@ -74,15 +76,18 @@ class Requests:
                 self._release(psn)
 
     def _hold(self, r: Rows, i: int) -> None:
-        self.progress.held.append((r, i))
-        if len(self.progress.held) >= PROBATION:
+        self.progress.held.append((r, i, None))
+        self.progress.holds += 1
+        if self.progress.holds >= PROBATION:
             self._release(None)
 
-    def _lowest(self, held: list[tuple[Rows, int]], near: int) -> int:
+    def _lowest(self, held: list[Held], near: int) -> int:
         """The lowest PSN of held packets, unwrapped around ``near``."""
         lowest = near
-        for r, i in held:
+        for r, i, chain in held:
             p = near + ((r.psn[i] - near + HALF) & MASK) - HALF
+            if chain is not None and p + chain.count > near + HALF:
+                p = near - HALF  # the chain goes on there
             if p < lowest:
                 lowest = p
         return lowest
@@ -90,6 +95,7 @@ class Requests:
     def _release(self, psn: int | None) -> None:
         """Start at ``psn`` (24 bits) or at the lowest PSN held, and take what was held."""
         held, self.progress.held = self.progress.held, []
+        self.progress.holds = 0
         near = held[0][0].psn[held[0][1]]
         lowest = self._lowest(held, near)
         if psn is None:
@@ -101,8 +107,29 @@ class Requests:
         while first < 0:  # unwrapped PSNs stay positive
             first += MASK + 1
         self.progress.start(first)
-        for r, i in held:
-            self.request(r, i)
+        for r, i, chain in held:
+            if chain is None:
+                self.request(r, i)
+            elif not self.chained(chain):
+                for place in chain.places():
+                    self.request(r, place)
+
+    def chained(self, chain: Chain) -> bool:
+        """Take packets that go on with a message; False if they are to be taken one by one."""
+        progress, r, i = self.progress, chain.batch.rows, chain.first
+        if progress.started:
+            mtu = self.connection.path_mtu
+            if mtu is None or r.psn[i] != progress.expected & MASK or r.payload_length[i] != mtu:
+                return False
+            if self.room(r.opcode[i]) < chain.count:
+                return False
+            self.go_on(r, i, chain.batch.after, chain.count)
+            return True
+        if not progress.reliable or progress.holds + chain.count >= PROBATION:
+            return False
+        progress.held.append((r, i, chain))
+        progress.holds += chain.count
+        return True
 
     def request(self, r: Rows, i: int) -> None:
         """Take the request at row ``i``."""
@@ -216,7 +243,7 @@ class Requests:
                 return False
             self.start(psn)
             return True
-        first, row = self.progress.held[0]
+        first, row, _ = self.progress.held[0]
         near = first.psn[row]
         p = near + ((psn - near + HALF) & MASK) - HALF
         lowest = self._lowest(self.progress.held, near)

@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from rocekit.track.connections cimport Connection
-from rocekit.track.lobby cimport Flow
+from rocekit.track.lobby cimport Flow, Lobby
 from rocekit.track.pairing cimport Pairing, flow_key
 from rocekit.packets.rows cimport Rows
 from rocekit.track.bulk cimport Chains
@@ -34,7 +34,6 @@ cdef class Tracker(Pairing):
     cdef public object _on_end
     cdef public object _on_change
     cdef public object _on_cm
-    cdef public Chains _chains
     cdef public object _datagrams
     cdef public object _mads
     cdef public tuple _tail

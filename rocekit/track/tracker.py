@@ -18,13 +18,12 @@ from rocekit import wire
 from rocekit.files.frame_names import frame_reference
 from rocekit.packets import ICRC_INVALID, ICRC_VALID
 from rocekit.packets.rows import COMPILED, Rows
-from rocekit.track.bulk import Chains
 from rocekit.track.cm_exchanges import CmRecord, Exchanges
 from rocekit.track.connections import Connection
 from rocekit.track.datagrams import Datagrams
 from rocekit.track.events import Event
 from rocekit.track.kept import Kept
-from rocekit.track.lobby import Flow
+from rocekit.track.lobby import Flow, keep_few
 from rocekit.track.pairing import Pairing, flow_key
 from rocekit.track.pairs.known_pairs import Pair
 from rocekit.track.suspect_icrcs import Suspect, Suspects
@@ -85,7 +84,6 @@ class Tracker(Pairing):
         self._on_end = on_end
         self._on_change = on_change
         self._on_cm = on_cm
-        self._chains = Chains()
         self._datagrams = Datagrams(self, self._connect_datagrams)
         self._mads: Mapping[int, Mad] | None = None
         self._tail: tuple[Any, Any] = ((), ())
@@ -153,6 +151,7 @@ class Tracker(Pairing):
         i = 0
         while i < count:
             if wrong is not None and wrong[i] == ICRC_INVALID:
+                chains.row = i
                 if self._is_believed(rows, i, packets):
                     self._take(rows, i)
             else:
@@ -163,7 +162,7 @@ class Tracker(Pairing):
                 self._take(rows, i)
             i += 1
         self._settle_all()
-        self._keep_few(count)
+        keep_few(self._lobbies.values(), count)
 
     def _take(self, r: Rows, i: int) -> None:
         """Hand packet ``i`` to the flow, datagram or exchange that it belongs to."""
@@ -182,6 +181,8 @@ class Tracker(Pairing):
             if partner is not None:
                 self._expect(flow)
                 self._expect(partner)
+            elif flow.connection is None and kind == REQUEST:
+                self._lobby(flow).go_on(flow, r, i)
         elif kind == DATAGRAM:
             if r.dest_qpn[i] in wire.MAD_QPNS:
                 self._settle_all()
@@ -210,6 +211,8 @@ class Tracker(Pairing):
         """Hand over the chains of a flow and its partner, in the capture's order."""
         partner = flow.partner
         if partner is None:
+            if flow.lobby is not None and flow.connection is None:
+                flow.lobby.keep(flow)
             return
         if self._last(flow) < self._last(partner):
             self._go_on(flow)
@@ -281,6 +284,7 @@ class Tracker(Pairing):
     def finish(self) -> None:
         """The capture has ended: settle what is open."""
         suspects = self._suspects.settle(believe=not self._valid)
+        self._chains.row = self._chains.size()
         self.icrc_ignored = self.icrc_ignored or bool(suspects)
         for suspect in suspects:
             self._take_suspect(suspect)

@@ -27,7 +27,16 @@ SMALL = (
     "rocekit.feeding.open_capture = small\n"
 )
 #: Packets that wait are taken out of their batches where they are less than one in so many.
-TAKEN_OUT = "import rocekit.track.pairing\nrocekit.track.pairing._FEW = {}\n"
+TAKEN_OUT = "import rocekit.track.lobby\nrocekit.track.lobby._FEW = {}\n"
+#: Lobbies that are full, or have waited long enough, after a few packets.
+LIMITED = (
+    "import rocekit.track.lobby as lobby\n"
+    "lobby.LOBBY_PACKETS, lobby.FLOW_PACKETS, lobby.LOBBY_NS = {}, 1, {}\n"
+)
+#: As many slots at once as there are at most.
+ALL_SLOTS = (
+    "import rocekit.track.recent as recent\nrecent._FEW, recent._FEW_BLANK = recent.RING, recent._BLANK\n"
+)
 WEATHER: tuple[dict[str, float], ...] = (
     {},
     {"drop": 0.03},
@@ -70,6 +79,22 @@ def test_one_by_one_or_together_the_analysis_is_the_same(captures: list[Path]) -
         assert a == b
 
 
+@pytest.mark.parametrize(("packets", "ns"), [(60, 1 << 40), (1 << 20, 2_000)])
+def test_a_lobby_is_overdue_at_the_same_packet_one_by_one_or_together(
+    captures: list[Path], packets: int, ns: int
+) -> None:
+    limited = LIMITED.format(packets, ns)
+    some = captures[:: len(captures) // 3]
+    together, one_by_one = told(limited + TELL, some), told(limited + ONE_BY_ONE + TELL, some)
+    assert together == one_by_one
+    assert together != told(TELL, some)
+
+
+def test_few_slots_at_first_remember_the_same(captures: list[Path]) -> None:
+    some = captures[:: len(captures) // 3]
+    assert told(TELL, some) == told(ALL_SLOTS + TELL, some)
+
+
 def test_packets_that_wait_are_the_same_by_themselves_as_in_their_batches(captures: list[Path]) -> None:
     by_themselves = told(SMALL + TAKEN_OUT.format(0) + TELL, captures)
     in_their_batches = told(SMALL + TAKEN_OUT.format(1 << 40) + TELL, captures)
@@ -92,18 +117,22 @@ def test_a_packet_by_itself_tells_as_much_of_what_its_sender_did_before(captures
             assert since != list(few.time_ns)  # they have been sending for longer
 
 
-def test_most_packets_of_large_messages_are_taken_together(captures: list[Path]) -> None:
-    count = (
-        "import sys, rocekit, rocekit.track.bulk\n"
-        "takes, taken = rocekit.track.bulk.Chains.takes, []\n"
-        "def counted(runs, start, end):\n"
-        "    after = takes(runs, start, end)\n"
-        "    taken.append(after - start)\n"
-        "    return after\n"
-        "rocekit.track.bulk.Chains.takes = counted\n"
-        "rocekit.analyze(sys.argv[1])\n"
-        "print(sum(taken))\n"
-    )
-    path = captures[0].with_name("large.pcap")
-    packets = generate(path, Traffic(packets=5000, pairs=4)).packets
-    assert int(told(count, [path])) > 0.7 * packets
+#: Prints how many packets were chained.
+COUNT = (
+    "import sys, rocekit, rocekit.track.bulk\n"
+    "takes, taken = rocekit.track.bulk.Chains.takes, []\n"
+    "def counted(runs, start, end):\n"
+    "    after = takes(runs, start, end)\n"
+    "    taken.append(after - start)\n"
+    "    return after\n"
+    "rocekit.track.bulk.Chains.takes = counted\n"
+    "rocekit.analyze(sys.argv[1])\n"
+    "print(sum(taken))\n"
+)
+
+
+@pytest.mark.parametrize("pairs", [4, 300], ids=["of few pairs", "of many, which wait for a response"])
+def test_most_packets_of_large_messages_are_taken_together(tmp_path: Path, pairs: int) -> None:
+    path = tmp_path / "large.pcap"
+    packets = generate(path, Traffic(packets=5000, pairs=pairs)).packets
+    assert int(told(COUNT, [path])) > 0.7 * packets

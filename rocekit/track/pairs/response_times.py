@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from rocekit.track.bulk import singles
 from rocekit.wire import ACK, OPERATION, SYNDROME_KIND
 from rocekit.wire.packet_kinds import KINDS, REQUEST
 
@@ -79,7 +81,7 @@ def _times(flow: Flow) -> tuple[Times, Times]:
     requested: Times = {}
     answered: Times = {}
     twice: tuple[set[int], set[int]] = (set(), set())
-    for _, _, r, i in flow.held[: 16 * _MOST]:
+    for _, _, r, i, _ in islice(singles(flow.held), 16 * _MOST):
         psn, opcode = r.psn[i], r.opcode[i]
         if KINDS[opcode] == REQUEST:
             times, again = requested, twice[0]

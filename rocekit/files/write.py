@@ -93,4 +93,6 @@ class PcapWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # After Ctrl-C a reader that does not read is not waited for: whoever ends the command flushes.
+        if kind is None or self._growing is not None:
+            self.close()

@@ -187,10 +187,16 @@ def test_a_signal_whose_exception_was_dropped_ends_the_command_all_the_same() ->
     assert (process.returncode, told, said) == (1, b"taken down\n", b"rocekit: error: ended by SIGTERM\n")
 
 
-def test_ctrl_c_does_not_wait_for_a_reader_that_does_not_read() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_ctrl_c_does_not_wait_for_a_reader_that_does_not_read(unbuffered: str) -> None:
     reader, writer = os.pipe()
     words = ["craft", "--op", "RC_SEND_ONLY", "--count", "100000000", "-w", "-"]
-    process = subprocess.Popen([sys.executable, "-c", MAIN, *words], stdout=writer, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *words],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
     os.close(writer)
     size = fcntl.fcntl(reader, fcntl.F_GETPIPE_SZ)
     have = bytearray(4)

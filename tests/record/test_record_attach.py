@@ -22,7 +22,7 @@ from rocekit.journal import Journal, read_journal
 from rocekit.journal.work_requests import read_programs
 from rocekit.record.attach import verbs_objects, way_in
 from rocekit.record.attach.stopped_thread import StoppedThread, may_stop
-from rocekit.record.attach.target import RunningProgram
+from rocekit.record.attach.target import AttachError, RunningProgram
 from rocekit.record.build import compiler
 from rocekit.record.interposer_sources import SOURCES
 
@@ -197,13 +197,25 @@ def test_the_program_s_end_ends_the_recording(running: Running, tmp_path: Path) 
 
 
 def test_a_wait_without_end_is_not_interrupted(path: Path) -> None:
-    waiting = Running(path, "epoll")
+    waiting = Running(path, "epoll", "-1")
     target = RunningProgram(waiting.pid)
     mapping = next(m for m in target.mappings() if m.code and "libc.so" in m.path)
     instruction = mapping.start + target.read(mapping.start, mapping.end - mapping.start).index(b"\x0f\x05")
     for _ in range(20):
         with StoppedThread(target) as thread:
             assert thread.call_kernel(instruction, _GETPID) == waiting.pid
+    target.close()
+    out, _ = waiting.process.communicate("x\n", timeout=60)
+    assert out == "0\n"
+
+
+def test_a_wait_with_an_end_is_not_stopped_at_all(path: Path) -> None:
+    waiting = Running(path, "epoll", "60000")
+    target = RunningProgram(waiting.pid)
+    while not target.system_call(waiting.pid).startswith("232 "):
+        pass
+    with pytest.raises(AttachError, match=r"each of its threads was in a system call that a stop would"):
+        StoppedThread(target, wait_s=0.05).__enter__()
     target.close()
     out, _ = waiting.process.communicate("x\n", timeout=60)
     assert out == "0\n"

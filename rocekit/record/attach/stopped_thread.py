@@ -132,7 +132,7 @@ class StoppedThread:
         except _NotNow:
             _ptrace(_DETACH, thread)
             return False
-        except ProcessLookupError:
+        except (ProcessLookupError, ChildProcessError):
             return False
         self._thread = thread
         _ptrace(_GETSIGMASK, thread, 8, ctypes.byref(self._mask))
@@ -157,10 +157,9 @@ class StoppedThread:
         if registers["cs"] != 0x33:
             raise _NotNow  # not 64 bits
         if registers["orig_rax"] != _NONE and registers["rax"] == _EINTR:
-            # The call was interrupted by this stop, or by a signal that the program has handled.
+            # The call was interrupted by this stop, unless a signal waits to be handled.
             call = registers["orig_rax"]
-            waits = call in _EPOLL and registers["r10"] & _FOR_EVER == _FOR_EVER
-            if not waits or self._signalled(thread):
+            if call not in _RESTARTED | _EPOLL or self._signalled(thread):
                 raise _NotNow
             registers |= {"rax": call, "rip": registers["rip"] - 2}  # the instruction syscall again
             registers["orig_rax"] = _NONE
@@ -201,7 +200,10 @@ class StoppedThread:
         self._set(self._registers | {"orig_rax": _NONE, "rip": instruction} | registers)
         _ptrace(_SINGLESTEP, self._thread)
         while True:
-            _, status = os.waitpid(self._thread, _WALL)
+            try:
+                _, status = os.waitpid(self._thread, _WALL)
+            except ChildProcessError:
+                status = 0
             if not os.WIFSTOPPED(status):
                 self._thread = 0
                 raise AttachError(f"process {self._target.pid} ended while it was attached to")

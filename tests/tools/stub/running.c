@@ -162,8 +162,8 @@ static int replaced(void)
     return n;
 }
 
-/* Wait without end, and say how often it was interrupted. */
-static int wait_for_input(void)
+/* Wait, and say how often it was interrupted. */
+static int wait_for_input(int timeout_ms)
 {
     struct epoll_event event = {.events = EPOLLIN};
     int fd = epoll_create1(0), interrupted = 0;
@@ -171,7 +171,7 @@ static int wait_for_input(void)
     epoll_ctl(fd, EPOLL_CTL_ADD, 0, &event);
     puts("ready");
     fflush(stdout);
-    while (epoll_wait(fd, &event, 1, -1) != 1 && errno == EINTR)
+    while (epoll_wait(fd, &event, 1, timeout_ms) != 1 && errno == EINTR)
         interrupted++;
     printf("%d\n", interrupted);
     return 0;
@@ -184,8 +184,8 @@ int main(int argc, char **argv)
     char line[64];
     size_t i;
 
-    if (argc > 1 && !strcmp(argv[1], "epoll"))
-        return wait_for_input();
+    if (argc > 2 && !strcmp(argv[1], "epoll"))
+        return wait_for_input(atoi(argv[2]));
     if (argc > 1 && !strcmp(argv[1], "no_device")) {
         puts("ready");
         fflush(stdout);

@@ -171,8 +171,12 @@ class FlowTable:
             found.setdefault(pair >> 8, set()).add(pair & 0xFF)
         return found
 
-    def requesters(self) -> Iterator[tuple[str, str, list[int], set[int]]]:
-        """Of each two addresses: frames of the first requests of RoCE v2 flows, and the flows' ports."""
+    def requesters(self, least: int = 1) -> Iterator[tuple[str, str, list[int], set[int]]]:
+        """Of each two addresses: frames of the first requests of RoCE v2 flows, and the flows' ports.
+
+        Args:
+            least: without addresses that have fewer flows; a flood has one of each, and very many.
+        """
         flow, opcode, _ = self._sums.every_kind()
         shape = self.column("shape")
         has_requests = np.zeros(len(shape), np.bool_)
@@ -185,7 +189,13 @@ class FlowTable:
             return
         pair = self._pairs()[flows]
         order = np.argsort(pair, kind="stable")
-        parts = np.split(flows[order], starts_of(pair[order])[1:])
+        begins = starts_of(pair[order])
+        counts = np.diff(begins, append=len(order))
+        chosen = counts >= least
+        parts = [
+            flows[order[at : at + count]]
+            for at, count in zip(begins[chosen].tolist(), counts[chosen].tolist(), strict=True)
+        ]
         frame, src_of, dst_of = self.column("first_frame"), self.column("src"), self.column("dst")
         is_varied = np.zeros(len(shape), np.bool_)
         is_varied[list(self._sums.shapes)] = True

@@ -106,6 +106,8 @@ def _same_at_once(observer: Observer) -> None:
         own = [v for v in asking if (v.src, v.dst) == (src, dst)]
         assert frames == [v.first_frame for v in own]
         assert ports == {port for v in own for port in v.sports}
+    for least in (2, 3):
+        assert list(table.requesters(least)) == [one for one in asked if len(one[2]) >= least]
 
     ends = sorted({key[:2] for key in views})
     qpns = [(a, b) for a in (None, 2, 3) for b in (2, 3, 4)]

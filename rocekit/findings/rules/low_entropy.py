@@ -22,10 +22,10 @@ def _look(evidence: Evidence) -> Iterator[Finding]:
         return
     table = evidence.observer.table
     spread = {name[:2] for name in table.with_several_ports()}
-    for src, dst, frames, ports in table.requesters():
+    for src, dst, frames, ports in table.requesters(_QPS):
         qps = len(frames)
         # A QP that uses several ports is not bound to one path: see multipath.
-        if (src, dst) in spread or qps < _QPS or qps < _QPS_PER_PORT * len(ports):
+        if (src, dst) in spread or qps < _QPS_PER_PORT * len(ports):
             continue
         yield RULE.finding(
             f"{plural(qps, 'QP')} from {src} to {dst} share {plural(len(ports), 'UDP source port')}",

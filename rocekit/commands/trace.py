@@ -139,6 +139,7 @@ def command(
       rocekit trace eth0 --quiet --metrics :9464
     """
     from rocekit.commands.sandbox import give_up_root
+    from rocekit.commands.shared import without_garbage
     from rocekit.commands.trace_lines import JsonLines, TextLines
     from rocekit.files.outputs import check_output
     from rocekit.live.counted import counters_journal
@@ -186,7 +187,8 @@ def command(
                         printer.items(items)
         finally:
             if trace.analysis is not None:
-                printer.end(trace.analysis, trace)
+                with without_garbage():
+                    printer.end(trace.analysis, trace)
     if trace.written:
         first, last = trace.written[0], trace.written[-1]
         names = f"{first}" if first == last or triggers else f"rotated:{first}..{last.name}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -24,7 +25,7 @@ from rocekit.live.first_transfers import FirstTransfers
 from rocekit.live.letting_go import let_go
 from rocekit.packets.decoder import LEFT_OUT, Decoder
 from rocekit.packets.hold_back import LiveOrder
-from rocekit.track.eviction import MOST_CONNECTIONS, Evicted, crowd, end_idle
+from rocekit.track.eviction import MOST_CONNECTIONS, Evicted, collected_later, crowd, end_idle
 from rocekit.track.orphan_naks import OrphanNak, OrphanNaks
 from rocekit.track.tracker import Tracker
 
@@ -247,44 +248,47 @@ class Trace:
         """The items in lists, one for each batch of frames: so a printer writes once for each."""
         started = time.monotonic_ns()
         problem: RocekitError | None = None
-        try:
-            for batch in self._capture:
-                if len(batch):
-                    if self._writer is not None:
-                        self._writer.write_batch(batch)
-                    if self._summary.first_ns is None:
-                        self._summary.first_ns = int(batch.time_ns.min())
-                    self._summary.last_ns = max(int(batch.time_ns.max()), self._summary.last_ns or 0)
-                    packets = self._decoder.decode(batch)
-                    self._summary.sampler.feed(batch, packets)
-                    self._observer.messages.feed(packets)
-                    self._feed(self._order.take(packets))
-                else:
-                    self._feed(self._order.rest())
-                    if self._writer is not None:
-                        self._writer.flush()
-                self._capture.hurry = self._order.holds
-                if self._items:
-                    yield self._take_items()
-                if self.forgets and self._kept_transfers() >= FORGET_AFTER:
-                    self._tracker.forget()
-                    self.forgot = True
-                if self._journals:
-                    self._first.trim(self._tracker)
-                if crowd(self._tracker, self._decoder.numbered) > self._most_connections:
-                    # Half as many: then there is room for a while.
-                    yield from self._let_go(self._most_connections // 2)
-                if self._is_over(started):
-                    self.stop()
-            if self.evicted and crowd(self._tracker, 0) > SUMMED_UP:
-                yield from self._let_go(SUMMED_UP)
-        except CaptureError as error:
-            problem = error
-        finally:
+        with ExitStack() as stack:
             try:
-                self.finish()
-            except JournalError as error:
-                problem = problem or error
+                for batch in self._capture:
+                    if len(batch):
+                        if self._writer is not None:
+                            self._writer.write_batch(batch)
+                        if self._summary.first_ns is None:
+                            self._summary.first_ns = int(batch.time_ns.min())
+                        self._summary.last_ns = max(int(batch.time_ns.max()), self._summary.last_ns or 0)
+                        packets = self._decoder.decode(batch)
+                        self._summary.sampler.feed(batch, packets)
+                        self._observer.messages.feed(packets)
+                        self._feed(self._order.take(packets))
+                    else:
+                        self._feed(self._order.rest())
+                        if self._writer is not None:
+                            self._writer.flush()
+                    self._capture.hurry = self._order.holds
+                    if self._items:
+                        yield self._take_items()
+                    if self.forgets and self._kept_transfers() >= FORGET_AFTER:
+                        self._tracker.forget()
+                        self.forgot = True
+                    if self._journals:
+                        self._first.trim(self._tracker)
+                    if crowd(self._tracker, self._decoder.numbered) > self._most_connections:
+                        # Half as many: then there is room for a while.
+                        yield from self._let_go(self._most_connections // 2)
+                    if self._is_over(started):
+                        self.stop()
+                # Nobody who ends a flood waits for searches for garbage.
+                stack.enter_context(collected_later())
+                if self.evicted and crowd(self._tracker, 0) > SUMMED_UP:
+                    yield from self._let_go(SUMMED_UP)
+            except CaptureError as error:
+                problem = error
+            finally:
+                try:
+                    self.finish()
+                except JournalError as error:
+                    problem = problem or error
         if self._items:  # items first, then the error
             yield self._take_items()
         if problem is not None:

@@ -63,7 +63,7 @@ def end_idle(tracker: Tracker, most: int) -> tuple[Connection, ...]:
     Open transfers end as they do at a capture's end, and are reported. Connections of few packets are ended
     before those that are in use, however new they are: a flood has nothing else.
     """
-    with _collected_later():
+    with collected_later():
         return _end_idle(tracker, most)
 
 
@@ -105,7 +105,7 @@ def _last_used_ns(tracker: Tracker, most: int) -> int:
 
 
 @contextmanager
-def _collected_later() -> Iterator[None]:
+def collected_later() -> Iterator[None]:
     """Without searches for garbage, which take longer than all else where so much is made and dropped."""
     wanted = gc.isenabled()
     gc.disable()

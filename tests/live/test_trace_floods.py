@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from talk import Talk
 from test_metrics import SCRAPE, Scraped
 from test_trace import live
 
+from rocekit.analysis import conclude
+from rocekit.files.frames import FrameBatch, empty_batch
+from rocekit.live import tracing
 from rocekit.wire.build import build_frame
 
 
@@ -141,3 +147,28 @@ def test_frames_that_come_after_the_end_are_not_waited_for(root: None, tmp_path:
         """,
     )
     assert told["status"] == 0
+
+
+def test_no_garbage_is_searched_for_while_a_trace_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among what a flood leaves that takes more time than all else, and somebody waits for the end."""
+
+    class Ended:
+        linktype, received, dropped, hurry = 1, 0, 0, False
+
+        def __init__(self, *_: object, **__: object) -> None: ...
+        def __iter__(self) -> Iterator[FrameBatch]:
+            yield empty_batch(0)
+
+        def close(self) -> None: ...
+
+    searched: list[bool] = []
+
+    def concluded(*given: Any) -> Any:
+        searched.append(gc.isenabled())
+        return conclude(*given)
+
+    monkeypatch.setattr(tracing, "LiveCapture", Ended)
+    monkeypatch.setattr(tracing, "frames_carried", lambda _: None)
+    monkeypatch.setattr(tracing, "conclude", concluded)
+    assert list(tracing.Trace("va")) == []
+    assert (searched, gc.isenabled()) == ([False], True)

@@ -49,7 +49,7 @@ def test_it_has_its_own_environment_folder_and_session(forks: Forks, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 1), (signal.SIGKILL, -9)]
 )
 def test_a_signal_reaches_it(forks: Forks, number: int, status: int) -> None:
     # The wire within this machine: a server that waits for a client for long.

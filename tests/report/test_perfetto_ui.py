@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def load(traces: Path) -> Iterator[Callable[[str], Query]]:
         result = CliRunner().invoke(cli, ["export", str(PCAPS / capture), "--to", "perfetto", "-o", str(out)])
         assert result.exit_code == 0, result.output
     with perfetto_ui(traces) as loaded:
-        yield lambda capture: loaded(f"{Path(capture).stem}.perfetto-trace")
+        yield cache(lambda capture: loaded(f"{Path(capture).stem}.perfetto-trace"))
 
 
 @pytest.mark.parametrize("capture", CAPTURES)

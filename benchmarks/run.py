@@ -136,7 +136,7 @@ def capture(folder: Path, name: str) -> Path:
     packets, words = CAPTURES[name]
     path = folder / f"{name.replace('%', '')}.pcap"
     if not path.exists():
-        made = path.with_suffix(".part")
+        made = path.with_suffix(".part.pcap")  # its name says the format
         subprocess.run((ROCEKIT, "generate", str(made), "--packets", str(packets), *words), check=True)
         made.rename(path)
     with path.open("rb", buffering=0) as file:

@@ -7,6 +7,7 @@ made smaller and kept in tests/fuzz/corpus, whose files tests/fuzz/test_corpus.p
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import itertools
 import os
@@ -29,6 +30,8 @@ COMMAND_EVERY = {"capture": 4, "journal": 100, "packets": 50, "drill": 400, "exp
 #: How often each kind comes: a cheap input more often.
 SHARES = {"capture": 4, "journal": 16, "packets": 8, "drill": 12, "expression": 24}
 SMALLER_S = 30
+GARBAGE_EVERY = 200
+"""A command keeps what it made until its process ends; here many commands share a process."""
 
 
 def good_capture(folder: Path) -> Path:
@@ -108,6 +111,9 @@ def main() -> int:
             if kind in turns and (options.commands_only or counts[kind] % COMMAND_EVERY[kind] == 0):
                 lines = (next(turns[kind]),)
                 commands[lines[0]] += 1
+            if sum(counts.values()) % GARBAGE_EVERY == 0:
+                gc.unfreeze()
+                gc.collect()
             # A sanitizer ends the process at once: the input is here then.
             (folder / "last").write_bytes(given.data)
             said = wrong_with(given, lines, folder, good)

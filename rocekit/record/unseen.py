@@ -20,6 +20,7 @@ _MOST_S: Final = 2.0
 _AT_SECURE: Final = 23
 """The entry of the auxiliary vector that says whether the linker ignores LD_PRELOAD (getauxval(3))."""
 _VERBS: Final = "libibverbs"
+_NOT_LOADED: Final = "the recorder's library was not loaded into it"
 
 
 class UnseenProcesses:
@@ -75,9 +76,12 @@ class UnseenProcesses:
                 return None
             maps = (folder / "maps").read_text(errors="replace")
         except PermissionError:
+            # One that is recorded may forbid it later (PR_SET_DUMPABLE).
+            if pid in self._recorded:
+                return None
             return (
-                f"process {pid} ({name}): it has other rights than the recorder (set-uid or capabilities): "
-                "nothing was preloaded into it"
+                f"process {pid} ({name}): the recorder may not look into it, so whether it uses verbs is "
+                "unknown (into a program that is set-uid or has capabilities nothing is preloaded)"
             )
         except OSError:
             return None
@@ -87,8 +91,7 @@ class UnseenProcesses:
             return None
         return f"process {pid} ({name}), which uses verbs: {self._why(folder)}"
 
-    @staticmethod
-    def _why(folder: Path) -> str:
+    def _why(self, folder: Path) -> str:
         try:
             if (folder / "ns/mnt").stat().st_ino != Path("/proc/self/ns/mnt").stat().st_ino:
                 return "it is in another mount namespace, and the recorder's library was not loaded there"
@@ -97,6 +100,7 @@ class UnseenProcesses:
                 return (
                     "it has privileges of its own (set-uid or capabilities), so nothing was preloaded into it"
                 )
+            named = self._library.encode() in (folder / "environ").read_bytes()
         except (OSError, struct.error):
-            pass
-        return "the recorder's library was not loaded into it (LD_PRELOAD was taken out of its environment)"
+            return _NOT_LOADED
+        return f"{_NOT_LOADED} ({'though LD_PRELOAD names it' if named else 'LD_PRELOAD does not name it'})"

@@ -231,11 +231,8 @@ STARTING = {
 }
 
 
-@pytest.mark.parametrize("name", STARTING)
-def test_sudo_is_given_up_before_workers_and_devices_are_started(place: Place, name: str) -> None:
-    if name.startswith("fleet"):
-        pytest.importorskip("distributed")
-    text, function = STARTING[name]
+def status_at(place: Place, text: str, function: str) -> tuple[dict[str, str], str]:
+    """/proc/self/status of a command when it calls a function, and its standard error."""
     module, _, attribute = function.rpartition(".")
     main = MAIN.replace(
         "from rocekit.cli",
@@ -250,8 +247,15 @@ def test_sudo_is_given_up_before_workers_and_devices_are_started(place: Place, n
         env=environment(sudo=True),
         check=False,
     )
-    status = dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
-    assert status["Uid"].split() == [str(UID)] * 4, done.stderr
+    return dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line), done.stderr
+
+
+@pytest.mark.parametrize("name", STARTING)
+def test_sudo_is_given_up_before_workers_and_devices_are_started(place: Place, name: str) -> None:
+    if name.startswith("fleet"):
+        pytest.importorskip("distributed")
+    status, said = status_at(place, *STARTING[name])
+    assert status["Uid"].split() == [str(UID)] * 4, said
     assert {int(status[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}
     assert int(status["NoNewPrivs"]) == 1
 
@@ -267,22 +271,9 @@ def test_traffic_of_soft_devices_is_made_by_the_caller_of_sudo(place: Place) -> 
 def test_a_fleet_of_captures_that_the_caller_may_not_read_is_analyzed_by_root(place: Place) -> None:
     os.chown(place.capture, 65534, 65534)
     place.capture.chmod(0o600)
-    main = MAIN.replace(
-        "from rocekit.cli",
-        "import rocekit.fleet.run as m; m.cluster = lambda *_: print(open('/proc/self/status').read(), "
-        "flush=True) or sys.exit(0); from rocekit.cli",
-    )
     pytest.importorskip("distributed")
-    done = subprocess.run(
-        [sys.executable, "-c", main, *place.command_line("fleet analyze {} -o {out}/lake")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=environment(sudo=True),
-        check=False,
-    )
-    status = dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
-    assert status["Uid"].split() == ["0"] * 4, done.stderr
+    status, said = status_at(place, *STARTING["fleet analyze"])
+    assert status["Uid"].split() == ["0"] * 4, said
 
 
 def test_no_sandbox_keeps_what_the_caller_has(place: Place) -> None:

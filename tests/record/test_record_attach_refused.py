@@ -105,7 +105,7 @@ def test_a_thread() -> None:
 
 
 def test_a_program_without_verbs(started: Start, tmp_path: Path) -> None:
-    assert "does not use verbs: libibverbs is not loaded" in attach(started(*_WAITS).pid, tmp_path)
+    assert "has not loaded libibverbs, whose calls are recorded" in attach(started(*_WAITS).pid, tmp_path)
 
 
 def test_a_program_without_an_open_device(started: Start, path: str, tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from recorded import LIBRARY, compiled, record
 
 from rocekit.record.build import interposer
+from rocekit.record.unseen import UnseenProcesses
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,7 @@ def test_a_recorded_child_is_not_named(running: Path, tmp_path: Path) -> None:
 
 def test_a_child_with_another_environment(running: Path, tmp_path: Path) -> None:
     assert named(f"env -i {running} no_device", tmp_path) == [
-        "the recorder's library was not loaded into it (LD_PRELOAD was taken out of its environment)"
+        "the recorder's library was not loaded into it (LD_PRELOAD does not name it)"
     ]
 
 
@@ -46,6 +49,41 @@ def test_a_set_uid_child(root: None, running: Path, tmp_path: Path) -> None:
     assert named(command, tmp_path) == [
         "it has privileges of its own (set-uid or capabilities), so nothing was preloaded into it"
     ]
+
+
+def test_of_a_process_that_may_not_be_looked_into_nothing_is_claimed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        unseen = UnseenProcesses(child.pid, tmp_path / "library.so")
+        monkeypatch.setattr(os, "readlink", refused)
+        ((_, what),) = looked(unseen)
+        child.kill()
+    assert what.endswith(
+        ": the recorder may not look into it, so whether it uses verbs is unknown "
+        "(into a program that is set-uid or has capabilities nothing is preloaded)"
+    )
+
+
+def test_a_recorded_process_that_forbids_to_be_looked_into_is_not_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library = Path(
+        next(line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libc" in line)
+    )
+    unseen = UnseenProcesses(os.getpid(), library)
+    assert looked(unseen) == []
+    monkeypatch.setattr(os, "readlink", refused)
+    assert looked(unseen) == []
+
+
+def refused(_path: object) -> str:
+    raise PermissionError
+
+
+def looked(unseen: UnseenProcesses) -> list[tuple[int, str]]:
+    unseen._next = 0.0
+    return unseen.look()
 
 
 def test_a_child_in_another_mount_namespace(root: None, running: Path, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Attachment:
             raise AttachError(f"process {target.pid} ended before it was attached to")
         if self._verbs is None:
             raise AttachError(
-                f"process {target.pid} ({target.exe}) does not use verbs: libibverbs is not loaded"
+                f"process {target.pid} ({target.exe}) has not loaded libibverbs, whose calls are recorded"
             )
         loaded = {
             mapping.path for mapping in target.mappings() if _LIBRARY in mapping.path.rpartition("/")[2]

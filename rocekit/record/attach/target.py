@@ -173,6 +173,8 @@ class RunningProgram:
             scope = int(_YAMA.read_text()) if _YAMA.exists() else 0
         except OSError:
             return words
+        if os.geteuid() == 0:
+            return f"{words}: it has a capability that root here lacks, or a security module forbids it"
         if owner != os.geteuid():
             return f"{words}: it belongs to user {owner}; use sudo"
         if scope:

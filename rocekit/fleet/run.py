@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Tasks given to the scheduler for each worker.
 _AHEAD: Final = 3
+#: Workers come and go: how often the scheduler is asked for them.
+_ASK_S: Final = 1.0
 #: How long a scheduler may take to answer.
 ANSWER_S = 20
 #: A task whose worker died so often is not tried again: the capture is probably what kills it.
@@ -102,6 +104,7 @@ def cluster(scheduler: str | None, workers: int | None, memory: str) -> Iterator
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.pause": False,
+        "distributed.worker.profile.enabled": False,  # it looks at every worker a hundred times a second
         "distributed.logging.distributed": "critical",
         "distributed.nanny.pre-spawn-environ.POLARS_MAX_THREADS": 1,
         "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS": 1,
@@ -255,9 +258,13 @@ def in_turn(
 
     running: dict[Any, Any] = {}
     ended = as_completed()
+    asked = 0.0
 
     def fill() -> None:
-        progress.workers = len(client.scheduler_info(n_workers=-1)["workers"])
+        nonlocal asked
+        if (now := time.monotonic()) - asked >= _ASK_S or not running:
+            asked = now
+            progress.workers = len(client.scheduler_info(n_workers=-1)["workers"])
         while len(running) < _AHEAD * max(progress.workers, 1):
             if not waiting:
                 return

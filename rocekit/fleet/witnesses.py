@@ -22,6 +22,7 @@ from rocekit.fleet.lake import PAIRS, Lake
 from rocekit.fleet.query import connect, dicts
 from rocekit.fleet.run import FleetProgress, in_turn, reason
 from rocekit.fleet.stream_tables import findings_rows, table_of
+from rocekit.fleet.work import keep_memory
 
 if TYPE_CHECKING:
     from rocekit.analysis import Analysis
@@ -126,6 +127,7 @@ def add_conversations(
 def add_conversation(folder: str, one: Conversation) -> str | None:
     """Analyse the captures of a conversation together. Returns why it could not be written, or None."""
     lake = Lake(folder)
+    keep_memory()
     files = [witness.source for witness in one.witnesses]
     error: str | None = None
     analysis = None

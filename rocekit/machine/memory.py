@@ -1,4 +1,4 @@
-"""Has the C library keep the memory that a short process frees, and not give it back to ask for it again.
+"""Has the C library keep the memory that a process frees, and not give it back to ask for it again.
 
 An analysis makes and frees the same arrays for each stretch of a capture. glibc returns them to the kernel,
 which clears every page anew: a tenth of the time of a million packets (``benchmarks/README.md``).
@@ -14,7 +14,7 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_TOP_PAD: Final = -2
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
-_KEPT_BYTES: Final = 1 << 29  # free memory that stays with the process
+_KEPT_BYTES: Final = 1 << 29  # free memory that stays with a short process
 _LARGEST_PIECE: Final = (
     32 << 20
 )  # larger arrays go back when they are freed; more is refused before glibc 2.35
@@ -23,11 +23,12 @@ _MADV_HUGEPAGE: Final = 14
 _HUGE_PAGE: Final = 2 << 20  # x86-64; elsewhere a multiple of a page, which does as well
 
 
-def keep_freed_memory(reserve: int) -> None:
+def keep_freed_memory(reserve: int = 0, kept: int = _KEPT_BYTES) -> None:
     """Keep what is freed until the process ends. Does nothing where the C library is not glibc.
 
     Args:
         reserve: bytes of addresses to set aside for large pages; memory is taken only when one is written to.
+        kept: free bytes at the heap's end that stay; more goes back.
     """
     if sys.platform != "linux":
         return
@@ -40,7 +41,7 @@ def keep_freed_memory(reserve: int) -> None:
     libc.malloc.argtypes = libc.sbrk.argtypes = [ctypes.c_size_t]
     libc.free.argtypes = [ctypes.c_void_p]
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+    libc.mallopt(_M_TRIM_THRESHOLD, kept)
     libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_PIECE)
     libc.mallopt(_M_ARENA_MAX, 1)  # one heap: threads hand arrays to one another
     before = libc.sbrk(0)

@@ -31,7 +31,7 @@ from rocekit.feeding import (
     survey_doubled,
 )
 from rocekit.files.capture_names import JOURNAL_SUFFIX, is_there, rotation, stem
-from rocekit.files.joined import is_joined, is_part, joined_files
+from rocekit.files.joined import Growing, is_joined, is_part, joined_files
 from rocekit.files.remote import RemotePath, is_remote
 from rocekit.files.remote import beside as files_beside
 from rocekit.findings import Evidence, Finding, Rule
@@ -281,10 +281,10 @@ def _is_journal_of(name: str, capture: str) -> bool:
     return own and name.endswith(JOURNAL_SUFFIX)
 
 
-def read_journals(captures: Sequence[str | Path], journals: Iterable[str | Path] | None) -> Journal | None:
+def read_journals(captures: Sequence[object], journals: Iterable[str | Path] | None) -> Journal | None:
     """The given journals as one, or those beside the captures; None when there is none."""
     if journals is None:
-        journals = [p for capture in captures for p in find_journals(capture)]
+        journals = [p for capture in captures for p in find_journals(str(capture))]
     paths = list(journals)
     if not paths:
         return None
@@ -309,7 +309,7 @@ def pairs_of(journal: Journal | None, *, growing: bool = False) -> list[Pair]:
 
 
 def analyze(
-    *captures: str | Path,
+    *captures: str | Path | Growing,
     journals: Iterable[str | Path] | None = None,
     progress: Progress | None = None,
     check_icrc: bool = True,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from rocekit.files.frame_names import frame_reference
-from rocekit.files.joined import is_joined, is_part
+from rocekit.files.joined import Growing, is_joined, is_part
 from rocekit.files.reader import CaptureReader, open_capture
 from rocekit.files.remote import is_remote
 from rocekit.packets import Packets, empty_packets, in_file_order
@@ -89,7 +89,7 @@ class Stages(NamedTuple):
             self.feed(self.chosen(rest), {})
 
 
-def feed(path: str | Path, stages: Stages, order: TimeOrder | None) -> bool:
+def feed(path: str | Path | Growing, stages: Stages, order: TimeOrder | None) -> bool:
     """Track one capture. Returns False, before its end, if times run back and no order is given.
 
     A stream, which cannot be read twice, is put in order as it comes.
@@ -119,19 +119,19 @@ def feed(path: str | Path, stages: Stages, order: TimeOrder | None) -> bool:
     return True
 
 
-def survey(path: str | Path, callbacks: Callbacks) -> TimeOrder:
+def survey(path: str | Path | Growing, callbacks: Callbacks) -> TimeOrder:
     """Read a capture to see how its packets are to be put in order."""
     from rocekit.packets.time_order import OrderSurvey
     from rocekit.points.order_trial import choose_order
 
     survey, decoder = OrderSurvey(choose_order), Decoder(check_icrc=False, foreign=LEFT_OUT)
-    with open_capture(str(path)) as reader:
+    with open_capture(_named(path)) as reader:
         for _, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False)):
             survey.feed(packets)
     return survey.order()
 
 
-def clocks(path: str | Path, stages: Stages) -> TimeOrder | None:
+def clocks(path: str | Path | Growing, stages: Stages) -> TimeOrder | None:
     """What to add to senders' times, if the capture has ACKs before their requests; None if it has none."""
     tracker, summary = stages.tracker, stages.summary
     troubled = sum(transfer.status in _UNFINISHED for transfer in tracker.transfers)
@@ -148,7 +148,7 @@ def clocks(path: str | Path, stages: Stages) -> TimeOrder | None:
     if order is None:
         return None
     parts, decoder = [empty_packets()], Decoder(check_icrc=False, foreign=LEFT_OUT)
-    with open_capture(str(path)) as reader:
+    with open_capture(_named(path)) as reader:
         for batch in reader:
             parts = [Packets.concat([*(p for p in parts if len(p)), decoder.decode(batch)])]
             if len(parts[0]) >= SAMPLE:
@@ -156,7 +156,7 @@ def clocks(path: str | Path, stages: Stages) -> TimeOrder | None:
     return order if troubles(order.of(parts[0])) <= troubles(parts[0]) else None
 
 
-def spool_for(path: str | Path) -> Spool | None:
+def spool_for(path: str | Path | Growing) -> Spool | None:
     """What keeps the bytes of a stream; None for a file."""
     if _can_be_read_again(path):
         return None
@@ -165,10 +165,14 @@ def spool_for(path: str | Path) -> Spool | None:
     return Spool()
 
 
-def _can_be_read_again(path: str | Path) -> bool:
-    if is_remote(path) or is_joined(path) or is_part(path):
+def _can_be_read_again(path: str | Path | Growing) -> bool:
+    if isinstance(path, Growing) or is_remote(path) or is_joined(path) or is_part(path):
         return True
     return str(path) != "-" and Path(path).is_file()
+
+
+def _named(path: str | Path | Growing) -> str | Growing:
+    return path if isinstance(path, Growing) else str(path)
 
 
 def restart(watch: Watch | None) -> None:
@@ -177,7 +181,7 @@ def restart(watch: Watch | None) -> None:
         restart()
 
 
-def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
+def _read(path: str | Path | Growing, number: int, stages: Stages) -> Iterator[Packets]:
     """The packets of one capture, batch by batch. What the reader reports of the file goes to the summary.
 
     The tracker learns the QP pairs in a batch's TCP exchanges before it gets the batch's packets.
@@ -192,7 +196,7 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
 
     spool = stages.spool
     again = spool is not None and summary.doubled is not None
-    source = spool.again() if spool is not None and again else str(path)
+    source = spool.again() if spool is not None and again else _named(path)
     with open_capture(source, file=number, spool=None if again else spool) as reader:
         for batch, packets, others in decoded(reader, stages.decoder, is_over):
             packets = stages.chosen(packets)
@@ -226,6 +230,8 @@ def _read(path: str | Path, number: int, stages: Stages) -> Iterator[Packets]:
                 spool.close()
             if callbacks.progress is not None:
                 callbacks.progress(reader)
+        if isinstance(path, Growing) and summary.doubled is None:
+            summary.files[number] = str(path)
         summary.spans.append(span)
         summary.damage += [(str(path), str(damage)) for damage in reader.damage]
         for frame, comments in reader.comments.items():
@@ -243,7 +249,7 @@ def _by_point(packets: Packets, number: int, summary: CaptureSummary) -> Iterabl
     return [(n, packets.where(packets.file == n)) for n in range(len(summary.files))]
 
 
-def survey_doubled(path: str | Path, callbacks: Callbacks, spool: Spool | None) -> Doubled | None:
+def survey_doubled(path: str | Path | Growing, callbacks: Callbacks, spool: Spool | None) -> Doubled | None:
     """Read a capture to see whether it has packets twice, and how it is to be used then."""
     from rocekit.points.doubled import DoublesSurvey
 
@@ -252,13 +258,13 @@ def survey_doubled(path: str | Path, callbacks: Callbacks, spool: Spool | None) 
     if spool is not None and not spool.whole:
         return None
     survey, decoder = DoublesSurvey(str(path)), Decoder(foreign=LEFT_OUT)
-    with open_capture(str(path) if spool is None else spool.again()) as reader:
+    with open_capture(_named(path) if spool is None else spool.again()) as reader:
         for batch, packets, _ in decoded(reader, decoder, callbacks.stop or (lambda: False)):
             survey.feed(batch, packets)
     return survey.found()
 
 
-def feed_doubled(path: str | Path, stages: Stages, doubled: Doubled) -> None:
+def feed_doubled(path: str | Path | Growing, stages: Stages, doubled: Doubled) -> None:
     """Track a capture that has packets twice: as two captures, or without the copies."""
     summary = stages.summary
     summary.doubled = doubled
@@ -295,7 +301,7 @@ def _in_order(packets: Packets, number: int, summary: CaptureSummary) -> Packets
     return order.to_merge(packets)
 
 
-def feed_merged(captures: Sequence[str | Path], stages: Stages) -> None:
+def feed_merged(captures: Sequence[str | Path | Growing], stages: Stages) -> None:
     """Track several captures: every packet once, sorted by the aligned clocks."""
     from rocekit.packets.time_order import OrderSurvey
     from rocekit.points.order_trial import choose_order

@@ -100,7 +100,7 @@ def command(
     from rocekit.errors import RocekitError
     from rocekit.fleet.judgement import summarize
     from rocekit.fleet.lake import Lake, need_polars
-    from rocekit.fleet.run import add_streams, cluster
+    from rocekit.fleet.run import Growth, add_streams, cluster
     from rocekit.fleet.stream_tables import LakeSettings
     from rocekit.fleet.streams import find_streams
     from rocekit.fleet.watching import Watcher
@@ -111,7 +111,7 @@ def command(
     need_polars()
     settings = LakeSettings(_kept(transfers), not no_icrc, split)
     streams = [] if watch else find_streams(sources, point)
-    watcher = Watcher(sources, point)
+    watcher, growing = Watcher(sources, point), Growth()
     found = [file for stream in streams for file in stream.files if "://" not in file]
     local = [source for source in sources if "://" not in source and Path(source).exists()]
     become_caller([*local, *found], [output], or_stay=True)
@@ -122,7 +122,8 @@ def command(
         while True:
             if not watch or (streams := watcher.due()):
                 lake.unjudge()
-                progress = add_streams(client, lake, streams, settings, _Line())
+                growing.streams = watcher.grown
+                progress = add_streams(client, lake, streams, settings, _Line(), growing)
                 progress.failed += add_conversations(client, lake, _Line()).failed
                 _tell(output, progress, summarize(lake))
             if not watch:

@@ -12,12 +12,13 @@ that are no RoCE packets are in every part. The decoder, which reads addresses, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from rocekit.errors import CaptureError
+from rocekit.errors import CaptureError, RocekitError
 from rocekit.files.capture_names import rotation
 from rocekit.files.frames import CapturePart, DamageLog, FrameBatch
 from rocekit.files.remote import beside, is_remote
@@ -64,6 +65,8 @@ def joined_files(name: str) -> list[str]:
         if wanted not in own:
             raise CaptureError(f"there is no file {wanted}", file=name)
     chosen = sorted((r, n) for n, r in own.items() if low <= r <= high)
+    if not chosen:
+        raise CaptureError(f"{begin} was written after {last}: name the first file first", file=name)
     return [f"{folder}{slash}{n}" for _, n in chosen]
 
 
@@ -72,11 +75,13 @@ class JoinedReader:
 
     Args:
         opens: opens one file as a ``CaptureReader``.
+        names: the files, in order, at least one; unless it is a list, they are asked for one after the other.
     """
 
-    def __init__(self, name: str, opens: Callable[[str], Any], *, file: int) -> None:
-        self.name, self.file = name, file
-        self.files = joined_files(name)
+    def __init__(self, opens: Callable[[str], Any], names: Iterable[str], *, file: int) -> None:
+        self.file = file
+        self.files: list[str] = []
+        self._every_file = names if isinstance(names, list) else None
         self.damage = DamageLog()
         self.comments: Mapping[int, tuple[str, ...]] = {}
         self.skipped: Mapping[int, int] = {}
@@ -86,19 +91,27 @@ class JoinedReader:
         self.ahead = None
         self._opens = opens
         self._stopped = False
+        self._names = iter(names)
+        self.files.append(next(self._names))
         self._now = opens(self.files[0])
         self.format = self._now.format
         self._batches = self._every()
 
     @property
+    def name(self) -> str:
+        return join_name(self._every_file or self.files)
+
+    @property
     def size(self) -> int | None:
-        sizes = [Path(f).stat().st_size for f in self.files if Path(f).is_file()]
-        return sum(sizes) if len(sizes) == len(self.files) else None
+        files = self._every_file or []
+        sizes = [Path(f).stat().st_size for f in files if Path(f).is_file()]
+        return sum(sizes) if files and len(sizes) == len(files) else None
 
     def _every(self) -> Iterator[FrameBatch]:
         base = read = 0
-        for number, name in enumerate(self.files):
+        for number, name in enumerate(chain(self.files[:1], self._names)):
             if number:
+                self.files.append(name)
                 try:
                     self._now = self._opens(name)
                 except CaptureError as error:
@@ -197,3 +210,40 @@ class PartReader:
 
     def __exit__(self, *_: object) -> None:
         self._reader.close()
+
+
+class CannotGoOn(RocekitError):
+    """What was read of a rotation is needed again, and more of it is to come."""
+
+
+class Growing:
+    """Stands for the files of a rotation as ``rotated:FIRST..LAST`` does; ``str()`` is that name, until now.
+
+    Args:
+        names: the files, in their order. It ends when no more are to be read.
+    """
+
+    def __init__(self, names: Iterator[str]) -> None:
+        self._files: list[str] = []
+        self._names = names
+        self._begun = self._ended = False
+
+    def __str__(self) -> str:
+        return join_name(self._files or ["a rotation"])
+
+    def open(self, opens: Callable[[str], Any], file: int) -> JoinedReader:
+        """A reader of the files; of all of them once they have ended.
+
+        Raises:
+            CannotGoOn: they are read a second time before their end.
+        """
+        if self._begun and not self._ended:
+            raise CannotGoOn(f"{self}: is to be read again before its end")
+        again, self._begun = self._begun, True
+        return JoinedReader(opens, list(self._files) if again else self._every(), file=file)
+
+    def _every(self) -> Iterator[str]:
+        for name in self._names:
+            self._files.append(name)
+            yield name
+        self._ended = True

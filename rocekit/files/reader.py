@@ -24,7 +24,15 @@ from rocekit.files.frames import (
     DamageLog,
     FrameBatch,
 )
-from rocekit.files.joined import JoinedReader, PartReader, is_joined, is_part, split_part
+from rocekit.files.joined import (
+    Growing,
+    JoinedReader,
+    PartReader,
+    is_joined,
+    is_part,
+    joined_files,
+    split_part,
+)
 from rocekit.files.pcap import MAGICS, PcapFrames
 from rocekit.files.source import RawSource
 from rocekit.files.window import CHUNK, Window, open_source
@@ -136,7 +144,7 @@ _ORDERS = (b"\x4d\x3c\x2b\x1a", b"\x1a\x2b\x3c\x4d")
 
 
 def open_capture(
-    source: str | Path | BinaryIO,
+    source: str | Path | BinaryIO | Growing,
     *,
     file: int = 0,
     follow: bool = False,
@@ -148,7 +156,8 @@ def open_capture(
 
     Args:
         source: a path, a URL (see ``remote``), ``rotated:FIRST..LAST`` (see ``joined``),
-            ``part:K/N:FILE`` (see ``joined``), ``-`` for standard input, or an open binary file.
+            ``part:K/N:FILE`` (see ``joined``), ``-`` for standard input, an open binary file, or a rotation
+            that grows.
         file: the capture's place among those analysed together; it is in every batch.
         follow: the file may still grow: wait at its end, giving empty batches, until ``stop()``.
         batch_frames: the most frames in a batch.
@@ -167,14 +176,14 @@ def open_capture(
             whole, file=file, batch_frames=batch_frames, chunk_bytes=chunk_bytes, spool=spool
         )
         return cast("CaptureReader", PartReader(str(source), reader, part))
+
+    def opens(name: str) -> CaptureReader:
+        return open_capture(name, file=file, batch_frames=batch_frames, chunk_bytes=chunk_bytes, spool=spool)
+
+    if isinstance(source, Growing):
+        return cast("CaptureReader", source.open(opens, file))
     if isinstance(source, str | Path) and is_joined(source):
-
-        def opens(name: str) -> CaptureReader:
-            return open_capture(
-                name, file=file, batch_frames=batch_frames, chunk_bytes=chunk_bytes, spool=spool
-            )
-
-        return cast("CaptureReader", JoinedReader(str(source), opens, file=file))
+        return cast("CaptureReader", JoinedReader(opens, joined_files(str(source)), file=file))
     raw, window = None, None
     try:
         raw, window = open_source(source, follow=follow, chunk=chunk_bytes, spool=spool)

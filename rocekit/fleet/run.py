@@ -10,12 +10,13 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from rocekit.errors import RocekitError, needs_extra
+from rocekit.fleet.grow import grow_stream
 from rocekit.fleet.work import Added, StreamId, add_stream
 
 if TYPE_CHECKING:
@@ -193,8 +194,12 @@ def add_streams(
     streams: Sequence[Stream],
     settings: LakeSettings,
     tell: Callable[[FleetProgress], None] = lambda progress: None,
+    growing: Growth | None = None,
 ) -> FleetProgress:
     """Add streams to a LAKE.
+
+    Args:
+        growing: of the streams, rotations that grow; it is told who keeps their analysis.
 
     Raises:
         RocekitError: the LAKE cannot be written.
@@ -204,7 +209,12 @@ def add_streams(
     split: dict[Stream, _Split] = {}
 
     def submit(item: tuple[Stream, StreamId | None]) -> Any:
-        return client.submit(add_stream, str(lake.folder.resolve()), item[0], settings, item[1], pure=False)
+        folder, stream = str(lake.folder.resolve()), item[0]
+        if growing is None or stream not in growing.streams:
+            return client.submit(add_stream, folder, stream, settings, item[1], pure=False)
+        keeper = growing.keepers.get((stream.point, stream.key))
+        where = {} if keeper is None else {"workers": [keeper], "allow_other_workers": True}
+        return client.submit(grow_stream, folder, stream, settings, pure=False, **where)
 
     for (stream, _), outcome in in_turn(client, waiting, submit, progress):
         if isinstance(outcome, BaseException):
@@ -216,6 +226,8 @@ def add_streams(
             continue
         else:
             _note(outcome, lake, progress)
+            if outcome.keeper is not None and growing is not None:
+                growing.keepers[stream.point, stream.key] = outcome.keeper
             whole = split.get(stream._replace(part=None))
             if whole is None:
                 progress.replaced += lake.forget_others(stream, outcome.captures)
@@ -226,6 +238,19 @@ def add_streams(
         progress.done += 1
         tell(progress)
     return progress
+
+
+@dataclass(slots=True)
+class Growth:
+    """Rotations that grow.
+
+    Attributes:
+        streams: those that have grown now.
+        keepers: by point and key, the worker that keeps the analysis.
+    """
+
+    streams: Collection[Stream] = ()
+    keepers: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

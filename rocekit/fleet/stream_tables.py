@@ -62,17 +62,9 @@ def stream_tables(stream: Stream, capture: str, size: int, settings: LakeSetting
         capture: the id of the stream; size: bytes of its files.
     """
     meter = Meter()
-    first = stream.part is None or stream.part.number == 1  # has what is of the whole capture
-    own: dict[str, Any] = {
-        "capture": capture,
-        "source": stream.name,
-        "part": None if stream.part is None else f"{stream.part.number}/{stream.part.of}",
-        "files": len(stream.files),
-        "bytes": size if first else 0,
-    }
+    journals: list[Path] | None = None
     try:
         journals = find_journals(stream.name)
-        own["journals"] = json.dumps([str(j) for j in journals])
         analysis = analyze(
             stream.name,
             journals=journals or None,
@@ -81,10 +73,20 @@ def stream_tables(stream: Stream, capture: str, size: int, settings: LakeSetting
             watch=meter,
         )
     except RocekitError as error:
+        own = _own(stream, capture, size, journals)
         row = {name: [own.get(name, str(error) if name == "error" else None)] for name in TABLES["captures"]}
         return StreamResult({"captures": _frame("captures", row)}, None, 0, str(error))
+    return tables_of(analysis, meter, stream, capture, size, journals)
+
+
+def tables_of(
+    analysis: Analysis, meter: Meter, stream: Stream, capture: str, size: int, journals: Sequence[Path]
+) -> StreamResult:
+    """The tables of a stream that was analysed."""
+    first = stream.part is None or stream.part.number == 1  # has what is of the whole capture
+    summary = _own(stream, capture, size, journals) | _summary(analysis, first=first)
     rows: dict[str, Rows] = {
-        "captures": {name: [value] for name, value in (own | _summary(analysis, first=first)).items()},
+        "captures": {name: [value] for name, value in summary.items()},
         "connections": _connections(analysis),
         "transfers": _transfers(analysis),
         "findings": findings_rows(analysis.findings, several=False),
@@ -101,6 +103,19 @@ def stream_tables(stream: Stream, capture: str, size: int, settings: LakeSetting
         analysis.capture.counts.roce_packets,
         None,
     )
+
+
+def _own(stream: Stream, capture: str, size: int, journals: Sequence[Path] | None) -> dict[str, Any]:
+    """Of a capture's row, what is known without reading it."""
+    first = stream.part is None or stream.part.number == 1
+    return {
+        "capture": capture,
+        "source": stream.name,
+        "part": None if stream.part is None else f"{stream.part.number}/{stream.part.of}",
+        "files": len(stream.files),
+        "bytes": size if first else 0,
+        "journals": None if journals is None else json.dumps([str(j) for j in journals]),
+    }
 
 
 def _frame(table: str, rows: Rows, capture: str | None = None) -> pl.DataFrame:

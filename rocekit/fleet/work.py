@@ -7,6 +7,7 @@ A very large capture is split by pairs of hosts into parts, which are tasks and 
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from functools import cache
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -38,6 +39,13 @@ class StreamId(NamedTuple):
     size: int
 
 
+class FileDigest(NamedTuple):
+    """What a file adds to the id of its stream, and its bytes."""
+
+    digest: bytes
+    size: int
+
+
 class Added(NamedTuple):
     """What came of a stream.
 
@@ -47,6 +55,7 @@ class Added(NamedTuple):
         error: why it could not be read; None if it could.
         full: why nothing could be written; None if it could.
         parts: what is still to be added: parts of a very large capture, each with its id.
+        keeper: the worker that keeps the analysis, to go on with it; None: none does.
     """
 
     stream: Stream
@@ -57,6 +66,7 @@ class Added(NamedTuple):
     error: str | None = None
     full: str | None = None
     parts: tuple[tuple[Stream, StreamId], ...] = ()
+    keeper: str | None = None
 
 
 def add_stream(folder: str, stream: Stream, settings: LakeSettings, known: StreamId | None = None) -> Added:
@@ -69,7 +79,7 @@ def add_stream(folder: str, stream: Stream, settings: LakeSettings, known: Strea
     lake = Lake(folder)
     keep_memory()
     try:
-        capture, size = known or _identity(stream, settings)
+        capture, size = known or identity(stream, settings)
         parts = [] if stream.part is not None else _parts(stream, StreamId(capture, size), settings)
         if parts:
             missing = tuple(one for one in parts if not lake.has(one[0], one[1].capture))
@@ -123,8 +133,14 @@ def _parts(stream: Stream, whole: StreamId, settings: LakeSettings) -> list[tupl
     return parts
 
 
-def _identity(stream: Stream, settings: LakeSettings) -> StreamId:
-    """The id of a stream. A file that cannot be read is part of it by its error."""
+def identity(
+    stream: Stream, settings: LakeSettings, digest: Callable[[str], FileDigest] | None = None
+) -> StreamId:
+    """The id of a stream. A file that cannot be read is part of it by its error.
+
+    Args:
+        digest: gives a file's digest; None: it is read.
+    """
     whole = blake2b(digest_size=12)
     whole.update(repr((SCHEMA, stream, tuple(settings))).encode())
     total = 0
@@ -133,16 +149,21 @@ def _identity(stream: Stream, settings: LakeSettings) -> StreamId:
     except RocekitError as error:
         whole.update(str(error).encode())
         return StreamId(whole.hexdigest(), 0)
-    for path in paths:
-        own, size = sha256(), 0  # processors have instructions for it
-        try:
-            opened = open_remote(str(path)) if is_remote(path) else Path(path).open("rb")  # noqa: SIM115
-            with cast(BinaryIO, opened) as file:
-                while piece := file.read(_PIECE):
-                    own.update(piece)
-                    size += len(piece)
-        except (OSError, RocekitError) as error:
-            own.update(str(error).encode())
-        whole.update(str(path).encode() + b"\0" + own.digest())
-        total += size
+    for path in map(str, paths):
+        own = (digest or digest_of)(path)
+        whole.update(path.encode() + b"\0" + own.digest)
+        total += own.size
     return StreamId(whole.hexdigest(), total)
+
+
+def digest_of(path: str) -> FileDigest:
+    """The digest of what a file has, or of the error that keeps it from being read."""
+    own, size = sha256(), 0  # processors have instructions for it
+    try:
+        with cast(BinaryIO, open_remote(path) if is_remote(path) else Path(path).open("rb")) as file:
+            while piece := file.read(_PIECE):
+                own.update(piece)
+                size += len(piece)
+    except (OSError, RocekitError) as error:
+        own.update(str(error).encode())
+    return FileDigest(own.digest(), size)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rocekit.explanation.results import Results
     from rocekit.track.cm_exchanges import CmRecord
 
+#: Bits of an unwrapped PSN, beside the number of its PSN space in one integer.
+PSN_BITS: Final = 44
+
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -57,6 +60,13 @@ def references(packets: Packets) -> Ints:
     return found
 
 
+def among(codes: NDArray[np.int8], *wanted: int) -> Bools:
+    """Which roles are any of the wanted ones."""
+    table = np.zeros(len(ROLES), np.bool_)
+    table[list(wanted)] = True
+    return table[codes]
+
+
 def packet_roles(packets: Packets) -> NDArray[np.int8]:
     """What each packet is by its opcode and syndrome alone, an index of ``ROLES``."""
     roles: NDArray[np.int8] = _ROLE_OF[packets.opcode].copy()
@@ -71,14 +81,23 @@ class Finder:
     """From frame references to rows, in any order."""
 
     def __init__(self, references: Ints) -> None:
-        self._order = np.argsort(references, kind="stable")
-        self._sorted = references[self._order]
+        # Of one capture they are in order; where every frame has a RoCE packet, a row follows by subtraction.
+        in_order = bool((references[1:] > references[:-1]).all())
+        self._order = None if in_order else np.argsort(references, kind="stable")
+        self._sorted = references if self._order is None else references[self._order]
+        self._first: int | None = None
+        if in_order and len(references) and int(references[-1]) - int(references[0]) == len(references) - 1:
+            self._first = int(references[0])
 
     def rows(self, references: Ints) -> Ints:
         if not len(self._sorted):
             return np.full(len(references), -1, np.int64)
+        if self._first is not None:
+            at = references - self._first
+            at[(at < 0) | (at >= len(self._sorted))] = -1
+            return at
         at = np.minimum(np.searchsorted(self._sorted, references), len(self._sorted) - 1)
-        return np.where(self._sorted[at] == references, self._order[at], -1)
+        return np.where(self._sorted[at] == references, at if self._order is None else self._order[at], -1)
 
 
 class Draft:

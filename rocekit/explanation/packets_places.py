@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from rocekit import wire
@@ -14,18 +12,18 @@ from rocekit.explanation.packets_draft import (
     DATAGRAM,
     IGNORED,
     NAK,
+    PSN_BITS,
     REQUEST,
     RESPONSE,
     RNR_NAK,
     Draft,
     Ints,
+    among,
 )
 from rocekit.flows.sent_by import FlowKeys, senders
 from rocekit.packets import ICRC_INVALID
 from rocekit.wire.psn import HALF, MASK, MODULO
-from rocekit.wire.sorting import starts
-
-_PSN_SPACE: Final = 44  # bits of an unwrapped PSN, beside the number of its PSN space in one integer
+from rocekit.wire.sorting import stable_order, starts
 
 
 def find_places(d: Draft) -> None:
@@ -77,14 +75,16 @@ def _management(d: Draft) -> None:
 def _unwrap(d: Draft) -> None:
     """Unwrap the PSNs of each PSN space: the requests of one side and the responses to them."""
     rows = np.flatnonzero(
-        (d.connection >= 0) & np.isin(d.role, (REQUEST, RESPONSE, ACK, NAK, RNR_NAK, ACK_OR_NAK))
+        (d.connection >= 0) & among(d.role, REQUEST, RESPONSE, ACK, NAK, RNR_NAK, ACK_OR_NAK)
     )
     if not len(rows):
         return
-    requester = np.where(d.role[rows] == REQUEST, d.sender[rows], 1 - d.sender[rows])
-    d.space[rows] = d.connection[rows].astype(np.int64) * 2 + requester
-    rows = d.by_space = rows[np.argsort(d.space[rows], kind="stable")]
-    raw, space = d.packets.psn[rows], d.space[rows]
+    requester = d.sender[rows] ^ (d.role[rows] != REQUEST)
+    space = d.connection[rows].astype(np.int64) * 2 + requester
+    d.space[rows] = space
+    order = stable_order(space)
+    rows = d.by_space = rows[order]
+    raw, space = d.packets.psn[rows].astype(np.int64), space[order]
     begins = starts(space)
     step = np.zeros(len(rows), np.int64)
     step[1:] = ((raw[1:] - raw[:-1] + HALF) & MASK) - HALF
@@ -145,19 +145,27 @@ def _find_transfers(d: Draft) -> None:
     again = np.zeros(len(space), np.bool_)
     again[1:] = (space[1:] == space[:-1]) & (first[1:] < first[:-1])
     life = np.cumsum(again | np.r_[True, space[1:] != space[:-1]])
-    rows = np.flatnonzero(d.space >= 0)
+    rows = d.by_space  # in this order the transfers of neighbours are neighbours
     # The lives of all spaces in one order: by space, then by the row where each starts.
     opens = np.flatnonzero(np.r_[True, life[1:] != life[:-1]])
-    begun = np.where(again[opens], np.maximum(seen[opens], 0), 0)
-    n = len(d.packets) + 1
-    which = np.searchsorted(space[opens] * n + begun, d.space[rows] * n + rows, "right") - 1
-    own = (which >= 0) & (space[opens[which]] == d.space[rows])
-    rows, which = rows[own], which[own]
-    key = (life - 1 << _PSN_SPACE) + first
+    if again.any():
+        begun = np.where(again[opens], np.maximum(seen[opens], 0), 0)
+        n = len(d.packets) + 1
+        which = np.searchsorted(space[opens] * n + begun, d.space[rows] * n + rows, "right") - 1
+        own = (which >= 0) & (space[opens[which]] == d.space[rows])
+    else:
+        life_of = np.full(2 * len(d.analysis.connections), -1, np.int64)
+        life_of[space[opens]] = np.arange(len(opens))
+        which = life_of[d.space[rows]]
+        own = which >= 0
+    if not own.all():
+        rows, which = rows[own], which[own]
+    psn = d.psn[rows]
+    key = (life - 1 << PSN_BITS) + first
     by_psn = np.argsort(key, kind="stable")
-    at = np.searchsorted(key[by_psn], (which << _PSN_SPACE) + d.psn[rows], "right") - 1
+    at = np.searchsorted(key[by_psn], (which << PSN_BITS) + psn, "right") - 1
     held = by_psn[np.maximum(at, 0)]
-    inside = (at >= 0) & (life[held] - 1 == which) & (d.psn[rows] <= last[held])
+    inside = (at >= 0) & (life[held] - 1 == which) & (psn <= last[held])
     d.transfer[rows[inside]] = number[held[inside]]
 
 

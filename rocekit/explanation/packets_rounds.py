@@ -15,6 +15,7 @@ from rocekit.explanation.packets_draft import (
     CAUSES,
     DATAGRAM,
     NAK,
+    PSN_BITS,
     REQUEST,
     RESPONSE,
     RNR_NAK,
@@ -24,6 +25,7 @@ from rocekit.explanation.packets_draft import (
 )
 from rocekit.track.causes import OBEYED_NS
 from rocekit.track.events import Event
+from rocekit.wire.sorting import distinct
 
 _OWN: Final = frozenset({"nak", "rnr_nak", "repeat", "response_repeat", "late", "duplicate"})
 _GAPS: Final = frozenset({"hole", "response_hole", "jump"})
@@ -82,16 +84,20 @@ def _kind_is(d: Draft, *kinds: str) -> Bools:
 
 def _count_rounds(d: Draft) -> None:
     """Which time each PSN is sent. A READ request counts for its READ, wherever it restarts."""
-    rows = np.flatnonzero(
-        ((d.space >= 0) & np.isin(d.role, (REQUEST, RESPONSE))) | ((d.role == DATAGRAM) & (d.transfer >= 0))
-    )
+    datagrams = np.flatnonzero((d.role == DATAGRAM) & (d.transfer >= 0))
+    own, role = [datagrams], d.role[d.by_space]
+    for kind in (REQUEST, RESPONSE):
+        rows = d.by_space[role == kind]
+        psn = _counted_psn(d, rows)
+        again = _sent_again(d.space[rows], psn)
+        d.round[rows] = 1
+        own.append(rows[again])
+    unseen = _kind_is(d, "repeat", "response_repeat")
+    d.round[unseen & (d.round == 1)] = 2
+    rows = np.sort(np.concatenate(own))
     if not len(rows):
         return
-    psn = d.psn[rows].copy()
-    reads = d.is_read[rows] & (d.transfer[rows] >= 0)
-    if reads.any():
-        firsts = np.array([t.first_psn for t in d.analysis.transfers], np.int64)
-        psn[reads] = firsts[d.transfer[rows[reads]]]
+    psn = _counted_psn(d, rows)
     space = np.where(d.role[rows] == DATAGRAM, -1 - d.transfer[rows].astype(np.int64), d.space[rows])
     response = d.role[rows] == RESPONSE
     order = np.lexsort((rows, psn, response, space))
@@ -105,8 +111,29 @@ def _count_rounds(d: Draft) -> None:
     sent = np.cumsum(~(d.duplicate[r] | late))
     count = sent - np.r_[0, sent][begins][run]
     # A repeat whose first transmission is not in the capture was lost before it.
-    unseen = _kind_is(d, "repeat", "response_repeat")[r[begins]]
-    d.round[r] = np.where(late, 1, np.maximum(count, 1) + unseen[run])
+    d.round[r] = np.where(late, 1, np.maximum(count, 1) + unseen[r[begins]][run])
+
+
+def _counted_psn(d: Draft, rows: Ints) -> Ints:
+    """The PSN that each packet counts for."""
+    psn = d.psn[rows]
+    reads = d.is_read[rows] & (d.transfer[rows] >= 0)
+    if reads.any():
+        firsts = np.array([t.first_psn for t in d.analysis.transfers], np.int64)
+        psn[reads] = firsts[d.transfer[rows[reads]]]
+    return psn
+
+
+def _sent_again(space: Ints, psn: Ints) -> Ints:
+    """Places of packets that share their PSN and space with others, and of some that do not.
+
+    The packets are sorted by space and time. Nearly all PSNs are above those before them.
+    """
+    key = (space << PSN_BITS) + psn
+    most = np.maximum.accumulate(key)
+    later = np.flatnonzero(key[1:] <= most[:-1]) + 1
+    first = np.searchsorted(most, key[later])
+    return distinct(np.concatenate([later, first[key[first] == key[later]]]))
 
 
 def _find_causes(d: Draft) -> None:
